@@ -1,0 +1,51 @@
+"""Every error IR3DE raises on purpose, each also the builtin a caller would expect.
+
+    IR3DEError
+    ├── InputError            ValueError    a text, a name, a field or a parameter that cannot be used
+    ├── EmbeddingError        ValueError    an embedding that cannot be read or is not finite
+    ├── MismatchError         ValueError    statistics or routers of different embeddings, mixed
+    ├── UnknownExpertError    KeyError      an expert the router does not have
+    ├── ArtifactError         OSError       a file that is missing, truncated, corrupt or not ours
+    │   └── VersionError                    a file written by a newer IR3DE
+    └── MissingExtraError     ImportError   an optional package that is not installed
+
+A message says what was wrong, what was found, and what to do.
+"""
+
+
+class IR3DEError(Exception):
+    """The root of the tree: `except IR3DEError` catches every error raised on purpose."""
+
+
+class InputError(IR3DEError, ValueError):
+    """A text, a name, a field or a parameter that cannot be used."""
+
+
+class EmbeddingError(IR3DEError, ValueError):
+    """An embedding that cannot be read, has the wrong shape, or is not finite."""
+
+
+class MismatchError(IR3DEError, ValueError):
+    """Statistics or routers of different embeddings, mixed."""
+
+
+class UnknownExpertError(IR3DEError, KeyError):
+    """An expert the router does not have."""
+
+    def __str__(self) -> str:  # KeyError would print the repr of the message
+        return str(self.args[0]) if self.args else ""
+
+
+class ArtifactError(IR3DEError, OSError):
+    """A file that is missing, truncated, corrupt or not one of ours."""
+
+
+class VersionError(ArtifactError):
+    """A file written by a newer IR3DE than this one."""
+
+
+class MissingExtraError(IR3DEError, ImportError):
+    """An optional package that is not installed."""
+
+    def __init__(self, package: str, extra: str, purpose: str) -> None:
+        super().__init__(f"{purpose} needs the package '{package}', which is not installed: pip install 'ir3de[{extra}]'")
