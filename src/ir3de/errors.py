@@ -48,4 +48,6 @@ class MissingExtraError(IR3DEError, ImportError):
     """An optional package that is not installed."""
 
     def __init__(self, package: str, extra: str, purpose: str) -> None:
-        super().__init__(f"{purpose} needs the package '{package}', which is not installed: pip install 'ir3de[{extra}]'")
+        super().__init__(
+            f"{purpose} needs the package '{package}', which is not installed: pip install 'ir3de[{extra}]'"
+        )

@@ -1,0 +1,1 @@
+"""IR3DE: a linear, closed-form, explainable router for domain-expert LLMs."""

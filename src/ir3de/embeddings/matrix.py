@@ -1,0 +1,130 @@
+"""The embedding matrix E (V, h) as it is stored: plain floats, or 4-bit blocks an eighth of their size.
+
+A 4-bit block is 32 neighbouring values of one row: sixteen levels −8 … 7 times one float16 step. Two values share
+a byte, the first in the low half. Rows whose width is not a multiple of 32 are padded with zeros.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+import numpy.typing as npt
+
+from ir3de.errors import EmbeddingError
+
+Floats = npt.NDArray[np.float32]
+Tensors = Mapping[str, npt.NDArray[np.generic]]
+
+BLOCK = 32
+FIXED_POINT_BITS = 11  # of the largest entry: a window of 8,192 tokens still sums exactly in float32
+
+
+@dataclass(frozen=True, eq=False)
+class Matrix:
+    """E as stored: `tensors` is {"values": (V, h)} or {"levels": (V, ⌈h/32⌉·16), "steps": (V, ⌈h/32⌉)}."""
+
+    tensors: Tensors
+    width: int
+
+    @classmethod
+    def plain(cls, values: npt.NDArray[np.generic]) -> Matrix:
+        """Keep the floats as they are (float16 or float32)."""
+        return cls({"values": np.ascontiguousarray(values)}, values.shape[1])
+
+    @property
+    def rows(self) -> int:
+        return int(next(iter(self.tensors.values())).shape[0])
+
+    @property
+    def encoding(self) -> str:
+        return "4-bit blocks" if "levels" in self.tensors else str(self.tensors["values"].dtype)
+
+    @property
+    def nbytes(self) -> int:
+        return sum(tensor.nbytes for tensor in self.tensors.values())
+
+    @cached_property
+    def sha256(self) -> str:
+        """Of the tensors as stored, in the order of their names."""
+        sha = hashlib.sha256(f"{self.rows} {self.width} {self.encoding}".encode())
+        for name in sorted(self.tensors):
+            sha.update(np.ascontiguousarray(self.tensors[name]).data)
+        return sha.hexdigest()
+
+    @cached_property
+    def values(self) -> Floats:
+        """E as float32, read-only."""
+        values = (
+            _unpack(self.tensors, self.width) if "levels" in self.tensors else self.tensors["values"].astype(np.float32)
+        )
+        if not np.isfinite(values).all():
+            rows = np.flatnonzero(~np.isfinite(values).all(axis=1))
+            raise EmbeddingError(
+                f"the embedding is not finite: {rows.size} of {self.rows} rows hold NaN or infinity, "
+                f"the first is row {rows[0]}. "
+                "The weights are damaged or were saved in overflow; take them again from their source"
+            )
+        values.flags.writeable = False
+        return values
+
+    @cached_property
+    def unit(self) -> float:
+        """The power of two in which `fixed_point` counts: the largest entry fits in 11 bits."""
+        largest = float(np.abs(self.values).max(initial=0.0))
+        return float(2.0 ** (np.ceil(np.log2(largest)) - FIXED_POINT_BITS)) if largest > 0 else 1.0
+
+    @cached_property
+    def fixed_point(self) -> Floats:
+        """E / unit rounded to whole numbers, held as float32: sums of these are exact in any order."""
+        counted: Floats = np.rint(self.values * np.float32(1.0 / self.unit))
+        return counted
+
+    def compact(self) -> Matrix:
+        """The same matrix in 4-bit blocks."""
+        if "levels" in self.tensors:
+            return self
+        levels, steps = _pack(self.values)
+        return Matrix({"levels": levels, "steps": steps}, self.width)
+
+
+def _pack(values: Floats) -> tuple[npt.NDArray[np.uint8], npt.NDArray[np.float16]]:
+    rows, width = values.shape
+    padded = np.zeros((rows, -(-width // BLOCK) * BLOCK), np.float32)
+    padded[:, :width] = values
+    blocks = padded.reshape(-1, BLOCK)
+    extreme = np.take_along_axis(blocks, np.abs(blocks).argmax(axis=1)[:, None], axis=1)  # (blocks, 1), with its sign
+    levels = np.zeros(blocks.shape, np.int8)
+    steps = np.ones(extreme.shape, np.float16)
+    error = np.full(extreme.shape, np.inf, np.float32)
+    # the extreme at level −8 is never clipped, but a step a little larger or smaller is often closer overall
+    for divisor in np.arange(5.5, 9.01, 0.25, dtype=np.float32):
+        step = (extreme / -divisor).astype(np.float16)
+        step[step == 0] = 1
+        level = np.clip(np.rint(blocks / step.astype(np.float32)), -8, 7)
+        miss = ((level * step.astype(np.float32) - blocks) ** 2).sum(axis=1, keepdims=True)
+        better = miss < error
+        levels = np.where(better, level, levels).astype(np.int8)
+        steps, error = np.where(better, step, steps), np.where(better, miss, error)
+    nibbles = (levels + 8).astype(np.uint8).reshape(rows, -1)
+    packed: npt.NDArray[np.uint8] = nibbles[:, 0::2] + 16 * nibbles[:, 1::2]
+    return packed, steps.reshape(rows, -1)
+
+
+def _unpack(tensors: Tensors, width: int) -> Floats:
+    packed, steps = tensors["levels"], tensors["steps"].astype(np.float32)
+    levels = np.empty((packed.shape[0], packed.shape[1] * 2), np.float32)
+    low, high = _NIBBLE_VALUES
+    levels[:, 0::2], levels[:, 1::2] = low[packed], high[packed]
+    levels.reshape(-1, BLOCK)[...] *= steps.reshape(-1, 1)
+    return np.ascontiguousarray(levels[:, :width])
+
+
+# what a byte's low and high half stand for, by lookup: faster than masking and converting
+_NIBBLE_VALUES = (
+    (np.arange(256) % 16 - 8).astype(np.float32),
+    (np.arange(256) // 16 - 8).astype(np.float32),
+)

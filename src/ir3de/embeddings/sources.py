@@ -1,0 +1,112 @@
+"""Where an embedding comes from: the bundled copy, a folder, a GGUF file, a hub id; and how a copy is written.
+
+A compact copy is a folder of three files: `embedding.json` (the header), `matrix.safetensors`, `tokenizer.json`.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import asdict
+from functools import lru_cache
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from ir3de import files
+from ir3de.embeddings.embedding import Embedding
+from ir3de.embeddings.matrix import Matrix
+from ir3de.embeddings.proof import Proof
+from ir3de.embeddings.tokenizer import Tokenizer, canonical_definition
+from ir3de.errors import EmbeddingError
+
+if TYPE_CHECKING:
+    from ir3de.files import Header
+
+KIND, VERSION = "ir3de.embedding", 1
+HEADER, MATRIX, TOKENIZER = "embedding.json", "matrix.safetensors", "tokenizer.json"
+BUNDLED = Path(__file__).parent.parent / "default"
+
+
+@lru_cache(maxsize=1)
+def bundled() -> Embedding:
+    """The embedding shipped inside the package, read once."""
+    return _load_copy(BUNDLED)
+
+
+def load(source: str | Path, *, tokenizer: str | Path | None = None) -> Embedding:
+    """Read an embedding from wherever `source` points."""
+    path = Path(source).expanduser()
+    replacement = None if tokenizer is None else Path(tokenizer).expanduser()
+    if str(source) == "default":
+        return bundled()
+    if (path / HEADER).is_file():
+        return _load_copy(path)
+    if path.is_dir():
+        from ir3de.embeddings.huggingface import load_folder
+
+        return load_folder(path, tokenizer=replacement)
+    if path.is_file():
+        if path.suffix != ".gguf":
+            raise EmbeddingError(
+                f"{path} is not an embedding: expected a .gguf file or a folder, found '{path.suffix}'"
+            )
+        from ir3de.embeddings.gguf_file import load_gguf
+
+        return load_gguf(path, tokenizer=replacement)
+    if re.fullmatch(r"[\w.-]+/[\w.-]+", str(source)) and not path.parent.is_dir():
+        from ir3de.embeddings.huggingface import load_hub
+
+        return load_hub(str(source), tokenizer=replacement)
+    raise EmbeddingError(
+        f"no embedding at '{source}': it is neither a file, nor a folder, nor a hub id of the form 'owner/model'. "
+        "'default' is the bundled one"
+    )
+
+
+def save(embedding: Embedding, folder: str | Path, *, compact: bool = True) -> Path:
+    """Write a copy of the embedding into a folder; the header goes last, so a half-written copy is not one."""
+    folder = Path(folder).expanduser()
+    stored = embedding.stored.compact() if compact else embedding.stored
+    copy = Embedding(embedding.tokenizer, stored, name=embedding.name)
+    proof = copy.tokenizer.proof
+    header = {
+        "kind": KIND,
+        "version": VERSION,
+        "name": copy.name,
+        "vocabulary": copy.vocabulary_size,
+        "width": copy.width,
+        "encoding": stored.encoding,
+        "fingerprint": copy.fingerprint,
+        "tokenizer_sha256": copy.tokenizer.sha256,
+        "matrix_sha256": stored.sha256,
+        "fast_engine": None if proof is None else asdict(proof),
+    }
+    files.make_folder(folder)
+    files.write(folder / TOKENIZER, copy.tokenizer.definition)
+    files.write(folder / MATRIX, files.to_safetensors(dict(stored.tensors), {"width": stored.width}))
+    files.write(folder / HEADER, files.to_json(header))
+    return folder
+
+
+def from_parts(definition: bytes, matrix: Matrix, *, name: str) -> Embedding:
+    """An embedding from a foreign tokenizer.json and matrix, checked against each other."""
+    tokenizer = Tokenizer(canonical_definition(definition))
+    if tokenizer.vocabulary_size > matrix.rows:
+        raise EmbeddingError(
+            f"'{name}': the tokenizer has ids up to {tokenizer.vocabulary_size - 1}, "
+            f"the matrix only {matrix.rows} rows: they do not belong together"
+        )
+    return Embedding(tokenizer, matrix, name=name)
+
+
+def _load_copy(folder: Path) -> Embedding:
+    header: Header = files.read_json(folder / HEADER, kind=KIND, version=VERSION)
+    tensors, extra = files.from_safetensors(files.read(folder / MATRIX), folder / MATRIX)
+    definition = files.read(folder / TOKENIZER, sha256=header["tokenizer_sha256"])
+    embedding = Embedding(
+        Tokenizer(definition, proof=Proof(**header["fast_engine"]) if header["fast_engine"] else None),
+        Matrix(tensors, extra["width"]),
+        name=header["name"],
+    )
+    if embedding.fingerprint != header["fingerprint"]:
+        raise EmbeddingError(f"{folder / MATRIX} is damaged: its content does not match its header. Copy it again")
+    return embedding

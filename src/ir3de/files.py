@@ -1,0 +1,133 @@
+"""Files that are either whole or not there: atomic writes, checked reads, safetensors with a JSON header."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import tempfile
+from collections.abc import Mapping
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from ir3de.errors import ArtifactError, VersionError
+
+Tensors = dict[str, npt.NDArray[Any]]
+Header = dict[str, Any]
+
+
+def write(path: Path, content: bytes) -> None:
+    """Write a file so that a reader, a crash or a full disk never sees half of it."""
+    try:
+        descriptor, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.", suffix=".part")
+        try:
+            with os.fdopen(descriptor, "wb") as file:
+                file.write(content)
+                file.flush()
+                os.fsync(file.fileno())
+            Path(temporary).chmod(0o666 & ~_umask())  # mkstemp keeps others out; an artifact is meant to be shared
+            Path(temporary).replace(path)
+        except BaseException:
+            with suppress(OSError):
+                Path(temporary).unlink()
+            raise
+        _sync_folder(path.parent)
+    except OSError as error:
+        raise ArtifactError(
+            f"cannot write {path}: {error.strerror or error}. What was there before is unchanged"
+        ) from error
+
+
+def make_folder(folder: Path) -> None:
+    """Make a folder, with its parents, unless it is there."""
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise ArtifactError(f"cannot make the folder {folder}: {error.strerror or error}") from error
+
+
+def read(path: Path, *, sha256: str | None = None) -> bytes:
+    """The file's bytes, checked against their hash where one is known."""
+    try:
+        content = path.read_bytes()
+    except OSError as error:
+        raise ArtifactError(f"cannot read {path}: {error.strerror or error}") from error
+    found = hashlib.sha256(content).hexdigest() if sha256 is not None else None
+    if found is not None and sha256 is not None and found != sha256:
+        raise ArtifactError(
+            f"{path} is damaged: its SHA-256 is {found[:16]}…, {sha256[:16]}… was recorded. "
+            "Copy it again from where it came from"
+        )
+    return content
+
+
+def read_json(path: Path, *, kind: str, version: int) -> Header:
+    """A JSON header of the given kind, no newer than `version`."""
+    try:
+        header = json.loads(read(path))
+    except ValueError as error:
+        raise ArtifactError(
+            f"{path} is damaged: it is not JSON ({error}). Copy it again from where it came from"
+        ) from error
+    check_kind(header, kind, version, path)
+    assert isinstance(header, dict)
+    return header
+
+
+def check_kind(header: object, kind: str, version: int, path: Path) -> None:
+    """Refuse a header of another kind or of a newer version."""
+    found = header.get("kind") if isinstance(header, dict) else None
+    if not isinstance(header, dict) or found != kind:
+        raise ArtifactError(f"{path} is not an {kind} file: its kind is {found!r}")
+    if not isinstance(header.get("version"), int) or header["version"] > version:
+        raise VersionError(
+            f"{path} is in version {header.get('version')!r} of the {kind} format; this ir3de reads up to {version}: "
+            "pip install --upgrade ir3de"
+        )
+
+
+def to_json(header: Mapping[str, Any]) -> bytes:
+    return json.dumps(header, ensure_ascii=False, indent=1).encode() + b"\n"
+
+
+def to_safetensors(tensors: Tensors, header: Header) -> bytes:
+    """Tensors and a JSON header as the bytes of a safetensors file; equal content gives equal bytes."""
+    from safetensors.numpy import save
+
+    ordered = {name: np.ascontiguousarray(tensors[name]) for name in sorted(tensors)}
+    return save(ordered, metadata={"ir3de": json.dumps(header, ensure_ascii=False, sort_keys=True)})
+
+
+def from_safetensors(content: bytes, path: Path) -> tuple[Tensors, Header]:
+    """The tensors and the JSON header of a safetensors file of ours."""
+    from safetensors import SafetensorError
+    from safetensors.numpy import load
+
+    try:
+        tensors = load(content)
+        length = int.from_bytes(content[:8], "little")
+        header = json.loads(json.loads(content[8 : 8 + length])["__metadata__"]["ir3de"])
+    except (SafetensorError, ValueError, KeyError, TypeError) as error:
+        raise ArtifactError(
+            f"{path} is truncated, damaged or not written by ir3de ({error}). Copy it again from where it came from"
+        ) from error
+    return tensors, header
+
+
+def _umask() -> int:
+    mask = os.umask(0)
+    os.umask(mask)
+    return mask
+
+
+def _sync_folder(folder: Path) -> None:
+    if os.name == "posix":  # elsewhere a folder cannot be opened
+        descriptor = os.open(folder, os.O_RDONLY)
+        try:
+            os.fsync(descriptor)
+        finally:
+            os.close(descriptor)

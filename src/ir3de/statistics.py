@@ -1,0 +1,187 @@
+"""One domain's additive statistics: integers with + and −, exact in any order.
+
+A domain is summarised by two things, both sums over its prompts and both made of integers, so that shards,
+owners and orders never change a bit, and taking something out leaves exactly what was there before:
+
+* the **token histogram** n_c ∈ N^V, all that a token-level fit needs, because A = Ẽᵀ diag(n) Ẽ;
+* the **prompt sums** Σ 1, Σ x̄ and Σ x̄x̄ᵀ over windows of prompts, x̄ the mean embedding of a window in
+  fixed point (integers times `unit`), all that a prompt-level fit needs.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from dataclasses import dataclass
+from functools import cached_property, lru_cache
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from ir3de.errors import InputError, MismatchError
+
+Integers = npt.NDArray[np.int64]
+
+
+@dataclass(frozen=True, eq=False)
+class PromptSums:
+    """Σ 1, Σ x̄ and Σ x̄x̄ᵀ over a domain's windows, in integers.
+
+    `windows` counts a window `s` times when it was drawn as one of a sample of 1 in `s`, and so do the two
+    sums: an unbiased estimate of the whole that still adds up with any other.
+    """
+
+    window: int  # tokens a window aims at; shorter prompts are one window
+    unit: float  # real value of the integer 1, a power of two
+    windows: int
+    vector: Integers  # (h,)  Σ x̄ / unit
+    gram: Integers  # (h(h+1)/2,)  upper triangle of Σ x̄x̄ᵀ / unit², row by row
+
+    def __post_init__(self) -> None:
+        _freeze(self.vector, self.gram)
+        if self.gram.shape != (triangle_size(self.width),):
+            raise InputError(
+                f"prompt sums of width {self.width} need {triangle_size(self.width)} Gram entries, "
+                f"found {self.gram.size}"
+            )
+        diagonal = self.gram[np.cumsum(np.r_[0, np.arange(self.width, 1, -1)])]
+        if self.windows < 0 or (diagonal < 0).any():
+            raise InputError("prompt sums fell below zero: what was taken out was never put in")
+
+    @property
+    def width(self) -> int:
+        return int(self.vector.size)
+
+    def full_gram(self) -> npt.NDArray[np.float64]:
+        """Σ x̄x̄ᵀ as the symmetric (h, h) matrix of real values."""
+        rows, columns = triangle(self.width)
+        square = np.empty((self.width, self.width))
+        square[rows, columns] = square[columns, rows] = self.gram * self.unit**2
+        return square
+
+    def _combined(self, other: PromptSums, sign: int) -> PromptSums:
+        if (self.window, self.unit) != (other.window, other.unit):
+            raise MismatchError(
+                f"prompt sums over windows of {self.window} tokens in units of {self.unit} cannot be combined with "
+                f"windows of {other.window} in units of {other.unit}: collect both the same way"
+            )
+        return PromptSums(
+            self.window,
+            self.unit,
+            self.windows + sign * other.windows,
+            self.vector + sign * other.vector,
+            self.gram + sign * other.gram,
+        )
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, PromptSums) and (
+            (self.window, self.unit, self.windows) == (other.window, other.unit, other.windows)
+            and np.array_equal(self.vector, other.vector)
+            and np.array_equal(self.gram, other.gram)
+        )
+
+    __hash__ = None  # type: ignore[assignment]
+
+
+@dataclass(frozen=True, eq=False)
+class Statistics:
+    """What a router needs to know of one domain: add, subtract and compare them like numbers.
+
+    >>> import ir3de
+    >>> monday, tuesday = ir3de.collect(["2 + 2 = 4"]), ir3de.collect(["E = mc²"])
+    >>> monday + tuesday == ir3de.collect(["E = mc²", "2 + 2 = 4"])
+    True
+    >>> monday + tuesday - tuesday == monday
+    True
+    """
+
+    fingerprint: str  # of the embedding whose tokens these are
+    prompts: int
+    histogram: Integers  # (V,)  n_c: how often each token occurred
+    sums: PromptSums | None = None  # None when only the histogram was collected
+
+    def __post_init__(self) -> None:
+        _freeze(self.histogram)
+        if self.prompts < 0 or (self.histogram < 0).any():
+            raise InputError("statistics fell below zero: what was taken out was never put in")
+
+    @cached_property
+    def tokens(self) -> int:
+        return int(self.histogram.sum())
+
+    def __add__(self, other: Statistics) -> Statistics:
+        return self._combined(other, +1)
+
+    def __radd__(self, other: Any) -> Statistics:
+        return self if other == 0 else NotImplemented  # so that sum() works
+
+    def __sub__(self, other: Statistics) -> Statistics:
+        return self._combined(other, -1)
+
+    def _combined(self, other: Statistics, sign: int) -> Statistics:
+        if not isinstance(other, Statistics):
+            return NotImplemented
+        if self.fingerprint != other.fingerprint:
+            raise MismatchError(
+                f"statistics of embedding {self.fingerprint[:12]} cannot be combined with those of "
+                f"{other.fingerprint[:12]}: collect both with the same embedding"
+            )
+        if (self.sums is None) != (other.sums is None):
+            raise MismatchError(
+                "statistics with prompt sums cannot be combined with a histogram alone: "
+                "collect both the same way, or drop the sums with .histogram_only()"
+            )
+        sums = None if self.sums is None or other.sums is None else self.sums._combined(other.sums, sign)
+        return Statistics(
+            self.fingerprint,
+            self.prompts + sign * other.prompts,
+            self.histogram + sign * other.histogram,
+            sums,
+        )
+
+    def histogram_only(self) -> Statistics:
+        """The same statistics without the prompt sums."""
+        return Statistics(self.fingerprint, self.prompts, self.histogram)
+
+    @cached_property
+    def digest(self) -> str:
+        """SHA-256 of the content: equal statistics have equal digests, wherever and in whatever order made."""
+        sha = hashlib.sha256(f"{self.fingerprint} {self.prompts} {self.histogram.size}".encode())
+        sha.update(self.histogram.astype("<i8").tobytes())
+        if self.sums is not None:
+            sums = self.sums
+            sha.update(f"{sums.window} {sums.unit!r} {sums.windows} {sums.width}".encode())
+            sha.update(sums.vector.astype("<i8").tobytes())
+            sha.update(sums.gram.astype("<i8").tobytes())
+        return sha.hexdigest()
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Statistics) and (
+            (self.fingerprint, self.prompts) == (other.fingerprint, other.prompts)
+            and np.array_equal(self.histogram, other.histogram)
+            and self.sums == other.sums
+        )
+
+    __hash__ = None  # type: ignore[assignment]
+
+    def __repr__(self) -> str:
+        windows = "" if self.sums is None else f", {self.sums.windows:,} windows"
+        return (
+            f"Statistics({self.prompts:,} prompts, {self.tokens:,} tokens{windows}, embedding {self.fingerprint[:12]})"
+        )
+
+
+def triangle_size(width: int) -> int:
+    """Entries in the upper triangle, diagonal included, of a width × width matrix."""
+    return width * (width + 1) // 2
+
+
+@lru_cache(maxsize=4)
+def triangle(width: int) -> tuple[npt.NDArray[np.intp], npt.NDArray[np.intp]]:
+    """Row and column of each entry of the upper triangle, row by row."""
+    return np.triu_indices(width)
+
+
+def _freeze(*arrays: Integers) -> None:
+    for array in arrays:
+        array.flags.writeable = False
