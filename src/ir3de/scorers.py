@@ -1,0 +1,142 @@
+"""Statistics to scores: what each token says of each expert, S ∈ R^{V×C}, in closed form.
+
+A scorer is a small frozen object. It sees the domains' statistics and the embedding matrix E, nothing else.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+import numpy as np
+import numpy.typing as npt
+
+from ir3de.errors import InputError
+from ir3de.statistics import Statistics
+
+Floats = npt.NDArray[np.float64]
+Embeddings = npt.NDArray[np.float32]
+
+BLOCK = 4_096  # rows of E taken to float64 at a time: bounded memory, and each block stays in the cache
+
+
+class Scorer(Protocol):
+    """Anything that turns statistics into one score per token and expert."""
+
+    def scores(self, domains: Sequence[Statistics], embeddings: Embeddings) -> Floats:
+        """S (V, C), column c for `domains[c]`."""
+        ...
+
+
+@dataclass(frozen=True)
+class TokenRidge:
+    """Ridge regression of one-hot domains on token embeddings: W = (A + λI)⁻¹B, S = Ẽ W.
+
+    `strength` is λ. `bias` appends a constant column to E (regularised with the rest). `balanced` gives every
+    domain the same weight whatever its size; λ is then per domain. `unit_columns` divides each column of W by
+    the norm of its non-bias part.
+
+    >>> TokenRidge.paper()
+    TokenRidge(strength=0.01, bias=False, balanced=False, unit_columns=False)
+    >>> TokenRidge.authors()
+    TokenRidge(strength=0.01, bias=True, balanced=False, unit_columns=True)
+    """
+
+    strength: float = 1e-2
+    bias: bool = True
+    balanced: bool = True
+    unit_columns: bool = False
+
+    def __post_init__(self) -> None:
+        _check_strength(self.strength)
+
+    @classmethod
+    def paper(cls) -> TokenRidge:
+        """As printed in the paper: no bias, no normalisation."""
+        return cls(bias=False, balanced=False)
+
+    @classmethod
+    def authors(cls) -> TokenRidge:
+        """As in the authors' code: a bias, and columns of unit norm."""
+        return cls(bias=True, balanced=False, unit_columns=True)
+
+    def scores(self, domains: Sequence[Statistics], embeddings: Embeddings) -> Floats:
+        weights = [1.0 / max(1, domain.tokens) if self.balanced else 1.0 for domain in domains]
+        penalty = self.strength * (sum(weights) if self.balanced else 1.0)
+        counts = np.stack([w * domain.histogram for w, domain in zip(weights, domains, strict=True)], axis=1)
+        W = self._solve(counts, embeddings, penalty)
+        if self.unit_columns:
+            norms = np.linalg.norm(W[: embeddings.shape[1]], axis=0)
+            W = W / np.where(norms > 0, norms, 1.0)
+        return _apply(W, embeddings)
+
+    def _solve(self, counts: Floats, embeddings: Embeddings, penalty: float) -> Floats:
+        width = embeddings.shape[1] + self.bias
+        A, B = np.zeros((width, width)), np.zeros((width, counts.shape[1]))
+        seen = np.flatnonzero(counts.any(axis=1))
+        for begin in range(0, len(seen), BLOCK):
+            rows = seen[begin : begin + BLOCK]
+            root = np.sqrt(counts[rows].sum(axis=1))  # √n
+            X = np.empty((len(rows), width))
+            X[:, : embeddings.shape[1]] = embeddings[rows]
+            X[:, embeddings.shape[1] :] = 1.0
+            X *= root[:, None]
+            A += X.T @ X  # A = Ẽᵀ diag(n) Ẽ
+            B += X.T @ (counts[rows] / root[:, None])  # B_c = Ẽᵀ n_c
+        return np.linalg.solve(A + penalty * np.eye(width), B)
+
+
+@dataclass(frozen=True)
+class PromptRidge:
+    """The same ridge one level up: one-hot domains on the mean embedding of each prompt.
+
+    A = Σ_c w_c Σ x̃x̃ᵀ and B_c = w_c Σ x̃ with x̃ = [x̄, 1] and w_c = 1 / windows(c), so that a large domain does not
+    drown a small one. A prompt's score is the mean of its tokens' rows of S = Ẽ W, so it compiles to the same table.
+
+    `strength` counts windows: the fit is pulled towards zero as if each domain had that many more windows, of
+    average size and pointing everywhere alike. A domain of thirty prompts is held back, one of thousands is not.
+    """
+
+    strength: float = 8.0
+
+    def __post_init__(self) -> None:
+        _check_strength(self.strength)
+
+    def scores(self, domains: Sequence[Statistics], embeddings: Embeddings) -> Floats:
+        h = embeddings.shape[1]
+        A, B = np.zeros((h + 1, h + 1)), np.zeros((h + 1, len(domains)))
+        penalty = 0.0
+        for c, domain in enumerate(domains):
+            sums = domain.sums
+            if sums is None or sums.windows == 0:
+                raise InputError(
+                    "prompt ridge needs prompt sums, and a domain has none: collect it with prompt_sums=True "
+                    "and at least one text, or use TokenRidge"
+                )
+            w = 1.0 / sums.windows
+            A[:h, :h] += w * sums.full_gram()
+            B[:h, c] = w * sums.unit * sums.vector
+            B[h, c] = 1.0
+            penalty += self.strength * w
+        A[:h, h] = A[h, :h] = B[:h].sum(axis=1)
+        A[h, h] = len(domains)
+        energy = np.trace(A[:h, :h]) / (h * len(domains))  # mean square of an entry of x̄
+        penalty *= float(energy) or 1.0
+        return _apply(np.linalg.solve(A + penalty * np.eye(h + 1), B), embeddings)
+
+
+def _apply(W: Floats, embeddings: Embeddings) -> Floats:
+    """S = Ẽ W: (V, C)."""
+    h = embeddings.shape[1]
+    S = np.empty((embeddings.shape[0], W.shape[1]))
+    for begin in range(0, len(S), BLOCK):
+        S[begin : begin + BLOCK] = embeddings[begin : begin + BLOCK].astype(np.float64) @ W[:h]
+    if len(W) > h:
+        S += W[h]
+    return S
+
+
+def _check_strength(strength: float) -> None:
+    if not (np.isfinite(strength) and strength > 0):
+        raise InputError(f"strength (λ) must be a positive number, found {strength}: try 0.01")

@@ -1,0 +1,56 @@
+"""Everything a token can say, worked out once: its scores, its vote, how sure it is, and its rank by that.
+
+All of it depends on the token id alone, so routing looks rows up and never multiplies matrices.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+import numpy.typing as npt
+
+
+@dataclass(frozen=True, eq=False)
+class Table:
+    """One row per token: what routing needs of the fit."""
+
+    scores: npt.NDArray[np.float32]  # (V, C)  S
+    vote: npt.NDArray[np.uint16]  # (V,)  argmax_c S
+    entropy: npt.NDArray[np.float32]  # (V,)  −Σ_c p log p with p = softmax(S)
+    rank: npt.NDArray[np.uint32]  # (V,)  place in the order by (entropy, token id)
+
+    @classmethod
+    def compile(cls, scores: npt.NDArray[np.floating], *, log_offset: float = 0.0) -> Table:
+        """Work out vote, entropy and rank; `log_offset` is added inside the logarithm, as the authors do."""
+        probabilities = softmax(np.asarray(scores, np.float64))
+        with np.errstate(divide="ignore", invalid="ignore"):
+            terms = probabilities * np.log(probabilities + log_offset)
+        entropy = -np.nan_to_num(terms, nan=0.0).sum(axis=1)  # 0 · log 0 = 0
+        order = np.argsort(entropy, kind="stable")  # stable: equal entropies keep the order of their ids
+        rank = np.empty(len(order), np.uint32)
+        rank[order] = np.arange(len(order), dtype=np.uint32)
+        return cls(
+            np.ascontiguousarray(scores, np.float32),
+            scores.argmax(axis=1).astype(np.uint16),  # ties to the lowest index
+            entropy.astype(np.float32),
+            rank,
+        )
+
+    @cached_property
+    def probabilities(self) -> npt.NDArray[np.float64]:
+        """softmax(S): (V, C)."""
+        return softmax(self.scores.astype(np.float64))
+
+    @cached_property
+    def by_rank(self) -> npt.NDArray[np.intp]:
+        """Token ids from the surest to the least sure."""
+        return np.argsort(self.rank)
+
+
+def softmax(scores: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
+    """Along the last axis."""
+    shifted = np.exp(scores - scores.max(axis=-1, keepdims=True))
+    normalised: npt.NDArray[np.float64] = shifted / shifted.sum(axis=-1, keepdims=True)
+    return normalised
