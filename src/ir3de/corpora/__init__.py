@@ -1,0 +1,100 @@
+"""Streams texts and rows out of files, folders, glob patterns and standard input.
+
+    sources   what the caller named      -> one `Source` a file, in an order that never changes
+    streams   a `Source`                 -> its bytes, decompressed and counted
+    formats   text, JSON and JSON lines  -> numbered rows
+    tables    CSV, TSV and Parquet       -> numbered rows
+    rows      a row                      -> its text
+
+Nothing is held but the buffer, the row at hand and the list of file names.
+"""
+
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import closing
+from functools import partial
+from pathlib import Path
+
+from ir3de.corpora.formats import FORMATS
+from ir3de.corpora.rows import Row, columns_with_text, text_in, text_of
+from ir3de.corpora.sources import expand, on_disk_bytes
+from ir3de.corpora.streams import Options, Source
+from ir3de.errors import InputError
+
+__all__ = ["read_rows", "read_texts", "text_of", "total_bytes"]
+
+
+def read_texts(
+    sources: Iterable[str | Path],
+    *,
+    field: str | None = None,
+    whole_files: bool = False,
+    on_bytes: Callable[[int], None] | None = None,
+) -> Iterator[str]:
+    """Stream every text of every source, in order, leaving out the empty ones.
+
+    A source is a file, a folder, a glob pattern, or `-` for standard input. Names are checked at the call,
+    contents as they are read. `field` names the field (or `a.b` path) that holds the text; `whole_files`
+    makes each plain-text file one text instead of one a line; `on_bytes` hears how many bytes were read
+    from disk since it was last called.
+
+    >>> from tempfile import TemporaryDirectory
+    >>> with TemporaryDirectory() as folder:
+    ...     _ = Path(folder, "a.txt").write_text("What is a cell?\\n\\nProve it.\\n")
+    ...     _ = Path(folder, "b.jsonl").write_text('{"prompt": "Sort a list."}\\n')
+    ...     list(read_texts([folder]))
+    ['What is a cell?', 'Prove it.', 'Sort a list.']
+    """
+    options = Options(whole_files, partial(columns_with_text, field=field), on_bytes)
+    return _texts(expand(sources), field, options)
+
+
+def read_rows(
+    sources: Iterable[str | Path], *, on_bytes: Callable[[int], None] | None = None
+) -> Iterator[dict[str, object]]:
+    """Stream every row of every source with all its fields; a plain string becomes `{"text": string}`.
+
+    Each row remembers its file and line, so that `text_of` can name them when it complains.
+
+    >>> from tempfile import TemporaryDirectory
+    >>> with TemporaryDirectory() as folder:
+    ...     _ = Path(folder, "q.jsonl").write_text('{"id": 7, "text": "Sort a list."}\\n"Prove it."\\n')
+    ...     for row in read_rows([folder]):
+    ...         print(row, "->", text_of(row))
+    {'id': 7, 'text': 'Sort a list.'} -> Sort a list.
+    {'text': 'Prove it.'} -> Prove it.
+    """
+    return _rows(expand(sources), Options(on_bytes=on_bytes))
+
+
+def total_bytes(sources: Iterable[str | Path]) -> int | None:
+    """Count the bytes on disk of every file the sources name; None when standard input is among them.
+
+    >>> from tempfile import TemporaryDirectory
+    >>> with TemporaryDirectory() as folder:
+    ...     _ = Path(folder, "a.txt").write_bytes(b"Prove it.")
+    ...     total_bytes([folder]), total_bytes([folder, "-"])
+    (9, None)
+    """
+    return on_disk_bytes(expand(sources))
+
+
+def _texts(sources: list[Source], field: str | None, options: Options) -> Iterator[str]:
+    for source in sources:
+        form = FORMATS[source.kind]
+        # `closing` closes the file at once when the caller walks away, whatever the garbage collector does.
+        with closing(form.read(source, options)) as rows:
+            for number, row in rows:
+                try:
+                    text = text_in(row, field)
+                except InputError as error:
+                    raise InputError(f"{form.place(source.name, number)}: {error}") from None
+                if text and not text.isspace():
+                    yield text
+
+
+def _rows(sources: list[Source], options: Options) -> Iterator[dict[str, object]]:
+    for source in sources:
+        form = FORMATS[source.kind]
+        with closing(form.read(source, options)) as rows:
+            for number, row in rows:
+                yield Row.at(form.place(source.name, number), row)

@@ -1,0 +1,130 @@
+"""The formats, by suffix: each turns a source into numbered rows, one at a time."""
+
+import json
+from collections.abc import Callable, Generator, Iterable, Iterator
+from dataclasses import dataclass
+from itertools import chain
+
+from ir3de.corpora.streams import STDIN, Options, Source, decoded, lines_of
+from ir3de.corpora.tables import csv_rows, parquet_rows, tsv_rows
+from ir3de.errors import InputError
+
+Numbered = tuple[int, object]  # the line or the row number, from 1, and the row
+
+_EXCERPT = 30  # characters shown on each side of what is wrong
+
+
+@dataclass(frozen=True, slots=True)
+class Format:
+    """How a format is read, and what its numbers count."""
+
+    read: Callable[[Source, Options], Generator[Numbered, None, None]]
+    place_pattern: str = "{name}:{number}"
+
+    def place(self, name: str, number: int) -> str:
+        return self.place_pattern.format(name=name, number=number)
+
+
+def _text_rows(source: Source, options: Options) -> Generator[Numbered, None, None]:
+    with source.open(options.on_bytes) as stream:
+        yield from _plain_texts(lines_of(stream), source.name, options)
+
+
+def _json_line_rows(source: Source, options: Options) -> Generator[Numbered, None, None]:
+    with source.open(options.on_bytes) as stream:
+        yield from _json_lines(lines_of(stream), source.name)
+
+
+def _json_rows(source: Source, options: Options) -> Generator[Numbered, None, None]:
+    with source.open(options.on_bytes) as stream:
+        text = decoded(b"".join(lines_of(stream)), source.name)
+    try:
+        rows = json.loads(text)
+    except (ValueError, RecursionError) as error:
+        line = error.lineno if isinstance(error, json.JSONDecodeError) else 1
+        advice = "repair the file, or name it .jsonl if each line is a row of its own"
+        raise _broken_json(f"{source.name}:{line}", text, error, advice) from None
+    if not isinstance(rows, list):
+        raise InputError(
+            f"{source.name}: a .json file must hold a list of rows or strings, but found "
+            f"{_excerpt(text, 0)}: put the rows in a list, or one a line in a .jsonl file"
+        )
+    yield from enumerate(rows, 1)
+
+
+def _stdin_rows(source: Source, options: Options) -> Generator[Numbered, None, None]:
+    with source.open(options.on_bytes) as stream:
+        lines = lines_of(stream)
+        head: list[bytes] = []  # the blank lines are kept so that the others keep their numbers
+        for line in lines:
+            head.append(line)
+            if not line.isspace():
+                break
+        together = chain(head, lines)
+        if head[-1].lstrip().startswith(b"{"):
+            yield from _json_lines(together, source.name)
+        else:
+            yield from _plain_texts(together, source.name, options)
+
+
+def _plain_texts(lines: Iterable[bytes], name: str, options: Options) -> Iterator[Numbered]:
+    if options.whole_files:
+        yield 1, decoded(b"".join(lines), name)
+        return
+    for number, raw in enumerate(lines, 1):
+        text = decoded(raw, name, first_line=number).removesuffix("\n").removesuffix("\r")
+        if text and not text.isspace():
+            yield number, text
+
+
+def _json_lines(lines: Iterable[bytes], name: str) -> Iterator[Numbered]:
+    # Decoding here and calling the decoder itself saves what `json.loads` spends on guessing the encoding of
+    # each line. Whatever is unusual, blank lines and leading spaces included, goes the careful way.
+    parse = json.JSONDecoder().raw_decode
+    for number, raw in enumerate(lines, 1):
+        try:
+            text = raw.decode()
+            row, end = parse(text)
+        except (ValueError, RecursionError):
+            end = -1
+        if end >= 0 and not text[end:].strip(" \t\r\n"):
+            yield number, row
+        elif raw.strip():
+            yield number, _parsed_carefully(raw, name, number)
+
+
+def _parsed_carefully(raw: bytes, name: str, number: int) -> object:
+    text = decoded(raw, name, first_line=number)
+    try:
+        return json.loads(text)
+    except (ValueError, RecursionError) as error:
+        advice = "write one JSON object or string a line, or use a .txt file for plain lines"
+        raise _broken_json(f"{name}:{number}", text, error, advice) from None
+
+
+def _broken_json(place: str, text: str, error: Exception, advice: str) -> InputError:
+    position, reason = (error.pos, error.msg) if isinstance(error, json.JSONDecodeError) else (0, str(error))
+    return InputError(f"{place}: not valid JSON ({reason}), found {_excerpt(text, position)}: {advice}")
+
+
+def _excerpt(text: str, position: int) -> str:
+    start, end = max(0, position - _EXCERPT), position + _EXCERPT
+    before, after = "…" if start else "", "…" if end < len(text.rstrip()) else ""
+    return repr(before + text[start:end].strip() + after)
+
+
+_TEXT = Format(_text_rows)
+_JSON_LINES = Format(_json_line_rows)
+
+FORMATS: dict[str, Format] = {
+    ".txt": _TEXT,
+    ".text": _TEXT,
+    ".md": _TEXT,
+    ".jsonl": _JSON_LINES,
+    ".ndjson": _JSON_LINES,
+    ".json": Format(_json_rows, "{name}, row {number}"),
+    ".csv": Format(csv_rows),
+    ".tsv": Format(tsv_rows),
+    ".parquet": Format(parquet_rows, "{name}, row {number}"),
+    STDIN: Format(_stdin_rows),
+}

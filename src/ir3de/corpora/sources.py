@@ -1,0 +1,103 @@
+"""What the caller named, file by file, in an order that never changes."""
+
+import difflib
+import glob
+import os
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+
+from ir3de.corpora.formats import FORMATS
+from ir3de.corpora.streams import CODECS, STDIN, Source
+from ir3de.errors import InputError
+
+_SUFFIXES = tuple(kind for kind in FORMATS if kind != STDIN)
+_NEVER_PACKED = frozenset({".parquet"})  # it is read out of order, and compresses its own columns
+
+
+def expand(sources: Iterable[str | Path]) -> list[Source]:
+    """List the files that the sources name, checking that each is there and can be read by its suffix."""
+    if isinstance(sources, (str, Path)):  # a string is an iterable of its letters, which no one means
+        sources = [sources]
+    return [source for named in sources for source in _expand_one(str(named))]
+
+
+def on_disk_bytes(sources: Iterable[Source]) -> int | None:
+    """Add up the sizes of the files; None when one of the sources is standard input."""
+    paths = [source.path for source in sources]
+    return sum(path.stat().st_size for path in paths if path is not None) if None not in paths else None
+
+
+def _expand_one(named: str) -> list[Source]:
+    if named == STDIN:
+        return [Source(None, STDIN)]
+    path = Path(named)
+    try:
+        if path.is_dir():
+            return _supported(_files_below(path), f"the folder {named}")
+        if path.exists():
+            return [_source_of(path)]
+        if glob.has_magic(named):
+            return _supported(_files_matching(named), f"the pattern {named}")
+    except OSError as error:
+        raise InputError(
+            f"{named}: cannot be read ({error.strerror}): check the name and the permissions"
+        ) from error
+    raise InputError(f"{named}: no such file or folder: {_suggestion(path)}")
+
+
+def _supported(paths: Iterable[Path], what: str) -> list[Source]:
+    """Keep the files that can be read, sorted; it is an error to be left with none."""
+    found = sorted(paths, key=Path.as_posix)
+    sources = [source for source in map(_recognised, found) if source is not None]
+    if not sources:
+        names = ", ".join(path.name for path in found[:3]) + (", …" if len(found) > 3 else "")
+        others = f"only {names}" if found else "nothing"
+        raise InputError(
+            f"{what} holds no file that can be read, found {others}: use {_supported_suffixes()}"
+        )
+    return sources
+
+
+def _files_below(folder: Path) -> Iterator[Path]:
+    """Walk a folder without what is hidden; links to folders are not followed, for they may loop."""
+    for parent, folders, files in os.walk(folder, onerror=_raise):
+        folders[:] = [name for name in folders if not name.startswith(".")]
+        yield from (Path(parent, name) for name in files if not name.startswith("."))
+
+
+def _raise(error: OSError) -> None:
+    raise error
+
+
+def _files_matching(pattern: str) -> Iterator[Path]:
+    matches = map(Path, glob.iglob(pattern, recursive=True))  # noqa: PTH207  Path.glob takes no absolute one
+    return (path for path in matches if path.is_file())
+
+
+def _source_of(path: Path) -> Source:
+    source = _recognised(path)
+    if source is None:
+        found = "".join(path.suffixes[-2:]) or "no suffix"
+        raise InputError(f"{path}: cannot tell the format, found {found}: use {_supported_suffixes()}")
+    return source
+
+
+def _recognised(path: Path) -> Source | None:
+    name = path.name.lower()
+    codec = next((suffix for suffix in CODECS if name.endswith(suffix)), "")
+    kind = Path(name.removesuffix(codec)).suffix
+    if kind not in _SUFFIXES or (codec and kind in _NEVER_PACKED):
+        return None
+    return Source(path, kind, codec)
+
+
+def _supported_suffixes() -> str:
+    packed = ", ".join(CODECS)
+    return f"{', '.join(_SUFFIXES)}, plain or (all but .parquet) with one of {packed} after it"
+
+
+def _suggestion(path: Path) -> str:
+    if not path.parent.is_dir():
+        return f"the folder {path.parent} does not exist either, check the path"
+    close = difflib.get_close_matches(path.name, sorted(os.listdir(path.parent)))  # noqa: PTH208  names only
+    return f"did you mean {' or '.join(close)}?" if close else "check the name"

@@ -1,0 +1,114 @@
+"""The formats with columns: CSV, TSV and Parquet."""
+
+import csv
+from collections.abc import Generator, Iterable, Iterator
+from functools import partial
+from typing import TYPE_CHECKING
+
+from ir3de.corpora.rows import Row, listed
+from ir3de.corpora.streams import Options, Source, decoded, lines_of
+from ir3de.errors import InputError, MissingExtraError
+
+if TYPE_CHECKING:
+    from pyarrow.parquet import ParquetFile
+
+_SEPARATORS = {",": "comma", "\t": "tab", ";": "semicolon"}
+_LONGEST_FIELD = 2**31 - 1  # the largest limit that fits a C long on every platform
+_PARQUET_ROWS = 256  # rows turned into Python objects at once: few, because a row may be a whole book
+_PARQUET_BUFFER = 1 << 20
+
+
+def _separated_rows(
+    source: Source, options: Options, *, separator: str
+) -> Generator[tuple[int, Row], None, None]:
+    # The limit belongs to the whole process and guards against broken quoting, which `strict` catches anyway.
+    # It is only ever raised: to put it back would break another reader that is still at work.
+    csv.field_size_limit(max(csv.field_size_limit(), _LONGEST_FIELD))
+    with source.open(options.on_bytes) as stream:
+        lines = (decoded(raw, source.name, first_line=n) for n, raw in enumerate(lines_of(stream), 1))
+        records = _records(lines, source.name, separator)
+        header = _checked_header(next(records, (1, []))[1], source.name, separator)
+        sole = header[0] if len(header) == 1 else None
+        for number, values in records:
+            if len(values) != len(header):
+                raise InputError(
+                    f"{source.name}:{number}: the row has {len(values)} values, but the header has "
+                    f"{len(header)} columns: put quotes around values that hold a {_SEPARATORS[separator]}"
+                )
+            row = Row(zip(header, values, strict=True))
+            row.sole_column = sole
+            yield number, row
+
+
+def _records(lines: Iterable[str], name: str, separator: str) -> Iterator[tuple[int, list[str]]]:
+    """Iterate over the records that are not blank, with the line on which each begins."""
+    reader = csv.reader(lines, delimiter=separator, strict=True)
+    while True:
+        number = reader.line_num + 1
+        try:
+            values = next(reader, None)
+        except csv.Error as error:
+            raise InputError(
+                f"{name}:{number}: not a valid table ({error}): put values that hold a quote or a line end "
+                'in quotes, and double the quotes inside them ("")'
+            ) from None
+        if values is None:
+            return
+        if values:
+            yield number, values
+
+
+def _checked_header(header: list[str], name: str, separator: str) -> list[str]:
+    if not header:
+        raise InputError(f"{name}: found no header: write the names of the columns on the first line")
+    if len(set(header)) < len(header):
+        twice = listed(sorted({column for column in header if header.count(column) > 1}))
+        raise InputError(f"{name}: the header names a column more than once ({twice}): rename the others")
+    others = [word for mark, word in _SEPARATORS.items() if mark != separator and mark in header[0]]
+    if len(header) == 1 and others:
+        raise InputError(
+            f"{name}: the header {header[0]!r} looks separated by {others[0]}s, but the suffix says "
+            f"{_SEPARATORS[separator]}s: save it with commas as .csv or with tabs as .tsv"
+        )
+    return header
+
+
+csv_rows = partial(_separated_rows, separator=",")
+tsv_rows = partial(_separated_rows, separator="\t")
+
+
+def parquet_rows(source: Source, options: Options) -> Generator[tuple[int, dict[str, object]], None, None]:
+    """Iterate over the rows of a Parquet file, reading only the columns that are needed."""
+    try:
+        import pyarrow
+        import pyarrow.parquet
+    except ImportError:
+        raise MissingExtraError("pyarrow", "parquet", "Reading a .parquet file") from None
+    with source.open():
+        pass  # so that a file that may not be read is said like any other
+    try:
+        with pyarrow.parquet.ParquetFile(source.path, buffer_size=_PARQUET_BUFFER) as file:
+            names: list[str] = file.schema_arrow.names
+            columns = names if options.columns is None else options.columns(names)
+            yield from _batched_rows(file, columns, source, options)
+    except (pyarrow.ArrowException, OSError, UnicodeDecodeError) as error:
+        raise InputError(
+            f"{source.name}: not a valid Parquet file ({error}): download it, or write it, again"
+        ) from error
+
+
+def _batched_rows(
+    file: "ParquetFile", columns: list[str], source: Source, options: Options
+) -> Iterator[tuple[int, dict[str, object]]]:
+    """Iterate over the rows, telling the bytes in proportion, for columns may lie anywhere in the file."""
+    size = source.path.stat().st_size if source.path is not None else 0
+    rows, done, told = file.metadata.num_rows, 0, 0
+    for batch in file.iter_batches(batch_size=_PARQUET_ROWS, columns=columns):
+        if options.on_bytes is not None:
+            reached = size * (done + batch.num_rows) // rows
+            options.on_bytes(reached - told)
+            told = reached
+        yield from enumerate(batch.to_pylist(), done + 1)
+        done += batch.num_rows
+    if options.on_bytes is not None and told < size:
+        options.on_bytes(size - told)
