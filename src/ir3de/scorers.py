@@ -84,7 +84,7 @@ class TokenRidge:
             X *= root[:, None]
             A += X.T @ X  # A = Ẽᵀ diag(n) Ẽ
             B += X.T @ (counts[rows] / root[:, None])  # B_c = Ẽᵀ n_c
-        return np.linalg.solve(A + penalty * np.eye(width), B)
+        return _ridge(A, B, penalty)
 
 
 @dataclass(frozen=True)
@@ -123,7 +123,13 @@ class PromptRidge:
         A[h, h] = len(domains)
         energy = np.trace(A[:h, :h]) / (h * len(domains))  # mean square of an entry of x̄
         penalty *= float(energy) or 1.0
-        return _apply(np.linalg.solve(A + penalty * np.eye(h + 1), B), embeddings)
+        return _apply(_ridge(A, B, penalty), embeddings)
+
+
+def _ridge(A: Floats, B: Floats, penalty: float) -> Floats:
+    """W = (A + λI)⁻¹B."""
+    W: Floats = np.linalg.solve(A + penalty * np.eye(len(A)), B)
+    return W
 
 
 def _apply(W: Floats, embeddings: Embeddings) -> Floats:

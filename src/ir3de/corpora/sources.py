@@ -39,9 +39,7 @@ def _expand_one(named: str) -> list[Source]:
         if glob.has_magic(named):
             return _supported(_files_matching(named), f"the pattern {named}")
     except OSError as error:
-        raise InputError(
-            f"{named}: cannot be read ({error.strerror}): check the name and the permissions"
-        ) from error
+        raise InputError(f"{named}: cannot be read ({error.strerror}): check the name and the permissions") from error
     raise InputError(f"{named}: no such file or folder: {_suggestion(path)}")
 
 
@@ -52,9 +50,7 @@ def _supported(paths: Iterable[Path], what: str) -> list[Source]:
     if not sources:
         names = ", ".join(path.name for path in found[:3]) + (", …" if len(found) > 3 else "")
         others = f"only {names}" if found else "nothing"
-        raise InputError(
-            f"{what} holds no file that can be read, found {others}: use {_supported_suffixes()}"
-        )
+        raise InputError(f"{what} holds no file that can be read, found {others}: use {_supported_suffixes()}")
     return sources
 
 

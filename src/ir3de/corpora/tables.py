@@ -18,9 +18,7 @@ _PARQUET_ROWS = 256  # rows turned into Python objects at once: few, because a r
 _PARQUET_BUFFER = 1 << 20
 
 
-def _separated_rows(
-    source: Source, options: Options, *, separator: str
-) -> Generator[tuple[int, Row], None, None]:
+def _separated_rows(source: Source, options: Options, *, separator: str) -> Generator[tuple[int, Row], None, None]:
     # The limit belongs to the whole process and guards against broken quoting, which `strict` catches anyway.
     # It is only ever raised: to put it back would break another reader that is still at work.
     csv.field_size_limit(max(csv.field_size_limit(), _LONGEST_FIELD))

@@ -1,0 +1,212 @@
+"""What routing answers: a `Decision`, and an `Explanation` of it token by token."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from ir3de.selectors import Ballots, Ids, Selector
+from ir3de.table import Table
+
+
+@dataclass(frozen=True, eq=False)
+class Compiled:
+    """A fitted router's read side: swapped as one object, so a reader never sees half a change."""
+
+    experts: tuple[str, ...]
+    table: Table
+    selector: Selector
+    ballots: Ballots
+    default: int  # the expert for prompts that say nothing
+
+    @classmethod
+    def build(cls, experts: Sequence[str], table: Table, selector: Selector, default: int = 0) -> Compiled:
+        return cls(tuple(experts), table, selector, selector.ballots(table), default)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Decision:
+    """Which expert a prompt goes to, and how clearly.
+
+    `tokens` of the prompt were looked at and `counted` of them decided. `abstained` is true when the prompt has no
+    known token at all: then `expert` is the router's default and the confidence is an even share.
+    """
+
+    expert: str
+    tokens: int
+    counted: int
+    abstained: bool
+    _tally: Sequence[int]
+    _compiled: Compiled
+
+    @property
+    def ranking(self) -> tuple[tuple[str, float], ...]:
+        """Every expert with its share, best first; the shares add up to one."""
+        shares, tally = self._shares, self._tally
+        order = sorted(range(len(shares)), key=lambda c: -tally[c])  # stable: ties keep the order of the experts
+        if self.abstained:
+            order.sort(key=lambda c: c != self._compiled.default)
+        return tuple((self._compiled.experts[c], shares[c]) for c in order)
+
+    @property
+    def confidence(self) -> float:
+        """The chosen expert's share."""
+        return self.ranking[0][1]
+
+    @property
+    def margin(self) -> float:
+        """How far the chosen expert's share lies above the next one's."""
+        ranking = self.ranking
+        return ranking[0][1] - ranking[1][1] if len(ranking) > 1 else ranking[0][1]
+
+    @property
+    def _shares(self) -> list[float]:
+        if self.abstained:
+            return [1.0 / len(self._tally)] * len(self._tally)
+        return self._compiled.selector.shares(self._tally, self.counted)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain values, ready for JSON."""
+        return {
+            "expert": self.expert,
+            "confidence": round(self.confidence, 6),
+            "margin": round(self.margin, 6),
+            "ranking": [{"expert": expert, "share": round(share, 6)} for expert, share in self.ranking],
+            "tokens": self.tokens,
+            "counted": self.counted,
+            "abstained": self.abstained,
+        }
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Decision) and self.to_dict() == other.to_dict()
+
+    def __hash__(self) -> int:
+        return hash((self.expert, self.tokens, self.counted, self.abstained))
+
+    def __repr__(self) -> str:
+        return f"Decision(expert={self.expert!r}, confidence={self.confidence:.2f}, margin={self.margin:.2f})"
+
+
+@dataclass(frozen=True, slots=True)
+class TokenVote:
+    """One token of a prompt: what it is, whom it votes for, how sure it is, and whether it counted."""
+
+    text: str
+    id: int
+    vote: str
+    entropy: float
+    scores: tuple[float, ...]  # in the order of the router's experts
+    counted: bool
+
+    def to_dict(self) -> dict[str, Any]:
+        return {
+            "text": self.text,
+            "id": self.id,
+            "vote": self.vote,
+            "entropy": round(self.entropy, 6),
+            "scores": [round(score, 6) for score in self.scores],
+            "counted": self.counted,
+        }
+
+
+@dataclass(frozen=True, slots=True)
+class Explanation:
+    """A decision and every token's part in it."""
+
+    decision: Decision
+    experts: tuple[str, ...]
+    tokens: tuple[TokenVote, ...]
+
+    def to_dict(self) -> dict[str, Any]:
+        return {
+            **self.decision.to_dict(),
+            "experts": list(self.experts),
+            "votes": [token.to_dict() for token in self.tokens],
+        }
+
+
+def decide(compiled: Compiled, ids: Ids, unknown: int | None) -> Decision:
+    """Route one prompt by its token ids."""
+    length = len(ids)
+    cap = compiled.selector.cap
+    if length > cap:
+        ids, length = ids[:cap], cap
+    if not length or (unknown is not None and bool((ids == unknown).all())):
+        return abstain(compiled, length)
+    ballots = compiled.ballots
+    tally = ballots.tally(ids).tolist()
+    counted = length if length < ballots.most else ballots.most
+    return Decision(compiled.experts[tally.index(max(tally))], length, counted, False, tally, compiled)
+
+
+def decide_batch(
+    compiled: Compiled, flat: Ids, lengths: np.ndarray[Any, np.dtype[np.int64]], unknown: int | None
+) -> list[Decision]:
+    """Route many prompts, their ids end to end: the same decisions as one by one."""
+    starts = np.cumsum(lengths) - lengths
+    cap = compiled.selector.cap
+    if lengths.max(initial=0) > cap:
+        flat = flat[np.arange(len(flat)) - np.repeat(starts, lengths) < cap]
+        lengths = np.minimum(lengths, cap)
+        starts = np.cumsum(lengths) - lengths
+    speaking = lengths > 0
+    if unknown is not None and len(flat):
+        known = np.add.reduceat(flat != unknown, starts[speaking], dtype=np.int64) > 0
+        silent = np.flatnonzero(speaking)[~known]
+    else:
+        silent = np.empty(0, np.intp)
+    decisions = [abstain(compiled, int(length)) for length in lengths] if not speaking.all() or len(silent) else []
+    if not speaking.any():
+        return decisions
+    tallies = compiled.ballots.tallies(flat, starts[speaking])
+    experts, most = compiled.experts, compiled.ballots.most
+    made = [
+        Decision(experts[best], length, length if length < most else most, False, tally, compiled)
+        for best, tally, length in zip(
+            tallies.argmax(axis=1).tolist(), tallies.tolist(), lengths[speaking].tolist(), strict=True
+        )
+    ]
+    if not decisions:
+        return made
+    for index, decision in zip(np.flatnonzero(speaking).tolist(), made, strict=True):
+        if index not in silent:
+            decisions[index] = decision
+    return decisions
+
+
+def abstain(compiled: Compiled, tokens: int) -> Decision:
+    """The answer to a prompt without a known token: the default expert, an even share."""
+    return Decision(compiled.experts[compiled.default], tokens, 0, True, (0,) * len(compiled.experts), compiled)
+
+
+def explain(compiled: Compiled, pieces: Sequence[tuple[int, str]], unknown: int | None) -> Explanation:
+    """Every token's vote, entropy, scores, and whether it counted."""
+    ids = np.array([token for token, _ in pieces], np.uint32)
+    decision = decide(compiled, ids, unknown)
+    counted = _counted(compiled, ids) if not decision.abstained else np.zeros(len(ids), bool)
+    table = compiled.table
+    votes = tuple(
+        TokenVote(
+            text,
+            token,
+            compiled.experts[int(table.vote[token])],
+            float(table.entropy[token]),
+            tuple(table.scores[token].tolist()),
+            bool(used),
+        )
+        for (token, text), used in zip(pieces, counted, strict=True)
+    )
+    return Explanation(decision, compiled.experts, votes)
+
+
+def _counted(compiled: Compiled, ids: Ids) -> np.ndarray[Any, np.dtype[np.bool_]]:
+    """Which positions of the prompt the selector counts; of equal tokens the earliest."""
+    counted = np.zeros(len(ids), bool)
+    inside = ids[: compiled.selector.cap]
+    rank = compiled.ballots.rank
+    order = np.arange(len(inside)) if rank is None else np.argsort(rank[inside], kind="stable")
+    counted[order[: compiled.ballots.most]] = True
+    return counted

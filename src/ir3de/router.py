@@ -1,0 +1,254 @@
+"""`Router`: fit, add, remove, merge; route, explain. Reads never wait for a change."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Any, TypeAlias
+
+import numpy as np
+
+from ir3de.counting import collect
+from ir3de.decisions import Compiled, Decision, Explanation, decide, decide_batch, explain
+from ir3de.embeddings import Embedding, Tokenizer
+from ir3de.errors import InputError, MismatchError, UnknownExpertError
+from ir3de.scorers import PromptRidge, Scorer
+from ir3de.selectors import Average, Selector
+from ir3de.statistics import Statistics
+from ir3de.table import Table
+
+Domain: TypeAlias = "Iterable[str] | Statistics"
+
+BATCH_CHARACTERS = 1_000_000
+
+
+class Router:
+    """Sends each prompt to the expert whose domain it belongs to.
+
+    >>> import ir3de
+    >>> router = ir3de.Router.fit({
+    ...     "maths": ["What is 12 times 7?", "Solve x + 3 = 10 for x."],
+    ...     "law": ["Is this contract void?", "Can my landlord evict me?"],
+    ... })
+    >>> router.route("Solve 3x = 12.").expert
+    'maths'
+    >>> router.add("cooking", ["How long do I boil an egg?", "A recipe for bread, please."])
+    >>> router.experts
+    ('maths', 'law', 'cooking')
+    >>> router.remove("cooking")
+    >>> router.experts
+    ('maths', 'law')
+    """
+
+    def __init__(
+        self,
+        compiled: Compiled,
+        tokenizer: Tokenizer,
+        *,
+        scorer: Scorer,
+        fingerprint: str,
+        embedding: Callable[[], Embedding],
+        statistics: Callable[[], Mapping[str, Statistics]],
+    ) -> None:
+        """Put a router together from its parts; `Router.fit` and `Router.load` are the ways users have."""
+        self._compiled = compiled
+        self._tokenizer = tokenizer
+        self._unknown = tokenizer.unknown_id
+        self.scorer = scorer
+        self.fingerprint = fingerprint
+        self._embedding = embedding
+        self._statistics = statistics
+        self._change = threading.Lock()
+
+    # building ---------------------------------------------------------------------------------------------------
+
+    @classmethod
+    def fit(
+        cls,
+        domains: Mapping[str, Domain],
+        *,
+        embedding: Embedding | None = None,
+        scorer: Scorer | None = None,
+        selector: Selector | None = None,
+        default: str | None = None,
+    ) -> Router:
+        """Fit a router from each expert's texts, or from statistics collected elsewhere.
+
+        The defaults are what routes best (`PromptRidge`, `Average`); the paper's are `TokenRidge.paper()` and
+        `EntropyTopK(k)`. `default` names the expert for prompts without a single known token; otherwise the first.
+        """
+        if not isinstance(domains, Mapping):
+            raise InputError(f"domains must map each expert's name to its texts, found {type(domains).__name__}")
+        if not domains:
+            raise InputError("a router needs at least one expert: pass {name: texts}")
+        chosen = embedding or Embedding.default()
+        statistics = {_checked(name): _counted(name, domain, chosen) for name, domain in domains.items()}
+        scorer, selector = scorer or PromptRidge(), selector or Average()
+        return cls(
+            _compile(statistics, chosen, scorer, selector, default),
+            chosen.tokenizer,
+            scorer=scorer,
+            fingerprint=chosen.fingerprint,
+            embedding=lambda: chosen,
+            statistics=lambda: statistics,
+        )
+
+    def add(self, name: str, domain: Domain) -> None:
+        """Add an expert from its texts or statistics. Nothing is retrained; routing goes on meanwhile."""
+        _checked(name)
+        with self._change:
+            if name in self.experts:
+                raise InputError(
+                    f"'{name}' is an expert already: merge(name, texts) gives it more, remove(name) takes it out"
+                )
+            self._rebuild({**self.statistics, name: _counted(name, domain, self.embedding)})
+
+    def merge(self, name: str, domain: Domain) -> None:
+        """Give an expert more texts, exactly as if they had been there from the beginning."""
+        with self._change:
+            self._require(name)
+            more = _counted(name, domain, self.embedding)
+            self._rebuild({**self.statistics, name: self.statistics[name] + more})
+
+    def remove(self, name: str) -> None:
+        """Take an expert out: the router is then, bit for bit, one that never saw it."""
+        with self._change:
+            self._require(name)
+            if len(self.experts) == 1:
+                raise InputError(f"'{name}' is the only expert: a router needs at least one")
+            self._rebuild({other: kept for other, kept in self.statistics.items() if other != name})
+
+    def _rebuild(self, statistics: Mapping[str, Statistics]) -> None:
+        current = self._compiled
+        default = current.experts[current.default]
+        default_left = default if default in statistics else None
+        compiled = _compile(statistics, self.embedding, self.scorer, current.selector, default_left)
+        self._statistics = lambda: statistics
+        self._compiled = compiled  # one reference: readers see all of the change or none of it
+
+    def _require(self, name: str) -> None:
+        if name not in self.experts:
+            raise UnknownExpertError(f"no expert '{name}': this router has {', '.join(self.experts)}")
+
+    # reading ----------------------------------------------------------------------------------------------------
+
+    @property
+    def experts(self) -> tuple[str, ...]:
+        """The experts' names, in the order they were added."""
+        return self._compiled.experts
+
+    @property
+    def default(self) -> str:
+        """The expert for prompts without a single known token."""
+        return self._compiled.experts[self._compiled.default]
+
+    @property
+    def selector(self) -> Selector:
+        return self._compiled.selector
+
+    @property
+    def table(self) -> Table:
+        return self._compiled.table
+
+    @property
+    def tokenizer(self) -> Tokenizer:
+        return self._tokenizer
+
+    @property
+    def statistics(self) -> Mapping[str, Statistics]:
+        """Each expert's statistics: all that is needed to change the router."""
+        return self._statistics()
+
+    @property
+    def embedding(self) -> Embedding:
+        """The embedding the router was fitted with."""
+        return self._embedding()
+
+    # routing ----------------------------------------------------------------------------------------------------
+
+    def route(self, text: str) -> Decision:
+        """Name the expert for a prompt. A prompt without a known token abstains: the default expert."""
+        return decide(self._compiled, self._tokenizer.encode_batch((text,))[0], self._unknown)
+
+    def route_batch(self, texts: Iterable[str]) -> list[Decision]:
+        """Route many prompts: the decisions of `route`, several times as fast."""
+        compiled = self._compiled
+        if isinstance(texts, str):
+            raise InputError("texts must be an iterable of str, found one string: use route")
+        decisions: list[Decision] = []
+        for chunk in _chunks(list(texts)):
+            flat, lengths = self._tokenizer.encode_batch(chunk)
+            decisions += decide_batch(compiled, flat, lengths.astype(np.int64), self._unknown)
+        return decisions
+
+    def explain(self, text: str) -> Explanation:
+        """Show every token's vote, entropy and scores, and whether it counted."""
+        return explain(self._compiled, self._tokenizer.pieces(text), self._unknown)
+
+    # keeping ----------------------------------------------------------------------------------------------------
+
+    def save(self, path: str | Path, *, serving: bool = False) -> Path:
+        """Write the router to a folder; `serving=True` leaves out what only changes need."""
+        from ir3de import storage
+
+        return storage.save_router(self, path, serving=serving)
+
+    @staticmethod
+    def load(path: str | Path) -> Router:
+        """Read a router that `save` wrote."""
+        from ir3de import storage
+
+        return storage.load_router(path)
+
+    def __repr__(self) -> str:
+        return f"Router({', '.join(self.experts)}; {self.scorer}, {self.selector})"
+
+
+def _compile(
+    statistics: Mapping[str, Statistics], embedding: Embedding, scorer: Scorer, selector: Selector, default: str | None
+) -> Compiled:
+    experts = tuple(statistics)
+    if default is not None and default not in experts:
+        raise UnknownExpertError(f"the default expert '{default}' is not among {', '.join(experts)}")
+    scores = scorer.scores(list(statistics.values()), embedding.matrix)
+    table = Table.compile(scores, log_offset=selector.log_offset)
+    return Compiled.build(experts, table, selector, 0 if default is None else experts.index(default))
+
+
+def _counted(name: str, domain: Any, embedding: Embedding) -> Statistics:
+    if isinstance(domain, Statistics):
+        if domain.fingerprint != embedding.fingerprint:
+            raise MismatchError(
+                f"the statistics of '{name}' belong to embedding {domain.fingerprint[:12]}, the router uses "
+                f"{embedding.fingerprint[:12]} ({embedding.name}): collect them again with that embedding"
+            )
+        statistics = domain
+    elif isinstance(domain, str) or not isinstance(domain, Iterable):
+        raise InputError(
+            f"the texts of '{name}' must be an iterable of str or Statistics, found {type(domain).__name__}"
+        )
+    else:
+        statistics = collect(domain, embedding=embedding)
+    if statistics.tokens == 0:
+        raise InputError(f"expert '{name}' has no text: give it at least one prompt of its domain")
+    return statistics
+
+
+def _checked(name: object) -> str:
+    if not isinstance(name, str) or not name.strip():
+        raise InputError(f"an expert's name must be a non-empty string, found {name!r}")
+    if any(ord(character) < 32 for character in name):
+        raise InputError(f"an expert's name must not hold control characters, found {name!r}")
+    return name
+
+
+def _chunks(texts: Sequence[str]) -> Iterable[Sequence[str]]:
+    begin = characters = 0
+    for index, text in enumerate(texts):
+        characters += len(text) if isinstance(text, str) else 0
+        if characters >= BATCH_CHARACTERS:
+            yield texts[begin : index + 1]
+            begin, characters = index + 1, 0
+    if begin < len(texts):
+        yield texts[begin:]

@@ -1,0 +1,186 @@
+"""From a prompt's tokens to a tally: which tokens count, and what each one gives to each expert.
+
+Every selector compiles the table into *ballots*: one row of integers per token. A prompt's tally is the sum of its
+tokens' rows, so it is exact and depends on the bag of tokens alone, never on their order. Ties between experts go to
+the expert that was added first.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Literal, Protocol
+
+import numpy as np
+import numpy.typing as npt
+
+from ir3de.errors import InputError
+from ir3de.table import Table
+
+Ids = npt.NDArray[np.unsignedinteger]
+Tally = npt.NDArray[np.int64]
+
+MOST_TOKENS = 1 << 16  # of one prompt that can be counted: the sums below stay inside 63 bits
+SCORE_UNIT = 1 << 32  # Average: one point of score
+LARGEST_SCORE = 1 << 14
+VOTE_UNIT = 1 << 46  # a vote weighs more than all the probability that can gather below it
+PROBABILITY_UNIT = 1 << 29
+
+
+@dataclass(frozen=True, eq=False)
+class Ballots:
+    """What each token gives to each expert; with `most`, only the surest `most` tokens of a prompt count."""
+
+    values: npt.NDArray[np.int64]  # (V, C); by rank instead of by token id when `rank` is there
+    rank: npt.NDArray[np.uint32] | None = None
+    most: int = MOST_TOKENS
+
+    def tally(self, ids: Ids) -> Tally:
+        """Sum of the counted tokens' ballots: (C,)."""
+        if self.rank is not None:
+            ids = self.rank.take(ids)
+            if len(ids) > self.most:
+                ids.partition(self.most - 1)
+                ids = ids[: self.most]
+        total: Tally = np.add.reduce(self.values.take(ids, axis=0), axis=0)
+        return total
+
+    def tallies(self, flat: Ids, starts: npt.NDArray[np.int64]) -> Tally:
+        """The same for many prompts at once, none of them empty: (prompts, C)."""
+        if self.rank is not None:
+            flat, starts = self._surest(flat, starts)
+        totals: Tally = np.add.reduceat(self.values.take(flat, axis=0), starts, axis=0)
+        return totals
+
+    def _surest(self, flat: Ids, starts: npt.NDArray[np.int64]) -> tuple[Ids, npt.NDArray[np.int64]]:
+        assert self.rank is not None
+        lengths = np.diff(starts, append=len(flat))
+        prompt = np.repeat(np.arange(len(starts), dtype=np.int64), lengths)
+        keys = np.sort((prompt << 32) | self.rank.take(flat))  # each prompt's ranks in order, prompt after prompt
+        counted = np.arange(len(flat)) - np.repeat(starts, lengths) < self.most
+        kept = np.minimum(lengths, self.most)
+        return (keys[counted] & 0xFFFFFFFF).astype(np.uint32), np.cumsum(kept) - kept
+
+
+class Selector(Protocol):
+    """Anything that turns a table into ballots and a tally into shares."""
+
+    @property
+    def cap(self) -> int:
+        """Tokens of a prompt that are looked at; the rest is ignored."""
+        ...
+
+    @property
+    def log_offset(self) -> float:
+        """Added inside the logarithm of the entropy when the table is compiled."""
+        ...
+
+    def ballots(self, table: Table) -> Ballots:
+        """The table as integers to be summed."""
+        ...
+
+    def shares(self, tally: Sequence[int], counted: int) -> list[float]:
+        """The tally as one share per expert, adding up to one."""
+        ...
+
+
+Ties = Literal["probability", "order"]
+
+
+@dataclass(frozen=True)
+class EntropyTopK:
+    """The k tokens of lowest entropy vote for their best expert: the paper's Sample Route Selector.
+
+    Ties between experts go to the larger summed probability; with `ties="order"` straight to the order of the
+    experts, as in the authors' code.
+
+    >>> EntropyTopK(10)
+    EntropyTopK(k=10, cap=1024, ties='probability', log_offset=0.0)
+    >>> EntropyTopK.authors(10)
+    EntropyTopK(k=10, cap=1024, ties='order', log_offset=1e-10)
+    """
+
+    k: int = 10
+    cap: int = 1_024
+    ties: Ties = "probability"
+    log_offset: float = 0.0
+
+    def __post_init__(self) -> None:
+        _check_range("k", self.k)
+        _check_range("cap", self.cap)
+
+    @classmethod
+    def authors(cls, k: int = 10) -> EntropyTopK:
+        """As in the authors' code: log(p + 1e-10), ties to the lowest index."""
+        return cls(k, ties="order", log_offset=1e-10)
+
+    def ballots(self, table: Table) -> Ballots:
+        return Ballots(_votes(table, self.ties)[table.by_rank], table.rank, self.k)
+
+    def shares(self, tally: Sequence[int], counted: int) -> list[float]:
+        return _vote_shares(tally)
+
+
+@dataclass(frozen=True)
+class AllTokens:
+    """Every token votes for its best expert: the paper's variant -all, without the entropy filter."""
+
+    cap: int = 1_024
+    ties: Ties = "probability"
+    log_offset: float = 0.0
+
+    def __post_init__(self) -> None:
+        _check_range("cap", self.cap)
+
+    def ballots(self, table: Table) -> Ballots:
+        return Ballots(_votes(table, self.ties))
+
+    def shares(self, tally: Sequence[int], counted: int) -> list[float]:
+        return _vote_shares(tally)
+
+
+@dataclass(frozen=True)
+class Average:
+    """The mean of the tokens' scores decides: the paper's variant -avg, and the form prompt ridge is fitted for.
+
+    The mean of the score rows is the score of the mean embedding, because the router is linear. `sharpness` turns
+    mean scores into shares, softmax(sharpness · score); it does not change which expert wins.
+    """
+
+    cap: int = 1_024
+    sharpness: float = 8.0
+    log_offset: float = 0.0
+
+    def __post_init__(self) -> None:
+        _check_range("cap", self.cap)
+
+    def ballots(self, table: Table) -> Ballots:
+        scores = np.clip(table.scores.astype(np.float64), -LARGEST_SCORE, LARGEST_SCORE)
+        return Ballots(np.rint(scores * SCORE_UNIT).astype(np.int64))
+
+    def shares(self, tally: Sequence[int], counted: int) -> list[float]:
+        best, scale = max(tally), self.sharpness / (SCORE_UNIT * counted)
+        powers = [math.exp((total - best) * scale) for total in tally]
+        whole = sum(powers)
+        return [power / whole for power in powers]
+
+
+def _votes(table: Table, ties: Ties) -> npt.NDArray[np.int64]:
+    """One vote a token, and below it, too small to outweigh one, its probabilities."""
+    votes = np.zeros(table.scores.shape, np.int64)
+    if ties == "probability":
+        votes += np.rint(table.probabilities * PROBABILITY_UNIT).astype(np.int64)
+    votes[np.arange(len(votes)), table.vote] += VOTE_UNIT
+    return votes
+
+
+def _vote_shares(tally: Sequence[int]) -> list[float]:
+    votes = [total // VOTE_UNIT for total in tally]
+    whole = sum(votes)
+    return [vote / whole for vote in votes]
+
+
+def _check_range(name: str, value: int) -> None:
+    if not 1 <= value <= MOST_TOKENS:
+        raise InputError(f"{name} must be between 1 and {MOST_TOKENS:,} tokens, found {value}")
