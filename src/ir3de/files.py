@@ -16,7 +16,7 @@ import numpy.typing as npt
 
 from ir3de.errors import ArtifactError, VersionError
 
-Tensors = dict[str, npt.NDArray[Any]]
+Tensors = Mapping[str, npt.NDArray[Any]]
 Header = dict[str, Any]
 
 

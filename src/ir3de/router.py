@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, TypeAlias
 
@@ -16,6 +17,7 @@ from ir3de.errors import InputError, MismatchError, UnknownExpertError
 from ir3de.scorers import PromptRidge, Scorer
 from ir3de.selectors import Average, Selector
 from ir3de.statistics import Statistics
+from ir3de.storage import RouterParts, load_router, save_router
 from ir3de.table import Table
 
 Domain: TypeAlias = "Iterable[str] | Statistics"
@@ -41,24 +43,12 @@ class Router:
     ('maths', 'law')
     """
 
-    def __init__(
-        self,
-        compiled: Compiled,
-        tokenizer: Tokenizer,
-        *,
-        scorer: Scorer,
-        fingerprint: str,
-        embedding: Callable[[], Embedding],
-        statistics: Callable[[], Mapping[str, Statistics]],
-    ) -> None:
+    def __init__(self, parts: RouterParts) -> None:
         """Put a router together from its parts; `Router.fit` and `Router.load` are the ways users have."""
-        self._compiled = compiled
-        self._tokenizer = tokenizer
-        self._unknown = tokenizer.unknown_id
-        self.scorer = scorer
-        self.fingerprint = fingerprint
-        self._embedding = embedding
-        self._statistics = statistics
+        self._parts = parts
+        self._compiled = parts.compiled  # apart from the rest, for `route`'s sake
+        self._encode = parts.tokenizer.encode_batch
+        self._unknown = parts.tokenizer.unknown_id
         self._change = threading.Lock()
 
     # building ---------------------------------------------------------------------------------------------------
@@ -85,13 +75,9 @@ class Router:
         chosen = embedding or Embedding.default()
         statistics = {_checked(name): _counted(name, domain, chosen) for name, domain in domains.items()}
         scorer, selector = scorer or PromptRidge(), selector or Average()
+        compiled = _compile(statistics, chosen, scorer, selector, default)
         return cls(
-            _compile(statistics, chosen, scorer, selector, default),
-            chosen.tokenizer,
-            scorer=scorer,
-            fingerprint=chosen.fingerprint,
-            embedding=lambda: chosen,
-            statistics=lambda: statistics,
+            RouterParts(compiled, chosen.tokenizer, scorer, chosen.fingerprint, lambda: chosen, lambda: statistics)
         )
 
     def add(self, name: str, domain: Domain) -> None:
@@ -124,7 +110,7 @@ class Router:
         default = current.experts[current.default]
         default_left = default if default in statistics else None
         compiled = _compile(statistics, self.embedding, self.scorer, current.selector, default_left)
-        self._statistics = lambda: statistics
+        self._parts = replace(self._parts, compiled=compiled, statistics=lambda: statistics)
         self._compiled = compiled  # one reference: readers see all of the change or none of it
 
     def _require(self, name: str) -> None:
@@ -148,28 +134,33 @@ class Router:
         return self._compiled.selector
 
     @property
-    def table(self) -> Table:
-        return self._compiled.table
+    def compiled(self) -> Compiled:
+        """The read side: experts, table and ballots as one object."""
+        return self._compiled
+
+    @property
+    def scorer(self) -> Scorer:
+        return self._parts.scorer
 
     @property
     def tokenizer(self) -> Tokenizer:
-        return self._tokenizer
+        return self._parts.tokenizer
 
     @property
     def statistics(self) -> Mapping[str, Statistics]:
         """Each expert's statistics: all that is needed to change the router."""
-        return self._statistics()
+        return self._parts.statistics()
 
     @property
     def embedding(self) -> Embedding:
         """The embedding the router was fitted with."""
-        return self._embedding()
+        return self._parts.embedding()
 
     # routing ----------------------------------------------------------------------------------------------------
 
     def route(self, text: str) -> Decision:
         """Name the expert for a prompt. A prompt without a known token abstains: the default expert."""
-        return decide(self._compiled, self._tokenizer.encode_batch((text,))[0], self._unknown)
+        return decide(self._compiled, self._encode((text,))[0], self._unknown)
 
     def route_batch(self, texts: Iterable[str]) -> list[Decision]:
         """Route many prompts: the decisions of `route`, several times as fast."""
@@ -178,28 +169,24 @@ class Router:
             raise InputError("texts must be an iterable of str, found one string: use route")
         decisions: list[Decision] = []
         for chunk in _chunks(list(texts)):
-            flat, lengths = self._tokenizer.encode_batch(chunk)
+            flat, lengths = self._encode(chunk)
             decisions += decide_batch(compiled, flat, lengths.astype(np.int64), self._unknown)
         return decisions
 
     def explain(self, text: str) -> Explanation:
         """Show every token's vote, entropy and scores, and whether it counted."""
-        return explain(self._compiled, self._tokenizer.pieces(text), self._unknown)
+        return explain(self._compiled, self.tokenizer.pieces(text), self._unknown)
 
     # keeping ----------------------------------------------------------------------------------------------------
 
     def save(self, path: str | Path, *, serving: bool = False) -> Path:
         """Write the router to a folder; `serving=True` leaves out what only changes need."""
-        from ir3de import storage
-
-        return storage.save_router(self, path, serving=serving)
+        return save_router(self._parts, path, serving=serving)
 
     @staticmethod
     def load(path: str | Path) -> Router:
         """Read a router that `save` wrote."""
-        from ir3de import storage
-
-        return storage.load_router(path)
+        return Router(load_router(path))
 
     def __repr__(self) -> str:
         return f"Router({', '.join(self.experts)}; {self.scorer}, {self.selector})"

@@ -128,8 +128,7 @@ class PromptRidge:
 
 def _ridge(A: Floats, B: Floats, penalty: float) -> Floats:
     """W = (A + λI)⁻¹B."""
-    W: Floats = np.linalg.solve(A + penalty * np.eye(len(A)), B)
-    return W
+    return np.asarray(np.linalg.solve(A + penalty * np.eye(len(A)), B), np.float64)
 
 
 def _apply(W: Floats, embeddings: Embeddings) -> Floats:

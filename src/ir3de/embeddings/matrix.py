@@ -10,6 +10,7 @@ import hashlib
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -17,7 +18,7 @@ import numpy.typing as npt
 from ir3de.errors import EmbeddingError
 
 Floats = npt.NDArray[np.float32]
-Tensors = Mapping[str, npt.NDArray[np.generic]]
+Tensors = Mapping[str, npt.NDArray[Any]]
 
 BLOCK = 32
 FIXED_POINT_BITS = 11  # of the largest entry: a window of 8,192 tokens still sums exactly in float32

@@ -82,7 +82,7 @@ def save(embedding: Embedding, folder: str | Path, *, compact: bool = True) -> P
     }
     files.make_folder(folder)
     files.write(folder / TOKENIZER, copy.tokenizer.definition)
-    files.write(folder / MATRIX, files.to_safetensors(dict(stored.tensors), {"width": stored.width}))
+    files.write(folder / MATRIX, files.to_safetensors(stored.tensors, {"width": stored.width}))
     files.write(folder / HEADER, files.to_json(header))
     return folder
 

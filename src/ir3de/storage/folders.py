@@ -1,0 +1,253 @@
+"""A router is a folder.
+
+`router.json` names every other file by the hash of its content and is written last, by renaming: until then a
+reader sees the old router, whole, and after it the new one, whole. No file is ever overwritten with another content.
+
+    router.json                        what the router is, and which files belong to it
+    statistics-<sha>.safetensors       one per expert: the truth, in integers
+    embedding-<sha>.safetensors        the matrix, unless it is the bundled one
+    table-<sha>.safetensors            derived: may be deleted and is then rebuilt
+    tokenizer-<sha>.json.gz            the tokenizer
+    tokenizer-<sha>.tkz.gz             derived: the fast engine's compiled form
+
+A serving copy holds the table and the tokenizer alone.
+"""
+
+from __future__ import annotations
+
+import gzip
+import hashlib
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from dataclasses import asdict, dataclass
+from functools import lru_cache, partial
+from pathlib import Path
+from typing import Any
+
+from ir3de import files
+from ir3de.decisions import Compiled
+from ir3de.embeddings import Embedding, Matrix, Proof, Tokenizer
+from ir3de.errors import ArtifactError, MismatchError
+from ir3de.scorers import PromptRidge, Scorer, TokenRidge
+from ir3de.selectors import AllTokens, Average, EntropyTopK
+from ir3de.statistics import Statistics
+from ir3de.storage.statistics_files import statistics_bytes, statistics_from
+from ir3de.table import Table
+
+HEADER = "router.json"
+KIND, VERSION = "ir3de.router", 1
+
+# the names a header may use for a strategy; a file never names code
+SCORERS: dict[str, type] = {"TokenRidge": TokenRidge, "PromptRidge": PromptRidge}
+SELECTORS: dict[str, type] = {"EntropyTopK": EntropyTopK, "AllTokens": AllTokens, "Average": Average}
+
+
+@dataclass(frozen=True)
+class RouterParts:
+    """All that a router is made of: the read side at hand, what only changes need behind a call."""
+
+    compiled: Compiled
+    tokenizer: Tokenizer
+    scorer: Scorer
+    fingerprint: str  # of the embedding
+    embedding: Callable[[], Embedding]
+    statistics: Callable[[], Mapping[str, Statistics]]
+
+
+def save_router(router: RouterParts, path: str | Path, *, serving: bool = False) -> Path:
+    """Write a router to a folder, replacing whatever router is there in one step."""
+    folder = Path(path).expanduser()
+    if folder.exists() and not folder.is_dir():
+        raise ArtifactError(f"cannot save a router at {folder}: it is a file, and a router is a folder")
+    if folder.is_dir() and any(folder.iterdir()) and not (folder / HEADER).is_file():
+        raise ArtifactError(
+            f"cannot save a router at {folder}: the folder holds other files; choose a new or empty one"
+        )
+    parts = _Parts(folder)
+    header = {"kind": KIND, "version": VERSION, "serving": serving, **_describe(router, parts, serving)}
+    files.make_folder(folder)
+    parts.write()
+    files.write(folder / HEADER, files.to_json(header))
+    parts.drop_all_others()
+    return folder
+
+
+def _describe(router: RouterParts, parts: _Parts, serving: bool) -> dict[str, Any]:
+    compiled, tokenizer = router.compiled, router.tokenizer
+    experts: list[dict[str, Any]] = [{"name": name} for name in compiled.experts]
+    embedding: dict[str, Any] = {"fingerprint": router.fingerprint}
+    if not serving:
+        statistics, stored = router.statistics(), router.embedding()
+        embedding["name"] = stored.name
+        if stored.fingerprint != Embedding.default().fingerprint:
+            content = files.to_safetensors(stored.stored.tensors, {"width": stored.width})
+            embedding["file"] = parts.add("embedding", ".safetensors", content)
+        for expert in experts:
+            owned = statistics[expert["name"]]
+            file = parts.add("statistics", ".safetensors", statistics_bytes(owned))
+            expert |= {"prompts": owned.prompts, "tokens": owned.tokens, "digest": owned.digest, "statistics": file}
+    proof, cache = tokenizer.proof, tokenizer.fast_cache
+    return {
+        "experts": experts,
+        "default": compiled.experts[compiled.default],
+        "scorer": _named(router.scorer, SCORERS),
+        "selector": _named(compiled.selector, SELECTORS),
+        "embedding": embedding,
+        "tokenizer": {
+            "file": parts.add("tokenizer", ".json.gz", gzip.compress(tokenizer.definition, 9, mtime=0)),
+            "unknown_id": tokenizer.unknown_id,
+            "fast_engine": None if proof is None else asdict(proof),
+            "fast_file": None if cache is None else parts.add("tokenizer", ".tkz.gz", cache),
+        },
+        "table": parts.add("table", ".safetensors", _table_bytes(compiled.table)),
+    }
+
+
+def load_router(path: str | Path) -> RouterParts:
+    """Read a router's table and tokenizer; statistics and matrix are read when a change first needs them."""
+    folder = Path(path).expanduser()
+    if not folder.is_dir():
+        raise ArtifactError(
+            f"no router at {folder}: " + ("it is a file" if folder.exists() else "there is no such folder")
+        )
+    try:
+        return _load(folder)
+    except FileNotFoundError:  # replaced between reading the header and its files: read the new one
+        return _load(folder)
+
+
+def _load(folder: Path) -> RouterParts:
+    if not (folder / HEADER).is_file():
+        raise ArtifactError(f"no router at {folder}: it holds no {HEADER}")
+    header = files.read_json(folder / HEADER, kind=KIND, version=VERSION)
+    try:
+        embedding = lru_cache(maxsize=1)(partial(_embedding, folder, header))
+        statistics = lru_cache(maxsize=1)(partial(_all_statistics, folder, header))
+        scorer = _strategy(header["scorer"], SCORERS)
+        selector = _strategy(header["selector"], SELECTORS)
+        experts = [expert["name"] for expert in header["experts"]]
+        table = _load_table(folder, header)
+        if table is None:
+            if header["serving"]:
+                raise ArtifactError(
+                    f"{folder / header['table']['name']} is missing, and a serving copy cannot rebuild it"
+                )
+            scores = scorer.scores([statistics()[name] for name in experts], embedding().matrix)
+            table = Table.compile(scores, log_offset=selector.log_offset)
+        return RouterParts(
+            Compiled.build(experts, table, selector, experts.index(header["default"])),
+            _tokenizer(folder, header["tokenizer"]),
+            scorer,
+            header["embedding"]["fingerprint"],
+            embedding,
+            statistics,
+        )
+    except (KeyError, TypeError, ValueError) as error:
+        if isinstance(error, (ArtifactError, MismatchError)):
+            raise
+        raise ArtifactError(
+            f"{folder / HEADER} is damaged: {error!r}. Copy it again from where it came from"
+        ) from error
+
+
+def _table_bytes(table: Table) -> bytes:
+    tensors = {"scores": table.scores, "vote": table.vote, "entropy": table.entropy, "rank": table.rank}
+    return files.to_safetensors(tensors, {"kind": "ir3de.table", "version": 1})
+
+
+def _load_table(folder: Path, header: Mapping[str, Any]) -> Table | None:
+    path = folder / header["table"]["name"]
+    if not path.is_file():
+        return None
+    tensors, _ = files.from_safetensors(_read(folder, header["table"]), path)
+    return Table(**tensors)
+
+
+def _tokenizer(folder: Path, part: Mapping[str, Any]) -> Tokenizer:
+    proof = Proof(**part["fast_engine"]) if part["fast_engine"] else None
+    cache = None
+    with suppress(ArtifactError):  # only a shortcut: without it the fast engine compiles the tokenizer again
+        cache = _read(folder, part["fast_file"]) if part["fast_file"] else None
+    definition = gzip.decompress(_read(folder, part["file"]))
+    return Tokenizer(definition, proof=proof, fast_cache=cache, unknown_id=part["unknown_id"])
+
+
+def _embedding(folder: Path, header: Mapping[str, Any]) -> Embedding:
+    _refuse_serving(folder, header)
+    part = header["embedding"]
+    embedding = Embedding.default()
+    if "file" in part:
+        tensors, extra = files.from_safetensors(_read(folder, part["file"]), folder / part["file"]["name"])
+        tokenizer = _tokenizer(folder, header["tokenizer"])
+        embedding = Embedding(tokenizer, Matrix(tensors, extra["width"]), name=part["name"])
+    if embedding.fingerprint != part["fingerprint"]:
+        raise MismatchError(
+            f"the router at {folder} was fitted with embedding {part['fingerprint'][:12]}, "
+            f"found {embedding.fingerprint[:12]}: it can still route, but not change. Fit it again with this version of ir3de"
+        )
+    return embedding
+
+
+def _all_statistics(folder: Path, header: Mapping[str, Any]) -> dict[str, Statistics]:
+    _refuse_serving(folder, header)
+    found = {}
+    for expert in header["experts"]:
+        file = expert["statistics"]
+        found[expert["name"]] = statistics_from(_read(folder, file), folder / file["name"])
+    return found
+
+
+def _refuse_serving(folder: Path, header: Mapping[str, Any]) -> None:
+    if header["serving"]:
+        raise ArtifactError(
+            f"{folder} is a serving copy: it can route, but not change. Change the router it was made from"
+        )
+
+
+def _named(strategy: object, known: Mapping[str, type]) -> dict[str, Any]:
+    name = type(strategy).__name__
+    if known.get(name) is not type(strategy):
+        raise ArtifactError(f"cannot save {strategy!r}: only {', '.join(known)} can be written to a file")
+    return {"name": name, **asdict(strategy)}  # type: ignore[call-overload]
+
+
+def _strategy(described: Mapping[str, Any], known: Mapping[str, type]) -> Any:
+    parameters = dict(described)
+    name = parameters.pop("name")
+    if name not in known:
+        raise ArtifactError(f"unknown strategy '{name}': this ir3de knows {', '.join(known)}. Upgrade ir3de")
+    return known[name](**parameters)
+
+
+def _read(folder: Path, part: Mapping[str, str]) -> bytes:
+    if Path(part["name"]).name != part["name"]:
+        raise ArtifactError(f"{folder / HEADER} is damaged: '{part['name']}' is not a file name")
+    return files.read(folder / part["name"], sha256=part["sha256"])
+
+
+class _Parts:
+    """The files of one save, named by their content, so that an unchanged one is not written again."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        self._contents: dict[str, bytes] = {}
+
+    def add(self, stem: str, suffix: str, content: bytes) -> dict[str, str]:
+        sha256 = hashlib.sha256(content).hexdigest()
+        name = f"{stem}-{sha256[:16]}{suffix}"
+        self._contents[name] = content
+        return {"name": name, "sha256": sha256}
+
+    def write(self) -> None:
+        for name, content in self._contents.items():
+            path = self._folder / name
+            if not (path.is_file() and path.read_bytes() == content):
+                files.write(path, content)
+
+    def drop_all_others(self) -> None:
+        """Remove what earlier saves left and this one does not name, half-written files included."""
+        for pattern in ("statistics-*", "embedding-*", "table-*", "tokenizer-*", ".*.part"):
+            for path in self._folder.glob(pattern):
+                if path.name not in self._contents:
+                    with suppress(OSError):
+                        path.unlink()

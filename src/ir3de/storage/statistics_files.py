@@ -1,0 +1,76 @@
+"""One domain's statistics in one small file, which knows its own hash."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from ir3de import files
+from ir3de.errors import ArtifactError
+from ir3de.statistics import PromptSums, Statistics
+
+KIND, VERSION = "ir3de.statistics", 1
+
+
+def save_statistics(statistics: Statistics, path: str | Path) -> Path:
+    """Write one domain's statistics to a file."""
+    path = Path(path).expanduser()
+    files.make_folder(path.parent)
+    files.write(path, statistics_bytes(statistics))
+    return path
+
+
+def load_statistics(path: str | Path) -> Statistics:
+    """Read statistics that `save_statistics` wrote; damage of any kind is found by their digest."""
+    path = Path(path).expanduser()
+    return statistics_from(files.read(path), path)
+
+
+def statistics_bytes(statistics: Statistics) -> bytes:
+    """The file's bytes: sparse counts, each tensor in the smallest integers that hold it."""
+    tokens = np.flatnonzero(statistics.histogram)
+    tensors = {"tokens": _smallest(tokens), "counts": _smallest(statistics.histogram[tokens])}
+    header: dict[str, Any] = {
+        "kind": KIND,
+        "version": VERSION,
+        "fingerprint": statistics.fingerprint,
+        "vocabulary": statistics.histogram.size,
+        "prompts": statistics.prompts,
+        "tokens": statistics.tokens,
+        "digest": statistics.digest,
+    }
+    if (sums := statistics.sums) is not None:
+        tensors |= {"vector": _smallest(sums.vector), "gram": _smallest(sums.gram)}
+        header |= {"window": sums.window, "unit": sums.unit, "windows": sums.windows}
+    return files.to_safetensors(tensors, header)
+
+
+def statistics_from(content: bytes, path: Path) -> Statistics:
+    """The statistics in a file's bytes; `path` is for the messages."""
+    tensors, header = files.from_safetensors(content, path)
+    files.check_kind(header, KIND, VERSION, path)
+    try:
+        histogram = np.zeros(header["vocabulary"], np.int64)
+        histogram[tensors["tokens"].astype(np.int64)] = tensors["counts"]
+        sums = None
+        if "gram" in tensors:
+            vector, gram = tensors["vector"].astype(np.int64), tensors["gram"].astype(np.int64)
+            sums = PromptSums(header["window"], header["unit"], header["windows"], vector, gram)
+        statistics = Statistics(header["fingerprint"], header["prompts"], histogram, sums)
+    except (KeyError, ValueError, IndexError, TypeError) as error:
+        raise ArtifactError(f"{path} is damaged: {error}. Copy it again from where it came from") from error
+    if statistics.digest != header["digest"]:
+        raise ArtifactError(
+            f"{path} is damaged or was edited: its content hashes to {statistics.digest[:16]}…, its header says "
+            f"{str(header['digest'])[:16]}…. Copy it again from where it came from"
+        )
+    return statistics
+
+
+def _smallest(values: npt.NDArray[np.integer[Any]]) -> npt.NDArray[np.integer[Any]]:
+    """The same integers in the smallest type that holds them all."""
+    low, high = int(values.min(initial=0)), int(values.max(initial=0))
+    return values.astype(np.result_type(np.min_scalar_type(low), np.min_scalar_type(high)))
