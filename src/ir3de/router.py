@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import os
 import threading
 from collections.abc import Iterable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
+from itertools import chain
 from pathlib import Path
 from typing import Any, TypeAlias
 
@@ -22,7 +25,7 @@ from ir3de.table import Table
 
 Domain: TypeAlias = "Iterable[str] | Statistics"
 
-BATCH_CHARACTERS = 1_000_000
+BATCH_CHARACTERS = 500_000
 
 
 class Router:
@@ -47,7 +50,7 @@ class Router:
         """Put a router together from its parts; `Router.fit` and `Router.load` are the ways users have."""
         self._parts = parts
         self._compiled = parts.compiled  # apart from the rest, for `route`'s sake
-        self._encode = parts.tokenizer.encode_batch
+        self._encode = parts.tokenizer.encode
         self._unknown = parts.tokenizer.unknown_id
         self._change = threading.Lock()
 
@@ -160,18 +163,23 @@ class Router:
 
     def route(self, text: str) -> Decision:
         """Name the expert for a prompt. A prompt without a known token abstains: the default expert."""
-        return decide(self._compiled, self._encode((text,))[0], self._unknown)
+        return decide(self._compiled, self._encode(text), self._unknown)
 
     def route_batch(self, texts: Iterable[str]) -> list[Decision]:
         """Route many prompts: the decisions of `route`, several times as fast."""
         compiled = self._compiled
         if isinstance(texts, str):
             raise InputError("texts must be an iterable of str, found one string: use route")
-        decisions: list[Decision] = []
-        for chunk in _chunks(list(texts)):
-            flat, lengths = self._encode(chunk)
-            decisions += decide_batch(compiled, flat, lengths.astype(np.int64), self._unknown)
-        return decisions
+
+        def decide_chunk(chunk: Sequence[str]) -> list[Decision]:
+            flat, lengths = self.tokenizer.encode_batch(chunk)
+            return decide_batch(compiled, flat, lengths.astype(np.int64), self._unknown)
+
+        chunks = list(_chunks(list(texts)))
+        if len(chunks) < 2:
+            return [decision for chunk in chunks for decision in decide_chunk(chunk)]
+        with ThreadPoolExecutor(os.cpu_count(), thread_name_prefix="ir3de-route") as pool:
+            return list(chain.from_iterable(pool.map(decide_chunk, chunks)))
 
     def explain(self, text: str) -> Explanation:
         """Show every token's vote, entropy and scores, and whether it counted."""

@@ -34,18 +34,43 @@ class Proof:
         """Whether a text holds a doubtful character."""
         if not self.doubtful:
             return lambda text: False
-        control = [chr(point) for first, last in self.doubtful if last < 0x80 for point in range(first, last + 1)]
+        control = self._control
         # up to U+FFFF ranges compile to one bitmap; beyond, each is a comparison more, so near ones are joined
         ranges = [*(r for r in self.doubtful if r[0] <= 0xFFFF), *_joined([r for r in self.doubtful if r[0] > 0xFFFF])]
         pattern = "".join(rf"\U{first:08x}-\U{last:08x}" for first, last in ranges)
         search = re.compile(f"[{pattern}]").search
 
         def doubts(text: str) -> bool:
-            if text.isascii():  # a few memchr calls: a tenth of the time of the regular expression
-                return any(map(text.__contains__, control))
-            return search(text) is not None
+            if not text.isascii():
+                return search(text) is not None
+            for character in control:  # noqa: SIM110 - a few memchr calls: any() would double their time
+                if character in text:
+                    return True
+            return False
 
         return doubts
+
+    def doubts_any(self, texts: Sequence[str]) -> bool:
+        """Whether one of many texts holds a doubtful character: a tenth of the time of asking one by one."""
+        if not self.doubtful:
+            return False
+        ascii_texts = "".join([text for text in texts if text.isascii()])
+        if any(character in ascii_texts for character in self._control):
+            return True
+        others = "".join([text for text in texts if not text.isascii()])
+        points = np.frombuffer(others.encode("utf-32-le", "surrogatepass"), np.uint32)
+        return bool(self._bitmap.take(points).any())
+
+    @cached_property
+    def _control(self) -> str:
+        return "".join(chr(point) for first, last in self.doubtful if last < 0x80 for point in range(first, last + 1))
+
+    @cached_property
+    def _bitmap(self) -> npt.NDArray[np.bool_]:
+        bitmap = np.zeros(0x110000, bool)
+        for first, last in self.doubtful:
+            bitmap[first : last + 1] = True
+        return bitmap
 
 
 def prove(fast: EncodeBatch, reference: EncodeBatch, version: str) -> Proof | None:

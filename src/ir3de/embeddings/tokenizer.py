@@ -88,7 +88,7 @@ class Tokenizer:
         except tokie.TokieError:
             return None
         proof = known or prove(
-            lambda texts: engine.encode_batch_flat(texts, False), self._encode_batch_by_reference, _tokie_version()
+            lambda texts: engine.encode_batch_flat(texts, False), self._encode_by_reference, _tokie_version()
         )
         return None if proof is None else (engine, proof)
 
@@ -131,31 +131,48 @@ class Tokenizer:
 
     def encode(self, text: str) -> Ids:
         """The text's token ids, without special tokens. Lone surrogates read as U+FFFD."""
-        return self.encode_batch([text])[0]
+        try:
+            return self._encode_one(text)
+        except UnicodeEncodeError:
+            return self._encode_one(_without_surrogates(text))
+        except (TypeError, AttributeError) as error:
+            raise _not_text([text]) from error
 
     def encode_batch(self, texts: Sequence[str]) -> tuple[Ids, Lengths]:
         """All texts' ids end to end, and how many belong to each."""
         try:
-            return self._encode_batch(texts)
+            return self._encode_many(texts)
         except UnicodeEncodeError:
-            return self._encode_batch([_without_surrogates(text) for text in texts])
+            return self._encode_many([_without_surrogates(text) for text in texts])
         except (TypeError, AttributeError) as error:
             raise _not_text(texts) from error
 
     @cached_property
-    def _encode_batch(self) -> EncodeBatch:
+    def _encode_one(self) -> Callable[[str], Ids]:
+        by_reference = self._encode_by_reference
         if self._fast is None:
-            return self._encode_batch_by_reference
+            return lambda text: by_reference([text])[0]
         engine, proof = self._fast
         encode_fast, doubts = engine.encode_batch_flat, proof.doubts
 
-        def encode_batch(texts: Sequence[str]) -> tuple[Ids, Lengths]:
-            for text in texts:
-                if doubts(text):
-                    return self._encode_mixed(texts, encode_fast, doubts)
+        def encode_one(text: str) -> Ids:
+            return (by_reference([text]) if doubts(text) else encode_fast([text], False))[0]
+
+        return encode_one
+
+    @cached_property
+    def _encode_many(self) -> EncodeBatch:
+        if self._fast is None:
+            return self._encode_by_reference
+        engine, proof = self._fast
+        encode_fast = engine.encode_batch_flat
+
+        def encode_many(texts: Sequence[str]) -> tuple[Ids, Lengths]:
+            if proof.doubts_any(texts):
+                return self._encode_mixed(texts, encode_fast, proof.doubts)
             return encode_fast(texts, False)  # type: ignore[no-any-return]
 
-        return encode_batch
+        return encode_many
 
     def _encode_mixed(
         self, texts: Sequence[str], encode_fast: Any, doubts: Callable[[str], bool]
@@ -164,7 +181,7 @@ class Tokenizer:
         doubtful = np.array([doubts(text) for text in texts])
         parts, lengths = np.empty(len(texts), object), np.empty(len(texts), np.uint64)
         for chosen, encode in (
-            (np.flatnonzero(doubtful), self._encode_batch_by_reference),
+            (np.flatnonzero(doubtful), self._encode_by_reference),
             (np.flatnonzero(~doubtful), lambda sure: encode_fast(sure, False)),
         ):
             flat, lengths[chosen] = encode([texts[int(i)] for i in chosen])
@@ -173,7 +190,7 @@ class Tokenizer:
                 parts[i] = part
         return np.concatenate(parts), lengths
 
-    def _encode_batch_by_reference(self, texts: Sequence[str]) -> tuple[Ids, Lengths]:
+    def _encode_by_reference(self, texts: Sequence[str]) -> tuple[Ids, Lengths]:
         for text in texts:
             text.encode()  # raise on a surrogate as the fast engine does; this one would panic
         encodings = self.reference.encode_batch_fast(list(texts), add_special_tokens=False)

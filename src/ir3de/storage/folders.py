@@ -24,6 +24,8 @@ from functools import lru_cache, partial
 from pathlib import Path
 from typing import Any
 
+import numpy.typing as npt
+
 from ir3de import files
 from ir3de.decisions import Compiled
 from ir3de.embeddings import Embedding, Matrix, Proof, Tokenizer
@@ -151,7 +153,12 @@ def _load(folder: Path) -> RouterParts:
 
 
 def _table_bytes(table: Table) -> bytes:
-    tensors = {"scores": table.scores, "vote": table.vote, "entropy": table.entropy, "rank": table.rank}
+    tensors: dict[str, npt.NDArray[Any]] = {
+        "scores": table.scores,
+        "vote": table.vote,
+        "entropy": table.entropy,
+        "rank": table.rank,
+    }
     return files.to_safetensors(tensors, {"kind": "ir3de.table", "version": 1})
 
 
