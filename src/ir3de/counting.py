@@ -21,8 +21,7 @@ from ir3de.errors import InputError
 from ir3de.statistics import PromptSums, Statistics, triangle, triangle_size
 
 CHUNK_CHARACTERS = 2_000_000
-GATHERED_TOKENS = 512  # rows of E summed at a time: they stay in the cache
-GRAM_WINDOWS = 2_048  # windows multiplied at a time
+GRAM_WINDOWS = 1_024  # windows multiplied at a time
 
 Indices = npt.NDArray[np.int64]
 
@@ -126,12 +125,13 @@ def _prompt_sums(
     if recipe.sample > 1:
         kept &= np.array([zlib.crc32(text.encode("utf-8", "replace")) % recipe.sample == 0 for text in texts], bool)
     first, size = window_bounds(starts[kept], lengths[kept], recipe.window)
+    positions = flat.astype(np.intp)  # once, not at every lookup
     width = embedding.width
     vector, gram = np.zeros(width, np.int64), np.zeros(triangle_size(width), np.int64)
     rows, columns = triangle(width)
     for begin in range(0, len(first), GRAM_WINDOWS):
         block = slice(begin, begin + GRAM_WINDOWS)
-        means = _window_means(flat, first[block], size[block], embedding.stored.fixed_point)
+        means = _window_means(positions, first[block], size[block], embedding.stored.fixed_point)
         vector += means.sum(axis=0).astype(np.int64)
         # whole numbers below 2¹¹ in magnitude: every product and sum stays below 2⁵³, so float64 BLAS is exact
         gram += (means.T @ means)[rows, columns].astype(np.int64)
@@ -145,32 +145,19 @@ def _prompt_sums(
 
 
 def _window_means(
-    flat: npt.NDArray[np.uint32], first: Indices, size: Indices, fixed_point: npt.NDArray[np.float32]
+    flat: npt.NDArray[np.intp], first: Indices, size: Indices, fixed_point: npt.NDArray[np.float32]
 ) -> npt.NDArray[np.float64]:
     """x̄ / unit of each window, rounded to whole numbers: (windows, h)."""
+    longest = int(size.max(initial=0))
+    rows = np.empty((longest, fixed_point.shape[1]), np.float32)  # one window's rows of E, in the cache
+    ones = np.ones(longest, np.float32)
     sums = np.empty((len(first), fixed_point.shape[1]), np.float32)
-    longest = max(GATHERED_TOKENS, int(size.max(initial=0)))
-    buffer = np.empty((longest, fixed_point.shape[1]), np.float32)
-    for begin, end in _runs(size, longest):
-        spans = [flat[a : a + n] for a, n in zip(first[begin:end].tolist(), size[begin:end].tolist(), strict=True)]
-        gathered = buffer[: int(size[begin:end].sum())]
-        # the fixed-point rows are whole numbers, so their float32 sums are exact whatever the order
-        fixed_point.take(np.concatenate(spans), axis=0, out=gathered, mode="clip")
-        offsets = np.cumsum(size[begin:end]) - size[begin:end]
-        np.add.reduceat(gathered, offsets, axis=0, out=sums[begin:end])
-    return np.rint(sums / size[:, None].astype(np.float64))
-
-
-def _runs(size: Indices, most: int) -> Iterator[tuple[int, int]]:
-    """Neighbouring windows whose tokens number at most `most` together."""
-    begin = total = 0
-    for index, tokens in enumerate(size.tolist()):
-        if total + tokens > most:
-            yield begin, index
-            begin, total = index, 0
-        total += tokens
-    if total:
-        yield begin, len(size)
+    for total, begin, tokens in zip(sums, first.tolist(), size.tolist(), strict=True):
+        fixed_point.take(flat[begin : begin + tokens], axis=0, out=rows[:tokens], mode="clip")
+        # the column sums, as ones · rows; whole numbers below 2²⁴, so float32 is exact in whatever order BLAS adds
+        np.dot(ones[:tokens], rows[:tokens], out=total)
+    means = np.divide(sums, size[:, None], dtype=np.float64)
+    return np.rint(means, out=means)
 
 
 def _capped(
