@@ -120,6 +120,14 @@ class Router:
         if name not in self.experts:
             raise UnknownExpertError(f"no expert '{name}': this router has {', '.join(self.experts)}")
 
+    def with_selector(self, selector: Selector) -> Router:
+        """The same fit read another way: a new router, this one is unchanged."""
+        current = self._compiled
+        table = current.table
+        if selector.log_offset != current.selector.log_offset:
+            table = Table.compile(table.scores, log_offset=selector.log_offset)
+        return Router(replace(self._parts, compiled=Compiled.build(current.experts, table, selector, current.default)))
+
     # reading ----------------------------------------------------------------------------------------------------
 
     @property

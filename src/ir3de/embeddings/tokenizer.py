@@ -98,6 +98,11 @@ class Tokenizer:
         return "tokenizers" if self._fast is None else f"tokie {self._fast[1].version}"
 
     @property
+    def fast_engine(self) -> Any:
+        """The fast engine's own object, or None: for measurements against it."""
+        return None if self._fast is None else self._fast[0]
+
+    @property
     def proof(self) -> Proof | None:
         """The fast engine's proof, to be saved beside the tokenizer."""
         return None if self._fast is None else self._fast[1]

@@ -190,7 +190,7 @@ def _embedding(folder: Path, header: Mapping[str, Any]) -> Embedding:
     if embedding.fingerprint != part["fingerprint"]:
         raise MismatchError(
             f"the router at {folder} was fitted with embedding {part['fingerprint'][:12]}, "
-            f"found {embedding.fingerprint[:12]}: it can still route, but not change. Fit it again with this version of ir3de"
+            f"found {embedding.fingerprint[:12]}: it can still route, but not change. Fit it again with this ir3de"
         )
     return embedding
 

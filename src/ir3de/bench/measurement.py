@@ -1,0 +1,78 @@
+"""How a figure is measured: side by side with what it is compared to, in one run, and kept with its circumstances."""
+
+from __future__ import annotations
+
+import os
+import platform
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass, field
+from importlib.metadata import PackageNotFoundError, version
+from statistics import median
+from typing import Any
+
+
+@dataclass(frozen=True)
+class Figure:
+    """One measured figure, the bar it is held against, and the raw numbers behind it."""
+
+    name: str
+    value: float
+    unit: str
+    bar: float | None
+    higher_is_better: bool = True
+    raw: dict[str, Any] = field(default_factory=dict)
+
+    @property
+    def reached(self) -> bool | None:
+        if self.bar is None:
+            return None
+        return self.value >= self.bar if self.higher_is_better else self.value <= self.bar
+
+    def to_dict(self) -> dict[str, Any]:
+        return {**asdict(self), "reached": self.reached}
+
+
+def side_by_side(*actions: Callable[[], object], rounds: int = 7) -> list[list[float]]:
+    """Seconds of each action in each round; the actions take turns, so noise falls on all of them alike."""
+    seconds: list[list[float]] = [[] for _ in actions]
+    for action in actions:  # warm up
+        action()
+    for _ in range(rounds):
+        for action, measured in zip(actions, seconds, strict=True):
+            begin = time.perf_counter()
+            action()
+            measured.append(time.perf_counter() - begin)
+    return seconds
+
+
+def median_ratio(numerator: Sequence[float], denominator: Sequence[float]) -> float:
+    """The median over the rounds of one action's time over another's."""
+    return median(a / b for a, b in zip(numerator, denominator, strict=True))
+
+
+def circumstances() -> dict[str, Any]:
+    """What the figures were measured on."""
+    return {
+        "processor": _processor(),
+        "cores": os.cpu_count(),
+        "machine": platform.machine(),
+        "python": platform.python_version(),
+        **{name: _version(name) for name in ("ir3de", "numpy", "tokenizers", "tokie", "torch")},
+        "date": time.strftime("%Y-%m-%d", time.gmtime()),
+    }
+
+
+def _processor() -> str:
+    try:
+        with open("/proc/cpuinfo", encoding="utf-8") as file:  # noqa: PTH123 - a pseudo-file
+            return next(line.split(":")[1].strip() for line in file if line.startswith("model name"))
+    except (OSError, StopIteration):
+        return platform.processor() or "unknown"
+
+
+def _version(package: str) -> str | None:
+    try:
+        return version(package)
+    except PackageNotFoundError:
+        return None
