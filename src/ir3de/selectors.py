@@ -160,7 +160,7 @@ class Average:
     """
 
     cap: int = 1_024
-    sharpness: float = 8.0
+    sharpness: float = 10.0
     log_offset: float = 0.0
 
     def __post_init__(self) -> None:

@@ -1,0 +1,29 @@
+# `make` is what CI runs.
+.PHONY: all lint test fix bench docs demo
+.DEFAULT_GOAL := all
+
+all: test lint
+
+test:            ## make test K=storage runs a part
+	pytest $(if $(K),-k $(K))
+
+lint:            ## style, types, and which room may import which
+	ruff check .
+	ruff format --check .
+	mypy
+	lint-imports
+	python scripts/generate_cli_docs.py --check
+
+fix:             ## what a machine can put right
+	ruff check --fix .
+	ruff format .
+
+bench:           ## speed as ratios, accuracy where IR3DE_DATA points
+	ir3de bench speed --save results/speed.json
+	ir3de bench accuracy --save results/accuracy.json
+
+docs:            ## the generated pages
+	python scripts/generate_cli_docs.py
+
+demo:            ## the first command of the README
+	ir3de demo
