@@ -15,7 +15,7 @@ from ir3de import files
 from ir3de.embeddings.embedding import Embedding
 from ir3de.embeddings.matrix import Matrix
 from ir3de.embeddings.proof import Proof
-from ir3de.embeddings.tokenizer import Tokenizer, canonical_definition
+from ir3de.embeddings.tokenizer import Tokenizer
 from ir3de.errors import EmbeddingError
 
 if TYPE_CHECKING:
@@ -85,17 +85,6 @@ def save(embedding: Embedding, folder: str | Path, *, compact: bool = True) -> P
     files.write(folder / MATRIX, files.to_safetensors(dict(stored.tensors), {"width": stored.width}))
     files.write(folder / HEADER, files.to_json(header))
     return folder
-
-
-def from_parts(definition: bytes, matrix: Matrix, *, name: str) -> Embedding:
-    """An embedding from a foreign tokenizer.json and matrix, checked against each other."""
-    tokenizer = Tokenizer(canonical_definition(definition))
-    if tokenizer.vocabulary_size > matrix.rows:
-        raise EmbeddingError(
-            f"'{name}': the tokenizer has ids up to {tokenizer.vocabulary_size - 1}, "
-            f"the matrix only {matrix.rows} rows: they do not belong together"
-        )
-    return Embedding(tokenizer, matrix, name=name)
 
 
 def _load_copy(folder: Path) -> Embedding:
