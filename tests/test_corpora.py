@@ -219,9 +219,7 @@ def test_parquet_fields_may_be_nested_dotted_or_chats(tmp_path: Path) -> None:
 
 def test_parquet_errors_name_the_row_and_the_columns(tmp_path: Path) -> None:
     path = write_parquet(tmp_path / "a.parquet", {"id": [1], "body": ["x"], "n": [3]})
-    assert said(path, field="nope").startswith(
-        f"{path}, row 1: found no field 'nope'; found the fields 'id', "
-    )
+    assert said(path, field="nope").startswith(f"{path}, row 1: found no field 'nope'; found the fields 'id', ")
     assert "must hold a string, but found a number" in said(path, field="n")
     content = path.read_bytes()
     for broken in (b"", b"nonsense", content[:-20], content[20:]):
@@ -400,9 +398,7 @@ def test_empty_texts_are_left_out_but_their_rows_are_kept(tmp_path: Path) -> Non
         ({"text": "a\ud800"}, None, r"half of a surrogate pair \(found '\\ud800'\)"),
     ],
 )
-def test_rows_without_a_text_are_refused(
-    row: dict[str, object] | str, field: str | None, message: str
-) -> None:
+def test_rows_without_a_text_are_refused(row: dict[str, object] | str, field: str | None, message: str) -> None:
     with pytest.raises(InputError, match=message):
         text_of(row, field)
 
@@ -581,9 +577,7 @@ def test_lines_give_back_what_was_written(tmp_path_factory: pytest.TempPathFacto
     content=st.binary(max_size=200),
     name=st.sampled_from(["a.txt.gz", "a.jsonl", "a.json", "a.csv", "a.txt.zst"]),
 )
-def test_any_bytes_are_read_or_refused(
-    tmp_path_factory: pytest.TempPathFactory, content: bytes, name: str
-) -> None:
+def test_any_bytes_are_read_or_refused(tmp_path_factory: pytest.TempPathFactory, content: bytes, name: str) -> None:
     path = tmp_path_factory.getbasetemp() / name
     path.write_bytes(content)
     try:

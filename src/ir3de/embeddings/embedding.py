@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ir3de.embeddings.matrix import Matrix
-from ir3de.embeddings.tokenizer import Ids, Tokenizer
+from ir3de.embeddings.tokenizer import Ids, Tokenizer, canonical_definition
 from ir3de.errors import EmbeddingError
 
 
@@ -79,3 +79,14 @@ class Embedding:
 
     def __repr__(self) -> str:
         return f"Embedding({self.name!r}, {self.vocabulary_size:,} × {self.width}, {self.stored.encoding})"
+
+
+def from_parts(definition: bytes, matrix: Matrix, *, name: str) -> Embedding:
+    """An embedding from a foreign tokenizer.json and matrix, checked against each other."""
+    tokenizer = Tokenizer(canonical_definition(definition))
+    if tokenizer.vocabulary_size > matrix.rows:
+        raise EmbeddingError(
+            f"'{name}': the tokenizer has ids up to {tokenizer.vocabulary_size - 1}, "
+            f"the matrix only {matrix.rows} rows: they do not belong together"
+        )
+    return Embedding(tokenizer, matrix, name=name)

@@ -12,11 +12,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ir3de import files
-from ir3de.embeddings.embedding import Embedding
+from ir3de.embeddings.embedding import Embedding, from_parts
 from ir3de.embeddings.matrix import Matrix
 from ir3de.embeddings.proof import Proof
-from ir3de.embeddings.tokenizer import Tokenizer, canonical_definition
-from ir3de.errors import EmbeddingError
+from ir3de.embeddings.tokenizer import Tokenizer
+from ir3de.errors import ArtifactError, EmbeddingError
 
 if TYPE_CHECKING:
     from ir3de.files import Header
@@ -36,10 +36,9 @@ def load(source: str | Path, *, tokenizer: str | Path | None = None) -> Embeddin
     """Read an embedding from wherever `source` points."""
     path = Path(source).expanduser()
     replacement = None if tokenizer is None else Path(tokenizer).expanduser()
-    if str(source) == "default":
-        return bundled()
-    if (path / HEADER).is_file():
-        return _load_copy(path)
+    if str(source) == "default" or (path / HEADER).is_file():
+        copy = bundled() if str(source) == "default" else _load_copy(path)
+        return copy if replacement is None else from_parts(files.read(replacement), copy.stored, name=copy.name)
     if path.is_dir():
         from ir3de.embeddings.huggingface import load_folder
 
@@ -87,26 +86,16 @@ def save(embedding: Embedding, folder: str | Path, *, compact: bool = True) -> P
     return folder
 
 
-def from_parts(definition: bytes, matrix: Matrix, *, name: str) -> Embedding:
-    """An embedding from a foreign tokenizer.json and matrix, checked against each other."""
-    tokenizer = Tokenizer(canonical_definition(definition))
-    if tokenizer.vocabulary_size > matrix.rows:
-        raise EmbeddingError(
-            f"'{name}': the tokenizer has ids up to {tokenizer.vocabulary_size - 1}, "
-            f"the matrix only {matrix.rows} rows: they do not belong together"
-        )
-    return Embedding(tokenizer, matrix, name=name)
-
-
 def _load_copy(folder: Path) -> Embedding:
     header: Header = files.read_json(folder / HEADER, kind=KIND, version=VERSION)
     tensors, extra = files.from_safetensors(files.read(folder / MATRIX), folder / MATRIX)
-    definition = files.read(folder / TOKENIZER, sha256=header["tokenizer_sha256"])
-    embedding = Embedding(
-        Tokenizer(definition, proof=Proof(**header["fast_engine"]) if header["fast_engine"] else None),
-        Matrix(tensors, extra["width"]),
-        name=header["name"],
-    )
-    if embedding.fingerprint != header["fingerprint"]:
-        raise EmbeddingError(f"{folder / MATRIX} is damaged: its content does not match its header. Copy it again")
+    try:
+        definition = files.read(folder / TOKENIZER, sha256=header["tokenizer_sha256"])
+        proof = Proof(**header["fast_engine"]) if header["fast_engine"] else None
+        embedding = Embedding(Tokenizer(definition, proof=proof), Matrix(tensors, extra["width"]), name=header["name"])
+        whole = embedding.fingerprint == header["fingerprint"]
+    except (KeyError, TypeError, StopIteration) as error:
+        raise ArtifactError(f"the embedding in {folder} is damaged: {error!r}. Copy it again") from error
+    if not whole:
+        raise ArtifactError(f"{folder / MATRIX} is damaged: its content does not match its header. Copy it again")
     return embedding

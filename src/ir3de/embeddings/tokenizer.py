@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import numpy.typing as npt
 
-from ir3de.embeddings.proof import EncodeBatch, Proof, prove
+from ir3de.embeddings.proof import EncodeBatch, Proof, cut, prove
 from ir3de.errors import EmbeddingError, InputError
 
 if TYPE_CHECKING:
@@ -154,14 +154,13 @@ class Tokenizer:
 
     @cached_property
     def _encode_one(self) -> Callable[[str], Ids]:
-        by_reference = self._encode_by_reference
         if self._fast is None:
-            return lambda text: by_reference([text])[0]
+            return lambda text: self._encode_by_reference([text])[0]
         engine, proof = self._fast
         encode_fast, doubts = engine.encode_batch_flat, proof.doubts
 
         def encode_one(text: str) -> Ids:
-            return (by_reference([text]) if doubts(text) else encode_fast([text], False))[0]
+            return (self._encode_doubtful([text]) if doubts(text) else encode_fast([text], False))[0]
 
         return encode_one
 
@@ -174,26 +173,29 @@ class Tokenizer:
 
         def encode_many(texts: Sequence[str]) -> tuple[Ids, Lengths]:
             if proof.doubts_any(texts):
-                return self._encode_mixed(texts, encode_fast, proof.doubts)
+                return self._encode_doubtful(texts)
             return encode_fast(texts, False)  # type: ignore[no-any-return]
 
         return encode_many
 
-    def _encode_mixed(
-        self, texts: Sequence[str], encode_fast: Any, doubts: Callable[[str], bool]
-    ) -> tuple[Ids, Lengths]:
-        """Doubtful texts by the reference engine, the rest by the fast one, in their order."""
-        doubtful = np.array([doubts(text) for text in texts])
-        parts, lengths = np.empty(len(texts), object), np.empty(len(texts), np.uint64)
+    def _encode_doubtful(self, texts: Sequence[str]) -> tuple[Ids, Lengths]:
+        """Long texts in pieces, doubtful pieces by the reference engine, the rest by the fast one, in their order."""
+        assert self._fast is not None
+        engine, proof = self._fast
+        cuts = [(cut(text) if proof.cuttable else None) or [text] for text in texts]
+        pieces = [piece for text in cuts for piece in text]
+        doubtful = np.array([proof.doubts(piece) for piece in pieces])
+        parts, lengths = np.empty(len(pieces), object), np.empty(len(pieces), np.uint64)
         for chosen, encode in (
             (np.flatnonzero(doubtful), self._encode_by_reference),
-            (np.flatnonzero(~doubtful), lambda sure: encode_fast(sure, False)),
+            (np.flatnonzero(~doubtful), lambda sure: engine.encode_batch_flat(sure, False)),
         ):
-            flat, lengths[chosen] = encode([texts[int(i)] for i in chosen])
+            flat, lengths[chosen] = encode([pieces[int(i)] for i in chosen])
             ends = np.cumsum(lengths[chosen].astype(np.int64))
             for i, part in zip(chosen, np.split(flat, ends), strict=False):
                 parts[i] = part
-        return np.concatenate(parts), lengths
+        first_piece = np.cumsum([0, *(len(text) for text in cuts[:-1])])
+        return np.concatenate(parts), np.add.reduceat(lengths, first_piece)
 
     def _encode_by_reference(self, texts: Sequence[str]) -> tuple[Ids, Lengths]:
         for text in texts:
@@ -208,9 +210,10 @@ class Tokenizer:
         text = _without_surrogates(text)
         encoding = self.reference.encode(text, add_special_tokens=False)
         starts = [start for start, _ in encoding.offsets]
+        if not starts:
+            return []  # an empty text, or one of nothing but what the tokenizer drops
         ends = [*starts[1:], len(text)]  # what lies between two tokens is shown with the first
-        if starts:
-            starts[0] = 0
+        starts[0] = 0
         # a character spread over several tokens is shown once, with the last of them
         return [(token, text[start:end]) for token, start, end in zip(encoding.ids, starts, ends, strict=True)]
 

@@ -1,0 +1,371 @@
+"""The bundled embedding, compact copies, the two tokenizer engines, and what is refused."""
+
+from __future__ import annotations
+
+import hashlib
+import importlib.util
+import json
+import os
+import re
+import sys
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from types import SimpleNamespace
+
+import numpy as np
+import numpy.typing as npt
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from tokenizers import Tokenizer as ReferenceTokenizer
+
+from ir3de.embeddings import Embedding, Matrix, Tokenizer
+from ir3de.embeddings import tokenizer as tokenizer_module
+from ir3de.embeddings.embedding import from_parts
+from ir3de.embeddings.proof import LONGEST_IN_BYTES, PANEL, Proof, prove
+from ir3de.embeddings.sources import BUNDLED
+from ir3de.errors import ArtifactError, EmbeddingError, InputError, VersionError
+
+KINDS = ("byte-level BPE", "WordPiece", "Unigram")
+SCRIPT = Path(__file__).parent.parent / "scripts" / "build_default_embedding.py"
+TOKENIZER_SHA256 = "876dc8becfa9e681e821bc424c78190144dbc0f9f8d3062f1e3a42d60a1c49e1"
+MATRIX_SHA256 = "dee87645f864a990acf2e05170ddcae13cf64934eeb3890d86246befb8f09d4d"
+AWKWARD = ("", "Ⅷ", "a Ⅷ b", "1\x04\x04.", "nul \x00 end", "\t's", "\tif x == 'me':\n\t\t'll", "\U0003835e", *PANEL)
+# cut up by the fast engine, were it asked
+LONG_TEXTS = [("a" + " " * 37) * 2000, "é\n       x" * 9000, "x" * (LONGEST_IN_BYTES - 3) + "    b"]
+
+
+def reference_ids(embedding: Embedding, text: str) -> list[int]:
+    reference = ReferenceTokenizer.from_str(embedding.tokenizer.definition.decode())
+    return list(reference.encode(text, add_special_tokens=False).ids)
+
+
+# --- the bundled embedding ---
+
+
+def test_default_is_the_embedding_it_is_said_to_be() -> None:
+    default = Embedding.default()
+    assert default.matrix.shape == (49152, 576)
+    assert default.matrix.dtype == np.float32
+    assert not default.matrix.flags.writeable
+    assert (default.name, default.stored.encoding) == ("SmolLM2-135M", "4-bit blocks")
+    assert (default.tokenizer.sha256, default.stored.sha256) == (TOKENIZER_SHA256, MATRIX_SHA256)
+    assert default.fingerprint == hashlib.sha256(f"{TOKENIZER_SHA256} {MATRIX_SHA256}".encode()).hexdigest()
+    assert default.encode("Hello, world!").tolist() == [19556, 28, 905, 17]
+    assert Embedding.load("default") is default
+
+
+def test_default_files_have_the_hashes_recorded_for_them() -> None:
+    recorded = dict(re.findall(r"^\| `([\w.]+)` \| `([0-9a-f]{64})` \|$", (BUNDLED / "NOTICE.md").read_text(), re.M))
+    assert set(recorded) == {"embedding.json", "matrix.safetensors", "tokenizer.json"}
+    for name, sha256 in recorded.items():
+        assert hashlib.sha256((BUNDLED / name).read_bytes()).hexdigest() == sha256, name
+    header = json.loads((BUNDLED / "embedding.json").read_text())
+    assert (header["tokenizer_sha256"], header["matrix_sha256"]) == (TOKENIZER_SHA256, MATRIX_SHA256)
+    assert header["fingerprint"] == Embedding.default().fingerprint
+
+
+def test_default_comes_from_the_recorded_source() -> None:
+    spec = importlib.util.spec_from_file_location("build_default_embedding", SCRIPT)
+    assert spec is not None
+    assert spec.loader is not None
+    script = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(script)
+    assert script.notice(BUNDLED) == (BUNDLED / "NOTICE.md").read_text("utf-8")
+    assert script.GGUF_SHA256 in script.notice(BUNDLED)
+    if "IR3DE_SMOLLM2_GGUF" not in os.environ:
+        return  # the hashes above hold without the 98 MB source; with it, the numbers are compared as well
+    source = Path(os.environ["IR3DE_SMOLLM2_GGUF"])
+    script.check_source(source)
+    original, default = Embedding.load(source), Embedding.default()
+    assert original.tokenizer.definition == default.tokenizer.definition
+    error = np.linalg.norm(default.matrix - original.matrix) / np.linalg.norm(original.matrix)
+    assert error < 0.11
+    assert original.stored.compact().sha256 == MATRIX_SHA256
+
+
+def test_default_gives_the_reference_ids_on_awkward_texts(texts: list[str]) -> None:
+    tokenizer = Embedding.default().tokenizer
+    everything = [*AWKWARD, *LONG_TEXTS, *texts]
+    ids, lengths = tokenizer.encode_batch(everything)
+    expected = [e.ids for e in tokenizer.reference.encode_batch(everything, add_special_tokens=False)]
+    assert lengths.tolist() == [len(one) for one in expected]
+    assert ids.tolist() == [token for one in expected for token in one]
+
+
+@pytest.mark.parametrize("text", LONG_TEXTS)
+def test_a_long_text_alone_gives_the_reference_ids(text: str) -> None:
+    default = Embedding.default()
+    assert default.encode(text).tolist() == default.tokenizer.reference.encode(text, add_special_tokens=False).ids
+
+
+CODE = st.lists(st.sampled_from(["\t", " ", "\n", "'", "s", "'ll", "re", "1", "é", ".", "A", "\r", "\u00a0"])).map(
+    "".join
+)
+
+
+@settings(max_examples=200, deadline=None)
+@given(st.lists(st.text() | CODE, max_size=4))
+def test_default_gives_the_reference_ids_on_any_text(texts: list[str]) -> None:
+    tokenizer = Embedding.default().tokenizer
+    ids, lengths = tokenizer.encode_batch(texts)
+    expected = [tokenizer.reference.encode(text, add_special_tokens=False).ids for text in texts]
+    assert ids.tolist() == [token for one in expected for token in one]
+    assert lengths.tolist() == [len(one) for one in expected]
+
+
+@pytest.mark.parametrize("text", ["\ud800x", "a \udfff", "Ⅷ\ud800", "\ud83d\ude00"])
+def test_a_lone_surrogate_reads_as_the_replacement_character(text: str) -> None:
+    default = Embedding.default()
+    readable = text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
+    assert default.encode(text).tolist() == reference_ids(default, readable)
+
+
+@pytest.mark.parametrize(("texts", "said"), [([3], "text 0 is int"), (["a", None], "text 1 is NoneType"), (5, "int")])
+def test_what_is_not_text_is_refused(texts: list[str], said: str) -> None:
+    with pytest.raises(InputError, match=said):
+        Embedding.default().tokenizer.encode_batch(texts)
+
+
+@pytest.mark.parametrize("text", ["", "Hello, world!", "naïve 👋🏽 字 Ⅷ", "   two\n\nlines  "])
+def test_pieces_make_up_the_text(text: str) -> None:
+    pieces = Embedding.default().tokenizer.pieces(text)
+    assert "".join(piece for _, piece in pieces) == text
+    assert [token for token, _ in pieces] == Embedding.default().encode(text).tolist()
+
+
+# --- the two engines ---
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_the_fast_engine_is_used_where_it_is_proven(kind: str, tiny_embeddings: dict[str, Embedding]) -> None:
+    embedding = tiny_embeddings[kind]
+    assert embedding.tokenizer.engine.startswith("tokie ")
+    everything = [*AWKWARD, *LONG_TEXTS]
+    ids, _ = embedding.tokenizer.encode_batch(everything)
+    expected = embedding.tokenizer.reference.encode_batch(everything, add_special_tokens=False)
+    assert ids.tolist() == [token for one in expected for token in one.ids]
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_without_the_fast_engine_the_reference_encodes(
+    kind: str, tiny_embeddings: dict[str, Embedding], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, "tokie", None)
+    tokenizer = Tokenizer(tiny_embeddings[kind].tokenizer.definition)
+    assert (tokenizer.engine, tokenizer.proof, tokenizer.fast_cache) == ("tokenizers", None, None)
+    text = "Is 48 a multiple of 12? Ⅷ"
+    assert tokenizer.encode(text).tolist() == tiny_embeddings[kind].encode(text).tolist()
+
+
+def test_a_fast_engine_that_disagrees_is_not_used(
+    tiny_embeddings: dict[str, Embedding], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def load_wrong(definition: bytes, cache: bytes | None) -> object:
+        return SimpleNamespace(
+            encode_batch_flat=lambda texts, special: (
+                np.zeros(sum(map(len, texts)), np.uint32),
+                np.array([len(text) for text in texts], np.uint64),
+            )
+        )
+
+    monkeypatch.setattr(tokenizer_module, "_load_tokie", load_wrong)
+    tokenizer = Tokenizer(tiny_embeddings["byte-level BPE"].tokenizer.definition)
+    assert tokenizer.engine == "tokenizers"
+    assert tokenizer.encode("a b").tolist() == tiny_embeddings["byte-level BPE"].encode("a b").tolist()
+
+
+def test_a_proof_of_another_version_is_made_again(
+    tiny_embeddings: dict[str, Embedding], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    definition = tiny_embeddings["byte-level BPE"].tokenizer.definition
+    monkeypatch.setattr(tokenizer_module, "prove", lambda *_: None)
+    assert Tokenizer(definition, proof=Proof("0.0.0")).engine == "tokenizers"
+
+
+def test_the_fast_engines_compiled_form_gives_the_same_ids(tiny_embeddings: dict[str, Embedding]) -> None:
+    first = tiny_embeddings["byte-level BPE"].tokenizer
+    again = Tokenizer(first.definition, proof=first.proof, fast_cache=first.fast_cache)
+    assert again.encode("It's 12 o'clock").tolist() == first.encode("It's 12 o'clock").tolist()
+    assert again.fast_cache is first.fast_cache
+
+
+def engine_wrong_on(wrong: Callable[[str], bool]) -> Proof | None:
+    """The proof of an engine that encodes as UTF-32, except for some texts."""
+
+    def encode(texts: Sequence[str], slip: int) -> tuple[npt.NDArray[np.uint32], npt.NDArray[np.uint64]]:
+        ids = np.frombuffer("".join(texts).encode("utf-32-le"), np.uint32).copy()
+        lengths = np.array([len(text) for text in texts], np.uint64)
+        starts = np.cumsum(lengths) - lengths
+        ids[[int(start) for start, text in zip(starts, texts, strict=True) if text and wrong(text)]] += np.uint32(slip)
+        return ids, lengths
+
+    return prove(lambda texts: encode(texts, 1), lambda texts: encode(texts, 0), "1.0")
+
+
+def test_a_proof_names_the_characters_and_pairs_it_doubts() -> None:
+    proof = engine_wrong_on(lambda text: "Ⅷ" in text or "\x04" in text or "\t's" in text)
+    assert proof is not None
+    assert all(proof.doubts(text) for text in ("Ⅻ", "a\x04", "x\t's", "é\t'll", "x" * 65_536, "é" * 40_000))
+    assert not any(proof.doubts(text) for text in ("", "abc", "'s", "\ts", "éΩ字", "x" * 65_535))
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        lambda text: "a" in text,  # plain ASCII
+        lambda text: "\n" in text,
+        lambda text: len(text) > 1 and "1" in text[1:],  # too many pairs
+        lambda text: "friends" in text,  # the panel
+        lambda text: len(text) > 60_000,  # long texts
+    ],
+)
+def test_an_engine_wrong_on_plain_text_is_not_proven(wrong: Callable[[str], bool]) -> None:
+    assert engine_wrong_on(wrong) is None
+
+
+# --- compact copies ---
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("compact", [True, False])
+def test_a_copy_is_the_same_embedding(
+    kind: str, compact: bool, tiny_embeddings: dict[str, Embedding], tmp_path: Path
+) -> None:
+    embedding = tiny_embeddings[kind]
+    again = Embedding.load(embedding.save(tmp_path / "copy", compact=compact))
+    stored = embedding.stored.compact() if compact else embedding.stored
+    assert again.stored.sha256 == stored.sha256
+    assert (again.name, again.width, again.vocabulary_size) == (embedding.name, 40, embedding.vocabulary_size)
+    assert again.tokenizer.proof == embedding.tokenizer.proof
+    assert (again.fingerprint == embedding.fingerprint) is not compact
+    np.testing.assert_array_equal(again.matrix, stored.values)
+    assert again.encode("Hello there").tolist() == embedding.encode("Hello there").tolist()
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.integers(1, 100), st.integers(1, 6), st.floats(0.1, 1e3), st.integers(0, 2**32 - 1))
+def test_four_bit_blocks_are_never_far_off(width: int, rows: int, scale: float, seed: int) -> None:
+    values = (np.random.default_rng(seed).normal(size=(rows, width)) * scale).astype(np.float32)
+    stored = Matrix.plain(values).compact()
+    padded = np.zeros((rows, -(-width // 32) * 32), np.float32)
+    padded[:, :width] = values
+    blocks = padded.reshape(-1, 32)
+    miss = np.zeros_like(padded)
+    miss[:, :width] = stored.values - values
+    # no choice of step does worse than the extreme at level −8, whose other values are off by half a step at most;
+    # on the far side the highest level is 7, so there one whole step
+    allowed = 32 * (np.abs(blocks).max(axis=1) / 8 * 1.01) ** 2
+    assert ((miss.reshape(-1, 32) ** 2).sum(axis=1) <= allowed).all()
+    assert stored.compact() is stored
+    assert stored.nbytes == rows * -(-width // 32) * 18
+
+
+def test_four_bit_blocks_of_a_usual_matrix_are_within_a_tenth() -> None:
+    values = np.random.default_rng(0).normal(size=(500, 96)).astype(np.float32)
+    error = np.linalg.norm(Matrix.plain(values).compact().values - values) / np.linalg.norm(values)
+    assert 0.05 < error < 0.1
+
+
+def test_zeros_stay_zeros() -> None:
+    assert not Matrix.plain(np.zeros((3, 33), np.float32)).compact().values.any()
+
+
+@pytest.fixture
+def copy(tiny_embeddings: dict[str, Embedding], tmp_path: Path) -> Path:
+    return tiny_embeddings["WordPiece"].save(tmp_path / "copy")
+
+
+def change_header(folder: Path, **changes: object) -> None:
+    header = json.loads((folder / "embedding.json").read_text())
+    (folder / "embedding.json").write_text(json.dumps({**header, **changes}))
+
+
+def flip_last_byte(path: Path) -> None:
+    content = bytearray(path.read_bytes())
+    content[-1] ^= 1
+    path.write_bytes(content)
+
+
+def drop_header_key(folder: Path) -> None:
+    header = json.loads((folder / "embedding.json").read_text())
+    del header["fingerprint"]
+    (folder / "embedding.json").write_text(json.dumps(header))
+
+
+@pytest.mark.parametrize(
+    ("damage", "error", "said"),
+    [
+        (lambda copy: flip_last_byte(copy / "matrix.safetensors"), ArtifactError, "does not match its header"),
+        (lambda copy: flip_last_byte(copy / "tokenizer.json"), ArtifactError, "SHA-256"),
+        (lambda copy: (copy / "matrix.safetensors").write_bytes(b"short"), ArtifactError, "truncated"),
+        (lambda copy: (copy / "matrix.safetensors").unlink(), ArtifactError, "cannot read"),
+        (lambda copy: (copy / "embedding.json").write_text("{"), ArtifactError, "not JSON"),
+        (lambda copy: change_header(copy, kind="other"), ArtifactError, "its kind is 'other'"),
+        (lambda copy: change_header(copy, fast_engine=3), ArtifactError, "damaged"),
+        (drop_header_key, ArtifactError, "fingerprint"),
+        (lambda copy: change_header(copy, version=2), VersionError, "pip install --upgrade ir3de"),
+    ],
+)
+def test_a_damaged_copy_is_refused(
+    damage: Callable[[Path], None], error: type[Exception], said: str, copy: Path
+) -> None:
+    damage(copy)
+    with pytest.raises(error, match=said):
+        Embedding.load(copy)
+
+
+def test_another_tokenizer_can_be_named_for_a_copy(copy: Path, tiny_definitions: dict[str, bytes]) -> None:
+    named = copy.parent / "named.json"
+    named.write_bytes(tiny_definitions["Unigram"])
+    assert Embedding.load(copy, tokenizer=named).vocabulary_size == Embedding.load(copy).vocabulary_size
+    assert json.loads(Embedding.load(copy, tokenizer=named).tokenizer.definition)["model"]["type"] == "Unigram"
+
+
+# --- what is refused ---
+
+
+@pytest.mark.parametrize("value", [np.nan, np.inf, -np.inf])
+def test_a_matrix_that_is_not_finite_is_refused(value: float) -> None:
+    values = np.ones((5, 4), np.float32)
+    values[3, 1] = value
+    with pytest.raises(EmbeddingError, match="1 of 5 rows hold NaN or infinity, the first is row 3"):
+        _ = Matrix.plain(values).values
+
+
+def test_a_tokenizer_larger_than_the_matrix_is_refused(tiny_definitions: dict[str, bytes]) -> None:
+    with pytest.raises(EmbeddingError, match=r"ids up to 799, the matrix only 799 rows"):
+        from_parts(tiny_definitions["WordPiece"], Matrix.plain(np.ones((799, 4), np.float32)), name="small")
+
+
+def test_an_empty_matrix_is_refused(tiny_embeddings: dict[str, Embedding]) -> None:
+    with pytest.raises(EmbeddingError, match="is empty: its matrix is 3 × 0"):
+        Embedding(tiny_embeddings["Unigram"].tokenizer, Matrix.plain(np.ones((3, 0), np.float32)), name="none")
+
+
+@pytest.mark.parametrize("definition", [b"", b"[]", b"{}", b"\xff", b'{"version": "1.0"}'])
+def test_a_tokenizer_that_is_none_is_refused(definition: bytes) -> None:
+    with pytest.raises(EmbeddingError, match=r"not a Hugging Face tokenizer\.json"):
+        from_parts(definition, Matrix.plain(np.ones((3, 4), np.float32)), name="none")
+
+
+def test_a_tokenizer_of_an_unknown_model_is_refused(tiny_definitions: dict[str, bytes]) -> None:
+    content = json.loads(tiny_definitions["WordPiece"])
+    content["model"] = {"type": "Nonesuch"}
+    with pytest.raises(EmbeddingError, match="the tokenizer cannot be read"):
+        from_parts(json.dumps(content).encode(), Matrix.plain(np.ones((3, 4), np.float32)), name="none")
+
+
+@pytest.mark.parametrize(("source", "said"), [("nowhere", "no embedding at"), ("a/b/c", "neither a file")])
+def test_a_source_that_is_nothing_is_refused(
+    source: str, said: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(EmbeddingError, match=said):
+        Embedding.load(source)
+
+
+def test_a_file_of_another_kind_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "model.bin").write_bytes(b"x")
+    with pytest.raises(EmbeddingError, match=r"expected a \.gguf file or a folder, found '\.bin'"):
+        Embedding.load(tmp_path / "model.bin")
