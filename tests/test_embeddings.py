@@ -22,7 +22,8 @@ from tokenizers import Tokenizer as ReferenceTokenizer
 from ir3de.embeddings import Embedding, Matrix, Tokenizer
 from ir3de.embeddings import tokenizer as tokenizer_module
 from ir3de.embeddings.embedding import from_parts
-from ir3de.embeddings.proof import LONGEST_IN_BYTES, PANEL, Proof, prove
+from ir3de.embeddings.panel import PANEL
+from ir3de.embeddings.proof import LONGEST_IN_CHARACTERS, Proof, cut, prove
 from ir3de.embeddings.sources import BUNDLED
 from ir3de.errors import ArtifactError, EmbeddingError, InputError, VersionError
 
@@ -32,7 +33,13 @@ TOKENIZER_SHA256 = "876dc8becfa9e681e821bc424c78190144dbc0f9f8d3062f1e3a42d60a1c
 MATRIX_SHA256 = "dee87645f864a990acf2e05170ddcae13cf64934eeb3890d86246befb8f09d4d"
 AWKWARD = ("", "Ⅷ", "a Ⅷ b", "1\x04\x04.", "nul \x00 end", "\t's", "\tif x == 'me':\n\t\t'll", "\U0003835e", *PANEL)
 # cut up by the fast engine, were it asked
-LONG_TEXTS = [("a" + " " * 37) * 2000, "é\n       x" * 9000, "x" * (LONGEST_IN_BYTES - 3) + "    b"]
+LONG_TEXTS = [
+    ("a" + " " * 37) * 2000,  # nowhere to cut
+    "é\n       x" * 9000,
+    "x" * (LONGEST_IN_CHARACTERS - 3) + "    b",
+    "The quick brown fox, it's said, jumps over\tthe 12 lazy dogs. Ⅷ times\n\n" * 1500,
+    "\n".join(PANEL) * 5,
+]
 
 
 def reference_ids(embedding: Embedding, text: str) -> list[int]:
@@ -112,6 +119,15 @@ def test_default_gives_the_reference_ids_on_any_text(texts: list[str]) -> None:
     expected = [tokenizer.reference.encode(text, add_special_tokens=False).ids for text in texts]
     assert ids.tolist() == [token for one in expected for token in one]
     assert lengths.tolist() == [len(one) for one in expected]
+
+
+@given(st.lists(st.sampled_from(["word", " ", "two three", "\n", "1", "é", "a  b"])).map("".join), st.integers(3, 40))
+def test_a_text_is_cut_between_words_and_nothing_is_lost(text: str, longest: int) -> None:
+    pieces = cut(text, longest)
+    if pieces is not None:
+        assert "".join(pieces) == text
+        assert all(len(piece) <= longest for piece in pieces)
+        assert all(piece[0] == " " and piece[1].islower() for piece in pieces[1:])
 
 
 @pytest.mark.parametrize("text", ["\ud800x", "a \udfff", "Ⅷ\ud800", "\ud83d\ude00"])
@@ -206,8 +222,8 @@ def engine_wrong_on(wrong: Callable[[str], bool]) -> Proof | None:
 def test_a_proof_names_the_characters_and_pairs_it_doubts() -> None:
     proof = engine_wrong_on(lambda text: "Ⅷ" in text or "\x04" in text or "\t's" in text)
     assert proof is not None
-    assert all(proof.doubts(text) for text in ("Ⅻ", "a\x04", "x\t's", "é\t'll", "x" * 65_536, "é" * 40_000))
-    assert not any(proof.doubts(text) for text in ("", "abc", "'s", "\ts", "éΩ字", "x" * 65_535))
+    assert all(proof.doubts(text) for text in ("Ⅻ", "a\x04", "x\t's", "é\t'll", "x" * 16_384, "é" * 40_000))
+    assert not any(proof.doubts(text) for text in ("", "abc", "'s", "\ts", "éΩ字", "x" * 16_383))
 
 
 @pytest.mark.parametrize(

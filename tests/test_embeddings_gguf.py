@@ -18,7 +18,7 @@ from conftest import random_matrix
 from ir3de.embeddings import Embedding
 from ir3de.embeddings.gguf_splitting import SPLITTINGS
 from ir3de.embeddings.gguf_tokenizer import BYTE, CONTROL, NORMAL, UNKNOWN, UNUSED, USER_DEFINED, tokenizer_json
-from ir3de.embeddings.proof import PANEL
+from ir3de.embeddings.panel import PANEL
 from ir3de.errors import ArtifactError, EmbeddingError, MissingExtraError
 
 Fields = dict[str, Any]
