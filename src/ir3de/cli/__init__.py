@@ -9,13 +9,14 @@ from typing import Any
 import click
 
 from ir3de.cli import (
-    building,
+    changing,
     completion,
     demo,
     doctor,
     embeddings,
     evaluating,
     explaining,
+    fitting,
     inspecting,
     routing,
     sharing,
@@ -26,7 +27,7 @@ __all__ = ["cli", "main"]
 
 SECTIONS = {
     "Start here": (demo.demo, doctor.doctor),
-    "Build a router": (building.fit, building.add, building.remove),
+    "Build a router": (fitting.fit, changing.add, changing.remove),
     "Use it": (routing.route, explaining.explain, evaluating.evaluate, inspecting.inspect),
     "Share the work": (sharing.collect, sharing.merge, embeddings.embedding),
     "Set up": (completion.completion,),

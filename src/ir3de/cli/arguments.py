@@ -86,7 +86,9 @@ def text_options(function: Function) -> Function:
         help="Only 1 prompt in N enters the costly prompt sums; every token is still counted. "
         "auto: 8 for a domain of more than 100 MB, else 1.",
     )
-    @click.option("--cap", type=click.IntRange(min=1), help="Ignore the tokens of a prompt beyond the first N.")
+    @click.option(
+        "--cap", type=click.IntRange(min=1), metavar="N", help="Ignore the tokens of a prompt beyond the first N."
+    )
     @wraps(function)
     def command(
         *args: Any, field: str | None, whole_files: bool, sample: int | None, cap: int | None, **kwargs: Any

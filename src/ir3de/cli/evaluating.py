@@ -70,7 +70,7 @@ def evaluate(
         report = measure(router, prompts, on_decision=keep_mistake if wanted else None)
     seconds = perf_counter() - begun
     out.json({**report.to_dict(), "seconds": round(seconds, 3), "errors": mistakes})
-    show_report(out, report, seconds)
+    show_report(out, report)
     if mistakes:
         out.note(heading("Misrouted"), _mistake_table(mistakes, out.console.width))
 
@@ -85,19 +85,18 @@ def _prompts(name: str, paths: list[str], field: str | None, whole_files: bool, 
     return stream()
 
 
-def show_report(out: Output, report: Report, seconds: float) -> None:
+def show_report(out: Output, report: Report) -> None:
     """Everything a report holds, the headline first."""
     if out.as_json:
         return
-    out.result(headline(report, seconds))
+    out.result(headline(report))
     out.note("", recall_table(report), heading("Confusion"), *_confusion(report, out.console.width))
     gap = f"expected calibration error {100 * report.calibration_error:.1f} points"
     out.note(styled(("\nCalibration  ", "bold"), (gap, FAINT)), _reliability_table(report))
 
 
-def headline(report: Report, seconds: float) -> Text:
-    rate = report.prompts / max(seconds, 1e-9)
-    details = f"   {percent(report.micro_accuracy)} of {report.prompts:,} prompts, {rate:,.0f} a second"
+def headline(report: Report) -> Text:
+    details = f"   {percent(report.micro_accuracy)} of {report.prompts:,} prompts"
     abstained = f", {report.abstained:,} abstained" if report.abstained else ""
     return styled(("accuracy ", ""), (percent(report.accuracy), "bold"), (details + abstained, FAINT))
 

@@ -28,7 +28,15 @@ MOST_SCORE_COLUMNS = 5
 @click.command()
 @click.argument("router_path", metavar="ROUTER", type=click.Path(path_type=Path))
 @click.argument("text", required=False, metavar="[TEXT|-]")
-@click.option("--tokens", "rows", type=click.IntRange(min=0), default=10, show_default=True, help="Rows of the table.")
+@click.option(
+    "--tokens",
+    "rows",
+    type=click.IntRange(min=0),
+    metavar="N",
+    default=10,
+    show_default=True,
+    help="Rows of the table.",
+)
 @output_options
 def explain(router_path: Path, text: str | None, rows: int, out: Output) -> None:
     """Show which tokens of a prompt decided, and for whom.
@@ -117,6 +125,7 @@ def _legend(explanation: Explanation, coloured: bool) -> Text:
             (expert, "bold" if place == 0 else ""),
             (f" {percent(share)}   ", "" if place == 0 else FAINT),
         ]
+    parts[-1] = (parts[-1][0].rstrip(), parts[-1][1])
     return styled(*parts)
 
 

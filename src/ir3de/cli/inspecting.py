@@ -84,7 +84,7 @@ def _show_router(path: Path, found: RouterFiles, out: Output) -> None:
     for file in found.files:
         colour = "green" if file.state == "ok" else "yellow" if "rebuilt" in file.state else "red"
         files.add_row(file.name, size(file.bytes), styled((file.state, colour)))
-    out.note(experts, files)
+    out.note("", experts, "", files)
 
 
 def _strategy(described: Any) -> str:

@@ -17,8 +17,8 @@ if TYPE_CHECKING:
     from rich.text import Text
 
 # the terminal's own colours, so that they suit its theme; the order keeps neighbours apart
-PALETTE = ("cyan", "yellow", "magenta", "green", "blue", "red")
-PALETTE += tuple(f"bright_{name}" for name in PALETTE)
+_COLOURS = ("cyan", "yellow", "magenta", "green", "blue", "red")
+PALETTE = (*_COLOURS, *(f"bright_{name}" for name in _COLOURS))
 FAINT = "bright_black"
 PIPE_WIDTH = 100  # of output that no terminal shows
 

@@ -51,7 +51,8 @@ def route(
     """Name the expert for a prompt, or for many.
 
     Without TEXT, prompts come from standard input, one a line (or JSON lines). Rows keep all their fields and gain
-    the field "ir3de". --output appears only when it is complete. With --quiet, only the experts' names are printed.
+    the field "ir3de". --output appears only when it is complete. With --json many prompts give JSON lines, with
+    --quiet the experts' names alone.
 
     \b
     Examples:

@@ -27,7 +27,12 @@ if TYPE_CHECKING:
 @click.argument("paths", nargs=-1, required=True, metavar="PATH...")
 @text_options
 @click.option(
-    "--window", type=click.IntRange(1, 8_192), default=128, show_default=True, help="Tokens a window aims at."
+    "--window",
+    type=click.IntRange(1, 8_192),
+    metavar="N",
+    default=128,
+    show_default=True,
+    help="Tokens a window aims at.",
 )
 @click.option("--histogram-only", is_flag=True, help="Count tokens only: smaller, but not for the scorer prompt-ridge.")
 @embedding_option
