@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
+from io import TextIOWrapper
 from typing import Any
 
 import click
@@ -102,4 +103,7 @@ for _commands in SECTIONS.values():
 
 def main() -> None:
     """Run the command line: exit code 0 is fine, 1 an error that was explained, 2 a wrong call, 130 Ctrl-C."""
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, TextIOWrapper):
+            stream.reconfigure(errors="replace")  # a bar that the encoding lacks is no reason to stop
     cli(prog_name="ir3de")

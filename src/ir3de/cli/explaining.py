@@ -62,7 +62,9 @@ def _text(text: str | None) -> str:
         return text
     if text is None and sys.stdin.isatty():
         raise click.UsageError("nothing to explain: write the prompt in quotes, or pipe it")
-    return sys.stdin.read().rstrip("\n")
+    from ir3de.corpora.streams import decoded
+
+    return decoded(sys.stdin.buffer.read(), "<stdin>").rstrip("\n")
 
 
 def show_explanation(out: Output, router: Router, explanation: Explanation, rows: int) -> None:

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 _COLOURS = ("cyan", "yellow", "magenta", "green", "blue", "red")
 PALETTE = (*_COLOURS, *(f"bright_{name}" for name in _COLOURS))
 FAINT = "bright_black"
+THEME = {f"progress.{name}": FAINT for name in ("download", "data.speed", "remaining", "elapsed")}
 PIPE_WIDTH = 100  # of output that no terminal shows
 
 
@@ -77,13 +78,14 @@ class Output:
 def console_for(stream: IO[str]) -> Console:
     """A console that prints what it is given: no markup, no emoji codes, no guessing at colours."""
     from rich.console import Console
+    from rich.theme import Theme
 
     class Plain(Console):
         def on_broken_pipe(self) -> None:
             raise  # called while handling the error: the command line as a whole knows what to do
 
     width = None if stream.isatty() or "COLUMNS" in os.environ else PIPE_WIDTH
-    return Plain(file=stream, markup=False, emoji=False, highlight=False, width=width)
+    return Plain(file=stream, markup=False, emoji=False, highlight=False, width=width, theme=Theme(THEME))
 
 
 def json_text(document: object, encoding: str | None = "utf-8", *, indent: int | None = None) -> str:

@@ -203,9 +203,10 @@ class Tokenizer:
         text = _without_surrogates(text)
         encoding = self.reference.encode(text, add_special_tokens=False)
         starts = [start for start, _ in encoding.offsets]
+        if not starts:
+            return []
         ends = [*starts[1:], len(text)]  # what lies between two tokens is shown with the first
-        if starts:
-            starts[0] = 0
+        starts[0] = 0
         # a character spread over several tokens is shown once, with the last of them
         return [(token, text[start:end]) for token, start, end in zip(encoding.ids, starts, ends, strict=True)]
 
