@@ -275,6 +275,7 @@ def test_collect_and_merge_complain(tmp_path: Path, law_file: Path) -> None:
     target = tmp_path / "law.stats"
     assert "does not end in .stats" in wrong_call("collect", tmp_path / "law.bin", LAW)
     assert "named twice" in wrong_call("collect", target, LAW, LAW)
+    assert "named twice" in wrong_call("merge", target, "a.stats", "a.stats")
     assert "no such file" in complaint("collect", target, tmp_path / "missing.txt")
     assert "cannot read" in complaint("merge", target, tmp_path / "missing.stats")
     assert "not written by ir3de" in complaint("merge", target, law_file)
@@ -584,3 +585,10 @@ def _plain_terminal(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     for name in ("NO_COLOR", "FORCE_COLOR", "COLUMNS", "IR3DE_DEBUG"):
         monkeypatch.delenv(name, raising=False)
     yield
+
+
+@pytest.mark.parametrize("columns", ["40", "60", "100"])
+def test_tables_keep_to_the_width(fitted: Path, monkeypatch: pytest.MonkeyPatch, columns: str) -> None:
+    monkeypatch.setenv("COLUMNS", columns)
+    for arguments in (["explain", str(fitted), PROMPT], ["route", str(fitted), PROMPT], ["inspect", str(fitted)]):
+        assert all(len(line) <= int(columns) for line in run(*arguments).stdout.splitlines())

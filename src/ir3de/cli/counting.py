@@ -54,6 +54,13 @@ def check_sources(domains: Mapping[str, Sequence[str]]) -> None:
             raise InputError(f"{missing[0]}: no such file: check the name, or make it with `ir3de collect`")
 
 
+def load_embedding(source: str, out: Output) -> Embedding:
+    from ir3de.embeddings import Embedding
+
+    with out.spinner("reading the embedding"):
+        return Embedding.load(source)
+
+
 def count_domain(
     name: str,
     paths: Sequence[str],

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from ir3de.router import Router
 
 LETTERS = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz"
-MOST_SCORE_COLUMNS = 5
+WIDTH_WITHOUT_SCORES = 32  # a token, how often, its entropy
 
 
 @click.command()
@@ -80,7 +80,7 @@ def show_explanation(out: Output, router: Router, explanation: Explanation, rows
         out.warn(f"the prompt holds no known token: it goes to the default expert, {decision.expert}")
     elif rows:
         title, deciding = _deciding(router, explanation)
-        out.note(heading(title), _token_table(explanation, deciding[:rows]))
+        out.note(heading(title), _token_table(explanation, deciding[:rows], out.console.width))
 
 
 def _coloured_prompt(explanation: Explanation) -> Text:
@@ -95,21 +95,24 @@ def _coloured_prompt(explanation: Explanation) -> Text:
 
 def _lettered_prompt(explanation: Explanation, console: Console) -> Iterator[Text]:
     """The prompt in lines, below each the letters of its tokens' votes."""
+    letters = _letters(explanation.experts)
+    # the letter stands where a style would, so that rich carries it along while it breaks the lines
+    prompt = styled(
+        *((printable(token.text), letters[token.vote] if token.counted else "") for token in explanation.tokens)
+    )
+    for line in prompt.wrap(console, console.width):
+        yield from (styled((line.plain, "")), styled((_marks(line), FAINT)))
+
+
+def _marks(line: Text) -> str:
+    """The letters below a line, as wide as what is above them."""
     from rich.cells import cell_len
 
-    letters = _letters(explanation.experts)
-    line, marks, used = "", "", 0
-    for token in explanation.tokens:
-        letter = letters[token.vote] if token.counted else " "
-        for character in printable(token.text):
-            width = cell_len(character)
-            if character == "\n" or used + width > console.width:
-                yield from (styled((line, "")), styled((marks.rstrip(), FAINT)))
-                line, marks, used = "", "", 0
-            if character != "\n":
-                line, used = line + character, used + width
-                marks += (" " if character == " " else letter) * width
-    yield from (styled((line, "")), styled((marks.rstrip(), FAINT)))
+    marks = [" "] * len(line.plain)
+    for span in line.spans:
+        marks[span.start : span.end] = str(span.style) * (span.end - span.start)
+    cells = zip(line.plain, marks, strict=True)
+    return "".join(" " if character == " " else mark * cell_len(character) for character, mark in cells).rstrip()
 
 
 def _letters(experts: Sequence[str]) -> dict[str, str]:
@@ -153,9 +156,21 @@ def _winner_and_next(explanation: Explanation) -> tuple[int, int | None]:
     return places[0], places[1] if len(places) > 1 else None
 
 
-def _token_table(explanation: Explanation, deciding: Sequence[TokenVote]) -> Table:
+def _score_columns(explanation: Explanation, width: int) -> list[int]:
+    """The experts whose scores are shown, best first: as many as there is room for, but always two."""
+    columns: list[int] = []
+    room = width - WIDTH_WITHOUT_SCORES - max(map(len, explanation.experts))
+    for expert, _ in explanation.decision.ranking:
+        room -= max(len(expert), len("+0.00")) + 3
+        if room < 0 and len(columns) >= 2:
+            break
+        columns.append(explanation.experts.index(expert))
+    return columns
+
+
+def _token_table(explanation: Explanation, deciding: Sequence[TokenVote], width: int) -> Table:
     times = Counter(token.id for token in explanation.tokens if token.counted)
-    columns = [explanation.experts.index(expert) for expert, _ in explanation.decision.ranking[:MOST_SCORE_COLUMNS]]
+    columns = _score_columns(explanation, width)
     names = [explanation.experts[column] for column in columns]
     shown = table("token", "", "vote", "entropy", *names, right=("", "entropy", *names))
     for token in deciding:

@@ -21,7 +21,7 @@ from ir3de.cli.arguments import (
     selector_for,
     text_options,
 )
-from ir3de.cli.counting import check_sources, count_domain
+from ir3de.cli.counting import check_sources, count_domain, load_embedding
 from ir3de.cli.output import Output
 from ir3de.cli.saving import save_and_report
 from ir3de.errors import UnknownExpertError
@@ -70,15 +70,13 @@ def fit(
     Example:
       ir3de fit router maths=maths.jsonl law=statutes/ law=cases.csv code='src/**/*.txt'
     """
-    from ir3de.embeddings import Embedding
     from ir3de.router import Router
 
     strategies = scorer_for(scorer, strength), selector_for(selector, scorer, k, texts.cap)
     folders = _free_folders(router_path, serving, force=force)
     _check_default(default, domains)
     check_sources(domains)
-    with out.spinner("reading the embedding"):
-        embedding = Embedding.load(source)
+    embedding = load_embedding(source, out)
     counted = [count_domain(name, paths, embedding, texts, out) for name, paths in domains.items()]
     statistics = {domain.name: domain.statistics for domain in counted}
     begun = perf_counter()

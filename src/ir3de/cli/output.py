@@ -121,7 +121,13 @@ def table(*columns: str, right: Sequence[str] = ()) -> Table:
 
     made = Table(box=SIMPLE_HEAD, header_style="bold", border_style=FAINT, pad_edge=False, show_edge=False)
     for column in columns:
-        made.add_column(column, justify="right" if column in right else "left", overflow="fold")
+        fixed = column in right or not column  # numbers and bars are never broken
+        made.add_column(
+            column,
+            justify="right" if column in right else "left",
+            overflow="crop" if fixed else "fold",
+            no_wrap=fixed,
+        )
     return made
 
 

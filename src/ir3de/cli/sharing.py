@@ -57,17 +57,13 @@ def collect(
       ir3de collect law.stats cases/ statutes.jsonl
       ir3de fit router law=law.stats maths=maths.jsonl
     """
-    from ir3de.cli.counting import check_sources, count_domain, counted_table
-    from ir3de.embeddings import Embedding
+    from ir3de.cli.counting import check_sources, count_domain, counted_table, load_embedding
     from ir3de.storage import save_statistics
 
     refuse_existing(target, force=force)
-    twice = next((path for index, path in enumerate(paths) if path in paths[:index]), None)
-    if twice is not None:
-        raise click.UsageError(f"{twice} is named twice: name it once")
+    _refuse_repeated(paths)
     check_sources({target.stem: paths})
-    with out.spinner("reading the embedding"):
-        embedding = Embedding.load(source)
+    embedding = load_embedding(source, out)
     counted = count_domain(target.stem, paths, embedding, texts, out, window=window, prompt_sums=not histogram_only)
     _refuse_empty(counted.statistics)
     save_statistics(counted.statistics, target)
@@ -84,8 +80,7 @@ def collect(
 def merge(target: Path, paths: tuple[str, ...], force: bool, out: Output) -> None:
     """Add statistics up, exactly.
 
-    The sum is, bit for bit, what one collection from all the texts gives, in any order. A file named twice
-    counts twice.
+    The sum is, bit for bit, what one collection from all the texts gives, in any order.
 
     \b
     Example:
@@ -94,6 +89,7 @@ def merge(target: Path, paths: tuple[str, ...], force: bool, out: Output) -> Non
     from ir3de.storage import load_statistics, save_statistics
 
     refuse_existing(target, force=force)
+    _refuse_repeated(paths)
     first, *others = [load_statistics(path) for path in paths]
     total = sum(others, first)
     save_statistics(total, target)
@@ -127,6 +123,12 @@ def describe_statistics(statistics: Statistics) -> dict[str, Any]:
         "embedding": statistics.fingerprint,
         "digest": statistics.digest,
     }
+
+
+def _refuse_repeated(paths: tuple[str, ...]) -> None:
+    twice = next((path for index, path in enumerate(paths) if path in paths[:index]), None)
+    if twice is not None:
+        raise click.UsageError(f"{twice} is named twice: name it once, or it would count twice")
 
 
 def _refuse_empty(statistics: Statistics) -> None:
