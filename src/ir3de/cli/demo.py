@@ -116,11 +116,14 @@ def _show(out: Output, shown: Demonstration) -> None:
     from ir3de.cli.explaining import show_explanation
 
     whole = shown.solve_seconds + sum(domain.seconds for domain in shown.counted)
-    out.note(_title("Fit", f"one pass over the texts, one linear solve: {whole:.1f} s"), counted_table(shown.counted))
+    out.note(
+        _title("Fit", f"one pass over the texts, one linear solve: {whole:.1f} s with the embedding in memory"),
+        counted_table(shown.counted),
+    )
     out.note(_title("Measure", "25 prompts each that the fit never saw"))
     out.result(headline(shown.report))
     out.note("", recall_table(shown.report))
-    out.note(_title("Route", "table look-ups: no model, no network"), _routed_table(shown))
+    out.note(_title("Route", f"table look-ups, no model; the median of {REPEATS} repeats, warm"), _routed_table(shown))
     out.note(_title("Explain", "every token in the colour of its vote"))
     if not out.quiet:
         show_explanation(out, shown.router, shown.router.explain(EXPLAINED), rows=5)
