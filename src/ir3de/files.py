@@ -6,15 +6,15 @@ import hashlib
 import json
 import os
 import tempfile
-from collections.abc import Mapping
-from contextlib import suppress
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 import numpy as np
 import numpy.typing as npt
 
-from ir3de.errors import ArtifactError, VersionError
+from ir3de.errors import ArtifactError, IR3DEError, VersionError
 
 Tensors = Mapping[str, npt.NDArray[Any]]
 Header = dict[str, Any]
@@ -22,11 +22,18 @@ Header = dict[str, Any]
 
 def write(path: Path, content: bytes) -> None:
     """Write a file so that a reader, a crash or a full disk never sees half of it."""
+    with appearing(path) as file:
+        file.write(content)
+
+
+@contextmanager
+def appearing(path: Path) -> Iterator[IO[bytes]]:
+    """A file to write to, piece by piece, that is there once it is complete and otherwise not at all."""
     try:
         descriptor, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.", suffix=".part")
         try:
             with os.fdopen(descriptor, "wb") as file:
-                file.write(content)
+                yield file
                 file.flush()
                 os.fsync(file.fileno())
             Path(temporary).chmod(0o666 & ~_umask())  # mkstemp keeps others out; an artifact is meant to be shared
@@ -36,6 +43,8 @@ def write(path: Path, content: bytes) -> None:
                 Path(temporary).unlink()
             raise
         _sync_folder(path.parent)
+    except IR3DEError:  # said by whoever writes, and not about this file
+        raise
     except OSError as error:
         raise ArtifactError(
             f"cannot write {path}: {error.strerror or error}. What was there before is unchanged"

@@ -9,7 +9,12 @@ _PROMPTS = Path(__file__).parent / "prompts"
 
 def prompts() -> dict[str, list[str]]:
     """120 prompts of each domain to fit a router with."""
-    return {domain: _lines(_PROMPTS / f"{domain}.txt") for domain in DOMAINS}
+    return {domain: _lines(path_of(domain)) for domain in DOMAINS}
+
+
+def path_of(domain: str) -> Path:
+    """The file of a domain's prompts, one a line."""
+    return _PROMPTS / f"{domain}.txt"
 
 
 def held_out() -> dict[str, list[str]]:

@@ -58,6 +58,18 @@ class RouterParts:
 
 def save_router(router: RouterParts, path: str | Path, *, serving: bool = False) -> Path:
     """Write a router to a folder, replacing whatever router is there in one step."""
+    folder = check_destination(path)
+    parts = _Parts(folder)
+    header = {"kind": KIND, "version": VERSION, "serving": serving, **_describe(router, parts, serving)}
+    files.make_folder(folder)
+    parts.write()
+    files.write(folder / HEADER, files.to_json(header))
+    parts.drop_all_others()
+    return folder
+
+
+def check_destination(path: str | Path) -> Path:
+    """The folder to save a router in; refuses a file, and a folder that holds other things."""
     folder = Path(path).expanduser()
     if folder.exists() and not folder.is_dir():
         raise ArtifactError(f"cannot save a router at {folder}: it is a file, and a router is a folder")
@@ -65,12 +77,6 @@ def save_router(router: RouterParts, path: str | Path, *, serving: bool = False)
         raise ArtifactError(
             f"cannot save a router at {folder}: the folder holds other files; choose a new or empty one"
         )
-    parts = _Parts(folder)
-    header = {"kind": KIND, "version": VERSION, "serving": serving, **_describe(router, parts, serving)}
-    files.make_folder(folder)
-    parts.write()
-    files.write(folder / HEADER, files.to_json(header))
-    parts.drop_all_others()
     return folder
 
 
@@ -246,10 +252,19 @@ class _Parts:
         return {"name": name, "sha256": sha256}
 
     def write(self) -> None:
-        for name, content in self._contents.items():
-            path = self._folder / name
-            if not (path.is_file() and path.read_bytes() == content):
-                files.write(path, content)
+        written: list[Path] = []
+        try:
+            for name, content in self._contents.items():
+                path = self._folder / name
+                if not (path.is_file() and path.read_bytes() == content):
+                    files.write(path, content)
+                    written.append(path)
+        except BaseException:  # interrupted or out of space: no header names these files yet
+            for path in written:
+                path.unlink(missing_ok=True)
+            with suppress(OSError):
+                self._folder.rmdir()  # only if there was nothing in it before
+            raise
 
     def drop_all_others(self) -> None:
         """Remove what earlier saves left and this one does not name, half-written files included."""

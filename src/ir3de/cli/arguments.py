@@ -1,0 +1,171 @@
+"""What commands have in common on their command lines: name=path pairs, options for texts, strategies."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from functools import wraps
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import click
+
+from ir3de.cli.output import Output
+from ir3de.errors import ArtifactError
+
+if TYPE_CHECKING:
+    from ir3de.scorers import Scorer
+    from ir3de.selectors import Selector
+
+Function = TypeVar("Function", bound=Callable[..., Any])
+
+STATISTICS_SUFFIX = ".stats"
+SCORERS = ("prompt-ridge", "token-ridge", "paper", "authors")
+SELECTORS = ("average", "entropy", "all")
+
+
+@dataclass(frozen=True)
+class TextOptions:
+    """How texts are read and counted; `sample` is None for auto."""
+
+    field: str | None
+    whole_files: bool
+    sample: int | None
+    cap: int | None
+
+
+def parse_sample(context: click.Context, parameter: click.Parameter, value: str) -> int | None:
+    """A whole number, or None for auto; a click callback."""
+    if value == "auto":
+        return None
+    if not value.isdecimal() or int(value) < 1:
+        raise click.BadParameter(f"{value!r} is neither a whole number from 1 nor 'auto'")
+    return int(value)
+
+
+def parse_statistics_path(context: click.Context, parameter: click.Parameter, value: str) -> Path:
+    """A file to write statistics to: the suffix is how other commands know it; a click callback."""
+    if Path(value).suffix != STATISTICS_SUFFIX:
+        raise click.BadParameter(
+            f"{value!r} does not end in {STATISTICS_SUFFIX}, by which statistics are known: add it"
+        )
+    return Path(value).expanduser()
+
+
+def output_options(function: Function) -> Function:
+    """--json and --quiet, handed over as one `out`."""
+
+    @click.option("--json", "as_json", is_flag=True, help="Print one JSON document and nothing else.")
+    @click.option("-q", "--quiet", is_flag=True, help="Print the bare result: no progress, tables or hints.")
+    @wraps(function)
+    def command(*args: Any, as_json: bool, quiet: bool, **kwargs: Any) -> Any:
+        return function(*args, out=Output(as_json=as_json, quiet=quiet), **kwargs)
+
+    return command  # type: ignore[return-value]
+
+
+def reading_options(function: Function) -> Function:
+    """--field and --whole-files."""
+    field = click.option(
+        "--field", metavar="NAME", help="Field (or a.b path) that holds the text; else the usual ones."
+    )
+    whole = click.option("--whole-files", is_flag=True, help="Make each plain-text file one text, not one a line.")
+    return field(whole(function))
+
+
+def text_options(function: Function) -> Function:
+    """All that says how texts become statistics, handed over as one `texts`."""
+
+    @reading_options
+    @click.option(
+        "--sample",
+        metavar="N|auto",
+        callback=parse_sample,
+        default="auto",
+        show_default=True,
+        help="Only 1 prompt in N enters the costly prompt sums; every token is still counted. "
+        "auto: 8 for a domain of more than 100 MB, else 1.",
+    )
+    @click.option(
+        "--cap", type=click.IntRange(min=1), metavar="N", help="Ignore the tokens of a prompt beyond the first N."
+    )
+    @wraps(function)
+    def command(
+        *args: Any, field: str | None, whole_files: bool, sample: int | None, cap: int | None, **kwargs: Any
+    ) -> Any:
+        return function(*args, texts=TextOptions(field, whole_files, sample, cap), **kwargs)
+
+    return command  # type: ignore[return-value]
+
+
+def embedding_option(function: Function) -> Function:
+    return click.option(
+        "--embedding",
+        "source",
+        metavar="SOURCE",
+        default="default",
+        show_default="the bundled one",
+        help="A folder, a .gguf file or a hub id such as owner/model.",
+    )(function)
+
+
+def force_option(function: Function) -> Function:
+    return click.option("--force", is_flag=True, help="Replace what is there already.")(function)
+
+
+def parse_domains(context: click.Context, parameter: click.Parameter, pairs: Iterable[str]) -> dict[str, list[str]]:
+    """name=path pairs as {name: paths}; a click callback."""
+    domains: dict[str, list[str]] = {}
+    for pair in pairs:
+        name, equals, path = pair.partition("=")
+        if not (name.strip() and equals and path):
+            raise click.BadParameter(
+                f"expected name=path, found {pair!r}: write for instance law={pair.strip('=') or 'law.txt'}"
+            )
+        path = str(Path(path).expanduser()) if path.startswith("~") else path  # shells leave name=~/… alone
+        taken = next((other for other, paths in domains.items() if path in paths), None)
+        if taken is not None:
+            raise click.BadParameter(f"{path} is named twice, for {taken!r} and for {name!r}: name it once")
+        domains.setdefault(name, []).append(path)
+    return domains
+
+
+def domains_argument(function: Function) -> Function:
+    return click.argument("domains", nargs=-1, required=True, metavar="NAME=PATH...", callback=parse_domains)(function)
+
+
+def refuse_existing(path: Path, *, force: bool) -> None:
+    """Refuse to replace an artifact unless that was asked for."""
+    if not force and path.exists() and not (path.is_dir() and not any(path.iterdir())):
+        raise ArtifactError(f"{path} is there already: choose another name, or replace it with --force")
+
+
+def scorer_for(name: str, strength: float | None) -> Scorer:
+    """The scorer of that name, with its usual strength unless one is given."""
+    from dataclasses import replace
+
+    from ir3de.scorers import PromptRidge, TokenRidge
+
+    made: Mapping[str, Callable[[], PromptRidge | TokenRidge]] = {
+        "prompt-ridge": PromptRidge,
+        "token-ridge": TokenRidge,
+        "paper": TokenRidge.paper,
+        "authors": TokenRidge.authors,
+    }
+    scorer = made[name]()
+    return scorer if strength is None else replace(scorer, strength=strength)
+
+
+def selector_for(name: str | None, scorer: str, k: int | None, cap: int | None) -> Selector:
+    """The selector of that name, or the one that belongs to the scorer."""
+    from dataclasses import replace
+
+    from ir3de.selectors import AllTokens, Average, EntropyTopK
+
+    name = name or ("entropy" if scorer in ("paper", "authors") else "average")
+    if k is not None and name != "entropy":
+        raise click.UsageError(f"--k belongs to --selector entropy, and the selector is {name}: leave one of them out")
+    entropy = EntropyTopK.authors if scorer == "authors" else EntropyTopK
+    selector: Average | AllTokens | EntropyTopK
+    selector = entropy(k or 10) if name == "entropy" else AllTokens() if name == "all" else Average()
+    return selector if cap is None else replace(selector, cap=cap)

@@ -1,0 +1,93 @@
+"""add, remove: a router changed without reading its other experts again."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from time import perf_counter
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from ir3de.cli.arguments import TextOptions, domains_argument, output_options, text_options
+from ir3de.cli.counting import check_sources, count_domain
+from ir3de.cli.output import Output
+from ir3de.cli.saving import save_and_report
+from ir3de.errors import InputError, UnknownExpertError
+
+if TYPE_CHECKING:
+    from ir3de.router import Router
+
+
+@click.command()
+@click.argument("router_path", metavar="ROUTER", type=click.Path(path_type=Path))
+@domains_argument
+@text_options
+@click.option("--merge", is_flag=True, help="Give more texts to experts that are there already.")
+@output_options
+def add(router_path: Path, domains: Mapping[str, list[str]], texts: TextOptions, merge: bool, out: Output) -> None:
+    """Add experts to a router, or more texts to its experts.
+
+    The others are not read again: the router is exactly the one that a fit from all texts would give.
+
+    \b
+    Examples:
+      ir3de add router cooking=recipes.jsonl
+      ir3de add router --merge law=new-cases.csv
+    """
+    router = _loaded(router_path)
+    _check_names(router, domains, merge=merge)
+    check_sources(domains)
+    counted = []
+    for name, paths in domains.items():
+        recipe = _recipe_of(router, name) if merge else {}
+        counted.append(count_domain(name, paths, router.embedding, texts, out, **recipe))
+    begun = perf_counter()
+    with out.spinner("solving"):
+        for domain in counted:
+            (router.merge if merge else router.add)(domain.name, domain.statistics)
+    save_and_report(out, router, [router_path.expanduser()], counted, perf_counter() - begun)
+
+
+@click.command()
+@click.argument("router_path", metavar="ROUTER", type=click.Path(path_type=Path))
+@click.argument("names", nargs=-1, required=True, metavar="NAME...")
+@output_options
+def remove(router_path: Path, names: tuple[str, ...], out: Output) -> None:
+    """Take experts out of a router.
+
+    What is left is, bit for bit, the router that never saw them.
+
+    \b
+    Example:
+      ir3de remove router cooking
+    """
+    router = _loaded(router_path)
+    begun = perf_counter()
+    with out.spinner("solving"):
+        for name in dict.fromkeys(names):
+            router.remove(name)
+    save_and_report(out, router, [router_path.expanduser()], [], perf_counter() - begun)
+
+
+def _loaded(path: Path) -> Router:
+    from ir3de.router import Router
+
+    return Router.load(path)
+
+
+def _check_names(router: Router, names: Iterable[str], *, merge: bool) -> None:
+    """Say before reading anything what the router would say after."""
+    for name in names:
+        if merge and name not in router.experts:
+            raise UnknownExpertError(
+                f"no expert '{name}' to give more texts to: this router has {', '.join(router.experts)}"
+            )
+        if not merge and name in router.experts:
+            raise InputError(f"'{name}' is an expert already: --merge gives it more texts, `ir3de remove` takes it out")
+
+
+def _recipe_of(router: Router, name: str) -> dict[str, Any]:
+    """How the expert was counted, so that what is added fits."""
+    sums = router.statistics[name].sums
+    return {"prompt_sums": False} if sums is None else {"window": sums.window}

@@ -1,0 +1,174 @@
+"""eval: how well a router does on prompts whose experts are known."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from contextlib import ExitStack
+from pathlib import Path
+from time import perf_counter
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from ir3de.cli.arguments import domains_argument, output_options, reading_options
+from ir3de.cli.counting import check_sources, reading
+from ir3de.cli.output import FAINT, Output, bar, colour_of, heading, one_line, percent, styled, table
+
+if TYPE_CHECKING:
+    from rich.table import Table
+    from rich.text import Text
+
+    from ir3de.decisions import Decision
+    from ir3de.evaluation import Report
+
+MOST_IN_MATRIX = 14
+MOST_CONFUSIONS = 15
+SHADES = "░▒▓█"
+
+
+@click.command("eval")
+@click.argument("router_path", metavar="ROUTER", type=click.Path(path_type=Path))
+@domains_argument
+@reading_options
+@click.option(
+    "--errors", "wanted", type=click.IntRange(min=0), default=0, metavar="N", help="List N misrouted prompts."
+)
+@output_options
+def evaluate(
+    router_path: Path,
+    domains: Mapping[str, list[str]],
+    field: str | None,
+    whole_files: bool,
+    wanted: int,
+    out: Output,
+) -> None:
+    """Measure a router on prompts whose experts are known.
+
+    Accuracy is the mean over the domains of the share that was routed right. Calibration compares the confidence
+    of the decisions with how often they were right.
+
+    \b
+    Example:
+      ir3de eval router maths=maths-test.jsonl law=law-test.jsonl --errors 5
+    """
+    from ir3de.evaluation import evaluate as measure
+    from ir3de.router import Router
+
+    check_sources(domains)
+    router = Router.load(router_path)
+    mistakes: list[dict[str, Any]] = []
+
+    def keep_mistake(name: str, text: str, decision: Decision) -> None:
+        if decision.expert != name and len(mistakes) < wanted:
+            mistakes.append({"text": text, "expected": name, **decision.to_dict()})
+
+    begun = perf_counter()
+    with ExitStack() as bars:
+        prompts = {name: _prompts(name, paths, field, whole_files, out) for name, paths in domains.items()}
+        for stream in prompts.values():
+            bars.callback(stream.close)
+        report = measure(router, prompts, on_decision=keep_mistake if wanted else None)
+    seconds = perf_counter() - begun
+    out.json({**report.to_dict(), "seconds": round(seconds, 3), "errors": mistakes})
+    show_report(out, report)
+    if mistakes:
+        out.note(heading("Misrouted"), _mistake_table(mistakes, out.console.width))
+
+
+def _prompts(name: str, paths: list[str], field: str | None, whole_files: bool, out: Output) -> Any:
+    from ir3de.corpora import read_texts, total_bytes
+
+    def stream() -> Iterator[str]:
+        with reading(out, name, total_bytes(paths)) as (on_bytes, _):
+            yield from read_texts(paths, field=field, whole_files=whole_files, on_bytes=on_bytes)
+
+    return stream()
+
+
+def show_report(out: Output, report: Report) -> None:
+    """Everything a report holds, the headline first."""
+    if out.as_json:
+        return
+    out.result(headline(report))
+    out.note("", recall_table(report), heading("Confusion"), *_confusion(report, out.console.width))
+    gap = f"expected calibration error {100 * report.calibration_error:.1f} points"
+    out.note(styled(("\nCalibration  ", "bold"), (gap, FAINT)), _reliability_table(report))
+
+
+def headline(report: Report) -> Text:
+    details = f"   {percent(report.micro_accuracy)} of {report.prompts:,} prompts"
+    abstained = f", {report.abstained:,} abstained" if report.abstained else ""
+    return styled(("accuracy ", ""), (percent(report.accuracy), "bold"), (details + abstained, FAINT))
+
+
+def recall_table(report: Report) -> Table:
+    shown = table("expert", "prompts", "recall", "", "precision", right=("prompts", "recall", "precision"))
+    for index, name in enumerate(report.experts):
+        recall = report.recall[name]
+        shown.add_row(
+            name,
+            f"{sum(report.confusion[index]):,}",
+            percent(recall),
+            bar(recall or 0.0, 20, colour_of(index)),
+            percent(report.precision[name]),
+        )
+    return shown
+
+
+def _confusion(report: Report, width: int) -> Iterator[Any]:
+    """The matrix, shaded by row; for very many experts the largest confusions instead."""
+    if len(report.experts) > MOST_IN_MATRIX:
+        yield _largest_confusions(report)
+        return
+    needed = max(map(len, report.experts)) + sum(max(len(name), 5) + 3 for name in report.experts)
+    headers = list(report.experts) if needed <= width else [str(n + 1) for n in range(len(report.experts))]
+    shown = table("is ↓  went to →", *headers, right=headers)
+    for index, (name, row) in enumerate(zip(report.experts, report.confusion, strict=True)):
+        total = sum(row) or 1
+        cells = [_shaded(count, count / total, index == column) for column, count in enumerate(row)]
+        shown.add_row(name if needed <= width else f"{index + 1} {name}", *cells)
+    yield shown
+
+
+def _shaded(count: int, share: float, right: bool) -> Text:
+    if count == 0:
+        return styled(("·", FAINT))
+    shade = SHADES[min(len(SHADES) - 1, int(share * len(SHADES)))]
+    return styled((f"{shade} ", "green" if right else "red"), (f"{count:,}", ""))
+
+
+def _largest_confusions(report: Report) -> Table:
+    pairs = sorted(
+        (-count, row, column)
+        for row, counts in enumerate(report.confusion)
+        for column, count in enumerate(counts)
+        if count and row != column
+    )
+    shown = table("is", "went to", "prompts", right=("prompts",))
+    for count, row, column in pairs[:MOST_CONFUSIONS]:
+        shown.add_row(report.experts[row], report.experts[column], f"{-count:,}")
+    return shown
+
+
+def _reliability_table(report: Report) -> Table:
+    shown = table("confidence", "prompts", "claimed", "right", "", right=("prompts", "claimed", "right"))
+    for part in report.reliability:
+        if part.count:
+            colour = "green" if abs((part.accuracy or 0) - (part.confidence or 0)) < 0.1 else "yellow"
+            shown.add_row(
+                f"{100 * part.low:.0f} – {100 * part.high:.0f} %",
+                f"{part.count:,}",
+                percent(part.confidence),
+                percent(part.accuracy),
+                bar(part.accuracy or 0.0, 20, colour),
+            )
+    return shown
+
+
+def _mistake_table(mistakes: list[dict[str, Any]], width: int) -> Table:
+    shown = table("expert", "went to", "confidence", "prompt", right=("confidence",))
+    room = max(20, width - 48)
+    for mistake in mistakes:
+        confidence = "abstained" if mistake["abstained"] else percent(mistake["confidence"])
+        shown.add_row(mistake["expected"], mistake["expert"], confidence, one_line(mistake["text"], room))
+    return shown

@@ -1,0 +1,143 @@
+"""collect, merge: statistics made in one place and put together in another."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from ir3de.cli.arguments import (
+    TextOptions,
+    embedding_option,
+    force_option,
+    output_options,
+    parse_statistics_path,
+    refuse_existing,
+    text_options,
+)
+from ir3de.cli.output import FAINT, Output, facts, hint, size, styled
+
+if TYPE_CHECKING:
+    from ir3de.statistics import Statistics
+
+
+@click.command()
+@click.argument("target", metavar="OUT.stats", callback=parse_statistics_path)
+@click.argument("paths", nargs=-1, required=True, metavar="PATH...")
+@text_options
+@click.option(
+    "--window",
+    type=click.IntRange(1, 8_192),
+    metavar="N",
+    default=128,
+    show_default=True,
+    help="Tokens a window aims at.",
+)
+@click.option("--histogram-only", is_flag=True, help="Count tokens only: smaller, but not for the scorer prompt-ridge.")
+@embedding_option
+@force_option
+@output_options
+def collect(
+    target: Path,
+    paths: tuple[str, ...],
+    texts: TextOptions,
+    window: int,
+    histogram_only: bool,
+    source: str,
+    force: bool,
+    out: Output,
+) -> None:
+    """Count one domain's texts where they are.
+
+    The file holds sums of integers, no text. It stands in for the texts in `fit`, `add` and `merge`.
+
+    \b
+    Example:
+      ir3de collect law.stats cases/ statutes.jsonl
+      ir3de fit router law=law.stats maths=maths.jsonl
+    """
+    from ir3de.cli.counting import check_sources, count_domain, counted_table, load_embedding
+    from ir3de.storage import save_statistics
+
+    refuse_existing(target, force=force)
+    _refuse_repeated(paths)
+    check_sources({target.stem: paths})
+    embedding = load_embedding(source, out)
+    counted = count_domain(target.stem, paths, embedding, texts, out, window=window, prompt_sums=not histogram_only)
+    _refuse_empty(counted.statistics)
+    save_statistics(counted.statistics, target)
+    out.json({"statistics": str(target), "bytes": target.stat().st_size, **describe_statistics(counted.statistics)})
+    out.note(counted_table([counted]), "")
+    _show_saved(out, target)
+
+
+@click.command()
+@click.argument("target", metavar="OUT.stats", callback=parse_statistics_path)
+@click.argument("paths", nargs=-1, required=True, metavar="FILE.stats...")
+@force_option
+@output_options
+def merge(target: Path, paths: tuple[str, ...], force: bool, out: Output) -> None:
+    """Add statistics up, exactly.
+
+    The sum is, bit for bit, what one collection from all the texts gives, in any order.
+
+    \b
+    Example:
+      ir3de merge law.stats law-berlin.stats law-paris.stats
+    """
+    from ir3de.storage import load_statistics, save_statistics
+
+    refuse_existing(target, force=force)
+    _refuse_repeated(paths)
+    first, *others = [load_statistics(path) for path in paths]
+    total = sum(others, first)
+    save_statistics(total, target)
+    out.json(
+        {"statistics": str(target), "bytes": target.stat().st_size, "merged": list(paths), **describe_statistics(total)}
+    )
+    out.note(statistics_facts(total))
+    _show_saved(out, target)
+
+
+def statistics_facts(statistics: Statistics) -> Any:
+    """What there is to know of statistics, as a small table."""
+    sums = statistics.sums
+    windows = f"{sums.windows:,} windows of about {sums.window} tokens" if sums is not None else "none: histogram only"
+    return facts(
+        [
+            ("prompts", f"{statistics.prompts:,}"),
+            ("tokens", f"{statistics.tokens:,}"),
+            ("prompt sums", windows),
+            ("embedding", statistics.fingerprint[:12]),
+            ("digest", statistics.digest),
+        ]
+    )
+
+
+def describe_statistics(statistics: Statistics) -> dict[str, Any]:
+    return {
+        "prompts": statistics.prompts,
+        "tokens": statistics.tokens,
+        "windows": None if statistics.sums is None else statistics.sums.windows,
+        "embedding": statistics.fingerprint,
+        "digest": statistics.digest,
+    }
+
+
+def _refuse_repeated(paths: tuple[str, ...]) -> None:
+    twice = next((path for index, path in enumerate(paths) if path in paths[:index]), None)
+    if twice is not None:
+        raise click.UsageError(f"{twice} is named twice: name it once, or it would count twice")
+
+
+def _refuse_empty(statistics: Statistics) -> None:
+    from ir3de.errors import InputError
+
+    if statistics.tokens == 0:
+        raise InputError("there is no text in what was named: name at least one file with a text in it")
+
+
+def _show_saved(out: Output, target: Path) -> None:
+    out.note(styled(("saved to ", ""), (str(target), "bold"), (f"  {size(target.stat().st_size)}", FAINT)))
+    out.note(hint(f"ir3de fit router {target.stem}={target} …"))

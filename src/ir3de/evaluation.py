@@ -1,0 +1,159 @@
+"""How well a router does on prompts whose experts are known: accuracy, confusion and calibration."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import asdict, dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from ir3de.decisions import Decision
+from ir3de.errors import InputError, UnknownExpertError
+from ir3de.router import Router
+
+BINS = 10  # of confidence, equally wide
+BATCH_PROMPTS = 4_096
+BATCH_CHARACTERS = 4_000_000
+
+Counts = npt.NDArray[np.int64]
+OnDecision = Callable[[str, str, Decision], None]  # hears the domain, the prompt and what was decided
+
+
+@dataclass(frozen=True)
+class ReliabilityBin:
+    """The decisions whose confidence lies in one interval: what they claimed, and how often they were right."""
+
+    low: float
+    high: float
+    count: int
+    confidence: float | None  # the mean; None without a decision
+    accuracy: float | None
+
+
+@dataclass(frozen=True)
+class Report:
+    """What `evaluate` found.
+
+    `accuracy` is the mean over the domains of their recalls, so that a large domain does not hide a small one;
+    `micro_accuracy` is the share of all prompts. `confusion[i][j]` counts the prompts of expert i that went to
+    expert j, both in the order of `experts`. A recall is None without a prompt, a precision without a decision.
+    """
+
+    experts: tuple[str, ...]
+    prompts: int
+    abstained: int
+    accuracy: float
+    micro_accuracy: float
+    recall: Mapping[str, float | None]
+    precision: Mapping[str, float | None]
+    confusion: tuple[tuple[int, ...], ...]
+    calibration_error: float
+    reliability: tuple[ReliabilityBin, ...]
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain values, ready for JSON."""
+        return asdict(self)
+
+
+def evaluate(router: Router, domains: Mapping[str, Iterable[str]], *, on_decision: OnDecision | None = None) -> Report:
+    """Route each expert's prompts and compare. The prompts are streamed: memory does not grow with them.
+
+    >>> import ir3de
+    >>> router = ir3de.Router.fit({"maths": ["Solve x + 3 = 10."], "law": ["Is this contract void?"]})
+    >>> evaluate(router, {"maths": ["Solve 3x = 12."], "law": ["Is the contract valid?"]}).accuracy
+    1.0
+    """
+    if not domains:
+        raise InputError("an evaluation needs at least one domain: pass {expert: prompts}")
+    unknown = [name for name in domains if name not in router.experts]
+    if unknown:
+        raise UnknownExpertError(
+            f"no expert {', '.join(map(repr, unknown))}: this router has {', '.join(router.experts)}"
+        )
+    score = _Score(router.experts)
+    for name, texts in domains.items():
+        before = score.prompts
+        for batch in _batches(texts):
+            decisions = router.route_batch(batch)
+            score.count(name, decisions)
+            if on_decision is not None:
+                for text, decision in zip(batch, decisions, strict=True):
+                    on_decision(name, text, decision)
+        if score.prompts == before:
+            raise InputError(f"'{name}' has no prompt to evaluate: give it at least one, or leave it out")
+    return score.report()
+
+
+class _Score:
+    """The counts a report is made of."""
+
+    def __init__(self, experts: tuple[str, ...]) -> None:
+        self._experts = experts
+        self._index = {name: index for index, name in enumerate(experts)}
+        self._confusion: Counts = np.zeros((len(experts), len(experts)), np.int64)
+        self._abstained = 0
+        self._binned: Counts = np.zeros(BINS, np.int64)
+        self._right: Counts = np.zeros(BINS, np.int64)
+        self._claimed = np.zeros(BINS)  # Σ confidence
+
+    @property
+    def prompts(self) -> int:
+        return int(self._binned.sum())
+
+    def count(self, name: str, decisions: list[Decision]) -> None:
+        chosen = np.array([self._index[decision.expert] for decision in decisions], np.int64)
+        confidence = np.array([decision.confidence for decision in decisions])
+        self._abstained += sum(decision.abstained for decision in decisions)
+        self._confusion[self._index[name]] += np.bincount(chosen, minlength=len(self._experts))
+        bins = np.minimum((confidence * BINS).astype(np.int64), BINS - 1)
+        self._binned += np.bincount(bins, minlength=BINS)
+        self._right += np.bincount(bins, weights=chosen == self._index[name], minlength=BINS).astype(np.int64)
+        self._claimed += np.bincount(bins, weights=confidence, minlength=BINS)
+
+    def report(self) -> Report:
+        right = np.diagonal(self._confusion)
+        recall = _shares(right, self._confusion.sum(axis=1))
+        present = [share for share in recall if share is not None]
+        return Report(
+            experts=self._experts,
+            prompts=self.prompts,
+            abstained=self._abstained,
+            accuracy=sum(present) / len(present),
+            micro_accuracy=int(right.sum()) / self.prompts,
+            recall=dict(zip(self._experts, recall, strict=True)),
+            precision=dict(zip(self._experts, _shares(right, self._confusion.sum(axis=0)), strict=True)),
+            confusion=tuple(tuple(row) for row in self._confusion.tolist()),
+            calibration_error=float(np.abs(self._right - self._claimed).sum() / self.prompts),  # Σ n/N |acc − conf|
+            reliability=self._reliability(),
+        )
+
+    def _reliability(self) -> tuple[ReliabilityBin, ...]:
+        confidence = _shares(self._claimed, self._binned)
+        accuracy = _shares(self._right, self._binned)
+        return tuple(
+            ReliabilityBin(
+                index / BINS, (index + 1) / BINS, int(self._binned[index]), confidence[index], accuracy[index]
+            )
+            for index in range(BINS)
+        )
+
+
+def _shares(parts: npt.NDArray[Any], wholes: Counts) -> list[float | None]:
+    return [part / whole if whole else None for part, whole in zip(parts.tolist(), wholes.tolist(), strict=True)]
+
+
+def _batches(texts: Iterable[str]) -> Iterator[list[str]]:
+    if isinstance(texts, str):
+        raise InputError("prompts must be an iterable of str, found one string: put it in a list")
+    batch: list[str] = []
+    characters = 0
+    for text in texts:
+        batch.append(text)
+        characters += len(text)
+        if len(batch) >= BATCH_PROMPTS or characters >= BATCH_CHARACTERS:
+            yield batch
+            batch, characters = [], 0
+    if batch:
+        yield batch

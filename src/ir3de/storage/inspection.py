@@ -1,0 +1,83 @@
+"""What lies on disk, checked file by file, without putting a router together."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+from ir3de import files
+from ir3de.errors import ArtifactError
+from ir3de.storage.folders import HEADER, KIND, VERSION
+
+State = Literal["ok", "missing, rebuilt when needed", "missing", "damaged"]
+
+
+@dataclass(frozen=True)
+class FileState:
+    """One file a router names: its size, and whether its content is what was recorded."""
+
+    name: str
+    bytes: int
+    state: State
+
+
+@dataclass(frozen=True)
+class RouterFiles:
+    """A router's header, as written, and the state of every file it names."""
+
+    header: Mapping[str, Any]
+    files: tuple[FileState, ...]
+
+    @property
+    def whole(self) -> bool:
+        """Whether the router can be loaded from these files."""
+        return all(file.state in ("ok", "missing, rebuilt when needed") for file in self.files)
+
+    @property
+    def bytes(self) -> int:
+        return sum(file.bytes for file in self.files)
+
+
+def holds_router(path: str | Path) -> bool:
+    """Whether a folder holds a router."""
+    return (Path(path).expanduser() / HEADER).is_file()
+
+
+def inspect_router(path: str | Path) -> RouterFiles:
+    """Read a router's header and compare every file it names with the hash it records."""
+    folder = Path(path).expanduser()
+    header = files.read_json(folder / HEADER, kind=KIND, version=VERSION)
+    own = FileState(HEADER, (folder / HEADER).stat().st_size, "ok")
+    rebuilt = set() if header.get("serving") else {_name(header.get("table"))}
+    rebuilt.add(_name((header.get("tokenizer") or {}).get("fast_file")))
+    states = [_state(folder, part, part["name"] in rebuilt) for part in _parts(header)]
+    return RouterFiles(header, (own, *states))
+
+
+def _parts(value: object) -> Iterator[Mapping[str, str]]:
+    """Every {"name": …, "sha256": …} inside the header."""
+    if isinstance(value, dict):
+        if isinstance(value.get("name"), str) and isinstance(value.get("sha256"), str):
+            yield value
+            return
+        value = list(value.values())
+    if isinstance(value, list):
+        for inner in value:
+            yield from _parts(inner)
+
+
+def _name(part: object) -> object:
+    return part.get("name") if isinstance(part, dict) else None
+
+
+def _state(folder: Path, part: Mapping[str, str], rebuilt: bool) -> FileState:
+    path = folder / Path(part["name"]).name
+    if not path.is_file():
+        return FileState(path.name, 0, "missing, rebuilt when needed" if rebuilt else "missing")
+    try:
+        files.read(path, sha256=part["sha256"])
+    except ArtifactError:
+        return FileState(path.name, path.stat().st_size, "damaged")
+    return FileState(path.name, path.stat().st_size, "ok")
