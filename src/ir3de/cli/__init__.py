@@ -10,6 +10,7 @@ from typing import Any
 import click
 
 from ir3de.cli import (
+    benching,
     changing,
     completion,
     demo,
@@ -31,7 +32,7 @@ SECTIONS = {
     "Build a router": (fitting.fit, changing.add, changing.remove),
     "Use it": (routing.route, explaining.explain, evaluating.evaluate, inspecting.inspect),
     "Share the work": (sharing.collect, sharing.merge, embeddings.embedding),
-    "Set up": (completion.completion,),
+    "Measure and set up": (benching.bench, completion.completion),
 }
 INTERRUPTED = 130  # 128 + SIGINT, as shells have it
 

@@ -134,6 +134,11 @@ def domains_argument(function: Function) -> Function:
     return click.argument("domains", nargs=-1, required=True, metavar="NAME=PATH...", callback=parse_domains)(function)
 
 
+def domains_option(function: Function) -> Function:
+    """name=path pairs that may be left out."""
+    return click.argument("domains", nargs=-1, metavar="[NAME=PATH...]", callback=parse_domains)(function)
+
+
 def refuse_existing(path: Path, *, force: bool) -> None:
     """Refuse to replace an artifact unless that was asked for."""
     if not force and path.exists() and not (path.is_dir() and not any(path.iterdir())):

@@ -1,0 +1,188 @@
+"""bench: the package's own measurements, on the machine at hand."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from ir3de.cli.arguments import domains_option, output_options
+from ir3de.cli.output import FAINT, Output, heading, styled, table
+
+if TYPE_CHECKING:
+    from rich.table import Table
+
+    from ir3de.bench.accuracy import Row
+    from ir3de.bench.measurement import Figure
+
+PARTS = ("routing", "collecting", "fitting", "published", "memory", "starting")
+
+data_option = click.option(
+    "--data",
+    type=click.Path(path_type=Path, exists=True, file_okay=False),
+    envvar="IR3DE_DATA",
+    metavar="DIR",
+    help="Folder of {suite}/{domain}/{train,test,ood}.jsonl, plain or packed.  [env: IR3DE_DATA]",
+)
+save_option = click.option(
+    "--save", type=click.Path(path_type=Path), metavar="FILE", help="Keep the raw figures as JSON."
+)
+
+
+@click.group()
+def bench() -> None:
+    """Measure speed and accuracy here and now.
+
+    \b
+    Example:
+      ir3de bench speed
+      ir3de bench accuracy --data suites/ --save results/accuracy.json
+    """
+
+
+@bench.command()
+@domains_option
+@data_option
+@click.option("--only", type=click.Choice(PARTS), multiple=True, help="Measure only this part; may be repeated.")
+@click.option("--gigabytes", default=2.0, show_default=True, help="Size of the corpus that memory is measured on.")
+@click.option("--tokens", default=20_000_000, show_default=True, help="Tokens for the comparison with the paper.")
+@save_option
+@output_options
+def speed(
+    domains: Mapping[str, list[str]],
+    data: Path | None,
+    only: Sequence[str],
+    gigabytes: float,
+    tokens: int,
+    save: Path | None,
+    out: Output,
+) -> None:
+    """Time and memory as ratios to what cannot be avoided.
+
+    Each figure is taken together with what it is compared to, the two taking turns. Prompts come from --data (its
+    suite `reasoning`, or its first), from NAME=PATH pairs, or else from the demo.
+
+    \b
+    Example:
+      ir3de bench speed --data suites/ --save results/speed.json
+    """
+    from ir3de.bench.measurement import circumstances
+
+    figures: list[Figure] = []
+    for part, measure in _parts(domains, data, gigabytes, tokens):
+        if not only or part in only:
+            with out.spinner(f"measuring {part}"):
+                figures += measure()
+    document = {"circumstances": circumstances(), "figures": [figure.to_dict() for figure in figures]}
+    _keep(save, document)
+    out.json(document)
+    out.result(_figures_table(figures))
+
+
+@bench.command()
+@data_option
+@click.option("--suite", "chosen", multiple=True, metavar="NAME", help="Measure only this suite; may be repeated.")
+@save_option
+@output_options
+def accuracy(data: Path | None, chosen: Sequence[str], save: Path | None, out: Output) -> None:
+    """Share of test prompts sent to their own domain, in percent, mean over domains.
+
+    Every scorer and selector is fitted on the training prompts alone.
+
+    \b
+    Example:
+      ir3de bench accuracy --data suites/ --suite reasoning
+    """
+    from ir3de.bench.accuracy import measure, suites
+    from ir3de.bench.measurement import circumstances
+
+    if data is None:
+        raise click.UsageError("name a folder of suites with --data, or in IR3DE_DATA")
+    rows: list[Row] = []
+    for suite in suites(data):
+        if not chosen or suite.name in chosen:
+            with out.spinner(f"measuring {suite.name}"):
+                rows += measure(suite)
+    document = {"circumstances": circumstances(), "rows": [row.to_dict() for row in rows]}
+    _keep(save, document)
+    out.json(document)
+    for name in dict.fromkeys(row.suite for row in rows):
+        out.result(heading(name), _accuracy_table([row for row in rows if row.suite == name]))
+
+
+def _parts(
+    domains: Mapping[str, list[str]], data: Path | None, gigabytes: float, tokens: int
+) -> Iterator[tuple[str, Callable[[], list[Figure]]]]:
+    """Each part's name and what measures it; the texts are read once."""
+    from ir3de.bench import speed as measured
+    from ir3de.counting import collect
+
+    prompts, corpus = _texts(domains, data)
+    yield "routing", lambda: measured.routing(prompts)
+    yield "collecting", lambda: measured.collecting(corpus)
+    yield "fitting", lambda: measured.fitting({name: collect(texts) for name, texts in prompts.items()})
+    yield "published", lambda: measured.against_published(corpus, tokens=tokens)
+    yield "memory", lambda: measured.memory(corpus, gigabytes=gigabytes)
+    yield "starting", lambda: measured.starting(prompts)
+
+
+def _texts(domains: Mapping[str, list[str]], data: Path | None) -> tuple[dict[str, Sequence[str]], Sequence[str]]:
+    """Prompts by domain for routing, and a larger corpus for counting."""
+    from ir3de import demo
+    from ir3de.bench.accuracy import suites
+    from ir3de.corpora import read_texts
+
+    prompts: dict[str, Sequence[str]]
+    if domains:
+        prompts = {name: list(read_texts(paths)) for name, paths in domains.items()}
+    elif data is not None:
+        found = {suite.name: suite for suite in suites(data)}
+        routed = found.get("reasoning", next(iter(found.values())))
+        prompts = {domain: routed.texts(domain, "train") for domain in routed.folders}
+        others = [suite for suite in found.values() if suite is not routed] or [routed]
+        return prompts, [text for suite in others for domain in suite.folders for text in suite.texts(domain, "train")]
+    else:
+        prompts = dict(demo.prompts())
+    return prompts, [text for texts in prompts.values() for text in texts]
+
+
+def _figures_table(figures: Sequence[Figure]) -> Table:
+    shown = table("figure", "measured", "bar", "", right=("measured", "bar"))
+    for figure in figures:
+        reached = figure.reached
+        mark = ("–", FAINT) if reached is None else ("reached", "green") if reached else ("missed", "red")
+        sign = "≥" if figure.higher_is_better else "≤"
+        bar = "" if figure.bar is None else f"{sign} {_number(figure.bar)} {figure.unit}".strip()
+        shown.add_row(figure.name, f"{_number(figure.value)} {figure.unit}".strip(), bar, styled(mark))
+    return shown
+
+
+def _accuracy_table(rows: Sequence[Row]) -> Table:
+    columns = ("test", "first 32 tokens", "other sources")
+    best = [max((value for row in rows if (value := _values(row)[i]) is not None), default=None) for i in range(3)]
+    shown = table("router", *columns, right=columns)
+    for row in rows:
+        cells = [
+            styled(("–", FAINT) if value is None else (f"{value:.1f}", "bold green" if value == top else ""))
+            for value, top in zip(_values(row), best, strict=True)
+        ]
+        shown.add_row(row.router, *cells)
+    return shown
+
+
+def _values(row: Row) -> tuple[float | None, ...]:
+    return row.test, row.first_32, row.ood
+
+
+def _number(value: float) -> str:
+    return f"{value:,.0f}" if abs(value) >= 100 else f"{value:.2f}".rstrip("0").rstrip(".")
+
+
+def _keep(path: Path | None, document: Mapping[str, Any]) -> None:
+    if path is not None:
+        from ir3de import files
+
+        files.make_folder(path.parent)
+        files.write(path, files.to_json(document))
