@@ -13,6 +13,7 @@ lint:            ## style, types, and which room may import which
 	mypy
 	lint-imports
 	python scripts/generate_cli_docs.py --check
+	python scripts/generate_benchmark_docs.py --check
 
 fix:             ## what a machine can put right
 	ruff check --fix .
@@ -22,8 +23,10 @@ bench:           ## speed as ratios, accuracy where IR3DE_DATA points
 	ir3de bench speed --save results/speed.json
 	ir3de bench accuracy --save results/accuracy.json
 
-docs:            ## the generated pages
+docs:            ## the generated pages and pictures
 	python scripts/generate_cli_docs.py
+	python scripts/generate_benchmark_docs.py
+	python scripts/draw_explain.py
 
 demo:            ## the first command of the README
 	ir3de demo
