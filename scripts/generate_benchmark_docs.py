@@ -131,8 +131,8 @@ SPEED_NOTES = (
 ACCURACY_NOTES = (
     "Percent of test prompts sent to their own domain, mean over domains; fitted on the training prompts alone. *Other",
     "sources*: prompts of the same domains from data sets the fit never saw. *First 32 tokens*: the same test prompts,",
-    "cut. The suites are public texts laid out as `{suite}/{domain}/{train,test,ood}.jsonl`; any folder laid out so can",
-    "be measured. The paper's curve over k, rising and then falling, is in the rows `k=1` to `k=500`.",
+    "cut. The suites are public texts laid out as `{suite}/{domain}/{train,test,ood}.jsonl`; any folder laid out so",
+    "can be measured. The paper's curve over k, rising and then falling, is in the rows `k=1` to `k=500`.",
 )
 
 
