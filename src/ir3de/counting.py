@@ -23,6 +23,7 @@ from ir3de.statistics import PromptSums, Statistics, triangle, triangle_size
 CHUNK_CHARACTERS = 2_000_000
 GATHERED_TOKENS = 512  # rows of E summed at a time: they stay in the cache
 GRAM_WINDOWS = 2_048  # windows multiplied at a time
+EXACT_TOKENS = 1 << 13  # of a window, each below 2¹¹, that float32 sums exactly
 
 Indices = npt.NDArray[np.int64]
 
@@ -148,8 +149,10 @@ def _window_means(
     flat: npt.NDArray[np.uint32], first: Indices, size: Indices, fixed_point: npt.NDArray[np.float32]
 ) -> npt.NDArray[np.float64]:
     """x̄ / unit of each window, rounded to whole numbers: (windows, h)."""
-    sums = np.empty((len(first), fixed_point.shape[1]), np.float32)
     longest = max(GATHERED_TOKENS, int(size.max(initial=0)))
+    # a prompt of up to 1½ windows is one window, so the longest ones outgrow float32
+    exact = np.float32 if longest <= EXACT_TOKENS else np.float64
+    sums = np.empty((len(first), fixed_point.shape[1]), exact)
     buffer = np.empty((longest, fixed_point.shape[1]), np.float32)
     for begin, end in _runs(size, longest):
         spans = [flat[a : a + n] for a, n in zip(first[begin:end].tolist(), size[begin:end].tolist(), strict=True)]
@@ -157,7 +160,7 @@ def _window_means(
         # the fixed-point rows are whole numbers, so their float32 sums are exact whatever the order
         fixed_point.take(np.concatenate(spans), axis=0, out=gathered, mode="clip")
         offsets = np.cumsum(size[begin:end]) - size[begin:end]
-        np.add.reduceat(gathered, offsets, axis=0, out=sums[begin:end])
+        np.add.reduceat(gathered, offsets, axis=0, dtype=exact, out=sums[begin:end])
     return np.rint(sums / size[:, None].astype(np.float64))
 
 
