@@ -200,12 +200,15 @@ class Tokenizer:
 
     def pieces(self, text: str) -> list[tuple[int, str]]:
         """Each token's id with the stretch of text it stands for; the stretches make up the whole text."""
+        if not isinstance(text, str):
+            raise _not_text([text])
         text = _without_surrogates(text)
         encoding = self.reference.encode(text, add_special_tokens=False)
+        if not encoding.ids:
+            return []
         starts = [start for start, _ in encoding.offsets]
         ends = [*starts[1:], len(text)]  # what lies between two tokens is shown with the first
-        if starts:
-            starts[0] = 0
+        starts[0] = 0
         # a character spread over several tokens is shown once, with the last of them
         return [(token, text[start:end]) for token, start, end in zip(encoding.ids, starts, ends, strict=True)]
 
