@@ -103,10 +103,17 @@ def _category(point: int) -> str:
 
 
 def _points() -> list[int]:
-    """The code points to compare: every assigned character, uniform blocks thinned out."""
+    """The code points to compare: every assigned character, uniform blocks thinned out, and where each gap begins."""
     uniform = {point for first, last in _UNIFORM for point in range(first, last + 1) if point % 64}
-    points = [point for point in range(0x110000) if point not in uniform and _category(point) not in ("Cs", "Cn")]
-    return [point for point in points if _category(point) != "empty plane" or point % 0x8000 == 0]
+    points = []
+    before = ""
+    for point in range(0x110000):
+        category = _category(point)
+        thinned = point % 0x8000 if category == "empty plane" else category == "Cn" == before and point % 64
+        if category != "Cs" and not thinned and (point not in uniform or category == "Cn"):
+            points.append(point)
+        before = category
+    return points
 
 
 def _joined(ranges: Sequence[Sequence[int]], gap: int = 0x3000) -> list[list[int]]:
