@@ -69,8 +69,8 @@ def collect(
     Statistics(2 prompts, 15 tokens, 2 windows, embedding 0a049b450d48)
     """
     recipe = Recipe(window=window, sample=sample, cap=cap, prompt_sums=prompt_sums)
-    if isinstance(texts, (str, bytes)):
-        raise InputError("texts must be an iterable of str, found one string: put it in a list")
+    if isinstance(texts, (str, bytes)) or not isinstance(texts, Iterable):
+        raise InputError(f"texts must be an iterable of str, found one {type(texts).__name__}: put texts in a list")
     return count_chunks(_chunks(texts), embedding or Embedding.default(), recipe)
 
 
