@@ -66,7 +66,7 @@ def collect(
 
     >>> import ir3de
     >>> ir3de.collect(["What is 2 + 2?", "Solve x² = 9."])
-    Statistics(2 prompts, 15 tokens, 2 windows, embedding 0a049b450d48)
+    Statistics(2 prompts, 16 tokens, 2 windows, embedding 0a049b450d48)
     """
     recipe = Recipe(window=window, sample=sample, cap=cap, prompt_sums=prompt_sums)
     if isinstance(texts, (str, bytes)) or not isinstance(texts, Iterable):
