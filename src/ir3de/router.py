@@ -236,7 +236,7 @@ def _checked(name: object) -> str:
     if any(ord(character) < 32 for character in name):
         raise InputError(f"an expert's name must not hold control characters, found {name!r}")
     if any("\ud800" <= character <= "\udfff" for character in name):
-        raise InputError(f"an expert's name must not hold half of a surrogate pair, found {name!r}: no file can hold it")
+        raise InputError(f"an expert's name must not hold half of a surrogate pair, found {name!r}")
     return name
 
 
