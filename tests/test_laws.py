@@ -409,7 +409,7 @@ PROMPTS = [*STRANGE, "prove " * 3_000, "zzz " * 1_500]
 
 @pytest.mark.parametrize("selector", [*SELECTORS, EntropyTopK(2, cap=3), Average(cap=1), AllTokens(cap=2)], ids=str)
 @pytest.mark.parametrize("of", [tiny.embedding, tiny.word_embedding], ids=["bytes", "words"])
-@pytest.mark.parametrize("batch_characters", [ir3de.router.BATCH_CHARACTERS, 1, 3_000])
+@pytest.mark.parametrize("batch_characters", [ir3de.router.BATCH_CHARACTERS, 500])
 def test_a_batch_is_routed_as_one_by_one(
     monkeypatch: pytest.MonkeyPatch, selector: AllTokens, of: object, batch_characters: int
 ) -> None:
