@@ -44,10 +44,10 @@ class Recipe:
 
     def __post_init__(self) -> None:
         for name, value, limit in (("window", self.window, 8_192), ("sample", self.sample, 1 << 20)):
-            if not 1 <= value <= limit:
-                raise InputError(f"{name} must be between 1 and {limit:,}, found {value}")
-        if self.cap is not None and self.cap < 1:
-            raise InputError(f"cap must be at least 1 token, or None for no cap, found {self.cap}")
+            if not isinstance(value, int) or not 1 <= value <= limit:
+                raise InputError(f"{name} must be a whole number between 1 and {limit:,}, found {value!r}")
+        if self.cap is not None and (not isinstance(self.cap, int) or self.cap < 1):
+            raise InputError(f"cap must be a whole number, at least 1, or None for no cap, found {self.cap!r}")
 
 
 def collect(
