@@ -154,6 +154,8 @@ def _load(folder: Path) -> RouterParts:
                 )
             scores = scorer.scores([statistics()[name] for name in experts], embedding().matrix)
             table = Table.compile(scores, log_offset=selector.log_offset)
+        if table.scores.shape[1] != len(experts):
+            raise ValueError(f"{len(experts)} experts, but a table of {table.scores.shape[1]}")
         return RouterParts(
             Compiled.build(experts, table, selector, experts.index(header["default"])),
             _tokenizer(folder, header["tokenizer"]),
