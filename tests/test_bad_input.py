@@ -233,8 +233,8 @@ def test_ten_megabytes_are_a_prompt() -> None:
 # parameters -----------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("value", [0, -1, 65_537, math.nan, math.inf])
-def test_k_and_cap_have_limits(value: float) -> None:
+@pytest.mark.parametrize("value", [0, -1, 65_537, 2.5, math.nan, math.inf, "10", None])
+def test_k_and_cap_have_limits(value: object) -> None:
     for make, name in [
         (lambda: EntropyTopK(value), "k"),
         (lambda: EntropyTopK(5, cap=value), "cap"),
@@ -243,8 +243,14 @@ def test_k_and_cap_have_limits(value: float) -> None:
         (lambda: Average(cap=value), "cap"),
     ]:
         message = refusal(InputError, make)
-        assert message.startswith(f"{name} must be between 1 and 65,536")
-        assert message.endswith(f"found {value}")
+        assert message == f"{name} must be a whole number of tokens between 1 and 65,536, found {value!r}"
+
+
+def test_ties_and_sharpness_are_checked() -> None:
+    for make in (lambda: EntropyTopK(5, ties="random"), lambda: AllTokens(ties="random")):
+        assert refusal(InputError, make) == "ties must be one of probability, order, found 'random'"
+    for sharpness in (0, -1, math.nan, math.inf):
+        assert f"positive number, found {sharpness}" in refusal(InputError, Average, sharpness=sharpness)
 
 
 def test_the_largest_k_and_cap_work() -> None:
@@ -257,17 +263,17 @@ def test_the_largest_k_and_cap_work() -> None:
 @pytest.mark.parametrize(
     ("option", "values", "limits"),
     [
-        ("window", [0, -3, 8_193], "between 1 and 8,192"),
-        ("sample", [0, -3, 2**20 + 1], "between 1 and 1,048,576"),
-        ("cap", [0, -3], "at least 1"),
+        ("window", [0, -3, 8_193, 2.5, "64", None], "between 1 and 8,192"),
+        ("sample", [0, -3, 2**20 + 1, 2.5, "8", None], "between 1 and 1,048,576"),
+        ("cap", [0, -3, 2.5, "64"], "at least 1"),
     ],
 )
-def test_ways_of_collecting_have_limits(option: str, values: list[int], limits: str) -> None:
+def test_ways_of_collecting_have_limits(option: str, values: list[object], limits: str) -> None:
     for value in values:
         message = refusal(InputError, counted, ["a"], **{option: value})
         assert option in message
         assert limits in message
-        assert f"found {value}" in message
+        assert f"found {value!r}" in message
 
 
 @pytest.mark.parametrize("strength", [0, 0.0, -1e-9, -1, math.nan, math.inf, -math.inf])

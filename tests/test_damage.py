@@ -157,6 +157,14 @@ def test_a_header_without_something_it_needs(folder: Path) -> None:
             (folder / "router.json").write_bytes(whole)
 
 
+def test_a_header_with_another_number_of_experts(folder: Path) -> None:
+    whole = (folder / "router.json").read_bytes()
+    for change in (lambda experts: experts.pop(), lambda experts: experts.append({**experts[0], "name": "ghost"})):
+        edit(folder, lambda header, change=change: change(header["experts"]))
+        assert "experts, but a table of 3" in refusal(Router.load, folder)
+        (folder / "router.json").write_bytes(whole)
+
+
 def test_a_strategy_this_version_does_not_know(folder: Path) -> None:
     for key in ("scorer", "selector"):
         edit(folder, lambda header, key=key: header[key].update(name="os.system"))
