@@ -22,6 +22,7 @@ from ir3de.statistics import PromptSums, Statistics, triangle, triangle_size
 
 CHUNK_CHARACTERS = 2_000_000
 GRAM_WINDOWS = 1_024  # windows multiplied at a time
+EXACT_TOKENS = 1 << 13  # of a window, each entry at most 2¹¹, that float32 sums exactly
 
 Indices = npt.NDArray[np.int64]
 
@@ -42,10 +43,10 @@ class Recipe:
 
     def __post_init__(self) -> None:
         for name, value, limit in (("window", self.window, 8_192), ("sample", self.sample, 1 << 20)):
-            if not 1 <= value <= limit:
-                raise InputError(f"{name} must be between 1 and {limit:,}, found {value}")
-        if self.cap is not None and self.cap < 1:
-            raise InputError(f"cap must be at least 1 token, or None for no cap, found {self.cap}")
+            if not isinstance(value, int) or not 1 <= value <= limit:
+                raise InputError(f"{name} must be a whole number between 1 and {limit:,}, found {value!r}")
+        if self.cap is not None and (not isinstance(self.cap, int) or self.cap < 1):
+            raise InputError(f"cap must be a whole number, at least 1, or None for no cap, found {self.cap!r}")
 
 
 def collect(
@@ -64,11 +65,11 @@ def collect(
 
     >>> import ir3de
     >>> ir3de.collect(["What is 2 + 2?", "Solve x² = 9."])
-    Statistics(2 prompts, 15 tokens, 2 windows, embedding 0a049b450d48)
+    Statistics(2 prompts, 16 tokens, 2 windows, embedding 0a049b450d48)
     """
     recipe = Recipe(window=window, sample=sample, cap=cap, prompt_sums=prompt_sums)
-    if isinstance(texts, (str, bytes)):
-        raise InputError("texts must be an iterable of str, found one string: put it in a list")
+    if isinstance(texts, (str, bytes)) or not isinstance(texts, Iterable):
+        raise InputError(f"texts must be an iterable of str, found one {type(texts).__name__}: put texts in a list")
     return count_chunks(_chunks(texts), embedding or Embedding.default(), recipe)
 
 
@@ -148,16 +149,18 @@ def _window_means(
     flat: npt.NDArray[np.intp], first: Indices, size: Indices, fixed_point: npt.NDArray[np.float32]
 ) -> npt.NDArray[np.float64]:
     """x̄ / unit of each window, rounded to whole numbers: (windows, h)."""
-    longest = int(size.max(initial=0))
+    longest = min(EXACT_TOKENS, int(size.max(initial=0)))
     rows = np.empty((longest, fixed_point.shape[1]), np.float32)  # one window's rows of E, in the cache
     ones = np.ones(longest, np.float32)
-    sums = np.empty((len(first), fixed_point.shape[1]), np.float32)
+    sums = np.zeros((len(first), fixed_point.shape[1]))
     for total, begin, tokens in zip(sums, first.tolist(), size.tolist(), strict=True):
-        fixed_point.take(flat[begin : begin + tokens], axis=0, out=rows[:tokens], mode="clip")
-        # the column sums, as ones · rows; whole numbers below 2²⁴, so float32 is exact in whatever order BLAS adds
-        np.dot(ones[:tokens], rows[:tokens], out=total)
-    means = np.divide(sums, size[:, None], dtype=np.float64)
-    return np.rint(means, out=means)
+        for part in range(begin, begin + tokens, EXACT_TOKENS):  # nearly always one
+            count = min(EXACT_TOKENS, begin + tokens - part)
+            fixed_point.take(flat[part : part + count], axis=0, out=rows[:count], mode="clip")
+            # the column sums, as ones · rows; whole numbers up to 2²⁴, so float32 is exact in whatever order BLAS adds
+            total += np.dot(ones[:count], rows[:count])
+    sums /= size[:, None]
+    return np.rint(sums, out=sums)
 
 
 def _capped(

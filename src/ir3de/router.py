@@ -176,8 +176,8 @@ class Router:
     def route_batch(self, texts: Iterable[str]) -> list[Decision]:
         """Route many prompts: the decisions of `route`, several times as fast."""
         compiled = self._compiled
-        if isinstance(texts, str):
-            raise InputError("texts must be an iterable of str, found one string: use route")
+        if isinstance(texts, (str, bytes)) or not isinstance(texts, Iterable):
+            raise InputError(f"texts must be an iterable of str, found one {type(texts).__name__}: use route for one")
 
         def decide_chunk(chunk: Sequence[str]) -> list[Decision]:
             flat, lengths = self.tokenizer.encode_batch(chunk)
@@ -243,6 +243,8 @@ def _checked(name: object) -> str:
         raise InputError(f"an expert's name must be a non-empty string, found {name!r}")
     if any(ord(character) < 32 for character in name):
         raise InputError(f"an expert's name must not hold control characters, found {name!r}")
+    if any("\ud800" <= character <= "\udfff" for character in name):
+        raise InputError(f"an expert's name must not hold half of a surrogate pair, found {name!r}")
     return name
 
 

@@ -11,7 +11,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import Literal, Protocol
+from typing import Literal, Protocol, get_args
 
 import numpy as np
 import numpy.typing as npt
@@ -120,6 +120,7 @@ class EntropyTopK:
     def __post_init__(self) -> None:
         _check_range("k", self.k)
         _check_range("cap", self.cap)
+        _check_ties(self.ties)
 
     @classmethod
     def authors(cls, k: int = 10) -> EntropyTopK:
@@ -143,6 +144,7 @@ class AllTokens:
 
     def __post_init__(self) -> None:
         _check_range("cap", self.cap)
+        _check_ties(self.ties)
 
     def ballots(self, table: Table) -> Ballots:
         return Ballots(_votes(table, self.ties))
@@ -165,6 +167,8 @@ class Average:
 
     def __post_init__(self) -> None:
         _check_range("cap", self.cap)
+        if not (math.isfinite(self.sharpness) and self.sharpness > 0):
+            raise InputError(f"sharpness must be a positive number, found {self.sharpness}: try 8")
 
     def ballots(self, table: Table) -> Ballots:
         scores = np.clip(table.scores.astype(np.float64), -LARGEST_SCORE, LARGEST_SCORE)
@@ -193,5 +197,10 @@ def _vote_shares(tally: Sequence[float]) -> list[float]:
 
 
 def _check_range(name: str, value: int) -> None:
-    if not 1 <= value <= MOST_TOKENS:
-        raise InputError(f"{name} must be between 1 and {MOST_TOKENS:,} tokens, found {value}")
+    if not isinstance(value, int) or not 1 <= value <= MOST_TOKENS:
+        raise InputError(f"{name} must be a whole number of tokens between 1 and {MOST_TOKENS:,}, found {value!r}")
+
+
+def _check_ties(ties: str) -> None:
+    if ties not in get_args(Ties):
+        raise InputError(f"ties must be one of {', '.join(get_args(Ties))}, found {ties!r}")

@@ -207,8 +207,12 @@ class Tokenizer:
 
     def pieces(self, text: str) -> list[tuple[int, str]]:
         """Each token's id with the stretch of text it stands for; the stretches make up the whole text."""
+        if not isinstance(text, str):
+            raise _not_text([text])
         text = _without_surrogates(text)
         encoding = self.reference.encode(text, add_special_tokens=False)
+        if not encoding.ids:
+            return []
         starts = [start for start, _ in encoding.offsets]
         if not starts:
             return []  # an empty text, or one of nothing but what the tokenizer drops

@@ -17,8 +17,9 @@ from __future__ import annotations
 
 import gzip
 import hashlib
-from collections.abc import Callable, Mapping
-from contextlib import suppress
+import re
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass
 from functools import lru_cache, partial
 from pathlib import Path
@@ -38,6 +39,10 @@ from ir3de.table import Table
 
 HEADER = "router.json"
 KIND, VERSION = "ir3de.router", 1
+
+_PART = r"(?:statistics|embedding|table|tokenizer)-[0-9a-f]{16}\.(?:safetensors|json\.gz|tkz\.gz)"
+_OURS = re.compile(rf"{_PART}|\.(?:{_PART}|router\.json)\.\w+\.part")  # finished, or left by a save that was cut short
+_ATTEMPTS = 100  # to read a router that is being replaced all the time
 
 # the names a header may use for a strategy; a file never names code
 SCORERS: dict[str, type] = {"TokenRidge": TokenRidge, "PromptRidge": PromptRidge}
@@ -73,7 +78,7 @@ def check_destination(path: str | Path) -> Path:
     folder = Path(path).expanduser()
     if folder.exists() and not folder.is_dir():
         raise ArtifactError(f"cannot save a router at {folder}: it is a file, and a router is a folder")
-    if folder.is_dir() and any(folder.iterdir()) and not (folder / HEADER).is_file():
+    if folder.is_dir() and not (folder / HEADER).is_file() and not all(map(_is_ours, folder.iterdir())):
         raise ArtifactError(
             f"cannot save a router at {folder}: the folder holds other files; choose a new or empty one"
         )
@@ -118,17 +123,30 @@ def load_router(path: str | Path) -> RouterParts:
         raise ArtifactError(
             f"no router at {folder}: " + ("it is a file" if folder.exists() else "there is no such folder")
         )
-    try:
-        return _load(folder)
-    except FileNotFoundError:  # replaced between reading the header and its files: read the new one
-        return _load(folder)
+    for _ in range(_ATTEMPTS):
+        header = _stamp(folder / HEADER)
+        try:
+            return _load(folder)
+        except ArtifactError:
+            if _stamp(folder / HEADER) == header:
+                raise
+            # replaced between reading the header and its files: read the new one
+    return _load(folder)
+
+
+def _stamp(path: Path) -> tuple[int, int] | None:
+    """Tells a file from the one that is renamed into its place."""
+    with suppress(OSError):
+        found = path.stat()
+        return found.st_mtime_ns, found.st_ino
+    return None
 
 
 def _load(folder: Path) -> RouterParts:
     if not (folder / HEADER).is_file():
         raise ArtifactError(f"no router at {folder}: it holds no {HEADER}")
     header = files.read_json(folder / HEADER, kind=KIND, version=VERSION)
-    try:
+    with _damage_named(folder):
         embedding = lru_cache(maxsize=1)(partial(_embedding, folder, header))
         statistics = lru_cache(maxsize=1)(partial(_all_statistics, folder, header))
         scorer = _strategy(header["scorer"], SCORERS)
@@ -142,6 +160,8 @@ def _load(folder: Path) -> RouterParts:
                 )
             scores = scorer.scores([statistics()[name] for name in experts], embedding().matrix)
             table = Table.compile(scores, log_offset=selector.log_offset)
+        if table.scores.shape[1] != len(experts):
+            raise ValueError(f"{len(experts)} experts, but a table of {table.scores.shape[1]}")
         return RouterParts(
             Compiled.build(experts, table, selector, experts.index(header["default"])),
             _tokenizer(folder, header["tokenizer"]),
@@ -150,9 +170,16 @@ def _load(folder: Path) -> RouterParts:
             embedding,
             statistics,
         )
+
+
+@contextmanager
+def _damage_named(folder: Path) -> Iterator[None]:
+    """What goes wrong in reading a header's fields is damage to the header."""
+    try:
+        yield
+    except MismatchError:
+        raise
     except (KeyError, TypeError, ValueError) as error:
-        if isinstance(error, (ArtifactError, MismatchError)):
-            raise
         raise ArtifactError(
             f"{folder / HEADER} is damaged: {error!r}. Copy it again from where it came from"
         ) from error
@@ -186,28 +213,31 @@ def _tokenizer(folder: Path, part: Mapping[str, Any]) -> Tokenizer:
 
 
 def _embedding(folder: Path, header: Mapping[str, Any]) -> Embedding:
-    _refuse_serving(folder, header)
-    part = header["embedding"]
-    embedding = Embedding.default()
-    if "file" in part:
-        tensors, extra = files.from_safetensors(_read(folder, part["file"]), folder / part["file"]["name"])
-        tokenizer = _tokenizer(folder, header["tokenizer"])
-        embedding = Embedding(tokenizer, Matrix(tensors, extra["width"]), name=part["name"])
-    if embedding.fingerprint != part["fingerprint"]:
-        raise MismatchError(
-            f"the router at {folder} was fitted with embedding {part['fingerprint'][:12]}, "
-            f"found {embedding.fingerprint[:12]}: it can still route, but not change. Fit it again with this ir3de"
-        )
-    return embedding
+    with _damage_named(folder):
+        _refuse_serving(folder, header)
+        part = header["embedding"]
+        embedding = Embedding.default()
+        if "file" in part:
+            tensors, extra = files.from_safetensors(_read(folder, part["file"]), folder / part["file"]["name"])
+            tokenizer = _tokenizer(folder, header["tokenizer"])
+            embedding = Embedding(tokenizer, Matrix(tensors, extra["width"]), name=part["name"])
+        if embedding.fingerprint != part["fingerprint"]:
+            raise MismatchError(
+                f"the router at {folder} was fitted with embedding {part['fingerprint'][:12]}, "
+                f"found {embedding.fingerprint[:12]}: it can still route, but not change. "
+                "Fit it again with this version of ir3de"
+            )
+        return embedding
 
 
 def _all_statistics(folder: Path, header: Mapping[str, Any]) -> dict[str, Statistics]:
-    _refuse_serving(folder, header)
-    found = {}
-    for expert in header["experts"]:
-        file = expert["statistics"]
-        found[expert["name"]] = statistics_from(_read(folder, file), folder / file["name"])
-    return found
+    with _damage_named(folder):
+        _refuse_serving(folder, header)
+        found = {}
+        for expert in header["experts"]:
+            file = expert["statistics"]
+            found[expert["name"]] = statistics_from(_read(folder, file), folder / file["name"])
+        return found
 
 
 def _refuse_serving(folder: Path, header: Mapping[str, Any]) -> None:
@@ -268,8 +298,11 @@ class _Parts:
 
     def drop_all_others(self) -> None:
         """Remove what earlier saves left and this one does not name, half-written files included."""
-        for pattern in ("statistics-*", "embedding-*", "table-*", "tokenizer-*", ".*.part"):
-            for path in self._folder.glob(pattern):
-                if path.name not in self._contents:
-                    with suppress(OSError):
-                        path.unlink()
+        for path in list(self._folder.iterdir()):
+            if _is_ours(path) and path.name not in self._contents:
+                with suppress(OSError):
+                    path.unlink()
+
+
+def _is_ours(path: Path) -> bool:
+    return _OURS.fullmatch(path.name) is not None

@@ -62,10 +62,10 @@ def statistics_from(content: bytes, path: Path) -> Statistics:
         statistics = Statistics(header["fingerprint"], header["prompts"], histogram, sums)
     except (KeyError, ValueError, IndexError, TypeError) as error:
         raise ArtifactError(f"{path} is damaged: {error}. Copy it again from where it came from") from error
-    if statistics.digest != header["digest"]:
+    if statistics.digest != header.get("digest"):
         raise ArtifactError(
             f"{path} is damaged or was edited: its content hashes to {statistics.digest[:16]}…, its header says "
-            f"{str(header['digest'])[:16]}…. Copy it again from where it came from"
+            f"{str(header.get('digest'))[:16]}…. Copy it again from where it came from"
         )
     return statistics
 

@@ -1,0 +1,689 @@
+"""Files that are missing, cut, altered or foreign, full disks, processes that die: one clear error, and no loss."""
+
+import errno
+import gzip
+import hashlib
+import json
+import os
+import random
+import shutil
+import subprocess
+import tempfile
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import tiny
+from ir3de import EntropyTopK, Router, Statistics, TokenRidge, collect, files
+from ir3de.embeddings import Embedding
+from ir3de.errors import ArtifactError, IR3DEError, MismatchError, VersionError
+from ir3de.statistics import PromptSums
+from ir3de.storage import load_statistics, save_statistics
+
+PROMPTS = ["", "字 \x00", *tiny.mixed(8)]
+
+
+def first_router() -> Router:
+    return tiny.router()
+
+
+def second_router() -> Router:
+    return tiny.router(seed=1, scorer=TokenRidge(), selector=EntropyTopK(3), default="law")
+
+
+def refusal(action: Callable[..., object], *arguments: object, kind: type[IR3DEError] = ArtifactError) -> str:
+    with pytest.raises(kind) as caught:
+        action(*arguments)
+    assert caught.type is kind
+    return str(caught.value)
+
+
+def assert_same_router(loaded: Router, expected: Router) -> None:
+    assert tiny.same_table(loaded, expected)
+    assert loaded.scorer == expected.scorer
+    assert loaded.route_batch(PROMPTS) == expected.route_batch(PROMPTS)
+
+
+def part(folder: Path, start: str) -> Path:
+    """The one file of a router's folder whose name starts so."""
+    (path, *_) = sorted(folder.glob(f"{start}*"))
+    return path
+
+
+def edit(folder: Path, change: Callable[[dict], object]) -> None:
+    """Change a router's header by hand."""
+    path = folder / "router.json"
+    header = json.loads(path.read_bytes())
+    change(header)
+    path.write_text(json.dumps(header), encoding="utf-8")
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    return first_router().save(tmp_path / "router")
+
+
+@pytest.fixture
+def serving(tmp_path: Path) -> Path:
+    return first_router().save(tmp_path / "serving", serving=True)
+
+
+# where no router is ---------------------------------------------------------------------------------------------
+
+
+def test_no_such_folder(tmp_path: Path) -> None:
+    message = refusal(Router.load, tmp_path / "nowhere")
+    assert str(tmp_path / "nowhere") in message
+    assert "no such folder" in message
+
+
+def test_a_file_is_not_a_router(tmp_path: Path) -> None:
+    path = tmp_path / "router"
+    path.write_text("mine")
+    assert "it is a file" in refusal(Router.load, path)
+    assert "it is a file" in refusal(first_router().save, path)
+    assert path.read_text() == "mine"
+
+
+def test_a_folder_with_other_files_is_not_overwritten(tmp_path: Path) -> None:
+    for name in ("thesis.tex", "table-of-contents.txt", "statistics-2024.csv"):
+        (tmp_path / name).write_text("mine")
+        assert "choose a new or empty one" in refusal(first_router().save, tmp_path)
+        assert tiny.contents(tmp_path) == {name: b"mine"}
+        (tmp_path / name).unlink()
+    assert "no router.json" in refusal(Router.load, tmp_path)
+
+
+def test_a_save_removes_nothing_that_is_not_its_own(folder: Path) -> None:
+    mine = ("notes.txt", "table-of-contents.txt", "statistics-2024.csv", "tokenizer-notes.md", ".hidden.part")
+    for name in mine:
+        (folder / name).write_text("mine")
+    second_router().save(folder)
+    assert [(folder / name).read_text() for name in mine] == ["mine"] * len(mine)
+
+
+def test_a_missing_parent_is_made_and_a_file_for_a_parent_is_named(tmp_path: Path) -> None:
+    first_router().save(tmp_path / "a" / "b" / "router")
+    assert_same_router(Router.load(tmp_path / "a" / "b" / "router"), first_router())
+    (tmp_path / "file").write_text("mine")
+    assert "cannot make the folder" in refusal(first_router().save, tmp_path / "file" / "router")
+
+
+def test_a_router_without_its_header_is_none(folder: Path) -> None:
+    (folder / "router.json").unlink()
+    assert "it holds no router.json" in refusal(Router.load, folder)
+
+
+@pytest.mark.parametrize("content", [b"", b"{", b"nonsense", b"\xff\xfe", b"[1", b"\x00" * 50])
+def test_a_header_that_is_not_json(folder: Path, content: bytes) -> None:
+    (folder / "router.json").write_bytes(content)
+    message = refusal(Router.load, folder)
+    assert "router.json is damaged: it is not JSON" in message
+    assert "Copy it again" in message
+
+
+@pytest.mark.parametrize(
+    "content", ["[]", "7", "null", '"ir3de.router"', "{}", '{"kind": "ir3de.statistics", "version": 1}']
+)
+def test_a_header_of_another_kind(folder: Path, content: str) -> None:
+    (folder / "router.json").write_text(content)
+    assert "is not an ir3de.router file: its kind is " in refusal(Router.load, folder)
+
+
+@pytest.mark.parametrize("version", [2, 99, "1", None])
+def test_a_header_of_a_newer_version(folder: Path, version: object) -> None:
+    edit(folder, lambda header: header.update(version=version))
+    message = refusal(Router.load, folder, kind=VersionError)
+    assert f"version {version!r}" in message
+    assert "pip install --upgrade ir3de" in message
+
+
+def test_a_header_without_something_it_needs(folder: Path) -> None:
+    whole = (folder / "router.json").read_bytes()
+    for key in json.loads(whole):
+        edit(folder, lambda header, key=key: header.pop(key))
+        kind = VersionError if key == "version" else ArtifactError
+        assert "router.json" in refusal(lambda: Router.load(folder).statistics, kind=kind)
+        (folder / "router.json").write_bytes(whole)
+    for key in ("scorer", "selector", "table", "tokenizer", "experts", "embedding"):
+        for wrong in (None, 7, "text", [], {}, [7], {"nom": "x"}):
+            edit(folder, lambda header, key=key, wrong=wrong: header.update({key: wrong}))
+            refusal(lambda: Router.load(folder).statistics)
+            (folder / "router.json").write_bytes(whole)
+
+
+def test_a_header_with_another_number_of_experts(folder: Path) -> None:
+    whole = (folder / "router.json").read_bytes()
+    for change in (lambda experts: experts.pop(), lambda experts: experts.append({**experts[0], "name": "ghost"})):
+        edit(folder, lambda header, change=change: change(header["experts"]))
+        assert "experts, but a table of 3" in refusal(Router.load, folder)
+        (folder / "router.json").write_bytes(whole)
+
+
+def test_a_strategy_this_version_does_not_know(folder: Path) -> None:
+    for key in ("scorer", "selector"):
+        edit(folder, lambda header, key=key: header[key].update(name="os.system"))
+        message = refusal(Router.load, folder)
+        assert "unknown strategy 'os.system'" in message
+        edit(folder, lambda header, key=key: header[key].update(name="PromptRidge" if key == "scorer" else "Average"))
+    edit(folder, lambda header: header["scorer"].update(strength=-1))
+    assert "router.json is damaged" in refusal(Router.load, folder)
+
+
+def test_a_scorer_of_ones_own_cannot_be_saved(tmp_path: Path) -> None:
+    class Mine(TokenRidge):
+        pass
+
+    assert "cannot save" in refusal(tiny.router(scorer=Mine()).save, tmp_path / "router")
+    assert not (tmp_path / "router").exists()
+
+
+# damage ---------------------------------------------------------------------------------------------------------
+
+
+def damages(content: bytes) -> Iterator[bytes]:
+    """Cut at several places, and a bit flipped at many."""
+    for cut in (0, 1, 7, len(content) // 2, len(content) - 1):
+        yield content[:cut]
+    for place in random.Random(0).sample(range(len(content)), 12):
+        yield content[:place] + bytes([content[place] ^ 1 << place % 8]) + content[place + 1 :]
+
+
+@pytest.mark.parametrize("name", ["table", "tokenizer-*.json", "statistics", "embedding"])
+def test_damage_to_a_file_is_found_by_its_hash(folder: Path, name: str) -> None:
+    path = part(folder, name)
+    whole = path.read_bytes()
+    for damaged in damages(whole):
+        path.write_bytes(damaged)
+        message = refusal(lambda: (Router.load(folder).statistics, Router.load(folder).embedding))
+        assert f"{path} is damaged: its SHA-256" in message
+        assert "Copy it again" in message
+    path.unlink()
+    if name != "table":
+        assert f"cannot read {path}" in refusal(lambda: (Router.load(folder).statistics, Router.load(folder).embedding))
+    path.write_bytes(whole)
+    assert_same_router(Router.load(folder), first_router())
+
+
+def test_what_only_changes_need_does_not_keep_a_router_from_routing(folder: Path) -> None:
+    for path in (*folder.glob("statistics-*"), *folder.glob("embedding-*")):
+        path.write_bytes(b"damaged")
+    router = Router.load(folder)
+    assert_same_router(router, first_router())
+    assert "is damaged" in refusal(router.add, "new", ["text"])
+    assert "is damaged" in refusal(router.save, folder)
+    assert_same_router(router, first_router())
+    assert_same_router(Router.load(folder), first_router())
+
+
+def test_the_compiled_tokenizer_is_only_a_shortcut(folder: Path) -> None:
+    path = part(folder, "tokenizer-*.tkz")
+    for damaged in (*damages(path.read_bytes()), None):
+        path.unlink(missing_ok=True)
+        if damaged is not None:
+            path.write_bytes(damaged)
+        loaded = Router.load(folder)
+        assert_same_router(loaded, first_router())
+        assert loaded.tokenizer.engine == first_router().tokenizer.engine
+    loaded.save(folder)
+    assert path.is_file()
+
+
+def test_no_bit_of_the_header_can_end_in_another_error(folder: Path) -> None:
+    """What a flip leaves readable may load; it must not crash. Files are named by their hashes, so they stay whole."""
+    path = folder / "router.json"
+    whole = path.read_bytes()
+    (folder / part(folder, "tokenizer-*.tkz").name).unlink()  # loading is then the same, and writes no temporary file
+    draw, refused = random.Random(0), 0
+    for place in draw.sample(range(len(whole)), 250):
+        path.write_bytes(whole[:place] + bytes([whole[place] ^ 1 << draw.randrange(8)]) + whole[place + 1 :])
+        try:
+            loaded = Router.load(folder)
+            loaded.statistics  # noqa: B018 - read when first asked for
+        except ArtifactError:
+            refused += 1
+    assert refused > 125
+    for cut in range(0, len(whole) - 2, 50):
+        path.write_bytes(whole[:cut])
+        assert "Copy it again" in refusal(Router.load, folder)
+
+
+def test_a_lost_table_is_rebuilt_as_it_was(folder: Path) -> None:
+    path = part(folder, "table")
+    whole = path.read_bytes()
+    path.unlink()
+    router = Router.load(folder)
+    assert_same_router(router, first_router())
+    router.save(folder)
+    assert path.read_bytes() == whole
+
+
+def test_a_serving_copy_cannot_rebuild_its_table(serving: Path) -> None:
+    path = part(serving, "table")
+    path.unlink()
+    message = refusal(Router.load, serving)
+    assert str(path) in message
+    assert "serving copy cannot rebuild" in message
+
+
+def test_a_serving_copy_routes_but_does_not_change(serving: Path) -> None:
+    router = Router.load(serving)
+    assert sorted(path.name.split("-")[0] for path in serving.iterdir()) == [
+        "router.json",
+        "table",
+        "tokenizer",
+        "tokenizer",
+    ]
+    for action in (
+        lambda: router.add("new", ["text"]),
+        lambda: router.remove("law"),
+        lambda: router.merge("law", ["text"]),
+        lambda: router.save(serving.parent / "copy"),
+        lambda: router.statistics,
+    ):
+        assert "serving copy: it can route, but not change" in refusal(action)
+    assert_same_router(router, first_router())
+    router.save(serving.parent / "again", serving=True)
+    assert_same_router(Router.load(serving.parent / "again"), first_router())
+
+
+@pytest.mark.parametrize("key", ["table", "tokenizer", "statistics", "embedding"])
+@pytest.mark.parametrize("place", ["../outside", "/absolute", "sub/inside"])
+def test_a_header_names_only_files_beside_it(folder: Path, key: str, place: str) -> None:
+    """Even where the file is there and its hash is right."""
+    path = part(folder, "tokenizer-*.json" if key == "tokenizer" else key)
+    name = str(folder.parent / "absolute") if place == "/absolute" else place
+    (folder / "sub").mkdir()
+    shutil.copy(path, folder / name)
+
+    def change(header: dict) -> None:
+        entry = {
+            "table": lambda: header["table"],
+            "tokenizer": lambda: header["tokenizer"]["file"],
+            "embedding": lambda: header["embedding"]["file"],
+            "statistics": lambda: header["experts"][0]["statistics"],
+        }[key]()
+        entry.update(name=name, sha256=hashlib.sha256(path.read_bytes()).hexdigest())
+
+    edit(folder, change)
+    message = refusal(lambda: (Router.load(folder).statistics, Router.load(folder).embedding))
+    assert f"'{name}' is not a file name" in message
+
+
+def test_statistics_of_another_embedding_in_a_router(folder: Path, tmp_path: Path) -> None:
+    other = tiny.router(of=tiny.other_embedding()).save(tmp_path / "other")
+    shutil.copy(part(other, "embedding"), folder)
+    theirs = json.loads((other / "router.json").read_bytes())
+    edit(folder, lambda header: header["embedding"].update(file=theirs["embedding"]["file"]))
+    router = Router.load(folder)
+    assert_same_router(router, first_router())
+    message = refusal(router.add, "new", ["text"], kind=MismatchError)
+    assert tiny.embedding().fingerprint[:12] in message
+    assert tiny.other_embedding().fingerprint[:12] in message
+
+
+@pytest.mark.skipif(not hasattr(os, "geteuid") or os.geteuid() == 0, reason="root may read everything")
+def test_an_unreadable_file_is_named(folder: Path) -> None:
+    path = part(folder, "table")
+    path.chmod(0)
+    assert f"cannot read {path}: Permission denied" in refusal(Router.load, folder)
+
+
+# one domain's statistics ----------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def statistics_file(tmp_path: Path) -> Path:
+    return save_statistics(collect(tiny.mixed(5), embedding=tiny.embedding()), tmp_path / "law.safetensors")
+
+
+def test_missing_statistics(tmp_path: Path) -> None:
+    for path in (tmp_path / "nowhere.safetensors", tmp_path):
+        assert f"cannot read {path}" in refusal(load_statistics, path)
+
+
+def test_a_flipped_byte_of_statistics_is_found(statistics_file: Path) -> None:
+    whole = statistics_file.read_bytes()
+    expected = load_statistics(statistics_file)
+    draw, refused = random.Random(0), 0
+    places = [*range(700), *draw.sample(range(700, len(whole)), 150)]  # the header, and some of the numbers
+    for place in places:
+        statistics_file.write_bytes(whole[:place] + bytes([whole[place] ^ 1 << draw.randrange(8)]) + whole[place + 1 :])
+        try:
+            assert load_statistics(statistics_file) == expected  # e.g. a space, or the informative number of tokens
+        except ArtifactError as error:
+            assert str(statistics_file) in str(error)
+            refused += 1
+    assert refused > 0.95 * len(places)
+
+
+def test_cut_statistics(statistics_file: Path) -> None:
+    whole = statistics_file.read_bytes()
+    for cut in range(0, len(whole), 37):
+        statistics_file.write_bytes(whole[:cut])
+        message = refusal(load_statistics, statistics_file)
+        assert "truncated, damaged or not written by ir3de" in message
+        assert "Copy it again" in message
+
+
+def rewritten(path: Path, change: Callable[[dict, dict], object]) -> None:
+    """Take a statistics file apart, change it, and put it together again."""
+    tensors, header = files.from_safetensors(path.read_bytes(), path)
+    tensors = {name: tensor.copy() for name, tensor in tensors.items()}
+    change(tensors, header)
+    path.write_bytes(files.to_safetensors(tensors, header))
+
+
+def test_edited_statistics(statistics_file: Path) -> None:
+    whole = statistics_file.read_bytes()
+
+    def more_counts(tensors: dict, header: dict) -> None:
+        tensors["counts"][0] += 1
+
+    def another_gram(tensors: dict, header: dict) -> None:
+        tensors["gram"][3] += 1
+
+    def of_another_embedding(tensors: dict, header: dict) -> None:
+        header["fingerprint"] = tiny.other_embedding().fingerprint
+
+    def more_prompts(tensors: dict, header: dict) -> None:
+        header["prompts"] += 1
+
+    for change in (more_counts, another_gram, of_another_embedding, more_prompts):
+        rewritten(statistics_file, change)
+        assert "damaged or was edited" in refusal(load_statistics, statistics_file)
+        statistics_file.write_bytes(whole)
+    for key in ("fingerprint", "vocabulary", "prompts", "digest", "window", "unit", "windows"):
+        rewritten(statistics_file, lambda tensors, header, key=key: header.pop(key))
+        assert "is damaged" in refusal(load_statistics, statistics_file)
+        statistics_file.write_bytes(whole)
+    for key in ("tokens", "counts", "vector"):
+        rewritten(statistics_file, lambda tensors, header, key=key: tensors.pop(key))
+        assert "is damaged" in refusal(load_statistics, statistics_file)
+        statistics_file.write_bytes(whole)
+
+
+def test_statistics_of_a_newer_version_or_another_kind(statistics_file: Path, folder: Path) -> None:
+    rewritten(statistics_file, lambda tensors, header: header.update(version=2))
+    assert "pip install --upgrade" in refusal(load_statistics, statistics_file, kind=VersionError)
+    assert "is not an ir3de.statistics file" in refusal(load_statistics, part(folder, "table"))
+    assert "not written by ir3de" in refusal(load_statistics, folder / "router.json")
+
+
+def test_loaded_statistics_of_another_embedding(tmp_path: Path) -> None:
+    theirs = collect(["prove"], embedding=tiny.other_embedding())
+    loaded = load_statistics(save_statistics(theirs, tmp_path / "theirs.safetensors"))
+    message = refusal(first_router().add, "new", loaded, kind=MismatchError)
+    assert theirs.fingerprint[:12] in message
+
+
+# sizes ----------------------------------------------------------------------------------------------------------
+
+
+def default_statistics(seed: int) -> Statistics:
+    """Of a corpus of billions of tokens: every token counted, sums of a million copies of real windows."""
+    embedding = Embedding.default()
+    real = collect(["What is 12 times 7?", "Is this contract void?", "How do I sort a list?"], embedding=embedding)
+    draw = np.random.default_rng(seed)
+    histogram = (draw.pareto(0.5, embedding.vocabulary_size) * 100 + 1).clip(0, 1e12).astype(np.int64)
+    sums, times = real.sums, 1_000_000 + seed
+    many = PromptSums(sums.window, sums.unit, sums.windows * times, sums.vector * times, sums.gram * times)
+    return Statistics(real.fingerprint, 3 * times, histogram, many)
+
+
+def test_a_large_domain_is_a_small_file(tmp_path: Path) -> None:
+    statistics = default_statistics(0)
+    path = save_statistics(statistics, tmp_path / "large.safetensors")
+    assert path.stat().st_size < 2_000_000
+    assert load_statistics(path) == statistics
+
+
+def test_a_serving_copy_of_five_experts_is_small(tmp_path: Path) -> None:
+    router = Router.fit({name: default_statistics(seed) for seed, name in enumerate("abcde")}, scorer=TokenRidge())
+    folder = router.save(tmp_path / "serving", serving=True)
+    assert sum(path.stat().st_size for path in folder.iterdir()) < 4_000_000
+    assert tiny.same_table(Router.load(folder), router)
+
+
+# saving that fails ----------------------------------------------------------------------------------------------
+
+
+def assert_one_of_two(folder: Path, first: Router, second: Router) -> Router:
+    loaded = Router.load(folder)
+    which = first if loaded.scorer == first.scorer else second
+    assert_same_router(loaded, which)
+    assert loaded.statistics == which.statistics
+    return which
+
+
+@contextmanager
+def failing(monkeypatch: pytest.MonkeyPatch, at: int) -> Iterator[list[int]]:
+    """The disk is full at the n-th thing that is asked of it."""
+    calls = [0]
+
+    def full(real: Callable[..., object]) -> Callable[..., object]:
+        def call(*arguments: object, **options: object) -> object:
+            calls[0] += 1
+            if calls[0] - 1 == at:
+                raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+            return real(*arguments, **options)
+
+        return call
+
+    with monkeypatch.context() as patch:
+        patch.setattr(files.os, "fsync", full(os.fsync))
+        patch.setattr(files.os, "fdopen", full(os.fdopen))
+        patch.setattr(files.tempfile, "mkstemp", full(tempfile.mkstemp))
+        patch.setattr(Path, "replace", full(Path.replace))
+        patch.setattr(Path, "chmod", full(Path.chmod))
+        yield calls
+
+
+def test_a_disk_that_is_full_at_any_step_leaves_a_whole_router(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    first, second = first_router(), second_router()
+    for at in range(200):
+        folder = first.save(tmp_path / str(at))
+        before = tiny.contents(folder)
+        with failing(monkeypatch, at) as calls:
+            try:
+                second.save(folder)
+            except ArtifactError as error:
+                assert "No space left on device" in str(error)
+            else:
+                break
+        assert not list(folder.glob(".*.part"))
+        if assert_one_of_two(folder, first, second) is first:
+            assert before.items() <= tiny.contents(folder).items()
+        second.save(folder)
+        assert tiny.contents(folder) == tiny.contents(second.save(tmp_path / "clean"))
+    assert calls[0] == at
+    assert at >= 20
+
+
+def test_a_disk_that_is_full_at_the_first_save_can_be_tried_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    router = first_router()
+    expected = tiny.contents(router.save(tmp_path / "clean"))
+    for at in range(0, 30, 4):
+        folder = tmp_path / str(at)
+        with failing(monkeypatch, at), pytest.raises(ArtifactError, match="No space left"):
+            router.save(folder)
+        assert "no router.json" in refusal(Router.load, folder)
+        router.save(folder)
+        assert tiny.contents(folder) == expected
+
+
+def test_files_that_may_not_grow_leave_a_whole_router(tmp_path: Path) -> None:
+    """The system's own refusal in the middle of a write, at every size there is to write."""
+    resource = pytest.importorskip("resource")
+    first, second = first_router(), second_router()
+    folder = first.save(tmp_path / "router")
+    other = tiny.contents(second.save(tmp_path / "other"))
+    sizes = [len(content) for name, content in other.items() if name == "router.json" or not (folder / name).exists()]
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    for limit in sorted({edge for size in sizes for edge in (0, size // 2, size - 1)}):
+        try:
+            resource.setrlimit(resource.RLIMIT_FSIZE, (limit, hard))
+            with pytest.raises(ArtifactError, match="File too large"):
+                second.save(folder)
+        finally:
+            resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+        assert not list(folder.glob(".*.part"))
+        assert assert_one_of_two(folder, first, second) is first
+    second.save(folder)
+    assert tiny.contents(folder) == other
+
+
+def test_a_small_disk_leaves_a_whole_router(tmp_path: Path) -> None:
+    disk = tmp_path / "disk"
+    disk.mkdir()
+    mount = shutil.which("mount")
+    if (
+        not mount
+        or subprocess.run([mount, "-t", "tmpfs", "-o", "size=96k", "none", disk], capture_output=True).returncode
+    ):
+        pytest.skip("mounting a small disk is not permitted")
+    try:
+        first, second = first_router(), second_router()
+        folder = first.save(disk / "router")
+        filler = disk / "filler"
+        for spare in (0, 4_096, 8_192):
+            with filler.open("wb", buffering=0) as file, pytest.raises(OSError, match="No space left"):
+                while True:
+                    file.write(b"x" * 4_096)
+            os.truncate(filler, filler.stat().st_size - spare)
+            assert "No space left on device" in refusal(second.save, folder)
+            assert not list(folder.glob(".*.part"))
+            assert assert_one_of_two(folder, first, second) is first
+            filler.unlink()
+        second.save(folder)
+        assert assert_one_of_two(folder, first, second) is second
+    finally:
+        subprocess.run(["umount", disk], check=True)
+
+
+SAVES_FOREVER = """
+import sys
+from ir3de import Router
+first, second = Router.load(sys.argv[1]), Router.load(sys.argv[2])
+first.statistics, second.statistics, first.embedding, second.embedding
+print("ready", flush=True)
+while True:
+    second.save(sys.argv[3])
+    first.save(sys.argv[3])
+"""
+
+
+@contextmanager
+def saving_forever(first: Path, second: Path, target: Path) -> Iterator[subprocess.Popen]:
+    command, environment = tiny.python_command(SAVES_FOREVER, first, second, target)
+    with subprocess.Popen(command, env=environment, stdout=subprocess.PIPE) as process:
+        try:
+            assert process.stdout.readline() == b"ready\n"
+            yield process
+        finally:
+            process.kill()
+
+
+def test_a_process_killed_while_saving_leaves_a_whole_router(tmp_path: Path) -> None:
+    first, second = first_router(), second_router()
+    one, two = first.save(tmp_path / "first"), second.save(tmp_path / "second")
+    target = first.save(tmp_path / "target")
+    draw = random.Random()
+    for _ in range(20):
+        with saving_forever(one, two, target):
+            time.sleep(draw.uniform(0, 0.1))
+        assert_one_of_two(target, first, second)
+    left = target / ".table-0123456789abcdef.safetensors.abcd1234.part"
+    left.write_bytes(b"half")
+    second.save(target)
+    assert tiny.contents(target) == tiny.contents(two)
+
+
+def test_a_reader_never_sees_half_a_replacement(tmp_path: Path) -> None:
+    first, second = first_router(), second_router()
+    one, two = first.save(tmp_path / "first"), second.save(tmp_path / "second")
+    target = first.save(tmp_path / "target")
+    seen = set()
+    with saving_forever(one, two, target) as process:
+        for _ in range(500):
+            loaded = Router.load(target)
+            which = first if loaded.scorer == first.scorer else second
+            assert tiny.same_table(loaded, which)
+            seen.add(loaded.scorer)
+        assert process.poll() is None
+    assert seen == {first.scorer, second.scorer}
+
+
+@pytest.mark.parametrize("serving", [False, True])
+@pytest.mark.parametrize("replacements", [1, 3])
+def test_a_router_replaced_between_its_header_and_its_files_is_read_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, serving: bool, replacements: int
+) -> None:
+    """The one moment that matters, every time: the header has been read, and then another router is saved."""
+    routers = [first_router(), second_router()]
+    target = routers[0].save(tmp_path / "target", serving=serving)
+    real, made = files.read_json, []
+
+    def read_json(*arguments: object, **options: object) -> files.Header:
+        header = real(*arguments, **options)
+        if len(made) < replacements:
+            made.append(routers[(len(made) + 1) % 2])
+            made[-1].save(target, serving=serving)
+        return header
+
+    monkeypatch.setattr(files, "read_json", read_json)
+    loaded = Router.load(target)
+    assert_same_router(loaded, made[-1])
+    assert len(made) == replacements
+
+
+def test_readers_and_a_writer_in_one_process(tmp_path: Path) -> None:
+    first, second = first_router(), second_router()
+    target = first.save(tmp_path / "target")
+    failures: list[BaseException] = []
+    done = threading.Event()
+
+    def read() -> None:
+        try:
+            while not done.is_set():
+                Router.load(target).route("prove")
+        except BaseException as error:  # a thread's error is lost unless it is carried out
+            failures.append(error)
+
+    readers = [threading.Thread(target=read) for _ in range(3)]
+    for reader in readers:
+        reader.start()
+    for _ in range(30):
+        second.save(target, serving=True)
+        first.save(target)
+    done.set()
+    for reader in readers:
+        reader.join()
+    assert failures == []
+
+
+def test_saving_again_writes_nothing_anew(folder: Path) -> None:
+    before = {path.name: path.stat().st_mtime_ns for path in folder.iterdir() if path.name != "router.json"}
+    first_router().save(folder)
+    assert {path.name: path.stat().st_mtime_ns for path in folder.iterdir() if path.name != "router.json"} == before
+
+
+def test_a_file_is_readable_as_the_umask_says(folder: Path) -> None:
+    if os.name != "posix":
+        pytest.skip("there is no umask")
+    mask = os.umask(0)
+    os.umask(mask)
+    assert {path.stat().st_mode & 0o777 for path in folder.iterdir()} == {0o666 & ~mask}
+
+
+def test_the_tokenizer_can_be_read_by_others(folder: Path) -> None:
+    definition = gzip.decompress(part(folder, "tokenizer-*.json").read_bytes())
+    assert definition == tiny.embedding().tokenizer.definition
+    assert json.loads(definition)["model"]["type"] == "BPE"

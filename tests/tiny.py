@@ -1,0 +1,130 @@
+"""Small real parts for the tests: two tokenizers, random matrices, the texts of three made-up domains.
+
+Everything here is the real thing in small: a byte-level BPE trained on a few sentences, a WordPiece that has an
+unknown token, an embedding of twelve columns. Each tokenizer is made once, because proving the fast engine on a new
+tokenizer takes seconds.
+"""
+
+import os
+import random
+import sys
+from functools import cache
+from pathlib import Path
+
+import numpy as np
+from hypothesis import HealthCheck, settings
+from tokenizers import Tokenizer as ReferenceTokenizer
+from tokenizers import decoders, models, normalizers, pre_tokenizers, trainers
+
+import ir3de
+from ir3de import Embedding, Router
+from ir3de.embeddings import Matrix
+from ir3de.embeddings.sources import from_parts
+
+WIDTH = 12
+
+# hypothesis: a handful of examples, no clock; the fixtures used are read-only or made anew inside the test
+LAW = settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+
+_EVERYBODYS = "the a of is what how why this that and or with for can you tell me about please explain in"
+_OWN = {
+    "maths": "prove integer prime sum 12 7 equation x² root √2 solve angle triangle 3x + = theorem",
+    "law": "contract court landlord evict tenant clause §5 judge appeal liable statute void will heir",
+    "cooking": "boil egg bread flour oven recipe salt simmer café naïve onion roast dough 200° stir",
+}
+COMMON = _EVERYBODYS.split()
+DOMAINS = {domain: words.split() for domain, words in _OWN.items()}
+
+
+def sentences(domain: str, number: int, *, seed: int = 0, longest: int = 30) -> list[str]:
+    """Texts of a made-up domain: its own words and everybody's, always the same for the same seed."""
+    draw = random.Random(f"{domain} {seed}")
+    words = [*DOMAINS[domain], *DOMAINS[domain], *COMMON]
+    return [" ".join(draw.choices(words, k=draw.randint(1, longest))) for _ in range(number)]
+
+
+def mixed(number: int, *, seed: int = 0, longest: int = 40) -> list[str]:
+    """Prompts with words of all domains."""
+    draw = random.Random(seed)
+    words = [*COMMON, *(word for own in DOMAINS.values() for word in own), "🙂", "字", "Ж", "\n"]
+    return [" ".join(draw.choices(words, k=draw.randint(1, longest))) for _ in range(number)]
+
+
+@cache
+def byte_definition() -> bytes:
+    """A byte-level BPE of about 330 tokens: it knows every text."""
+    tokenizer = ReferenceTokenizer(models.BPE())
+    tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    tokenizer.decoder = decoders.ByteLevel()
+    trainer = trainers.BpeTrainer(
+        vocab_size=330, show_progress=False, initial_alphabet=sorted(pre_tokenizers.ByteLevel.alphabet())
+    )
+    tokenizer.train_from_iterator([text for domain in DOMAINS for text in sentences(domain, 40)], trainer)
+    return tokenizer.to_str().encode()
+
+
+@cache
+def word_definition() -> bytes:
+    """A WordPiece of whole words: what it lacks becomes [UNK], and white space becomes nothing."""
+    words = ["[UNK]", *COMMON, *(word for own in DOMAINS.values() for word in own if word.isascii() and word.isalpha())]
+    vocabulary = {word: index for index, word in enumerate(dict.fromkeys(words))}
+    tokenizer = ReferenceTokenizer(models.WordPiece(vocabulary, unk_token="[UNK]", max_input_chars_per_word=100))
+    tokenizer.normalizer = normalizers.BertNormalizer(lowercase=True)
+    tokenizer.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
+    return tokenizer.to_str().encode()
+
+
+def random_matrix(rows: int, *, seed: int = 0, width: int = WIDTH) -> Matrix:
+    return Matrix.plain(np.random.default_rng(seed).standard_normal((rows, width)).astype(np.float32))
+
+
+@cache
+def embedding() -> Embedding:
+    """The byte-level BPE with a random matrix."""
+    return from_parts(byte_definition(), random_matrix(330), name="tiny")
+
+
+@cache
+def other_embedding() -> Embedding:
+    """The same tokenizer with another matrix: another fingerprint."""
+    return with_matrix(random_matrix(330, seed=1), name="other")
+
+
+@cache
+def word_embedding() -> Embedding:
+    """The WordPiece with a random matrix."""
+    return from_parts(word_definition(), random_matrix(80), name="words")
+
+
+def with_matrix(matrix: Matrix, *, name: str = "tiny") -> Embedding:
+    """The byte-level BPE, already proven, with a matrix of one's own."""
+    return Embedding(embedding().tokenizer, matrix, name=name)
+
+
+def domain_texts(number: int = 12, *, seed: int = 0) -> dict[str, list[str]]:
+    return {domain: sentences(domain, number, seed=seed) for domain in DOMAINS}
+
+
+def router(number: int = 12, *, seed: int = 0, of: Embedding | None = None, **options: object) -> Router:
+    """A small router of the three domains."""
+    return Router.fit(domain_texts(number, seed=seed), embedding=of or embedding(), **options)
+
+
+def same_table(one: Router, other: Router) -> bool:
+    """Whether two routers are the same to the last bit where it matters for routing."""
+    first, second = one.compiled, other.compiled
+    return (first.experts, first.default, first.selector) == (second.experts, second.default, second.selector) and all(
+        np.array_equal(getattr(first.table, part), getattr(second.table, part))
+        for part in ("scores", "vote", "entropy", "rank")
+    )
+
+
+def contents(folder: Path) -> dict[str, bytes]:
+    """Every file of a folder with its bytes."""
+    return {path.name: path.read_bytes() for path in sorted(folder.iterdir())}
+
+
+def python_command(script: str, *arguments: object) -> tuple[list[str], dict[str, str]]:
+    """The command and environment that run a script with this very ir3de."""
+    environment = {**os.environ, "PYTHONPATH": str(Path(ir3de.__file__).parents[1]), "PYTHONDONTWRITEBYTECODE": "1"}
+    return [sys.executable, "-c", script, *map(str, arguments)], environment
