@@ -60,7 +60,8 @@ def edit(folder: Path, change: Callable[[dict], object]) -> None:
     path = folder / "router.json"
     header = json.loads(path.read_bytes())
     change(header)
-    path.write_text(json.dumps(header), encoding="utf-8")
+    del header["sha256"]  # sealed anew: what the seal finds is another test's business
+    path.write_bytes(files.to_json(files.sealed(header)))
 
 
 @pytest.fixture
@@ -96,7 +97,7 @@ def test_a_folder_with_other_files_is_not_overwritten(tmp_path: Path) -> None:
         assert "choose a new or empty one" in refusal(first_router().save, tmp_path)
         assert tiny.contents(tmp_path) == {name: b"mine"}
         (tmp_path / name).unlink()
-    assert "no router.json" in refusal(Router.load, tmp_path)
+    assert "no such folder" in refusal(Router.load, tmp_path)
 
 
 def test_a_save_removes_nothing_that_is_not_its_own(folder: Path) -> None:
@@ -514,7 +515,7 @@ def test_a_disk_that_is_full_at_the_first_save_can_be_tried_again(
         folder = tmp_path / str(at)
         with failing(monkeypatch, at), pytest.raises(ArtifactError, match="No space left"):
             router.save(folder)
-        assert "no router.json" in refusal(Router.load, folder)
+        assert "no such folder" in refusal(Router.load, folder)
         router.save(folder)
         assert tiny.contents(folder) == expected
 
@@ -660,13 +661,30 @@ def test_readers_and_a_writer_in_one_process(tmp_path: Path) -> None:
     readers = [threading.Thread(target=read) for _ in range(3)]
     for reader in readers:
         reader.start()
-    for _ in range(30):
-        second.save(target, serving=True)
-        first.save(target)
-    done.set()
-    for reader in readers:
-        reader.join()
+    try:
+        for _ in range(30):
+            second.save(target)
+            first.save(target)
+    finally:
+        done.set()
+        for reader in readers:
+            reader.join()
     assert failures == []
+
+
+def test_a_serving_copy_never_takes_the_place_of_the_whole_router(folder: Path) -> None:
+    with pytest.raises(ArtifactError, match="would lose its statistics"):
+        second_router().save(folder, serving=True)
+    assert_same_router(Router.load(folder), first_router())
+
+
+def test_an_edited_header_is_found_out(folder: Path) -> None:
+    header = json.loads((folder / "router.json").read_text())
+    header["experts"][0]["name"] += "!"
+    header["default"] = header["experts"][0]["name"]
+    (folder / "router.json").write_text(json.dumps(header))
+    with pytest.raises(ArtifactError, match="damaged or was edited"):
+        Router.load(folder)
 
 
 def test_saving_again_writes_nothing_anew(folder: Path) -> None:

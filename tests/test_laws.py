@@ -126,7 +126,7 @@ def test_chunks_blocks_and_threads_change_nothing(some: list[str], characters: i
             patch.setattr(os, "cpu_count", lambda threads=threads: threads)
             patch.setattr(counting, "CHUNK_CHARACTERS", characters)
             patch.setattr(counting, "GRAM_WINDOWS", size)
-            patch.setattr(counting, "GATHERED_TOKENS", size)
+            patch.setattr(counting, "EXACT_TOKENS", size)
             assert counted(some, window=8, cap=cap) == expected
 
 

@@ -99,6 +99,26 @@ def check_kind(header: object, kind: str, version: int, path: Path) -> None:
         )
 
 
+def sealed(header: Mapping[str, Any]) -> Header:
+    """The header with the SHA-256 of its own content, by which `check_seal` finds any change to it."""
+    return {**header, "sha256": _content_hash(header)}
+
+
+def check_seal(header: Mapping[str, Any], path: Path) -> None:
+    """Refuse a header that is not as it was sealed."""
+    content = {key: value for key, value in header.items() if key != "sha256"}
+    if header.get("sha256") != _content_hash(content):
+        raise ArtifactError(
+            f"{path} is damaged or was edited: its content does not match its own SHA-256. "
+            "Copy it again from where it came from"
+        )
+
+
+def _content_hash(header: Mapping[str, Any]) -> str:
+    canonical = json.dumps(header, ensure_ascii=True, sort_keys=True, separators=(",", ":"))
+    return hashlib.sha256(canonical.encode()).hexdigest()
+
+
 def to_json(header: Mapping[str, Any]) -> bytes:
     return json.dumps(header, ensure_ascii=False, indent=1).encode() + b"\n"
 

@@ -18,7 +18,8 @@ from ir3de.statistics import Statistics
 Floats = npt.NDArray[np.float64]
 Embeddings = npt.NDArray[np.float32]
 
-BLOCK = 4_096  # rows of E taken to float64 at a time: bounded memory, and each block stays in the cache
+BLOCK = 4_096  # rows of E in one symmetric product: memory is bounded, and BLAS has enough to do
+CACHED = 128  # rows of E taken to float64 at a time: they stay in the cache
 
 
 class Scorer(Protocol):
@@ -72,19 +73,26 @@ class TokenRidge:
         return _apply(W, embeddings)
 
     def _solve(self, counts: Floats, embeddings: Embeddings, penalty: float) -> Floats:
-        width = embeddings.shape[1] + self.bias
-        A, B = np.zeros((width, width)), np.zeros((width, counts.shape[1]))
+        """W from the (weighted) histograms n_c, the columns of `counts`, in one symmetric product.
+
+        With rows √n·[x, 1] and n_c/√n beside them, YᵀY holds A = Ẽᵀ diag(n) Ẽ and B_c = Ẽᵀ n_c at once.
+        """
+        h = embeddings.shape[1]
+        width, experts = h + self.bias, counts.shape[1]
         seen = np.flatnonzero(counts.any(axis=1))
+        block = np.empty((min(BLOCK, len(seen)), width + experts))  # one buffer: fresh pages cost as much as the sums
+        G = np.zeros((width + experts, width + experts))
         for begin in range(0, len(seen), BLOCK):
-            rows = seen[begin : begin + BLOCK]
-            root = np.sqrt(counts[rows].sum(axis=1))  # √n
-            X = np.empty((len(rows), width))
-            X[:, : embeddings.shape[1]] = embeddings[rows]
-            X[:, embeddings.shape[1] :] = 1.0
-            X *= root[:, None]
-            A += X.T @ X  # A = Ẽᵀ diag(n) Ẽ
-            B += X.T @ (counts[rows] / root[:, None])  # B_c = Ẽᵀ n_c
-        return _ridge(A, B, penalty)
+            for first in range(begin, min(begin + BLOCK, len(seen)), CACHED):
+                rows = seen[first : min(first + CACHED, begin + BLOCK)]
+                Y = block[first - begin : first - begin + len(rows)]
+                root = np.sqrt(counts[rows].sum(axis=1))[:, None]
+                np.multiply(embeddings[rows], root, out=Y[:, :h])
+                Y[:, h:width] = root
+                np.divide(counts[rows], root, out=Y[:, width:])
+            Y = block[: min(BLOCK, len(seen) - begin)]
+            G += Y.T @ Y
+        return _ridge(G[:width, :width], G[:width, width:], penalty)
 
 
 @dataclass(frozen=True)
@@ -135,8 +143,11 @@ def _apply(W: Floats, embeddings: Embeddings) -> Floats:
     """S = Ẽ W: (V, C)."""
     h = embeddings.shape[1]
     S = np.empty((embeddings.shape[0], W.shape[1]))
-    for begin in range(0, len(S), BLOCK):
-        S[begin : begin + BLOCK] = embeddings[begin : begin + BLOCK].astype(np.float64) @ W[:h]
+    block = np.empty((min(CACHED, len(S)), h))
+    for begin in range(0, len(S), CACHED):
+        rows = embeddings[begin : begin + CACHED]
+        np.copyto(block[: len(rows)], rows)
+        np.dot(block[: len(rows)], W[:h], out=S[begin : begin + CACHED])
     if len(W) > h:
         S += W[h]
     return S

@@ -24,10 +24,7 @@ class Table:
     @classmethod
     def compile(cls, scores: npt.NDArray[np.floating], *, log_offset: float = 0.0) -> Table:
         """Work out vote, entropy and rank; `log_offset` is added inside the logarithm, as the authors do."""
-        probabilities = softmax(np.asarray(scores, np.float64))
-        with np.errstate(divide="ignore", invalid="ignore"):
-            terms = probabilities * np.log(probabilities + log_offset)
-        entropy = -np.nan_to_num(terms, nan=0.0).sum(axis=1)  # 0 · log 0 = 0
+        entropy = _entropy(np.asarray(scores, np.float64), log_offset)
         order = np.argsort(entropy, kind="stable")  # stable: equal entropies keep the order of their ids
         rank = np.empty(len(order), np.uint32)
         rank[order] = np.arange(len(order), dtype=np.uint32)
@@ -47,6 +44,18 @@ class Table:
     def by_rank(self) -> npt.NDArray[np.intp]:
         """Token ids from the surest to the least sure."""
         return np.argsort(self.rank)
+
+
+def _entropy(scores: npt.NDArray[np.float64], log_offset: float) -> npt.NDArray[np.float64]:
+    """−Σ p log(p + offset) along the last axis, p = softmax(scores)."""
+    shifted = scores - scores.max(axis=-1, keepdims=True)
+    powers = np.exp(shifted)
+    total = powers.sum(axis=-1)
+    if log_offset:
+        p = powers / total[:, None]
+        return np.asarray(-(p * np.log(p + log_offset)).sum(axis=-1))
+    # log p = shifted − log total, which stays finite where p itself is too small to be told from zero
+    return np.asarray(np.log(total) - (powers * shifted).sum(axis=-1) / total)
 
 
 def softmax(scores: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:

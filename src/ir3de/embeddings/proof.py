@@ -46,21 +46,22 @@ class Proof:
     @cached_property
     def doubts(self) -> Callable[[str], bool]:
         """Whether a text is very long, or holds a doubtful character or pair."""
-        # up to U+FFFF ranges compile to one bitmap; beyond, each is a comparison more, so near ones are joined
-        ranges = [*(r for r in self.doubtful if r[0] <= 0xFFFF), *_joined([r for r in self.doubtful if r[0] > 0xFFFF])]
-        pattern = "".join(rf"\U{first:08x}-\U{last:08x}" for first, last in ranges)
-        search = re.compile(f"[{pattern}]" if ranges else r"(?!)").search
-        in_ascii = (*self._control, *self.doubtful_pairs)
+        # up to U+FFFF a class of characters is one bitmap; beyond, each range is a comparison more at every character
+        low = _search([(first, last) for first, last in self.doubtful if first <= 0xFFFF])
+        high = _search(_joined([(first, last) for first, last in self.doubtful if first > 0xFFFF]))
+        in_ascii, pairs = (*self._control, *self.doubtful_pairs), self.doubtful_pairs
 
         def doubts(text: str) -> bool:
             if len(text) > LONGEST_IN_CHARACTERS:
                 return True
-            if not text.isascii():
-                return search(text) is not None or any(map(text.__contains__, self.doubtful_pairs))
-            for doubtful in in_ascii:  # noqa: SIM110 - a few memchr calls: any() would double their time
-                if doubtful in text:
-                    return True
-            return False
+            if text.isascii():
+                for doubtful in in_ascii:  # noqa: SIM110 - a few memchr calls: any() would double their time
+                    if doubtful in text:
+                        return True
+                return False
+            # only a character beyond U+FFFF takes more than two bytes in UTF-16
+            beyond = len(text.encode("utf-16-le", "surrogatepass")) > 2 * len(text)
+            return low(text) is not None or (beyond and high(text) is not None) or any(map(text.__contains__, pairs))
 
         return doubts
 
@@ -87,6 +88,12 @@ class Proof:
         for first, last in self.doubtful:
             bitmap[first : last + 1] = True
         return bitmap
+
+
+def _search(ranges: Sequence[Sequence[int]]) -> Callable[[str], object]:
+    """A search for any character in the ranges."""
+    pattern = "".join(rf"\U{first:08x}-\U{last:08x}" for first, last in ranges)
+    return re.compile(f"[{pattern}]" if ranges else r"(?!)").search
 
 
 def cut(text: str, longest: int = LONGEST_IN_CHARACTERS) -> list[str] | None:

@@ -13,7 +13,7 @@ import json
 import tempfile
 from collections.abc import Callable, Sequence
 from enum import Enum
-from functools import cached_property
+from functools import cached_property, lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -40,21 +40,28 @@ class Tokenizer:
     """The bytes of a tokenizer.json, with encode, encode_batch and pieces.
 
     What a saved artifact knows already is only a shortcut: `proof` vouches for the fast engine, `fast_cache` is that
-    engine's compiled form, gzipped, which loads in a tenth of the time, and `unknown_id` spares reading the JSON.
+    engine's compiled form, gzipped, which loads in a tenth of the time, and `unknown_id` spares reading the JSON,
+    so the definition itself may be given as a function that is called when it is first needed.
     """
 
     def __init__(
         self,
-        definition: bytes,
+        definition: bytes | Callable[[], bytes],
         *,
         proof: Proof | None = None,
         fast_cache: bytes | None = None,
         unknown_id: int | Unread | None = Unread.YET,
     ) -> None:
-        self.definition = definition
+        self._given_definition = definition
         self._given_proof = proof
         self._given_cache = fast_cache
         self._given_unknown = unknown_id
+
+    @cached_property
+    def definition(self) -> bytes:
+        """The tokenizer.json."""
+        given = self._given_definition
+        return given if isinstance(given, bytes) else given()
 
     @cached_property
     def sha256(self) -> str:
@@ -84,7 +91,7 @@ class Tokenizer:
             return None
         known = self._given_proof if self._given_proof and self._given_proof.version == _tokie_version() else None
         try:
-            engine = _load_tokie(self.definition, self._given_cache if known else None)
+            engine = _load_tokie(lambda: self.definition, self._given_cache if known else None)
         except tokie.TokieError:
             return None
         proof = known or prove(
@@ -237,7 +244,7 @@ def canonical_definition(source: bytes) -> bytes:
     return json.dumps(kept, ensure_ascii=False, separators=(",", ":"), sort_keys=True).encode()
 
 
-def _load_tokie(definition: bytes, cache: bytes | None) -> Any:
+def _load_tokie(definition: Callable[[], bytes], cache: bytes | None) -> Any:
     import tokie
 
     with tempfile.TemporaryDirectory() as folder:  # the engine reads files only
@@ -246,11 +253,19 @@ def _load_tokie(definition: bytes, cache: bytes | None) -> Any:
             path.write_bytes(gzip.decompress(cache))
             return tokie.Tokenizer.from_file(str(path))
         path = Path(folder, "tokenizer.json")
-        path.write_bytes(definition)
+        path.write_bytes(definition())
         return tokie.Tokenizer.from_json(str(path))
 
 
+@lru_cache(maxsize=1)
 def _tokie_version() -> str:
+    import tokie
+
+    # the folder beside the package says it too, and importlib.metadata takes 30 ms to import
+    beside = Path(tokie.__file__).parent.parent.glob("tokie-*.dist-info")
+    found = [path.name.removesuffix(".dist-info").partition("-")[2] for path in beside]
+    if len(found) == 1:
+        return found[0]
     from importlib.metadata import version
 
     return version("tokie")

@@ -64,11 +64,13 @@ class RouterParts:
 def save_router(router: RouterParts, path: str | Path, *, serving: bool = False) -> Path:
     """Write a router to a folder, replacing whatever router is there in one step."""
     folder = check_destination(path)
+    if serving:
+        _keep_full_router(folder)
     parts = _Parts(folder)
     header = {"kind": KIND, "version": VERSION, "serving": serving, **_describe(router, parts, serving)}
     files.make_folder(folder)
     parts.write()
-    files.write(folder / HEADER, files.to_json(header))
+    files.write(folder / HEADER, files.to_json(files.sealed(header)))
     parts.drop_all_others()
     return folder
 
@@ -83,6 +85,15 @@ def check_destination(path: str | Path) -> Path:
             f"cannot save a router at {folder}: the folder holds other files; choose a new or empty one"
         )
     return folder
+
+
+def _keep_full_router(folder: Path) -> None:
+    """Refuse to put a serving copy where the router with its statistics is: they would be lost."""
+    if (folder / HEADER).is_file() and not files.read_json(folder / HEADER, kind=KIND, version=VERSION)["serving"]:
+        raise ArtifactError(
+            f"{folder} holds a whole router, and a serving copy in its place would lose its statistics: "
+            "choose another folder"
+        )
 
 
 def _describe(router: RouterParts, parts: _Parts, serving: bool) -> dict[str, Any]:
@@ -146,6 +157,7 @@ def _load(folder: Path) -> RouterParts:
     if not (folder / HEADER).is_file():
         raise ArtifactError(f"no router at {folder}: it holds no {HEADER}")
     header = files.read_json(folder / HEADER, kind=KIND, version=VERSION)
+    files.check_seal(header, folder / HEADER)
     with _damage_named(folder):
         embedding = lru_cache(maxsize=1)(partial(_embedding, folder, header))
         statistics = lru_cache(maxsize=1)(partial(_all_statistics, folder, header))
@@ -208,8 +220,8 @@ def _tokenizer(folder: Path, part: Mapping[str, Any]) -> Tokenizer:
     cache = None
     with suppress(ArtifactError):  # only a shortcut: without it the fast engine compiles the tokenizer again
         cache = _read(folder, part["fast_file"]) if part["fast_file"] else None
-    definition = gzip.decompress(_read(folder, part["file"]))
-    return Tokenizer(definition, proof=proof, fast_cache=cache, unknown_id=part["unknown_id"])
+    packed = _read(folder, part["file"])  # checked now, unpacked if it is ever needed
+    return Tokenizer(partial(gzip.decompress, packed), proof=proof, fast_cache=cache, unknown_id=part["unknown_id"])
 
 
 def _embedding(folder: Path, header: Mapping[str, Any]) -> Embedding:
