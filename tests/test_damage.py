@@ -60,7 +60,7 @@ def edit(folder: Path, change: Callable[[dict], object]) -> None:
     path = folder / "router.json"
     header = json.loads(path.read_bytes())
     change(header)
-    del header["sha256"]  # sealed anew: what the seal finds is another test's business
+    header.pop("sha256", None)  # sealed anew: what the seal finds is another test's business
     path.write_bytes(files.to_json(files.sealed(header)))
 
 
@@ -97,7 +97,7 @@ def test_a_folder_with_other_files_is_not_overwritten(tmp_path: Path) -> None:
         assert "choose a new or empty one" in refusal(first_router().save, tmp_path)
         assert tiny.contents(tmp_path) == {name: b"mine"}
         (tmp_path / name).unlink()
-    assert "no such folder" in refusal(Router.load, tmp_path)
+    assert "no router.json" in refusal(Router.load, tmp_path)
 
 
 def test_a_save_removes_nothing_that_is_not_its_own(folder: Path) -> None:
@@ -146,7 +146,7 @@ def test_a_header_of_a_newer_version(folder: Path, version: object) -> None:
 
 def test_a_header_without_something_it_needs(folder: Path) -> None:
     whole = (folder / "router.json").read_bytes()
-    for key in json.loads(whole):
+    for key in json.loads(whole).keys() - {"sha256"}:  # its absence is the test of edited headers
         edit(folder, lambda header, key=key: header.pop(key))
         kind = VersionError if key == "version" else ArtifactError
         assert "router.json" in refusal(lambda: Router.load(folder).statistics, kind=kind)

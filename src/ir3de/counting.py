@@ -60,7 +60,7 @@ def collect(
 ) -> Statistics:
     """Count a domain's texts: one pass, constant memory, the same bits in any order.
 
-    `sample=8` makes a corpus of gigabytes several times faster: only 1 prompt in 8, chosen by a hash of its
+    `sample=16` makes a corpus of gigabytes several times faster: only 1 prompt in 16, chosen by a hash of its
     content, enters the prompt sums; every token still enters the histogram. `prompt_sums=False` leaves them out.
 
     >>> import ir3de

@@ -90,7 +90,7 @@ def collecting(texts: Corpus, *, megabytes: float = 110.0) -> list[Figure]:
         lambda: [bulk(block) for block in blocks],
         lambda: collect(corpus, prompt_sums=False),
         lambda: collect(corpus),
-        lambda: collect(corpus, sample=8),
+        lambda: collect(corpus, sample=16),
         rounds=3,
     )
     raw = {
@@ -106,18 +106,16 @@ def collecting(texts: Corpus, *, megabytes: float = 110.0) -> list[Figure]:
             "collect, histogram only, share of the bulk call", median_ratio(tokenise, histogram), "", 0.5, True, raw
         ),
         Figure(
-            "collect, all statistics (1 prompt in 8 in the sums)", median_ratio(tokenise, sampled), "", 0.3, True, raw
+            "collect, all statistics (1 prompt in 16 in the sums)", median_ratio(tokenise, sampled), "", 0.3, True, raw
         ),
     ]
 
 
-def fitting(domains: dict[str, Statistics]) -> list[Figure]:
-    """Fit from statistics, and add one expert, against the one BLAS product a fit needs."""
+def fitting(texts: Corpus) -> list[Figure]:
+    """Fit five experts from statistics, and add a sixth, against the one BLAS product a fit needs."""
     embedding = Embedding.default()
-    experts = list(domains.items())
-    while len(experts) < 6:  # any six domains will do: time does not depend on what is in them
-        experts.append((f"copy {len(experts)}", experts[len(experts) - len(domains)][1]))
-    five, (name, sixth) = dict(experts[:5]), experts[5]
+    domains = [collect(texts[i::6], sample=16) for i in range(6)]  # time does not depend on what the domains are
+    five, (name, sixth) = {f"expert {i}": domain for i, domain in enumerate(domains[:5])}, ("sixth", domains[5])
     seen = np.flatnonzero(sum(domain.histogram for domain in five.values()))
     X = np.c_[embedding.matrix[seen], np.ones(len(seen), np.float32)].astype(np.float64)
     return [
@@ -149,7 +147,8 @@ def _fit_figures(
             action()
             seconds.append(time.perf_counter() - begin)
         router.remove(name)
-    raw = {"product_s": median(one), "fit_s": median(fit), "add_s": median(add)}
+    seen = int(np.count_nonzero(sum(domain.histogram for domain in five.values())))
+    raw = {"tokens_seen": seen, "product_s": median(one), "fit_s": median(fit), "add_s": median(add)}
     label = type(scorer).__name__
     return [
         Figure(f"fit five experts ({label}) / the one BLAS product", median_ratio(fit, one), "×", bar, False, raw),
@@ -185,7 +184,7 @@ def memory(texts: Corpus, *, gigabytes: float = 2.0) -> list[Figure]:
                 file.write(text.replace("\n", " ") + "\n")
         script = (
             "import resource, sys, ir3de; from ir3de.corpora import read_texts; "
-            "ir3de.collect(read_texts([sys.argv[1]]), sample=8); "
+            "ir3de.collect(read_texts([sys.argv[1]]), sample=16); "
             "print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024)"
         )
         begin = time.perf_counter()

@@ -84,7 +84,7 @@ def text_options(function: Function) -> Function:
         default="auto",
         show_default=True,
         help="Only 1 prompt in N enters the costly prompt sums; every token is still counted. "
-        "auto: 8 for a domain of more than 100 MB, else 1.",
+        "auto: 16 for a domain of more than 100 MB, else 1.",
     )
     @click.option(
         "--cap", type=click.IntRange(min=1), metavar="N", help="Ignore the tokens of a prompt beyond the first N."

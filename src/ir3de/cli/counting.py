@@ -18,8 +18,8 @@ if TYPE_CHECKING:
     from ir3de.embeddings import Embedding
     from ir3de.statistics import Statistics
 
-LARGE_DOMAIN = 100_000_000  # bytes, from which `--sample auto` takes 1 prompt in 8
-LARGE_SAMPLE = 8
+LARGE_DOMAIN = 100_000_000  # bytes, from which `--sample auto` takes 1 prompt in 16
+LARGE_SAMPLE = 16
 
 
 @dataclass(frozen=True)
