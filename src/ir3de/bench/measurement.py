@@ -8,6 +8,7 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, field
 from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
 from statistics import median
 from typing import Any
 
@@ -51,6 +52,17 @@ def median_ratio(numerator: Sequence[float], denominator: Sequence[float]) -> fl
     return median(a / b for a, b in zip(numerator, denominator, strict=True))
 
 
+def peak_memory() -> float:
+    """The most memory this process has had, in megabytes."""
+    try:  # ru_maxrss, on Linux, also remembers the process that started this one
+        status = Path("/proc/self/status").read_text(encoding="utf-8")
+        return int(next(line.split()[1] for line in status.splitlines() if line.startswith("VmHWM"))) / 1024
+    except (OSError, StopIteration):
+        import resource
+
+        return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1e6  # bytes, where there is no /proc
+
+
 def circumstances() -> dict[str, Any]:
     """What the figures were measured on."""
     return {
@@ -65,8 +77,8 @@ def circumstances() -> dict[str, Any]:
 
 def _processor() -> str:
     try:
-        with open("/proc/cpuinfo", encoding="utf-8") as file:  # noqa: PTH123 - a pseudo-file
-            return next(line.split(":")[1].strip() for line in file if line.startswith("model name"))
+        lines = Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines()
+        return next(line.split(":")[1].strip() for line in lines if line.startswith("model name"))
     except (OSError, StopIteration):
         return platform.processor() or "unknown"
 

@@ -183,9 +183,8 @@ def memory(texts: Corpus, *, gigabytes: float = 2.0) -> list[Figure]:
             for text in _at_least(texts, gigabytes * 1e9):
                 file.write(text.replace("\n", " ") + "\n")
         script = (
-            "import resource, sys, ir3de; from ir3de.corpora import read_texts; "
-            "ir3de.collect(read_texts([sys.argv[1]]), sample=16); "
-            "print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024)"
+            "import sys, ir3de; from ir3de.corpora import read_texts; from ir3de.bench.measurement import peak_memory; "
+            "ir3de.collect(read_texts([sys.argv[1]]), sample=16); print(peak_memory())"
         )
         begin = time.perf_counter()
         peak = float(subprocess.run([sys.executable, "-c", script, str(path)], check=True, capture_output=True).stdout)
