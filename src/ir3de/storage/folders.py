@@ -16,8 +16,6 @@ A serving copy holds the table and the tokenizer alone.
 from __future__ import annotations
 
 import gzip
-import hashlib
-import re
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass
@@ -31,22 +29,17 @@ from ir3de import files
 from ir3de.decisions import Compiled
 from ir3de.embeddings import Embedding, Matrix, Proof, Tokenizer
 from ir3de.errors import ArtifactError, MismatchError
-from ir3de.scorers import PromptRidge, Scorer, TokenRidge
-from ir3de.selectors import AllTokens, Average, EntropyTopK
+from ir3de.scorers import Scorer
 from ir3de.statistics import Statistics
+from ir3de.storage.parts import Parts, is_ours, read_part
 from ir3de.storage.statistics_files import statistics_bytes, statistics_from
+from ir3de.storage.strategies import SCORERS, SELECTORS, describe, restore
 from ir3de.table import Table
 
 HEADER = "router.json"
 KIND, VERSION = "ir3de.router", 1
 
-_PART = r"(?:statistics|embedding|table|tokenizer)-[0-9a-f]{16}\.(?:safetensors|json\.gz|tkz\.gz)"
-_OURS = re.compile(rf"{_PART}|\.(?:{_PART}|router\.json)\.\w+\.part")  # finished, or left by a save that was cut short
 _ATTEMPTS = 100  # to read a router that is being replaced all the time
-
-# the names a header may use for a strategy; a file never names code
-SCORERS: dict[str, type] = {"TokenRidge": TokenRidge, "PromptRidge": PromptRidge}
-SELECTORS: dict[str, type] = {"EntropyTopK": EntropyTopK, "AllTokens": AllTokens, "Average": Average}
 
 
 @dataclass(frozen=True)
@@ -66,7 +59,7 @@ def save_router(router: RouterParts, path: str | Path, *, serving: bool = False)
     folder = check_destination(path)
     if serving:
         _keep_full_router(folder)
-    parts = _Parts(folder)
+    parts = Parts(folder)
     header = {"kind": KIND, "version": VERSION, "serving": serving, **_describe(router, parts, serving)}
     files.make_folder(folder)
     parts.write()
@@ -80,7 +73,7 @@ def check_destination(path: str | Path) -> Path:
     folder = Path(path).expanduser()
     if folder.exists() and not folder.is_dir():
         raise ArtifactError(f"cannot save a router at {folder}: it is a file, and a router is a folder")
-    if folder.is_dir() and not (folder / HEADER).is_file() and not all(map(_is_ours, folder.iterdir())):
+    if folder.is_dir() and not (folder / HEADER).is_file() and not all(map(is_ours, folder.iterdir())):
         raise ArtifactError(
             f"cannot save a router at {folder}: the folder holds other files; choose a new or empty one"
         )
@@ -96,7 +89,7 @@ def _keep_full_router(folder: Path) -> None:
         )
 
 
-def _describe(router: RouterParts, parts: _Parts, serving: bool) -> dict[str, Any]:
+def _describe(router: RouterParts, parts: Parts, serving: bool) -> dict[str, Any]:
     compiled, tokenizer = router.compiled, router.tokenizer
     experts: list[dict[str, Any]] = [{"name": name} for name in compiled.experts]
     embedding: dict[str, Any] = {"fingerprint": router.fingerprint}
@@ -114,8 +107,8 @@ def _describe(router: RouterParts, parts: _Parts, serving: bool) -> dict[str, An
     return {
         "experts": experts,
         "default": compiled.experts[compiled.default],
-        "scorer": _named(router.scorer, SCORERS),
-        "selector": _named(compiled.selector, SELECTORS),
+        "scorer": describe(router.scorer, SCORERS),
+        "selector": describe(compiled.selector, SELECTORS),
         "embedding": embedding,
         "tokenizer": {
             "file": parts.add("tokenizer", ".json.gz", gzip.compress(tokenizer.definition, 9, mtime=0)),
@@ -161,8 +154,8 @@ def _load(folder: Path) -> RouterParts:
     with _damage_named(folder):
         embedding = lru_cache(maxsize=1)(partial(_embedding, folder, header))
         statistics = lru_cache(maxsize=1)(partial(_all_statistics, folder, header))
-        scorer = _strategy(header["scorer"], SCORERS)
-        selector = _strategy(header["selector"], SELECTORS)
+        scorer = restore(header["scorer"], SCORERS)
+        selector = restore(header["selector"], SELECTORS)
         experts = [expert["name"] for expert in header["experts"]]
         table = _load_table(folder, header)
         if table is None:
@@ -211,7 +204,7 @@ def _load_table(folder: Path, header: Mapping[str, Any]) -> Table | None:
     path = folder / header["table"]["name"]
     if not path.is_file():
         return None
-    tensors, _ = files.from_safetensors(_read(folder, header["table"]), path)
+    tensors, _ = files.from_safetensors(read_part(folder, header["table"]), path)
     return Table(**tensors)
 
 
@@ -219,8 +212,8 @@ def _tokenizer(folder: Path, part: Mapping[str, Any]) -> Tokenizer:
     proof = Proof(**part["fast_engine"]) if part["fast_engine"] else None
     cache = None
     with suppress(ArtifactError):  # only a shortcut: without it the fast engine compiles the tokenizer again
-        cache = _read(folder, part["fast_file"]) if part["fast_file"] else None
-    packed = _read(folder, part["file"])  # checked now, unpacked if it is ever needed
+        cache = read_part(folder, part["fast_file"]) if part["fast_file"] else None
+    packed = read_part(folder, part["file"])  # checked now, unpacked if it is ever needed
     return Tokenizer(partial(gzip.decompress, packed), proof=proof, fast_cache=cache, unknown_id=part["unknown_id"])
 
 
@@ -230,7 +223,7 @@ def _embedding(folder: Path, header: Mapping[str, Any]) -> Embedding:
         part = header["embedding"]
         embedding = Embedding.default()
         if "file" in part:
-            tensors, extra = files.from_safetensors(_read(folder, part["file"]), folder / part["file"]["name"])
+            tensors, extra = files.from_safetensors(read_part(folder, part["file"]), folder / part["file"]["name"])
             tokenizer = _tokenizer(folder, header["tokenizer"])
             embedding = Embedding(tokenizer, Matrix(tensors, extra["width"]), name=part["name"])
         if embedding.fingerprint != part["fingerprint"]:
@@ -248,7 +241,7 @@ def _all_statistics(folder: Path, header: Mapping[str, Any]) -> dict[str, Statis
         found = {}
         for expert in header["experts"]:
             file = expert["statistics"]
-            found[expert["name"]] = statistics_from(_read(folder, file), folder / file["name"])
+            found[expert["name"]] = statistics_from(read_part(folder, file), folder / file["name"])
         return found
 
 
@@ -257,64 +250,3 @@ def _refuse_serving(folder: Path, header: Mapping[str, Any]) -> None:
         raise ArtifactError(
             f"{folder} is a serving copy: it can route, but not change. Change the router it was made from"
         )
-
-
-def _named(strategy: object, known: Mapping[str, type]) -> dict[str, Any]:
-    name = type(strategy).__name__
-    if known.get(name) is not type(strategy):
-        raise ArtifactError(f"cannot save {strategy!r}: only {', '.join(known)} can be written to a file")
-    return {"name": name, **asdict(strategy)}  # type: ignore[call-overload]
-
-
-def _strategy(described: Mapping[str, Any], known: Mapping[str, type]) -> Any:
-    parameters = dict(described)
-    name = parameters.pop("name")
-    if name not in known:
-        raise ArtifactError(f"unknown strategy '{name}': this ir3de knows {', '.join(known)}. Upgrade ir3de")
-    return known[name](**parameters)
-
-
-def _read(folder: Path, part: Mapping[str, str]) -> bytes:
-    if Path(part["name"]).name != part["name"]:
-        raise ArtifactError(f"{folder / HEADER} is damaged: '{part['name']}' is not a file name")
-    return files.read(folder / part["name"], sha256=part["sha256"])
-
-
-class _Parts:
-    """The files of one save, named by their content, so that an unchanged one is not written again."""
-
-    def __init__(self, folder: Path) -> None:
-        self._folder = folder
-        self._contents: dict[str, bytes] = {}
-
-    def add(self, stem: str, suffix: str, content: bytes) -> dict[str, str]:
-        sha256 = hashlib.sha256(content).hexdigest()
-        name = f"{stem}-{sha256[:16]}{suffix}"
-        self._contents[name] = content
-        return {"name": name, "sha256": sha256}
-
-    def write(self) -> None:
-        written: list[Path] = []
-        try:
-            for name, content in self._contents.items():
-                path = self._folder / name
-                if not (path.is_file() and path.read_bytes() == content):
-                    files.write(path, content)
-                    written.append(path)
-        except BaseException:  # interrupted or out of space: no header names these files yet
-            for path in written:
-                path.unlink(missing_ok=True)
-            with suppress(OSError):
-                self._folder.rmdir()  # only if there was nothing in it before
-            raise
-
-    def drop_all_others(self) -> None:
-        """Remove what earlier saves left and this one does not name, half-written files included."""
-        for path in list(self._folder.iterdir()):
-            if _is_ours(path) and path.name not in self._contents:
-                with suppress(OSError):
-                    path.unlink()
-
-
-def _is_ours(path: Path) -> bool:
-    return _OURS.fullmatch(path.name) is not None

@@ -1,0 +1,65 @@
+"""The files of a router's folder, each named by its content."""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from collections.abc import Mapping
+from contextlib import suppress
+from pathlib import Path
+
+from ir3de import files
+from ir3de.errors import ArtifactError
+
+_PART = r"(?:statistics|embedding|table|tokenizer)-[0-9a-f]{16}\.(?:safetensors|json\.gz|tkz\.gz)"
+_OURS = re.compile(rf"{_PART}|\.(?:{_PART}|router\.json)\.\w+\.part")  # finished, or left by a save that was cut short
+
+
+class Parts:
+    """The files of one save, named by their content, so that an unchanged one is not written again."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        self._contents: dict[str, bytes] = {}
+
+    def add(self, stem: str, suffix: str, content: bytes) -> dict[str, str]:
+        """Take a file into the save; its name and hash, for the header."""
+        sha256 = hashlib.sha256(content).hexdigest()
+        name = f"{stem}-{sha256[:16]}{suffix}"
+        self._contents[name] = content
+        return {"name": name, "sha256": sha256}
+
+    def write(self) -> None:
+        """Write what is not there yet; what was written is taken back if the rest fails."""
+        written: list[Path] = []
+        try:
+            for name, content in self._contents.items():
+                path = self._folder / name
+                if not (path.is_file() and path.read_bytes() == content):
+                    files.write(path, content)
+                    written.append(path)
+        except BaseException:  # interrupted or out of space: no header names these files yet
+            for path in written:
+                path.unlink(missing_ok=True)
+            with suppress(OSError):
+                self._folder.rmdir()  # only if there was nothing in it before
+            raise
+
+    def drop_all_others(self) -> None:
+        """Remove what earlier saves left and this one does not name, half-written files included."""
+        for path in list(self._folder.iterdir()):
+            if is_ours(path) and path.name not in self._contents:
+                with suppress(OSError):
+                    path.unlink()
+
+
+def is_ours(path: Path) -> bool:
+    """Whether a file is named as a save names its files."""
+    return _OURS.fullmatch(path.name) is not None
+
+
+def read_part(folder: Path, part: Mapping[str, str]) -> bytes:
+    """A file that a header names, checked against its hash."""
+    if Path(part["name"]).name != part["name"]:
+        raise ArtifactError(f"{folder / 'router.json'} is damaged: '{part['name']}' is not a file name")
+    return files.read(folder / part["name"], sha256=part["sha256"])
