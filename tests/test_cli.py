@@ -555,7 +555,11 @@ def test_ctrl_c_leaves_nothing_behind(fitted: Path, tmp_path: Path) -> None:
     environment = {**os.environ, "PYTHONPATH": str(ROOT / "src")}
     target = tmp_path / "r.jsonl"
     command = [sys.executable, "-m", "ir3de", "route", str(fitted), "--input", "-", "--output", str(target)]
-    with subprocess.Popen(command, env=environment, stdin=subprocess.PIPE, stderr=subprocess.PIPE) as running:
+    pipes = {"stdin": subprocess.PIPE, "stderr": subprocess.PIPE}
+    # a background job of a shell ignores the signal, and so would its children
+    with subprocess.Popen(
+        command, env=environment, preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL), **pipes
+    ) as running:
         assert running.stdin is not None and running.stderr is not None
         running.stdin.write(b"Is this contract void?\n")
         running.stdin.flush()

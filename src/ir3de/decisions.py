@@ -31,8 +31,8 @@ class Compiled:
 class Decision:
     """Which expert a prompt goes to, and how clearly. Read-only.
 
-    `tokens` of the prompt were looked at and `counted` of them decided. `abstained` is true when the prompt has no
-    known token at all: then `expert` is the router's default and the confidence is an even share.
+    The prompt has `tokens`, and `counted` of them decided. `abstained` is true when the prompt has no known token
+    at all: then `expert` is the router's default and the confidence is an even share.
     """
 
     # slots and properties rather than a frozen dataclass: one is made per prompt, in a fifth of the time
@@ -55,12 +55,12 @@ class Decision:
 
     @property
     def tokens(self) -> int:
-        """Tokens of the prompt that were looked at: all, up to the selector's cap."""
+        """Tokens of the prompt."""
         return self._tokens
 
     @property
     def counted(self) -> int:
-        """Tokens that took part in the decision."""
+        """Tokens that took part in the decision: at most the selector's cap, and those it selects."""
         return self._counted
 
     @property
@@ -140,7 +140,7 @@ class TokenVote:
 
 @dataclass(frozen=True, slots=True)
 class Explanation:
-    """A decision and every token's part in it."""
+    """A decision and the part in it of every token that was looked at: the prompt's first, up to the selector's cap."""
 
     decision: Decision
     experts: tuple[str, ...]
@@ -159,18 +159,18 @@ def decide(compiled: Compiled, ids: Ids, unknown: int | None) -> Decision:
     length = len(ids)
     cap = compiled.selector.cap
     if length > cap:
-        ids, length = ids[:cap], cap
+        ids = ids[:cap]
     if not length or (unknown is not None and bool((ids == unknown).all())):
         return abstain(compiled, length)
     ballots = compiled.ballots
     tally = ballots.tally(ids).tolist()
-    counted = length if length < ballots.most else ballots.most
+    counted = min(len(ids), ballots.most)
     return Decision(compiled.experts[tally.index(max(tally))], length, counted, False, tally, compiled)
 
 
 def decide_batch(compiled: Compiled, flat: Ids, lengths: npt.NDArray[np.int64], unknown: int | None) -> list[Decision]:
     """Route many prompts, their ids end to end: the same decisions as one by one."""
-    starts = np.cumsum(lengths) - lengths
+    starts, whole = np.cumsum(lengths) - lengths, lengths
     cap, most, experts = compiled.selector.cap, compiled.ballots.most, compiled.experts
     if lengths.max(initial=0) > cap:
         flat = flat[np.arange(len(flat)) - np.repeat(starts, lengths) < cap]
@@ -181,14 +181,18 @@ def decide_batch(compiled: Compiled, flat: Ids, lengths: npt.NDArray[np.int64], 
         speaking[speaking] = np.add.reduceat(flat != unknown, starts[speaking], dtype=np.int64) > 0
         flat = flat[np.repeat(speaking, lengths)]
         starts = np.cumsum(lengths * speaking) - lengths * speaking
-    decisions = [abstain(compiled, length) for length in lengths.tolist()] if not speaking.all() else []
+    decisions = [abstain(compiled, length) for length in whole.tolist()] if not speaking.all() else []
     if not speaking.any():
         return decisions
     tallies = compiled.ballots.tallies(flat, starts[speaking])
     made = [
-        Decision(experts[best], length, length if length < most else most, False, tally, compiled)
-        for best, tally, length in zip(
-            tallies.argmax(axis=1).tolist(), tallies.tolist(), lengths[speaking].tolist(), strict=True
+        Decision(experts[best], tokens, counted, False, tally, compiled)
+        for best, tally, tokens, counted in zip(
+            tallies.argmax(axis=1).tolist(),
+            tallies.tolist(),
+            whole[speaking].tolist(),
+            np.minimum(lengths, most)[speaking].tolist(),
+            strict=True,
         )
     ]
     for index, decision in zip(np.flatnonzero(speaking).tolist() if decisions else (), made, strict=False):
@@ -202,9 +206,10 @@ def abstain(compiled: Compiled, tokens: int) -> Decision:
 
 
 def explain(compiled: Compiled, pieces: Sequence[tuple[int, str]], unknown: int | None) -> Explanation:
-    """Every token's vote, entropy, scores, and whether it counted."""
+    """The vote, entropy and scores of every token that was looked at, and whether it counted."""
     ids = np.array([token for token, _ in pieces], np.uint32)
     decision = decide(compiled, ids, unknown)
+    pieces, ids = pieces[: compiled.selector.cap], ids[: compiled.selector.cap]
     counted = _counted(compiled, ids) if not decision.abstained else np.zeros(len(ids), bool)
     table = compiled.table
     votes = tuple(
@@ -224,8 +229,7 @@ def explain(compiled: Compiled, pieces: Sequence[tuple[int, str]], unknown: int 
 def _counted(compiled: Compiled, ids: Ids) -> npt.NDArray[np.bool_]:
     """Which positions of the prompt the selector counts; of equal tokens the earliest."""
     counted = np.zeros(len(ids), bool)
-    inside = ids[: compiled.selector.cap]
     rank = compiled.ballots.rank
-    order = np.arange(len(inside)) if rank is None else np.argsort(rank[inside], kind="stable")
+    order = np.arange(len(ids)) if rank is None else np.argsort(rank[ids], kind="stable")
     counted[order[: compiled.ballots.most]] = True
     return counted

@@ -142,7 +142,8 @@ def from_safetensors(content: bytes, path: Path) -> tuple[Tensors, Header]:
         header = json.loads(json.loads(content[8 : 8 + length])["__metadata__"]["ir3de"])
     except (SafetensorError, ValueError, KeyError, TypeError) as error:
         raise ArtifactError(
-            f"{path} is truncated, damaged or not written by ir3de ({error}). Copy it again from where it came from"
+            f"{path} is not a file that ir3de wrote, or it is truncated or damaged ({error}). "
+            "If it is one of ours, copy it again from where it came from"
         ) from error
     return tensors, header
 

@@ -9,7 +9,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from itertools import chain
 from pathlib import Path
-from typing import Any, TypeAlias
+from typing import Any, NoReturn, TypeAlias
 
 import numpy as np
 
@@ -23,7 +23,7 @@ from ir3de.statistics import Statistics
 from ir3de.storage import RouterParts, load_router, save_router
 from ir3de.table import Table
 
-Domain: TypeAlias = "Iterable[str] | Statistics"
+Domain: TypeAlias = "Iterable[str] | Statistics"  # an expert's texts, or what was counted from them
 
 BATCH_CHARACTERS = 500_000
 
@@ -76,8 +76,13 @@ class Router:
         if not domains:
             raise InputError("a router needs at least one expert: pass {name: texts}")
         chosen = embedding or Embedding.default()
-        statistics = {_checked(name): _counted(name, domain, chosen) for name, domain in domains.items()}
         scorer, selector = scorer or PromptRidge(), selector or Average()
+        for given, kind, usual in ((scorer, Scorer, PromptRidge()), (selector, Selector, Average())):
+            if not isinstance(given, kind):
+                raise InputError(f"{kind.__name__.lower()} must be an object such as {usual}, found {given!r}")
+        if not isinstance(chosen, Embedding):
+            raise InputError(f"embedding must be an Embedding, found {chosen!r}: use Embedding.load(source)")
+        statistics = {_checked(name): _counted(name, domain, chosen) for name, domain in domains.items()}
         compiled = _compile(statistics, chosen, scorer, selector, default)
         return cls(
             RouterParts(compiled, chosen.tokenizer, scorer, chosen.fingerprint, lambda: chosen, lambda: statistics)
@@ -122,11 +127,12 @@ class Router:
 
     def with_selector(self, selector: Selector) -> Router:
         """The same fit read another way: a new router, this one is unchanged."""
-        current = self._compiled
+        parts = self._parts  # one read: a change swaps the reference
+        current = parts.compiled
         table = current.table
         if selector.log_offset != current.selector.log_offset:
             table = Table.compile(table.scores, log_offset=selector.log_offset)
-        return Router(replace(self._parts, compiled=Compiled.build(current.experts, table, selector, current.default)))
+        return Router(replace(parts, compiled=Compiled.build(current.experts, table, selector, current.default)))
 
     # reading ----------------------------------------------------------------------------------------------------
 
@@ -142,6 +148,7 @@ class Router:
 
     @property
     def selector(self) -> Selector:
+        """How a prompt's tokens decide."""
         return self._compiled.selector
 
     @property
@@ -151,10 +158,12 @@ class Router:
 
     @property
     def scorer(self) -> Scorer:
+        """How the router was fitted."""
         return self._parts.scorer
 
     @property
     def tokenizer(self) -> Tokenizer:
+        """What turns text into token ids."""
         return self._parts.tokenizer
 
     @property
@@ -203,6 +212,11 @@ class Router:
     def load(path: str | Path) -> Router:
         """Read a router that `save` wrote."""
         return Router(load_router(path))
+
+    def __reduce__(self) -> NoReturn:
+        raise TypeError(
+            "a Router is not pickled or copied: save it to a folder, and load it from there where it is needed"
+        )
 
     def __repr__(self) -> str:
         return f"Router({', '.join(self.experts)}; {self.scorer}, {self.selector})"

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 import numpy as np
 import numpy.typing as npt
@@ -22,6 +22,7 @@ BLOCK = 4_096  # rows of E in one symmetric product: memory is bounded, and BLAS
 CACHED = 128  # rows of E taken to float64 at a time: they stay in the cache
 
 
+@runtime_checkable
 class Scorer(Protocol):
     """Anything that turns statistics into one score per token and expert."""
 
@@ -154,5 +155,5 @@ def _apply(W: Floats, embeddings: Embeddings) -> Floats:
 
 
 def _check_strength(strength: float) -> None:
-    if not (np.isfinite(strength) and strength > 0):
-        raise InputError(f"strength (λ) must be a positive number, found {strength}: try 0.01")
+    if not isinstance(strength, (int, float)) or not 0 < strength < float("inf"):
+        raise InputError(f"strength (λ) must be a positive number, found {strength!r}: try 0.01")

@@ -11,7 +11,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import Literal, Protocol, get_args
+from typing import Literal, Protocol, get_args, runtime_checkable
 
 import numpy as np
 import numpy.typing as npt
@@ -74,6 +74,7 @@ class Ballots:
         return (keys[counted] & 0xFFFFFFFF).astype(np.uint32), np.cumsum(kept) - kept
 
 
+@runtime_checkable
 class Selector(Protocol):
     """Anything that turns a table into ballots and a tally into shares."""
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import sys
 from io import TextIOWrapper
@@ -53,8 +54,14 @@ class Commands(click.Group):
         except KeyboardInterrupt:
             ctx.exit(INTERRUPTED)
         except BrokenPipeError:  # the reader has seen enough, as in `… | head`
-            os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
+            _write_no_more()
             ctx.exit(0)
+        except OSError as error:
+            if error.errno != errno.ENOSPC:
+                raise
+            _write_no_more()
+            _complain(f"cannot write the answer: {error.strerror}. Make room, or send the output elsewhere")
+            ctx.exit(1)
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         width = max(len(name) for name in self.commands)
@@ -62,6 +69,11 @@ class Commands(click.Group):
             with formatter.section(title):
                 rows = [(str(command.name).ljust(width), command.get_short_help_str(80)) for command in commands]
                 formatter.write_dl(rows)
+
+
+def _write_no_more() -> None:
+    """Let what is still to be flushed at exit go nowhere."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
 
 
 def _complain(message: str) -> None:

@@ -55,7 +55,7 @@ def parse_statistics_path(context: click.Context, parameter: click.Parameter, va
 def output_options(function: Function) -> Function:
     """--json and --quiet, handed over as one `out`."""
 
-    @click.option("--json", "as_json", is_flag=True, help="Print one JSON document and nothing else.")
+    @click.option("--json", "as_json", is_flag=True, help="Print JSON and nothing else.")
     @click.option("-q", "--quiet", is_flag=True, help="Print the bare result: no progress, tables or hints.")
     @wraps(function)
     def command(*args: Any, as_json: bool, quiet: bool, **kwargs: Any) -> Any:

@@ -96,7 +96,7 @@ def show_report(out: Output, report: Report) -> None:
 
 
 def headline(report: Report) -> Text:
-    details = f"   {percent(report.micro_accuracy)} of {report.prompts:,} prompts"
+    details = f" mean over experts, {percent(report.micro_accuracy)} of all {report.prompts:,} prompts"
     abstained = f", {report.abstained:,} abstained" if report.abstained else ""
     return styled(("accuracy ", ""), (percent(report.accuracy), "bold"), (details + abstained, FAINT))
 

@@ -75,6 +75,8 @@ def show_explanation(out: Output, router: Router, explanation: Explanation, rows
         out.result(_coloured_prompt(explanation))
     else:
         out.result(*_lettered_prompt(explanation, out.console))
+    if unseen := decision.tokens - len(explanation.tokens):
+        out.result(styled((f"… and {unseen:,} more tokens, beyond the first {len(explanation.tokens):,}", FAINT)))
     out.result(styled(("", "")), _legend(explanation, coloured))
     if decision.abstained:
         out.warn(f"the prompt holds no known token: it goes to the default expert, {decision.expert}")

@@ -21,6 +21,7 @@ _COLOURS = ("cyan", "yellow", "magenta", "green", "blue", "red")
 PALETTE = (*_COLOURS, *(f"bright_{name}" for name in _COLOURS))
 FAINT = "bright_black"
 THEME = {f"progress.{name}": FAINT for name in ("download", "data.speed", "remaining", "elapsed")}
+TURNS = "\u200e\u200f\u202a\u202b\u202c\u202d\u202e\u2066\u2067\u2068\u2069"  # they turn the direction of the line
 PIPE_WIDTH = 100  # of output that no terminal shows
 
 
@@ -185,4 +186,4 @@ def _picture(character: str) -> str:
     point = ord(character)
     if point < 0x20 and character != "\n":
         return chr(0x2400 + point)
-    return "\ufffd" if 0x7F <= point <= 0x9F or 0xD800 <= point <= 0xDFFF else character
+    return "\ufffd" if 0x7F <= point <= 0x9F or 0xD800 <= point <= 0xDFFF or character in TURNS else character

@@ -154,7 +154,7 @@ def _show_one(out: Output, router: Router, decision: Decision, top: int | None) 
     if decision.abstained:
         out.warn(f"the prompt holds no known token: it goes to the default expert, {decision.expert}")
     else:
-        counted = "all counted" if decision.counted == decision.tokens else f"{decision.counted:,} counted"
+        counted = "all counted" if decision.counted == decision.tokens else f"{decision.counted:,} of them counted"
         tokens = "1 token" if decision.tokens == 1 else f"{decision.tokens:,} tokens"
         out.note(styled((f"{tokens}, {counted}", FAINT)))
 
@@ -180,7 +180,7 @@ def _show_many(out: Output, router: Router, routed: Iterable[tuple[Row, Decision
     room = max(20, out.console.width - width - 12)
     for _, decision, text in routed:
         if out.quiet:
-            print(decision.expert)
+            print(decision.expert, flush=True)
             continue
         colour = colour_of(router.experts.index(decision.expert))
         share = "abstains" if decision.abstained else percent(decision.confidence)

@@ -104,7 +104,7 @@ def _usual_text(row: Mapping[str, object]) -> str:
         return ""
     raise InputError(
         f"found no text: the row has none of the fields {', '.join(TEXT_FIELDS + CHAT_FIELDS)}; "
-        f"found {listed(row)}: name the field that holds the text"
+        f"found {listed(row)}: name the field that holds the text (field=…, on the command line --field)"
     )
 
 
@@ -150,7 +150,7 @@ def _chat_text(turns: object, name: str) -> str:
     if not isinstance(turns, list) or not all(isinstance(turn, Mapping) for turn in turns):
         raise InputError(
             f"the field {name!r} must hold a list of turns, each an object with a role and a content, "
-            f"but found {_kind(turns)}: name the field that holds the text"
+            f"but found {_kind(turns)}: name the field that holds the text (field=…, on the command line --field)"
         )
     roles = [turn.get("role") or turn.get("from") for turn in turns]
     chosen = [turn for turn, role in zip(turns, roles, strict=True) if role in _USER_ROLES] or [

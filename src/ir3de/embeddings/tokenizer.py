@@ -29,6 +29,8 @@ if TYPE_CHECKING:
 Ids = npt.NDArray[np.uint32]
 Lengths = npt.NDArray[np.uint64]
 
+PACKING = 4  # of gzip: a twentieth larger than at 9, and fourteen times as fast
+
 
 class Unread(Enum):
     """Stands for what has not been read from the definition: reading it takes tens of milliseconds."""
@@ -125,7 +127,7 @@ class Tokenizer:
         with tempfile.TemporaryDirectory() as folder:
             path = Path(folder, "tokenizer.tkz")
             engine.save(str(path))
-            return gzip.compress(path.read_bytes(), 9, mtime=0)
+            return gzip.compress(path.read_bytes(), PACKING, mtime=0)
 
     @cached_property
     def vocabulary_size(self) -> int:

@@ -28,6 +28,7 @@ import numpy.typing as npt
 from ir3de import files
 from ir3de.decisions import Compiled
 from ir3de.embeddings import Embedding, Matrix, Proof, Tokenizer
+from ir3de.embeddings.tokenizer import PACKING
 from ir3de.errors import ArtifactError, MismatchError
 from ir3de.scorers import Scorer
 from ir3de.statistics import Statistics
@@ -111,7 +112,7 @@ def _describe(router: RouterParts, parts: Parts, serving: bool) -> dict[str, Any
         "selector": describe(compiled.selector, SELECTORS),
         "embedding": embedding,
         "tokenizer": {
-            "file": parts.add("tokenizer", ".json.gz", gzip.compress(tokenizer.definition, 9, mtime=0)),
+            "file": parts.add("tokenizer", ".json.gz", gzip.compress(tokenizer.definition, PACKING, mtime=0)),
             "unknown_id": tokenizer.unknown_id,
             "fast_engine": None if proof is None else asdict(proof),
             "fast_file": None if cache is None else parts.add("tokenizer", ".tkz.gz", cache),
