@@ -121,7 +121,7 @@ def page(speed: dict[str, Any], accuracy: dict[str, Any]) -> str:
 SPEED_NOTES = (
     "- *route*: 1,000 different prompts of about 67 tokens in turn, so the tokenizer's own cache is as warm as in a",
     "  server.",
-    "- *collect, all statistics*: on a corpus over 100 MB only 1 prompt in 16, chosen by the CRC-32 of its text,",
+    "- *collect, all statistics*: on a corpus over 100 MB only 1 window in 16, chosen by the CRC-32 of its prompt,",
     "  enters the prompt sums (`--sample auto`); the histogram always counts every token. The raw file has the figure",
     "  without sampling.",
     "- *fit*: PromptRidge has no bar: its one product, S = ẼW, takes less time than solving its 577 equations.",

@@ -225,8 +225,9 @@ def test_ten_megabytes_are_a_prompt() -> None:
     start = router.tokenizer.encode(text[:10_000])
     assert len(start) > 1_024
     decision = router.route(text)
-    assert (decision.tokens, decision.counted, decision.abstained) == (1_024, 1_024, False)
-    assert decision == decide(router.compiled, start[:1_024], None)
+    assert decision.tokens > 1_000_000
+    assert (decision.counted, decision.abstained) == (1_024, False)
+    assert decision.ranking == decide(router.compiled, start[:1_024], None).ranking
     assert [decision] == router.route_batch([text])
 
 

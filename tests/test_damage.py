@@ -8,6 +8,7 @@ import os
 import random
 import shutil
 import subprocess
+import sys
 import tempfile
 import threading
 import time
@@ -19,7 +20,7 @@ import numpy as np
 import pytest
 
 import tiny
-from ir3de import EntropyTopK, Router, Statistics, TokenRidge, collect, files
+from ir3de import EntropyTopK, Router, Statistics, TokenRidge, collect, demo, files
 from ir3de.embeddings import Embedding
 from ir3de.errors import ArtifactError, IR3DEError, MismatchError, VersionError
 from ir3de.statistics import PromptSums
@@ -368,8 +369,8 @@ def test_cut_statistics(statistics_file: Path) -> None:
     for cut in range(0, len(whole), 37):
         statistics_file.write_bytes(whole[:cut])
         message = refusal(load_statistics, statistics_file)
-        assert "truncated, damaged or not written by ir3de" in message
-        assert "Copy it again" in message
+        assert "truncated or damaged" in message
+        assert "copy it again" in message
 
 
 def rewritten(path: Path, change: Callable[[dict, dict], object]) -> None:
@@ -413,7 +414,7 @@ def test_statistics_of_a_newer_version_or_another_kind(statistics_file: Path, fo
     rewritten(statistics_file, lambda tensors, header: header.update(version=2))
     assert "pip install --upgrade" in refusal(load_statistics, statistics_file, kind=VersionError)
     assert "is not an ir3de.statistics file" in refusal(load_statistics, part(folder, "table"))
-    assert "not written by ir3de" in refusal(load_statistics, folder / "router.json")
+    assert "not a file that ir3de wrote" in refusal(load_statistics, folder / "router.json")
 
 
 def test_loaded_statistics_of_another_embedding(tmp_path: Path) -> None:
@@ -705,3 +706,49 @@ def test_the_tokenizer_can_be_read_by_others(folder: Path) -> None:
     definition = gzip.decompress(part(folder, "tokenizer-*.json").read_bytes())
     assert definition == tiny.embedding().tokenizer.definition
     assert json.loads(definition)["model"]["type"] == "BPE"
+
+
+# several writers ------------------------------------------------------------------------------------------------------
+
+
+def test_experts_added_by_several_processes_at_once_all_stay(tmp_path: Path) -> None:
+    target = Router.fit(demo.prompts()).save(tmp_path / "router")
+    texts = tmp_path / "texts.txt"
+    texts.write_text("How long do I boil an egg?\nBread without yeast?\n")
+    names = ["cooking", "baking", "frying"]
+    commands = [[sys.executable, "-m", "ir3de", "add", str(target), f"{name}={texts}"] for name in names]
+    running = [subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE) for command in commands]
+    assert [(process.communicate(timeout=120)[1], process.returncode) for process in running] == [(b"", 0)] * 3
+    router = Router.load(target)
+    assert sorted(router.experts) == sorted([*demo.DOMAINS, *names])
+    assert set(router.statistics) == set(router.experts)
+
+
+def test_a_thread_may_enter_a_folder_that_it_holds(tmp_path: Path) -> None:
+    with files.exclusive(tmp_path), files.exclusive(tmp_path):
+        first_router().save(tmp_path / "inside")
+    with files.exclusive(tmp_path):
+        pass
+
+
+def test_a_pipe_is_written_to_and_stays_a_pipe(tmp_path: Path) -> None:
+    if not hasattr(os, "mkfifo"):
+        pytest.skip("there are no named pipes")
+    pipe = tmp_path / "pipe"
+    os.mkfifo(pipe)
+    read: list[bytes] = []
+    reader = threading.Thread(target=lambda: read.append(pipe.read_bytes()))
+    reader.start()
+    files.write(pipe, b"through")
+    reader.join(timeout=10)
+    assert read == [b"through"]
+    assert pipe.is_fifo()
+
+
+def test_sums_of_any_size_come_back_whole(tmp_path: Path) -> None:
+    """Beyond 32 bits and below zero at once: no smaller type holds both, and a float would not be exact."""
+    fingerprint, histogram = "f" * 64, np.array([2**40 + 1, 0, 3], np.int64)
+    for low, high in [(0, 200), (0, 2**40 + 1), (-1, 2**33 + 1), (-(2**62) - 1, 2**62 + 1), (-(2**31), 5)]:
+        sums = PromptSums(128, 2.0**-18, 7, np.array([low], np.int64), np.array([high], np.int64))
+        statistics = Statistics(fingerprint, 3, histogram, sums)
+        assert load_statistics(save_statistics(statistics, tmp_path / "one.stats")) == statistics

@@ -106,9 +106,11 @@ def test_a_long_text_alone_gives_the_reference_ids(text: str) -> None:
     assert default.encode(text).tolist() == default.tokenizer.reference.encode(text, add_special_tokens=False).ids
 
 
-CODE = st.lists(st.sampled_from(["\t", " ", "\n", "'", "s", "'ll", "re", "1", "é", ".", "A", "\r", "\u00a0"])).map(
-    "".join
-)
+CODE = st.lists(
+    st.sampled_from(
+        ["\t", " ", "\n", "'", "s", "'ll", "re", "1", "é", ".", "A", "\r", "\u00a0", "\x0b", "\x0c", "ⓐ", "☃", "\x85"]
+    )
+).map("".join)
 
 
 @settings(max_examples=200, deadline=None)
@@ -217,6 +219,23 @@ def engine_wrong_on(wrong: Callable[[str], bool]) -> Proof | None:
         return ids, lengths
 
     return prove(lambda texts: encode(texts, 1), lambda texts: encode(texts, 0), "1.0")
+
+
+def test_a_range_that_begins_in_ascii_is_doubted_there_too() -> None:
+    proof = Proof("1", [[0x7F, 0x9F]])
+    assert proof.doubts("a\x7f") and proof.doubts_any(["b", "a\x7f"]) and proof.doubts("é\x80")
+    assert not proof.doubts("a~") and not proof.doubts_any(["é", "b"])
+
+
+def test_a_few_wild_rows_do_not_coarsen_the_others() -> None:
+    matrix = np.random.default_rng(0).normal(size=(50, 12))
+    wild = np.array(matrix, np.float32)
+    wild[3] *= 1_000
+    tame = Matrix.plain(np.array(matrix, np.float32))
+    assert Matrix.plain(wild).unit == tame.unit
+    others = np.arange(len(wild)) != 3
+    assert np.array_equal(Matrix.plain(wild).fixed_point[others], tame.fixed_point[others])
+    assert np.abs(Matrix.plain(wild).fixed_point).max() <= 1 << 11
 
 
 def test_a_proof_names_the_characters_and_pairs_it_doubts() -> None:

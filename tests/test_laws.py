@@ -130,24 +130,28 @@ def test_chunks_blocks_and_threads_change_nothing(some: list[str], characters: i
             assert counted(some, window=8, cap=cap) == expected
 
 
-def integer_sums(embedding: Embedding, prompts: Sequence[Sequence[int]], window: int, weight: int = 1) -> PromptSums:
+def integer_sums(
+    embedding: Embedding, prompts: Sequence[Sequence[int]], window: int, hashes: Sequence[int] = (), sample: int = 1
+) -> PromptSums:
     """The prompt sums in Python integers: each prompt cut into windows, each window's mean rounded half to even."""
-    h, unit = embedding.width, embedding.stored.unit
-    fixed = [[round(float(value) / unit) for value in row] for row in embedding.matrix]  # unit is a power of two
+    h, unit, weight = embedding.width, embedding.stored.unit, sample
+    cut = [[max(-2048, min(2048, round(float(value) / unit))) for value in row] for row in embedding.matrix]
     windows, vector, gram = 0, [0] * h, [[0] * h for _ in range(h)]
-    for ids in prompts:
+    for ids, content in zip(prompts, hashes or [0] * len(prompts), strict=True):
         T = len(ids)
         m = max(1, (2 * T + window) // (2 * window)) if T else 0  # round half up
         for i in range(m):
+            if (content + i) % sample and sample > 1:
+                continue
             part = ids[i * T // m : (i + 1) * T // m]
-            mean = [round_half_even(sum(fixed[token][j] for token in part), len(part)) for j in range(h)]
+            mean = [round_half_even(256 * sum(cut[token][j] for token in part), len(part)) for j in range(h)]
             windows += weight
             for j in range(h):
                 vector[j] += weight * mean[j]
                 for k in range(j, h):
                     gram[j][k] += weight * mean[j] * mean[k]
     triangle = [gram[j][k] for j in range(h) for k in range(j, h)]
-    return PromptSums(window, unit, windows, np.array(vector, np.int64), np.array(triangle, np.int64))
+    return PromptSums(window, unit / 256, windows, np.array(vector, np.int64), np.array(triangle, np.int64))
 
 
 def round_half_even(numerator: int, denominator: int) -> int:
@@ -168,9 +172,9 @@ def test_prompt_sums_are_those_of_integer_arithmetic(some: list[str], window: in
 @tiny.LAW
 @given(texts, st.integers(2, 5))
 def test_a_sample_is_chosen_by_content_and_weighs_what_it_stands_for(some: list[str], sample: int) -> None:
-    chosen = [text for text in some if zlib.crc32(text.encode()) % sample == 0]
-    statistics = counted(some, sample=sample)
-    assert statistics.sums == integer_sums(tiny.embedding(), ids_of(chosen), 128, weight=sample)
+    hashes = [zlib.crc32(text.encode()) for text in some]
+    statistics = counted(some, sample=sample, window=6)
+    assert statistics.sums == integer_sums(tiny.embedding(), ids_of(some), 6, hashes, sample)
     assert statistics.histogram_only() == counted(some).histogram_only()
 
 
@@ -468,7 +472,7 @@ def test_what_an_explanation_says_counted_is_what_decided(selector: AllTokens, o
 
     assert shown(explanation.decision) == shown(decision)
     assert len(used) == decision.counted
-    assert [token.id for token in explanation.tokens] == router.tokenizer.encode(text).tolist()
+    assert [token.id for token in explanation.tokens] == router.tokenizer.encode(text)[: selector.cap].tolist()
     if not decision.abstained:
         again = decide(router.compiled, used, None)
         assert (again.expert, again.ranking) == (decision.expert, decision.ranking)

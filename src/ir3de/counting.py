@@ -22,6 +22,7 @@ from ir3de.statistics import PromptSums, Statistics, triangle, triangle_size
 
 CHUNK_CHARACTERS = 2_000_000
 GRAM_WINDOWS = 1_024  # windows multiplied at a time
+MEAN_PARTS = 256  # a mean is finer than what it is the mean of
 EXACT_TOKENS = 1 << 13  # of a window, each entry at most 2¹¹, that float32 sums exactly
 
 Indices = npt.NDArray[np.int64]
@@ -32,7 +33,7 @@ class Recipe:
     """How statistics are collected.
 
     `window`: prompts longer than this many tokens enter the prompt sums as several windows of about this length.
-    `sample`: only 1 prompt in `sample`, chosen by its content, enters the prompt sums, `sample` times; the
+    `sample`: only 1 window in `sample`, chosen by its prompt's content, enters the prompt sums, `sample` times; the
     histogram always counts every token. `cap`: tokens of a prompt beyond this many are ignored.
     """
 
@@ -60,8 +61,8 @@ def collect(
 ) -> Statistics:
     """Count a domain's texts: one pass, constant memory, the same bits in any order.
 
-    `sample=16` makes a corpus of gigabytes several times faster: only 1 prompt in 16, chosen by a hash of its
-    content, enters the prompt sums; every token still enters the histogram. `prompt_sums=False` leaves them out.
+    `sample=16` makes a corpus of gigabytes several times faster: only 1 window in 16, chosen by a hash of its prompt,
+    enters the prompt sums; every token still enters the histogram. `prompt_sums=False` leaves them out.
 
     >>> import ir3de
     >>> ir3de.collect(["What is 2 + 2?", "Solve x² = 9."])
@@ -104,14 +105,24 @@ def count(texts: Sequence[str], embedding: Embedding, recipe: Recipe) -> Statist
     )
 
 
-def window_bounds(starts: Indices, lengths: Indices, window: int) -> tuple[Indices, Indices]:
-    """First token and length of each window: a prompt of T tokens makes max(1, round(T / window)), equal to one."""
+def window_bounds(starts: Indices, lengths: Indices, window: int) -> tuple[Indices, Indices, Indices, Indices]:
+    """First token and length of each window, its prompt and its number there.
+
+    A prompt of T tokens makes max(1, round(T / window)) windows, of lengths equal to one.
+    """
     parts = np.maximum(1, (2 * lengths + window) // (2 * window))
     prompt = np.repeat(np.arange(len(lengths)), parts)
     part = np.arange(len(prompt)) - np.repeat(np.cumsum(parts) - parts, parts)
     first = part * lengths[prompt] // parts[prompt]
     last = (part + 1) * lengths[prompt] // parts[prompt]
-    return starts[prompt] + first, last - first
+    return starts[prompt] + first, last - first, prompt, part
+
+
+def _draw(texts: Sequence[str], prompt: Indices, part: Indices, sample: int) -> npt.NDArray[np.bool_]:
+    """Which windows are in the sample: a function of the prompt's text and the window's number, and of nothing else."""
+    hashes = np.array([zlib.crc32(text.encode("utf-8", "replace")) for text in texts], np.int64)
+    drawn: npt.NDArray[np.bool_] = (hashes[prompt] + part) % sample == 0
+    return drawn
 
 
 def _prompt_sums(
@@ -122,10 +133,11 @@ def _prompt_sums(
     embedding: Embedding,
     recipe: Recipe,
 ) -> PromptSums:
-    kept = lengths > 0
+    kept = np.flatnonzero(lengths)
+    first, size, prompt, part = window_bounds(starts[kept], lengths[kept], recipe.window)
     if recipe.sample > 1:
-        kept &= np.array([zlib.crc32(text.encode("utf-8", "replace")) % recipe.sample == 0 for text in texts], bool)
-    first, size = window_bounds(starts[kept], lengths[kept], recipe.window)
+        drawn = _draw([texts[int(i)] for i in kept], prompt, part, recipe.sample)
+        first, size = first[drawn], size[drawn]
     positions = flat.astype(np.intp)  # once, not at every lookup
     width = embedding.width
     vector, gram = np.zeros(width, np.int64), np.zeros(triangle_size(width), np.int64)
@@ -134,11 +146,11 @@ def _prompt_sums(
         block = slice(begin, begin + GRAM_WINDOWS)
         means = _window_means(positions, first[block], size[block], embedding.stored.fixed_point)
         vector += means.sum(axis=0).astype(np.int64)
-        # whole numbers below 2¹¹ in magnitude: every product and sum stays below 2⁵³, so float64 BLAS is exact
+        # whole numbers up to 2¹⁹: every product and every sum of 1,024 stays below 2⁵³, so float64 BLAS is exact
         gram += (means.T @ means)[rows, columns].astype(np.int64)
     return PromptSums(
         recipe.window,
-        embedding.stored.unit,
+        embedding.stored.unit / MEAN_PARTS,
         len(first) * recipe.sample,
         vector * recipe.sample,
         gram * recipe.sample,
@@ -148,7 +160,7 @@ def _prompt_sums(
 def _window_means(
     flat: npt.NDArray[np.intp], first: Indices, size: Indices, fixed_point: npt.NDArray[np.float32]
 ) -> npt.NDArray[np.float64]:
-    """x̄ / unit of each window, rounded to whole numbers: (windows, h)."""
+    """x̄ of each window in parts of the fixed-point unit, rounded to whole numbers: (windows, h)."""
     longest = min(EXACT_TOKENS, int(size.max(initial=0)))
     rows = np.empty((longest, fixed_point.shape[1]), np.float32)  # one window's rows of E, in the cache
     ones = np.ones(longest, np.float32)
@@ -159,6 +171,7 @@ def _window_means(
             fixed_point.take(flat[part : part + count], axis=0, out=rows[:count], mode="clip")
             # the column sums, as ones · rows; whole numbers up to 2²⁴, so float32 is exact in whatever order BLAS adds
             total += np.dot(ones[:count], rows[:count])
+    sums *= MEAN_PARTS
     sums /= size[:, None]
     return np.rint(sums, out=sums)
 

@@ -5,7 +5,9 @@ from __future__ import annotations
 import hashlib
 import json
 import os
+import sys
 import tempfile
+import threading
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -28,7 +30,14 @@ def write(path: Path, content: bytes) -> None:
 
 @contextmanager
 def appearing(path: Path) -> Iterator[IO[bytes]]:
-    """A file to write to, piece by piece, that is there once it is complete and otherwise not at all."""
+    """A file to write to, piece by piece, that is there once it is complete and otherwise not at all.
+
+    What is no plain file, a pipe or a device, is written to as it is: it must not be replaced by a file.
+    """
+    if path.exists() and not path.is_file():
+        with _open_special(path) as file:
+            yield file
+        return
     try:
         descriptor, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.", suffix=".part")
         try:
@@ -36,7 +45,7 @@ def appearing(path: Path) -> Iterator[IO[bytes]]:
                 yield file
                 file.flush()
                 os.fsync(file.fileno())
-            Path(temporary).chmod(0o666 & ~_umask())  # mkstemp keeps others out; an artifact is meant to be shared
+            Path(temporary).chmod(0o666 & ~_UMASK)  # mkstemp keeps others out; an artifact is meant to be shared
             Path(temporary).replace(path)
         except BaseException:
             with suppress(OSError):
@@ -49,6 +58,36 @@ def appearing(path: Path) -> Iterator[IO[bytes]]:
         raise ArtifactError(
             f"cannot write {path}: {error.strerror or error}. What was there before is unchanged"
         ) from error
+
+
+@contextmanager
+def exclusive(folder: Path) -> Iterator[None]:
+    """Keep other writers out of a folder, in this process and others; a thread may enter again what it holds.
+
+    Where the system has no such locks (Windows), writers have to take care of one another.
+    """
+    key = folder.resolve()
+    held: set[Path] = _held.__dict__.setdefault("folders", set())
+    if key in held or sys.platform == "win32":
+        yield
+        return
+    import fcntl
+
+    make_folder(folder)
+    try:
+        descriptor = os.open(folder, os.O_RDONLY)  # the folder itself is locked: no file has to be left in it
+    except OSError as error:
+        raise ArtifactError(f"cannot open the folder {folder}: {error.strerror or error}") from error
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX)
+        held.add(key)
+        yield
+    finally:
+        held.discard(key)
+        os.close(descriptor)
+
+
+_held = threading.local()
 
 
 def make_folder(folder: Path) -> None:
@@ -148,10 +187,20 @@ def from_safetensors(content: bytes, path: Path) -> tuple[Tensors, Header]:
     return tensors, header
 
 
-def _umask() -> int:
+def _open_special(path: Path) -> IO[bytes]:
+    try:
+        return path.open("wb")
+    except OSError as error:
+        raise ArtifactError(f"cannot write {path}: {error.strerror or error}") from error
+
+
+def _read_umask() -> int:
     mask = os.umask(0)
     os.umask(mask)
     return mask
+
+
+_UMASK = _read_umask()  # once: for a moment it is off, and in that moment no other thread should make a file
 
 
 def _sync_folder(folder: Path) -> None:

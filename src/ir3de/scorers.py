@@ -120,8 +120,8 @@ class PromptRidge:
             sums = domain.sums
             if sums is None or sums.windows == 0:
                 raise InputError(
-                    "prompt ridge needs prompt sums, and a domain has none: collect it with prompt_sums=True "
-                    "and at least one text, or use TokenRidge"
+                    "prompt ridge needs prompt sums, and a domain has none: collect it with prompt_sums=True, "
+                    "a smaller sample if one was asked for, and at least one text, or use TokenRidge"
                 )
             w = 1.0 / sums.windows
             A[:h, :h] += w * sums.full_gram()

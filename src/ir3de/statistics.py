@@ -102,6 +102,8 @@ class Statistics:
 
     def __post_init__(self) -> None:
         _freeze(self.histogram)
+        if not np.issubdtype(self.histogram.dtype, np.integer):
+            raise InputError(f"a histogram counts in whole numbers, found {self.histogram.dtype}")
         if self.prompts < 0 or (self.histogram < 0).any():
             raise InputError("statistics fell below zero: what was taken out was never put in")
 
@@ -121,7 +123,7 @@ class Statistics:
     def _combined(self, other: Statistics, sign: int) -> Statistics:
         if not isinstance(other, Statistics):
             return NotImplemented
-        if self.fingerprint != other.fingerprint:
+        if self.fingerprint != other.fingerprint or self.histogram.shape != other.histogram.shape:
             raise MismatchError(
                 f"statistics of embedding {self.fingerprint[:12]} cannot be combined with those of "
                 f"{other.fingerprint[:12]}: collect both with the same embedding"

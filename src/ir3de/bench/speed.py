@@ -107,7 +107,7 @@ def collecting(texts: Corpus, *, megabytes: float = 110.0) -> list[Figure]:
             "collect, histogram only, share of the bulk call", median_ratio(tokenise, histogram), "", 0.5, True, raw
         ),
         Figure(
-            "collect, all statistics (1 prompt in 16 in the sums)", median_ratio(tokenise, sampled), "", 0.3, True, raw
+            "collect, all statistics (1 window in 16 in the sums)", median_ratio(tokenise, sampled), "", 0.3, True, raw
         ),
     ]
 

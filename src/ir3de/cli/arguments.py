@@ -83,8 +83,8 @@ def text_options(function: Function) -> Function:
         callback=parse_sample,
         default="auto",
         show_default=True,
-        help="Only 1 prompt in N enters the costly prompt sums; every token is still counted. "
-        "auto: 16 for a domain of more than 100 MB, else 1.",
+        help="Only 1 window in N enters the costly prompt sums; every token is still counted. "
+        "auto: 16 for a domain of more than 100 MB on disk, else 1.",
     )
     @click.option(
         "--cap", type=click.IntRange(min=1), metavar="N", help="Ignore the tokens of a prompt beyond the first N."
@@ -172,5 +172,6 @@ def selector_for(name: str | None, scorer: str, k: int | None, cap: int | None) 
         raise click.UsageError(f"--k belongs to --selector entropy, and the selector is {name}: leave one of them out")
     entropy = EntropyTopK.authors if scorer == "authors" else EntropyTopK
     selector: Average | AllTokens | EntropyTopK
-    selector = entropy(k or 10) if name == "entropy" else AllTokens() if name == "all" else Average()
+    everything = AllTokens(ties="order", log_offset=1e-10) if scorer == "authors" else AllTokens()
+    selector = entropy(k or 10) if name == "entropy" else everything if name == "all" else Average()
     return selector if cap is None else replace(selector, cap=cap)

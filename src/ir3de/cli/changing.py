@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from time import perf_counter
 from typing import TYPE_CHECKING, Any
@@ -28,7 +29,7 @@ if TYPE_CHECKING:
 def add(router_path: Path, domains: Mapping[str, list[str]], texts: TextOptions, merge: bool, out: Output) -> None:
     """Add experts to a router, or more texts to its experts.
 
-    The others are not read again: the router is exactly the one that a fit from all texts would give.
+    The others are not read again: the router is exactly the one that a fit from all the counts would give.
 
     \b
     Examples:
@@ -43,10 +44,11 @@ def add(router_path: Path, domains: Mapping[str, list[str]], texts: TextOptions,
         recipe = _recipe_of(router, name) if merge else {}
         counted.append(count_domain(name, paths, router.embedding, texts, out, **recipe))
     begun = perf_counter()
-    with out.spinner("solving"):
-        for domain in counted:
-            (router.merge if merge else router.add)(domain.name, domain.statistics)
-    save_and_report(out, router, [router_path.expanduser()], counted, perf_counter() - begun)
+    with _changing(router_path) as router:
+        with out.spinner("solving"):
+            for domain in counted:
+                (router.merge if merge else router.add)(domain.name, domain.statistics)
+        save_and_report(out, router, [router_path.expanduser()], counted, perf_counter() - begun)
 
 
 @click.command()
@@ -62,12 +64,22 @@ def remove(router_path: Path, names: tuple[str, ...], out: Output) -> None:
     Example:
       ir3de remove router cooking
     """
-    router = _loaded(router_path)
     begun = perf_counter()
-    with out.spinner("solving"):
-        for name in dict.fromkeys(names):
-            router.remove(name)
-    save_and_report(out, router, [router_path.expanduser()], [], perf_counter() - begun)
+    with _changing(router_path) as router:
+        with out.spinner("solving"):
+            for name in dict.fromkeys(names):
+                router.remove(name)
+        save_and_report(out, router, [router_path.expanduser()], [], perf_counter() - begun)
+
+
+@contextmanager
+def _changing(path: Path) -> Iterator[Router]:
+    """The router, kept from other writers until it is saved, so that two changes at once both stay."""
+    from ir3de.files import exclusive
+
+    _loaded(path)  # or there is no such router, and no folder to keep
+    with exclusive(path.expanduser()):
+        yield _loaded(path)
 
 
 def _loaded(path: Path) -> Router:

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from ir3de.embeddings import Embedding
     from ir3de.statistics import Statistics
 
-LARGE_DOMAIN = 100_000_000  # bytes, from which `--sample auto` takes 1 prompt in 16
+LARGE_DOMAIN = 100_000_000  # bytes, from which `--sample auto` takes 1 window in 16
 LARGE_SAMPLE = 16
 
 

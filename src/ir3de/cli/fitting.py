@@ -91,7 +91,9 @@ def _free_folders(router_path: Path, serving: Path | None, *, force: bool) -> li
     """Where the router and its serving copy go, checked before hours are spent on fitting."""
     from ir3de.storage import check_destination
 
-    folders = [check_destination(path) for path in (router_path, serving) if path is not None]
+    folders = [check_destination(router_path)]
+    if serving is not None:
+        folders.append(check_destination(serving, serving=True))
     if len({folder.resolve() for folder in folders}) < len(folders):
         raise click.UsageError("OUT and --serving name the same folder: give the serving copy one of its own")
     for folder in folders:

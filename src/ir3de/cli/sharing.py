@@ -80,7 +80,8 @@ def collect(
 def merge(target: Path, paths: tuple[str, ...], force: bool, out: Output) -> None:
     """Add statistics up, exactly.
 
-    The sum is, bit for bit, what one collection from all the texts gives, in any order.
+    The sum is, bit for bit and in any order, what one collection from all the texts gives, if all were
+    collected with the same --sample.
 
     \b
     Example:

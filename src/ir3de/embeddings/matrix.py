@@ -21,7 +21,8 @@ Floats = npt.NDArray[np.float32]
 Tensors = Mapping[str, npt.NDArray[Any]]
 
 BLOCK = 32
-FIXED_POINT_BITS = 11  # of the largest entry: a window of 8,192 tokens still sums exactly in float32
+ROW_BITS = 10  # of the largest entry of a middling row, so that a few wild rows do not coarsen all the others
+LARGEST = 1 << 11  # in fixed point, where wilder entries are cut: 8,192 of them still sum exactly in float32
 
 
 @dataclass(frozen=True, eq=False)
@@ -74,15 +75,16 @@ class Matrix:
 
     @cached_property
     def unit(self) -> float:
-        """The power of two in which `fixed_point` counts: the largest entry fits in 11 bits."""
-        largest = float(np.abs(self.values).max(initial=0.0))
-        return float(2.0 ** (np.ceil(np.log2(largest)) - FIXED_POINT_BITS)) if largest > 0 else 1.0
+        """The power of two in which `fixed_point` counts."""
+        largest = np.maximum(self.values.max(axis=1), -self.values.min(axis=1))
+        middling = float(np.sort(largest[largest > 0])[np.count_nonzero(largest) // 2]) if largest.any() else 1.0
+        return float(2.0 ** (np.ceil(np.log2(middling)) - ROW_BITS))
 
     @cached_property
     def fixed_point(self) -> Floats:
         """E / unit rounded to whole numbers, held as float32: sums of these are exact in any order."""
         counted: Floats = np.rint(self.values * np.float32(1.0 / self.unit))
-        return counted
+        return np.clip(counted, -LARGEST, LARGEST, out=counted)
 
     def compact(self) -> Matrix:
         """The same matrix in 4-bit blocks."""

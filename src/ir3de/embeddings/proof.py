@@ -3,12 +3,12 @@
 Two engines that implement one tokenizer differ, if at all, in how they class characters (what is a digit, a letter,
 a space) and in what they do with bytes the vocabulary lacks. So the proof walks through Unicode in a few contexts
 and notes the characters on which the ids differ. Beyond ASCII one such character condemns its whole Unicode
-category, because splitting rules are written in categories. Next come all short sequences of the characters that
-splitting rules single out: where one differs, its first two characters are a doubtful pair. Texts with a condemned
-character or pair are left to the reference engine; very long ones, which the fast engine would cut at random, are cut
-between words, where that is proven harmless. Then a panel of awkward texts must agree
-entirely. An engine that is wrong on single ASCII characters other than control characters, on many pairs, or on the
-panel, is not used at all.
+category, because splitting rules are written in categories. Next come all short sequences of what splitting rules
+single out: white space of every kind, apostrophes, letters, digits, marks. Where the ids differ, the usual suspects
+found there (`_SUSPECTS`, or a symbol before an apostrophe) become doubtful, else the first two characters do. Texts
+with anything doubtful are left to the reference engine; very long ones, which the fast engine would cut at random,
+are cut between words, where that is proven harmless. Then a panel of awkward texts must agree entirely. An engine that
+is wrong on single ASCII characters other than control characters, on many sequences, or on the panel, is not used.
 """
 
 from __future__ import annotations
@@ -33,23 +33,29 @@ EncodeBatch = Callable[[Sequence[str]], tuple[npt.NDArray[np.uint32], npt.NDArra
 
 @dataclass(frozen=True)
 class Proof:
-    """An engine's version, and where it is not to be trusted: code points, as first and last of ranges, and pairs.
+    """An engine's version, and where it is not to be trusted: code points, as first and last of ranges, and strings.
 
-    `cuttable` says that a text may be cut before a space between two words and its pieces encoded one by one.
+    `symbol_apostrophe` doubts an apostrophe after a symbol beyond ASCII. `cuttable` says that a text may be cut before
+    a space between two words and its pieces encoded one by one.
     """
 
     version: str
     doubtful: Sequence[Sequence[int]] = ()
-    doubtful_pairs: Sequence[str] = ()
+    doubtful_strings: Sequence[str] = ()
+    symbol_apostrophe: bool = False
     cuttable: bool = False
 
     @cached_property
     def doubts(self) -> Callable[[str], bool]:
-        """Whether a text is very long, or holds a doubtful character or pair."""
+        """Whether a text is very long, or holds something doubtful."""
         # up to U+FFFF a class of characters is one bitmap; beyond, each range is a comparison more at every character
         low = _search([(first, last) for first, last in self.doubtful if first <= 0xFFFF])
         high = _search(_joined([(first, last) for first, last in self.doubtful if first > 0xFFFF]))
-        in_ascii, pairs = (*self._control, *self.doubtful_pairs), self.doubtful_pairs
+        in_ascii, strings, symbols = (
+            (*self._control, *self.doubtful_strings),
+            self.doubtful_strings,
+            self.symbol_apostrophe,
+        )
 
         def doubts(text: str) -> bool:
             if len(text) > LONGEST_IN_CHARACTERS:
@@ -61,7 +67,12 @@ class Proof:
                 return False
             # only a character beyond U+FFFF takes more than two bytes in UTF-16
             beyond = len(text.encode("utf-16-le", "surrogatepass")) > 2 * len(text)
-            return low(text) is not None or (beyond and high(text) is not None) or any(map(text.__contains__, pairs))
+            return (
+                low(text) is not None
+                or (beyond and high(text) is not None)
+                or any(map(text.__contains__, strings))
+                or (symbols and _has_symbol_apostrophe(text))
+            )
 
         return doubts
 
@@ -71,15 +82,18 @@ class Proof:
             return True
         # apart, because one character beyond ASCII would make all the text two or four times as long to look through
         in_ascii = "".join([text for text in texts if text.isascii()])
-        if any(map(in_ascii.__contains__, (*self._control, *self.doubtful_pairs))):
+        if any(map(in_ascii.__contains__, (*self._control, *self.doubtful_strings))):
             return True
         beyond = "".join([text for text in texts if not text.isascii()])
         points = np.frombuffer(beyond.encode("utf-32-le", "surrogatepass"), np.uint32)
-        return bool(self._bitmap.take(points).any()) or any(map(beyond.__contains__, self.doubtful_pairs))
+        if bool(self._bitmap.take(points).any()) or any(map(beyond.__contains__, self.doubtful_strings)):
+            return True
+        before = np.unique(points[:-1][points[1:] == ord("'")])
+        return self.symbol_apostrophe and any(_is_symbol(chr(point)) for point in before.tolist())
 
     @cached_property
     def _control(self) -> str:
-        return "".join(chr(point) for first, last in self.doubtful if last < 0x80 for point in range(first, last + 1))
+        return "".join(chr(point) for first, last in self.doubtful for point in range(first, min(last, 0x7F) + 1))
 
     @cached_property
     def _bitmap(self) -> npt.NDArray[np.bool_]:
@@ -87,6 +101,19 @@ class Proof:
         for first, last in self.doubtful:
             bitmap[first : last + 1] = True
         return bitmap
+
+
+def _is_symbol(character: str) -> bool:
+    return not character.isascii() and not character.isalnum()
+
+
+def _has_symbol_apostrophe(text: str) -> bool:
+    found = text.find("'", 1)
+    while found > 0:
+        if _is_symbol(text[found - 1]):
+            return True
+        found = text.find("'", found + 1)
+    return False
 
 
 def _search(ranges: Sequence[Sequence[int]]) -> Callable[[str], object]:
@@ -125,13 +152,25 @@ def prove(fast: EncodeBatch, reference: EncodeBatch, version: str) -> Proof | No
     )
     single = Proof(version, _joined([[point, point] for point in doubtful], gap=1))
     short = [text for text in _short_sequences(3) if not single.doubts(text)]
-    pairs = sorted({short[i][:2] for i in _differences(short, fast, reference)})
-    if len(pairs) > MOST_DOUBTFUL_PAIRS:
+    differing = [short[i] for i in _differences(short, fast, reference)]
+    strings, symbols, left = _explained(differing)
+    if len(left) > MOST_DOUBTFUL_PAIRS:
         return None
-    proof = Proof(version, single.doubtful, pairs, _is_cuttable(reference))
-    panel = [text for text in (*_short_sequences(4)[::5], *PANEL) if not proof.doubts(text)]
+    proof = Proof(version, single.doubtful, [*strings, *left], symbols, _is_cuttable(reference))
+    panel = [text for text in (*_short_sequences(4)[::37], *PANEL) if not proof.doubts(text)]
     # by itself too: a text alone in its batch is the one that an engine cuts up
     return None if any(_differences(texts, fast, reference) for texts in (panel, [LONG])) else proof
+
+
+def _explained(differing: Sequence[str]) -> tuple[list[str], bool, list[str]]:
+    """The suspects that account for the differences, whether symbols before apostrophes do, and pairs for the rest."""
+    strings: list[str] = []
+    for suspect in _SUSPECTS:
+        if any(suspect in text for text in differing):
+            strings.append(suspect)
+            differing = [text for text in differing if suspect not in text]
+    rest = [text for text in differing if not _has_symbol_apostrophe(text)]
+    return strings, len(rest) < len(differing), sorted({text[:2] for text in rest})
 
 
 def _is_cuttable(reference: EncodeBatch) -> bool:
@@ -143,8 +182,14 @@ def _is_cuttable(reference: EncodeBatch) -> bool:
 
 MOST_DOUBTFUL_PAIRS = 4  # an engine with more has another idea of the splitting rule, not a slip
 
-# what splitting rules single out: contractions, letters of two cases, a digit, white space, line ends, a mark
-_SINGLED_OUT = ("'", "s", "t", "ll", "a", "B", "1", ".", "_", " ", "\t", "\n", "\r", "é", "\u0301", "\u00a0")
+# white space that is rarely seen, and a tab before a contraction: where engines have been caught
+_SUSPECTS = ("\x0b", "\x0c", "\x1c", "\x1f", "\x85", "\u2028", "\t'")
+
+# what splitting rules single out: contractions, letters of two cases, digits, white space, line ends, marks, symbols
+_SINGLED_OUT = (
+    *("'", "s", "t", "ll", "a", "B", "1", ".", "_", " ", "\t", "\n", "\r", "\x0b", "\x0c", "\x1c", "\x1f"),
+    *("é", "\u0301", "\x85", "\u00a0", "\u2028", "\u3000", "ⓐ", "☃", "😀", "²", "字", "’", "\u200b"),
+)
 
 
 def _short_sequences(length: int) -> list[str]:

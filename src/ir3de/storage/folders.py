@@ -57,20 +57,18 @@ class RouterParts:
 
 def save_router(router: RouterParts, path: str | Path, *, serving: bool = False) -> Path:
     """Write a router to a folder, replacing whatever router is there in one step."""
-    folder = check_destination(path)
-    if serving:
-        _keep_full_router(folder)
+    folder = check_destination(path, serving=serving)
     parts = Parts(folder)
     header = {"kind": KIND, "version": VERSION, "serving": serving, **_describe(router, parts, serving)}
-    files.make_folder(folder)
-    parts.write()
-    files.write(folder / HEADER, files.to_json(files.sealed(header)))
-    parts.drop_all_others()
+    with files.exclusive(folder):  # another writer would drop parts that no header names yet
+        parts.write()
+        files.write(folder / HEADER, files.to_json(files.sealed(header)))
+        parts.drop_all_others()
     return folder
 
 
-def check_destination(path: str | Path) -> Path:
-    """The folder to save a router in; refuses a file, and a folder that holds other things."""
+def check_destination(path: str | Path, *, serving: bool = False) -> Path:
+    """The folder to save a router in; refuses a file, a folder that holds other things, and to lose a whole router."""
     folder = Path(path).expanduser()
     if folder.exists() and not folder.is_dir():
         raise ArtifactError(f"cannot save a router at {folder}: it is a file, and a router is a folder")
@@ -78,16 +76,12 @@ def check_destination(path: str | Path) -> Path:
         raise ArtifactError(
             f"cannot save a router at {folder}: the folder holds other files; choose a new or empty one"
         )
-    return folder
-
-
-def _keep_full_router(folder: Path) -> None:
-    """Refuse to put a serving copy where the router with its statistics is: they would be lost."""
-    if (folder / HEADER).is_file() and not files.read_json(folder / HEADER, kind=KIND, version=VERSION)["serving"]:
+    if serving and (folder / HEADER).is_file() and not _read_header(folder)["serving"]:
         raise ArtifactError(
             f"{folder} holds a whole router, and a serving copy in its place would lose its statistics: "
             "choose another folder"
         )
+    return folder
 
 
 def _describe(router: RouterParts, parts: Parts, serving: bool) -> dict[str, Any]:
@@ -150,8 +144,7 @@ def _stamp(path: Path) -> tuple[int, int] | None:
 def _load(folder: Path) -> RouterParts:
     if not (folder / HEADER).is_file():
         raise ArtifactError(f"no router at {folder}: it holds no {HEADER}")
-    header = files.read_json(folder / HEADER, kind=KIND, version=VERSION)
-    files.check_seal(header, folder / HEADER)
+    header = _read_header(folder)
     with _damage_named(folder):
         embedding = lru_cache(maxsize=1)(partial(_embedding, folder, header))
         statistics = lru_cache(maxsize=1)(partial(_all_statistics, folder, header))
@@ -176,6 +169,12 @@ def _load(folder: Path) -> RouterParts:
             embedding,
             statistics,
         )
+
+
+def _read_header(folder: Path) -> files.Header:
+    header = files.read_json(folder / HEADER, kind=KIND, version=VERSION)
+    files.check_seal(header, folder / HEADER)
+    return header
 
 
 @contextmanager
@@ -205,7 +204,11 @@ def _load_table(folder: Path, header: Mapping[str, Any]) -> Table | None:
     path = folder / header["table"]["name"]
     if not path.is_file():
         return None
-    tensors, _ = files.from_safetensors(read_part(folder, header["table"]), path)
+    try:
+        tensors, _ = files.from_safetensors(read_part(folder, header["table"]), path)
+    except ArtifactError as error:
+        remedy = "" if header["serving"] else ". Or delete it: it is then rebuilt from the statistics"
+        raise ArtifactError(f"{error}{remedy}") from error
     return Table(**tensors)
 
 

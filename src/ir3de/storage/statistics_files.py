@@ -53,6 +53,8 @@ def statistics_from(content: bytes, path: Path) -> Statistics:
     tensors, header = files.from_safetensors(content, path)
     files.check_kind(header, KIND, VERSION, path)
     try:
+        if any(not np.issubdtype(tensor.dtype, np.integer) for tensor in tensors.values()):
+            raise ValueError("it holds numbers that are not whole")
         histogram = np.zeros(header["vocabulary"], np.int64)
         histogram[tensors["tokens"].astype(np.int64)] = tensors["counts"]
         sums = None
@@ -73,4 +75,6 @@ def statistics_from(content: bytes, path: Path) -> Statistics:
 def _smallest(values: npt.NDArray[np.integer[Any]]) -> npt.NDArray[np.integer[Any]]:
     """The same integers in the smallest type that holds them all."""
     low, high = int(values.min(initial=0)), int(values.max(initial=0))
-    return values.astype(np.result_type(np.min_scalar_type(low), np.min_scalar_type(high)))
+    types = (np.uint8, np.uint16, np.uint32) if low >= 0 else (np.int8, np.int16, np.int32)
+    fitting = (kind for kind in types if np.iinfo(kind).min <= low and high <= np.iinfo(kind).max)
+    return values.astype(next(fitting, np.int64))
