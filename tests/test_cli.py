@@ -278,7 +278,7 @@ def test_collect_and_merge_complain(tmp_path: Path, law_file: Path) -> None:
     assert "named twice" in wrong_call("merge", target, "a.stats", "a.stats")
     assert "no such file" in complaint("collect", target, tmp_path / "missing.txt")
     assert "cannot read" in complaint("merge", target, tmp_path / "missing.stats")
-    assert "not written by ir3de" in complaint("merge", target, law_file)
+    assert "not a file that ir3de wrote" in complaint("merge", target, law_file)
     assert "there is no text" in complaint("collect", target, "-", stdin="")
     run("collect", target, law_file)
     run("collect", tmp_path / "histogram.stats", law_file, "--histogram-only")
@@ -478,7 +478,7 @@ def test_inspect_others(tmp_path: Path, law_file: Path) -> None:
     assert "fingerprint" in run("inspect", BUNDLED).stdout
     assert "found nothing" in complaint("inspect", tmp_path / "missing")
     assert "neither a router" in complaint("inspect", tmp_path)
-    assert "not written by ir3de" in complaint("inspect", law_file)
+    assert "not a file that ir3de wrote" in complaint("inspect", law_file)
 
 
 def test_embedding_build_and_list(tmp_path: Path) -> None:

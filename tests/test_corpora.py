@@ -395,7 +395,6 @@ def test_empty_texts_are_left_out_but_their_rows_are_kept(tmp_path: Path) -> Non
         ({"messages": {}}, None, "must hold a list of turns"),
         ({"messages": ["a"]}, None, "must hold a list of turns"),
         ({"messages": [{"role": "user", "content": 7}]}, None, "'messages.content' must hold a string"),
-        ({"text": "a\ud800"}, None, r"half of a surrogate pair \(found '\\ud800'\)"),
     ],
 )
 def test_rows_without_a_text_are_refused(row: dict[str, object] | str, field: str | None, message: str) -> None:
@@ -590,3 +589,9 @@ def test_any_bytes_are_read_or_refused(tmp_path_factory: pytest.TempPathFactory,
 def test_the_examples_are_true(module: object) -> None:
     results = doctest.testmod(module)  # type: ignore[arg-type]
     assert results.attempted and not results.failed
+
+
+def test_half_of_a_surrogate_pair_reads_as_the_replacement_character(tmp_path: Path) -> None:
+    path = tmp_path / "half.jsonl"
+    path.write_text('{"text": "a\\ud800b"}\n{"text": "\\ud83d\\ude00"}\n', encoding="utf-8")
+    assert list(read_texts([path])) == ["a\ufffdb", "😀"]

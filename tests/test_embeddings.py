@@ -81,7 +81,7 @@ def test_default_comes_from_the_recorded_source() -> None:
     assert script.notice(BUNDLED) == (BUNDLED / "NOTICE.md").read_text("utf-8")
     assert script.GGUF_SHA256 in script.notice(BUNDLED)
     if "IR3DE_SMOLLM2_GGUF" not in os.environ:
-        return  # the hashes above hold without the 98 MB source; with it, the numbers are compared as well
+        pytest.skip("IR3DE_SMOLLM2_GGUF does not name the 98 MB source; CI compares with --check")
     source = Path(os.environ["IR3DE_SMOLLM2_GGUF"])
     script.check_source(source)
     original, default = Embedding.load(source), Embedding.default()

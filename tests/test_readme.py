@@ -31,7 +31,7 @@ def test_python_examples_print_what_the_readme_says() -> None:
 
 
 @pytest.fixture(scope="module")
-def workplace(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def named_files(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A folder with the files the README's commands name."""
     folder = tmp_path_factory.mktemp("readme")
     prompts = demo.prompts()
@@ -46,16 +46,16 @@ def workplace(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-def test_commands_run_in_the_order_they_are_written(workplace: Path) -> None:
+def test_commands_run_in_the_order_they_are_written(named_files: Path) -> None:
     assert len(COMMANDS) >= 10
     for command in COMMANDS:
         arguments = shlex.split(command, comments=True)[1:]
         done = subprocess.run(
-            [sys.executable, "-m", "ir3de", *arguments], cwd=workplace, capture_output=True, text=True, timeout=120
+            [sys.executable, "-m", "ir3de", *arguments], cwd=named_files, capture_output=True, text=True, timeout=120
         )
         assert done.returncode == 0, f"{command}\n{done.stderr}"
         assert done.stdout or "--output" in command
-    routed = [json.loads(line) for line in (workplace / "routed.jsonl").read_text(encoding="utf-8").splitlines()]
+    routed = [json.loads(line) for line in (named_files / "routed.jsonl").read_text(encoding="utf-8").splitlines()]
     assert len(routed) == 25
     assert all(row["ir3de"]["expert"] in ("maths", "law", "medicine") for row in routed)
 

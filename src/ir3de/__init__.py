@@ -1,9 +1,9 @@
 """IR3DE: a linear, closed-form, explainable router for domain-expert LLMs.
 
-    import ir3de
-
-    router = ir3de.Router.fit({"math": math_texts, "law": law_texts})
-    router.route("Prove that √2 is irrational.").expert
+>>> import ir3de
+>>> router = ir3de.Router.fit({"maths": ["Solve x + 3 = 10."], "law": ["Is this contract void?"]})
+>>> router.route("Solve 2x = 8.").expert
+'maths'
 
 The names below are the whole public surface. They are imported when first used, so `import ir3de` costs nothing.
 """

@@ -13,19 +13,38 @@ from ir3de.selectors import Ballots, Ids, Selector
 from ir3de.table import Table
 
 
+@dataclass(frozen=True)
+class Terms:
+    """What a tally is read by: small, so that a decision kept for long keeps no table alive."""
+
+    experts: tuple[str, ...]
+    selector: Selector
+    default: int  # the expert for prompts that say nothing
+
+
 @dataclass(frozen=True, eq=False)
 class Compiled:
     """A fitted router's read side: swapped as one object, so a reader never sees half a change."""
 
-    experts: tuple[str, ...]
+    terms: Terms
     table: Table
-    selector: Selector
     ballots: Ballots
-    default: int  # the expert for prompts that say nothing
+
+    @property
+    def experts(self) -> tuple[str, ...]:
+        return self.terms.experts
+
+    @property
+    def selector(self) -> Selector:
+        return self.terms.selector
+
+    @property
+    def default(self) -> int:
+        return self.terms.default
 
     @classmethod
     def build(cls, experts: Sequence[str], table: Table, selector: Selector, default: int = 0) -> Compiled:
-        return cls(tuple(experts), table, selector, selector.ballots(table), default)
+        return cls(Terms(tuple(experts), selector, default), table, selector.ballots(table))
 
 
 class Decision:
@@ -36,17 +55,17 @@ class Decision:
     """
 
     # slots and properties rather than a frozen dataclass: one is made per prompt, in a fifth of the time
-    __slots__ = ("_abstained", "_compiled", "_counted", "_expert", "_tally", "_tokens")
+    __slots__ = ("_abstained", "_counted", "_expert", "_tally", "_terms", "_tokens")
 
     def __init__(
-        self, expert: str, tokens: int, counted: int, abstained: bool, tally: Sequence[float], compiled: Compiled
+        self, expert: str, tokens: int, counted: int, abstained: bool, tally: Sequence[float], terms: Terms
     ) -> None:
         self._expert = expert
         self._tokens = tokens
         self._counted = counted
         self._abstained = abstained
         self._tally = tally
-        self._compiled = compiled
+        self._terms = terms
 
     @property
     def expert(self) -> str:
@@ -74,8 +93,8 @@ class Decision:
         shares, tally = self._shares, self._tally
         order = sorted(range(len(shares)), key=lambda c: -tally[c])  # stable: ties keep the order of the experts
         if self.abstained:
-            order.sort(key=lambda c: c != self._compiled.default)
-        return tuple((self._compiled.experts[c], shares[c]) for c in order)
+            order.sort(key=lambda c: c != self._terms.default)
+        return tuple((self._terms.experts[c], shares[c]) for c in order)
 
     @property
     def confidence(self) -> float:
@@ -92,15 +111,16 @@ class Decision:
     def _shares(self) -> list[float]:
         if self.abstained:
             return [1.0 / len(self._tally)] * len(self._tally)
-        return self._compiled.selector.shares(self._tally, self.counted)
+        return self._terms.selector.shares(self._tally, self.counted)
 
     def to_dict(self) -> dict[str, Any]:
         """Plain values, ready for JSON."""
+        ranking = self.ranking
         return {
             "expert": self.expert,
-            "confidence": round(self.confidence, 6),
-            "margin": round(self.margin, 6),
-            "ranking": [{"expert": expert, "share": round(share, 6)} for expert, share in self.ranking],
+            "confidence": round(ranking[0][1], 6),
+            "margin": round(ranking[0][1] - (ranking[1][1] if len(ranking) > 1 else 0.0), 6),
+            "ranking": [{"expert": expert, "share": round(share, 6)} for expert, share in ranking],
             "tokens": self.tokens,
             "counted": self.counted,
             "abstained": self.abstained,
@@ -156,8 +176,8 @@ class Explanation:
 
 def decide(compiled: Compiled, ids: Ids, unknown: int | None) -> Decision:
     """Route one prompt by its token ids."""
-    length = len(ids)
-    cap = compiled.selector.cap
+    length, terms = len(ids), compiled.terms
+    cap = terms.selector.cap
     if length > cap:
         ids = ids[:cap]
     if not length or (unknown is not None and bool((ids == unknown).all())):
@@ -165,7 +185,7 @@ def decide(compiled: Compiled, ids: Ids, unknown: int | None) -> Decision:
     ballots = compiled.ballots
     tally = ballots.tally(ids).tolist()
     counted = min(len(ids), ballots.most)
-    return Decision(compiled.experts[tally.index(max(tally))], length, counted, False, tally, compiled)
+    return Decision(terms.experts[tally.index(max(tally))], length, counted, False, tally, terms)
 
 
 def decide_batch(compiled: Compiled, flat: Ids, lengths: npt.NDArray[np.int64], unknown: int | None) -> list[Decision]:
@@ -186,7 +206,7 @@ def decide_batch(compiled: Compiled, flat: Ids, lengths: npt.NDArray[np.int64], 
         return decisions
     tallies = compiled.ballots.tallies(flat, starts[speaking])
     made = [
-        Decision(experts[best], tokens, counted, False, tally, compiled)
+        Decision(experts[best], tokens, counted, False, tally, compiled.terms)
         for best, tally, tokens, counted in zip(
             tallies.argmax(axis=1).tolist(),
             tallies.tolist(),
@@ -202,7 +222,8 @@ def decide_batch(compiled: Compiled, flat: Ids, lengths: npt.NDArray[np.int64], 
 
 def abstain(compiled: Compiled, tokens: int) -> Decision:
     """The answer to a prompt without a known token: the default expert, an even share."""
-    return Decision(compiled.experts[compiled.default], tokens, 0, True, (0.0,) * len(compiled.experts), compiled)
+    terms = compiled.terms
+    return Decision(terms.experts[terms.default], tokens, 0, True, (0.0,) * len(terms.experts), terms)
 
 
 def explain(compiled: Compiled, pieces: Sequence[tuple[int, str]], unknown: int | None) -> Explanation:

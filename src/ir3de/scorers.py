@@ -37,7 +37,7 @@ class TokenRidge:
 
     `strength` is λ. `bias` appends a constant column to E (regularised with the rest). `balanced` gives every
     domain the same weight whatever its size; λ is then per domain. `unit_columns` divides each column of W by
-    the norm of its non-bias part.
+    the norm of its rows that are not the bias.
 
     >>> TokenRidge.paper()
     TokenRidge(strength=0.01, bias=False, balanced=False, unit_columns=False)
@@ -55,12 +55,12 @@ class TokenRidge:
 
     @classmethod
     def paper(cls) -> TokenRidge:
-        """As printed in the paper: no bias, no normalisation."""
+        """The paper's formula to the letter."""
         return cls(bias=False, balanced=False)
 
     @classmethod
     def authors(cls) -> TokenRidge:
-        """As in the authors' code: a bias, and columns of unit norm."""
+        """The formula their published code computes: with a bias, columns brought to unit norm."""
         return cls(bias=True, balanced=False, unit_columns=True)
 
     def scores(self, domains: Sequence[Statistics], embeddings: Embeddings) -> Floats:
@@ -100,8 +100,8 @@ class TokenRidge:
 class PromptRidge:
     """The same ridge one level up: one-hot domains on the mean embedding of each prompt.
 
-    A = Σ_c w_c Σ x̃x̃ᵀ and B_c = w_c Σ x̃ with x̃ = [x̄, 1] and w_c = 1 / windows(c), so that a large domain does not
-    drown a small one. A prompt's score is the mean of its tokens' rows of S = Ẽ W, so it compiles to the same table.
+    A = Σ_c w_c Σ x̃x̃ᵀ and B_c = w_c Σ x̃ with x̃ = [x̄, 1] and w_c = 1 / windows(c), so that size gives a
+    domain no advantage. A prompt's score is the mean of its tokens' rows of S = Ẽ W, so it compiles to the same table.
 
     `strength` counts windows: the fit is pulled towards zero as if each domain had that many more windows, of
     average size and pointing everywhere alike. A domain of thirty prompts is held back, one of thousands is not.

@@ -169,7 +169,7 @@ class Average:
     def __post_init__(self) -> None:
         _check_range("cap", self.cap)
         if not (math.isfinite(self.sharpness) and self.sharpness > 0):
-            raise InputError(f"sharpness must be a positive number, found {self.sharpness}: try 8")
+            raise InputError(f"sharpness must be a positive number, found {self.sharpness}: try 10")
 
     def ballots(self, table: Table) -> Ballots:
         scores = np.clip(table.scores.astype(np.float64), -LARGEST_SCORE, LARGEST_SCORE)

@@ -1,4 +1,4 @@
-"""Routing accuracy on a folder of suites: which share of the test prompts goes to its own domain.
+"""Routing accuracy on a folder of suites: how many test prompts reach their expert.
 
 The folder is laid out as `{suite}/{domain}/{train,test,ood}.jsonl`, plain or compressed; a folder of domains is one
 suite. Routers are fitted on `train` alone; `ood` holds prompts of the same domains from other sources.
@@ -86,18 +86,11 @@ def contenders() -> Iterator[tuple[str, Scorer, Callable[..., Selector]]]:
         yield f"paper as printed, k={k}", printed, partial(EntropyTopK, k)
 
 
-def measure(suite: Suite, progress: Callable[[str], None] = lambda line: None) -> list[Row]:
+def measure(suite: Suite) -> list[Row]:
     """Fit every contender on the suite's training prompts and route its test prompts."""
-    statistics = {}
-    for domain in suite.folders:
-        progress(f"{suite.name}: collecting {domain}")
-        statistics[domain] = collect(suite.texts(domain, "train"))
+    statistics = {domain: collect(suite.texts(domain, "train")) for domain in suite.folders}
     splits = {split: {domain: suite.texts(domain, split) for domain in suite.folders} for split in ("test", "ood")}
-    rows = []
-    for name, scorer, selector in contenders():
-        progress(f"{suite.name}: {name}")
-        rows.append(_row(suite, name, statistics, scorer, selector, splits))
-    return rows
+    return [_row(suite, name, statistics, scorer, selector, splits) for name, scorer, selector in contenders()]
 
 
 def _row(

@@ -87,7 +87,7 @@ def speed(
 @save_option
 @output_options
 def accuracy(data: Path | None, chosen: Sequence[str], save: Path | None, out: Output) -> None:
-    """Share of test prompts sent to their own domain, in percent, mean over domains.
+    """Routing accuracy: how many test prompts reach their expert, in percent, averaged over the domains.
 
     Every scorer and selector is fitted on the training prompts alone.
 

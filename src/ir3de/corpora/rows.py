@@ -182,14 +182,11 @@ def _part_text(part: object, name: str) -> str:
 
 
 def _encodable(text: str) -> str:
-    # JSON can escape half of a surrogate pair, which is no character and which no tokenizer takes.
+    # JSON can escape half of a surrogate pair, which is no character: it reads as U+FFFD, as in every prompt
     try:
         text.encode()
-    except UnicodeEncodeError as error:
-        raise InputError(
-            f"the text holds half of a surrogate pair (found {text[error.start]!r}): "
-            "write the whole character, or leave it out"
-        ) from None
+    except UnicodeEncodeError:
+        return text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
     return text
 
 

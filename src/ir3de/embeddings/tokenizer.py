@@ -220,8 +220,6 @@ class Tokenizer:
             raise _not_text([text])
         text = _without_surrogates(text)
         encoding = self.reference.encode(text, add_special_tokens=False)
-        if not encoding.ids:
-            return []
         starts = [start for start, _ in encoding.offsets]
         if not starts:
             return []  # an empty text, or one of nothing but what the tokenizer drops

@@ -225,8 +225,9 @@ def _embedding(folder: Path, header: Mapping[str, Any]) -> Embedding:
     with _damage_named(folder):
         _refuse_serving(folder, header)
         part = header["embedding"]
-        embedding = Embedding.default()
-        if "file" in part:
+        if "file" not in part:
+            embedding = Embedding.default()
+        else:
             tensors, extra = files.from_safetensors(read_part(folder, part["file"]), folder / part["file"]["name"])
             tokenizer = _tokenizer(folder, header["tokenizer"])
             embedding = Embedding(tokenizer, Matrix(tensors, extra["width"]), name=part["name"])

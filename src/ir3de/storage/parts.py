@@ -62,4 +62,9 @@ def read_part(folder: Path, part: Mapping[str, str]) -> bytes:
     """A file that a header names, checked against its hash."""
     if Path(part["name"]).name != part["name"]:
         raise ArtifactError(f"{folder / 'router.json'} is damaged: '{part['name']}' is not a file name")
-    return files.read(folder / part["name"], sha256=part["sha256"])
+    path = folder / part["name"]
+    if folder.is_dir() and not path.exists():
+        raise ArtifactError(
+            f"{path} is missing: it was deleted, or the router was replaced since it was loaded: load it again"
+        )
+    return files.read(path, sha256=part["sha256"])
