@@ -130,9 +130,10 @@ SPEED_NOTES = (
 
 ACCURACY_NOTES = (
     "How many test prompts reach their expert, in percent, averaged over the domains; only training prompts are",
-    "fitted. *Other sources*: prompts of the same domains from data sets the fit never saw. *First 32 tokens*: the same",
-    "test prompts, cut. The suites are public texts laid out as `{suite}/{domain}/{train,test,ood}.jsonl`, and any folder",
-    "laid out so can be measured. The paper's curve over k, rising and then falling, is in the rows `k=1` to `k=500`.",
+    "fitted. *Other sources*: prompts of the same domains from data sets the fit never saw. *First 32 tokens*: the",
+    "same test prompts, cut. The suites are public texts laid out as `{suite}/{domain}/{train,test,ood}.jsonl`, and",
+    "any folder laid out so can be measured. The paper's curve over k, rising and then falling, is in the rows",
+    "`k=1` to `k=500`.",
 )
 
 
