@@ -1,6 +1,8 @@
 """What users get wrong: each mistake has its error, which says what was found, and leaves the router as it was."""
 
+import copy
 import math
+import pickle
 from collections.abc import Callable
 
 import numpy as np
@@ -387,3 +389,21 @@ def test_tokenizer_and_matrix_must_belong_together() -> None:
 @pytest.mark.parametrize("source", ["no/such/place", "nowhere", "a b"])
 def test_an_embedding_must_be_somewhere(source: str) -> None:
     assert f"no embedding at '{source}'" in refusal(EmbeddingError, Embedding.load, source)
+
+
+def test_strategies_are_objects_not_names() -> None:
+    for wrong in ({"scorer": "paper"}, {"selector": "average"}, {"embedding": "default"}):
+        (name,) = wrong
+        assert f"{name} must be an" in refusal(InputError, Router.fit, {"law": ["Is this contract void?"]}, **wrong)
+    for strength in ("a", None, "1"):
+        assert "strength (λ) must be a positive number" in refusal(InputError, TokenRidge, strength=strength)
+
+
+def test_a_router_is_saved_not_pickled_and_a_decision_is_small() -> None:
+    router = tiny.router()
+    for action in (pickle.dumps, copy.deepcopy):
+        with pytest.raises(TypeError, match="save it to a folder"):
+            action(router)
+    decision = router.route("prove it")
+    assert pickle.loads(pickle.dumps(decision)) == decision
+    assert len(pickle.dumps(decision)) < 2_000  # no table goes along

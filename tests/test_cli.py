@@ -596,3 +596,21 @@ def test_tables_keep_to_the_width(fitted: Path, monkeypatch: pytest.MonkeyPatch,
     monkeypatch.setenv("COLUMNS", columns)
     for arguments in (["explain", str(fitted), PROMPT], ["route", str(fitted), PROMPT], ["inspect", str(fitted)]):
         assert all(len(line) <= int(columns) for line in run(*arguments).stdout.splitlines())
+
+
+def test_a_full_disk_behind_standard_output_is_said_in_one_line(fitted: Path) -> None:
+    if not Path("/dev/full").exists():
+        pytest.skip("there is no /dev/full")
+    with Path("/dev/full").open("w") as full:
+        done = subprocess.run(
+            [sys.executable, "-m", "ir3de", "route", str(fitted), "Is this contract void?"],
+            env={**os.environ, "PYTHONPATH": str(ROOT / "src")},
+            stdout=full,
+            stderr=subprocess.PIPE,
+            text=True,
+            timeout=60,
+        )
+    assert done.returncode == 1
+    assert done.stderr.splitlines() == [
+        "error: cannot write the answer: No space left on device. Make room, or send the output elsewhere"
+    ]

@@ -19,6 +19,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from tokenizers import Tokenizer as ReferenceTokenizer
 
+from ir3de import files
 from ir3de.embeddings import Embedding, Matrix, Tokenizer
 from ir3de.embeddings import tokenizer as tokenizer_module
 from ir3de.embeddings.embedding import from_parts
@@ -404,3 +405,25 @@ def test_a_file_of_another_kind_is_refused(tmp_path: Path) -> None:
     (tmp_path / "model.bin").write_bytes(b"x")
     with pytest.raises(EmbeddingError, match=r"expected a \.gguf file or a folder, found '\.bin'"):
         Embedding.load(tmp_path / "model.bin")
+
+
+def test_a_copy_stays_until_the_one_that_replaces_it_is_whole(
+    tiny_embeddings: dict[str, Embedding], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    first, second = tiny_embeddings["WordPiece"], tiny_embeddings["Unigram"]
+    folder = first.save(tmp_path / "copy", compact=False)
+    real = files.write
+
+    def failing(path: Path, content: bytes) -> None:
+        if path.name == "embedding.json":
+            raise ArtifactError("no space")
+        real(path, content)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(files, "write", failing)
+        with pytest.raises(ArtifactError, match="no space"):
+            second.save(folder, compact=False)
+    assert Embedding.load(folder).fingerprint == first.fingerprint
+    second.save(folder, compact=False)
+    assert Embedding.load(folder).fingerprint == second.fingerprint
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["copy"]

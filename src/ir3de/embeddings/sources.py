@@ -6,6 +6,7 @@ A compact copy is a folder of three files: `embedding.json` (the header), `matri
 from __future__ import annotations
 
 import re
+import tempfile
 from dataclasses import asdict
 from functools import lru_cache
 from pathlib import Path
@@ -62,10 +63,22 @@ def load(source: str | Path, *, tokenizer: str | Path | None = None) -> Embeddin
 
 
 def save(embedding: Embedding, folder: str | Path, *, compact: bool = True) -> Path:
-    """Write a copy of the embedding into a folder; the header goes last, so a half-written copy is not one."""
+    """Write a copy of the embedding into a folder; a copy that is there already stays until the new one is whole."""
     folder = Path(folder).expanduser()
     stored = embedding.stored.compact() if compact else embedding.stored
     copy = Embedding(embedding.tokenizer, stored, name=embedding.name)
+    if not folder.is_dir() or {path.name for path in folder.iterdir()} != {HEADER, MATRIX, TOKENIZER}:
+        _write(copy, folder)
+        return folder
+    with tempfile.TemporaryDirectory(dir=folder.parent, prefix=f".{folder.name}.") as beside:
+        _write(copy, Path(beside, "new"))
+        folder.rename(Path(beside, "old"))
+        Path(beside, "new").rename(folder)
+    return folder
+
+
+def _write(copy: Embedding, folder: Path) -> None:
+    """The three files; the header goes last, so that half a copy is none."""
     proof = copy.tokenizer.proof
     header = {
         "kind": KIND,
@@ -73,17 +86,16 @@ def save(embedding: Embedding, folder: str | Path, *, compact: bool = True) -> P
         "name": copy.name,
         "vocabulary": copy.vocabulary_size,
         "width": copy.width,
-        "encoding": stored.encoding,
+        "encoding": copy.stored.encoding,
         "fingerprint": copy.fingerprint,
         "tokenizer_sha256": copy.tokenizer.sha256,
-        "matrix_sha256": stored.sha256,
+        "matrix_sha256": copy.stored.sha256,
         "fast_engine": None if proof is None else asdict(proof),
     }
     files.make_folder(folder)
     files.write(folder / TOKENIZER, copy.tokenizer.definition)
-    files.write(folder / MATRIX, files.to_safetensors(stored.tensors, {"width": stored.width}))
+    files.write(folder / MATRIX, files.to_safetensors(copy.stored.tensors, {"width": copy.width}))
     files.write(folder / HEADER, files.to_json(header))
-    return folder
 
 
 def _load_copy(folder: Path) -> Embedding:
