@@ -14,6 +14,7 @@ from tokenizers import Tokenizer, models, normalizers, pre_tokenizers, trainers
 import ir3de
 from ir3de.embeddings import Embedding, Matrix
 from ir3de.embeddings.embedding import from_parts
+from saved import first_router
 
 KINDS = ("byte-level BPE", "WordPiece", "Unigram")
 WIDTH = 40  # not a multiple of a 4-bit block's 32
@@ -132,3 +133,13 @@ def _unigram(texts: Iterable[str]) -> Tokenizer:
     content = json.loads(tokenizer.to_str())
     content["model"]["vocab"] = [[token, float(np.float32(score))] for token, score in content["model"]["vocab"]]
     return Tokenizer.from_str(json.dumps(content))
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    return first_router().save(tmp_path / "router")
+
+
+@pytest.fixture
+def serving(tmp_path: Path) -> Path:
+    return first_router().save(tmp_path / "serving", serving=True)
