@@ -134,8 +134,8 @@ SPEED_NOTES = (
     "  are warm for both. Whichever of the two follows a slower program on the same core starts cold and takes longer.",
     "- *collect, all statistics*: on a corpus over 100 MB only 1 window in 16, chosen by the CRC-32 of its prompt,",
     "  enters the prompt sums (`--sample auto`); the histogram always counts every token.",
-    "- *fit*: PromptRidge has no bar: its one product, S = ẼW in float32, is so small that unpacking the sums, the solve,",
-    "  S in float64 and the table take several times as long together.",
+    "- *fit*: PromptRidge has no bar: its one product, S = ẼW in float32, is so small that unpacking the sums, the",
+    "  solve, S in float64 and the table take several times as long together.",
     "- *published batch-wise fit*: every token's embedding through A += xᵀx in float32, batches of 16 × 1,024 tokens.",
 )
 
