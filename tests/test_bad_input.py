@@ -3,53 +3,17 @@
 import copy
 import math
 import pickle
-from collections.abc import Callable
 
-import numpy as np
 import pytest
 
 import tiny
-from ir3de import AllTokens, Average, EntropyTopK, PromptRidge, Router, Statistics, TokenRidge, collect
+from ir3de import AllTokens, Average, EntropyTopK, PromptRidge, Router, TokenRidge
 from ir3de.decisions import decide
-from ir3de.embeddings import Embedding, Matrix
-from ir3de.embeddings.sources import from_parts
 from ir3de.errors import (
-    EmbeddingError,
     InputError,
-    IR3DEError,
-    MismatchError,
     UnknownExpertError,
 )
-from ir3de.statistics import PromptSums
-
-
-def refusal(kind: type[IR3DEError], action: Callable[..., object], *arguments: object, **options: object) -> str:
-    """The message of the error that the action must end in."""
-    with pytest.raises(kind) as caught:
-        action(*arguments, **options)
-    return str(caught.value)
-
-
-def tiny_fit(domains: object, **options: object) -> Router:
-    return Router.fit(domains, embedding=tiny.embedding(), **options)
-
-
-def counted(texts: list[str], **options: object) -> Statistics:
-    return collect(texts, embedding=tiny.embedding(), **options)
-
-
-class Unchanged:
-    """A router that must be, after what happens inside the block, to the last bit what it was."""
-
-    def __enter__(self) -> Router:
-        self.router = tiny.router()
-        self.statistics = dict(self.router.statistics)
-        return self.router
-
-    def __exit__(self, *exception: object) -> None:
-        assert tiny.same_table(self.router, tiny.router())
-        assert dict(self.router.statistics) == self.statistics
-
+from refused import Unchanged, counted, refusal, tiny_fit
 
 # experts --------------------------------------------------------------------------------------------------------
 
@@ -285,110 +249,6 @@ def test_strength_is_a_positive_number(scorer: type[PromptRidge], strength: floa
     message = refusal(InputError, scorer, strength)
     assert "must be a positive number" in message
     assert f"found {strength}" in message
-
-
-# statistics -----------------------------------------------------------------------------------------------------
-
-
-def test_statistics_of_another_embedding_are_refused_everywhere() -> None:
-    ours = counted(["prove"])
-    theirs = collect(["prove"], embedding=tiny.other_embedding())
-    for action in (lambda: ours + theirs, lambda: ours - theirs, lambda: sum([theirs, ours])):
-        message = refusal(MismatchError, action)
-        assert ours.fingerprint[:12] in message
-        assert theirs.fingerprint[:12] in message
-        assert "same embedding" in message
-    with Unchanged() as router:
-        for action in (
-            lambda: tiny_fit({"maths": theirs}),
-            lambda: router.add("new", theirs),
-            lambda: router.merge("law", theirs),
-        ):
-            message = refusal(MismatchError, action)
-            assert theirs.fingerprint[:12] in message
-            assert "collect them again" in message
-
-
-def test_a_histogram_alone_does_not_mix_with_prompt_sums() -> None:
-    whole, histogram = counted(["prove"]), counted(["solve"], prompt_sums=False)
-    for action in (lambda: whole + histogram, lambda: histogram + whole, lambda: whole - histogram):
-        assert "histogram_only()" in refusal(MismatchError, action)
-    assert (whole.histogram_only() + histogram).prompts == 2
-
-
-def test_windows_of_different_lengths_do_not_mix() -> None:
-    message = refusal(MismatchError, lambda: counted(["prove"], window=64) + counted(["solve"], window=32))
-    assert "64" in message
-    assert "32" in message
-
-
-def test_prompt_ridge_needs_prompt_sums() -> None:
-    histogram = counted(["prove"], prompt_sums=False)
-    assert "prompt_sums=True" in refusal(InputError, tiny_fit, {"maths": histogram})
-    with Unchanged() as router:
-        assert "TokenRidge" in refusal(InputError, router.add, "new", histogram)
-    assert tiny_fit({"maths": histogram}, scorer=TokenRidge()).route("prove").expert == "maths"
-
-
-def test_statistics_add_only_to_statistics() -> None:
-    for other in (1, None, "text", [1]):
-        with pytest.raises(TypeError):
-            counted(["a"]) + other
-        assert counted(["a"]) != other
-
-
-def test_statistics_below_zero_do_not_exist() -> None:
-    fingerprint, none = tiny.embedding().fingerprint, np.zeros(330, np.int64)
-    for prompts, histogram in [(-1, none), (1, none - 1)]:
-        assert "below zero" in refusal(InputError, Statistics, fingerprint, prompts, histogram)
-    gram = np.zeros(3, np.int64)
-    for windows, diagonal in [(-1, 0), (1, -1)]:
-        wrong = gram + np.array([0, 0, diagonal])
-        assert "below zero" in refusal(InputError, PromptSums, 128, 1.0, windows, np.zeros(2, np.int64), wrong)
-    assert "need 3 Gram entries, found 4" in refusal(InputError, PromptSums, 128, 1.0, 1, gram[:2], np.zeros(4, int))
-
-
-def test_statistics_cannot_be_changed_in_place() -> None:
-    statistics = counted(["prove"])
-    for array in (statistics.histogram, statistics.sums.vector, statistics.sums.gram):
-        with pytest.raises(ValueError, match="read-only"):
-            array[0] = 1
-
-
-# embeddings -----------------------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize("value", [math.nan, math.inf, -math.inf])
-def test_an_embedding_must_be_finite(value: float) -> None:
-    values = tiny.random_matrix(330).values.copy()
-    values[[17, 40], 3] = value
-    embedding = tiny.with_matrix(Matrix.plain(values))
-    for action in (
-        lambda: Router.fit({"a": ["prove"]}, embedding=embedding),
-        lambda: collect(["a"], embedding=embedding),
-    ):
-        message = refusal(EmbeddingError, action)
-        assert "2 of 330 rows" in message
-        assert "row 17" in message
-
-
-def test_an_embedding_must_not_be_empty() -> None:
-    for shape in ((0, 12), (330, 0)):
-        message = refusal(EmbeddingError, tiny.with_matrix, Matrix.plain(np.zeros(shape, np.float32)))
-        assert f"{shape[0]} × {shape[1]}" in message
-
-
-def test_tokenizer_and_matrix_must_belong_together() -> None:
-    message = refusal(EmbeddingError, from_parts, tiny.byte_definition(), tiny.random_matrix(329), name="tiny")
-    assert "ids up to 329" in message
-    assert "329 rows" in message
-    for wrong in (b"", b"{}", b"[]", b"nonsense", b"\xff"):
-        assert "tokenizer.json" in refusal(EmbeddingError, from_parts, wrong, tiny.random_matrix(9), name="tiny")
-
-
-@pytest.mark.parametrize("source", ["no/such/place", "nowhere", "a b"])
-def test_an_embedding_must_be_somewhere(source: str) -> None:
-    assert f"no embedding at '{source}'" in refusal(EmbeddingError, Embedding.load, source)
 
 
 def test_strategies_are_objects_not_names() -> None:
