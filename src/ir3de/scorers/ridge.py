@@ -1,34 +1,18 @@
-"""Statistics to scores: what each token says of each expert, S ∈ R^{V×C}, in closed form.
-
-A scorer is a small frozen object. It sees the domains' statistics and the embedding matrix E, nothing else.
-"""
+"""Ridge regression of domains on embeddings, token by token or prompt by prompt, in closed form."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Protocol, runtime_checkable
 
 import numpy as np
-import numpy.typing as npt
 
 from ir3de.errors import InputError
+from ir3de.scorers.scorer import Embeddings, Floats, check_strength
 from ir3de.statistics import Statistics
-
-Floats = npt.NDArray[np.float64]
-Embeddings = npt.NDArray[np.float32]
 
 BLOCK = 4_096  # rows of E in one symmetric product: memory is bounded, and BLAS has enough to do
 CACHED = 128  # rows of E taken to float64 at a time: they stay in the cache
-
-
-@runtime_checkable
-class Scorer(Protocol):
-    """Anything that turns statistics into one score per token and expert."""
-
-    def scores(self, domains: Sequence[Statistics], embeddings: Embeddings) -> Floats:
-        """S (V, C), column c for `domains[c]`."""
-        ...
 
 
 @dataclass(frozen=True)
@@ -51,7 +35,7 @@ class TokenRidge:
     unit_columns: bool = False
 
     def __post_init__(self) -> None:
-        _check_strength(self.strength)
+        check_strength(self.strength)
 
     @classmethod
     def paper(cls) -> TokenRidge:
@@ -71,7 +55,7 @@ class TokenRidge:
         if self.unit_columns:
             norms = np.linalg.norm(W[: embeddings.shape[1]], axis=0)
             W = W / np.where(norms > 0, norms, 1.0)
-        return _apply(W, embeddings)
+        return apply(W, embeddings)
 
     def _solve(self, counts: Floats, embeddings: Embeddings, penalty: float) -> Floats:
         """W from the (weighted) histograms n_c, the columns of `counts`, in one symmetric product.
@@ -93,7 +77,7 @@ class TokenRidge:
                 np.divide(counts[rows], root, out=Y[:, width:])
             Y = block[: min(BLOCK, len(seen) - begin)]
             G += Y.T @ Y
-        return _ridge(G[:width, :width], G[:width, width:], penalty)
+        return solve_ridge(G[:width, :width], G[:width, width:], penalty)
 
 
 @dataclass(frozen=True)
@@ -110,7 +94,7 @@ class PromptRidge:
     strength: float = 8.0
 
     def __post_init__(self) -> None:
-        _check_strength(self.strength)
+        check_strength(self.strength)
 
     def scores(self, domains: Sequence[Statistics], embeddings: Embeddings) -> Floats:
         h = embeddings.shape[1]
@@ -132,15 +116,15 @@ class PromptRidge:
         A[h, h] = len(domains)
         energy = np.trace(A[:h, :h]) / (h * len(domains))  # mean square of an entry of x̄
         penalty *= float(energy) or 1.0
-        return _apply(_ridge(A, B, penalty), embeddings)
+        return apply(solve_ridge(A, B, penalty), embeddings)
 
 
-def _ridge(A: Floats, B: Floats, penalty: float) -> Floats:
+def solve_ridge(A: Floats, B: Floats, penalty: float) -> Floats:
     """W = (A + λI)⁻¹B."""
     return np.asarray(np.linalg.solve(A + penalty * np.eye(len(A)), B), np.float64)
 
 
-def _apply(W: Floats, embeddings: Embeddings) -> Floats:
+def apply(W: Floats, embeddings: Embeddings) -> Floats:
     """S = Ẽ W: (V, C)."""
     h = embeddings.shape[1]
     S = np.empty((embeddings.shape[0], W.shape[1]))
@@ -152,8 +136,3 @@ def _apply(W: Floats, embeddings: Embeddings) -> Floats:
     if len(W) > h:
         S += W[h]
     return S
-
-
-def _check_strength(strength: float) -> None:
-    if not isinstance(strength, (int, float)) or not 0 < strength < float("inf"):
-        raise InputError(f"strength (λ) must be a positive number, found {strength!r}: try 0.01")

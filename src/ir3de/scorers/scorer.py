@@ -1,0 +1,30 @@
+"""What every scorer is: statistics in, one score per token and expert out."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Protocol, runtime_checkable
+
+import numpy as np
+import numpy.typing as npt
+
+from ir3de.errors import InputError
+from ir3de.statistics import Statistics
+
+Floats = npt.NDArray[np.float64]
+Embeddings = npt.NDArray[np.float32]
+
+
+@runtime_checkable
+class Scorer(Protocol):
+    """Anything that turns statistics into one score per token and expert."""
+
+    def scores(self, domains: Sequence[Statistics], embeddings: Embeddings) -> Floats:
+        """S (V, C), column c for `domains[c]`."""
+        ...
+
+
+def check_strength(strength: float) -> None:
+    """Refuse a strength that is not a positive number."""
+    if not isinstance(strength, (int, float)) or not 0 < strength < float("inf"):
+        raise InputError(f"strength (λ) must be a positive number, found {strength!r}: try 0.01")
