@@ -11,6 +11,7 @@ from typing import Any
 import click
 
 from ir3de.cli import (
+    bench_robustness,
     benching,
     changing,
     completion,
@@ -109,6 +110,7 @@ def cli() -> None:
     """
 
 
+benching.bench.add_command(bench_robustness.robustness)
 for _commands in SECTIONS.values():
     for _command in _commands:
         cli.add_command(_command)
