@@ -36,7 +36,7 @@ suite_option = click.option(
 
 @click.group()
 def bench() -> None:
-    """Measure speed, accuracy and robustness here and now.
+    """Measure speed, accuracy, robustness and scale here and now.
 
     \b
     Example:
@@ -81,7 +81,7 @@ def speed(
     document = {"circumstances": circumstances(), "figures": [figure.to_dict() for figure in figures]}
     keep(save, document)
     out.json(document)
-    out.result(_figures_table(figures))
+    out.result(figures_table(figures))
 
 
 @bench.command()
@@ -147,14 +147,15 @@ def _texts(domains: Mapping[str, list[str]], data: Path | None) -> tuple[dict[st
     return prompts, [text for texts in prompts.values() for text in texts]
 
 
-def _figures_table(figures: Sequence[Figure]) -> Table:
+def figures_table(figures: Sequence[Figure]) -> Table:
+    """Each figure beside its bar, and whether it reaches it."""
     shown = table("figure", "measured", "bar", "", right=("measured", "bar"))
     for figure in figures:
         reached = figure.reached
         mark = ("–", FAINT) if reached is None else ("reached", "green") if reached else ("missed", "red")
         sign = "≥" if figure.higher_is_better else "≤"
-        bar = "" if figure.bar is None else f"{sign} {_number(figure.bar)} {figure.unit}".strip()
-        shown.add_row(figure.name, f"{_number(figure.value)} {figure.unit}".strip(), bar, styled(mark))
+        bar = "" if figure.bar is None else f"{sign} {number(figure.bar)} {figure.unit}".strip()
+        shown.add_row(figure.name, f"{number(figure.value)} {figure.unit}".strip(), bar, styled(mark))
     return shown
 
 
@@ -175,7 +176,8 @@ def _values(row: Row) -> tuple[float | None, ...]:
     return row.test, row.first_32, row.ood
 
 
-def _number(value: float) -> str:
+def number(value: float) -> str:
+    """Three digits or so."""
     return f"{value:,.0f}" if abs(value) >= 100 else f"{value:.2f}".rstrip("0").rstrip(".")
 
 
