@@ -462,6 +462,15 @@ def test_bench_robustness(tmp_path: Path) -> None:
     assert "small: authors' code, k=10" in shown and "first 16 tokens" in shown
 
 
+def test_bench_experts(tmp_path: Path) -> None:
+    said = run_json("bench", "experts", "--count", "3", "--count", "2", "--save", tmp_path / "kept.json")
+    assert json.loads((tmp_path / "kept.json").read_text(encoding="utf-8")) == said
+    assert [row["experts"] for row in said["rows"]] == [2, 3]
+    assert said["figures"][0]["name"] == "time of a prompt, 2 to 3 experts"
+    shown = run("bench", "experts", "--count", "2").stdout
+    assert "2 experts" in shown and "route batch, µs" in shown and "serving peak, MB" in shown
+
+
 def test_eval_of_many_experts_lists_the_largest_confusions(tmp_path: Path) -> None:
     files = []
     for index in range(16):

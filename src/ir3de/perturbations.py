@@ -18,7 +18,7 @@ from typing import Literal, Protocol, get_args, runtime_checkable
 from ir3de.embeddings import Tokenizer
 from ir3de.errors import InputError
 
-MIXED_TOKENS = 512  # of a mixed prompt: its second part must not lie beyond what a router reads
+MIXED_TOKENS = 256  # of a mixed prompt: its second part must not lie beyond what a router reads
 
 KEYBOARD = ("qwertyuiop", "asdfghjkl", "zxcvbnm")
 _WORD = re.compile(r"[^\W\d_]{3,}")  # letters alone, and enough of them to be mistyped and still be read
@@ -185,7 +185,7 @@ def first_tokens(text: str, count: int, tokenizer: Tokenizer) -> str:
     ids = tokenizer.encode(text)
     if len(ids) <= count:
         return text
-    pieces = tokenizer.pieces(text[: 16 * count])  # finding where tokens end is slow, so in a part first
+    pieces = tokenizer.pieces(text[: 6 * count + 60])  # finding where tokens end is slow, so in a part first
     if len(pieces) <= count or [token for token, _ in pieces[:count]] != ids[:count].tolist():
         pieces = tokenizer.pieces(text)
     while len(tokenizer.encode(begun := "".join(piece for _, piece in pieces[:count]))) > count:

@@ -12,12 +12,12 @@ import tempfile
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
-from itertools import cycle, pairwise
+from itertools import pairwise
 from pathlib import Path
 from statistics import fmean
 from typing import Any
 
-from ir3de.bench.measurement import Figure, peak_memory
+from ir3de.bench.measurement import Figure, peak_memory, side_by_side
 from ir3de.bench.synthetic import Synthetic
 from ir3de.counting import collect
 from ir3de.perturbations import first_tokens
@@ -30,7 +30,8 @@ HELD_OUT_PROMPTS = 10
 MOST_HELD_OUT = 2_000  # of all domains together
 TOKENS = 67  # of a prompt whose routing is timed, as in `ir3de bench speed`
 TIMED_PROMPTS = 300
-ROUNDS = 9
+READ_DECISIONS = 30
+ROUNDS = 21
 
 AT, LIMIT = 200, 100.0  # with so many experts, microseconds a prompt may take
 
@@ -109,13 +110,11 @@ def growth(rows: Sequence[Scale]) -> list[Figure]:
         for row in rows
         if row.experts == AT
     ]
-    for what, one, batch in (("route", "route_us", ""), ("route_batch", "route_batch_us", " in a batch")):
-        steps = [(few.experts, many.experts, getattr(many, one) / getattr(few, one)) for few, many in pairwise(rows)]
-        raw = {what: [{"from": few, "to": many, "times": times} for few, many, times in steps]}
-        figures += [
-            Figure(f"time of a prompt{batch}, {few} to {many} experts", times, "×", many / few, False, raw)
-            for few, many, times in steps
-        ]
+    for how, measure in (("", "route_us"), (" in a batch", "route_batch_us")):
+        for few, many in pairwise(rows):
+            times = getattr(many, measure) / getattr(few, measure)
+            name = f"time of a prompt{how}, {few.experts:,} to {many.experts:,} experts"
+            figures.append(Figure(name, times, "×", many.experts / few.experts, False))
     return figures
 
 
@@ -151,26 +150,26 @@ def _routed(router: Router, synthetic: Synthetic) -> Mapping[str, float]:
     """Microseconds a prompt: the fastest of several rounds over different prompts."""
     prompts = _of_length(router, synthetic)
     encode = router.tokenizer.encode
-    decisions = [router.route(prompt) for prompt in prompts]
-    actions: dict[str, Callable[[], object]] = {
-        "tokenizer_us": lambda: [encode(prompt) for prompt in prompts],
-        "route_us": lambda: [router.route(prompt).expert for prompt in prompts],
-        "route_batch_us": lambda: [decision.expert for decision in router.route_batch(prompts)],
-        "confidence_us": lambda: [decision.confidence for decision in decisions],
-        "ranking_us": lambda: [decision.ranking for decision in decisions],
+    decisions = [router.route(prompt) for prompt in prompts[:READ_DECISIONS]]
+    actions: dict[str, tuple[int, Callable[[], object]]] = {
+        "tokenizer_us": (len(prompts), lambda: [encode(prompt) for prompt in prompts]),
+        "route_us": (len(prompts), lambda: [router.route(prompt).expert for prompt in prompts]),
+        "route_batch_us": (len(prompts), lambda: [decision.expert for decision in router.route_batch(prompts)]),
+        "confidence_us": (len(decisions), lambda: [decision.confidence for decision in decisions]),
+        "ranking_us": (len(decisions), lambda: [decision.ranking for decision in decisions]),
     }
+    rounds = side_by_side(*(action for _, action in actions.values()), rounds=ROUNDS)
     return {
-        name: min(_timed(action)[1] for _ in range(ROUNDS)) / len(prompts) * 1e6 for name, action in actions.items()
+        name: min(seconds) / count * 1e6 for (name, (count, _)), seconds in zip(actions.items(), rounds, strict=True)
     }
 
 
 def _of_length(router: Router, synthetic: Synthetic) -> list[str]:
-    """Held-out prompts of different domains, each with the next behind it, cut after so many tokens."""
-    domains = cycle(range(len(router.experts)))
+    """Different held-out prompts, the domains taking turns, each with the next ones behind it, cut after 67 tokens."""
     made = []
     for number in range(TIMED_PROMPTS):
-        domain = next(domains)
-        text = " ".join(synthetic.prompts(domain, 4 + number // len(router.experts), held_out=True)[-4:])
+        round_, domain = divmod(number, len(router.experts))
+        text = " ".join(synthetic.prompts(domain, 4 + round_, held_out=True)[-4:])
         made.append(first_tokens(text, TOKENS, router.tokenizer))
     return made
 
