@@ -61,13 +61,14 @@ def test_a_batch_is_decided_as_one_by_one(selector: Selector, experts: int) -> N
 
 
 @pytest.mark.parametrize("selector", SELECTORS, ids=str)
-def test_blocks_change_nothing(selector: Selector, monkeypatch: pytest.MonkeyPatch) -> None:
-    whole, texts = table(300), prompts(1)
-    flat, starts = np.concatenate(texts[1:]), np.cumsum([0, *(len(ids) for ids in texts[1:-1])])
+@pytest.mark.parametrize("experts", [7, 300])
+def test_blocks_change_nothing(selector: Selector, experts: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    whole, texts = table(experts), [ids for ids in prompts(1) if len(ids)]
+    flat, starts = np.concatenate(texts), np.cumsum([0, *(len(ids) for ids in texts[:-1])])
     tallies = selector.ballots(whole).tallies(flat, starts)
-    monkeypatch.setattr(ir3de.table, "BLOCK_NUMBERS", 700)
-    monkeypatch.setattr(ir3de.selectors, "GATHERED_NUMBERS", 700)
-    blocked = table(300)
+    monkeypatch.setattr(ir3de.table, "BLOCK_NUMBERS", 70)
+    monkeypatch.setattr(ir3de.selectors, "GATHERED_NUMBERS", 70)
+    blocked = table(experts)
     for part in ("scores", "vote", "entropy", "rank"):
         assert np.array_equal(getattr(whole, part), getattr(blocked, part))
     assert np.array_equal(selector.ballots(blocked).tallies(flat, starts), tallies)

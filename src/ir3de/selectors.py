@@ -29,7 +29,7 @@ VOTE_UNIT = 1 << 36  # a vote weighs more than all the probability that can gath
 PROBABILITY_UNIT = 1 << 19
 
 GATHERED_NUMBERS = 1 << 16  # looked up at a time for a batch: they stay in the cache
-FEW_EXPERTS = 64  # up to here ballots are kept as they are added
+FEW_EXPERTS = 32  # up to here ballots are kept as they are added, and batches summed together
 
 _ONES = np.ones(MOST_TOKENS)
 
@@ -58,12 +58,16 @@ class Ballots:
         if self.rank is not None:
             flat, starts = self._surest(flat, starts)
         totals = np.empty((len(starts), self.values.shape[1]))
-        gathered = max(1, GATHERED_NUMBERS // totals.shape[1])
-        edges = [*np.flatnonzero(np.diff(starts // gathered, prepend=-1)).tolist(), len(starts)]
         bounds = [*starts.tolist(), len(flat)]
+        if totals.shape[1] > FEW_EXPERTS:  # long rows: the product is faster than the sum, even prompt by prompt
+            for total, (first, last) in zip(totals, pairwise(bounds), strict=True):
+                np.dot(_ONES[: last - first], self.values.take(flat[first:last], axis=0), out=total)
+            return totals
+        gathered = GATHERED_NUMBERS // totals.shape[1]
+        edges = [*np.flatnonzero(np.diff(starts // gathered, prepend=-1)).tolist(), len(starts)]
         for first, last in pairwise(edges):
             rows = self.values.take(flat[bounds[first] : bounds[last]], axis=0)
-            np.add.reduceat(rows, starts[first:last] - bounds[first], axis=0, dtype=np.float64, out=totals[first:last])
+            np.add.reduceat(rows, starts[first:last] - bounds[first], axis=0, out=totals[first:last])
         return totals
 
     def _surest(self, flat: Ids, starts: npt.NDArray[np.int64]) -> tuple[Ids, npt.NDArray[np.int64]]:
