@@ -88,8 +88,8 @@ class Decision:
     @property
     def ranking(self) -> tuple[tuple[str, float], ...]:
         """Every expert with its share, best first; the shares add up to one."""
-        shares = self._shares
-        order = np.argsort(-self._tally, kind="stable").tolist()  # stable: ties keep the order of the experts
+        shares, tally = self._shares, self._tally.tolist()
+        order = sorted(range(len(tally)), key=tally.__getitem__, reverse=True)  # ties keep the order of the experts
         if self.abstained:
             order.sort(key=lambda c: c != self._terms.default)
         return tuple((self._terms.experts[c], shares[c]) for c in order)
