@@ -19,9 +19,11 @@ fix:             ## what a machine can put right
 	ruff check --fix .
 	ruff format .
 
-bench:           ## speed as ratios, accuracy where IR3DE_DATA points
+bench:           ## speed as ratios, accuracy where IR3DE_DATA points, robustness, many experts
 	ir3de bench speed --save results/speed.json
 	ir3de bench accuracy --save results/accuracy.json
+	ir3de bench robustness --save results/robustness.json
+	ir3de bench experts --save results/experts.json
 
 docs:            ## the generated pages and pictures
 	python scripts/generate_cli_docs.py

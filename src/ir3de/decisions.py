@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from ir3de.selectors import Ballots, Ids, Selector
+from ir3de.selectors import Ballots, Ids, Selector, Tally
 from ir3de.table import Table
 
 
@@ -57,9 +57,7 @@ class Decision:
     # slots and properties rather than a frozen dataclass: one is made per prompt, in a fifth of the time
     __slots__ = ("_abstained", "_counted", "_expert", "_tally", "_terms", "_tokens")
 
-    def __init__(
-        self, expert: str, tokens: int, counted: int, abstained: bool, tally: Sequence[float], terms: Terms
-    ) -> None:
+    def __init__(self, expert: str, tokens: int, counted: int, abstained: bool, tally: Tally, terms: Terms) -> None:
         self._expert = expert
         self._tokens = tokens
         self._counted = counted
@@ -90,8 +88,8 @@ class Decision:
     @property
     def ranking(self) -> tuple[tuple[str, float], ...]:
         """Every expert with its share, best first; the shares add up to one."""
-        shares, tally = self._shares, self._tally
-        order = sorted(range(len(shares)), key=lambda c: -tally[c])  # stable: ties keep the order of the experts
+        shares, tally = self._shares, self._tally.tolist()
+        order = sorted(range(len(tally)), key=tally.__getitem__, reverse=True)  # ties keep the order of the experts
         if self.abstained:
             order.sort(key=lambda c: c != self._terms.default)
         return tuple((self._terms.experts[c], shares[c]) for c in order)
@@ -99,7 +97,7 @@ class Decision:
     @property
     def confidence(self) -> float:
         """The chosen expert's share."""
-        return self.ranking[0][1]
+        return self._shares[int(self._tally.argmax())]  # without ranking all the others
 
     @property
     def margin(self) -> float:
@@ -111,7 +109,7 @@ class Decision:
     def _shares(self) -> list[float]:
         if self.abstained:
             return [1.0 / len(self._tally)] * len(self._tally)
-        return self._terms.selector.shares(self._tally, self.counted)
+        return self._terms.selector.shares(self._tally.tolist(), self.counted)
 
     def to_dict(self) -> dict[str, Any]:
         """Plain values, ready for JSON."""
@@ -183,9 +181,9 @@ def decide(compiled: Compiled, ids: Ids, unknown: int | None) -> Decision:
     if not length or (unknown is not None and bool((ids == unknown).all())):
         return abstain(compiled, length)
     ballots = compiled.ballots
-    tally = ballots.tally(ids).tolist()
+    tally = ballots.tally(ids)
     counted = min(len(ids), ballots.most)
-    return Decision(terms.experts[tally.index(max(tally))], length, counted, False, tally, terms)
+    return Decision(terms.experts[tally.argmax()], length, counted, False, tally, terms)
 
 
 def decide_batch(compiled: Compiled, flat: Ids, lengths: npt.NDArray[np.int64], unknown: int | None) -> list[Decision]:
@@ -209,7 +207,7 @@ def decide_batch(compiled: Compiled, flat: Ids, lengths: npt.NDArray[np.int64], 
         Decision(experts[best], tokens, counted, False, tally, compiled.terms)
         for best, tally, tokens, counted in zip(
             tallies.argmax(axis=1).tolist(),
-            tallies.tolist(),
+            tallies,
             whole[speaking].tolist(),
             np.minimum(lengths, most)[speaking].tolist(),
             strict=True,
@@ -223,7 +221,7 @@ def decide_batch(compiled: Compiled, flat: Ids, lengths: npt.NDArray[np.int64], 
 def abstain(compiled: Compiled, tokens: int) -> Decision:
     """The answer to a prompt without a known token: the default expert, an even share."""
     terms = compiled.terms
-    return Decision(terms.experts[terms.default], tokens, 0, True, (0.0,) * len(terms.experts), terms)
+    return Decision(terms.experts[terms.default], tokens, 0, True, np.zeros(len(terms.experts)), terms)
 
 
 def explain(compiled: Compiled, pieces: Sequence[tuple[int, str]], unknown: int | None) -> Explanation:

@@ -21,7 +21,7 @@ from ir3de.scorers import PromptRidge, Scorer
 from ir3de.selectors import Average, Selector
 from ir3de.statistics import Statistics
 from ir3de.storage import RouterParts, load_router, save_router
-from ir3de.table import Table
+from ir3de.table import Table, check_experts
 
 Domain: TypeAlias = "Iterable[str] | Statistics"  # an expert's texts, or what was counted from them
 
@@ -82,6 +82,7 @@ class Router:
                 raise InputError(f"{kind.__name__.lower()} must be an object such as {usual}, found {given!r}")
         if not isinstance(chosen, Embedding):
             raise InputError(f"embedding must be an Embedding, found {chosen!r}: use Embedding.load(source)")
+        check_experts(len(domains))  # before anything is counted
         statistics = {_checked(name): _counted(name, domain, chosen) for name, domain in domains.items()}
         compiled = _compile(statistics, chosen, scorer, selector, default)
         return cls(
@@ -228,6 +229,7 @@ def _compile(
     experts = tuple(statistics)
     if default is not None and default not in experts:
         raise UnknownExpertError(f"the default expert '{default}' is not among {', '.join(experts)}")
+    check_experts(len(experts))
     scores = scorer.scores(list(statistics.values()), embedding.matrix)
     table = Table.compile(scores, log_offset=selector.log_offset)
     return Compiled.build(experts, table, selector, 0 if default is None else experts.index(default))

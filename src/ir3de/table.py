@@ -5,11 +5,17 @@ All of it depends on the token id alone, so routing looks rows up and never mult
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
 
 import numpy as np
 import numpy.typing as npt
+
+from ir3de.errors import InputError
+
+MOST_EXPERTS = 1 << 16  # a vote is kept in 16 bits
+BLOCK_NUMBERS = 1 << 18  # worked on at a time: with many experts, copies of the whole table would not fit in memory
 
 
 @dataclass(frozen=True, eq=False)
@@ -24,7 +30,10 @@ class Table:
     @classmethod
     def compile(cls, scores: npt.NDArray[np.floating], *, log_offset: float = 0.0) -> Table:
         """Work out vote, entropy and rank; `log_offset` is added inside the logarithm, as the authors do."""
-        entropy = _entropy(np.asarray(scores, np.float64), log_offset)
+        check_experts(scores.shape[1])
+        entropy = np.empty(len(scores))
+        for block in row_blocks(scores.shape):
+            entropy[block] = _entropy(np.asarray(scores[block], np.float64), log_offset)
         order = np.argsort(entropy, kind="stable")  # stable: equal entropies keep the order of their ids
         rank = np.empty(len(order), np.uint32)
         rank[order] = np.arange(len(order), dtype=np.uint32)
@@ -36,14 +45,24 @@ class Table:
         )
 
     @cached_property
-    def probabilities(self) -> npt.NDArray[np.float64]:
-        """softmax(S): (V, C)."""
-        return softmax(self.scores.astype(np.float64))
-
-    @cached_property
     def by_rank(self) -> npt.NDArray[np.intp]:
         """Token ids from the surest to the least sure."""
         return np.argsort(self.rank)
+
+
+def check_experts(count: int) -> None:
+    """Refuse more experts than a vote can name."""
+    if count > MOST_EXPERTS:
+        raise InputError(
+            f"a router has at most {MOST_EXPERTS:,} experts, found {count:,}: merge some, or make several routers"
+        )
+
+
+def row_blocks(shape: tuple[int, ...]) -> Iterator[slice]:
+    """The rows of a (V, C) table a block at a time."""
+    rows = max(1, BLOCK_NUMBERS // max(1, shape[1]))
+    for begin in range(0, shape[0], rows):
+        yield slice(begin, begin + rows)
 
 
 def _entropy(scores: npt.NDArray[np.float64], log_offset: float) -> npt.NDArray[np.float64]:

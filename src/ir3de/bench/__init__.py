@@ -1,1 +1,1 @@
-"""Measurements that ship with the package: `speed` and `accuracy`. Each prints a table and keeps its raw figures."""
+"""Measurements that ship with the package. Each prints a table and keeps its raw figures."""

@@ -11,6 +11,8 @@ from typing import Any
 import click
 
 from ir3de.cli import (
+    bench_experts,
+    bench_robustness,
     benching,
     changing,
     completion,
@@ -109,6 +111,8 @@ def cli() -> None:
     """
 
 
+for _measurement in (bench_robustness.robustness, bench_experts.experts):
+    benching.bench.add_command(_measurement)
 for _commands in SECTIONS.values():
     for _command in _commands:
         cli.add_command(_command)

@@ -14,7 +14,7 @@ from ir3de.cli.output import FAINT, Output, heading, styled, table
 if TYPE_CHECKING:
     from rich.table import Table
 
-    from ir3de.bench.accuracy import Row
+    from ir3de.bench.accuracy import Row, Suite
     from ir3de.bench.measurement import Figure
 
 PARTS = ("routing", "collecting", "fitting", "published", "memory", "starting")
@@ -29,11 +29,14 @@ data_option = click.option(
 save_option = click.option(
     "--save", type=click.Path(path_type=Path), metavar="FILE", help="Keep the raw figures as JSON."
 )
+suite_option = click.option(
+    "--suite", "chosen", multiple=True, metavar="NAME", help="Measure only this suite; may be repeated."
+)
 
 
 @click.group()
 def bench() -> None:
-    """Measure speed and accuracy here and now.
+    """Measure speed, accuracy, robustness and scale here and now.
 
     \b
     Example:
@@ -76,14 +79,14 @@ def speed(
             with out.spinner(f"measuring {part}"):
                 figures += measure()
     document = {"circumstances": circumstances(), "figures": [figure.to_dict() for figure in figures]}
-    _keep(save, document)
+    keep(save, document)
     out.json(document)
-    out.result(_figures_table(figures))
+    out.result(figures_table(figures))
 
 
 @bench.command()
 @data_option
-@click.option("--suite", "chosen", multiple=True, metavar="NAME", help="Measure only this suite; may be repeated.")
+@suite_option
 @save_option
 @output_options
 def accuracy(data: Path | None, chosen: Sequence[str], save: Path | None, out: Output) -> None:
@@ -95,18 +98,15 @@ def accuracy(data: Path | None, chosen: Sequence[str], save: Path | None, out: O
     Example:
       ir3de bench accuracy --data suites/ --suite reasoning
     """
-    from ir3de.bench.accuracy import measure, suites
+    from ir3de.bench.accuracy import measure
     from ir3de.bench.measurement import circumstances
 
-    if data is None:
-        raise click.UsageError("name a folder of suites with --data, or in IR3DE_DATA")
     rows: list[Row] = []
-    for suite in suites(data):
-        if not chosen or suite.name in chosen:
-            with out.spinner(f"measuring {suite.name}"):
-                rows += measure(suite)
+    for suite in named_suites(data, chosen):
+        with out.spinner(f"measuring {suite.name}"):
+            rows += measure(suite)
     document = {"circumstances": circumstances(), "rows": [row.to_dict() for row in rows]}
-    _keep(save, document)
+    keep(save, document)
     out.json(document)
     for name in dict.fromkeys(row.suite for row in rows):
         out.result(heading(name), _accuracy_table([row for row in rows if row.suite == name]))
@@ -147,14 +147,15 @@ def _texts(domains: Mapping[str, list[str]], data: Path | None) -> tuple[dict[st
     return prompts, [text for texts in prompts.values() for text in texts]
 
 
-def _figures_table(figures: Sequence[Figure]) -> Table:
+def figures_table(figures: Sequence[Figure]) -> Table:
+    """Each figure beside its bar, and whether it reaches it."""
     shown = table("figure", "measured", "bar", "", right=("measured", "bar"))
     for figure in figures:
         reached = figure.reached
         mark = ("–", FAINT) if reached is None else ("reached", "green") if reached else ("missed", "red")
         sign = "≥" if figure.higher_is_better else "≤"
-        bar = "" if figure.bar is None else f"{sign} {_number(figure.bar)} {figure.unit}".strip()
-        shown.add_row(figure.name, f"{_number(figure.value)} {figure.unit}".strip(), bar, styled(mark))
+        bar = "" if figure.bar is None else f"{sign} {number(figure.bar)} {figure.unit}".strip()
+        shown.add_row(figure.name, f"{number(figure.value)} {figure.unit}".strip(), bar, styled(mark))
     return shown
 
 
@@ -175,11 +176,22 @@ def _values(row: Row) -> tuple[float | None, ...]:
     return row.test, row.first_32, row.ood
 
 
-def _number(value: float) -> str:
+def number(value: float) -> str:
+    """Three digits or so."""
     return f"{value:,.0f}" if abs(value) >= 100 else f"{value:.2f}".rstrip("0").rstrip(".")
 
 
-def _keep(path: Path | None, document: Mapping[str, Any]) -> None:
+def named_suites(data: Path | None, chosen: Sequence[str]) -> list[Suite]:
+    """The suites of a folder that were asked for, or all of them."""
+    from ir3de.bench.accuracy import suites
+
+    if data is None:
+        raise click.UsageError("name a folder of suites with --data, or in IR3DE_DATA")
+    return [suite for suite in suites(data) if not chosen or suite.name in chosen]
+
+
+def keep(path: Path | None, document: Mapping[str, Any]) -> None:
+    """Write the raw figures where --save says."""
     if path is not None:
         from ir3de import files
 

@@ -13,6 +13,7 @@ import click
 from ir3de.cli.arguments import domains_argument, output_options, reading_options
 from ir3de.cli.counting import check_sources, reading
 from ir3de.cli.output import FAINT, Output, bar, colour_of, heading, one_line, percent, styled, table
+from ir3de.cli.perturbing import effects_table
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -20,6 +21,8 @@ if TYPE_CHECKING:
 
     from ir3de.decisions import Decision
     from ir3de.evaluation import Report
+    from ir3de.robustness import RobustnessReport
+    from ir3de.router import Router
 
 MOST_IN_MATRIX = 14
 MOST_CONFUSIONS = 15
@@ -33,6 +36,9 @@ SHADES = "░▒▓█"
 @click.option(
     "--errors", "wanted", type=click.IntRange(min=0), default=0, metavar="N", help="List N misrouted prompts."
 )
+@click.option(
+    "--robustness", is_flag=True, help="Also route them mistyped, cut, mixed…: holds all the prompts in memory."
+)
 @output_options
 def evaluate(
     router_path: Path,
@@ -40,16 +46,19 @@ def evaluate(
     field: str | None,
     whole_files: bool,
     wanted: int,
+    robustness: bool,
     out: Output,
 ) -> None:
     """Measure a router on prompts whose experts are known.
 
     Accuracy is the mean over the domains of the share that was routed right. Calibration compares the confidence
-    of the decisions with how often they were right.
+    of the decisions with how often they were right. Robustness compares with the same prompts perturbed: a flipped
+    route is one that differs from the untouched prompt's.
 
     \b
     Example:
       ir3de eval router maths=maths-test.jsonl law=law-test.jsonl --errors 5
+      ir3de eval router maths=maths-test.jsonl law=law-test.jsonl --robustness
     """
     from ir3de.evaluation import evaluate as measure
     from ir3de.router import Router
@@ -67,12 +76,26 @@ def evaluate(
         prompts = {name: _prompts(name, paths, field, whole_files, out) for name, paths in domains.items()}
         for stream in prompts.values():
             bars.callback(stream.close)
+        if robustness:  # every prompt is needed more than once
+            prompts = {name: list(stream) for name, stream in prompts.items()}
         report = measure(router, prompts, on_decision=keep_mistake if wanted else None)
     seconds = perf_counter() - begun
-    out.json({**report.to_dict(), "seconds": round(seconds, 3), "errors": mistakes})
+    held_up = _robustness(router, prompts, out) if robustness else None
+    also = {"robustness": held_up.to_dict()} if held_up else {}
+    out.json({**report.to_dict(), "seconds": round(seconds, 3), "errors": mistakes, **also})
     show_report(out, report)
+    if held_up:
+        out.note(heading("Robustness"))
+        out.result(effects_table(held_up))
     if mistakes:
         out.note(heading("Misrouted"), _mistake_table(mistakes, out.console.width))
+
+
+def _robustness(router: Router, prompts: Mapping[str, list[str]], out: Output) -> RobustnessReport:
+    from ir3de.robustness import measure_robustness
+
+    with out.spinner("perturbing"):
+        return measure_robustness(router, prompts)
 
 
 def _prompts(name: str, paths: list[str], field: str | None, whole_files: bool, out: Output) -> Any:

@@ -1,0 +1,46 @@
+"""bench robustness: accuracy on prompts that are mistyped, cut or mixed."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from ir3de.cli.arguments import output_options
+from ir3de.cli.benching import data_option, keep, named_suites, save_option, suite_option
+from ir3de.cli.output import Output, heading
+from ir3de.cli.perturbing import effects_table
+
+if TYPE_CHECKING:
+    from ir3de.bench.robustness import Held
+
+
+@click.command()
+@data_option
+@suite_option
+@save_option
+@output_options
+def robustness(data: Path | None, chosen: Sequence[str], save: Path | None, out: Output) -> None:
+    """Routing accuracy on perturbed test prompts, and how many routes flip.
+
+    The default router and the authors' form are fitted on the training prompts. At most 2,000 test prompts of each
+    domain are mistyped, put in other case, shortened, cut and mixed with another domain's.
+
+    \b
+    Example:
+      ir3de bench robustness --data suites/ --save results/robustness.json
+    """
+    from ir3de.bench.measurement import circumstances
+    from ir3de.bench.robustness import measure
+
+    rows: list[Held] = []
+    for suite in named_suites(data, chosen):
+        with out.spinner(f"measuring {suite.name}"):
+            rows += measure(suite)
+    document = {"circumstances": circumstances(), "rows": [row.to_dict() for row in rows]}
+    keep(save, document)
+    out.json(document)
+    for row in rows:
+        out.result(heading(f"{row.suite}: {row.router}"), effects_table(row.report))
