@@ -378,7 +378,9 @@ def default_statistics(seed: int) -> Statistics:
     draw = np.random.default_rng(seed)
     histogram = (draw.pareto(0.5, embedding.vocabulary_size) * 100 + 1).clip(0, 1e12).astype(np.int64)
     sums, times = real.sums, 1_000_000 + seed
-    many = PromptSums(sums.window, sums.unit, sums.windows * times, sums.vector * times, sums.gram * times)
+    many = PromptSums(
+        sums.window, sums.unit, sums.windows * times, sums.vector * times, sums.gram * times, sums.pairs * times
+    )
     return Statistics(real.fingerprint, 3 * times, histogram, many)
 
 

@@ -9,6 +9,7 @@ import threading
 import zlib
 from collections import Counter
 from collections.abc import Sequence
+from itertools import pairwise
 from pathlib import Path
 
 import numpy as np
@@ -22,6 +23,7 @@ from ir3de import AllTokens, Average, EntropyTopK, PromptRidge, Router, Statisti
 from ir3de.decisions import Decision, decide, decide_batch
 from ir3de.embeddings import Embedding, Matrix
 from ir3de.errors import InputError
+from ir3de.pairs import BUCKETS
 from ir3de.statistics import PromptSums
 from ir3de.storage import load_statistics, save_statistics
 
@@ -151,7 +153,20 @@ def integer_sums(
                 for k in range(j, h):
                     gram[j][k] += weight * mean[j] * mean[k]
     triangle = [gram[j][k] for j in range(h) for k in range(j, h)]
-    return PromptSums(window, unit / 256, windows, np.array(vector, np.int64), np.array(triangle, np.int64))
+    return PromptSums(
+        window, unit / 256, windows, np.array(vector, np.int64), np.array(triangle, np.int64), integer_pairs(prompts)
+    )
+
+
+def integer_pairs(prompts: Sequence[Sequence[int]]) -> np.ndarray:
+    """How often each bucket of neighbours occurs, hashed in Python integers of 32 bits."""
+    counts = np.zeros(BUCKETS, np.int64)
+    for ids in prompts:
+        for left, right in pairwise(ids):
+            hashed = (left * 0x9E3779B1 + right * 0x85EBCA77) % 2**32
+            hashed = (hashed ^ (hashed >> 15)) * 0x2C1B3C6D % 2**32
+            counts[hashed >> 16] += 1
+    return counts
 
 
 def round_half_even(numerator: int, denominator: int) -> int:
@@ -285,7 +300,9 @@ def test_prompt_ridge_knows_how_much_it_has_seen(some: dict[str, list[str]], t: 
             s.fingerprint,
             s.prompts * t,
             s.histogram * t,
-            PromptSums(s.sums.window, s.sums.unit, s.sums.windows * t, s.sums.vector * t, s.sums.gram * t),
+            PromptSums(
+                s.sums.window, s.sums.unit, s.sums.windows * t, s.sums.vector * t, s.sums.gram * t, s.sums.pairs * t
+            ),
         )
         for s in once
     ]

@@ -21,6 +21,7 @@ import pytest
 import tiny
 from ir3de import Router, Statistics, demo, files
 from ir3de.errors import ArtifactError
+from ir3de.pairs import BUCKETS
 from ir3de.statistics import PromptSums
 from ir3de.storage import load_statistics, save_statistics
 from saved import assert_same_router, first_router, part, refusal, second_router
@@ -322,6 +323,8 @@ def test_sums_of_any_size_come_back_whole(tmp_path: Path) -> None:
     """Beyond 32 bits and below zero at once: no smaller type holds both, and a float would not be exact."""
     fingerprint, histogram = "f" * 64, np.array([2**40 + 1, 0, 3], np.int64)
     for low, high in [(0, 200), (0, 2**40 + 1), (-1, 2**33 + 1), (-(2**62) - 1, 2**62 + 1), (-(2**31), 5)]:
-        sums = PromptSums(128, 2.0**-18, 7, np.array([low], np.int64), np.array([high], np.int64))
+        sums = PromptSums(
+            128, 2.0**-18, 7, np.array([low], np.int64), np.array([high], np.int64), np.zeros(BUCKETS, np.int64)
+        )
         statistics = Statistics(fingerprint, 3, histogram, sums)
         assert load_statistics(save_statistics(statistics, tmp_path / "one.stats")) == statistics

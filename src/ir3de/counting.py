@@ -18,6 +18,8 @@ import numpy.typing as npt
 
 from ir3de.embeddings import Embedding
 from ir3de.errors import InputError
+from ir3de.pairs import pair_counts
+from ir3de.samples import Sample
 from ir3de.statistics import PromptSums, Statistics, triangle, triangle_size
 
 CHUNK_CHARACTERS = 2_000_000
@@ -34,13 +36,15 @@ class Recipe:
 
     `window`: prompts longer than this many tokens enter the prompt sums as several windows of about this length.
     `sample`: only 1 window in `sample`, chosen by its prompt's content, enters the prompt sums, `sample` times; the
-    histogram always counts every token. `cap`: tokens of a prompt beyond this many are ignored.
+    histogram always counts every token. `cap`: tokens of a prompt beyond this many are ignored. `keep_sample`: keep a
+    bounded sample of the prompts as token ids.
     """
 
     window: int = 128
     sample: int = 1
     cap: int | None = None
     prompt_sums: bool = True
+    keep_sample: bool = False
 
     def __post_init__(self) -> None:
         for name, value, limit in (("window", self.window, 8_192), ("sample", self.sample, 1 << 20)):
@@ -58,17 +62,20 @@ def collect(
     sample: int = 1,
     cap: int | None = None,
     prompt_sums: bool = True,
+    keep_sample: bool = False,
 ) -> Statistics:
     """Count a domain's texts: one pass, constant memory, the same bits in any order.
 
     `sample=16` makes a corpus of gigabytes several times faster: only 1 window in 16, chosen by a hash of its prompt,
     enters the prompt sums; every token still enters the histogram. `prompt_sums=False` leaves them out.
+    `keep_sample=True` keeps up to 1,024 of the prompts, as token ids, for tuning and calibration: whoever gets the
+    statistics can then read those prompts.
 
     >>> import ir3de
     >>> ir3de.collect(["What is 2 + 2?", "Solve x² = 9."])
     Statistics(2 prompts, 16 tokens, 2 windows, embedding 0a049b450d48)
     """
-    recipe = Recipe(window=window, sample=sample, cap=cap, prompt_sums=prompt_sums)
+    recipe = Recipe(window=window, sample=sample, cap=cap, prompt_sums=prompt_sums, keep_sample=keep_sample)
     if isinstance(texts, (str, bytes)) or not isinstance(texts, Iterable):
         raise InputError(f"texts must be an iterable of str, found one {type(texts).__name__}: put texts in a list")
     return count_chunks(_chunks(texts), embedding or Embedding.default(), recipe)
@@ -96,13 +103,39 @@ def count(texts: Sequence[str], embedding: Embedding, recipe: Recipe) -> Statist
     starts = np.cumsum(lengths) - lengths
     if recipe.cap is not None:
         flat, starts, lengths = _capped(flat, starts, lengths, recipe.cap)
-    sums = _prompt_sums(texts, flat, starts, lengths, embedding, recipe) if recipe.prompt_sums else None
-    return Statistics(
-        embedding.fingerprint,
-        len(texts),
-        np.bincount(flat, minlength=embedding.vocabulary_size).astype(np.int64, copy=False),
-        sums,
-    )
+    hashes = _hashes(texts) if recipe.sample > 1 or recipe.keep_sample else np.zeros(len(texts), np.uint32)
+    sums = sample = None
+    if recipe.keep_sample:
+        sample = Sample.draw(hashes, flat, starts, lengths, recipe.sample)
+    if recipe.prompt_sums:
+        windows = _windows(hashes, starts, lengths, lengths, recipe.window, recipe.sample)
+        pairs = pair_counts(flat, starts, lengths)
+        sums = _prompt_sums(flat, [(recipe.sample, *windows)], pairs, embedding, recipe.window)
+    return Statistics(embedding.fingerprint, len(texts), _histogram(flat, embedding), sums, sample)
+
+
+def recount(sample: Sample, embedding: Embedding, window: int, *, prompt_sums: bool = True) -> Statistics:
+    """What the prompts of a sample contributed to their domain's statistics: subtracting it leaves them out.
+
+    Of a prompt too long to be kept whole, what was kept.
+    """
+    starts, sums = sample.starts, None
+    if prompt_sums:
+        groups = []
+        for every in np.unique(sample.every).tolist():
+            of = sample.every == every
+            windows = _windows(sample.hashes[of], starts[of], sample.lengths[of], sample.kept[of], window, every)
+            groups.append((every, *windows))
+        sums = _prompt_sums(sample.ids, groups, pair_counts(sample.ids, starts, sample.kept), embedding, window)
+    return Statistics(embedding.fingerprint, len(sample), _histogram(sample.ids, embedding), sums, sample)
+
+
+def _histogram(flat: npt.NDArray[np.uint32], embedding: Embedding) -> Indices:
+    return np.bincount(flat, minlength=embedding.vocabulary_size).astype(np.int64, copy=False)
+
+
+def _hashes(texts: Sequence[str]) -> npt.NDArray[np.uint32]:
+    return np.array([zlib.crc32(text.encode("utf-8", "replace")) for text in texts], np.uint32)
 
 
 def window_bounds(starts: Indices, lengths: Indices, window: int) -> tuple[Indices, Indices, Indices, Indices]:
@@ -118,43 +151,42 @@ def window_bounds(starts: Indices, lengths: Indices, window: int) -> tuple[Indic
     return starts[prompt] + first, last - first, prompt, part
 
 
-def _draw(texts: Sequence[str], prompt: Indices, part: Indices, sample: int) -> npt.NDArray[np.bool_]:
-    """Which windows are in the sample: a function of the prompt's text and the window's number, and of nothing else."""
-    hashes = np.array([zlib.crc32(text.encode("utf-8", "replace")) for text in texts], np.int64)
-    drawn: npt.NDArray[np.bool_] = (hashes[prompt] + part) % sample == 0
-    return drawn
+def _windows(
+    hashes: npt.NDArray[np.uint32], starts: Indices, lengths: Indices, kept: Indices, window: int, every: int
+) -> tuple[Indices, Indices]:
+    """First token and length of the windows that enter the prompt sums: 1 in `every`, and those whose tokens are kept.
+
+    Which ones is a function of the prompt's text and the window's number, and of nothing else.
+    """
+    said = np.flatnonzero(lengths)
+    first, size, prompt, part = window_bounds(starts[said], lengths[said], window)
+    prompt = said[prompt]
+    inside = first + size <= starts[prompt] + kept[prompt]
+    drawn = inside & ((hashes[prompt].astype(np.int64) + part) % every == 0)
+    return first[drawn], size[drawn]
 
 
 def _prompt_sums(
-    texts: Sequence[str],
     flat: npt.NDArray[np.uint32],
-    starts: Indices,
-    lengths: Indices,
+    groups: Sequence[tuple[int, Indices, Indices]],
+    pairs: Indices,
     embedding: Embedding,
-    recipe: Recipe,
+    window: int,
 ) -> PromptSums:
-    kept = np.flatnonzero(lengths)
-    first, size, prompt, part = window_bounds(starts[kept], lengths[kept], recipe.window)
-    if recipe.sample > 1:
-        drawn = _draw([texts[int(i)] for i in kept], prompt, part, recipe.sample)
-        first, size = first[drawn], size[drawn]
+    """The sums over groups of windows, each (times, first token, length), counted so many times."""
     positions = flat.astype(np.intp)  # once, not at every lookup
-    width = embedding.width
+    width, windows = embedding.width, 0
     vector, gram = np.zeros(width, np.int64), np.zeros(triangle_size(width), np.int64)
     rows, columns = triangle(width)
-    for begin in range(0, len(first), GRAM_WINDOWS):
-        block = slice(begin, begin + GRAM_WINDOWS)
-        means = _window_means(positions, first[block], size[block], embedding.stored.fixed_point)
-        vector += means.sum(axis=0).astype(np.int64)
-        # whole numbers up to 2¹⁹: every product and every sum of 1,024 stays below 2⁵³, so float64 BLAS is exact
-        gram += (means.T @ means)[rows, columns].astype(np.int64)
-    return PromptSums(
-        recipe.window,
-        embedding.stored.unit / MEAN_PARTS,
-        len(first) * recipe.sample,
-        vector * recipe.sample,
-        gram * recipe.sample,
-    )
+    for times, first, size in groups:
+        windows += times * len(first)
+        for begin in range(0, len(first), GRAM_WINDOWS):
+            block = slice(begin, begin + GRAM_WINDOWS)
+            means = _window_means(positions, first[block], size[block], embedding.stored.fixed_point)
+            vector += times * means.sum(axis=0).astype(np.int64)
+            # whole numbers up to 2¹⁹: every product and every sum of 1,024 stays below 2⁵³, so float64 BLAS is exact
+            gram += times * (means.T @ means)[rows, columns].astype(np.int64)
+    return PromptSums(window, embedding.stored.unit / MEAN_PARTS, windows, vector, gram, pairs)
 
 
 def _window_means(

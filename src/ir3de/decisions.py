@@ -2,15 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import Any
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Literal, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
 
+from ir3de.pairs import pair_buckets
+from ir3de.policies import Calibration, Cost, Familiarity, Policy
+from ir3de.scorers import USUALNESS_UNIT
 from ir3de.selectors import Ballots, Ids, Selector, Tally
 from ir3de.table import Table
+
+Weights: TypeAlias = "Cost | Mapping[str, float]"
+Reason = Literal["", "no known token", "low confidence", "unlike every domain"]
 
 
 @dataclass(frozen=True)
@@ -19,7 +25,13 @@ class Terms:
 
     experts: tuple[str, ...]
     selector: Selector
-    default: int  # the expert for prompts that say nothing
+    default: int = 0  # the expert for prompts that say nothing
+    calibration: Calibration | None = None
+    familiarity: Familiarity | None = None
+    policy: Policy = field(default_factory=Policy)
+
+    def penalties(self, weights: Weights | None) -> list[float] | None:
+        return self.policy.penalties(self.experts, weights)
 
 
 @dataclass(frozen=True, eq=False)
@@ -43,32 +55,56 @@ class Compiled:
         return self.terms.default
 
     @classmethod
-    def build(cls, experts: Sequence[str], table: Table, selector: Selector, default: int = 0) -> Compiled:
-        return cls(Terms(tuple(experts), selector, default), table, selector.ballots(table))
+    def build(cls, terms: Terms, table: Table) -> Compiled:
+        return cls(terms, table, terms.selector.ballots(table))
 
 
 class Decision:
     """Which expert a prompt goes to, and how clearly. Read-only.
 
-    The prompt has `tokens`, and `counted` of them decided. `abstained` is true when the prompt has no known token
-    at all: then `expert` is the router's default and the confidence is an even share.
+    The prompt has `tokens`, and `counted` of them decided. `abstained` is true when the router would not choose: then
+    `expert` is its default, and `reason` says why.
     """
 
     # slots and properties rather than a frozen dataclass: one is made per prompt, in a fifth of the time
-    __slots__ = ("_abstained", "_counted", "_expert", "_tally", "_terms", "_tokens")
+    __slots__ = ("_best", "_counted", "_penalties", "_reason", "_tally", "_terms", "_tokens", "_usual")
 
-    def __init__(self, expert: str, tokens: int, counted: int, abstained: bool, tally: Tally, terms: Terms) -> None:
-        self._expert = expert
+    def __init__(
+        self,
+        terms: Terms,
+        tally: Tally,
+        tokens: int,
+        counted: int,
+        *,
+        usual: float | None = None,
+        penalties: list[float] | None = None,
+        reason: Reason = "",
+    ) -> None:
+        self._terms = terms
+        self._tally = tally
         self._tokens = tokens
         self._counted = counted
-        self._abstained = abstained
-        self._tally = tally
-        self._terms = terms
+        self._usual = usual
+        self._penalties = penalties
+        self._reason: Reason = reason
+        self._best = int(tally.argmax())
+        if not reason and (penalties is not None or terms.policy.threshold > 0):
+            self._apply_policy()
+
+    def _apply_policy(self) -> None:
+        probabilities, threshold = self._shares, self._terms.policy.threshold
+        if self._penalties is not None:
+            utility = [p - penalty for p, penalty in zip(probabilities, self._penalties, strict=True)]
+            self._best = utility.index(max(utility))
+        if max(probabilities) < threshold:
+            self._reason = "low confidence"
+        elif threshold > 0 and self.unlike:
+            self._reason = "unlike every domain"
 
     @property
     def expert(self) -> str:
         """The chosen expert's name."""
-        return self._expert
+        return self._terms.experts[self._terms.default if self._reason else self._best]
 
     @property
     def tokens(self) -> int:
@@ -82,46 +118,75 @@ class Decision:
 
     @property
     def abstained(self) -> bool:
-        """Whether the prompt said nothing, so that the default expert was taken."""
-        return self._abstained
+        """Whether the router would not choose, so that the default expert was taken."""
+        return bool(self._reason)
+
+    @property
+    def reason(self) -> Reason:
+        """Why the router abstained; empty when it did not."""
+        return self._reason
+
+    @property
+    def familiarity(self) -> float | None:
+        """How usual the prompt's tokens are, in standard deviations from the router's own prompts; None if unknown."""
+        known, looked_at = self._terms.familiarity, min(self._tokens, self._terms.selector.cap)
+        if known is None or self._usual is None:
+            return None
+        return known.deviation(self._usual / (USUALNESS_UNIT * looked_at), looked_at)
+
+    @property
+    def unlike(self) -> bool:
+        """Whether the prompt is unlike every domain the router knows."""
+        known, found = self._terms.familiarity, self.familiarity
+        return known is not None and found is not None and found < known.lowest
 
     @property
     def ranking(self) -> tuple[tuple[str, float], ...]:
-        """Every expert with its share, best first; the shares add up to one."""
-        shares, tally = self._shares, self._tally.tolist()
-        order = sorted(range(len(tally)), key=tally.__getitem__, reverse=True)  # ties keep the order of the experts
+        """Every expert with its probability, best first, its costs considered; the probabilities add up to one."""
+        shares, penalties = self._shares, self._penalties
+        value = self._tally.tolist()
+        if penalties is not None:
+            value = [share - penalty for share, penalty in zip(shares, penalties, strict=True)]
+        order = sorted(range(len(value)), key=value.__getitem__, reverse=True)  # ties keep the order of the experts
         if self.abstained:
             order.sort(key=lambda c: c != self._terms.default)
         return tuple((self._terms.experts[c], shares[c]) for c in order)
 
     @property
     def confidence(self) -> float:
-        """The chosen expert's share."""
-        return self._shares[int(self._tally.argmax())]  # without ranking all the others
+        """The probability that the best expert is the right one; calibrated where the router is."""
+        return self._shares[self._best]  # without ranking all the others
 
     @property
     def margin(self) -> float:
-        """How far the chosen expert's share lies above the next one's."""
-        ranking = self.ranking
-        return ranking[0][1] - ranking[1][1] if len(ranking) > 1 else ranking[0][1]
+        """How far the confidence lies above the next expert's probability."""
+        shares, confidence = self._shares, self.confidence
+        others = shares[: self._best] + shares[self._best + 1 :]
+        return confidence - max(others) if others else confidence
 
     @property
     def _shares(self) -> list[float]:
-        if self.abstained:
+        if self._reason == "no known token":
             return [1.0 / len(self._tally)] * len(self._tally)
-        return self._terms.selector.shares(self._tally.tolist(), self.counted)
+        tally, terms = self._tally.tolist(), self._terms
+        if terms.calibration is None:
+            return terms.selector.shares(tally, self._counted)
+        return terms.calibration.probabilities(terms.selector.evidence(tally, self._counted), self._counted)
 
     def to_dict(self) -> dict[str, Any]:
         """Plain values, ready for JSON."""
-        ranking = self.ranking
+        familiarity = self.familiarity
         return {
             "expert": self.expert,
-            "confidence": round(ranking[0][1], 6),
-            "margin": round(ranking[0][1] - (ranking[1][1] if len(ranking) > 1 else 0.0), 6),
-            "ranking": [{"expert": expert, "share": round(share, 6)} for expert, share in ranking],
+            "confidence": round(self.confidence, 6),
+            "margin": round(self.margin, 6),
+            "ranking": [{"expert": expert, "share": round(share, 6)} for expert, share in self.ranking],
             "tokens": self.tokens,
             "counted": self.counted,
             "abstained": self.abstained,
+            "reason": self.reason,
+            "familiarity": None if familiarity is None else round(familiarity, 3),
+            "unlike": self.unlike,
         }
 
     def __eq__(self, other: object) -> bool:
@@ -172,24 +237,32 @@ class Explanation:
         }
 
 
-def decide(compiled: Compiled, ids: Ids, unknown: int | None) -> Decision:
+def decide(compiled: Compiled, ids: Ids, unknown: int | None, weights: Weights | None = None) -> Decision:
     """Route one prompt by its token ids."""
     length, terms = len(ids), compiled.terms
     cap = terms.selector.cap
     if length > cap:
         ids = ids[:cap]
     if not length or (unknown is not None and bool((ids == unknown).all())):
-        return abstain(compiled, length)
+        return abstain(terms, length)
     ballots = compiled.ballots
-    tally = ballots.tally(ids)
+    tally, usual = ballots.tally(ids), None
+    if len(tally) > (experts := len(terms.experts)):
+        tally, usual = tally[:experts], tally[experts]
     counted = min(len(ids), ballots.most)
-    return Decision(terms.experts[tally.argmax()], length, counted, False, tally, terms)
+    return Decision(terms, tally, length, counted, usual=usual, penalties=terms.penalties(weights))
 
 
-def decide_batch(compiled: Compiled, flat: Ids, lengths: npt.NDArray[np.int64], unknown: int | None) -> list[Decision]:
+def decide_batch(
+    compiled: Compiled,
+    flat: Ids,
+    lengths: npt.NDArray[np.int64],
+    unknown: int | None,
+    weights: Weights | None = None,
+) -> list[Decision]:
     """Route many prompts, their ids end to end: the same decisions as one by one."""
-    starts, whole = np.cumsum(lengths) - lengths, lengths
-    cap, most, experts = compiled.selector.cap, compiled.ballots.most, compiled.experts
+    starts, whole, terms = np.cumsum(lengths) - lengths, lengths, compiled.terms
+    cap, most, experts = terms.selector.cap, compiled.ballots.most, len(terms.experts)
     if lengths.max(initial=0) > cap:
         flat = flat[np.arange(len(flat)) - np.repeat(starts, lengths) < cap]
         lengths = np.minimum(lengths, cap)
@@ -199,15 +272,16 @@ def decide_batch(compiled: Compiled, flat: Ids, lengths: npt.NDArray[np.int64], 
         speaking[speaking] = np.add.reduceat(flat != unknown, starts[speaking], dtype=np.int64) > 0
         flat = flat[np.repeat(speaking, lengths)]
         starts = np.cumsum(lengths * speaking) - lengths * speaking
-    decisions = [abstain(compiled, length) for length in whole.tolist()] if not speaking.all() else []
+    decisions = [abstain(terms, length) for length in whole.tolist()] if not speaking.all() else []
     if not speaking.any():
         return decisions
-    tallies = compiled.ballots.tallies(flat, starts[speaking])
+    tallies, penalties = compiled.ballots.tallies(flat, starts[speaking]), terms.penalties(weights)
+    usual = tallies[:, experts].tolist() if tallies.shape[1] > experts else [None] * len(tallies)
     made = [
-        Decision(experts[best], tokens, counted, False, tally, compiled.terms)
-        for best, tally, tokens, counted in zip(
-            tallies.argmax(axis=1).tolist(),
-            tallies,
+        Decision(terms, tally, tokens, counted, usual=usualness, penalties=penalties)
+        for tally, usualness, tokens, counted in zip(
+            tallies[:, :experts],
+            usual,
             whole[speaking].tolist(),
             np.minimum(lengths, most)[speaking].tolist(),
             strict=True,
@@ -218,31 +292,49 @@ def decide_batch(compiled: Compiled, flat: Ids, lengths: npt.NDArray[np.int64], 
     return decisions or made
 
 
-def abstain(compiled: Compiled, tokens: int) -> Decision:
+def abstain(terms: Terms, tokens: int) -> Decision:
     """The answer to a prompt without a known token: the default expert, an even share."""
-    terms = compiled.terms
-    return Decision(terms.experts[terms.default], tokens, 0, True, np.zeros(len(terms.experts)), terms)
+    tally = np.zeros(len(terms.experts))
+    return Decision(terms, tally, tokens, 0, reason="no known token")
 
 
-def explain(compiled: Compiled, pieces: Sequence[tuple[int, str]], unknown: int | None) -> Explanation:
-    """The vote, entropy and scores of every token that was looked at, and whether it counted."""
+def explain(
+    compiled: Compiled, pieces: Sequence[tuple[int, str]], unknown: int | None, weights: Weights | None = None
+) -> Explanation:
+    """The vote, entropy and scores of every token that was looked at, and whether it counted.
+
+    Where neighbouring tokens have scores of their own, each token is given half of those with its left and its right.
+    """
     ids = np.array([token for token, _ in pieces], np.uint32)
-    decision = decide(compiled, ids, unknown)
+    decision = decide(compiled, ids, unknown, weights)
     pieces, ids = pieces[: compiled.selector.cap], ids[: compiled.selector.cap]
-    counted = _counted(compiled, ids) if not decision.abstained else np.zeros(len(ids), bool)
-    table = compiled.table
+    said = decision.reason != "no known token"
+    counted = _counted(compiled, ids) if said else np.zeros(len(ids), bool)
+    scores, vote = _scores(compiled, ids)
     votes = tuple(
         TokenVote(
             text,
             token,
-            compiled.experts[int(table.vote[token])],
-            float(table.entropy[token]),
-            tuple(table.scores[token].tolist()),
-            bool(used),
+            compiled.experts[int(vote[place])],
+            float(compiled.table.entropy[token]),
+            tuple(scores[place].tolist()),
+            bool(counted[place]),
         )
-        for (token, text), used in zip(pieces, counted, strict=True)
+        for place, (token, text) in enumerate(pieces)
     )
     return Explanation(decision, compiled.experts, votes)
+
+
+def _scores(compiled: Compiled, ids: Ids) -> tuple[npt.NDArray[np.float32], npt.NDArray[np.integer]]:
+    """What each token, with its share of its neighbours, says of each expert, and whom it votes for."""
+    table = compiled.table
+    scores = table.scores[ids]
+    if table.pairs is None or compiled.ballots.pairs is None or len(ids) < 2:
+        return scores, table.vote[ids]
+    halves = table.pairs[pair_buckets(ids)] / 2
+    scores[:-1] += halves
+    scores[1:] += halves
+    return scores, scores.argmax(axis=1)
 
 
 def _counted(compiled: Compiled, ids: Ids) -> npt.NDArray[np.bool_]:

@@ -14,14 +14,16 @@ from typing import Any, NoReturn, TypeAlias
 import numpy as np
 
 from ir3de.counting import collect
-from ir3de.decisions import Compiled, Decision, Explanation, decide, decide_batch, explain
+from ir3de.decisions import Compiled, Decision, Explanation, Terms, Weights, decide, decide_batch, explain
 from ir3de.embeddings import Embedding, Tokenizer
 from ir3de.errors import InputError, MismatchError, UnknownExpertError
+from ir3de.policies import Calibration, Policy
 from ir3de.scorers import PromptRidge, Scorer
 from ir3de.selectors import Average, Selector
 from ir3de.statistics import Statistics
 from ir3de.storage import RouterParts, load_router, save_router
 from ir3de.table import Table, check_experts
+from ir3de.tuning import Reading, Trial, calibrate, choose
 
 Domain: TypeAlias = "Iterable[str] | Statistics"  # an expert's texts, or what was counted from them
 
@@ -65,17 +67,27 @@ class Router:
         scorer: Scorer | None = None,
         selector: Selector | None = None,
         default: str | None = None,
+        policy: Policy | None = None,
+        tune: bool = False,
+        keep_sample: bool = True,
     ) -> Router:
         """Fit a router from each expert's texts, or from statistics collected elsewhere.
 
-        The defaults are what routes best (`PromptRidge`, `Average`); the paper's are `TokenRidge.paper()` and
-        `EntropyTopK(k)`. `default` names the expert for prompts without a single known token; otherwise the first.
+        `tune=True` chooses scorer and selector on held-out prompts and needs a second or two more; otherwise they are
+        `PromptRidge` and `Average`. The paper's are `TokenRidge.paper()` and `EntropyTopK(k)`. `default` names the
+        expert for prompts the router abstains on; otherwise the first. `policy` says what experts cost.
+
+        A sample of up to 1,024 prompts an expert is kept, as token ids, to calibrate confidence and to tune again
+        when experts come and go; it is saved with the router, but never in a serving copy. `keep_sample=False` keeps
+        none: then there is no tuning, and confidence is not calibrated.
         """
         if not isinstance(domains, Mapping):
             raise InputError(f"domains must map each expert's name to its texts, found {type(domains).__name__}")
         if not domains:
             raise InputError("a router needs at least one expert: pass {name: texts}")
         chosen = embedding or Embedding.default()
+        if tune and (scorer is not None or selector is not None):
+            raise InputError("tune=True chooses scorer and selector itself: leave them out, or leave out tune")
         scorer, selector = scorer or PromptRidge(), selector or Average()
         for given, kind, usual in ((scorer, Scorer, PromptRidge()), (selector, Selector, Average())):
             if not isinstance(given, kind):
@@ -83,11 +95,21 @@ class Router:
         if not isinstance(chosen, Embedding):
             raise InputError(f"embedding must be an Embedding, found {chosen!r}: use Embedding.load(source)")
         check_experts(len(domains))  # before anything is counted
-        statistics = {_checked(name): _counted(name, domain, chosen) for name, domain in domains.items()}
-        compiled = _compile(statistics, chosen, scorer, selector, default)
-        return cls(
-            RouterParts(compiled, chosen.tokenizer, scorer, chosen.fingerprint, lambda: chosen, lambda: statistics)
+        statistics = {
+            _checked(name): _counted(name, domain, chosen, keep_sample=keep_sample) for name, domain in domains.items()
+        }
+        experts = tuple(statistics)
+        if default is not None and default not in experts:
+            raise UnknownExpertError(f"the default expert '{default}' is not among {', '.join(experts)}")
+        terms = Terms(
+            experts,
+            selector,
+            0 if default is None else experts.index(default),
+            policy=_checked_policy(policy or Policy(), experts),
         )
+        if not tune:
+            return cls(_fitted(statistics, chosen, scorer, terms))
+        return cls(_tuned(statistics, chosen, terms)[0])
 
     def add(self, name: str, domain: Domain) -> None:
         """Add an expert from its texts or statistics. Nothing is retrained; routing goes on meanwhile."""
@@ -114,13 +136,27 @@ class Router:
                 raise InputError(f"'{name}' is the only expert: a router needs at least one")
             self._rebuild({other: kept for other, kept in self.statistics.items() if other != name})
 
+    def tune(self) -> tuple[Trial, ...]:
+        """Choose scorer and selector anew on the prompts that were kept: everything tried, best first."""
+        with self._change:
+            parts, trials = _tuned(self.statistics, self.embedding, self._compiled.terms)
+            self._swap(parts)
+            return trials
+
     def _rebuild(self, statistics: Mapping[str, Statistics]) -> None:
-        current = self._compiled
-        default = current.experts[current.default]
-        default_left = default if default in statistics else None
-        compiled = _compile(statistics, self.embedding, self.scorer, current.selector, default_left)
-        self._parts = replace(self._parts, compiled=compiled, statistics=lambda: statistics)
-        self._compiled = compiled  # one reference: readers see all of the change or none of it
+        terms, experts = self._compiled.terms, tuple(statistics)
+        default = terms.experts[terms.default]
+        changed = replace(
+            terms,
+            experts=experts,
+            default=experts.index(default) if default in experts else 0,
+            policy=terms.policy.among(experts),
+        )
+        self._swap(_fitted(statistics, self.embedding, self.scorer, changed, self._parts.trials))
+
+    def _swap(self, parts: RouterParts) -> None:
+        self._parts = parts
+        self._compiled = parts.compiled  # one reference: readers see all of the change or none of it
 
     def _require(self, name: str) -> None:
         if name not in self.experts:
@@ -129,11 +165,26 @@ class Router:
     def with_selector(self, selector: Selector) -> Router:
         """The same fit read another way: a new router, this one is unchanged."""
         parts = self._parts  # one read: a change swaps the reference
-        current = parts.compiled
-        table = current.table
-        if selector.log_offset != current.selector.log_offset:
-            table = Table.compile(table.scores, log_offset=selector.log_offset)
-        return Router(replace(parts, compiled=Compiled.build(current.experts, table, selector, current.default)))
+        terms, table = parts.compiled.terms, parts.compiled.table
+        if selector.log_offset != terms.selector.log_offset:
+            compiled = Table.compile(table.scores, log_offset=selector.log_offset)
+            table = replace(compiled, usualness=table.usualness, pairs=table.pairs)
+        kept = terms.calibration if type(selector) is type(terms.selector) else None  # votes are other evidence
+        terms = replace(terms, selector=selector, calibration=kept)
+        return Router(replace(parts, compiled=Compiled.build(terms, table)))
+
+    def with_policy(self, policy: Policy) -> Router:
+        """The same fit with other costs or another threshold: a new router, this one is unchanged."""
+        parts = self._parts
+        compiled = parts.compiled
+        terms = replace(compiled.terms, policy=_checked_policy(policy, compiled.experts))
+        return Router(replace(parts, compiled=replace(compiled, terms=terms)))
+
+    def with_calibration(self, calibration: Calibration) -> Router:
+        """The same fit, its confidence read by another calibration: a new router, this one is unchanged."""
+        parts = self._parts
+        terms = replace(parts.compiled.terms, calibration=calibration)
+        return Router(replace(parts, compiled=replace(parts.compiled, terms=terms)))
 
     # reading ----------------------------------------------------------------------------------------------------
 
@@ -146,6 +197,21 @@ class Router:
     def default(self) -> str:
         """The expert for prompts without a single known token."""
         return self._compiled.experts[self._compiled.default]
+
+    @property
+    def policy(self) -> Policy:
+        """What experts cost, what that is worth, and when to abstain."""
+        return self._compiled.terms.policy
+
+    @property
+    def calibrated(self) -> bool:
+        """Whether confidence was calibrated on held-out prompts."""
+        return self._compiled.terms.calibration is not None
+
+    @property
+    def trials(self) -> tuple[Mapping[str, Any], ...]:
+        """What tuning tried, best first; empty when the router was not tuned."""
+        return self._parts.trials
 
     @property
     def selector(self) -> Selector:
@@ -179,11 +245,14 @@ class Router:
 
     # routing ----------------------------------------------------------------------------------------------------
 
-    def route(self, text: str) -> Decision:
-        """Name the expert for a prompt. A prompt without a known token abstains: the default expert."""
-        return decide(self._compiled, self._encode(text), self._unknown)
+    def route(self, text: str, *, weights: Weights | None = None) -> Decision:
+        """Name the expert for a prompt. A prompt without a known token abstains: the default expert.
 
-    def route_batch(self, texts: Iterable[str]) -> list[Decision]:
+        `weights` says what a unit of cost is worth this time, `{"price": 0.1}`, instead of the router's policy.
+        """
+        return decide(self._compiled, self._encode(text), self._unknown, weights)
+
+    def route_batch(self, texts: Iterable[str], *, weights: Weights | None = None) -> list[Decision]:
         """Route many prompts: the decisions of `route`, several times as fast."""
         compiled = self._compiled
         if isinstance(texts, (str, bytes)) or not isinstance(texts, Iterable):
@@ -191,7 +260,7 @@ class Router:
 
         def decide_chunk(chunk: Sequence[str]) -> list[Decision]:
             flat, lengths = self.tokenizer.encode_batch(chunk)
-            return decide_batch(compiled, flat, lengths.astype(np.int64), self._unknown)
+            return decide_batch(compiled, flat, lengths.astype(np.int64), self._unknown, weights)
 
         chunks = list(_chunks(list(texts)))
         if len(chunks) < 2:
@@ -199,9 +268,9 @@ class Router:
         with ThreadPoolExecutor(os.cpu_count(), thread_name_prefix="ir3de-route") as pool:
             return list(chain.from_iterable(pool.map(decide_chunk, chunks)))
 
-    def explain(self, text: str) -> Explanation:
+    def explain(self, text: str, *, weights: Weights | None = None) -> Explanation:
         """Show every token's vote, entropy and scores, and whether it counted."""
-        return explain(self._compiled, self.tokenizer.pieces(text), self._unknown)
+        return explain(self._compiled, self.tokenizer.pieces(text), self._unknown, weights)
 
     # keeping ----------------------------------------------------------------------------------------------------
 
@@ -223,32 +292,78 @@ class Router:
         return f"Router({', '.join(self.experts)}; {self.scorer}, {self.selector})"
 
 
-def _compile(
-    statistics: Mapping[str, Statistics], embedding: Embedding, scorer: Scorer, selector: Selector, default: str | None
-) -> Compiled:
-    experts = tuple(statistics)
-    if default is not None and default not in experts:
-        raise UnknownExpertError(f"the default expert '{default}' is not among {', '.join(experts)}")
-    check_experts(len(experts))
-    scores = scorer.scores(list(statistics.values()), embedding.matrix)
-    table = Table.compile(scores, log_offset=selector.log_offset)
-    return Compiled.build(experts, table, selector, 0 if default is None else experts.index(default))
+def _fitted(
+    statistics: Mapping[str, Statistics],
+    embedding: Embedding,
+    scorer: Scorer,
+    terms: Terms,
+    trials: Sequence[Mapping[str, Any]] = (),
+) -> RouterParts:
+    """Fit, calibrate and compile."""
+    reading = calibrate(list(statistics.values()), embedding, scorer, terms.selector)
+    return _compiled(statistics, embedding, scorer, terms, reading, trials)
 
 
-def _counted(name: str, domain: Any, embedding: Embedding) -> Statistics:
+def _tuned(
+    statistics: Mapping[str, Statistics], embedding: Embedding, terms: Terms
+) -> tuple[RouterParts, tuple[Trial, ...]]:
+    """Choose scorer and selector, fit, calibrate and compile; and what was tried."""
+    choice = choose(list(statistics.values()), embedding, cap=terms.selector.cap)
+    terms = replace(terms, selector=choice.selector)
+    tried = [trial.to_dict() for trial in choice.trials]
+    return _compiled(statistics, embedding, choice.scorer, terms, choice.reading, tried), choice.trials
+
+
+def _compiled(
+    statistics: Mapping[str, Statistics],
+    embedding: Embedding,
+    scorer: Scorer,
+    terms: Terms,
+    reading: Reading,
+    trials: Sequence[Mapping[str, Any]],
+) -> RouterParts:
+    if reading.calibration is not None:
+        terms = replace(terms, calibration=reading.calibration, familiarity=reading.familiarity)
+    table = Table.of(
+        scorer,
+        list(statistics.values()),
+        embedding.matrix,
+        log_offset=terms.selector.log_offset,
+        usualness=terms.familiarity is not None,
+    )
+    compiled, owned = Compiled.build(terms, table), dict(statistics)
+    return RouterParts(
+        compiled,
+        embedding.tokenizer,
+        scorer,
+        embedding.fingerprint,
+        lambda: embedding,
+        lambda: owned,
+        tuple(trials),
+    )
+
+
+def _checked_policy(policy: Policy, experts: Sequence[str]) -> Policy:
+    unknown = [name for name in policy.costs if name not in experts]
+    if unknown:
+        raise UnknownExpertError(f"costs of unknown experts {', '.join(unknown)}: there are {', '.join(experts)}")
+    return policy
+
+
+def _counted(name: str, domain: Any, embedding: Embedding, *, keep_sample: bool = True) -> Statistics:
     if isinstance(domain, Statistics):
         if domain.fingerprint != embedding.fingerprint:
             raise MismatchError(
                 f"the statistics of '{name}' belong to embedding {domain.fingerprint[:12]}, the router uses "
                 f"{embedding.fingerprint[:12]} ({embedding.name}): collect them again with that embedding"
             )
-        statistics = domain
+        statistics = domain if keep_sample else domain.without_sample()
     elif isinstance(domain, str) or not isinstance(domain, Iterable):
         raise InputError(
             f"the texts of '{name}' must be an iterable of str or Statistics, found {type(domain).__name__}"
         )
     else:
-        statistics = collect(domain, embedding=embedding)
+        statistics = collect(domain, embedding=embedding, keep_sample=keep_sample)
     if statistics.tokens == 0:
         raise InputError(f"expert '{name}' has no text: give it at least one prompt of its domain")
     return statistics

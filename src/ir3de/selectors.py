@@ -11,20 +11,22 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import Literal, Protocol, get_args, runtime_checkable
+from typing import Literal, Protocol, TypeAlias, get_args, runtime_checkable
 
 import numpy as np
 import numpy.typing as npt
 
 from ir3de.errors import InputError
+from ir3de.pairs import pair_buckets, within_prompts
 from ir3de.table import Table, row_blocks, softmax
 
 Ids = npt.NDArray[np.unsignedinteger]
+Values: TypeAlias = "npt.NDArray[np.float64] | npt.NDArray[np.float32]"
 Tally = npt.NDArray[np.float64]  # whole numbers below 2⁵³, so float64 adds them exactly, and BLAS adds fastest
 
 MOST_TOKENS = 1 << 16  # of one prompt that can be counted, so that the sums below stay under 2⁵³
 SCORE_UNIT = 1 << 25  # Average: one point of score
-LARGEST_SCORE = 1 << 11
+LARGEST_SCORE = 1 << 10
 VOTE_UNIT = 1 << 36  # a vote weighs more than all the probability that can gather below it
 PROBABILITY_UNIT = 1 << 19
 
@@ -36,38 +38,44 @@ _ONES = np.ones(MOST_TOKENS)
 
 @dataclass(frozen=True, eq=False)
 class Ballots:
-    """What each token gives to each expert; with `most`, only the surest `most` tokens of a prompt count."""
+    """What each token gives to each expert; with `most`, only the surest `most` tokens of a prompt count.
 
-    values: Tally | npt.NDArray[np.float32]  # (V, C); by rank instead of by token id when `rank` is there
+    Where the table knows how usual tokens are, that is summed over all tokens in one more column, the last.
+    """
+
+    values: Values  # (V, C or C + 1); by rank instead of by token id when `rank` is there
     rank: npt.NDArray[np.uint32] | None = None
     most: int = MOST_TOKENS
+    usualness: npt.NDArray[np.float32] | None = None  # (V,)  where it is not a column of `values`
+    pairs: Values | None = None  # (BUCKETS, C or C + 1)  what neighbouring tokens give
 
     def tally(self, ids: Ids) -> Tally:
-        """Sum of the counted tokens' ballots: (C,)."""
+        """Sum of the counted tokens' ballots: (C,) or (C + 1,)."""
+        chosen = ids
         if self.rank is not None:
-            ids = self.rank.take(ids)
-            if len(ids) > self.most:
-                ids.partition(self.most - 1)
-                ids = ids[: self.most]
+            chosen = self.rank.take(ids)
+            if len(chosen) > self.most:
+                chosen.partition(self.most - 1)
+                chosen = chosen[: self.most]
         # the column sums, as ones · rows: numpy's own sum over the short axis takes twice as long
-        total: Tally = np.dot(_ONES[: len(ids)], self.values.take(ids, axis=0))
+        total: Tally = np.dot(_ONES[: len(chosen)], self.values.take(chosen, axis=0))
+        if self.pairs is not None and len(ids) > 1:
+            total += np.dot(_ONES[: len(ids) - 1], self.pairs.take(pair_buckets(ids), axis=0))
+        if self.usualness is not None:
+            total = np.append(total, self.usualness.take(ids).sum(dtype=np.float64))
         return total
 
     def tallies(self, flat: Ids, starts: npt.NDArray[np.int64]) -> Tally:
-        """The same for many prompts at once, none of them empty: (prompts, C)."""
-        if self.rank is not None:
-            flat, starts = self._surest(flat, starts)
-        totals = np.empty((len(starts), self.values.shape[1]))
-        bounds = [*starts.tolist(), len(flat)]
-        if totals.shape[1] > FEW_EXPERTS:  # long rows: the product is faster than the sum, even prompt by prompt
-            for total, (first, last) in zip(totals, pairwise(bounds), strict=True):
-                np.dot(_ONES[: last - first], self.values.take(flat[first:last], axis=0), out=total)
-            return totals
-        gathered = GATHERED_NUMBERS // totals.shape[1]
-        edges = [*np.flatnonzero(np.diff(starts // gathered, prepend=-1)).tolist(), len(starts)]
-        for first, last in pairwise(edges):
-            rows = self.values.take(flat[bounds[first] : bounds[last]], axis=0)
-            np.add.reduceat(rows, starts[first:last] - bounds[first], axis=0, out=totals[first:last])
+        """The same for many prompts at once, none of them empty: (prompts, C) or (prompts, C + 1)."""
+        lengths = np.diff(starts, append=len(flat))
+        totals = _row_sums(self.values, *((flat, starts) if self.rank is None else self._surest(flat, starts)))
+        if self.pairs is not None and (several := np.flatnonzero(lengths > 1)).size:
+            buckets = pair_buckets(flat)[within_prompts(len(flat), starts, lengths)]
+            met = lengths[several] - 1
+            totals[several] += _row_sums(self.pairs, buckets, np.cumsum(met) - met)
+        if self.usualness is not None:
+            usual = np.add.reduceat(self.usualness.take(flat), starts, dtype=np.float64)
+            totals = np.column_stack((totals, usual))
         return totals
 
     def _surest(self, flat: Ids, starts: npt.NDArray[np.int64]) -> tuple[Ids, npt.NDArray[np.int64]]:
@@ -78,6 +86,22 @@ class Ballots:
         counted = np.arange(len(flat)) - np.repeat(starts, lengths) < self.most
         kept = np.minimum(lengths, self.most)
         return (keys[counted] & 0xFFFFFFFF).astype(np.uint32), np.cumsum(kept) - kept
+
+
+def _row_sums(values: Values, flat: Ids, starts: npt.NDArray[np.int64]) -> Tally:
+    """Σ of the rows named by each stretch of `flat`, none of them empty."""
+    totals = np.empty((len(starts), values.shape[1]))
+    bounds = [*starts.tolist(), len(flat)]
+    if totals.shape[1] > FEW_EXPERTS:  # long rows: the product is faster than the sum, even prompt by prompt
+        for total, (first, last) in zip(totals, pairwise(bounds), strict=True):
+            np.dot(_ONES[: last - first], values.take(flat[first:last], axis=0), out=total)
+        return totals
+    gathered = GATHERED_NUMBERS // totals.shape[1]
+    edges = [*np.flatnonzero(np.diff(starts // gathered, prepend=-1)).tolist(), len(starts)]
+    for first, last in pairwise(edges):
+        rows = values.take(flat[bounds[first] : bounds[last]], axis=0)
+        np.add.reduceat(rows, starts[first:last] - bounds[first], axis=0, out=totals[first:last])
+    return totals
 
 
 @runtime_checkable
@@ -98,8 +122,12 @@ class Selector(Protocol):
         """The table as integers to be summed."""
         ...
 
+    def evidence(self, tally: Sequence[float], counted: int) -> list[float]:
+        """The tally as one number per expert that does not grow with the prompt: a mean score, or a share of votes."""
+        ...
+
     def shares(self, tally: Sequence[float], counted: int) -> list[float]:
-        """The tally as one share per expert, adding up to one."""
+        """The tally as one share per expert, adding up to one: what stands for probabilities without a calibration."""
         ...
 
 
@@ -135,7 +163,10 @@ class EntropyTopK:
         return cls(k, ties="order", log_offset=1e-10)
 
     def ballots(self, table: Table) -> Ballots:
-        return Ballots(_votes(table, self.ties, table.by_rank), table.rank, self.k)
+        return Ballots(_votes(table, self.ties, table.by_rank), table.rank, self.k, table.usualness)
+
+    def evidence(self, tally: Sequence[float], counted: int) -> list[float]:
+        return _vote_shares(tally)
 
     def shares(self, tally: Sequence[float], counted: int) -> list[float]:
         return _vote_shares(tally)
@@ -154,7 +185,10 @@ class AllTokens:
         _check_ties(self.ties)
 
     def ballots(self, table: Table) -> Ballots:
-        return Ballots(_votes(table, self.ties, np.arange(len(table.vote))))
+        return Ballots(_votes(table, self.ties, np.arange(len(table.vote))), usualness=table.usualness)
+
+    def evidence(self, tally: Sequence[float], counted: int) -> list[float]:
+        return _vote_shares(tally)
 
     def shares(self, tally: Sequence[float], counted: int) -> list[float]:
         return _vote_shares(tally)
@@ -178,16 +212,31 @@ class Average:
             raise InputError(f"sharpness must be a positive number, found {self.sharpness}: try 10")
 
     def ballots(self, table: Table) -> Ballots:
-        ballots = np.clip(table.scores, -LARGEST_SCORE, LARGEST_SCORE)
-        ballots *= SCORE_UNIT  # a power of two: float32 scores make whole numbers that float32 holds exactly
-        np.rint(ballots, out=ballots)
-        return Ballots(ballots if ballots.shape[1] > FEW_EXPERTS else ballots.astype(np.float64))
+        usual = table.usualness
+        pairs = None if table.pairs is None else _whole(table.pairs, None if usual is None else 0.0)
+        return Ballots(_whole(table.scores, usual), pairs=pairs)
+
+    def evidence(self, tally: Sequence[float], counted: int) -> list[float]:
+        unit = 1.0 / (SCORE_UNIT * counted)
+        return [total * unit for total in tally]
 
     def shares(self, tally: Sequence[float], counted: int) -> list[float]:
         best, scale = max(tally), self.sharpness / (SCORE_UNIT * counted)
         powers = [math.exp((total - best) * scale) for total in tally]
         whole = sum(powers)
         return [power / whole for power in powers]
+
+
+def _whole(scores: npt.NDArray[np.float32], last: npt.NDArray[np.float32] | float | None) -> Values:
+    """Scores as whole numbers, and `last` as one more column."""
+    rows, columns = scores.shape
+    ballots = np.zeros((rows, columns + (last is not None)), np.float32)
+    np.clip(scores, -LARGEST_SCORE, LARGEST_SCORE, out=ballots[:, :columns])
+    ballots *= SCORE_UNIT  # a power of two: float32 scores make whole numbers that float32 holds exactly
+    np.rint(ballots, out=ballots)
+    if last is not None:
+        ballots[:, columns] = last
+    return ballots if columns > FEW_EXPERTS else ballots.astype(np.float64)
 
 
 def _votes(table: Table, ties: Ties, order: npt.NDArray[np.intp]) -> Tally:

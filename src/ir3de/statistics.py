@@ -5,13 +5,16 @@ owners and orders never change a bit, and taking something out leaves exactly wh
 
 * the **token histogram** n_c ∈ N^V, all that a token-level fit needs, because A = Ẽᵀ diag(n) Ẽ;
 * the **prompt sums** Σ 1, Σ x̄ and Σ x̄x̄ᵀ over windows of prompts, x̄ the mean embedding of a window in
-  fixed point (integers times `unit`), all that a prompt-level fit needs.
+  fixed point (integers times `unit`), all that a prompt-level fit needs, and how often neighbouring tokens met.
+
+A sample of the prompts themselves may lie beside them. It is not part of the sums: two statistics are equal whether
+or not either has one.
 """
 
 from __future__ import annotations
 
 import hashlib
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property, lru_cache
 from typing import Any
 
@@ -19,6 +22,8 @@ import numpy as np
 import numpy.typing as npt
 
 from ir3de.errors import InputError, MismatchError
+from ir3de.pairs import BUCKETS
+from ir3de.samples import Sample
 
 Integers = npt.NDArray[np.int64]
 
@@ -36,16 +41,19 @@ class PromptSums:
     windows: int
     vector: Integers  # (h,)  Σ x̄ / unit
     gram: Integers  # (h(h+1)/2,)  upper triangle of Σ x̄x̄ᵀ / unit², row by row
+    pairs: Integers  # (BUCKETS,)  how often each bucket of neighbouring tokens occurred, in all windows
 
     def __post_init__(self) -> None:
-        _freeze(self.vector, self.gram)
+        _freeze(self.vector, self.gram, self.pairs)
+        if self.pairs.shape != (BUCKETS,):
+            raise InputError(f"prompt sums count pairs in {BUCKETS:,} buckets, found {self.pairs.size:,}")
         if self.gram.shape != (triangle_size(self.width),):
             raise InputError(
                 f"prompt sums of width {self.width} need {triangle_size(self.width)} Gram entries, "
                 f"found {self.gram.size}"
             )
         diagonal = self.gram[np.cumsum(np.r_[0, np.arange(self.width, 1, -1)])]
-        if self.windows < 0 or (diagonal < 0).any():
+        if self.windows < 0 or (diagonal < 0).any() or (self.pairs < 0).any():
             raise InputError("prompt sums fell below zero: what was taken out was never put in")
 
     @property
@@ -71,6 +79,7 @@ class PromptSums:
             self.windows + sign * other.windows,
             self.vector + sign * other.vector,
             self.gram + sign * other.gram,
+            self.pairs + sign * other.pairs,
         )
 
     def __eq__(self, other: object) -> bool:
@@ -78,6 +87,7 @@ class PromptSums:
             (self.window, self.unit, self.windows) == (other.window, other.unit, other.windows)
             and np.array_equal(self.vector, other.vector)
             and np.array_equal(self.gram, other.gram)
+            and np.array_equal(self.pairs, other.pairs)
         )
 
     __hash__ = None  # type: ignore[assignment]
@@ -99,6 +109,7 @@ class Statistics:
     prompts: int
     histogram: Integers  # (V,)  n_c: how often each token occurred
     sums: PromptSums | None = None  # None when only the histogram was collected
+    sample: Sample | None = None  # None when no prompts were kept
 
     def __post_init__(self) -> None:
         _freeze(self.histogram)
@@ -139,11 +150,26 @@ class Statistics:
             self.prompts + sign * other.prompts,
             self.histogram + sign * other.histogram,
             sums,
+            self._joined(other) if sign > 0 else self._parted(other),
         )
+
+    def _joined(self, other: Statistics) -> Sample | None:
+        if self.sample is None or other.sample is None:
+            return self.sample if other.sample is None else other.sample
+        return self.sample + other.sample
+
+    def _parted(self, other: Statistics) -> Sample | None:
+        if self.sample is None or (other.sample is None and other.prompts):
+            return None  # nobody can tell which of the prompts were the other's
+        return self.sample if other.sample is None else self.sample.without(other.sample)
+
+    def without_sample(self) -> Statistics:
+        """The same statistics without any prompt: what may leave the machine."""
+        return replace(self, sample=None)
 
     def histogram_only(self) -> Statistics:
         """The same statistics without the prompt sums."""
-        return Statistics(self.fingerprint, self.prompts, self.histogram)
+        return replace(self, sums=None)
 
     @cached_property
     def digest(self) -> str:
@@ -155,6 +181,7 @@ class Statistics:
             sha.update(f"{sums.window} {sums.unit!r} {sums.windows} {sums.width}".encode())
             sha.update(sums.vector.astype("<i8").tobytes())
             sha.update(sums.gram.astype("<i8").tobytes())
+            sha.update(sums.pairs.astype("<i8").tobytes())
         return sha.hexdigest()
 
     def __eq__(self, other: object) -> bool:
@@ -168,9 +195,9 @@ class Statistics:
 
     def __repr__(self) -> str:
         windows = "" if self.sums is None else f", {self.sums.windows:,} windows"
-        return (
-            f"Statistics({self.prompts:,} prompts, {self.tokens:,} tokens{windows}, embedding {self.fingerprint[:12]})"
-        )
+        sample = "" if self.sample is None else f", a sample of {len(self.sample):,}"
+        counted = f"{self.prompts:,} prompts, {self.tokens:,} tokens{windows}{sample}"
+        return f"Statistics({counted}, embedding {self.fingerprint[:12]})"
 
 
 def triangle_size(width: int) -> int:

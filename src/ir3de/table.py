@@ -5,7 +5,7 @@ All of it depends on the token id alone, so routing looks rows up and never mult
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -13,6 +13,8 @@ import numpy as np
 import numpy.typing as npt
 
 from ir3de.errors import InputError
+from ir3de.scorers import Embeddings, PairScorer, Scorer, token_usualness
+from ir3de.statistics import Statistics
 
 MOST_EXPERTS = 1 << 16  # a vote is kept in 16 bits
 BLOCK_NUMBERS = 1 << 18  # worked on at a time: with many experts, copies of the whole table would not fit in memory
@@ -26,9 +28,18 @@ class Table:
     vote: npt.NDArray[np.uint16]  # (V,)  argmax_c S
     entropy: npt.NDArray[np.float32]  # (V,)  −Σ_c p log p with p = softmax(S)
     rank: npt.NDArray[np.uint32]  # (V,)  place in the order by (entropy, token id)
+    usualness: npt.NDArray[np.float32] | None = None  # (V,)  log p(v), in whole parts
+    pairs: npt.NDArray[np.float32] | None = None  # (BUCKETS, C)  scores of neighbouring tokens
 
     @classmethod
-    def compile(cls, scores: npt.NDArray[np.floating], *, log_offset: float = 0.0) -> Table:
+    def compile(
+        cls,
+        scores: npt.NDArray[np.floating],
+        *,
+        log_offset: float = 0.0,
+        usualness: npt.NDArray[np.float32] | None = None,
+        pairs: npt.NDArray[np.floating] | None = None,
+    ) -> Table:
         """Work out vote, entropy and rank; `log_offset` is added inside the logarithm, as the authors do."""
         check_experts(scores.shape[1])
         entropy = np.empty(len(scores))
@@ -42,6 +53,26 @@ class Table:
             scores.argmax(axis=1).astype(np.uint16),  # ties to the lowest index
             entropy.astype(np.float32),
             rank,
+            usualness,
+            None if pairs is None else np.ascontiguousarray(pairs, np.float32),
+        )
+
+    @classmethod
+    def of(
+        cls,
+        scorer: Scorer,
+        domains: Sequence[Statistics],
+        embeddings: Embeddings,
+        *,
+        log_offset: float = 0.0,
+        usualness: bool = False,
+    ) -> Table:
+        """The table of a scorer's fit; with `usualness`, how usual each token is as well."""
+        return cls.compile(
+            scorer.scores(domains, embeddings),
+            log_offset=log_offset,
+            usualness=token_usualness(domains) if usualness else None,
+            pairs=scorer.pair_scores(domains) if isinstance(scorer, PairScorer) else None,
         )
 
     @cached_property

@@ -3,7 +3,24 @@
 A scorer is a small frozen object. It sees the domains' statistics and the embedding matrix E, nothing else.
 """
 
+from ir3de.scorers.blend import Blend, unit_pairs, unit_size
+from ir3de.scorers.posterior import Posterior, balanced
 from ir3de.scorers.ridge import PromptRidge, TokenRidge
-from ir3de.scorers.scorer import Embeddings, Floats, Scorer
+from ir3de.scorers.scorer import Embeddings, Floats, PairScorer, Scorer
+from ir3de.scorers.usualness import USUALNESS_UNIT, token_usualness
 
-__all__ = ["Embeddings", "Floats", "PromptRidge", "Scorer", "TokenRidge"]
+__all__ = [
+    "USUALNESS_UNIT",
+    "Blend",
+    "Embeddings",
+    "Floats",
+    "PairScorer",
+    "Posterior",
+    "PromptRidge",
+    "Scorer",
+    "TokenRidge",
+    "balanced",
+    "token_usualness",
+    "unit_pairs",
+    "unit_size",
+]

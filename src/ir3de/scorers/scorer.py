@@ -24,6 +24,15 @@ class Scorer(Protocol):
         ...
 
 
+@runtime_checkable
+class PairScorer(Scorer, Protocol):
+    """A scorer that may score neighbouring tokens as well."""
+
+    def pair_scores(self, domains: Sequence[Statistics]) -> Floats | None:
+        """One row per bucket of neighbours, (BUCKETS, C), or None."""
+        ...
+
+
 def check_strength(strength: float) -> None:
     """Refuse a strength that is not a positive number."""
     if not isinstance(strength, (int, float)) or not 0 < strength < float("inf"):

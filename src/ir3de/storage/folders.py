@@ -26,11 +26,13 @@ from typing import Any
 import numpy.typing as npt
 
 from ir3de import files
-from ir3de.decisions import Compiled
+from ir3de.decisions import Compiled, Terms
 from ir3de.embeddings import Embedding, Matrix, Proof, Tokenizer
 from ir3de.embeddings.tokenizer import PACKING
 from ir3de.errors import ArtifactError, MismatchError
+from ir3de.policies import Calibration, Familiarity, Policy
 from ir3de.scorers import Scorer
+from ir3de.selectors import Selector
 from ir3de.statistics import Statistics
 from ir3de.storage.parts import Parts, is_ours, read_part
 from ir3de.storage.statistics_files import statistics_bytes, statistics_from
@@ -53,6 +55,7 @@ class RouterParts:
     fingerprint: str  # of the embedding
     embedding: Callable[[], Embedding]
     statistics: Callable[[], Mapping[str, Statistics]]
+    trials: tuple[Mapping[str, Any], ...] = ()  # what tuning tried
 
 
 def save_router(router: RouterParts, path: str | Path, *, serving: bool = False) -> Path:
@@ -104,6 +107,10 @@ def _describe(router: RouterParts, parts: Parts, serving: bool) -> dict[str, Any
         "default": compiled.experts[compiled.default],
         "scorer": describe(router.scorer, SCORERS),
         "selector": describe(compiled.selector, SELECTORS),
+        "calibration": _plain(compiled.terms.calibration),
+        "familiarity": _plain(compiled.terms.familiarity),
+        "policy": compiled.terms.policy.to_dict(),
+        "trials": list(router.trials),
         "embedding": embedding,
         "tokenizer": {
             "file": parts.add("tokenizer", ".json.gz", gzip.compress(tokenizer.definition, PACKING, mtime=0)),
@@ -157,18 +164,40 @@ def _load(folder: Path) -> RouterParts:
                 raise ArtifactError(
                     f"{folder / header['table']['name']} is missing, and a serving copy cannot rebuild it"
                 )
-            scores = scorer.scores([statistics()[name] for name in experts], embedding().matrix)
-            table = Table.compile(scores, log_offset=selector.log_offset)
+            table = Table.of(
+                scorer,
+                [statistics()[name] for name in experts],
+                embedding().matrix,
+                log_offset=selector.log_offset,
+                usualness=header["familiarity"] is not None,
+            )
         if table.scores.shape[1] != len(experts):
             raise ValueError(f"{len(experts)} experts, but a table of {table.scores.shape[1]}")
         return RouterParts(
-            Compiled.build(experts, table, selector, experts.index(header["default"])),
+            Compiled.build(_terms(header, experts, selector), table),
             _tokenizer(folder, header["tokenizer"]),
             scorer,
             header["embedding"]["fingerprint"],
             embedding,
             statistics,
+            tuple(header["trials"]),
         )
+
+
+def _terms(header: Mapping[str, Any], experts: list[str], selector: Selector) -> Terms:
+    calibration, familiarity = header["calibration"], header["familiarity"]
+    return Terms(
+        tuple(experts),
+        selector,
+        experts.index(header["default"]),
+        None if calibration is None else Calibration(**calibration),
+        None if familiarity is None else Familiarity(**familiarity),
+        Policy(**header["policy"]),
+    )
+
+
+def _plain(value: Calibration | Familiarity | None) -> dict[str, Any] | None:
+    return None if value is None else asdict(value)
 
 
 def _read_header(folder: Path) -> files.Header:
@@ -197,6 +226,10 @@ def _table_bytes(table: Table) -> bytes:
         "entropy": table.entropy,
         "rank": table.rank,
     }
+    if table.usualness is not None:
+        tensors["usualness"] = table.usualness
+    if table.pairs is not None:
+        tensors["pairs"] = table.pairs
     return files.to_safetensors(tensors, {"kind": "ir3de.table", "version": 1})
 
 

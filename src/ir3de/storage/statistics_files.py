@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
@@ -10,6 +12,8 @@ import numpy.typing as npt
 
 from ir3de import files
 from ir3de.errors import ArtifactError
+from ir3de.pairs import BUCKETS
+from ir3de.samples import Sample
 from ir3de.statistics import PromptSums, Statistics
 
 KIND, VERSION = "ir3de.statistics", 1
@@ -43,9 +47,33 @@ def statistics_bytes(statistics: Statistics) -> bytes:
         "digest": statistics.digest,
     }
     if (sums := statistics.sums) is not None:
-        tensors |= {"vector": _smallest(sums.vector), "gram": _smallest(sums.gram)}
+        tensors |= {"vector": _smallest(sums.vector), "gram": _smallest(sums.gram), **_pairs(sums.pairs)}
         header |= {"window": sums.window, "unit": sums.unit, "windows": sums.windows}
+    if (sample := statistics.sample) is not None:
+        header["sample"] = sample.digest
+        tensors |= {f"sample.{field.name}": _smallest(getattr(sample, field.name)) for field in fields(sample)}
     return files.to_safetensors(tensors, header)
+
+
+def _pairs(pairs: npt.NDArray[np.int64]) -> dict[str, npt.NDArray[Any]]:
+    """The counts of pairs, as buckets and counts where most buckets are empty."""
+    buckets = np.flatnonzero(pairs)
+    if 2 * len(buckets) > len(pairs):
+        return {"pairs": _smallest(pairs)}
+    return {"pairs.buckets": buckets.astype(np.uint16), "pairs.counts": _smallest(pairs[buckets])}
+
+
+def _pairs_from(tensors: Mapping[str, npt.NDArray[Any]]) -> npt.NDArray[np.int64]:
+    if "pairs" in tensors:
+        return tensors["pairs"].astype(np.int64)
+    pairs = np.zeros(BUCKETS, np.int64)
+    pairs[tensors["pairs.buckets"].astype(np.int64)] = tensors["pairs.counts"]
+    return pairs
+
+
+def _sample_from(tensors: Mapping[str, npt.NDArray[Any]]) -> Sample:
+    names = {"hashes": np.uint32, "every": np.int64, "lengths": np.int64, "kept": np.int64, "ids": np.uint32}
+    return Sample(**{name: tensors[f"sample.{name}"].astype(kind) for name, kind in names.items()})
 
 
 def statistics_from(content: bytes, path: Path) -> Statistics:
@@ -60,16 +88,24 @@ def statistics_from(content: bytes, path: Path) -> Statistics:
         sums = None
         if "gram" in tensors:
             vector, gram = tensors["vector"].astype(np.int64), tensors["gram"].astype(np.int64)
-            sums = PromptSums(header["window"], header["unit"], header["windows"], vector, gram)
-        statistics = Statistics(header["fingerprint"], header["prompts"], histogram, sums)
+            pairs = _pairs_from(tensors)
+            sums = PromptSums(header["window"], header["unit"], header["windows"], vector, gram, pairs)
+        sample = _sample_from(tensors) if "sample.ids" in tensors else None
+        statistics = Statistics(header["fingerprint"], header["prompts"], histogram, sums, sample)
     except (KeyError, ValueError, IndexError, TypeError) as error:
         raise ArtifactError(f"{path} is damaged: {error}. Copy it again from where it came from") from error
-    if statistics.digest != header.get("digest"):
-        raise ArtifactError(
-            f"{path} is damaged or was edited: its content hashes to {statistics.digest[:16]}…, its header says "
-            f"{str(header.get('digest'))[:16]}…. Copy it again from where it came from"
-        )
+    _check(statistics.digest, header.get("digest"), path)
+    if statistics.sample is not None:
+        _check(statistics.sample.digest, header.get("sample"), path)
     return statistics
+
+
+def _check(digest: str, recorded: object, path: Path) -> None:
+    if digest != recorded:
+        raise ArtifactError(
+            f"{path} is damaged or was edited: its content hashes to {digest[:16]}…, its header says "
+            f"{str(recorded)[:16]}…. Copy it again from where it came from"
+        )
 
 
 def _smallest(values: npt.NDArray[np.integer[Any]]) -> npt.NDArray[np.integer[Any]]:

@@ -1,0 +1,124 @@
+"""A bounded sample of a domain's prompts, kept as token ids: what tuning and calibration are measured on.
+
+Which prompts are in it depends on their content alone: those whose hash comes first, as many as the bounds allow. So
+the sample of two shards is the sample of both together, in whatever order they come. Token ids are readable text to
+anyone who has the tokenizer; whoever must not give prompts away keeps no sample.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+import numpy.typing as npt
+
+MOST_PROMPTS = 1_024
+MOST_TOKENS = 1 << 19  # of all prompts together
+LONGEST = 1 << 13  # tokens kept of one prompt
+
+_SPREAD = np.uint64(0x9E3779B1)
+
+
+@dataclass(frozen=True, eq=False)
+class Sample:
+    """Prompts as token ids, end to end, in the order of their hashes."""
+
+    hashes: npt.NDArray[np.uint32]  # (n,)  of the texts
+    every: npt.NDArray[np.int64]  # (n,)  1 window in so many of the prompt entered the prompt sums
+    lengths: npt.NDArray[np.int64]  # (n,)  tokens of the prompt as it was counted
+    kept: npt.NDArray[np.int64]  # (n,)  of which these, the first, are here
+    ids: npt.NDArray[np.uint32]  # (Σ kept,)
+
+    @classmethod
+    def draw(
+        cls,
+        hashes: npt.NDArray[np.uint32],
+        flat: npt.NDArray[np.unsignedinteger],
+        starts: npt.NDArray[np.int64],
+        lengths: npt.NDArray[np.int64],
+        every: int,
+    ) -> Sample:
+        """The sample of prompts whose ids lie end to end; prompts without a token are never in it."""
+        said = np.flatnonzero(lengths)
+        if len(said) > 2 * MOST_PROMPTS:  # most prompts cannot get in: do not carry their ids about
+            key = _keys(hashes[said])
+            limit = np.partition(key, MOST_PROMPTS)[MOST_PROMPTS]
+            said = said[key <= limit]
+        kept = np.minimum(lengths[said], LONGEST)
+        ids = flat[_positions(starts[said], kept)].astype(np.uint32)
+        drawn = cls(hashes[said], np.full(len(said), every, np.int64), lengths[said], kept, ids)
+        return drawn._bounded()
+
+    @classmethod
+    def empty(cls) -> Sample:
+        """No prompt at all."""
+        none = np.zeros(0, np.int64)
+        return cls(none.astype(np.uint32), none, none, none, none.astype(np.uint32))
+
+    def __len__(self) -> int:
+        return len(self.hashes)
+
+    @property
+    def starts(self) -> npt.NDArray[np.int64]:
+        """Where each prompt begins in `ids`."""
+        return np.cumsum(self.kept) - self.kept
+
+    def take(self, chosen: npt.NDArray[np.integer]) -> Sample:
+        """These prompts, in this order."""
+        kept = self.kept[chosen]
+        ids = self.ids[_positions(self.starts[chosen], kept)]
+        return Sample(self.hashes[chosen], self.every[chosen], self.lengths[chosen], kept, ids)
+
+    def first(self, tokens: int) -> Sample:
+        """The same prompts, each cut to its first tokens."""
+        kept = np.minimum(self.kept, tokens)
+        return Sample(self.hashes, self.every, self.lengths, kept, self.ids[_positions(self.starts, kept)])
+
+    def __add__(self, other: Sample) -> Sample:
+        both = [(getattr(self, name), getattr(other, name)) for name in ("hashes", "every", "lengths", "kept", "ids")]
+        return Sample(*(np.concatenate(pair) for pair in both))._bounded()
+
+    def without(self, other: Sample) -> Sample:
+        """The prompts that are not in the other sample; of equal ones, as many as it does not have."""
+        gone: dict[tuple[int, int], int] = {}
+        for key in zip(other.hashes.tolist(), other.lengths.tolist(), strict=True):
+            gone[key] = gone.get(key, 0) + 1
+        left = []
+        for index, key in enumerate(zip(self.hashes.tolist(), self.lengths.tolist(), strict=True)):
+            if gone.get(key, 0):
+                gone[key] -= 1
+            else:
+                left.append(index)
+        return self.take(np.array(left, np.int64))
+
+    def _bounded(self) -> Sample:
+        """In order of the hashes, as many as the bounds allow."""
+        order = np.lexsort((self.every, self.lengths, _keys(self.hashes)))
+        room = np.cumsum(self.kept[order]) <= MOST_TOKENS
+        return self.take(order[room][:MOST_PROMPTS])
+
+    @cached_property
+    def digest(self) -> str:
+        """SHA-256 of the content."""
+        sha = hashlib.sha256(f"{len(self)}".encode())
+        for values in (self.hashes, self.every, self.lengths, self.kept, self.ids):
+            sha.update(values.astype("<i8").tobytes())
+        return sha.hexdigest()
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Sample) and self.digest == other.digest
+
+    __hash__ = None  # type: ignore[assignment]
+
+
+def _keys(hashes: npt.NDArray[np.uint32]) -> npt.NDArray[np.uint32]:
+    """The hashes in another order than their own, which decides already which windows are drawn."""
+    return (hashes.astype(np.uint64) * _SPREAD).astype(np.uint32)
+
+
+def _positions(starts: npt.NDArray[np.int64], lengths: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
+    """Every position of the stretches that begin at `starts`, one after the other."""
+    total = int(lengths.sum())
+    return np.repeat(starts - (np.cumsum(lengths) - lengths), lengths) + np.arange(total)

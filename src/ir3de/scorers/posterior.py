@@ -1,0 +1,56 @@
+"""Token counts as evidence, with the ridge as prior."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from ir3de.scorers.ridge import PromptRidge
+from ir3de.scorers.scorer import Embeddings, Floats, check_strength
+from ir3de.statistics import Integers, Statistics
+
+
+@dataclass(frozen=True)
+class Posterior:
+    """p(c|v) ∝ ñ_vc + m·q(c|v), score = log p: naive Bayes where there is data, embeddings where there is none.
+
+    ñ are the counts with every domain brought to the same size, and q = softmax(sharpness · prompt ridge) is the prior,
+    which weighs as much as `weight` tokens (m). `strength` is the ridge's own.
+    """
+
+    weight: float = 1.0
+    sharpness: float = 2.0
+    strength: float = 8.0
+
+    def __post_init__(self) -> None:
+        for value in (self.weight, self.sharpness, self.strength):
+            check_strength(value)
+
+    def scores(self, domains: Sequence[Statistics], embeddings: Embeddings) -> Floats:
+        return self.given(domains, PromptRidge(self.strength).scores(domains, embeddings))
+
+    def given(self, domains: Sequence[Statistics], ridge: npt.NDArray[np.floating]) -> Floats:
+        """The scores when the prompt ridge's are at hand already."""
+        q = np.exp(self.sharpness * (ridge.astype(np.float64) - ridge.max(axis=1, keepdims=True)))
+        q /= q.sum(axis=1, keepdims=True)
+        return log_evidence(balanced([domain.histogram for domain in domains]), self.weight * q)
+
+
+def balanced(counts: Sequence[Integers]) -> Floats:
+    """Counts with every domain brought to the same size, the harmonic mean of all: (V, C).
+
+    The harmonic mean is close to the smallest: evidence is worth what the domain with the least of it can answer.
+    """
+    sizes = np.array([max(1, int(count.sum())) for count in counts], np.float64)
+    common = len(sizes) / (1.0 / sizes).sum()
+    return np.asarray(np.stack(counts, axis=1) * (common / sizes), np.float64)
+
+
+def log_evidence(counts: Floats, prior: Floats | float) -> Floats:
+    """log(ñ + prior), less its mean over the experts."""
+    S = np.log(counts + prior)
+    S -= S.mean(axis=1, keepdims=True)
+    return np.asarray(S, np.float64)

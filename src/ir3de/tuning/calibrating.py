@@ -1,0 +1,104 @@
+"""Probabilities one can use: how sure to be, and what is usual, learnt from prompts that were held out."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from ir3de.policies import Calibration, Familiarity
+from ir3de.scorers import USUALNESS_UNIT, token_usualness
+from ir3de.tuning.folds import Fold, Held, mean_rows
+
+GROWTHS = (0.0, 0.25, 0.5, 1.0)
+STEPS = 30  # of bisection, over seven orders of magnitude
+USUAL_SHARE = 0.005  # of the router's own prompts that are called unusual at most
+USUAL_DEVIATIONS = 3.0
+
+Floats = npt.NDArray[np.float64]
+
+
+@dataclass(frozen=True, eq=False)
+class Scored:
+    """Held-out prompts with the evidence for each expert: what a calibration is fitted to."""
+
+    evidence: Floats  # (n, C)
+    counted: npt.NDArray[np.int64]  # (n,)
+    experts: npt.NDArray[np.int64]  # (n,)  whose each prompt is
+
+    @classmethod
+    def together(cls, parts: Sequence[Scored]) -> Scored:
+        return cls(
+            np.concatenate([part.evidence for part in parts]),
+            np.concatenate([part.counted for part in parts]),
+            np.concatenate([part.experts for part in parts]),
+        )
+
+    @property
+    def weights(self) -> Floats:
+        """Every expert alike, however many prompts it has: Σ = 1."""
+        sizes = np.bincount(self.experts, minlength=self.evidence.shape[1])
+        share: Floats = (1.0 / sizes[self.experts]) / (sizes > 0).sum()
+        return share
+
+    @property
+    def accuracy(self) -> float:
+        """The mean over the experts of the share of prompts that would reach them."""
+        return float(self.weights @ (self.evidence.argmax(axis=1) == self.experts))
+
+
+def fit_calibration(scored: Scored) -> tuple[Calibration, float]:
+    """The calibration of least log loss, and that loss."""
+    fitted = [_fit_scale(scored, growth) for growth in GROWTHS]
+    best = min(range(len(fitted)), key=lambda index: fitted[index][1])
+    return Calibration(fitted[best][0], GROWTHS[best]), fitted[best][1]
+
+
+def _fit_scale(scored: Scored, growth: float) -> tuple[float, float]:
+    """The scale of least log loss: a convex function of one number, so its slope is brought to zero by bisection.
+
+    The targets are a little less than certain, (n + 1)/(n + 2) after n prompts of an expert, as in Platt's scaling:
+    a handful of prompts that were all routed right do not make the router sure for ever.
+    """
+    z = (scored.evidence - scored.evidence.max(axis=1, keepdims=True)) * (scored.counted[:, None] ** growth)
+    n, C = z.shape
+    sizes = np.bincount(scored.experts, minlength=C)[scored.experts]
+    targets = np.repeat((1.0 / ((sizes + 2.0) * max(1, C - 1)))[:, None], C, axis=1)
+    targets[np.arange(n), scored.experts] = (sizes + 1.0) / (sizes + 2.0)
+    weights = scored.weights
+    target_z = (targets * z).sum(axis=1)
+
+    def slope(scale: float) -> float:
+        p = np.exp(scale * z)
+        return float(weights @ ((p * z).sum(axis=1) / p.sum(axis=1) - target_z))
+
+    spread = float(np.abs(z).mean()) or 1.0
+    low, high = 1e-3 / spread, 1e4 / spread
+    for _ in range(STEPS):
+        middle = (low * high) ** 0.5
+        low, high = (middle, high) if slope(middle) < 0 else (low, middle)
+    loss = np.log(np.exp(low * z).sum(axis=1)) - low * target_z
+    return low, float(weights @ loss)
+
+
+def fit_familiarity(folds: Sequence[Fold]) -> Familiarity:
+    """What is usual for prompts of these domains, each measured by a fit that did not see it."""
+    parts = [_usualness(fold, held) for fold in folds for held in fold.views]
+    usual, variance, tokens = (np.concatenate([part[index] for part in parts]) for index in range(3))
+    within = float(np.sqrt(np.average(variance, weights=tokens)))
+    mean = float(usual.mean())
+    between = float(np.sqrt(max(1e-4, usual.var() - (within**2 / tokens).mean())))
+    unbounded = Familiarity(mean, between, within, 0.0)
+    deviations = [unbounded.deviation(value, count) for value, count in zip(usual, tokens.tolist(), strict=True)]
+    lowest = min(-USUAL_DEVIATIONS, float(np.quantile(deviations, USUAL_SHARE)))
+    return Familiarity(mean, between, within, lowest)
+
+
+def _usualness(fold: Fold, held: Held) -> tuple[Floats, Floats, npt.NDArray[np.int64]]:
+    """Each prompt's mean usualness, the variance among its tokens, and their number."""
+    values = token_usualness(fold.training)[:, None].astype(np.float64) / USUALNESS_UNIT
+    mean = mean_rows(values, held)[:, 0]
+    square = mean_rows(values**2, held)[:, 0]
+    return mean, np.maximum(square - mean**2, 0.0), held.lengths

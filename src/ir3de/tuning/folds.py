@@ -1,0 +1,136 @@
+"""Prompts held out of their own fit, without reading the data again.
+
+The statistics are sums and a sample of the prompts is at hand, so what a prompt contributed can be counted and taken
+out again: training without a fold is a subtraction. Of the whole data only the held-out prompts are missing, so what is
+measured is close to what is deployed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+import numpy.typing as npt
+
+from ir3de.counting import recount
+from ir3de.embeddings import Embedding
+from ir3de.pairs import pair_buckets, within_prompts
+from ir3de.samples import Sample
+from ir3de.statistics import Statistics
+
+FEW_PROMPTS = 200  # of a domain: below this every prompt counts, and more is left to train on
+MOST_PROMPTS = 6_000  # held out in all, so that hundreds of experts take no longer than five
+MOST_TOKENS = 1_000_000
+LONGEST = 1_024  # tokens of a prompt that are looked at
+SHORT = 32
+GATHERED_NUMBERS = 1 << 18  # of a table looked up at a time
+
+Floats = npt.NDArray[np.float64]
+Indices = npt.NDArray[np.int64]
+
+
+@dataclass(frozen=True, eq=False)
+class Held:
+    """Held-out prompts, as they are or cut short: token ids end to end, and whose each prompt is."""
+
+    flat: npt.NDArray[np.unsignedinteger]
+    lengths: Indices
+    experts: Indices
+
+    @cached_property
+    def starts(self) -> Indices:
+        return np.cumsum(self.lengths) - self.lengths
+
+    @classmethod
+    def of(cls, samples: Sequence[Sample], longest: int) -> Held:
+        cut = [sample.first(longest) for sample in samples]
+        return cls(
+            np.concatenate([sample.ids for sample in cut]),
+            np.concatenate([sample.kept for sample in cut]),
+            np.repeat(np.arange(len(cut)), [len(sample) for sample in cut]),
+        )
+
+
+@dataclass(frozen=True, eq=False)
+class Fold:
+    """One part of the prompts held out, and every domain's statistics without them."""
+
+    training: tuple[Statistics, ...]
+    whole: Held
+    short: Held
+
+    @property
+    def views(self) -> tuple[Held, Held]:
+        return self.whole, self.short
+
+
+def folds_of(domains: Sequence[Statistics], embedding: Embedding) -> list[Fold]:
+    """Every domain's sampled prompts dealt out to folds; none when no domain has two prompts to spare."""
+    samples = [_bounded(domain, len(domains)) for domain in domains]
+    largest = max((len(sample) for sample in samples), default=0)
+    count = 5 if largest < FEW_PROMPTS else 3
+    return [fold for part in range(count) if (fold := _fold(domains, samples, part, count, embedding))]
+
+
+def _fold(
+    domains: Sequence[Statistics], samples: Sequence[Sample], part: int, count: int, embedding: Embedding
+) -> Fold | None:
+    dealt = [sample.take(np.arange(part, len(sample), count)) for sample in samples]
+    parted = [_without(domain, sample, embedding) for domain, sample in zip(domains, dealt, strict=True)]
+    held = [sample for _, sample in parted]
+    if not any(len(sample) for sample in held):
+        return None
+    return Fold(tuple(rest for rest, _ in parted), Held.of(held, LONGEST), Held.of(held, SHORT))
+
+
+def _without(domain: Statistics, held: Sample, embedding: Embedding) -> tuple[Statistics, Sample]:
+    """A domain without the prompts held out, and those prompts; or all of it and none, if nothing would be left."""
+    alone = domain.without_sample()
+    if not len(held):
+        return alone, held
+    window = None if alone.sums is None else alone.sums.window
+    rest = alone - recount(held, embedding, window or 1, prompt_sums=window is not None).without_sample()
+    if rest.tokens == 0 or (rest.sums is not None and rest.sums.windows == 0):
+        return alone, Sample.empty()
+    return rest, held
+
+
+def _bounded(domain: Statistics, domains: int) -> Sample:
+    """The prompts of a domain that are held out in turn: never all it has at once."""
+    sample = domain.sample
+    if sample is None:
+        return Sample.empty()
+    tokens = np.cumsum(np.minimum(sample.kept, LONGEST))
+    most = min(len(sample), max(5, MOST_PROMPTS // domains))
+    enough = int(np.searchsorted(tokens, max(MOST_TOKENS // domains, int(tokens[: min(5, most)][-1])), "right"))
+    chosen = sample.take(np.arange(min(most, enough)))
+    return chosen if domain.prompts > 1 and len(chosen) > 1 else Sample.empty()
+
+
+def mean_rows(rows: npt.NDArray[np.floating], held: Held) -> Floats:
+    """The mean over each prompt's tokens of a table's rows: (prompts, columns)."""
+    parts = [np.add.reduceat(rows[block.flat], block.starts, axis=0) for block in _blocks(held, rows.shape[1])]
+    return np.asarray(np.concatenate(parts) / held.lengths[:, None])
+
+
+def mean_pair_rows(rows: npt.NDArray[np.floating], held: Held) -> Floats:
+    """The same for rows of buckets of neighbours, of which a prompt has one fewer than tokens: sums / tokens."""
+    several = np.flatnonzero(held.lengths > 1)
+    means = np.zeros((len(held.lengths), rows.shape[1]))
+    if several.size:
+        buckets = pair_buckets(held.flat)[within_prompts(len(held.flat), held.starts, held.lengths)]
+        met = Held(buckets, held.lengths[several] - 1, held.experts[several])
+        means[several] = mean_rows(rows, met) * ((met.lengths / held.lengths[several])[:, None])
+    return means
+
+
+def _blocks(held: Held, columns: int) -> Iterator[Held]:
+    """The same prompts, a bounded amount of memory at a time."""
+    tokens = max(1, GATHERED_NUMBERS // columns)
+    edges = np.flatnonzero(np.diff(held.starts // tokens, prepend=-1))
+    for first, last in zip(edges, np.append(edges[1:], len(held.lengths)), strict=True):
+        begin = held.starts[first]
+        end = held.starts[last] if last < len(held.lengths) else len(held.flat)
+        yield Held(held.flat[begin:end], held.lengths[first:last], held.experts[first:last])
