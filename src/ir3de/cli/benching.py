@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import click
 
 from ir3de.cli.arguments import domains_option, output_options
+from ir3de.cli.comparing import rivals
+from ir3de.cli.figures import accuracy_cells, data_option, keep, save_option, suite_option
 from ir3de.cli.output import FAINT, Output, heading, styled, table
 
 if TYPE_CHECKING:
@@ -19,17 +21,6 @@ if TYPE_CHECKING:
 
 PARTS = ("routing", "collecting", "fitting", "published", "memory", "starting")
 
-data_option = click.option(
-    "--data",
-    type=click.Path(path_type=Path, exists=True, file_okay=False),
-    envvar="IR3DE_DATA",
-    metavar="DIR",
-    help="Folder of {suite}/{domain}/{train,test,ood}.jsonl, plain or packed.  [env: IR3DE_DATA]",
-)
-save_option = click.option(
-    "--save", type=click.Path(path_type=Path), metavar="FILE", help="Keep the raw figures as JSON."
-)
-
 
 @click.group()
 def bench() -> None:
@@ -39,7 +30,11 @@ def bench() -> None:
     Example:
       ir3de bench speed
       ir3de bench accuracy --data suites/ --save results/accuracy.json
+      ir3de bench rivals --data suites/ --save results/rivals.json
     """
+
+
+bench.add_command(rivals)
 
 
 @bench.command()
@@ -76,14 +71,14 @@ def speed(
             with out.spinner(f"measuring {part}"):
                 figures += measure()
     document = {"circumstances": circumstances(), "figures": [figure.to_dict() for figure in figures]}
-    _keep(save, document)
+    keep(save, document)
     out.json(document)
     out.result(_figures_table(figures))
 
 
 @bench.command()
 @data_option
-@click.option("--suite", "chosen", multiple=True, metavar="NAME", help="Measure only this suite; may be repeated.")
+@suite_option
 @save_option
 @output_options
 def accuracy(data: Path | None, chosen: Sequence[str], save: Path | None, out: Output) -> None:
@@ -106,7 +101,7 @@ def accuracy(data: Path | None, chosen: Sequence[str], save: Path | None, out: O
             with out.spinner(f"measuring {suite.name}"):
                 rows += measure(suite)
     document = {"circumstances": circumstances(), "rows": [row.to_dict() for row in rows]}
-    _keep(save, document)
+    keep(save, document)
     out.json(document)
     for name in dict.fromkeys(row.suite for row in rows):
         out.result(heading(name), _accuracy_table([row for row in rows if row.suite == name]))
@@ -160,28 +155,12 @@ def _figures_table(figures: Sequence[Figure]) -> Table:
 
 def _accuracy_table(rows: Sequence[Row]) -> Table:
     columns = ("test", "first 32 tokens", "other sources")
-    best = [max((value for row in rows if (value := _values(row)[i]) is not None), default=None) for i in range(3)]
     shown = table("router", *columns, right=columns)
-    for row in rows:
-        cells = [
-            styled(("–", FAINT) if value is None else (f"{value:.1f}", "bold green" if value == top else ""))
-            for value, top in zip(_values(row), best, strict=True)
-        ]
-        shown.add_row(row.router, *cells)
+    cells = accuracy_cells([(row.test, row.first_32, row.ood) for row in rows])
+    for row, values in zip(rows, cells, strict=True):
+        shown.add_row(row.router, *values)
     return shown
-
-
-def _values(row: Row) -> tuple[float | None, ...]:
-    return row.test, row.first_32, row.ood
 
 
 def _number(value: float) -> str:
     return f"{value:,.0f}" if abs(value) >= 100 else f"{value:.2f}".rstrip("0").rstrip(".")
-
-
-def _keep(path: Path | None, document: Mapping[str, Any]) -> None:
-    if path is not None:
-        from ir3de import files
-
-        files.make_folder(path.parent)
-        files.write(path, files.to_json(document))
