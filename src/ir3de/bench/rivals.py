@@ -160,9 +160,9 @@ def measure_few_shot(prompts: Prompts, rival: Rival, shots: int = SHOTS, draws: 
 
 
 def merged(old: Sequence[dict[str, Any]], new: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
-    """The old rows, replaced where a new one is of the same suite, router and number of shots, and the others."""
+    """Suite by suite the old rows, replaced where a new one has the same router and shots, and then the others."""
     rows = {(row["suite"], row["shots"] or 0, row["router"]): row for row in (*old, *new)}
-    return list(rows.values())
+    return [rows[key] for key in sorted(rows, key=lambda key: key[:2])]
 
 
 def surroundings() -> dict[str, Any]:

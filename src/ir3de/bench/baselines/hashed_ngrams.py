@@ -25,8 +25,8 @@ class HashedNgrams:
 
     buckets: int = 1 << 18
     width: int = 100
-    epochs: int = 5
-    fewest: int = 20_000
+    epochs: int = 15
+    fewest: int = 60_000
     rate: float = 0.25
     batch: int = 16
     seed: int = 0
