@@ -70,11 +70,15 @@ class Encoder:
         """Each text's ids with the special ones, cut to the longest allowed."""
         whole = [text.encode(errors="replace").decode() for text in texts]  # half a surrogate pair stops the engine
         ids: list[list[int]] = self._loaded[0](whole, truncation=True, max_length=self.longest)["input_ids"]
-        return ids
+        return [of_text or [self._padding] for of_text in ids]  # an empty text, where no special token frames it
+
+    @property
+    def _padding(self) -> int:
+        return int(self._loaded[0].pad_token_id or 0)
 
     def vectors(self, model: Any, tokens: Sequence[Sequence[int]], *poolings: Pooling) -> list[Any]:
         """For each pooling, a vector a text from the last layer: the mean over its tokens, or the first one's."""
-        torch, pad = self.torch, self._loaded[0].pad_token_id or 0
+        torch, pad = self.torch, self._padding
         lengths = torch.tensor([len(ids) for ids in tokens])
         width = int(lengths.max())
         padded = torch.tensor([[*ids, *[pad] * (width - len(ids))] for ids in tokens]).to(self.device)
