@@ -1,1 +1,1 @@
-"""Measurements that ship with the package: `speed`, `accuracy` and `rivals`. Each prints a table and keeps its raw figures."""
+"""Measurements that ship with the package: `speed`, `accuracy`, `rivals`. Each prints a table and keeps raw figures."""
