@@ -203,6 +203,14 @@ def test_fine_tuning_leaves_the_encoder_and_the_random_numbers_alone(tiny_encode
 
 
 @with_encoders
+def test_rows_on_an_encoder_name_it(tiny_encoder: Callable[..., Encoder], data: Path) -> None:
+    encoder = tiny_encoder(remember=True)
+    rival = Rival("nearest", "encoders", NearestNeighbours(encoder, 1), few=False, encoder=encoder)
+    (row,) = compare(prompts_of(suites(data)[0]), rival)
+    assert isinstance(row, RivalRow) and row.circumstances["encoder"] == encoder.name
+
+
+@with_encoders
 def test_a_folder_without_an_encoder_is_refused(tmp_path: Path) -> None:
     assert str(tmp_path) in refusal(EmbeddingError, Encoder(tmp_path).encode, ["Add."])
 

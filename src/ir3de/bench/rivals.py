@@ -8,7 +8,7 @@ part in that.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from statistics import mean, median, stdev
@@ -39,13 +39,17 @@ _ROUNDS = 3
 
 @dataclass(frozen=True)
 class Rival:
-    """A router to compare; `timed` is entered while its time is taken, `few` says whether to try it on few prompts."""
+    """A router to compare, the encoder it stands on, and whether to try it on few prompts too."""
 
     name: str
     family: str
     baseline: Baseline
     few: bool = True
-    timed: Callable[[], AbstractContextManager[None]] = nullcontext
+    encoder: Encoder | None = None
+
+    def timed(self) -> AbstractContextManager[None]:
+        """To be entered while its time is taken."""
+        return nullcontext() if self.encoder is None else self.encoder.timed()
 
 
 @dataclass(frozen=True)
@@ -94,9 +98,9 @@ def rivals(encoder: Encoder | None) -> Iterator[Rival]:
         return
     for k, pooling, few in NEAREST:
         nearest = NearestNeighbours(encoder, k, pooling)
-        yield Rival(f"encoder, {k} nearest ({pooling})", "encoders", nearest, few, encoder.timed)
-    yield Rival("encoder, linear probe", "encoders", LinearProbe(encoder), timed=encoder.timed)
-    yield Rival("encoder, fine-tuned", "encoders", FineTuned(encoder), timed=encoder.timed)
+        yield Rival(f"encoder, {k} nearest ({pooling})", "encoders", nearest, few, encoder)
+    yield Rival("encoder, linear probe", "encoders", LinearProbe(encoder), encoder=encoder)
+    yield Rival("encoder, fine-tuned", "encoders", FineTuned(encoder), encoder=encoder)
 
 
 def compare(prompts: Prompts, rival: Rival) -> Iterator[RivalRow | MissingExtraError]:
@@ -132,7 +136,7 @@ def measure(prompts: Prompts, rival: Rival) -> RivalRow:
         _rounded(scores.recalls),
         round(seconds, 3),
         round(microseconds, 1),
-        surroundings(),
+        surroundings(rival.encoder),
     )
 
 
@@ -160,7 +164,7 @@ def measure_few_shot(prompts: Prompts, rival: Rival, shots: int = SHOTS, draws: 
         _rounded(by_domain),
         round(mean(seconds), 3),
         None,
-        surroundings(),
+        surroundings(rival.encoder),
     )
 
 
@@ -170,8 +174,8 @@ def merged(old: Sequence[dict[str, Any]], new: Sequence[dict[str, Any]]) -> list
     return [rows[key] for key in sorted(rows, key=lambda key: key[:2])]
 
 
-def surroundings() -> dict[str, Any]:
-    """What a row was measured on, the accelerator included if there is one."""
+def surroundings(encoder: Encoder | None = None) -> dict[str, Any]:
+    """What a row was measured on, the accelerator and the encoder included if there is one."""
     from importlib.util import find_spec
 
     accelerator = None
@@ -180,7 +184,7 @@ def surroundings() -> dict[str, Any]:
 
         accelerator = torch.cuda.get_device_name() if torch.cuda.is_available() else None
     versions = {name: package_version(name) for name in ("scikit-learn", "transformers")}
-    return {**circumstances(), **versions, "accelerator": accelerator}
+    return {**circumstances(), **versions, "accelerator": accelerator, "encoder": encoder and encoder.name}
 
 
 def _fitted(rival: Rival, train: Mapping[str, Sequence[str]]) -> tuple[Fitted, float]:

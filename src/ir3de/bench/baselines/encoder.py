@@ -37,6 +37,11 @@ class Encoder:
         self._memory: dict[str, Vectors] | None = {} if remember else None
         self._given_device = device
 
+    @property
+    def name(self) -> str:
+        """The last part of where it came from."""
+        return Path(self.source).name
+
     @cached_property
     def torch(self) -> Any:
         return needed("torch", extra="encoders", purpose="Running a sentence encoder")
