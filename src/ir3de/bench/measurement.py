@@ -70,7 +70,7 @@ def circumstances() -> dict[str, Any]:
         "cores": os.cpu_count(),
         "machine": platform.machine(),
         "python": platform.python_version(),
-        **{name: _version(name) for name in ("ir3de", "numpy", "tokenizers", "tokie", "torch")},
+        **{name: package_version(name) for name in ("ir3de", "numpy", "tokenizers", "tokie", "torch")},
         "date": time.strftime("%Y-%m-%d", time.gmtime()),
     }
 
@@ -83,7 +83,7 @@ def _processor() -> str:
         return platform.processor() or "unknown"
 
 
-def _version(package: str) -> str | None:
+def package_version(package: str) -> str | None:
     try:
         return version(package)
     except PackageNotFoundError:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import click
 
 from ir3de.cli.arguments import output_options
-from ir3de.cli.benching import data_option, keep, named_suites, save_option, suite_option
+from ir3de.cli.figures import data_option, keep, named_suites, save_option, suite_option
 from ir3de.cli.output import Output, heading
 from ir3de.cli.perturbing import effects_table
 

@@ -4,34 +4,30 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import click
 
 from ir3de.cli.arguments import domains_option, output_options
-from ir3de.cli.output import FAINT, Output, heading, styled, table
+from ir3de.cli.comparing import rivals
+from ir3de.cli.figures import (
+    accuracy_cells,
+    data_option,
+    figures_table,
+    keep,
+    named_suites,
+    save_option,
+    suite_option,
+)
+from ir3de.cli.output import Output, heading, table
 
 if TYPE_CHECKING:
     from rich.table import Table
 
-    from ir3de.bench.accuracy import Row, Suite
+    from ir3de.bench.accuracy import Row
     from ir3de.bench.measurement import Figure
 
 PARTS = ("routing", "collecting", "fitting", "published", "memory", "starting")
-
-data_option = click.option(
-    "--data",
-    type=click.Path(path_type=Path, exists=True, file_okay=False),
-    envvar="IR3DE_DATA",
-    metavar="DIR",
-    help="Folder of {suite}/{domain}/{train,test,ood}.jsonl, plain or packed.  [env: IR3DE_DATA]",
-)
-save_option = click.option(
-    "--save", type=click.Path(path_type=Path), metavar="FILE", help="Keep the raw figures as JSON."
-)
-suite_option = click.option(
-    "--suite", "chosen", multiple=True, metavar="NAME", help="Measure only this suite; may be repeated."
-)
 
 
 @click.group()
@@ -42,7 +38,11 @@ def bench() -> None:
     Example:
       ir3de bench speed
       ir3de bench accuracy --data suites/ --save results/accuracy.json
+      ir3de bench rivals --data suites/ --save results/rivals.json
     """
+
+
+bench.add_command(rivals)
 
 
 @bench.command()
@@ -147,53 +147,10 @@ def _texts(domains: Mapping[str, list[str]], data: Path | None) -> tuple[dict[st
     return prompts, [text for texts in prompts.values() for text in texts]
 
 
-def figures_table(figures: Sequence[Figure]) -> Table:
-    """Each figure beside its bar, and whether it reaches it."""
-    shown = table("figure", "measured", "bar", "", right=("measured", "bar"))
-    for figure in figures:
-        reached = figure.reached
-        mark = ("–", FAINT) if reached is None else ("reached", "green") if reached else ("missed", "red")
-        sign = "≥" if figure.higher_is_better else "≤"
-        bar = "" if figure.bar is None else f"{sign} {number(figure.bar)} {figure.unit}".strip()
-        shown.add_row(figure.name, f"{number(figure.value)} {figure.unit}".strip(), bar, styled(mark))
-    return shown
-
-
 def _accuracy_table(rows: Sequence[Row]) -> Table:
     columns = ("test", "first 32 tokens", "other sources")
-    best = [max((value for row in rows if (value := _values(row)[i]) is not None), default=None) for i in range(3)]
     shown = table("router", *columns, right=columns)
-    for row in rows:
-        cells = [
-            styled(("–", FAINT) if value is None else (f"{value:.1f}", "bold green" if value == top else ""))
-            for value, top in zip(_values(row), best, strict=True)
-        ]
-        shown.add_row(row.router, *cells)
+    cells = accuracy_cells([(row.test, row.first_32, row.ood) for row in rows])
+    for row, values in zip(rows, cells, strict=True):
+        shown.add_row(row.router, *values)
     return shown
-
-
-def _values(row: Row) -> tuple[float | None, ...]:
-    return row.test, row.first_32, row.ood
-
-
-def number(value: float) -> str:
-    """Three digits or so."""
-    return f"{value:,.0f}" if abs(value) >= 100 else f"{value:.2f}".rstrip("0").rstrip(".")
-
-
-def named_suites(data: Path | None, chosen: Sequence[str]) -> list[Suite]:
-    """The suites of a folder that were asked for, or all of them."""
-    from ir3de.bench.accuracy import suites
-
-    if data is None:
-        raise click.UsageError("name a folder of suites with --data, or in IR3DE_DATA")
-    return [suite for suite in suites(data) if not chosen or suite.name in chosen]
-
-
-def keep(path: Path | None, document: Mapping[str, Any]) -> None:
-    """Write the raw figures where --save says."""
-    if path is not None:
-        from ir3de import files
-
-        files.make_folder(path.parent)
-        files.write(path, files.to_json(document))
