@@ -21,8 +21,8 @@ from ir3de.tuning.folds import Fold, folds_of
 
 STRENGTHS = (2.0, 8.0, 32.0)
 PRIORS = (0.3, 1.0, 3.0)
-# To a ridge of 1, and at most half of it: held-out prompts come from the sources of the training prompts, where counts of
-# words and pairs look better than they are elsewhere. docs/scorers.md has the figures.
+# To a ridge of 1, and at most half of it: held-out prompts come from the sources of the training prompts, where
+# counts of words and pairs look better than they are elsewhere. docs/scorers.md has the figures.
 POSTERIORS = (0.0, 0.25, 0.5)
 PAIRS = (0.0, 0.25, 0.5)
 VOTERS = (5, 10, 20, 50)
