@@ -3,7 +3,7 @@
 A scorer is a small frozen object. It sees the domains' statistics and the embedding matrix E, nothing else.
 """
 
-from ir3de.scorers.blend import Blend, unit_pairs, unit_size
+from ir3de.scorers.blend import Blend, token_weight, unit_pairs, unit_size
 from ir3de.scorers.posterior import Posterior, balanced
 from ir3de.scorers.ridge import PromptRidge, TokenRidge
 from ir3de.scorers.scorer import Embeddings, Floats, PairScorer, Scorer
@@ -21,6 +21,7 @@ __all__ = [
     "TokenRidge",
     "balanced",
     "token_usualness",
+    "token_weight",
     "unit_pairs",
     "unit_size",
 ]
