@@ -60,13 +60,6 @@ class PromptSums:
     def width(self) -> int:
         return int(self.vector.size)
 
-    def full_gram(self) -> npt.NDArray[np.float64]:
-        """Σ x̄x̄ᵀ as the symmetric (h, h) matrix of real values."""
-        rows, columns = triangle(self.width)
-        square = np.empty((self.width, self.width))
-        square[rows, columns] = square[columns, rows] = self.gram * self.unit**2
-        return square
-
     def _combined(self, other: PromptSums, sign: int) -> PromptSums:
         if (self.window, self.unit) != (other.window, other.unit):
             raise MismatchError(
@@ -198,6 +191,14 @@ class Statistics:
         sample = "" if self.sample is None else f", a sample of {len(self.sample):,}"
         counted = f"{self.prompts:,} prompts, {self.tokens:,} tokens{windows}{sample}"
         return f"Statistics({counted}, embedding {self.fingerprint[:12]})"
+
+
+def full_square(packed: npt.NDArray[np.float64], width: int) -> npt.NDArray[np.float64]:
+    """The symmetric (h, h) matrix of an upper triangle."""
+    rows, columns = triangle(width)
+    square = np.empty((width, width))
+    square[rows, columns] = square[columns, rows] = packed
+    return square
 
 
 def triangle_size(width: int) -> int:
