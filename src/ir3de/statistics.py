@@ -59,6 +59,12 @@ class PromptSums:
         square[rows, columns] = square[columns, rows] = self.gram * self.unit**2
         return square
 
+    def __add__(self, other: PromptSums) -> PromptSums:
+        return self._combined(other, +1)
+
+    def __sub__(self, other: PromptSums) -> PromptSums:
+        return self._combined(other, -1)
+
     def _combined(self, other: PromptSums, sign: int) -> PromptSums:
         if (self.window, self.unit) != (other.window, other.unit):
             raise MismatchError(
