@@ -2,7 +2,7 @@
 
 A row is a prompt, the task it belongs to, and a score for each model that answered it. For each model, task and fold
 there are Σ 1, Σ x̄, Σ x̄x̄ᵀ, Σ y, Σ y² and Σ y·x̄ over the rows it was scored on: x̄ the prompt's mean embedding and y
-its score, both in fixed point. A model's sums know nothing of the other models, so it can come later, from its own rows.
+its score, both in fixed point. A model's sums know nothing of other models, so it can come later, from its own rows.
 Folds, drawn by a hash of the prompt, are kept apart so that the shrinkage can be validated without the rows.
 """
 
@@ -150,17 +150,16 @@ def checked_scores(scores: object, where: str) -> dict[str, int]:
             raise InputError(f"{where}: a model's name must be a non-empty str, found {model!r}")
         if score is None:
             continue
-        if isinstance(score, (bool, np.bool_)):
-            score = float(score)  # right or wrong
-        if not isinstance(score, Real) or not math.isfinite(score):
+        if not isinstance(score, (Real, np.bool_)) or not math.isfinite(score):
             raise InputError(
                 f"{where}: the score of {model!r} must be a finite number, found {score!r:.60}: "
                 "leave it out, or write null, where there is none"
             )
-        if abs(score) > SCORE_LIMIT:
+        value = float(score)  # True and False too: right and wrong
+        if abs(value) > SCORE_LIMIT:
             raise InputError(
                 f"{where}: the score of {model!r} must lie within ±{SCORE_LIMIT:,}, found {score!r}: "
                 "divide all scores by the same number"
             )
-        checked[model] = round(float(score) / SCORE_UNIT)
+        checked[model] = round(value / SCORE_UNIT)
     return checked

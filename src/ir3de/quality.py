@@ -2,10 +2,11 @@
 
     q_m(x̄) = Σ_t p_t(x̄) · μ_tm + δ_m(x̄),    p = softmax(SHARPNESS · task scores of x̄)
 
-μ_tm is model m's mean score on task t, shrunk towards what its other tasks and the other models say; the task scores are
-a prompt ridge over tasks; δ_m is a ridge of what μ leaves over on x̄, less its mean over the models: the prompt moves models
-against each other, and how hard it is for all of them is left to the task. How far both are trusted is chosen by
-cross-validation, which needs the sums and no rows. Task scores and δ are linear in x̄, so they compile to a table of tokens.
+μ_tm is model m's mean score on task t, shrunk towards what its other tasks and the other models say; the task scores
+are a prompt ridge over tasks; δ_m is a ridge of what μ leaves over on x̄, less its mean over the models: the prompt
+moves models against each other, and how hard it is for all of them is left to the task. How far both are trusted is
+chosen by cross-validation, which needs the sums and no rows, and doubt goes to the more cautious. Task scores and δ are
+linear in x̄, so they compile to a table of tokens.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ Floats = npt.NDArray[np.float64]
 
 SHARPNESS = 10.0  # the factor that shares of the average are read by
 TASK_STRENGTH = 8.0  # of the ridge over tasks, in rows, as in PromptRidge
-PULLS = (1.0, 4.0, 16.0, 64.0, 256.0)
+PULLS = (256.0, 64.0, 16.0, 4.0, 1.0)  # the most cautious first
 STRENGTHS = (float("inf"), 65_536.0, 16_384.0, 4_096.0, 1_024.0, 256.0, 64.0, 16.0)
 FINE = 9  # decimals of a quality: what differs less is equal
 
@@ -63,11 +64,12 @@ class Quality:
 
     def expected(self, sums: npt.NDArray[np.floating], counted: int) -> Floats:
         """Quality of each model, (models,), of a prompt whose `counted` tokens' rows add up to `sums`."""
-        return expected_quality(np.asarray(sums)[None], np.array([counted]), self.means)[0]
+        return np.asarray(expected_quality(np.asarray(sums)[None], np.array([counted]), self.means)[0])
 
-    def best(self, quality: Floats) -> str:
-        """The model of highest quality; ties go to the better on average over the tasks, then to the first."""
-        return self.models[int(np.lexsort((-self.means.mean(axis=0).round(FINE), -quality.round(FINE)))[0])]
+    def best(self, quality: Floats) -> npt.NDArray[np.intp]:
+        """The best model of each prompt; ties go to the better on average over the tasks, then to the first."""
+        order = np.argsort(-self.means.mean(axis=0).round(FINE), kind="stable")
+        return np.asarray(order[quality.round(FINE)[..., order].argmax(axis=-1)])
 
 
 def expected_quality(sums: npt.NDArray[np.floating], counted: npt.NDArray[np.integer], means: Floats) -> Floats:
@@ -84,9 +86,7 @@ def expected_quality(sums: npt.NDArray[np.floating], counted: npt.NDArray[np.int
     return quality
 
 
-def fit_quality(
-    outcomes: Outcomes, embeddings: npt.NDArray[np.float32], shrinkage: Shrinkage | None = None
-) -> Quality:
+def fit_quality(outcomes: Outcomes, embeddings: npt.NDArray[np.float32], shrinkage: Shrinkage | None = None) -> Quality:
     """The closed-form fit; the shrinkage is cross-validated unless given."""
     if not outcomes.cells:
         raise InputError("no outcomes to learn from: give at least one row with a score")
@@ -101,30 +101,37 @@ def fit_quality(
 
 
 def cross_validated(outcomes: Outcomes) -> Shrinkage:
-    """The shrinkage of least squared error on rows held out, each task weighing the same; ties to the more cautious."""
+    """The shrinkage with the least squared error on rows held out, each task weighing the same."""
     tasks, models = len(outcomes.tasks), len(outcomes.models)
-    pulls, strengths = np.zeros(len(PULLS)), np.zeros(len(STRENGTHS))
-    folds = []
-    for part in range(FOLDS):
-        held = _cells(outcomes, [part])
-        train = _cells(outcomes, [other for other in range(FOLDS) if other != part])
-        if held and train:
-            folds.append((held, train))
+    folds = [
+        (held, train)
+        for part in range(FOLDS)
+        if (held := _cells(outcomes, [part]))
+        and (train := _cells(outcomes, [other for other in range(FOLDS) if other != part]))
+    ]
     rows = {key: sum(held[key].rows for held, _ in folds if key in held) for held, _ in folds for key in held}
+    pulls, strengths = [], []
     for held, train in folds:
-        for i, pull in enumerate(PULLS):
-            pulls[i] += _error(held, rows, task_means(train, tasks, models, pull), None)
-    pull = _least(PULLS, pulls) if folds else PULLS[-1]
+        pulls.append([_error(held, rows, task_means(train, tasks, models, pull), None) for pull in PULLS])
+    pull = most_cautious(PULLS, pulls)
     for held, train in folds:
         means = task_means(train, tasks, models, pull)
         evidence = _Evidence(train, means)
-        for i, strength in enumerate(STRENGTHS):
-            strengths[i] += _error(held, rows, means, evidence.weights(strength))
-    return Shrinkage(pull, _least(STRENGTHS, strengths) if folds else STRENGTHS[0])
+        strengths.append([_error(held, rows, means, evidence.weights(strength)) for strength in STRENGTHS])
+    return Shrinkage(pull, most_cautious(STRENGTHS, strengths))
 
 
-def _least(candidates: Sequence[float], errors: Floats) -> float:
-    return candidates[int(np.argmin(errors.round(12)))]
+def most_cautious(candidates: Sequence[float], errors: Sequence[Sequence[float]]) -> float:
+    """The first candidate, the most cautious, that the best one beats by no more than a standard error.
+
+    `errors` has a row for each fold; the standard error is that of their differences from fold to fold.
+    """
+    if len(errors) < 2:  # nothing to compare with
+        return candidates[0]
+    table = np.array(errors)
+    excess = table - table[:, [int(table.sum(axis=0).argmin())]]
+    allowed = excess.std(axis=0, ddof=1) / np.sqrt(len(table))
+    return candidates[int(np.argmax(excess.mean(axis=0) <= allowed + 1e-12))]
 
 
 def _error(held: Cells, rows: dict[tuple[int, int], int], means: Floats, weights: Floats | None) -> float:
@@ -192,10 +199,10 @@ class _Evidence:
             on = tuple((t, id(cell.gram)) for (t, model), cell in sorted(cells.items()) if model == m)
             if on:
                 shared.setdefault(on, []).append(m)
-        self._parts = [(models, *self._decompose(cells, means, models)) for models in shared.values()]
+        self._parts = [(models, *self._system(cells, means, models)) for models in shared.values()]
 
-    def _decompose(self, cells: Cells, means: Floats, models: list[int]) -> tuple[Floats, Floats, Floats, float]:
-        """Eigenvectors and eigenvalues of A = Σ_t Σ x̃x̃ᵀ / n_t, B turned to them, and the penalty of strength 1."""
+    def _system(self, cells: Cells, means: Floats, models: list[int]) -> tuple[Floats, Floats, float]:
+        """A = Σ_t Σ x̃x̃ᵀ / n_t, B = Σ_t Σ (y − μ_t)·x̃ / n_t, and the penalty of strength 1."""
         A, B, penalty = np.zeros((self._width, self._width)), np.zeros((self._width, len(models))), 0.0
         tasks = [t for t, model in cells if model == models[0]]
         for t in tasks:
@@ -204,16 +211,15 @@ class _Evidence:
             penalty += 1.0 / first.rows
             for column, m in enumerate(models):
                 B[:, column] += (cells[t, m].products - means[t, m] * first.vector) / first.rows
-        values, V = np.linalg.eigh(A)
-        return V, np.maximum(values, 0.0), V.T @ B, penalty * _energy(A) / len(tasks)
+        return A, B, penalty * _energy(A) / len(tasks)
 
     def weights(self, strength: float) -> Floats:
         """δ's weights, (h+1, models): each model's ridge less the mean over the models."""
         W = np.zeros((self._width, self._models))
         if strength == float("inf"):
             return W
-        for models, V, values, B, penalty in self._parts:
-            W[:, models] = V @ (B / (values + strength * penalty)[:, None])
+        for models, A, B, penalty in self._parts:
+            W[:, models] = np.linalg.solve(A + strength * penalty * np.eye(self._width), B)
         return np.asarray(W - W.mean(axis=1, keepdims=True))
 
 
