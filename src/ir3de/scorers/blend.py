@@ -68,9 +68,10 @@ def token_weight(domains: Sequence[Statistics], few: float) -> float:
 
 def unit_pairs(domains: Sequence[Statistics]) -> Floats:
     """Q/|Q|: (BUCKETS, C)."""
-    if any(domain.sums is None for domain in domains):
+    pairs = [domain.sums.pairs for domain in domains if domain.sums is not None and domain.sums.pairs is not None]
+    if len(pairs) < len(domains):
         raise InputError("pairs of tokens are counted with the prompt sums: collect with prompt_sums=True")
-    counts = balanced([domain.sums.pairs for domain in domains if domain.sums is not None])
+    counts = balanced(pairs)
     return unit_size(log_evidence(counts, PAIR_PRIOR), counts)
 
 
