@@ -80,7 +80,7 @@ class PromptSums:
             )
         if (self.pairs is None) != (other.pairs is None):
             raise MismatchError(
-                "prompt sums with counts of pairs cannot be combined with sums without: collect both alike"
+                "sums with counts of pairs cannot be combined with sums without: collect both the same way"
             )
         return PromptSums(
             self.window,
@@ -211,7 +211,7 @@ class Statistics:
         return f"Statistics({counted}, embedding {self.fingerprint[:12]})"
 
 
-def full_square(packed: npt.NDArray[np.float64], width: int) -> npt.NDArray[np.float64]:
+def full_square(packed: npt.NDArray[np.floating], width: int) -> npt.NDArray[np.float64]:
     """The symmetric (h, h) matrix of an upper triangle."""
     rows, columns = triangle(width)
     square = np.empty((width, width))
