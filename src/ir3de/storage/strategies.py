@@ -7,10 +7,15 @@ from dataclasses import asdict
 from typing import Any
 
 from ir3de.errors import ArtifactError
-from ir3de.scorers import PromptRidge, TokenRidge
+from ir3de.scorers import CrossEntropy, KernelRidge, PromptRidge, TokenRidge
 from ir3de.selectors import AllTokens, Average, EntropyTopK
 
-SCORERS: dict[str, type] = {"TokenRidge": TokenRidge, "PromptRidge": PromptRidge}
+SCORERS: dict[str, type] = {
+    "TokenRidge": TokenRidge,
+    "PromptRidge": PromptRidge,
+    "CrossEntropy": CrossEntropy,
+    "KernelRidge": KernelRidge,
+}
 SELECTORS: dict[str, type] = {"EntropyTopK": EntropyTopK, "AllTokens": AllTokens, "Average": Average}
 
 
