@@ -27,7 +27,7 @@ def test_no_experts() -> None:
 
 @pytest.mark.parametrize(
     "scorer",
-    [TokenRidge.paper(), TokenRidge.authors(), TokenRidge(), PromptRidge(), CrossEntropy(), KernelRidge(features=9)],
+    [TokenRidge.paper(), TokenRidge.authors(), TokenRidge(), PromptRidge(), CrossEntropy(), KernelRidge(landmarks=9)],
     ids=str,
 )
 @pytest.mark.parametrize("selector", [EntropyTopK(3), EntropyTopK.authors(3), AllTokens(), Average()], ids=str)

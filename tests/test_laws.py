@@ -45,7 +45,7 @@ SELECTORS = [
     Average(),
 ]
 scorers, selectors = st.sampled_from(SCORERS), st.sampled_from(SELECTORS)
-every_scorer = st.sampled_from([*SCORERS, CrossEntropy(), CrossEntropy(9.0, bias=False), KernelRidge(features=40)])
+every_scorer = st.sampled_from([*SCORERS, CrossEntropy(), CrossEntropy(9.0, bias=False), KernelRidge(landmarks=40)])
 
 words = st.sampled_from([*tiny.COMMON, *(word for own in tiny.DOMAINS.values() for word in own)])
 wordy = st.lists(words, min_size=1, max_size=25).map(" ".join)

@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
+from time import perf_counter
 from typing import Any
 
 import numpy as np
@@ -35,6 +36,7 @@ class Row:
     first_32: float
     ood: float | None
     by_domain: dict[str, float]
+    fit_s: float  # from statistics to a router that routes
 
     def to_dict(self) -> dict[str, Any]:
         return dict(vars(self))
@@ -104,7 +106,9 @@ def _row(
     selector: Callable[..., Selector],
     splits: dict[str, dict[str, list[str]]],
 ) -> Row:
+    begun = perf_counter()
     router = Router.fit(statistics, scorer=scorer, selector=selector(cap=1_024))
+    fit_s = perf_counter() - begun
     by_domain = _recalls(router, splits["test"])
     short = _recalls(router.with_selector(selector(cap=32)), splits["test"])
     ood = _recalls(router, splits["ood"])
@@ -115,6 +119,7 @@ def _row(
         float(np.mean(list(short.values()))),
         float(np.mean(list(ood.values()))) if len(ood) == len(suite.folders) else None,
         {domain: round(recall, 3) for domain, recall in by_domain.items()},
+        round(fit_s, 3),
     )
 
 

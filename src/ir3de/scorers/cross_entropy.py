@@ -35,10 +35,10 @@ class CrossEntropy:
     constant a token, so that the mean over a prompt adds up evidence.
 
     >>> CrossEntropy()
-    CrossEntropy(strength=1.0, bias=True, balanced=True)
+    CrossEntropy(strength=0.1, bias=True, balanced=True)
     """
 
-    strength: float = 1.0
+    strength: float = 0.1
     bias: bool = True
     balanced: bool = True
 
