@@ -24,6 +24,7 @@ from ir3de.decisions import Decision, decide, decide_batch
 from ir3de.embeddings import Embedding, Matrix
 from ir3de.errors import InputError
 from ir3de.pairs import BUCKETS
+from ir3de.scorers import CrossEntropy, KernelRidge
 from ir3de.statistics import PromptSums
 from ir3de.storage import load_statistics, save_statistics
 
@@ -46,6 +47,7 @@ SELECTORS = [
     Average(),
 ]
 scorers, selectors = st.sampled_from(SCORERS), st.sampled_from(SELECTORS)
+every_scorer = st.sampled_from([*SCORERS, CrossEntropy(), CrossEntropy(9.0, bias=False), KernelRidge(landmarks=40)])
 
 words = st.sampled_from([*tiny.COMMON, *(word for own in tiny.DOMAINS.values() for word in own)])
 wordy = st.lists(words, min_size=1, max_size=25).map(" ".join)
@@ -382,7 +384,7 @@ def test_the_matrix_decides_most_prompts_clearly(
 
 
 @tiny.LAW
-@given(domains, scorers, selectors, st.lists(st.integers(0, 329), min_size=1, max_size=60), seeds)
+@given(domains, every_scorer, selectors, st.lists(st.integers(0, 329), min_size=1, max_size=60), seeds)
 def test_a_decision_depends_on_the_bag_of_tokens_alone(
     some: dict[str, list[str]], scorer: TokenRidge, selector: AllTokens, ids: list[int], seed: int
 ) -> None:
@@ -393,7 +395,7 @@ def test_a_decision_depends_on_the_bag_of_tokens_alone(
 
 
 @tiny.LAW
-@given(domains, scorers, selectors, st.lists(wordy | st.text(max_size=30), max_size=10))
+@given(domains, every_scorer, selectors, st.lists(wordy | st.text(max_size=30), max_size=10))
 def test_names_mean_nothing(
     some: dict[str, list[str]], scorer: TokenRidge, selector: AllTokens, prompts: list[str]
 ) -> None:
@@ -462,7 +464,7 @@ def test_a_batch_of_ids_is_decided_as_one_by_one(
 
 
 @tiny.LAW
-@given(domains, scorers, selectors, wordy | st.text(max_size=30))
+@given(domains, every_scorer, selectors, wordy | st.text(max_size=30))
 def test_shares_add_up_to_one_and_the_first_is_the_winner(
     some: dict[str, list[str]], scorer: TokenRidge, selector: AllTokens, text: str
 ) -> None:
@@ -504,7 +506,7 @@ def test_what_an_explanation_says_counted_is_what_decided(selector: AllTokens, o
 
 
 @tiny.LAW
-@given(domains, some_texts, scorers, selectors)
+@given(domains, some_texts, every_scorer, selectors)
 def test_merging_is_having_seen_it_together(
     some: dict[str, list[str]], more: list[str], scorer: TokenRidge, selector: AllTokens
 ) -> None:
@@ -517,7 +519,7 @@ def test_merging_is_having_seen_it_together(
 
 
 @tiny.LAW
-@given(domains, some_texts, scorers, selectors)
+@given(domains, some_texts, every_scorer, selectors)
 def test_removing_is_never_having_seen_it(
     tmp_path_factory: pytest.TempPathFactory,
     some: dict[str, list[str]],
@@ -536,7 +538,7 @@ def test_removing_is_never_having_seen_it(
 
 
 @tiny.LAW
-@given(domains, scorers, selectors)
+@given(domains, every_scorer, selectors)
 def test_adding_one_by_one_is_fitting_together(
     some: dict[str, list[str]], scorer: TokenRidge, selector: AllTokens
 ) -> None:
@@ -551,7 +553,7 @@ def test_adding_one_by_one_is_fitting_together(
 
 
 @tiny.LAW
-@given(domains, scorers, selectors, st.sampled_from("xyz"), st.booleans(), wordy | st.text(max_size=30))
+@given(domains, every_scorer, selectors, st.sampled_from("xyz"), st.booleans(), wordy | st.text(max_size=30))
 def test_loaded_is_saved(
     tmp_path_factory: pytest.TempPathFactory,
     some: dict[str, list[str]],
