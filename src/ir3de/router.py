@@ -119,13 +119,14 @@ class Router:
                 raise InputError(
                     f"'{name}' is an expert already: merge(name, texts) gives it more, remove(name) takes it out"
                 )
-            self._rebuild({**self.statistics, name: _counted(name, domain, self.embedding)})
+            more = _counted(name, domain, self.embedding, like=next(iter(self.statistics.values())))
+            self._rebuild({**self.statistics, name: more})
 
     def merge(self, name: str, domain: Domain) -> None:
         """Give an expert more texts, exactly as if they had been there from the beginning."""
         with self._change:
             self._require(name)
-            more = _counted(name, domain, self.embedding)
+            more = _counted(name, domain, self.embedding, like=self.statistics[name])
             self._rebuild({**self.statistics, name: self.statistics[name] + more})
 
     def remove(self, name: str) -> None:
@@ -311,7 +312,8 @@ def _tuned(
     choice = choose(list(statistics.values()), embedding, cap=terms.selector.cap)
     terms = replace(terms, selector=choice.selector)
     tried = [trial.to_dict() for trial in choice.trials]
-    return _compiled(statistics, embedding, choice.scorer, terms, choice.reading, tried), choice.trials
+    chosen = dict(zip(statistics, choice.domains, strict=True))
+    return _compiled(chosen, embedding, choice.scorer, terms, choice.reading, tried), choice.trials
 
 
 def _compiled(
@@ -350,7 +352,10 @@ def _checked_policy(policy: Policy, experts: Sequence[str]) -> Policy:
     return policy
 
 
-def _counted(name: str, domain: Any, embedding: Embedding, *, keep_sample: bool = True) -> Statistics:
+def _counted(
+    name: str, domain: Any, embedding: Embedding, *, keep_sample: bool = True, like: Statistics | None = None
+) -> Statistics:
+    """An expert's statistics; texts are counted like statistics that are there already."""
     if isinstance(domain, Statistics):
         if domain.fingerprint != embedding.fingerprint:
             raise MismatchError(
@@ -363,7 +368,10 @@ def _counted(name: str, domain: Any, embedding: Embedding, *, keep_sample: bool 
             f"the texts of '{name}' must be an iterable of str or Statistics, found {type(domain).__name__}"
         )
     else:
-        statistics = collect(domain, embedding=embedding, keep_sample=keep_sample)
+        if like is not None:
+            keep_sample = like.sample is not None
+        window = like.sums.window if like is not None and like.sums is not None else 128
+        statistics = collect(domain, embedding=embedding, window=window, keep_sample=keep_sample)
     if statistics.tokens == 0:
         raise InputError(f"expert '{name}' has no text: give it at least one prompt of its domain")
     return statistics

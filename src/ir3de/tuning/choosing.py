@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from ir3de.counting import recount
 from ir3de.embeddings import Embedding
 from ir3de.errors import InputError
 from ir3de.policies import Calibration, Familiarity
@@ -24,6 +25,7 @@ PRIORS = (0.3, 1.0, 3.0)
 POSTERIORS = (0.25, 0.5, 1.0)
 PAIRS = (0.0, 0.25, 0.5)
 VOTERS = (5, 10, 20, 50)
+WINDOWS = (64, 128, 256)  # tried where the sample holds every prompt; otherwise the prompts would have to be read again
 # Held-out prompts come from the sources of the training prompts, where counts of words and pairs look better than they
 # are elsewhere (docs/scorers.md). So the usual blend stays unless it is beaten by more than chance, and pairs of
 # tokens, which nearly double the time of a route, must be worth a point.
@@ -39,6 +41,7 @@ class Trial:
     accuracy: float
     short_accuracy: float
     loss: float  # log loss after calibration
+    window: int | None = None  # tokens of the windows of the prompt sums
     chosen: bool = False
 
     @property
@@ -64,6 +67,7 @@ class Choice:
 
     scorer: Scorer
     selector: Selector
+    domains: tuple[Statistics, ...]  # counted in windows of the size that was chosen
     reading: Reading
     trials: tuple[Trial, ...]
 
@@ -87,9 +91,31 @@ def choose(domains: Sequence[Statistics], embedding: Embedding, *, cap: int = 1_
         )
     search = _Search(folds, cap)
     search.run()
+    counted = {search.window: (tuple(domains), folds)}
+    for window in WINDOWS if all(map(_whole, domains)) else ():
+        if window != search.window:
+            again = tuple(_recounted(domain, embedding, window) for domain in domains)
+            counted[window] = again, folds_of(again, embedding)
+            search.run_window(window, counted[window][1])
     best, trials = search.outcome()
+    chosen, folds = counted[best.window]
     views = score_views(folds, best.scorer, best.selector)
-    return Choice(best.scorer, best.selector, _reading(views, folds), trials)
+    return Choice(best.scorer, best.selector, chosen, _reading(views, folds), trials)
+
+
+def _whole(domain: Statistics) -> bool:
+    """Whether every prompt is in the sample, so that it can be counted again in other windows."""
+    sample = domain.sample
+    return (
+        domain.sums is not None
+        and sample is not None
+        and (len(sample) == domain.prompts and int(sample.kept.sum()) == domain.tokens)
+    )
+
+
+def _recounted(domain: Statistics, embedding: Embedding, window: int) -> Statistics:
+    assert domain.sample is not None
+    return recount(domain.sample, embedding, window)
 
 
 def _reading(views: Views, folds: Sequence[Fold]) -> Reading:
@@ -106,6 +132,8 @@ class _Search:
         self._right: list[npt.NDArray[np.bool_]] = []
         self._weights = np.zeros(0)
         self._usual = 0
+        sums = folds[0].training[0].sums
+        self.window = None if sums is None else sums.window
 
     def run(self) -> None:
         parts = Components(self._folds, STRENGTHS, PRIORS)
@@ -125,14 +153,20 @@ class _Search:
             selector = EntropyTopK(k, cap=self._cap)
             self._try(posterior, selector, score_views(self._folds, posterior, selector))
 
+    def run_window(self, window: int, folds: Sequence[Fold]) -> None:
+        """The usual blend once more, on the same prompts counted in other windows."""
+        usual = self._trials[self._usual].scorer
+        self._try(usual, self._average, score_views(folds, usual, self._average), window)
+
     def _best(self, candidates: Sequence[tuple[Any, Views]]) -> Any:
         """The best of these by accuracy, then by log loss."""
         trials = [self._try(scorer, self._average, views) for scorer, views in candidates]
         return max(trials, key=lambda trial: (round(trial.score, 4), -trial.loss)).scorer
 
-    def _try(self, scorer: Scorer, selector: Selector, views: Views) -> Trial:
+    def _try(self, scorer: Scorer, selector: Selector, views: Views, window: int | None = None) -> Trial:
         both = Scored.together(views)
-        trial = Trial(scorer, selector, views[0].accuracy, views[1].accuracy, fit_calibration(both)[1])
+        loss = fit_calibration(both)[1]
+        trial = Trial(scorer, selector, views[0].accuracy, views[1].accuracy, loss, window or self.window)
         self._trials.append(trial)
         self._right.append(both.evidence.argmax(axis=1) == both.experts)
         self._weights = both.weights
