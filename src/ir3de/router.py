@@ -28,6 +28,7 @@ from ir3de.tuning import Reading, Trial, calibrate, choose
 Domain: TypeAlias = "Iterable[str] | Statistics"  # an expert's texts, or what was counted from them
 
 BATCH_CHARACTERS = 500_000
+SHOUTED = 16  # characters from which a prompt all in capitals is read in small letters
 
 
 class Router:
@@ -251,7 +252,7 @@ class Router:
 
         `weights` says what a unit of cost is worth this time, `{"price": 0.1}`, instead of the router's policy.
         """
-        return decide(self._compiled, self._encode(text), self._unknown, weights)
+        return decide(self._compiled, self._encode(_unshouted(text)), self._unknown, weights)
 
     def route_batch(self, texts: Iterable[str], *, weights: Weights | None = None) -> list[Decision]:
         """Route many prompts: the decisions of `route`, several times as fast."""
@@ -260,7 +261,7 @@ class Router:
             raise InputError(f"texts must be an iterable of str, found one {type(texts).__name__}: use route for one")
 
         def decide_chunk(chunk: Sequence[str]) -> list[Decision]:
-            flat, lengths = self.tokenizer.encode_batch(chunk)
+            flat, lengths = self.tokenizer.encode_batch([_unshouted(text) for text in chunk])
             return decide_batch(compiled, flat, lengths.astype(np.int64), self._unknown, weights)
 
         chunks = list(_chunks(list(texts)))
@@ -271,7 +272,7 @@ class Router:
 
     def explain(self, text: str, *, weights: Weights | None = None) -> Explanation:
         """Show every token's vote, entropy and scores, and whether it counted."""
-        return explain(self._compiled, self.tokenizer.pieces(text), self._unknown, weights)
+        return explain(self._compiled, self.tokenizer.pieces(_unshouted(text)), self._unknown, weights)
 
     # keeping ----------------------------------------------------------------------------------------------------
 
@@ -343,6 +344,11 @@ def _compiled(
         lambda: owned,
         tuple(trials),
     )
+
+
+def _unshouted(text: str) -> str:
+    """A long prompt in capitals in small letters: its tokens are then those the router was fitted on."""
+    return text.lower() if isinstance(text, str) and text.isupper() and len(text) >= SHOUTED else text
 
 
 def _checked_policy(policy: Policy, experts: Sequence[str]) -> Policy:
