@@ -22,14 +22,14 @@ from ir3de.tuning.folds import Fold, folds_of
 
 STRENGTHS = (2.0, 8.0, 32.0)
 PRIORS = (0.3, 1.0, 3.0)
-POSTERIORS = (0.25, 0.5, 1.0)
-PAIRS = (0.0, 0.25, 0.5)
+POSTERIORS = (0.25, 0.5, 1.0, 2.0)
+PAIRS = (0.0, 0.25, 0.5, 1.0)
 VOTERS = (5, 10, 20, 50)
 WINDOWS = (64, 128, 256)  # tried where the sample holds every prompt; otherwise the prompts would have to be read again
 # Held-out prompts come from the sources of the training prompts, where counts of words and pairs look better than they
-# are elsewhere (docs/scorers.md). So the usual blend stays unless it is beaten by more than chance, and pairs of
-# tokens, which nearly double the time of a route, must be worth a point.
-PAIRS_LEAD = 0.01
+# are elsewhere (docs/scorers.md). So the usual blend stays unless it is beaten by more than chance and by half a point,
+# and by a point where counts outweigh the ridge, or by pairs of tokens, which nearly double the time of a route.
+LEAD, LEAD_OF_COUNTS = 0.005, 0.01
 
 
 @dataclass(frozen=True)
@@ -180,9 +180,13 @@ class _Search:
         return self._trials[chosen], tuple(replace(self._trials[index], chosen=index == chosen) for index in order)
 
     def _lead(self, index: int) -> float:
-        """How far a trial lies above the usual blend, less a standard error of that and what pairs must be worth."""
+        """How far a trial lies above the usual blend, less what it must lead by."""
         difference = self._right[index].astype(np.float64) - self._right[self._usual]
         lead = float(self._weights @ difference)
         error = float(np.sqrt(self._weights**2 @ (difference - lead) ** 2))
-        scorer = self._trials[index].scorer
-        return lead - max(error, PAIRS_LEAD if isinstance(scorer, Blend) and scorer.pairs else 0.0)
+        return lead - (0.0 if index == self._usual else max(error, _least_lead(self._trials[index].scorer)))
+
+
+def _least_lead(scorer: Scorer) -> float:
+    counts = isinstance(scorer, Posterior) or (isinstance(scorer, Blend) and (scorer.pairs or scorer.posterior > 1))
+    return LEAD_OF_COUNTS if counts else LEAD
