@@ -27,7 +27,7 @@ PAIRS = (0.0, 0.25, 0.5, 1.0)
 VOTERS = (5, 10, 20, 50)
 WINDOWS = (64, 128, 256)  # tried where the sample holds every prompt; otherwise the prompts would have to be read again
 # Held-out prompts come from the sources of the training prompts, where counts of words and pairs look better than they
-# are elsewhere (docs/scorers.md). So the usual blend stays unless it is beaten by more than chance and by half a point,
+# are elsewhere (docs/scorers.md). So the usual blend stays unless it is beaten by two standard errors and half a point,
 # and by a point where counts outweigh the ridge, or by pairs of tokens, which nearly double the time of a route.
 LEAD, LEAD_OF_COUNTS = 0.005, 0.01
 
@@ -184,7 +184,7 @@ class _Search:
         difference = self._right[index].astype(np.float64) - self._right[self._usual]
         lead = float(self._weights @ difference)
         error = float(np.sqrt(self._weights**2 @ (difference - lead) ** 2))
-        return lead - (0.0 if index == self._usual else max(error, _least_lead(self._trials[index].scorer)))
+        return lead - (0.0 if index == self._usual else max(2 * error, _least_lead(self._trials[index].scorer)))
 
 
 def _least_lead(scorer: Scorer) -> float:
