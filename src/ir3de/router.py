@@ -14,10 +14,10 @@ from typing import Any, NoReturn, TypeAlias
 import numpy as np
 
 from ir3de.counting import collect
-from ir3de.decisions import Compiled, Decision, Explanation, Terms, Weights, decide, decide_batch, explain
+from ir3de.decisions import Compiled, Decision, Explanation, Terms, decide, decide_batch, explain
 from ir3de.embeddings import Embedding, Tokenizer
 from ir3de.errors import InputError, MismatchError, UnknownExpertError
-from ir3de.policies import Calibration, Policy
+from ir3de.policies import Calibration, Costs, Policy
 from ir3de.scorers import PromptRidge, Scorer
 from ir3de.selectors import Average, Selector
 from ir3de.statistics import Statistics
@@ -245,14 +245,14 @@ class Router:
 
     # routing ----------------------------------------------------------------------------------------------------
 
-    def route(self, text: str, *, weights: Weights | None = None) -> Decision:
+    def route(self, text: str, *, weights: Costs | None = None) -> Decision:
         """Name the expert for a prompt. A prompt without a known token abstains: the default expert.
 
         `weights` says what a unit of cost is worth this time, `{"price": 0.1}`, instead of the router's policy.
         """
         return decide(self._compiled, self._encode(text), self._unknown, weights)
 
-    def route_batch(self, texts: Iterable[str], *, weights: Weights | None = None) -> list[Decision]:
+    def route_batch(self, texts: Iterable[str], *, weights: Costs | None = None) -> list[Decision]:
         """Route many prompts: the decisions of `route`, several times as fast."""
         compiled = self._compiled
         if isinstance(texts, (str, bytes)) or not isinstance(texts, Iterable):
@@ -268,7 +268,7 @@ class Router:
         with ThreadPoolExecutor(os.cpu_count(), thread_name_prefix="ir3de-route") as pool:
             return list(chain.from_iterable(pool.map(decide_chunk, chunks)))
 
-    def explain(self, text: str, *, weights: Weights | None = None) -> Explanation:
+    def explain(self, text: str, *, weights: Costs | None = None) -> Explanation:
         """Show every token's vote, entropy and scores, and whether it counted."""
         return explain(self._compiled, self.tokenizer.pieces(text), self._unknown, weights)
 
