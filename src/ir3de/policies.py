@@ -9,7 +9,7 @@ from dataclasses import asdict, dataclass, fields
 from numbers import Real
 from typing import Any, TypeAlias
 
-from ir3de.errors import InputError
+from ir3de.errors import InputError, UnknownExpertError
 
 
 @dataclass(frozen=True)
@@ -121,7 +121,7 @@ class Policy:
             return None
         taken = [self.costs.get(name, FREE).times(w) for name in experts]
         if max(taken) == math.inf:
-            raise InputError(f"weights times costs are too large to compare, with weights {asdict(w)}: use smaller units")
+            raise InputError("weights times costs are too large for a number: give them in larger units")
         return taken
 
     def among(self, experts: Sequence[str]) -> Policy:
@@ -136,6 +136,16 @@ class Policy:
     def to_dict(self) -> dict[str, Any]:
         """Plain values, ready for JSON."""
         return asdict(self)
+
+
+def check_policy(policy: Policy, experts: Sequence[str]) -> Policy:
+    """Refuse what is no policy, and costs of experts that are not there."""
+    if not isinstance(policy, Policy):
+        raise InputError(f"policy must be an object such as {Policy()}, found {policy!r}")
+    unknown = [name for name in policy.costs if name not in experts]
+    if unknown:
+        raise UnknownExpertError(f"costs of unknown experts {', '.join(unknown)}: there are {', '.join(experts)}")
+    return policy
 
 
 def utilities(qualities: Sequence[float], penalties: Sequence[float]) -> list[float]:

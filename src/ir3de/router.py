@@ -17,7 +17,7 @@ from ir3de.counting import collect
 from ir3de.decisions import Compiled, Decision, Explanation, Terms, decide, decide_batch, explain
 from ir3de.embeddings import Embedding, Tokenizer
 from ir3de.errors import InputError, MismatchError, UnknownExpertError
-from ir3de.policies import Calibration, Costs, Policy
+from ir3de.policies import Calibration, Costs, Policy, check_policy
 from ir3de.scorers import PromptRidge, Scorer
 from ir3de.selectors import Average, Selector
 from ir3de.statistics import Statistics
@@ -99,13 +99,11 @@ class Router:
             _checked(name): _counted(name, domain, chosen, keep_sample=keep_sample) for name, domain in domains.items()
         }
         experts = tuple(statistics)
-        if default is not None and default not in experts:
-            raise UnknownExpertError(f"the default expert '{default}' is not among {', '.join(experts)}")
         terms = Terms(
             experts,
             selector,
-            0 if default is None else experts.index(default),
-            policy=_checked_policy(policy or Policy(), experts),
+            0 if default is None else _place(default, experts),
+            policy=check_policy(policy or Policy(), experts),
         )
         if not tune:
             return cls(_fitted(statistics, chosen, scorer, terms))
@@ -173,11 +171,12 @@ class Router:
         terms = replace(terms, selector=selector, calibration=kept)
         return Router(replace(parts, compiled=Compiled.build(terms, table)))
 
-    def with_policy(self, policy: Policy) -> Router:
-        """The same fit with other costs or another threshold: a new router, this one is unchanged."""
+    def with_policy(self, policy: Policy, *, default: str | None = None) -> Router:
+        """The same fit with other costs, threshold or default: a new router, this one is unchanged."""
         parts = self._parts
         compiled = parts.compiled
-        terms = replace(compiled.terms, policy=_checked_policy(policy, compiled.experts))
+        place = compiled.default if default is None else _place(default, compiled.experts)
+        terms = replace(compiled.terms, policy=check_policy(policy, compiled.experts), default=place)
         return Router(replace(parts, compiled=replace(compiled, terms=terms)))
 
     def with_calibration(self, calibration: Calibration) -> Router:
@@ -343,11 +342,10 @@ def _compiled(
     )
 
 
-def _checked_policy(policy: Policy, experts: Sequence[str]) -> Policy:
-    unknown = [name for name in policy.costs if name not in experts]
-    if unknown:
-        raise UnknownExpertError(f"costs of unknown experts {', '.join(unknown)}: there are {', '.join(experts)}")
-    return policy
+def _place(default: str, experts: Sequence[str]) -> int:
+    if default not in experts:
+        raise UnknownExpertError(f"the default expert '{default}' is not among {', '.join(experts)}")
+    return experts.index(default)
 
 
 def _counted(name: str, domain: Any, embedding: Embedding, *, keep_sample: bool = True) -> Statistics:
