@@ -132,8 +132,7 @@ def frontier_of(
     for weight in believed.ladder(costs, own):
         penalties = policy.penalties(experts, {name: weight * getattr(mixture, name) for name in COSTS})
         spot, shares = sweep.at(believed.choices(np.zeros(len(experts)) if penalties is None else np.array(penalties)))
-        mixed = float(np.interp(spot.cost, [corner.cost for corner in mix], [corner.quality for corner in mix]))
-        points.append(Point(spot.cost, spot.quality, weight, shares, mixed))
+        points.append(Point(spot.cost, spot.quality, weight, shares, mixed(mix, spot.cost)))
     known = _Belief(-np.sort(-actual, axis=1), np.argsort(-actual, axis=1, kind="stable"), np.full(len(actual), -1))
     oracle = [sweep.at(known.choices(weight * costs))[0] for weight in known.ladder(costs, None)]
     return Frontier(
@@ -237,6 +236,11 @@ def _hull(singles: Sequence[Spot]) -> list[Spot]:
             corners.pop()
         corners.append(spot)
     return corners
+
+
+def mixed(mix: Sequence[Spot], cost: float) -> float:
+    """The best quality of a blind mix at that cost."""
+    return float(np.interp(cost, [corner.cost for corner in mix], [corner.quality for corner in mix]))
 
 
 def _slope(one: Spot, other: Spot) -> float:

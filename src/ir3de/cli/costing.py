@@ -80,8 +80,6 @@ def read_costs(path: Path) -> GivenCosts:
     from ir3de import files
 
     path = path.expanduser()
-    if not path.is_file():
-        raise InputError(f"{path}: no such file: check the name")
     try:
         found = json.loads(files.read(path))
     except ValueError as error:
@@ -102,6 +100,15 @@ def warn_without_costs(out: Output, router: Router, weights: Mapping[str, float]
     """Weights say nothing about experts that are all free."""
     if any(weights.values()) and not any(router.policy.costs.values()):
         out.warn("no expert of this router has a cost, so weights change nothing: `ir3de policy` gives them costs")
+
+
+def weighted(router: Router, weights: Mapping[str, float]) -> Router:
+    """The router with these weights instead of its own, where any are given."""
+    from dataclasses import replace
+
+    from ir3de.policies import Cost
+
+    return router.with_policy(replace(router.policy, weights=Cost.of(weights))) if weights else router
 
 
 def amounts(cost: Cost) -> str:

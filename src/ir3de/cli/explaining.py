@@ -160,8 +160,10 @@ def _deciding(router: Router, explanation: Explanation) -> tuple[str, list[Token
 
 
 def _winner_and_next(explanation: Explanation) -> tuple[int, int | None]:
-    places = [explanation.experts.index(expert) for expert, _ in explanation.decision.ranking[:2]]
-    return places[0], places[1] if len(places) > 1 else None
+    """The expert that was taken, and the likeliest other one, whatever it costs."""
+    (winner, _), likeliest = explanation.decision.ranking[0], explanation.decision.quality
+    others = [explanation.experts.index(expert) for expert, _ in likeliest if expert != winner]
+    return explanation.experts.index(winner), others[0] if others else None
 
 
 def _score_columns(explanation: Explanation, width: int) -> list[int]:
