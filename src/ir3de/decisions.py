@@ -139,7 +139,7 @@ class Decision:
         known, looked_at = self._terms.familiarity, min(self._tokens, self._terms.selector.cap)
         if known is None or self._usual is None:
             return None
-        return known.deviation(self._usual / (USUALNESS_UNIT * looked_at), looked_at)
+        return float(known.deviation(self._usual / (USUALNESS_UNIT * looked_at), looked_at))  # not numpy's
 
     @property
     def unlike(self) -> bool:

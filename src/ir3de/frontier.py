@@ -221,9 +221,9 @@ class _Sweep:
     share: Floats  # (n,)
 
     def at(self, chosen: Indices) -> tuple[Spot, dict[str, float]]:
-        shares = np.bincount(chosen, weights=self.share, minlength=len(self.experts)).round(12)
+        shares = np.bincount(chosen, weights=self.share, minlength=len(self.experts))
         quality = self.share @ self.actual[np.arange(len(chosen)), chosen]
-        return Spot.of(shares @ self.costs, quality), dict(zip(self.experts, shares.tolist(), strict=True))
+        return Spot.of(shares @ self.costs, quality), dict(zip(self.experts, shares.round(12).tolist(), strict=True))
 
 
 def _hull(singles: Sequence[Spot]) -> list[Spot]:

@@ -70,8 +70,10 @@ class Cost:
         """From plain values: `{"price": 0.2}`."""
         if isinstance(given, Cost):
             return given
-        if not isinstance(given, Mapping) or not all(name in COSTS for name in given):
-            raise InputError(f"costs are given as {', '.join(COSTS)}, found {given!r}: for example {{'price': 0.2}}")
+        if not isinstance(given, Mapping):
+            raise InputError(f"costs are given as in {{'price': 0.2}}, found {given!r}")
+        if unknown := [name for name in given if name not in COSTS]:
+            raise InputError(f"no cost {', '.join(map(repr, unknown))}: there are {', '.join(COSTS)}")
         return cls(**given)
 
     def __bool__(self) -> bool:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from ir3de import files
 from ir3de.errors import MissingExtraError
@@ -37,7 +37,7 @@ def draw(found: Frontier, target: Path) -> None:
     axes.plot(*_columns(found.points), color="tab:blue", marker="o", markersize=4, label="this router")
     singles = list(found.singles.values())
     axes.plot(*_columns(singles), color="black", linestyle="", marker="o", fillstyle="none", label="always one expert")
-    beside = {"xytext": (4, 5), "textcoords": "offset points", "fontsize": 7, "rotation": 30}
+    beside: dict[str, Any] = {"xytext": (4, 5), "textcoords": "offset points", "fontsize": 7, "rotation": 30}
     for name, spot in list(found.singles.items())[:MOST_NAMES]:
         axes.annotate(name, (spot.cost, spot.quality), **beside)
     axes.set(xlabel=f"{found.unit} a prompt", ylabel="quality", ylim=(0, None))
