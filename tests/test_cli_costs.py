@@ -178,7 +178,7 @@ def test_route_shows_quality_cost_and_utility(router: Path) -> None:
     told = run_json("route", router, PROMPT, "--weight", "price=0.2")
     assert told == json.loads(json.dumps(decision.to_dict()))
     shown = run("route", router, PROMPT, "--weight", "price=0.2").stdout
-    assert all(part in shown for part in ("quality", "cost", "utility", "price 3", "price 0.5, latency 2", "−60.0 %"))
+    assert all(part in shown for part in ("quality", "cost", "utility", "price 3", "price 0.5, latency 2", "-60.0 %"))
     assert "utility" not in run("route", router, PROMPT).stdout
     assert "utility" in run("explain", router, PROMPT, "--weight", "price=0.2").stdout
     assert run_json("explain", router, PROMPT, "--weight", "price=0.2")["ranking"] == told["ranking"]

@@ -150,7 +150,7 @@ def utility_table(decision: Decision, router: Router, top: int | None = None) ->
             percent(quality),
             bar(quality, BAR_WIDTH, colour),
             styled((amounts(router.policy.costs.get(name, FREE)), FAINT)),
-            f"−{percent(penalties[name])}" if penalties[name] else "–",
+            f"-{percent(penalties[name])}" if penalties[name] else "–",
             f"{value:+.3f}",
         )
     return shown
