@@ -45,7 +45,9 @@ def draw(found: Frontier, target: Path) -> None:
     axes.legend(fontsize=8, framealpha=0.9)
     files.make_folder(target.parent)
     with files.appearing(target) as file:
-        figure.savefig(file, format=target.suffix[1:].lower(), dpi=DOTS_PER_INCH)
+        kind = target.suffix[1:].lower()
+        undated = {"Date": None} if kind == "svg" else None
+        figure.savefig(file, format=kind, dpi=DOTS_PER_INCH, metadata=undated)
 
 
 def _columns(spots: list[Spot] | tuple[Spot, ...]) -> tuple[list[float], list[float]]:
