@@ -4,18 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Literal, TypeAlias
+from functools import cached_property
+from typing import Any, Literal
 
 import numpy as np
 import numpy.typing as npt
 
 from ir3de.pairs import pair_buckets
-from ir3de.policies import Calibration, Cost, Familiarity, Policy
+from ir3de.policies import Calibration, Costs, Familiarity, Policy, utilities
 from ir3de.scorers import USUALNESS_UNIT
 from ir3de.selectors import Ballots, Ids, Selector, Tally
 from ir3de.table import Table
 
-Weights: TypeAlias = "Cost | Mapping[str, float]"
 Reason = Literal["", "no known token", "low confidence", "unlike every domain"]
 
 
@@ -30,8 +30,14 @@ class Terms:
     familiarity: Familiarity | None = None
     policy: Policy = field(default_factory=Policy)
 
-    def penalties(self, weights: Weights | None) -> list[float] | None:
-        return self.policy.penalties(self.experts, weights)
+    @cached_property
+    def standing_penalties(self) -> list[float] | None:
+        """Those of the policy's own weights."""
+        return self.policy.penalties(self.experts)
+
+    def penalties(self, weights: Costs | None) -> list[float] | None:
+        """What each expert's costs take from its quality; None when nothing does."""
+        return self.standing_penalties if weights is None else self.policy.penalties(self.experts, weights)
 
 
 @dataclass(frozen=True, eq=False)
@@ -94,8 +100,9 @@ class Decision:
     def _apply_policy(self) -> None:
         probabilities, threshold = self._shares, self._terms.policy.threshold
         if self._penalties is not None:
-            utility = [p - penalty for p, penalty in zip(probabilities, self._penalties, strict=True)]
-            self._best = utility.index(max(utility))
+            tally = self._tally.tolist()
+            worth = list(zip(utilities(probabilities, self._penalties), tally, strict=True))
+            self._best = worth.index(max(worth))  # of equal utilities the likelier expert's, then the first one's
         if max(probabilities) < threshold:
             self._reason = "low confidence"
         elif threshold > 0 and self.unlike:
@@ -132,7 +139,7 @@ class Decision:
         known, looked_at = self._terms.familiarity, min(self._tokens, self._terms.selector.cap)
         if known is None or self._usual is None:
             return None
-        return known.deviation(self._usual / (USUALNESS_UNIT * looked_at), looked_at)
+        return float(known.deviation(self._usual / (USUALNESS_UNIT * looked_at), looked_at))  # not numpy's
 
     @property
     def unlike(self) -> bool:
@@ -143,14 +150,30 @@ class Decision:
     @property
     def ranking(self) -> tuple[tuple[str, float], ...]:
         """Every expert with its probability, best first, its costs considered; the probabilities add up to one."""
-        shares, penalties = self._shares, self._penalties
-        value = self._tally.tolist()
-        if penalties is not None:
-            value = [share - penalty for share, penalty in zip(shares, penalties, strict=True)]
-        order = sorted(range(len(value)), key=value.__getitem__, reverse=True)  # ties keep the order of the experts
+        shares, order = self._shares, self._order
+        if self._penalties is not None:
+            order.sort(key=utilities(shares, self._penalties).__getitem__, reverse=True)
         if self.abstained:
             order.sort(key=lambda c: c != self._terms.default)
         return tuple((self._terms.experts[c], shares[c]) for c in order)
+
+    @property
+    def quality(self) -> tuple[tuple[str, float], ...]:
+        """Every expert with its probability, likeliest first, whatever it costs."""
+        shares = self._shares
+        return tuple((self._terms.experts[c], shares[c]) for c in self._order)
+
+    @property
+    def penalties(self) -> Mapping[str, float] | None:
+        """What each expert's costs take from its quality; None when costs play no part."""
+        if self._penalties is None:
+            return None
+        return dict(zip(self._terms.experts, self._penalties, strict=True))
+
+    @property
+    def _order(self) -> list[int]:
+        """The experts by their tallies; ties keep the order of the experts."""
+        return sorted(range(len(self._tally)), key=self._tally.tolist().__getitem__, reverse=True)
 
     @property
     def confidence(self) -> float:
@@ -159,7 +182,7 @@ class Decision:
 
     @property
     def margin(self) -> float:
-        """How far the confidence lies above the next expert's probability."""
+        """How far the confidence lies above the next expert's probability: below zero where costs decided."""
         shares, confidence = self._shares, self.confidence
         others = shares[: self._best] + shares[self._best + 1 :]
         return confidence - max(others) if others else confidence
@@ -175,12 +198,18 @@ class Decision:
 
     def to_dict(self) -> dict[str, Any]:
         """Plain values, ready for JSON."""
-        familiarity = self.familiarity
+        familiarity, penalties = self.familiarity, self.penalties
+        ranking = [{"expert": expert, "share": round(share, 6)} for expert, share in self.ranking]
+        if penalties is not None:
+            taken = [penalties[expert] for expert, _ in self.ranking]
+            worth = utilities([share for _, share in self.ranking], taken)
+            for row, penalty, value in zip(ranking, taken, worth, strict=True):
+                row |= {"penalty": round(penalty, 6), "utility": round(value, 6)}
         return {
             "expert": self.expert,
             "confidence": round(self.confidence, 6),
             "margin": round(self.margin, 6),
-            "ranking": [{"expert": expert, "share": round(share, 6)} for expert, share in self.ranking],
+            "ranking": ranking,
             "tokens": self.tokens,
             "counted": self.counted,
             "abstained": self.abstained,
@@ -237,7 +266,7 @@ class Explanation:
         }
 
 
-def decide(compiled: Compiled, ids: Ids, unknown: int | None, weights: Weights | None = None) -> Decision:
+def decide(compiled: Compiled, ids: Ids, unknown: int | None, weights: Costs | None = None) -> Decision:
     """Route one prompt by its token ids."""
     length, terms = len(ids), compiled.terms
     cap = terms.selector.cap
@@ -258,7 +287,7 @@ def decide_batch(
     flat: Ids,
     lengths: npt.NDArray[np.int64],
     unknown: int | None,
-    weights: Weights | None = None,
+    weights: Costs | None = None,
 ) -> list[Decision]:
     """Route many prompts, their ids end to end: the same decisions as one by one."""
     starts, whole, terms = np.cumsum(lengths) - lengths, lengths, compiled.terms
@@ -299,7 +328,7 @@ def abstain(terms: Terms, tokens: int) -> Decision:
 
 
 def explain(
-    compiled: Compiled, pieces: Sequence[tuple[int, str]], unknown: int | None, weights: Weights | None = None
+    compiled: Compiled, pieces: Sequence[tuple[int, str]], unknown: int | None, weights: Costs | None = None
 ) -> Explanation:
     """The vote, entropy and scores of every token that was looked at, and whether it counted.
 

@@ -14,10 +14,10 @@ from typing import Any, NoReturn, TypeAlias
 import numpy as np
 
 from ir3de.counting import collect
-from ir3de.decisions import Compiled, Decision, Explanation, Terms, Weights, decide, decide_batch, explain
+from ir3de.decisions import Compiled, Decision, Explanation, Terms, decide, decide_batch, explain
 from ir3de.embeddings import Embedding, Tokenizer
 from ir3de.errors import InputError, MismatchError, UnknownExpertError
-from ir3de.policies import Calibration, Policy
+from ir3de.policies import Calibration, Costs, Policy, check_policy
 from ir3de.scorers import Blend, Scorer
 from ir3de.selectors import Average, Selector
 from ir3de.statistics import Statistics
@@ -100,13 +100,11 @@ class Router:
             _checked(name): _counted(name, domain, chosen, keep_sample=keep_sample) for name, domain in domains.items()
         }
         experts = tuple(statistics)
-        if default is not None and default not in experts:
-            raise UnknownExpertError(f"the default expert '{default}' is not among {', '.join(experts)}")
         terms = Terms(
             experts,
             selector,
-            0 if default is None else experts.index(default),
-            policy=_checked_policy(policy or Policy(), experts),
+            0 if default is None else _place(default, experts),
+            policy=check_policy(policy or Policy(), experts),
         )
         if not tune:
             return cls(_fitted(statistics, chosen, scorer, terms))
@@ -175,11 +173,12 @@ class Router:
         terms = replace(terms, selector=selector, calibration=kept)
         return Router(replace(parts, compiled=Compiled.build(terms, table)))
 
-    def with_policy(self, policy: Policy) -> Router:
-        """The same fit with other costs or another threshold: a new router, this one is unchanged."""
+    def with_policy(self, policy: Policy, *, default: str | None = None) -> Router:
+        """The same fit with other costs, threshold or default: a new router, this one is unchanged."""
         parts = self._parts
         compiled = parts.compiled
-        terms = replace(compiled.terms, policy=_checked_policy(policy, compiled.experts))
+        place = compiled.default if default is None else _place(default, compiled.experts)
+        terms = replace(compiled.terms, policy=check_policy(policy, compiled.experts), default=place)
         return Router(replace(parts, compiled=replace(compiled, terms=terms)))
 
     def with_calibration(self, calibration: Calibration) -> Router:
@@ -247,14 +246,14 @@ class Router:
 
     # routing ----------------------------------------------------------------------------------------------------
 
-    def route(self, text: str, *, weights: Weights | None = None) -> Decision:
+    def route(self, text: str, *, weights: Costs | None = None) -> Decision:
         """Name the expert for a prompt. A prompt without a known token abstains: the default expert.
 
         `weights` says what a unit of cost is worth this time, `{"price": 0.1}`, instead of the router's policy.
         """
         return decide(self._compiled, self._encode(_unshouted(text)), self._unknown, weights)
 
-    def route_batch(self, texts: Iterable[str], *, weights: Weights | None = None) -> list[Decision]:
+    def route_batch(self, texts: Iterable[str], *, weights: Costs | None = None) -> list[Decision]:
         """Route many prompts: the decisions of `route`, several times as fast."""
         compiled = self._compiled
         if isinstance(texts, (str, bytes)) or not isinstance(texts, Iterable):
@@ -270,7 +269,7 @@ class Router:
         with ThreadPoolExecutor(os.cpu_count(), thread_name_prefix="ir3de-route") as pool:
             return list(chain.from_iterable(pool.map(decide_chunk, chunks)))
 
-    def explain(self, text: str, *, weights: Weights | None = None) -> Explanation:
+    def explain(self, text: str, *, weights: Costs | None = None) -> Explanation:
         """Show every token's vote, entropy and scores, and whether it counted."""
         return explain(self._compiled, self.tokenizer.pieces(_unshouted(text)), self._unknown, weights)
 
@@ -351,11 +350,10 @@ def _unshouted(text: str) -> str:
     return text.lower() if isinstance(text, str) and text.isupper() and len(text) >= SHOUTED else text
 
 
-def _checked_policy(policy: Policy, experts: Sequence[str]) -> Policy:
-    unknown = [name for name in policy.costs if name not in experts]
-    if unknown:
-        raise UnknownExpertError(f"costs of unknown experts {', '.join(unknown)}: there are {', '.join(experts)}")
-    return policy
+def _place(default: str, experts: Sequence[str]) -> int:
+    if default not in experts:
+        raise UnknownExpertError(f"the default expert '{default}' is not among {', '.join(experts)}")
+    return experts.index(default)
 
 
 def _counted(

@@ -23,6 +23,7 @@ from ir3de.cli import (
     explaining,
     fitting,
     inspecting,
+    policies,
     routing,
     sharing,
 )
@@ -32,7 +33,7 @@ __all__ = ["cli", "main"]
 
 SECTIONS = {
     "Start here": (demo.demo, doctor.doctor),
-    "Build a router": (fitting.fit, changing.add, changing.remove),
+    "Build a router": (fitting.fit, changing.add, changing.remove, policies.policy),
     "Use it": (routing.route, explaining.explain, evaluating.evaluate, inspecting.inspect),
     "Share the work": (sharing.collect, sharing.merge, embeddings.embedding),
     "Measure and set up": (benching.bench, completion.completion),

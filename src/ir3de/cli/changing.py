@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from ir3de.cli.arguments import TextOptions, domains_argument, output_options, text_options
+from ir3de.cli.costing import GivenCosts, check_costs, cost_options
 from ir3de.cli.counting import check_sources, count_domain
 from ir3de.cli.output import Output
 from ir3de.cli.saving import save_and_report
@@ -24,9 +25,17 @@ if TYPE_CHECKING:
 @click.argument("router_path", metavar="ROUTER", type=click.Path(path_type=Path))
 @domains_argument
 @text_options
+@cost_options
 @click.option("--merge", is_flag=True, help="Give more texts to experts that are there already.")
 @output_options
-def add(router_path: Path, domains: Mapping[str, list[str]], texts: TextOptions, merge: bool, out: Output) -> None:
+def add(
+    router_path: Path,
+    domains: Mapping[str, list[str]],
+    texts: TextOptions,
+    costs: GivenCosts,
+    merge: bool,
+    out: Output,
+) -> None:
     """Add experts to a router, or more texts to its experts.
 
     The others are not read again: the router is exactly the one that a fit from all the counts would give.
@@ -38,6 +47,7 @@ def add(router_path: Path, domains: Mapping[str, list[str]], texts: TextOptions,
     """
     router = _loaded(router_path)
     _check_names(router, domains, merge=merge)
+    check_costs(costs, (*router.experts, *domains))
     check_sources(domains)
     counted = []
     for name, paths in domains.items():
@@ -48,6 +58,7 @@ def add(router_path: Path, domains: Mapping[str, list[str]], texts: TextOptions,
         with out.spinner("solving"):
             for domain in counted:
                 (router.merge if merge else router.add)(domain.name, domain.statistics)
+        router = router.with_policy(router.policy.changed(costs, {}))
         save_and_report(out, router, [router_path.expanduser()], counted, perf_counter() - begun)
 
 

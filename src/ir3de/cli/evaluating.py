@@ -11,7 +11,9 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from ir3de.cli.arguments import domains_argument, output_options, reading_options
+from ir3de.cli.costing import weight_option, weighted
 from ir3de.cli.counting import check_sources, reading
+from ir3de.cli.frontiers import FrontierOptions, frontier_options, show_frontier
 from ir3de.cli.output import FAINT, Output, bar, colour_of, heading, one_line, percent, styled, table
 from ir3de.cli.perturbing import effects_table
 
@@ -39,6 +41,8 @@ SHADES = "░▒▓█"
 @click.option(
     "--robustness", is_flag=True, help="Also route them mistyped, cut, mixed…: holds all the prompts in memory."
 )
+@frontier_options
+@weight_option("What a unit of a cost is worth this time: price=0.1; instead of the router's own.")
 @output_options
 def evaluate(
     router_path: Path,
@@ -47,27 +51,34 @@ def evaluate(
     whole_files: bool,
     wanted: int,
     robustness: bool,
+    frontier: FrontierOptions,
+    weights: Mapping[str, float],
     out: Output,
 ) -> None:
     """Measure a router on prompts whose experts are known.
 
     Accuracy is the mean over the domains of the share that was routed right. Calibration compares the confidence
     of the decisions with how often they were right. Robustness compares with the same prompts perturbed: a flipped
-    route is one that differs from the untouched prompt's.
+    route is one that differs from the untouched prompt's. The frontier is the quality to be had for each mean cost of
+    a prompt, beside random mixes, single experts and an oracle.
 
     \b
-    Example:
+    Examples:
       ir3de eval router maths=maths-test.jsonl law=law-test.jsonl --errors 5
       ir3de eval router maths=maths-test.jsonl law=law-test.jsonl --robustness
+      ir3de eval router maths=maths-test.jsonl law=law-test.jsonl --frontier-plot frontier.png
     """
     from ir3de.evaluation import evaluate as measure
     from ir3de.router import Router
 
     check_sources(domains)
-    router = Router.load(router_path)
+    router = weighted(Router.load(router_path), weights)
     mistakes: list[dict[str, Any]] = []
+    traced = frontier.listener(router)
 
-    def keep_mistake(name: str, text: str, decision: Decision) -> None:
+    def hear(name: str, text: str, decision: Decision) -> None:
+        if traced is not None:
+            traced(name, text, decision)
         if decision.expert != name and len(mistakes) < wanted:
             mistakes.append({"text": text, "expected": name, **decision.to_dict()})
 
@@ -78,15 +89,21 @@ def evaluate(
             bars.callback(stream.close)
         if robustness:  # every prompt is needed more than once
             prompts = {name: list(stream) for name, stream in prompts.items()}
-        report = measure(router, prompts, on_decision=keep_mistake if wanted else None)
+        report = measure(router, prompts, on_decision=hear if wanted or traced else None)
     seconds = perf_counter() - begun
     held_up = _robustness(router, prompts, out) if robustness else None
-    also = {"robustness": held_up.to_dict()} if held_up else {}
+    found = frontier.finish()
+    also = {
+        **({"robustness": held_up.to_dict()} if held_up else {}),
+        **({"frontier": found.to_dict()} if found else {}),
+    }
     out.json({**report.to_dict(), "seconds": round(seconds, 3), "errors": mistakes, **also})
     show_report(out, report)
     if held_up:
         out.note(heading("Robustness"))
         out.result(effects_table(held_up))
+    if found:
+        show_frontier(out, found, frontier.target)
     if mistakes:
         out.note(heading("Misrouted"), _mistake_table(mistakes, out.console.width))
 

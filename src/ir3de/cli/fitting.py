@@ -21,6 +21,7 @@ from ir3de.cli.arguments import (
     selector_for,
     text_options,
 )
+from ir3de.cli.costing import GivenCosts, check_costs, cost_options
 from ir3de.cli.counting import check_sources, count_domain, load_embedding
 from ir3de.cli.output import Output
 from ir3de.cli.saving import save_and_report
@@ -43,6 +44,7 @@ from ir3de.errors import UnknownExpertError
     "--k", type=click.IntRange(min=1), metavar="K", help="Tokens that vote with --selector entropy.  [default: 10]"
 )
 @click.option("--default", metavar="NAME", help="Expert for prompts without a known token.  [default: the first]")
+@cost_options
 @click.option("--serving", metavar="PATH", type=click.Path(path_type=Path), help="Write a small serving copy as well.")
 @force_option
 @output_options
@@ -56,6 +58,7 @@ def fit(
     selector: str | None,
     k: int | None,
     default: str | None,
+    costs: GivenCosts,
     serving: Path | None,
     force: bool,
     out: Output,
@@ -70,11 +73,13 @@ def fit(
     Example:
       ir3de fit router maths=maths.jsonl law=statutes/ law=cases.csv code='src/**/*.txt'
     """
+    from ir3de.policies import Policy
     from ir3de.router import Router
 
     strategies = scorer_for(scorer, strength), selector_for(selector, scorer, k, texts.cap)
     folders = _free_folders(router_path, serving, force=force)
     _check_default(default, domains)
+    check_costs(costs, domains)
     check_sources(domains)
     embedding = load_embedding(source, out)
     counted = [count_domain(name, paths, embedding, texts, out) for name, paths in domains.items()]
@@ -82,7 +87,12 @@ def fit(
     begun = perf_counter()
     with out.spinner("solving"):
         router = Router.fit(
-            statistics, embedding=embedding, scorer=strategies[0], selector=strategies[1], default=default
+            statistics,
+            embedding=embedding,
+            scorer=strategies[0],
+            selector=strategies[1],
+            default=default,
+            policy=Policy(costs=costs),
         )
     save_and_report(out, router, folders, counted, perf_counter() - begun)
 

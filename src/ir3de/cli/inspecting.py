@@ -52,7 +52,8 @@ def _inspect_router(path: Path, out: Output) -> None:
     found = inspect_router(path)
     header = found.header
     files = [{"name": file.name, "bytes": file.bytes, "state": file.state} for file in found.files]
-    kept = {key: header.get(key) for key in ("serving", "experts", "default", "scorer", "selector", "embedding")}
+    keys = ("serving", "experts", "default", "policy", "scorer", "selector", "embedding")
+    kept = {key: header.get(key) for key in keys}
     out.json({"kind": "router", "path": str(path), "whole": found.whole, **kept, "files": files})
     if not out.as_json:
         _show_router(path, found, out)

@@ -70,6 +70,16 @@ def save_router(router: RouterParts, path: str | Path, *, serving: bool = False)
     return folder
 
 
+def save_policy(path: str | Path, policy: Policy, default: str) -> None:
+    """Give the router in a folder another policy and default expert: only its header is written, in one step."""
+    folder = Path(path).expanduser()
+    with files.exclusive(folder):
+        header = _read_header(folder)
+        del header["sha256"]
+        changed = {**header, "policy": policy.to_dict(), "default": default}
+        files.write(folder / HEADER, files.to_json(files.sealed(changed)))
+
+
 def check_destination(path: str | Path, *, serving: bool = False) -> Path:
     """The folder to save a router in; refuses a file, a folder that holds other things, and to lose a whole router."""
     folder = Path(path).expanduser()
