@@ -96,7 +96,7 @@ class Decision:
         if self._penalties is not None:
             utility = [p - penalty for p, penalty in zip(probabilities, self._penalties, strict=True)]
             self._best = utility.index(max(utility))
-        if max(probabilities) < threshold:
+        if max(probabilities) < threshold or threshold == 1:  # nothing is certain, however it is rounded
             self._reason = "low confidence"
         elif threshold > 0 and self.unlike:
             self._reason = "unlike every domain"
@@ -248,7 +248,7 @@ def decide(compiled: Compiled, ids: Ids, unknown: int | None, weights: Weights |
     ballots = compiled.ballots
     tally, usual = ballots.tally(ids), None
     if len(tally) > (experts := len(terms.experts)):
-        tally, usual = tally[:experts], tally[experts]
+        tally, usual = tally[:experts], float(tally[experts])
     counted = min(len(ids), ballots.most)
     return Decision(terms, tally, length, counted, usual=usual, penalties=terms.penalties(weights))
 

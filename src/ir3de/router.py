@@ -119,14 +119,13 @@ class Router:
                 raise InputError(
                     f"'{name}' is an expert already: merge(name, texts) gives it more, remove(name) takes it out"
                 )
-            self._rebuild({**self.statistics, name: _counted(name, domain, self.embedding)})
+            self._rebuild({**self.statistics, name: self._more(name, domain)})
 
     def merge(self, name: str, domain: Domain) -> None:
         """Give an expert more texts, exactly as if they had been there from the beginning."""
         with self._change:
             self._require(name)
-            more = _counted(name, domain, self.embedding)
-            self._rebuild({**self.statistics, name: self.statistics[name] + more})
+            self._rebuild({**self.statistics, name: self.statistics[name] + self._more(name, domain)})
 
     def remove(self, name: str) -> None:
         """Take an expert out: the router is then, bit for bit, one that never saw it."""
@@ -142,6 +141,11 @@ class Router:
             parts, trials = _tuned(self.statistics, self.embedding, self._compiled.terms)
             self._swap(parts)
             return trials
+
+    def _more(self, name: str, domain: Domain) -> Statistics:
+        """What is to be added, counted; of texts no sample is kept where the router has none."""
+        keep = isinstance(domain, Statistics) or any(own.sample is not None for own in self.statistics.values())
+        return _counted(name, domain, self.embedding, keep_sample=keep)
 
     def _rebuild(self, statistics: Mapping[str, Statistics]) -> None:
         terms, experts = self._compiled.terms, tuple(statistics)
@@ -322,8 +326,8 @@ def _compiled(
     reading: Reading,
     trials: Sequence[Mapping[str, Any]],
 ) -> RouterParts:
-    if reading.calibration is not None:
-        terms = replace(terms, calibration=reading.calibration, familiarity=reading.familiarity)
+    # even where there is none: one learnt with other experts would tell of them after they are gone
+    terms = replace(terms, calibration=reading.calibration, familiarity=reading.familiarity)
     table = Table.of(
         scorer,
         list(statistics.values()),
@@ -350,7 +354,7 @@ def _checked_policy(policy: Policy, experts: Sequence[str]) -> Policy:
     return policy
 
 
-def _counted(name: str, domain: Any, embedding: Embedding, *, keep_sample: bool = True) -> Statistics:
+def _counted(name: str, domain: Any, embedding: Embedding, *, keep_sample: bool) -> Statistics:
     if isinstance(domain, Statistics):
         if domain.fingerprint != embedding.fingerprint:
             raise MismatchError(

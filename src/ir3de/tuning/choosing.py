@@ -12,14 +12,15 @@ import numpy.typing as npt
 from ir3de.embeddings import Embedding
 from ir3de.errors import InputError
 from ir3de.policies import Calibration, Familiarity
-from ir3de.scorers import Blend, Posterior, PromptRidge, Scorer
-from ir3de.selectors import Average, EntropyTopK, Selector
+from ir3de.scorers import Blend, Posterior, PromptRidge, Scorer, TokenRidge
+from ir3de.selectors import AllTokens, Average, EntropyTopK, Selector
 from ir3de.statistics import Statistics
 from ir3de.tuning.calibrating import Scored, fit_calibration, fit_familiarity
 from ir3de.tuning.evidence import Components, Views, score_views
 from ir3de.tuning.folds import Fold, folds_of
 
 STRENGTHS = (2.0, 8.0, 32.0)
+TOKEN_STRENGTHS = (1e-3, 1e-2, 1e-1)
 PRIORS = (0.3, 1.0, 3.0)
 # To a ridge of 1, and at most half of it: held-out prompts come from the sources of the training prompts, where
 # counts of words and pairs look better than they are elsewhere. docs/scorers.md has the figures.
@@ -107,6 +108,19 @@ class _Search:
         self._weights = np.zeros(0)
 
     def run(self) -> None:
+        if all(domain.sums and domain.sums.windows for fold in self._folds for domain in fold.training):
+            self._from_prompts()
+        else:
+            self._from_tokens()
+
+    def _from_tokens(self) -> None:
+        """What is left to try when only tokens were counted, or too few windows drawn."""
+        scorers = [TokenRidge(strength) for strength in TOKEN_STRENGTHS]
+        best = self._best([(s, score_views(self._folds, self._matrix, s, self._average)) for s in scorers])
+        for selector in (AllTokens(cap=self._cap), *(EntropyTopK(k, cap=self._cap) for k in VOTERS)):
+            self._try(best, selector, score_views(self._folds, self._matrix, best, selector))
+
+    def _from_prompts(self) -> None:
         parts = Components(self._folds, self._matrix, STRENGTHS, PRIORS)
         ridge = self._best([(PromptRidge(s), parts.ridge(s)) for s in STRENGTHS])
         parts.settle(ridge.strength)
