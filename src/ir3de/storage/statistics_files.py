@@ -93,6 +93,8 @@ def statistics_from(content: bytes, path: Path) -> Statistics:
             vector, gram = tensors["vector"].astype(np.int64), tensors["gram"].astype(np.int64)
             pairs = _pairs_from(tensors)
             sums = PromptSums(header["window"], header["unit"], header["windows"], vector, gram, pairs)
+        if ("sample" in header) != ("sample.ids" in tensors):
+            raise ValueError("its header and its sample of prompts do not belong together")
         sample = _sample_from(tensors, len(histogram)) if "sample" in header else None
         statistics = Statistics(header["fingerprint"], header["prompts"], histogram, sums, sample)
     except (KeyError, ValueError, IndexError, TypeError) as error:
