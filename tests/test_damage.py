@@ -285,7 +285,8 @@ def test_an_unreadable_file_is_named(folder: Path) -> None:
 
 @pytest.fixture
 def statistics_file(tmp_path: Path) -> Path:
-    return save_statistics(collect(tiny.mixed(5), embedding=tiny.embedding()), tmp_path / "law.safetensors")
+    counted = collect(tiny.mixed(5), embedding=tiny.embedding(), keep_sample=True)
+    return save_statistics(counted, tmp_path / "law.safetensors")
 
 
 def test_missing_statistics(tmp_path: Path) -> None:
@@ -301,7 +302,8 @@ def test_a_flipped_byte_of_statistics_is_found(statistics_file: Path) -> None:
     for place in places:
         statistics_file.write_bytes(whole[:place] + bytes([whole[place] ^ 1 << draw.randrange(8)]) + whole[place + 1 :])
         try:
-            assert load_statistics(statistics_file) == expected  # e.g. a space, or the informative number of tokens
+            loaded = load_statistics(statistics_file)  # e.g. a space, or the informative number of tokens
+            assert (loaded, loaded.sample) == (expected, expected.sample)
         except ArtifactError as error:
             assert str(statistics_file) in str(error)
             refused += 1
@@ -340,17 +342,55 @@ def test_edited_statistics(statistics_file: Path) -> None:
     def more_prompts(tensors: dict, header: dict) -> None:
         header["prompts"] += 1
 
-    for change in (more_counts, another_gram, of_another_embedding, more_prompts):
+    def another_pair(tensors: dict, header: dict) -> None:
+        tensors["pairs.counts"][0] += 1
+
+    def another_prompt(tensors: dict, header: dict) -> None:
+        tensors["sample.ids"][0] += 1
+
+    def another_hash(tensors: dict, header: dict) -> None:
+        tensors["sample.hashes"][0] += 1
+
+    changes = (
+        more_counts,
+        another_gram,
+        of_another_embedding,
+        more_prompts,
+        another_pair,
+        another_prompt,
+        another_hash,
+    )
+    for change in changes:
         rewritten(statistics_file, change)
         assert "damaged or was edited" in refusal(load_statistics, statistics_file)
         statistics_file.write_bytes(whole)
-    for key in ("fingerprint", "vocabulary", "prompts", "digest", "window", "unit", "windows"):
+    for key in ("fingerprint", "vocabulary", "prompts", "digest", "window", "unit", "windows", "sample"):
         rewritten(statistics_file, lambda tensors, header, key=key: header.pop(key))
         assert "is damaged" in refusal(load_statistics, statistics_file)
         statistics_file.write_bytes(whole)
-    for key in ("tokens", "counts", "vector"):
+    sample = ("sample.hashes", "sample.every", "sample.lengths", "sample.kept", "sample.ids")
+    for key in ("tokens", "counts", "vector", "pairs.counts", *sample):
         rewritten(statistics_file, lambda tensors, header, key=key: tensors.pop(key))
         assert "is damaged" in refusal(load_statistics, statistics_file)
+        statistics_file.write_bytes(whole)
+
+
+def test_a_sample_that_was_forged_with_its_digest(statistics_file: Path) -> None:
+    """Whoever edits the digest too: what cannot be is still refused, before anything is looked up with it."""
+    whole, sample = statistics_file.read_bytes(), load_statistics(statistics_file).sample
+    for key, change, message in [
+        ("ids", lambda ids: ids.astype(np.uint32) + 400, "of a vocabulary of 330"),
+        ("ids", lambda ids: ids[:-1], "does not fit"),
+        ("kept", lambda kept: kept * 0, "does not fit"),
+        ("every", lambda every: every * 0, "no more than the prompt has"),
+    ]:
+
+        def forge(tensors: dict, header: dict, key: str = key, change: Callable = change) -> None:
+            tensors[f"sample.{key}"] = change(tensors[f"sample.{key}"])
+            header["sample"] = sample.digest
+
+        rewritten(statistics_file, forge)
+        assert message in refusal(load_statistics, statistics_file)
         statistics_file.write_bytes(whole)
 
 

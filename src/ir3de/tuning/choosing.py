@@ -81,6 +81,8 @@ def choose(domains: Sequence[Statistics], embedding: Embedding, *, cap: int = 1_
     if len(domains) < 2:
         raise InputError("tuning needs at least two experts to choose between")
     folds = folds_of(domains, embedding)
+    if not folds and any(domain.sample is not None and len(domain.sample) for domain in domains):
+        raise InputError("tuning holds prompts out, and no expert has two prompts: give them more texts")
     if not folds:
         raise InputError(
             "tuning needs a sample of the prompts, and there is none: fit from texts, or collect with keep_sample=True"
