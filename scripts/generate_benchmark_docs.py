@@ -1,4 +1,4 @@
-"""Write docs/benchmarks.md and the README's table from the raw figures in results/; `--check` only compares."""
+"""Write the benchmarks page and the tables of README and docs/scorers.md from results/; `--check` only compares."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 ROOT = Path(__file__).parent.parent
-PAGE, README = ROOT / "docs" / "benchmarks.md", ROOT / "README.md"
+PAGE, README, SCORERS = ROOT / "docs" / "benchmarks.md", ROOT / "README.md", ROOT / "docs" / "scorers.md"
 
 
 def raw(name: str) -> dict[str, Any]:
@@ -82,6 +82,23 @@ def summary_table(document: dict[str, Any]) -> list[str]:
         ]
         bold = "**" if name.startswith("ir3de") else ""
         lines.append(f"| {bold}{name}{bold} | {' | '.join(f'{bold}{cell}{bold}' for cell in cells)} |")
+    return lines
+
+
+def scorer_table(document: dict[str, Any]) -> list[str]:
+    """One line a scorer and selector, one column a suite, and the seconds of a fit."""
+    suites = list(dict.fromkeys(row["suite"] for row in document["rows"]))
+    lines = [f"| whole / first 32 tokens, % | {' | '.join(suites)} | other sources | fit, s |"]
+    lines.append("|---|" + "---:|" * (len(suites) + 2))
+    for name in dict.fromkeys(row["router"] for row in document["rows"]):
+        if name.startswith(("authors' code", "paper as printed")):
+            continue
+        rows = [row for row in document["rows"] if row["router"] == name]
+        cells = [f"{percent(row['test'])} / {percent(row['first_32'])}" for row in rows]
+        others = [percent(row["ood"]) for row in rows if row["ood"] is not None]
+        seconds = [row["fit_s"] for row in rows]
+        cells += [", ".join(others), f"{min(seconds):.1f} to {max(seconds):.1f}"]
+        lines.append(f"| {name} | {' | '.join(cells)} |")
     return lines
 
 
@@ -241,17 +258,24 @@ def readme(text: str, accuracy: dict[str, Any], speed: dict[str, Any]) -> str:
         f"A prompt of {routing['mean_tokens']:.0f} tokens takes {routing['route_us']:.0f} µs end to end, "
         f"of which the bare tokenizer call is {routing['bare_fast_us']:.0f}."
     )
-    for name, content in (("accuracy", "\n".join(summary_table(accuracy))), ("speed", line)):
-        pattern = re.compile(rf"(<!-- {name} -->).*?(<!-- /{name} -->)", re.DOTALL)
-        glue = "\n" if name == "accuracy" else ""
-        text = pattern.sub(lambda m, c=content, g=glue: f"{m[1]}{g}{c}{g}{m[2]}", text)  # type: ignore[misc]
-    return text
+    return renewed(renewed(text, "accuracy", "\n".join(summary_table(accuracy)), "\n"), "speed", line)
+
+
+def renewed(text: str, name: str, content: str, glue: str = "") -> str:
+    """The text with what stands between the marks of that name replaced."""
+    pattern = re.compile(rf"(<!-- {name} -->).*?(<!-- /{name} -->)", re.DOTALL)
+    return pattern.sub(lambda found: f"{found[1]}{glue}{content}{glue}{found[2]}", text)
 
 
 def main() -> int:
     speed, accuracy = raw("speed"), raw("accuracy")
     current = README.read_text(encoding="utf-8")
-    wanted = {PAGE: page(speed, accuracy, raw("robustness"), raw("experts")), README: readme(current, accuracy, speed)}
+    scorers = SCORERS.read_text(encoding="utf-8")
+    wanted = {
+        PAGE: page(speed, accuracy, raw("robustness"), raw("experts")),
+        README: readme(current, accuracy, speed),
+        SCORERS: renewed(scorers, "scorers", "\n".join(scorer_table(accuracy)), "\n"),
+    }
     stale = [path for path, text in wanted.items() if not path.is_file() or path.read_text(encoding="utf-8") != text]
     if "--check" in sys.argv[1:]:
         for path in stale:

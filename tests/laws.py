@@ -11,7 +11,7 @@ from ir3de import AllTokens, Average, EntropyTopK, PromptRidge, Statistics, Toke
 from ir3de.decisions import Decision
 from ir3de.embeddings import Embedding
 from ir3de.pairs import BUCKETS
-from ir3de.scorers import Blend, Posterior
+from ir3de.scorers import Blend, CrossEntropy, KernelRidge, Posterior
 from ir3de.statistics import PromptSums
 
 SCORERS = [
@@ -32,7 +32,16 @@ SELECTORS = [
     AllTokens(ties="order"),
     Average(),
 ]
-EVERY_SCORER = [*SCORERS, Posterior(), Posterior(0.2, sharpness=30.0), Blend(), Blend(1.0, 0.5, 0.5)]
+EVERY_SCORER = [
+    *SCORERS,
+    Posterior(),
+    Posterior(0.2, sharpness=30.0),
+    Blend(),
+    Blend(0.5, 0.5, few=0.0),
+    CrossEntropy(),
+    CrossEntropy(9.0, bias=False),
+    KernelRidge(landmarks=40),
+]
 scorers, selectors, every_scorer = map(st.sampled_from, (SCORERS, SELECTORS, EVERY_SCORER))
 
 words = st.sampled_from([*tiny.COMMON, *(word for own in tiny.DOMAINS.values() for word in own)])

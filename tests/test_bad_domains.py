@@ -13,7 +13,7 @@ from ir3de.scorers import Blend, Posterior
 from laws import EVERY_SCORER, shown
 from refused import refusal, tiny_fit
 
-WAYS = [{}, {"tune": True}, {"scorer": Blend(1.0, 0.5, 0.5)}, {"scorer": Posterior(), "selector": EntropyTopK(3)}]
+WAYS = [{}, {"tune": True}, {"scorer": Blend(0.5, 0.5)}, {"scorer": Posterior(), "selector": EntropyTopK(3)}]
 ways = pytest.mark.parametrize("way", WAYS, ids=lambda way: str(way) or "plain")
 
 

@@ -13,6 +13,7 @@ from ir3de.errors import (
     InputError,
     UnknownExpertError,
 )
+from ir3de.scorers import CrossEntropy, KernelRidge
 from refused import Unchanged, counted, refusal, tiny_fit
 
 # experts --------------------------------------------------------------------------------------------------------
@@ -24,7 +25,11 @@ def test_no_experts() -> None:
         assert f"found {type(wrong).__name__}" in refusal(InputError, tiny_fit, wrong)
 
 
-@pytest.mark.parametrize("scorer", [TokenRidge.paper(), TokenRidge.authors(), TokenRidge(), PromptRidge()], ids=str)
+@pytest.mark.parametrize(
+    "scorer",
+    [TokenRidge.paper(), TokenRidge.authors(), TokenRidge(), PromptRidge(), CrossEntropy(), KernelRidge(landmarks=9)],
+    ids=str,
+)
 @pytest.mark.parametrize("selector", [EntropyTopK(3), EntropyTopK.authors(3), AllTokens(), Average()], ids=str)
 def test_one_expert_gets_everything(scorer: PromptRidge, selector: Average) -> None:
     router = tiny_fit({"only": ["prove it"]}, scorer=scorer, selector=selector)
@@ -244,7 +249,7 @@ def test_ways_of_collecting_have_limits(option: str, values: list[object], limit
 
 
 @pytest.mark.parametrize("strength", [0, 0.0, -1e-9, -1, math.nan, math.inf, -math.inf])
-@pytest.mark.parametrize("scorer", [TokenRidge, PromptRidge])
+@pytest.mark.parametrize("scorer", [TokenRidge, PromptRidge, CrossEntropy, KernelRidge])
 def test_strength_is_a_positive_number(scorer: type[PromptRidge], strength: float) -> None:
     message = refusal(InputError, scorer, strength)
     assert "must be a positive number" in message

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import tiny
-from ir3de import Average, PromptRidge, Router, Statistics
+from ir3de import Average, PromptRidge, Router, Statistics, TokenRidge
 from ir3de.decisions import decide, decide_batch
 from ir3de.errors import InputError
 from ir3de.pairs import BUCKETS
@@ -105,11 +105,9 @@ def test_weights_that_make_no_sense_are_refused(wrong: object) -> None:
     with pytest.raises(InputError, match="positive number"):
         Blend(prior=wrong)
     if wrong != 0:
-        for name in ("ridge", "posterior", "pairs"):
-            with pytest.raises(InputError, match=f"weight '{name}' of a blend"):
+        for name in ("posterior", "pairs", "few"):
+            with pytest.raises(InputError, match=f"'{name}' of a blend"):
                 Blend(**{name: wrong})
-    with pytest.raises(InputError, match="ridge or posterior"):
-        Blend(0.0, 0.0, 1.0)
 
 
 # blend ----------------------------------------------------------------------------------------------------------
@@ -119,22 +117,24 @@ def test_weights_that_make_no_sense_are_refused(wrong: object) -> None:
 @given(domains)
 def test_a_blend_of_the_ridge_alone_ranks_as_the_ridge_does(some: dict[str, list[str]]) -> None:
     own, E = counted_all(some), tiny.embedding().matrix
-    for part, blend in ((PromptRidge(), Blend(1.0, 0.0, 0.0)), (Posterior(), Blend(0.0, 1.0))):
-        expected, found = centred(part.scores(own, E)), blend.scores(own, E)
-        if not found.any():
-            assert np.abs(expected).max() < 1e-5
-        else:
-            size = np.linalg.norm(expected) / np.linalg.norm(found)
-            np.testing.assert_allclose(found * size, expected, atol=1e-9)
+    R, found = centred(PromptRidge().scores(own, E)), Blend(0.0, few=0.0).scores(own, E)
+    if not found.any():
+        assert np.abs(R).max() < 1e-5
+    else:
+        np.testing.assert_allclose(found * np.linalg.norm(R) / np.linalg.norm(found), R, atol=1e-9)
 
 
 @tiny.LAW
-@given(domains, st.integers(1, 9), st.integers(1, 9))
-def test_weights_say_what_each_part_contributes(some: dict[str, list[str]], a: int, b: int) -> None:
+@given(domains, st.integers(1, 9), st.sampled_from([0.0, 0.01, 1.0, 50.0]))
+def test_weights_say_what_each_part_contributes(some: dict[str, list[str]], a: int, few: float) -> None:
     own, E = counted_all(some), tiny.embedding().matrix
-    parts = Blend(1.0, 0.0).scores(own, E), Blend(0.0, 1.0).scores(own, E)
-    np.testing.assert_allclose(Blend(a, b).scores(own, E), a * parts[0] + b * parts[1], atol=1e-9)
-    share = balanced([s.histogram for s in own]).sum(axis=1)
+    counts = balanced([s.histogram for s in own])
+    parts = [unit_size(part.scores(own, E), counts) for part in (PromptRidge(), Posterior(), TokenRidge())]
+    fading = min(2.0, few * sum(1 / s.sums.windows for s in own) / 3)
+    weights = (1, a, fading if fading >= 0.05 else 0.0)
+    expected = sum(weight * part for weight, part in zip(weights, parts, strict=True))
+    np.testing.assert_allclose(Blend(a, few=few).scores(own, E), expected, atol=1e-9)
+    share = counts.sum(axis=1)
     for part in parts:
         if np.abs(part).max() > 1e-9:
             assert share @ (part**2).sum(axis=1) / share.sum() == pytest.approx(1)
@@ -169,7 +169,7 @@ def test_pairs_need_their_counts() -> None:
 
 
 def pair_router(selector: Average | None = None) -> Router:
-    return tiny.router(scorer=Blend(1.0, 1.0, 2.0), selector=selector or Average())
+    return tiny.router(scorer=Blend(1.0, 2.0), selector=selector or Average())
 
 
 @tiny.LAW

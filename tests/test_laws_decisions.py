@@ -29,7 +29,7 @@ ROUTERS = {
     "calibrated": lambda: tiny.router(default="law"),
     "not calibrated": lambda: tiny.router(default="law", keep_sample=False),
     "votes": lambda: tiny.router(selector=EntropyTopK(3)),
-    "pairs": lambda: tiny.router(scorer=Blend(1.0, 0.5, 0.5)),
+    "pairs": lambda: tiny.router(scorer=Blend(0.5, 0.5)),
     "unknown tokens": lambda: tiny.router(of=tiny.word_embedding(), selector=AllTokens()),
 }
 _MADE: dict[str, Router] = {}

@@ -11,9 +11,10 @@ from hypothesis import strategies as st
 import tiny
 from ir3de import Average, EntropyTopK, PromptRidge, Router, Statistics, TokenRidge
 from ir3de.errors import InputError
+from ir3de.pairs import pair_buckets
 from ir3de.policies import Calibration
 from ir3de.samples import Sample
-from ir3de.scorers import Blend, Posterior
+from ir3de.scorers import Blend
 from ir3de.tuning import calibrate, choose, folds
 from ir3de.tuning.calibrating import Scored, fit_calibration, fit_familiarity
 from ir3de.tuning.evidence import Components, score_views
@@ -106,16 +107,17 @@ def test_a_fold_is_trained_on_everything_but_what_it_holds_out(
     some: dict[str, list[str]], every: int, prompt_sums: bool
 ) -> None:
     own = [counted(texts, keep_sample=True, sample=every, prompt_sums=prompt_sums) for texts in some.values()]
-    held = [Counter() for _ in own]
+    held, seen = [Counter() for _ in own], np.flatnonzero(sum(own).histogram)  # folds have rows for those tokens alone
     for fold in folds_of(own, tiny.embedding()):
         start = 0
         for length, expert in zip(fold.whole.lengths.tolist(), fold.whole.experts.tolist(), strict=True):
-            held[expert][tuple(fold.whole.flat[start : start + length].tolist())] += 1
+            held[expert][tuple(seen[fold.whole.flat[start : start + length]].tolist())] += 1
             start += length
         out = np.bincount(fold.whole.experts, minlength=3)
         for c, training in enumerate(fold.training):
             tokens = fold.whole.lengths[fold.whole.experts == c].sum()
             assert training.prompts == own[c].prompts - out[c]
+            assert len(training.histogram) == len(seen) == len(fold.embeddings)
             assert training.tokens == own[c].tokens - tokens > 0
             assert training.sample is None
     for c, texts in enumerate(some.values()):
@@ -136,6 +138,7 @@ def test_means_of_rows_are_means_prompt_by_prompt(prompts: list[list[int]], gath
         np.array([token for ids in prompts for token in ids], np.uint32),
         np.array([len(ids) for ids in prompts], np.int64),
         np.zeros(len(prompts), np.int64),
+        np.concatenate([pair_buckets(np.array(ids, np.uint32)) for ids in prompts]),
     )
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(folds, "GATHERED_NUMBERS", gathered)
@@ -146,18 +149,13 @@ def test_means_of_rows_are_means_prompt_by_prompt(prompts: list[list[int]], gath
 
 def test_a_blend_of_parts_is_the_blend() -> None:
     """What tuning adds up from parts is what a fit and its table say of the same prompts."""
-    own, E = sampled(), tiny.embedding().matrix
-    some = folds_of(own, tiny.embedding())
-    parts = Components(some, E, [8.0], [1.0])
+    some = folds_of(sampled(), tiny.embedding())
+    parts = Components(some, [8.0], [1.0])
     parts.settle(8.0)
-    for scorer, views in [
-        (PromptRidge(8.0), None),
-        (Blend(1.0, 0.0), parts.ridge(8.0)),
-        (Blend(0.0, 1.0), parts.posterior(1.0)),
-        (Blend(1.0, 0.5, 0.25), parts.blend(8.0, 1.0, (1.0, 0.5, 0.25))),
-    ]:
-        found = score_views(some, E, scorer, Average())
-        for one, other in zip(found, views or found, strict=True):
+    blends = [Blend(), Blend(1.0, few=0.0), Blend(0.5, 0.25), Blend(0.25, 0.5, few=3.0)]
+    for scorer, views in [(Blend(0.0, few=0.0), parts.ridge(8.0)), *((blend, parts.blend(blend)) for blend in blends)]:
+        found = score_views(some, scorer, Average())
+        for one, other in zip(found, views, strict=True):
             np.testing.assert_allclose(one.evidence, other.evidence, atol=1e-5)
             assert one.counted.tolist() == other.counted.tolist()
             assert one.experts.tolist() == other.experts.tolist()
@@ -205,7 +203,7 @@ def test_calibration_learns_from_prompts_that_were_held_out() -> None:
     own = sampled()
     reading = calibrate(own, tiny.embedding(), PromptRidge(), Average())
     some = folds_of(own, tiny.embedding())
-    views = score_views(some, tiny.embedding().matrix, PromptRidge(), Average())
+    views = score_views(some, PromptRidge(), Average())
     assert reading.calibration == fit_calibration(Scored.together(views))[0]
     assert reading.familiarity == fit_familiarity(some)
     assert reading.familiarity.lowest <= -3.0
@@ -271,9 +269,9 @@ def test_the_cap_of_a_router_stays_when_it_is_tuned() -> None:
     assert all("cap=17" in trial["selector"] for trial in router.trials)
 
 
-def test_a_scorer_that_is_no_better_gives_way_to_a_simpler_one() -> None:
-    """Domains of one and the same text: nothing beats anything, so the plain ridge is chosen."""
+def test_a_scorer_that_is_no_better_gives_way_to_the_usual_one() -> None:
+    """Domains of one and the same text: nothing beats anything, so the usual blend is chosen."""
     texts = tiny.mixed(12)
     router = Router.fit({"one": texts, "two": texts}, embedding=tiny.embedding(), tune=True)
-    assert isinstance(router.scorer, PromptRidge)
-    assert not isinstance(router.scorer, (Blend, Posterior))
+    usual = replace(Blend(), strength=router.scorer.strength, prior=router.scorer.prior)
+    assert (router.scorer, router.selector) == (usual, Average())

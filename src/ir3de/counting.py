@@ -182,14 +182,14 @@ def _prompt_sums(
         windows += times * len(first)
         for begin in range(0, len(first), GRAM_WINDOWS):
             block = slice(begin, begin + GRAM_WINDOWS)
-            means = _window_means(positions, first[block], size[block], embedding.stored.fixed_point)
+            means = window_means(positions, first[block], size[block], embedding.stored.fixed_point)
             vector += times * means.sum(axis=0).astype(np.int64)
             # whole numbers up to 2¹⁹: every product and every sum of 1,024 stays below 2⁵³, so float64 BLAS is exact
             gram += times * (means.T @ means)[rows, columns].astype(np.int64)
     return PromptSums(window, embedding.stored.unit / MEAN_PARTS, windows, vector, gram, pairs)
 
 
-def _window_means(
+def window_means(
     flat: npt.NDArray[np.intp], first: Indices, size: Indices, fixed_point: npt.NDArray[np.float32]
 ) -> npt.NDArray[np.float64]:
     """x̄ of each window in parts of the fixed-point unit, rounded to whole numbers: (windows, h)."""

@@ -18,7 +18,7 @@ from ir3de.decisions import Compiled, Decision, Explanation, Terms, Weights, dec
 from ir3de.embeddings import Embedding, Tokenizer
 from ir3de.errors import InputError, MismatchError, UnknownExpertError
 from ir3de.policies import Calibration, Policy
-from ir3de.scorers import PromptRidge, Scorer
+from ir3de.scorers import Blend, Scorer
 from ir3de.selectors import Average, Selector
 from ir3de.statistics import Statistics
 from ir3de.storage import RouterParts, load_router, save_router
@@ -74,7 +74,7 @@ class Router:
         """Fit a router from each expert's texts, or from statistics collected elsewhere.
 
         `tune=True` chooses scorer and selector on held-out prompts and needs a second or two more; otherwise they are
-        `PromptRidge` and `Average`. The paper's are `TokenRidge.paper()` and `EntropyTopK(k)`. `default` names the
+        `Blend` and `Average`. The paper's are `TokenRidge.paper()` and `EntropyTopK(k)`. `default` names the
         expert for prompts the router abstains on; otherwise the first. `policy` says what experts cost.
 
         A sample of up to 1,024 prompts an expert is kept, as token ids, to calibrate confidence and to tune again
@@ -88,8 +88,8 @@ class Router:
         chosen = embedding or Embedding.default()
         if tune and (scorer is not None or selector is not None):
             raise InputError("tune=True chooses scorer and selector itself: leave them out, or leave out tune")
-        scorer, selector = scorer or PromptRidge(), selector or Average()
-        for given, kind, usual in ((scorer, Scorer, PromptRidge()), (selector, Selector, Average())):
+        scorer, selector = scorer or Blend(), selector or Average()
+        for given, kind, usual in ((scorer, Scorer, Blend()), (selector, Selector, Average())):
             if not isinstance(given, kind):
                 raise InputError(f"{kind.__name__.lower()} must be an object such as {usual}, found {given!r}")
         if not isinstance(chosen, Embedding):

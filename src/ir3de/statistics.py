@@ -41,19 +41,21 @@ class PromptSums:
     windows: int
     vector: Integers  # (h,)  Σ x̄ / unit
     gram: Integers  # (h(h+1)/2,)  upper triangle of Σ x̄x̄ᵀ / unit², row by row
-    pairs: Integers  # (BUCKETS,)  how often each bucket of neighbouring tokens occurred, in all windows
+    pairs: Integers | None = None  # (BUCKETS,)  how often each bucket of neighbouring tokens occurred
 
     def __post_init__(self) -> None:
-        _freeze(self.vector, self.gram, self.pairs)
-        if self.pairs.shape != (BUCKETS,):
-            raise InputError(f"prompt sums count pairs in {BUCKETS:,} buckets, found {self.pairs.size:,}")
+        _freeze(self.vector, self.gram)
+        if self.pairs is not None:
+            _freeze(self.pairs)
+            if self.pairs.shape != (BUCKETS,):
+                raise InputError(f"prompt sums count pairs in {BUCKETS:,} buckets, found {self.pairs.size:,}")
         if self.gram.shape != (triangle_size(self.width),):
             raise InputError(
                 f"prompt sums of width {self.width} need {triangle_size(self.width)} Gram entries, "
                 f"found {self.gram.size}"
             )
         diagonal = self.gram[np.cumsum(np.r_[0, np.arange(self.width, 1, -1)])]
-        if self.windows < 0 or (diagonal < 0).any() or (self.pairs < 0).any():
+        if self.windows < 0 or (diagonal < 0).any() or (self.pairs is not None and (self.pairs < 0).any()):
             raise InputError("prompt sums fell below zero: what was taken out was never put in")
 
     @property
@@ -62,10 +64,13 @@ class PromptSums:
 
     def full_gram(self) -> npt.NDArray[np.float64]:
         """Σ x̄x̄ᵀ as the symmetric (h, h) matrix of real values."""
-        rows, columns = triangle(self.width)
-        square = np.empty((self.width, self.width))
-        square[rows, columns] = square[columns, rows] = self.gram * self.unit**2
-        return square
+        return full_square(self.gram * self.unit**2, self.width)
+
+    def __add__(self, other: PromptSums) -> PromptSums:
+        return self._combined(other, +1)
+
+    def __sub__(self, other: PromptSums) -> PromptSums:
+        return self._combined(other, -1)
 
     def _combined(self, other: PromptSums, sign: int) -> PromptSums:
         if (self.window, self.unit) != (other.window, other.unit):
@@ -73,13 +78,17 @@ class PromptSums:
                 f"prompt sums over windows of {self.window} tokens in units of {self.unit} cannot be combined with "
                 f"windows of {other.window} in units of {other.unit}: collect both the same way"
             )
+        if (self.pairs is None) != (other.pairs is None):
+            raise MismatchError(
+                "sums with counts of pairs cannot be combined with sums without: collect both the same way"
+            )
         return PromptSums(
             self.window,
             self.unit,
             self.windows + sign * other.windows,
             self.vector + sign * other.vector,
             self.gram + sign * other.gram,
-            self.pairs + sign * other.pairs,
+            None if self.pairs is None or other.pairs is None else self.pairs + sign * other.pairs,
         )
 
     def __eq__(self, other: object) -> bool:
@@ -87,7 +96,8 @@ class PromptSums:
             (self.window, self.unit, self.windows) == (other.window, other.unit, other.windows)
             and np.array_equal(self.vector, other.vector)
             and np.array_equal(self.gram, other.gram)
-            and np.array_equal(self.pairs, other.pairs)
+            and (self.pairs is None) == (other.pairs is None)
+            and (self.pairs is None or other.pairs is None or np.array_equal(self.pairs, other.pairs))
         )
 
     __hash__ = None  # type: ignore[assignment]
@@ -181,7 +191,8 @@ class Statistics:
             sha.update(f"{sums.window} {sums.unit!r} {sums.windows} {sums.width}".encode())
             sha.update(sums.vector.astype("<i8").tobytes())
             sha.update(sums.gram.astype("<i8").tobytes())
-            sha.update(sums.pairs.astype("<i8").tobytes())
+            if sums.pairs is not None:
+                sha.update(sums.pairs.astype("<i8").tobytes())
         return sha.hexdigest()
 
     def __eq__(self, other: object) -> bool:
@@ -198,6 +209,14 @@ class Statistics:
         sample = "" if self.sample is None else f", a sample of {len(self.sample):,}"
         counted = f"{self.prompts:,} prompts, {self.tokens:,} tokens{windows}{sample}"
         return f"Statistics({counted}, embedding {self.fingerprint[:12]})"
+
+
+def full_square(packed: npt.NDArray[np.floating], width: int) -> npt.NDArray[np.float64]:
+    """The symmetric (h, h) matrix of an upper triangle."""
+    rows, columns = triangle(width)
+    square = np.empty((width, width))
+    square[rows, columns] = square[columns, rows] = packed
+    return square
 
 
 def triangle_size(width: int) -> int:

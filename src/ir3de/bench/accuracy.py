@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
+from time import perf_counter
 from typing import Any
 
 import numpy as np
@@ -18,7 +19,7 @@ from ir3de.corpora import read_texts
 from ir3de.counting import collect
 from ir3de.errors import InputError
 from ir3de.router import Router
-from ir3de.scorers import PromptRidge, Scorer, TokenRidge
+from ir3de.scorers import CrossEntropy, KernelRidge, PromptRidge, Scorer, TokenRidge
 from ir3de.selectors import AllTokens, Average, EntropyTopK, Selector
 from ir3de.statistics import Statistics
 
@@ -35,6 +36,7 @@ class Row:
     first_32: float
     ood: float | None
     by_domain: dict[str, float]
+    fit_s: float  # from statistics to a router that routes
 
     def to_dict(self) -> dict[str, Any]:
         return dict(vars(self))
@@ -77,6 +79,9 @@ def contenders() -> Iterator[tuple[str, Scorer, Callable[..., Selector]]]:
     """Every router compared: its name, its scorer, and its selector, still to be given a cap on tokens."""
     yield "ir3de (prompt ridge, average)", PromptRidge(), Average
     yield "token ridge, balanced, average", TokenRidge(), Average
+    for name, scorer in (("cross-entropy", CrossEntropy()), ("kernel ridge", KernelRidge())):
+        yield f"{name}, average", scorer, Average
+        yield f"{name}, k=10", scorer, partial(EntropyTopK, 10)
     authors, printed = TokenRidge.authors(), TokenRidge.paper()
     yield "authors' code, -avg", authors, Average
     yield "authors' code, -all", authors, partial(AllTokens, ties="order")
@@ -101,7 +106,9 @@ def _row(
     selector: Callable[..., Selector],
     splits: dict[str, dict[str, list[str]]],
 ) -> Row:
+    begun = perf_counter()
     router = Router.fit(statistics, scorer=scorer, selector=selector(cap=1_024))
+    fit_s = perf_counter() - begun
     by_domain = _recalls(router, splits["test"])
     short = _recalls(router.with_selector(selector(cap=32)), splits["test"])
     ood = _recalls(router, splits["ood"])
@@ -112,6 +119,7 @@ def _row(
         float(np.mean(list(short.values()))),
         float(np.mean(list(ood.values()))) if len(ood) == len(suite.folders) else None,
         {domain: round(recall, 3) for domain, recall in by_domain.items()},
+        round(fit_s, 3),
     )
 
 

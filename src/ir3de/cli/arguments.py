@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 Function = TypeVar("Function", bound=Callable[..., Any])
 
 STATISTICS_SUFFIX = ".stats"
-SCORERS = ("prompt-ridge", "token-ridge", "paper", "authors")
+SCORERS = ("prompt-ridge", "token-ridge", "cross-entropy", "kernel-ridge", "paper", "authors")
 SELECTORS = ("average", "entropy", "all")
 
 
@@ -149,11 +149,13 @@ def scorer_for(name: str, strength: float | None) -> Scorer:
     """The scorer of that name, with its usual strength unless one is given."""
     from dataclasses import replace
 
-    from ir3de.scorers import PromptRidge, TokenRidge
+    from ir3de.scorers import CrossEntropy, KernelRidge, PromptRidge, TokenRidge
 
-    made: Mapping[str, Callable[[], PromptRidge | TokenRidge]] = {
+    made: Mapping[str, Callable[[], PromptRidge | TokenRidge | CrossEntropy | KernelRidge]] = {
         "prompt-ridge": PromptRidge,
         "token-ridge": TokenRidge,
+        "cross-entropy": CrossEntropy,
+        "kernel-ridge": KernelRidge,
         "paper": TokenRidge.paper,
         "authors": TokenRidge.authors,
     }

@@ -33,7 +33,7 @@ from ir3de.errors import UnknownExpertError
 @text_options
 @embedding_option
 @click.option("--scorer", type=click.Choice(SCORERS), default="prompt-ridge", show_default=True, help="How to fit.")
-@click.option("--strength", type=float, metavar="λ", help="Strength of the ridge, instead of the scorer's own.")
+@click.option("--strength", type=float, metavar="λ", help="How strongly to hold back, instead of the scorer's own.")
 @click.option(
     "--selector",
     type=click.Choice(SELECTORS),

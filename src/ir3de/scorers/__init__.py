@@ -3,7 +3,9 @@
 A scorer is a small frozen object. It sees the domains' statistics and the embedding matrix E, nothing else.
 """
 
-from ir3de.scorers.blend import Blend, unit_pairs, unit_size
+from ir3de.scorers.blend import Blend, token_weight, unit_pairs, unit_size
+from ir3de.scorers.cross_entropy import CrossEntropy
+from ir3de.scorers.kernel_ridge import KernelRidge
 from ir3de.scorers.posterior import Posterior, balanced
 from ir3de.scorers.ridge import PromptRidge, TokenRidge
 from ir3de.scorers.scorer import Embeddings, Floats, PairScorer, Scorer
@@ -12,8 +14,10 @@ from ir3de.scorers.usualness import USUALNESS_UNIT, token_usualness
 __all__ = [
     "USUALNESS_UNIT",
     "Blend",
+    "CrossEntropy",
     "Embeddings",
     "Floats",
+    "KernelRidge",
     "PairScorer",
     "Posterior",
     "PromptRidge",
@@ -21,6 +25,7 @@ __all__ = [
     "TokenRidge",
     "balanced",
     "token_usualness",
+    "token_weight",
     "unit_pairs",
     "unit_size",
 ]

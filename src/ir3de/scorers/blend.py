@@ -1,4 +1,4 @@
-"""Prompt ridge, posterior and pairs of tokens in one score."""
+"""Ridge, posterior and pairs of tokens in one score."""
 
 from __future__ import annotations
 
@@ -11,55 +11,68 @@ import numpy.typing as npt
 
 from ir3de.errors import InputError
 from ir3de.scorers.posterior import Posterior, balanced, log_evidence
-from ir3de.scorers.ridge import PromptRidge
+from ir3de.scorers.ridge import PromptRidge, TokenRidge
 from ir3de.scorers.scorer import Embeddings, Floats, check_strength
 from ir3de.statistics import Statistics
 
 PAIR_PRIOR = 1.0  # pairs seen once are half believed
 ROUNDING = 1e-6  # relative to the largest score: float32 is as good as float64 here
+MOST_TOKEN_WEIGHT = 2.0
+LEAST_TOKEN_WEIGHT = 0.05  # below it the token ridge is not worth its solve
 
 
 @dataclass(frozen=True)
 class Blend:
-    """S = ridge · R/|R| + posterior · P/|P|, and for neighbouring tokens pairs · Q/|Q|.
+    """S = R/|R| + posterior · P/|P| + few/n · T/|T|, and for neighbouring tokens pairs · Q/|Q|.
 
-    R is the prompt ridge, P the posterior, Q = log(ñ + 1) from the counts of pairs; |·| is the size of the scores over
-    the training tokens, so that the three weights say what each part contributes. The ridge generalises, the posterior
-    knows the words, the pairs know a little of their order. With `pairs` 0 a route depends on the bag of tokens alone.
+    R is the prompt ridge, P the posterior, T the token ridge, Q = log(ñ + 1) from the counts of pairs; |·| is the size
+    of the scores over the training tokens, so that the weights say what each part contributes. The ridge generalises,
+    the posterior knows the words. The token ridge takes every token for an example of its own, which is the better
+    guide while a domain has few windows n (their harmonic mean), and fades after that; its weight is at most 2. Pairs
+    know a little of the words' order; with `pairs` 0 a route depends on the bag of tokens alone.
     """
 
-    ridge: float = 1.0
-    posterior: float = 1.0
+    posterior: float = 0.5
     pairs: float = 0.0
+    few: float = 50.0  # windows of a domain at which the token ridge weighs as much as the prompt ridge
     strength: float = 8.0  # of the prompt ridge
     prior: float = 1.0  # weight of the posterior's prior, in tokens
 
     def __post_init__(self) -> None:
-        for name in ("ridge", "posterior", "pairs"):
+        for name in ("posterior", "pairs", "few"):
             value = getattr(self, name)
             if not isinstance(value, (int, float)) or not (math.isfinite(value) and value >= 0):
-                raise InputError(f"the weight '{name}' of a blend must be a number, at least 0, found {value!r}")
-        if self.ridge + self.posterior <= 0:
-            raise InputError("a blend needs a weight above 0 for ridge or posterior")
+                raise InputError(f"'{name}' of a blend must be a number, at least 0, found {value!r}")
         check_strength(self.strength)
         check_strength(self.prior)
 
     def scores(self, domains: Sequence[Statistics], embeddings: Embeddings) -> Floats:
         R = PromptRidge(self.strength).scores(domains, embeddings)
         P = Posterior(self.prior, strength=self.strength).given(domains, R)
-        tokens = balanced([domain.histogram for domain in domains])
-        return self.ridge * unit_size(R, tokens) + self.posterior * unit_size(P, tokens)
+        counts = balanced([domain.histogram for domain in domains])
+        S = unit_size(R, counts) + self.posterior * unit_size(P, counts)
+        if weight := token_weight(domains, self.few):
+            S += weight * unit_size(TokenRidge().scores(domains, embeddings), counts)
+        return S
 
     def pair_scores(self, domains: Sequence[Statistics]) -> Floats | None:
         """The scores of the buckets of neighbouring tokens, (BUCKETS, C); None when they have no weight."""
         return None if self.pairs == 0 else self.pairs * unit_pairs(domains)
 
 
+def token_weight(domains: Sequence[Statistics], few: float) -> float:
+    """What the token ridge weighs in a blend: few/n, at most 2, and nothing once that is small."""
+    per_window = np.mean([1.0 / max(1, domain.sums.windows) for domain in domains if domain.sums is not None])
+    weight = min(MOST_TOKEN_WEIGHT, few * float(per_window))
+    return weight if weight >= LEAST_TOKEN_WEIGHT else 0.0
+
+
 def unit_pairs(domains: Sequence[Statistics]) -> Floats:
     """Q/|Q|: (BUCKETS, C)."""
-    if any(domain.sums is None for domain in domains):
+    pairs = [domain.sums.pairs for domain in domains if domain.sums is not None and domain.sums.pairs is not None]
+    if len(pairs) < len(domains):
         raise InputError("pairs of tokens are counted with the prompt sums: collect with prompt_sums=True")
-    counts = balanced([domain.sums.pairs for domain in domains if domain.sums is not None])
+    counts = balanced(pairs)
     return unit_size(log_evidence(counts, PAIR_PRIOR), counts)
 
 

@@ -9,7 +9,7 @@ import numpy as np
 
 from ir3de.errors import InputError
 from ir3de.scorers.scorer import Embeddings, Floats, check_strength
-from ir3de.statistics import Statistics
+from ir3de.statistics import Statistics, full_square, triangle_size
 
 BLOCK = 4_096  # rows of E in one symmetric product: memory is bounded, and BLAS has enough to do
 CACHED = 128  # rows of E taken to float64 at a time: they stay in the cache
@@ -99,7 +99,7 @@ class PromptRidge:
     def scores(self, domains: Sequence[Statistics], embeddings: Embeddings) -> Floats:
         h = embeddings.shape[1]
         A, B = np.zeros((h + 1, h + 1)), np.zeros((h + 1, len(domains)))
-        penalty = 0.0
+        packed, penalty = np.zeros(triangle_size(h)), 0.0
         for c, domain in enumerate(domains):
             sums = domain.sums
             if sums is None or sums.windows == 0:
@@ -108,10 +108,11 @@ class PromptRidge:
                     "a smaller sample if one was asked for, and at least one text, or use TokenRidge"
                 )
             w = 1.0 / sums.windows
-            A[:h, :h] += w * sums.full_gram()
+            packed += w * (sums.gram * sums.unit**2)
             B[:h, c] = w * sums.unit * sums.vector
             B[h, c] = 1.0
             penalty += self.strength * w
+        A[:h, :h] = full_square(packed, h)
         A[:h, h] = A[h, :h] = B[:h].sum(axis=1)
         A[h, h] = len(domains)
         energy = np.trace(A[:h, :h]) / (h * len(domains))  # mean square of an entry of x̄

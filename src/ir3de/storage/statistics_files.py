@@ -47,7 +47,9 @@ def statistics_bytes(statistics: Statistics) -> bytes:
         "digest": statistics.digest,
     }
     if (sums := statistics.sums) is not None:
-        tensors |= {"vector": _smallest(sums.vector), "gram": _smallest(sums.gram), **_pairs(sums.pairs)}
+        tensors |= {"vector": _smallest(sums.vector), "gram": _smallest(sums.gram)}
+        if sums.pairs is not None:
+            tensors |= _pairs(sums.pairs)
         header |= {"window": sums.window, "unit": sums.unit, "windows": sums.windows}
     if (sample := statistics.sample) is not None:
         header["sample"] = sample.digest
@@ -63,9 +65,11 @@ def _pairs(pairs: npt.NDArray[np.int64]) -> dict[str, npt.NDArray[Any]]:
     return {"pairs.buckets": buckets.astype(np.uint16), "pairs.counts": _smallest(pairs[buckets])}
 
 
-def _pairs_from(tensors: Mapping[str, npt.NDArray[Any]]) -> npt.NDArray[np.int64]:
+def _pairs_from(tensors: Mapping[str, npt.NDArray[Any]]) -> npt.NDArray[np.int64] | None:
     if "pairs" in tensors:
         return tensors["pairs"].astype(np.int64)
+    if "pairs.buckets" not in tensors:
+        return None
     pairs = np.zeros(BUCKETS, np.int64)
     pairs[tensors["pairs.buckets"].astype(np.int64)] = tensors["pairs.counts"]
     return pairs

@@ -7,7 +7,7 @@ from dataclasses import asdict
 from typing import Any
 
 from ir3de.errors import ArtifactError
-from ir3de.scorers import Blend, Posterior, PromptRidge, TokenRidge
+from ir3de.scorers import Blend, CrossEntropy, KernelRidge, Posterior, PromptRidge, TokenRidge
 from ir3de.selectors import AllTokens, Average, EntropyTopK
 
 SCORERS: dict[str, type] = {
@@ -15,6 +15,8 @@ SCORERS: dict[str, type] = {
     "PromptRidge": PromptRidge,
     "Posterior": Posterior,
     "Blend": Blend,
+    "CrossEntropy": CrossEntropy,
+    "KernelRidge": KernelRidge,
 }
 SELECTORS: dict[str, type] = {"EntropyTopK": EntropyTopK, "AllTokens": AllTokens, "Average": Average}
 

@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ir3de.policies import Calibration, Familiarity
-from ir3de.scorers import USUALNESS_UNIT, token_usualness
+from ir3de.scorers import USUALNESS_UNIT
 from ir3de.tuning.folds import Fold, Held, mean_rows
 
 GROWTHS = (0.0, 0.25, 0.5, 1.0)
@@ -98,7 +98,7 @@ def fit_familiarity(folds: Sequence[Fold]) -> Familiarity:
 
 def _usualness(fold: Fold, held: Held) -> tuple[Floats, Floats, npt.NDArray[np.int64]]:
     """Each prompt's mean usualness, the variance among its tokens, and their number."""
-    values = token_usualness(fold.training)[:, None].astype(np.float64) / USUALNESS_UNIT
+    values = fold.usualness[:, None].astype(np.float64) / USUALNESS_UNIT
     mean = mean_rows(values, held)[:, 0]
     square = mean_rows(values**2, held)[:, 0]
     return mean, np.maximum(square - mean**2, 0.0), held.lengths

@@ -3,12 +3,23 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import TypeAlias
 
 import numpy as np
 import numpy.typing as npt
 
-from ir3de.scorers import Embeddings, Posterior, PromptRidge, Scorer, balanced, unit_pairs, unit_size
+from ir3de.scorers import (
+    Blend,
+    Posterior,
+    PromptRidge,
+    Scorer,
+    TokenRidge,
+    balanced,
+    token_weight,
+    unit_pairs,
+    unit_size,
+)
 from ir3de.selectors import Selector
 from ir3de.table import Table
 from ir3de.tuning.calibrating import Scored
@@ -18,15 +29,20 @@ Floats = npt.NDArray[np.float64]
 Views: TypeAlias = "tuple[Scored, Scored]"  # prompts whole, and cut short
 
 
-def score_views(folds: Sequence[Fold], embeddings: Embeddings, scorer: Scorer, selector: Selector) -> Views:
+def score_views(folds: Sequence[Fold], scorer: Scorer, selector: Selector) -> Views:
     """What a selector makes of a scorer's table, fold by fold."""
     views: tuple[list[Scored], list[Scored]] = ([], [])
     for fold in folds:
-        ballots = selector.ballots(Table.of(scorer, fold.training, embeddings, log_offset=selector.log_offset))
+        table = Table.of(scorer, fold.training, fold.embeddings, log_offset=selector.log_offset)
+        ballots = selector.ballots(table)
+        pairs, alone = ballots.pairs, replace(ballots, pairs=None)
         for view, held in zip(views, fold.views, strict=True):
             counted = np.minimum(held.lengths, ballots.most)
-            tallies = ballots.tallies(held.flat, held.starts).tolist()
-            evidence = [selector.evidence(tally, count) for tally, count in zip(tallies, counted.tolist(), strict=True)]
+            tallies = alone.tallies(held.flat, held.starts)
+            if pairs is not None:  # a fold numbers its tokens in its own way, and so it brings its buckets along
+                tallies += mean_pair_rows(pairs, held) * held.lengths[:, None]
+            rows = zip(tallies.tolist(), counted.tolist(), strict=True)
+            evidence = [selector.evidence(tally, count) for tally, count in rows]
             view.append(Scored(np.array(evidence), counted, held.experts))
     return Scored.together(views[0]), Scored.together(views[1])
 
@@ -34,18 +50,19 @@ def score_views(folds: Sequence[Fold], embeddings: Embeddings, scorer: Scorer, s
 class Components:
     """The parts of a blend, each worked out once: every blend of them is then a sum of small arrays."""
 
-    def __init__(
-        self, folds: Sequence[Fold], embeddings: Embeddings, strengths: Sequence[float], priors: Sequence[float]
-    ) -> None:
+    def __init__(self, folds: Sequence[Fold], strengths: Sequence[float], priors: Sequence[float]) -> None:
         self._folds = folds
         self._priors = priors
         self._tokens = [balanced([domain.histogram for domain in fold.training]) for fold in folds]
         self._tables = {
-            strength: [PromptRidge(strength).scores(fold.training, embeddings).astype(np.float32) for fold in folds]
+            strength: [
+                PromptRidge(strength).scores(fold.training, fold.embeddings).astype(np.float32) for fold in folds
+            ]
             for strength in strengths
         }
         self._ridge = {strength: self._means(tables) for strength, tables in self._tables.items()}
         self._posterior: dict[float, list[Floats]] = {}
+        self._token_ridge: list[Floats] | None = None
         self._pairs = [
             mean_pair_rows(pairs, held)
             for fold in folds
@@ -67,10 +84,22 @@ class Components:
     def posterior(self, prior: float) -> Views:
         return self._views(self._posterior[prior])
 
-    def blend(self, strength: float, prior: float, weights: tuple[float, float, float]) -> Views:
-        """Ridge, posterior and pairs in proportion."""
-        parts = zip(self._ridge[strength], self._posterior[prior], self._pairs, strict=True)
-        return self._views([weights[0] * R + weights[1] * P + weights[2] * Q for R, P, Q in parts])
+    def token_ridge(self) -> Views:
+        return self._views(self._token_means())
+
+    def blend(self, scorer: Blend) -> Views:
+        """The parts in a blend's proportions."""
+        parts = zip(self._ridge[scorer.strength], self._posterior[scorer.prior], self._pairs, strict=True)
+        means = [R + scorer.posterior * P + scorer.pairs * Q for R, P, Q in parts]
+        weights = [token_weight(fold.training, scorer.few) for fold in self._folds for _ in fold.views]
+        if any(weights):
+            means = [S + w * T for S, w, T in zip(means, weights, self._token_means(), strict=True)]
+        return self._views(means)
+
+    def _token_means(self) -> list[Floats]:
+        if self._token_ridge is None:
+            self._token_ridge = self._means([TokenRidge().scores(f.training, f.embeddings) for f in self._folds])
+        return self._token_ridge
 
     def _means(self, tables: Sequence[npt.NDArray[np.floating]]) -> list[Floats]:
         """Of each fold and view the prompts' mean scores, scores of unit size."""

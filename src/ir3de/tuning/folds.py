@@ -8,7 +8,7 @@ measured is close to what is deployed.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 
 import numpy as np
@@ -18,6 +18,7 @@ from ir3de.counting import recount
 from ir3de.embeddings import Embedding
 from ir3de.pairs import pair_buckets, within_prompts
 from ir3de.samples import Sample
+from ir3de.scorers import Embeddings, token_usualness
 from ir3de.statistics import Statistics
 
 FEW_PROMPTS = 200  # of a domain: below this every prompt counts, and more is left to train on
@@ -33,31 +34,36 @@ Indices = npt.NDArray[np.int64]
 
 @dataclass(frozen=True, eq=False)
 class Held:
-    """Held-out prompts, as they are or cut short: token ids end to end, and whose each prompt is."""
+    """Held-out prompts, as they are or cut short: rows of a table end to end, and whose each prompt is."""
 
-    flat: npt.NDArray[np.unsignedinteger]
+    flat: npt.NDArray[np.unsignedinteger]  # of tokens
     lengths: Indices
     experts: Indices
+    buckets: npt.NDArray[np.uint16]  # of neighbouring tokens, one fewer a prompt
 
     @cached_property
     def starts(self) -> Indices:
         return np.cumsum(self.lengths) - self.lengths
 
     @classmethod
-    def of(cls, samples: Sequence[Sample], longest: int) -> Held:
+    def of(cls, samples: Sequence[Sample], longest: int, seen: Indices) -> Held:
         cut = [sample.first(longest) for sample in samples]
-        return cls(
-            np.concatenate([sample.ids for sample in cut]),
-            np.concatenate([sample.kept for sample in cut]),
-            np.repeat(np.arange(len(cut)), [len(sample) for sample in cut]),
-        )
+        ids, lengths = np.concatenate([sample.ids for sample in cut]), np.concatenate([sample.kept for sample in cut])
+        within = within_prompts(len(ids), np.cumsum(lengths) - lengths, lengths)
+        experts = np.repeat(np.arange(len(cut)), [len(sample) for sample in cut])
+        return cls(np.searchsorted(seen, ids).astype(np.uint32), lengths, experts, pair_buckets(ids)[within])
 
 
 @dataclass(frozen=True, eq=False)
 class Fold:
-    """One part of the prompts held out, and every domain's statistics without them."""
+    """One part of the prompts held out, and every domain's statistics without them.
+
+    Only tokens that occur at all have rows: with few prompts, a fraction of the vocabulary.
+    """
 
     training: tuple[Statistics, ...]
+    embeddings: Embeddings  # (tokens, h)
+    usualness: npt.NDArray[np.float32]  # (tokens,)
     whole: Held
     short: Held
 
@@ -70,19 +76,36 @@ def folds_of(domains: Sequence[Statistics], embedding: Embedding) -> list[Fold]:
     """Every domain's sampled prompts dealt out to folds; none when no domain has two prompts to spare."""
     samples = [_bounded(domain, len(domains)) for domain in domains]
     largest = max((len(sample) for sample in samples), default=0)
+    if largest < 2:
+        return []
     count = 5 if largest < FEW_PROMPTS else 3
-    return [fold for part in range(count) if (fold := _fold(domains, samples, part, count, embedding))]
+    seen = np.flatnonzero(np.any([domain.histogram > 0 for domain in domains], axis=0))
+    rows = embedding.matrix[seen]
+    return [fold for part in range(count) if (fold := _fold(domains, samples, part, count, embedding, seen, rows))]
 
 
 def _fold(
-    domains: Sequence[Statistics], samples: Sequence[Sample], part: int, count: int, embedding: Embedding
+    domains: Sequence[Statistics],
+    samples: Sequence[Sample],
+    part: int,
+    count: int,
+    embedding: Embedding,
+    seen: Indices,
+    rows: Embeddings,
 ) -> Fold | None:
     dealt = [sample.take(np.arange(part, len(sample), count)) for sample in samples]
     parted = [_without(domain, sample, embedding) for domain, sample in zip(domains, dealt, strict=True)]
     held = [sample for _, sample in parted]
     if not any(len(sample) for sample in held):
         return None
-    return Fold(tuple(rest for rest, _ in parted), Held.of(held, LONGEST), Held.of(held, SHORT))
+    training = tuple(rest for rest, _ in parted)
+    return Fold(
+        tuple(replace(rest, histogram=rest.histogram[seen]) for rest in training),
+        rows,
+        token_usualness(training)[seen],
+        Held.of(held, LONGEST, seen),
+        Held.of(held, SHORT, seen),
+    )
 
 
 def _without(domain: Statistics, held: Sample, embedding: Embedding) -> tuple[Statistics, Sample]:
@@ -120,8 +143,7 @@ def mean_pair_rows(rows: npt.NDArray[np.floating], held: Held) -> Floats:
     several = np.flatnonzero(held.lengths > 1)
     means = np.zeros((len(held.lengths), rows.shape[1]))
     if several.size:
-        buckets = pair_buckets(held.flat)[within_prompts(len(held.flat), held.starts, held.lengths)]
-        met = Held(buckets, held.lengths[several] - 1, held.experts[several])
+        met = Held(held.buckets, held.lengths[several] - 1, held.experts[several], held.buckets[:0])
         means[several] = mean_rows(rows, met) * ((met.lengths / held.lengths[several])[:, None])
     return means
 
@@ -133,4 +155,4 @@ def _blocks(held: Held, columns: int) -> Iterator[Held]:
     for first, last in zip(edges, np.append(edges[1:], len(held.lengths)), strict=True):
         begin = held.starts[first]
         end = held.starts[last] if last < len(held.lengths) else len(held.flat)
-        yield Held(held.flat[begin:end], held.lengths[first:last], held.experts[first:last])
+        yield Held(held.flat[begin:end], held.lengths[first:last], held.experts[first:last], held.buckets[:0])

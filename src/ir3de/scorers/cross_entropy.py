@@ -1,0 +1,172 @@
+"""Multinomial logistic regression of domains on token embeddings: the paper's alternative to ridge, from counts alone.
+
+There is no closed form, but the loss is convex, and all tokens of one id are one row: a pass over the data is a pass
+over at most V rows, weighed by their counts.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from ir3de.errors import InputError
+from ir3de.scorers.ridge import BLOCK, CACHED, apply
+from ir3de.scorers.scorer import Embeddings, Floats, check_strength
+from ir3de.statistics import Statistics
+
+TOLERANCE = 1e-5  # of √(∇ᵀM⁻¹∇), see `minimise`: the mean loss of a token is then right to about 1e-10
+MOST_STEPS = 1_000  # fifty to a hundred and fifty are usual
+REMEMBERED = 30  # steps that shape the next direction
+SLOPE = 0.1  # a step ends where the slope along it has fallen to this share
+MOST_TRIALS = 50  # of the length of one step; one or two are usual
+
+
+@dataclass(frozen=True)
+class CrossEntropy:
+    """Logistic regression of domains on token embeddings: S = Ẽ W, where W minimises
+
+    −Σ_v Σ_c w_c n_vc log softmax(Ẽ_v W)_c + λ/2 ‖W‖².
+
+    `strength` is λ, `bias` appends a constant column to E, and `balanced` gives every domain the same weight whatever
+    its size (w_c = 1 / tokens(c); λ is then per domain), all as in `TokenRidge`. A score is a log-probability up to a
+    constant a token, so that the mean over a prompt adds up evidence.
+
+    >>> CrossEntropy()
+    CrossEntropy(strength=0.1, bias=True, balanced=True)
+    """
+
+    strength: float = 0.1
+    bias: bool = True
+    balanced: bool = True
+
+    def __post_init__(self) -> None:
+        check_strength(self.strength)
+
+    def scores(self, domains: Sequence[Statistics], embeddings: Embeddings) -> Floats:
+        weights = [1.0 / max(1, domain.tokens) if self.balanced else 1.0 for domain in domains]
+        penalty = self.strength * (sum(weights) if self.balanced else 1.0)
+        counts = np.stack([w * domain.histogram for w, domain in zip(weights, domains, strict=True)])
+        seen = np.flatnonzero(counts.any(axis=0))
+        total = float(counts.sum()) or 1.0  # the loss is a mean, so that the tolerance is that of a token
+        rows = embeddings if len(seen) == len(embeddings) else embeddings[seen]
+        return apply(minimise(Loss(rows, counts[:, seen] / total, penalty / total, self.bias)), embeddings)
+
+
+@dataclass(frozen=True, eq=False)
+class Loss:
+    """The weighted cross-entropy of the rows [x, 1], and its derivatives; what has a value a row is (C, rows)."""
+
+    rows: Embeddings
+    counts: Floats  # (C, rows)  w_c n_vc
+    penalty: float
+    bias: bool
+
+    @property
+    def width(self) -> int:
+        return int(self.rows.shape[1]) + self.bias
+
+    def project(self, W: Floats) -> Floats:
+        """Z = (Ẽ W)ᵀ."""
+        return np.ascontiguousarray(apply(W, self.rows).T)
+
+    def gradient(self, W: Floats, p: Floats) -> Floats:
+        """Ẽᵀ(n p − n_c) + λW."""
+        h = self.rows.shape[1]
+        residual = self.counts.sum(axis=0) * p - self.counts
+        G = np.zeros((len(p), self.width))
+        block = np.empty((min(CACHED, len(self.rows)), h))  # rows in float64 stay in the cache
+        for begin in range(0, len(self.rows), CACHED):
+            rows = self.rows[begin : begin + CACHED]
+            np.copyto(block[: len(rows)], rows)
+            G[:, :h] += residual[:, begin : begin + CACHED] @ block[: len(rows)]
+        G[:, h:] = residual.sum(axis=1)[:, None]
+        return G.T + self.penalty * W
+
+    def curvature(self) -> Floats:
+        """M = Ẽᵀ diag(n / C) Ẽ + λI: the Hessian at W = 0, the same for every expert."""
+        h, M = self.rows.shape[1], np.zeros((self.width, self.width))
+        root = np.sqrt(self.counts.sum(axis=0) / len(self.counts))[:, None]
+        for begin in range(0, len(self.rows), BLOCK):
+            part = root[begin : begin + BLOCK]
+            Y = np.hstack([self.rows[begin : begin + BLOCK] * part, part])[:, : self.width]
+            M += Y.T @ Y
+        floor = 1e-12 * np.trace(M) / max(1, h)  # M only guides the steps: it may be a little off, but not singular
+        M[np.diag_indices(self.width)] += max(self.penalty, floor)
+        return M
+
+
+def minimise(loss: Loss) -> Floats:
+    """The W of least loss, by L-BFGS: (h [+ 1], C).
+
+    Distances are measured by M, the Hessian at W = 0 (of Böhning's form: one factor serves all experts and steps).
+    Every step starts from what it makes of the gradient, and the end is where √(∇ᵀM⁻¹∇) is small.
+    """
+    W, Z = np.zeros((loss.width, len(loss.counts))), np.zeros(loss.counts.shape)
+    gradient = loss.gradient(W, softmax(Z))
+    if not gradient.any():  # one expert, or none that differs
+        return W
+    root = np.linalg.inv(np.linalg.cholesky(loss.curvature()))
+    past: deque[tuple[Floats, Floats, float]] = deque(maxlen=REMEMBERED)
+    for _ in range(MOST_STEPS):
+        if np.linalg.norm(root @ gradient) <= TOLERANCE:
+            return W
+        step = direction(gradient, past, root)
+        dZ = loss.project(step)
+        t, p = step_length(loss, W, Z, step, dZ, SLOPE * abs(float(np.vdot(gradient, step))))
+        before, step = gradient, t * step
+        W, Z = W + step, Z + t * dZ
+        gradient = loss.gradient(W, p)
+        change = gradient - before
+        if (along := float(np.vdot(step, change))) > 0:
+            past.append((step, change, along))
+    raise InputError(
+        f"cross-entropy did not settle in {MOST_STEPS:,} steps with λ = {loss.penalty:.1e} per token: "
+        "take a larger strength, or use TokenRidge"
+    )
+
+
+def direction(gradient: Floats, past: Sequence[tuple[Floats, Floats, float]], root: Floats) -> Floats:
+    """−H∇ with H the inverse Hessian as the past steps show it, M⁻¹ where they do not."""
+    q, shares = gradient.copy(), []
+    for step, change, along in reversed(past):
+        share = float(np.vdot(step, q)) / along
+        shares.append(share)
+        q -= share * change
+    q = root.T @ (root @ q)
+    for (step, change, along), share in zip(past, reversed(shares), strict=True):
+        q += (share - float(np.vdot(change, q)) / along) * step
+    return -q
+
+
+def step_length(loss: Loss, W: Floats, Z: Floats, step: Floats, dZ: Floats, enough: float) -> tuple[float, Floats]:
+    """How far to go along a step, and the probabilities there: where the slope is at most `enough`.
+
+    Z + t dZ is known without another look at the rows, so the slope is cheap, and it only rises: Newton's method on
+    it, kept between the ends that are known.
+    """
+    n = loss.counts.sum(axis=0)
+    pull, bend = loss.penalty * float(np.vdot(W, step)), loss.penalty * float(np.vdot(step, step))
+    pull -= float(np.vdot(loss.counts, dZ))
+    t, low, high = 1.0, 0.0, float("inf")
+    for _ in range(MOST_TRIALS):
+        p = softmax(Z + t * dZ)
+        mean = (p * dZ).sum(axis=0)
+        slope = float(n @ mean) + pull + t * bend
+        if abs(slope) <= enough:
+            break
+        low, high = (t, high) if slope < 0 else (low, t)
+        rise = float(n @ ((p * dZ * dZ).sum(axis=0) - mean * mean)) + bend
+        t = t - slope / rise if rise > 0 else float("inf")
+        if not low < t < high:
+            t = (low + high) / 2 if high < float("inf") else 2 * low
+    return t, p
+
+
+def softmax(Z: Floats) -> Floats:
+    """Over the experts, the first axis."""
+    p = np.exp(Z - Z.max(axis=0))
+    p /= p.sum(axis=0)
+    return np.asarray(p, np.float64)
