@@ -14,6 +14,7 @@ import ir3de
 from commands import PROMPT, ROOT, complaint, process, run, run_json
 from ir3de import demo
 from ir3de.cli.output import json_text, one_line, printable, size
+from ir3de.scorers import Blend
 
 pytestmark = pytest.mark.usefixtures("plain_terminal")
 
@@ -22,7 +23,7 @@ pytestmark = pytest.mark.usefixtures("plain_terminal")
 
 def test_inspect_a_router(fitted: Path, router: Path) -> None:
     shown = run("inspect", fitted).stdout
-    assert "PromptRidge(strength=8.0)" in shown and "mathematics" in shown and "damaged" not in shown
+    assert str(Blend()) in " ".join(shown.split()) and "mathematics" in shown and "damaged" not in shown
     said = run_json("inspect", fitted)
     assert said["kind"] == "router" and said["whole"] and said["experts"][0]["prompts"] == 120
     table = next(router.glob("table-*"))
@@ -66,7 +67,7 @@ def test_embedding_build_and_list(tmp_path: Path) -> None:
 
 def test_demo(tmp_path: Path) -> None:
     shown = run("demo", "--save", tmp_path / "r").stdout
-    for expected in ("Fit", "Measure", "Route", "Explain", "accuracy 91", "landlord", "µs", "Try next", "C law"):
+    for expected in ("Fit", "Measure", "Route", "Explain", "accuracy 94", "landlord", "µs", "Try next", "C law"):
         assert expected in shown
     said = run_json("demo")
     assert said["evaluation"]["accuracy"] > 0.85 and len(said["routed"]) == 5 and said["saved"] is None

@@ -156,7 +156,7 @@ def test_eval(fitted: Path) -> None:
     assert said["accuracy"] > 0.8 and said["prompts"] == 125 and len(said["errors"]) == 2
     assert said["errors"][0]["expected"] != said["errors"][0]["expert"]
     shown = run("eval", fitted, *pairs, "--errors", "1").stdout
-    for expected in ("accuracy 91", "recall", "precision", "went to", "Calibration", "Misrouted", "90 – 100 %"):
+    for expected in ("accuracy 94", "recall", "precision", "went to", "Calibration", "Misrouted", "90 – 100 %"):
         assert expected in shown
     assert len(run("eval", fitted, *pairs, "-q").stdout.splitlines()) == 1
 

@@ -108,6 +108,12 @@ def test_a_threshold_of_one_always_abstains_and_of_nought_never(kind: str) -> No
     assert {d.expert for d in router.with_policy(Policy(1)).route_batch(some)} == {router.default}
 
 
+def test_a_certainty_that_is_only_rounded_is_none() -> None:
+    sure = made("calibrated").with_calibration(Calibration(1e9))
+    assert {d.confidence for d in sure.route_batch(tiny.mixed(9))} == {1.0}
+    assert {d.reason for d in sure.with_policy(Policy(1.0)).route_batch(tiny.mixed(9))} == {"low confidence"}
+
+
 def test_reasons_are_said() -> None:
     router = made("unknown tokens").with_policy(Policy(0.01))
     assert router.route("").reason == router.route("zzz qqq").reason == "no known token"

@@ -61,6 +61,13 @@ def test_any_order_and_any_split_gives_the_same_sample(
         assert a + Sample.empty() == a
 
 
+def test_texts_of_one_hash_are_in_an_order_of_their_own(monkeypatch: pytest.MonkeyPatch) -> None:
+    bounded(monkeypatch, (1, 20))
+    one, other = (7, 1, [3, 4]), (7, 1, [4, 3])
+    assert drawn([one, other]) == drawn([other, one])
+    assert drawn([one]) + drawn([other]) == drawn([other]) + drawn([one])
+
+
 @tiny.LAW
 @given(prompts, bounds)
 def test_a_sample_is_bounded_and_holds_what_was_said(some: list, bound: tuple[int, int]) -> None:

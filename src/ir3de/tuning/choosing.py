@@ -121,7 +121,8 @@ class _Search:
         scorers = [TokenRidge(strength) for strength in TOKEN_STRENGTHS]
         self._usual = scorers.index(TokenRidge())
         best = self._best([(s, score_views(self._folds, s, self._average)) for s in scorers])
-        for selector in (AllTokens(cap=self._cap), *(EntropyTopK(k, cap=self._cap) for k in VOTERS)):
+        selectors: list[Selector] = [AllTokens(cap=self._cap), *(EntropyTopK(k, cap=self._cap) for k in VOTERS)]
+        for selector in selectors:
             self._try(best, selector, score_views(self._folds, best, selector))
 
     def _from_prompts(self) -> None:
