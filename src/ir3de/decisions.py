@@ -103,7 +103,7 @@ class Decision:
             tally = self._tally.tolist()
             worth = list(zip(utilities(probabilities, self._penalties), tally, strict=True))
             self._best = worth.index(max(worth))  # of equal utilities the likelier expert's, then the first one's
-        if max(probabilities) < threshold:
+        if max(probabilities) < threshold or threshold == 1:  # nothing is certain, however it is rounded
             self._reason = "low confidence"
         elif threshold > 0 and self.unlike:
             self._reason = "unlike every domain"
@@ -277,7 +277,7 @@ def decide(compiled: Compiled, ids: Ids, unknown: int | None, weights: Costs | N
     ballots = compiled.ballots
     tally, usual = ballots.tally(ids), None
     if len(tally) > (experts := len(terms.experts)):
-        tally, usual = tally[:experts], tally[experts]
+        tally, usual = tally[:experts], float(tally[experts])
     counted = min(len(ids), ballots.most)
     return Decision(terms, tally, length, counted, usual=usual, penalties=terms.penalties(weights))
 

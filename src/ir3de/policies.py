@@ -22,6 +22,10 @@ class Calibration:
     scale: float
     growth: float = 0.0
 
+    def __post_init__(self) -> None:
+        if not (math.isfinite(self.scale) and self.scale > 0 and math.isfinite(self.growth)):
+            raise InputError(f"a calibration is a positive scale and a growth, found {self.scale} and {self.growth}")
+
     def probabilities(self, evidence: Sequence[float], counted: int) -> list[float]:
         sharpness, best = self.scale * counted**self.growth, max(evidence)
         powers = [math.exp(sharpness * (value - best)) for value in evidence]

@@ -110,23 +110,24 @@ class Router:
             return cls(_fitted(statistics, chosen, scorer, terms))
         return cls(_tuned(statistics, chosen, terms)[0])
 
-    def add(self, name: str, domain: Domain) -> None:
-        """Add an expert from its texts or statistics. Nothing is retrained; routing goes on meanwhile."""
+    def add(self, name: str, domain: Domain, *, keep_sample: bool | None = None) -> None:
+        """Add an expert from its texts or statistics. Nothing is retrained; routing goes on meanwhile.
+
+        A sample of its prompts is kept if the router has one of any other, or as `keep_sample` says.
+        """
         _checked(name)
         with self._change:
             if name in self.experts:
                 raise InputError(
                     f"'{name}' is an expert already: merge(name, texts) gives it more, remove(name) takes it out"
                 )
-            more = _counted(name, domain, self.embedding, like=next(iter(self.statistics.values())))
-            self._rebuild({**self.statistics, name: more})
+            self._rebuild({**self.statistics, name: self._more(name, domain, keep_sample)})
 
-    def merge(self, name: str, domain: Domain) -> None:
+    def merge(self, name: str, domain: Domain, *, keep_sample: bool | None = None) -> None:
         """Give an expert more texts, exactly as if they had been there from the beginning."""
         with self._change:
             self._require(name)
-            more = _counted(name, domain, self.embedding, like=self.statistics[name])
-            self._rebuild({**self.statistics, name: self.statistics[name] + more})
+            self._rebuild({**self.statistics, name: self.statistics[name] + self._more(name, domain, keep_sample)})
 
     def remove(self, name: str) -> None:
         """Take an expert out: the router is then, bit for bit, one that never saw it."""
@@ -142,6 +143,15 @@ class Router:
             parts, trials = _tuned(self.statistics, self.embedding, self._compiled.terms)
             self._swap(parts)
             return trials
+
+    def _more(self, name: str, domain: Domain, keep_sample: bool | None) -> Statistics:
+        """What is to be added, counted like what is there; of texts no sample is kept where the router has none."""
+        known = self.statistics
+        if keep_sample is None:
+            keep_sample = isinstance(domain, Statistics) or any(own.sample is not None for own in known.values())
+        sums = known.get(name, next(iter(known.values()))).sums
+        window = 128 if sums is None else sums.window
+        return _counted(name, domain, self.embedding, keep_sample=keep_sample, window=window)
 
     def _rebuild(self, statistics: Mapping[str, Statistics]) -> None:
         terms, experts = self._compiled.terms, tuple(statistics)
@@ -324,8 +334,8 @@ def _compiled(
     reading: Reading,
     trials: Sequence[Mapping[str, Any]],
 ) -> RouterParts:
-    if reading.calibration is not None:
-        terms = replace(terms, calibration=reading.calibration, familiarity=reading.familiarity)
+    # even where there is none: one learnt with other experts would tell of them after they are gone
+    terms = replace(terms, calibration=reading.calibration, familiarity=reading.familiarity)
     table = Table.of(
         scorer,
         list(statistics.values()),
@@ -356,10 +366,7 @@ def _place(default: str, experts: Sequence[str]) -> int:
     return experts.index(default)
 
 
-def _counted(
-    name: str, domain: Any, embedding: Embedding, *, keep_sample: bool = True, like: Statistics | None = None
-) -> Statistics:
-    """An expert's statistics; texts are counted like statistics that are there already."""
+def _counted(name: str, domain: Any, embedding: Embedding, *, keep_sample: bool, window: int = 128) -> Statistics:
     if isinstance(domain, Statistics):
         if domain.fingerprint != embedding.fingerprint:
             raise MismatchError(
@@ -372,9 +379,6 @@ def _counted(
             f"the texts of '{name}' must be an iterable of str or Statistics, found {type(domain).__name__}"
         )
     else:
-        if like is not None:
-            keep_sample = like.sample is not None
-        window = like.sums.window if like is not None and like.sums is not None else 128
         statistics = collect(domain, embedding=embedding, window=window, keep_sample=keep_sample)
     if statistics.tokens == 0:
         raise InputError(f"expert '{name}' has no text: give it at least one prompt of its domain")

@@ -14,13 +14,14 @@ from ir3de.embeddings import Embedding
 from ir3de.errors import InputError
 from ir3de.policies import Calibration, Familiarity
 from ir3de.scorers import Blend, Posterior, PromptRidge, Scorer, TokenRidge, token_weight
-from ir3de.selectors import Average, EntropyTopK, Selector
+from ir3de.selectors import AllTokens, Average, EntropyTopK, Selector
 from ir3de.statistics import Statistics
 from ir3de.tuning.calibrating import Scored, fit_calibration, fit_familiarity
 from ir3de.tuning.evidence import Components, Views, score_views
 from ir3de.tuning.folds import Fold, folds_of
 
 STRENGTHS = (2.0, 8.0, 32.0)
+TOKEN_STRENGTHS = (1e-3, 1e-2, 1e-1)
 PRIORS = (0.3, 1.0, 3.0)
 POSTERIORS = (0.25, 0.5, 1.0, 2.0)
 PAIRS = (0.0, 0.25, 0.5, 1.0)
@@ -85,6 +86,8 @@ def choose(domains: Sequence[Statistics], embedding: Embedding, *, cap: int = 1_
     if len(domains) < 2:
         raise InputError("tuning needs at least two experts to choose between")
     folds = folds_of(domains, embedding)
+    if not folds and any(domain.sample is not None and len(domain.sample) for domain in domains):
+        raise InputError("tuning holds prompts out, and no expert has two prompts: give them more texts")
     if not folds:
         raise InputError(
             "tuning needs a sample of the prompts, and there is none: fit from texts, or collect with keep_sample=True"
@@ -136,6 +139,21 @@ class _Search:
         self.window = None if sums is None else sums.window
 
     def run(self) -> None:
+        if all(domain.sums and domain.sums.windows for fold in self._folds for domain in fold.training):
+            self._from_prompts()
+        else:
+            self._from_tokens()
+
+    def _from_tokens(self) -> None:
+        """What is left to try when only tokens were counted, or too few windows drawn."""
+        scorers = [TokenRidge(strength) for strength in TOKEN_STRENGTHS]
+        self._usual = scorers.index(TokenRidge())
+        best = self._best([(s, score_views(self._folds, s, self._average)) for s in scorers])
+        selectors: list[Selector] = [AllTokens(cap=self._cap), *(EntropyTopK(k, cap=self._cap) for k in VOTERS)]
+        for selector in selectors:
+            self._try(best, selector, score_views(self._folds, best, selector))
+
+    def _from_prompts(self) -> None:
         parts = Components(self._folds, STRENGTHS, PRIORS)
         ridge = self._best([(PromptRidge(s), parts.ridge(s)) for s in STRENGTHS])
         parts.settle(ridge.strength)
