@@ -111,21 +111,25 @@ class Router:
             return cls(_fitted(statistics, chosen, scorer, terms))
         return cls(_tuned(statistics, chosen, terms)[0])
 
-    def add(self, name: str, domain: Domain) -> None:
-        """Add an expert from its texts or statistics. Nothing is retrained; routing goes on meanwhile."""
+    def add(self, name: str, domain: Domain, *, keep_sample: bool = True) -> None:
+        """Add an expert from its texts or statistics. Nothing is retrained; routing goes on meanwhile.
+
+        `keep_sample=False` keeps none of its prompts.
+        """
         _checked(name)
         with self._change:
             if name in self.experts:
                 raise InputError(
                     f"'{name}' is an expert already: merge(name, texts) gives it more, remove(name) takes it out"
                 )
-            self._rebuild({**self.statistics, name: _counted(name, domain, self.embedding)})
+            counted = _counted(name, domain, self.embedding, keep_sample=keep_sample)
+            self._rebuild({**self.statistics, name: counted})
 
-    def merge(self, name: str, domain: Domain) -> None:
+    def merge(self, name: str, domain: Domain, *, keep_sample: bool = True) -> None:
         """Give an expert more texts, exactly as if they had been there from the beginning."""
         with self._change:
             self._require(name)
-            more = _counted(name, domain, self.embedding)
+            more = _counted(name, domain, self.embedding, keep_sample=keep_sample)
             self._rebuild({**self.statistics, name: self.statistics[name] + more})
 
     def remove(self, name: str) -> None:
@@ -173,11 +177,14 @@ class Router:
         terms = replace(terms, selector=selector, calibration=kept)
         return Router(replace(parts, compiled=Compiled.build(terms, table)))
 
-    def with_policy(self, policy: Policy) -> Router:
-        """The same fit with other costs or another threshold: a new router, this one is unchanged."""
+    def with_policy(self, policy: Policy, *, default: str | None = None) -> Router:
+        """The same fit with other costs, threshold or default expert: a new router, this one is unchanged."""
         parts = self._parts
         compiled = parts.compiled
         terms = replace(compiled.terms, policy=_checked_policy(policy, compiled.experts))
+        if default is not None:
+            self._require(default)
+            terms = replace(terms, default=compiled.experts.index(default))
         return Router(replace(parts, compiled=replace(compiled, terms=terms)))
 
     def with_calibration(self, calibration: Calibration) -> Router:
@@ -330,6 +337,7 @@ def _compiled(
         embedding.matrix,
         log_offset=terms.selector.log_offset,
         usualness=terms.familiarity is not None,
+        unknown=embedding.tokenizer.unknown_id,
     )
     compiled, owned = Compiled.build(terms, table), dict(statistics)
     return RouterParts(

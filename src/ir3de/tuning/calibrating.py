@@ -14,8 +14,8 @@ from ir3de.tuning.folds import Fold, Held, mean_rows
 
 GROWTHS = (0.0, 0.25, 0.5, 1.0)
 STEPS = 30  # of bisection, over seven orders of magnitude
-USUAL_SHARE = 0.005  # of the router's own prompts that are called unusual at most
-USUAL_DEVIATIONS = 3.0
+USUAL_SHARE = 0.01  # of the router's own prompts that are called unlike every domain at most
+USUAL_DEVIATIONS = 3.0  # where there are too few prompts to tell
 
 Floats = npt.NDArray[np.float64]
 
@@ -83,22 +83,26 @@ def _fit_scale(scored: Scored, growth: float) -> tuple[float, float]:
     return low, float(weights @ loss)
 
 
-def fit_familiarity(folds: Sequence[Fold]) -> Familiarity:
-    """What is usual for prompts of these domains, each measured by a fit that did not see it."""
-    parts = [_usualness(fold, held) for fold in folds for held in fold.views]
+def fit_familiarity(folds: Sequence[Fold], unknown: int | None = None) -> Familiarity:
+    """What is usual for prompts of these domains, each measured by a fit that did not see it.
+
+    The usual ends where k/(n + 1) of the n held-out prompts lie below: no larger share of new ones is expected there.
+    """
+    parts = [_usualness(fold, held, unknown) for fold in folds for held in fold.views]
     usual, variance, tokens = (np.concatenate([part[index] for part in parts]) for index in range(3))
     within = float(np.sqrt(np.average(variance, weights=tokens)))
     mean = float(usual.mean())
     between = float(np.sqrt(max(1e-4, usual.var() - (within**2 / tokens).mean())))
     unbounded = Familiarity(mean, between, within, 0.0)
     deviations = [unbounded.deviation(value, count) for value, count in zip(usual, tokens.tolist(), strict=True)]
-    lowest = min(-USUAL_DEVIATIONS, float(np.quantile(deviations, USUAL_SHARE)))
-    return Familiarity(mean, between, within, lowest)
+    deviations.sort()
+    k = int(USUAL_SHARE * (len(deviations) + 1))
+    return Familiarity(mean, between, within, deviations[k - 1] if k else min(-USUAL_DEVIATIONS, deviations[0]))
 
 
-def _usualness(fold: Fold, held: Held) -> tuple[Floats, Floats, npt.NDArray[np.int64]]:
+def _usualness(fold: Fold, held: Held, unknown: int | None) -> tuple[Floats, Floats, npt.NDArray[np.int64]]:
     """Each prompt's mean usualness, the variance among its tokens, and their number."""
-    values = token_usualness(fold.training)[:, None].astype(np.float64) / USUALNESS_UNIT
+    values = token_usualness(fold.training, unknown)[:, None].astype(np.float64) / USUALNESS_UNIT
     mean = mean_rows(values, held)[:, 0]
     square = mean_rows(values**2, held)[:, 0]
     return mean, np.maximum(square - mean**2, 0.0), held.lengths

@@ -72,7 +72,7 @@ def calibrate(domains: Sequence[Statistics], embedding: Embedding, scorer: Score
     folds = folds_of(domains, embedding) if len(domains) > 1 else []
     if not folds:
         return Reading()
-    return _reading(score_views(folds, embedding.matrix, scorer, selector), folds)
+    return _reading(score_views(folds, embedding.matrix, scorer, selector), folds, embedding)
 
 
 def choose(domains: Sequence[Statistics], embedding: Embedding, *, cap: int = 1_024) -> Choice:
@@ -88,11 +88,12 @@ def choose(domains: Sequence[Statistics], embedding: Embedding, *, cap: int = 1_
     search.run()
     best, trials = search.outcome()
     views = score_views(folds, embedding.matrix, best.scorer, best.selector)
-    return Choice(best.scorer, best.selector, _reading(views, folds), trials)
+    return Choice(best.scorer, best.selector, _reading(views, folds, embedding), trials)
 
 
-def _reading(views: Views, folds: Sequence[Fold]) -> Reading:
-    return Reading(fit_calibration(Scored.together(views))[0], fit_familiarity(folds))
+def _reading(views: Views, folds: Sequence[Fold], embedding: Embedding) -> Reading:
+    unknown = embedding.tokenizer.unknown_id
+    return Reading(fit_calibration(Scored.together(views))[0], fit_familiarity(folds, unknown))
 
 
 class _Search:
