@@ -12,8 +12,10 @@ import click
 
 from ir3de.cli import (
     bench_experts,
+    bench_novelty,
     bench_robustness,
     benching,
+    calibrating,
     changing,
     completion,
     demo,
@@ -25,6 +27,7 @@ from ir3de.cli import (
     inspecting,
     routing,
     sharing,
+    tuning,
 )
 from ir3de.errors import IR3DEError
 
@@ -32,7 +35,7 @@ __all__ = ["cli", "main"]
 
 SECTIONS = {
     "Start here": (demo.demo, doctor.doctor),
-    "Build a router": (fitting.fit, changing.add, changing.remove),
+    "Build a router": (fitting.fit, changing.add, changing.remove, tuning.tune, calibrating.calibrate),
     "Use it": (routing.route, explaining.explain, evaluating.evaluate, inspecting.inspect),
     "Share the work": (sharing.collect, sharing.merge, embeddings.embedding),
     "Measure and set up": (benching.bench, completion.completion),
@@ -111,7 +114,7 @@ def cli() -> None:
     """
 
 
-for _measurement in (bench_robustness.robustness, bench_experts.experts):
+for _measurement in (bench_robustness.robustness, bench_experts.experts, bench_novelty.novelty):
     benching.bench.add_command(_measurement)
 for _commands in SECTIONS.values():
     for _command in _commands:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from ir3de.cli.arguments import TextOptions, domains_argument, output_options, text_options
+from ir3de.cli.arguments import TextOptions, domains_argument, no_sample_option, output_options, text_options
 from ir3de.cli.counting import check_sources, count_domain
 from ir3de.cli.output import Output
 from ir3de.cli.saving import save_and_report
@@ -24,9 +24,17 @@ if TYPE_CHECKING:
 @click.argument("router_path", metavar="ROUTER", type=click.Path(path_type=Path))
 @domains_argument
 @text_options
+@no_sample_option
 @click.option("--merge", is_flag=True, help="Give more texts to experts that are there already.")
 @output_options
-def add(router_path: Path, domains: Mapping[str, list[str]], texts: TextOptions, merge: bool, out: Output) -> None:
+def add(
+    router_path: Path,
+    domains: Mapping[str, list[str]],
+    texts: TextOptions,
+    no_sample: bool,
+    merge: bool,
+    out: Output,
+) -> None:
     """Add experts to a router, or more texts to its experts.
 
     The others are not read again: the router is exactly the one that a fit from all the counts would give.
@@ -36,15 +44,16 @@ def add(router_path: Path, domains: Mapping[str, list[str]], texts: TextOptions,
       ir3de add router cooking=recipes.jsonl
       ir3de add router --merge law=new-cases.csv
     """
-    router = _loaded(router_path)
+    router = loaded(router_path)
     _check_names(router, domains, merge=merge)
     check_sources(domains)
     counted = []
     for name, paths in domains.items():
         recipe = _recipe_of(router, name) if merge else {}
+        recipe["keep_sample"] = not no_sample
         counted.append(count_domain(name, paths, router.embedding, texts, out, **recipe))
     begun = perf_counter()
-    with _changing(router_path) as router:
+    with changing(router_path) as router:
         with out.spinner("solving"):
             for domain in counted:
                 (router.merge if merge else router.add)(domain.name, domain.statistics)
@@ -65,7 +74,7 @@ def remove(router_path: Path, names: tuple[str, ...], out: Output) -> None:
       ir3de remove router cooking
     """
     begun = perf_counter()
-    with _changing(router_path) as router:
+    with changing(router_path) as router:
         with out.spinner("solving"):
             for name in dict.fromkeys(names):
                 router.remove(name)
@@ -73,16 +82,16 @@ def remove(router_path: Path, names: tuple[str, ...], out: Output) -> None:
 
 
 @contextmanager
-def _changing(path: Path) -> Iterator[Router]:
+def changing(path: Path) -> Iterator[Router]:
     """The router, kept from other writers until it is saved, so that two changes at once both stay."""
     from ir3de.files import exclusive
 
-    _loaded(path)  # or there is no such router, and no folder to keep
+    loaded(path)  # or there is no such router, and no folder to keep
     with exclusive(path.expanduser()):
-        yield _loaded(path)
+        yield loaded(path)
 
 
-def _loaded(path: Path) -> Router:
+def loaded(path: Path) -> Router:
     from ir3de.router import Router
 
     return Router.load(path)

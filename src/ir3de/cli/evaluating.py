@@ -14,6 +14,7 @@ from ir3de.cli.arguments import domains_argument, output_options, reading_option
 from ir3de.cli.counting import check_sources, reading
 from ir3de.cli.output import FAINT, Output, bar, colour_of, heading, one_line, percent, styled, table
 from ir3de.cli.perturbing import effects_table
+from ir3de.cli.reliability import check_plots, draw_reliability, parse_picture_path, reliability_table
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -39,6 +40,12 @@ SHADES = "░▒▓█"
 @click.option(
     "--robustness", is_flag=True, help="Also route them mistyped, cut, mixed…: holds all the prompts in memory."
 )
+@click.option(
+    "--plot",
+    metavar="FILE",
+    callback=parse_picture_path,
+    help="Draw the reliability diagram as .png or .svg; needs the extra `plots`.",
+)
 @output_options
 def evaluate(
     router_path: Path,
@@ -47,6 +54,7 @@ def evaluate(
     whole_files: bool,
     wanted: int,
     robustness: bool,
+    plot: Path | None,
     out: Output,
 ) -> None:
     """Measure a router on prompts whose experts are known.
@@ -63,6 +71,8 @@ def evaluate(
     from ir3de.evaluation import evaluate as measure
     from ir3de.router import Router
 
+    if plot is not None:
+        check_plots()
     check_sources(domains)
     router = Router.load(router_path)
     mistakes: list[dict[str, Any]] = []
@@ -84,6 +94,9 @@ def evaluate(
     also = {"robustness": held_up.to_dict()} if held_up else {}
     out.json({**report.to_dict(), "seconds": round(seconds, 3), "errors": mistakes, **also})
     show_report(out, report)
+    if plot is not None:
+        draw_reliability(report, plot)
+        out.note(styled(("drawn to ", ""), (str(plot), "bold")))
     if held_up:
         out.note(heading("Robustness"))
         out.result(effects_table(held_up))
@@ -114,8 +127,9 @@ def show_report(out: Output, report: Report) -> None:
         return
     out.result(headline(report))
     out.note("", recall_table(report), heading("Confusion"), *_confusion(report, out.console.width))
-    gap = f"expected calibration error {100 * report.calibration_error:.1f} points"
-    out.note(styled(("\nCalibration  ", "bold"), (gap, FAINT)), _reliability_table(report))
+    gap = f"expected calibration error {100 * report.calibration_error:.1f} points; █ how often right, │ what was claimed"
+    out.note(styled(("\nCalibration  ", "bold"), (gap, FAINT)), reliability_table(report))
+    out.note(*_abstentions(report))
 
 
 def headline(report: Report) -> Text:
@@ -173,19 +187,15 @@ def _largest_confusions(report: Report) -> Table:
     return shown
 
 
-def _reliability_table(report: Report) -> Table:
-    shown = table("confidence", "prompts", "claimed", "right", "", right=("prompts", "claimed", "right"))
-    for part in report.reliability:
-        if part.count:
-            colour = "green" if abs((part.accuracy or 0) - (part.confidence or 0)) < 0.1 else "yellow"
-            shown.add_row(
-                f"{100 * part.low:.0f} – {100 * part.high:.0f} %",
-                f"{part.count:,}",
-                percent(part.confidence),
-                percent(part.accuracy),
-                bar(part.accuracy or 0.0, 20, colour),
-            )
-    return shown
+def _abstentions(report: Report) -> Iterator[Any]:
+    """How many prompts were abstained on, why, and how many are unlike every domain."""
+    if report.abstained:
+        reasons = ", ".join(f"{reason} {count:,}" for reason, count in report.abstained_because.items())
+        rest = f"; of the others {percent(report.answered_accuracy)} are right"
+        yield styled(("\nAbstained  ", "bold"), (f"{report.abstained:,} of {report.prompts:,}: {reasons}{rest}", ""))
+    if report.unlike:
+        share = percent(report.unlike / report.prompts)
+        yield styled(("\nUnlike every domain  ", "bold"), (f"{report.unlike:,} prompts, {share}", ""))
 
 
 def _mistake_table(mistakes: list[dict[str, Any]], width: int) -> Table:
