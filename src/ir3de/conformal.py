@@ -1,7 +1,7 @@
 """When to abstain: the threshold that keeps wrong answers as rare as wanted, picked from held-out prompts.
 
-A prompt is *answered* when its confidence reaches the threshold τ and it is like some domain; a loss is a prompt that is
-answered and routed wrong. The share of losses R̂(τ) falls as τ rises. Conformal risk control takes the smallest τ with
+A prompt is *answered* when its confidence reaches the threshold τ and it is like some domain; a loss is a prompt that
+is answered and routed wrong. The share of losses R̂(τ) falls as τ rises. Conformal risk control takes the smallest τ with
 
     (n · R̂(τ) + 1) / (n + 1) ≤ α
 
@@ -124,7 +124,7 @@ def _smallest(outcomes: Outcomes, allowed: int, error: float) -> float:
     if above > 1:
         raise InputError(
             f"no threshold reaches an error rate of {error:.2%}: {int((wrong == 1).sum()):,} of {len(outcomes):,} "
-            "held-out prompts are wrong at full confidence. Look at them with `ir3de eval --errors`, or allow more errors"
+            "held-out prompts are wrong at full confidence. Look at them (`ir3de eval --errors`), or allow more errors"
         )
     return above
 
@@ -151,8 +151,8 @@ def calibrate_threshold(
 
     One half of the prompts, chosen by a hash of their text, calibrates the confidence anew; the other half picks the
     threshold. `recalibrate=False` keeps the confidence as it is and picks from all of them. The domains count as they
-    come: a domain with twice the prompts is expected twice as often. Costs play no part: wrong is what did not reach its
-    own expert for want of knowing. `others` are further error rates to compare with; those out of reach are left out.
+    come: a domain with twice the prompts is expected twice as often. Costs play no part: wrong is a prompt whose most
+    probable expert is not its own. `others` are further error rates to compare with; those out of reach are left out.
 
     >>> import ir3de
     >>> from ir3de import demo

@@ -50,9 +50,9 @@ def calibrate(
 ) -> None:
     """Pick the confidence below which the router abstains.
 
-    From prompts that the router was not fitted on, in the mixture it will meet. One half calibrates confidence anew, the
-    other half picks the smallest threshold with which wrong answers among new prompts of the same kind are expected to
-    stay within --error (split conformal). Prompts below it, and prompts unlike every domain, go to the default expert.
+    From prompts that the router was not fitted on, in the mixture it will meet. One half calibrates confidence anew,
+    the other half picks the smallest threshold with which wrong answers among new prompts of the same kind are expected
+    to stay within --error (split conformal). Prompts below it, and prompts unlike every domain, go to the default expert.
 
     \b
     Examples:

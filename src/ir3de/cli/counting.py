@@ -91,8 +91,16 @@ def count_domain(
         sample = options.sample or (LARGE_SAMPLE if (total or 0) > LARGE_DOMAIN else 1)
         with reading(out, name, total) as (on_bytes, bytes_read):
             texts = read_texts(sources, field=options.field, whole_files=options.whole_files, on_bytes=on_bytes)
-            recipe = {"window": window, "sample": sample, "cap": options.cap, "prompt_sums": prompt_sums}
-            parts.append(collect(texts, embedding=embedding, keep_sample=keep_sample, **recipe))
+            collected = collect(
+                texts,
+                embedding=embedding,
+                window=window,
+                sample=sample,
+                cap=options.cap,
+                prompt_sums=prompt_sums,
+                keep_sample=keep_sample,
+            )
+            parts.append(collected)
         read += bytes_read()
     total_of = sum(parts[1:], parts[0])
     return Counted(name, total_of if keep_sample else total_of.without_sample(), read, perf_counter() - begun)

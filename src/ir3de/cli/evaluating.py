@@ -127,7 +127,9 @@ def show_report(out: Output, report: Report) -> None:
         return
     out.result(headline(report))
     out.note("", recall_table(report), heading("Confusion"), *_confusion(report, out.console.width))
-    gap = f"expected calibration error {100 * report.calibration_error:.1f} points; █ how often right, │ what was claimed"
+    gap = (
+        f"expected calibration error {100 * report.calibration_error:.1f} points; █ how often right, │ what was claimed"
+    )
     out.note(styled(("\nCalibration  ", "bold"), (gap, FAINT)), reliability_table(report))
     out.note(*_abstentions(report))
 

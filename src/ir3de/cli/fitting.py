@@ -107,7 +107,9 @@ def _check_tunable(given: Mapping[str, object], no_sample: bool) -> None:
     if clash is not None:
         raise click.UsageError(f"--tune chooses scorer and selector itself: leave out {clash}, or leave out --tune")
     if no_sample:
-        raise click.UsageError("--tune needs prompts to try things on, and --no-sample keeps none: leave one of them out")
+        raise click.UsageError(
+            "--tune needs prompts to try things on, and --no-sample keeps none: leave one of them out"
+        )
 
 
 def _free_folders(router_path: Path, serving: Path | None, *, force: bool) -> list[Path]:

@@ -37,7 +37,7 @@ if TYPE_CHECKING:
 @click.option(
     "--keep-sample",
     is_flag=True,
-    help="Keep up to 1,024 of the prompts as token ids, for tuning and calibration: whoever gets the file can read them.",
+    help="Keep up to 1,024 of the prompts, as token ids, to tune and calibrate with: whoever gets the file can read them.",
 )
 @click.option("--histogram-only", is_flag=True, help="Count tokens only: smaller, but not for the scorer prompt-ridge.")
 @embedding_option
@@ -56,7 +56,8 @@ def collect(
 ) -> None:
     """Count one domain's texts where they are.
 
-    The file holds sums of integers, and no text unless --keep-sample asks for it. It stands in for the texts in `fit`, `add` and `merge`.
+    The file holds sums of integers, and no text unless --keep-sample asks for it. It stands in for the texts in `fit`,
+    `add` and `merge`.
 
     \b
     Example:
@@ -70,8 +71,16 @@ def collect(
     _refuse_repeated(paths)
     check_sources({target.stem: paths})
     embedding = load_embedding(source, out)
-    recipe = {"window": window, "prompt_sums": not histogram_only, "keep_sample": keep_sample}
-    counted = count_domain(target.stem, paths, embedding, texts, out, **recipe)
+    counted = count_domain(
+        target.stem,
+        paths,
+        embedding,
+        texts,
+        out,
+        window=window,
+        prompt_sums=not histogram_only,
+        keep_sample=keep_sample,
+    )
     _refuse_empty(counted.statistics)
     save_statistics(counted.statistics, target)
     out.json({"statistics": str(target), "bytes": target.stat().st_size, **describe_statistics(counted.statistics)})

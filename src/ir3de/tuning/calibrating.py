@@ -98,7 +98,7 @@ def fit_familiarity(folds: Sequence[Fold], unknown: int | None = None) -> Famili
     between = float(np.sqrt(max(1e-4, usual.var() - (within**2 / tokens).mean())))
     # few tokens make a long tail: within is widened until the tails of prompts whole and cut short agree
     known = [Familiarity(mean, between, widening * within, 0.0) for widening in WIDENINGS]
-    best = min(known, key=lambda one: abs(np.subtract(*(np.quantile(_deviations(one, p), USUAL_SHARE) for p in parts))))
+    best = min(known, key=lambda one: float(np.ptp([np.quantile(_deviations(one, p), USUAL_SHARE) for p in parts])))
     deviations = np.sort(np.concatenate([_deviations(best, part) for part in parts]))
     k = int(USUAL_SHARE * (len(deviations) + 1))
     lowest = float(deviations[k - 1]) if k else min(-USUAL_DEVIATIONS, float(deviations[0]))
