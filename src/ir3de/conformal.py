@@ -1,7 +1,8 @@
 """When to abstain: the threshold that keeps wrong answers as rare as wanted, picked from held-out prompts.
 
 A prompt is *answered* when its confidence reaches the threshold τ and it is like some domain; a loss is a prompt that
-is answered and routed wrong. The share of losses R̂(τ) falls as τ rises. Conformal risk control takes the smallest τ with
+is answered and routed wrong. The share of losses R̂(τ) falls as τ rises. Conformal risk control takes the smallest τ
+with
 
     (n · R̂(τ) + 1) / (n + 1) ≤ α
 
@@ -169,7 +170,14 @@ def calibrate_threshold(
         heard = [hear for hear in heard if hear.judging]
         calibration = _calibration(learning, plain.experts)
         plain = plain.with_calibration(calibration)
-    outcomes = _outcomes(heard, plain.experts, calibration)
+        if needed(error) > len(heard):
+            raise InputError(
+                f"an error rate of {error:.2%} needs at least {needed(error):,} held-out prompts to pick a threshold "
+                f"from; of the {len(heard) + len(learning):,} given, half calibrate confidence and {len(heard):,} are "
+                f"left: give about {2 * needed(error):,}, allow more errors, or keep confidence as it is "
+                "(recalibrate=False, --keep-confidence)"
+            )
+    outcomes = _outcomes(heard, calibration)
     chosen = pick_threshold(outcomes, error)
     compared = tuple(found for rate in others if (found := _reachable(outcomes, rate)))
     policy = replace(policy, threshold=chosen.threshold)
@@ -215,7 +223,7 @@ def _calibration(heard: Sequence[_Heard], experts: Sequence[str]) -> Calibration
     return fit_calibration(scored)[0]
 
 
-def _outcomes(heard: Sequence[_Heard], experts: Sequence[str], calibration: Calibration | None) -> Outcomes:
+def _outcomes(heard: Sequence[_Heard], calibration: Calibration | None) -> Outcomes:
     confidence = []
     for hear in heard:
         decision = hear.decision

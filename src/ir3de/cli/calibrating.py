@@ -52,7 +52,8 @@ def calibrate(
 
     From prompts that the router was not fitted on, in the mixture it will meet. One half calibrates confidence anew,
     the other half picks the smallest threshold with which wrong answers among new prompts of the same kind are expected
-    to stay within --error (split conformal). Prompts below it, and prompts unlike every domain, go to the default expert.
+    to stay within --error (split conformal). Prompts below it, and prompts unlike every domain, go to the default
+    expert.
 
     \b
     Examples:
@@ -102,11 +103,15 @@ def _report(out: Output, router_path: Path, found: Calibrated, *, dry_run: bool)
     missing = [rate for rate in RATES if rate not in rates]
     if missing:
         out.note(styled((f"out of reach with {chosen.prompts:,} prompts: {_listed(missing)}", FAINT)))
-    free = f"without a threshold {percent(chosen.free_wrong)} of all prompts are wrong"
+    free = f"without a threshold {percent(chosen.free_wrong)} are wrong"
     out.note(styled((f"measured on the {chosen.prompts:,} prompts that picked the threshold; {free}", FAINT)))
+    where = "" if dry_run else f"  saved to {router_path}"
+    if chosen.threshold == 0:
+        enough = f"wrong answers stay within {percent(chosen.error)} as it is"
+        out.result(styled(("no threshold is needed: ", "bold"), (enough, ""), (where, FAINT)))
+        return
     done = "would abstain" if dry_run else "abstains"
     what = f" below {percent(chosen.threshold)} confidence: {percent(1 - chosen.coverage)} of prompts go to "
-    where = "" if dry_run else f"  saved to {router_path}"
     out.result(styled((done, "bold"), (what, ""), (found.router.default, "bold"), (where, FAINT)))
 
 
@@ -124,7 +129,7 @@ def _cost_table(rates: Iterable[Threshold], chosen: Threshold) -> Table:
         shown.add_row(
             styled((mark, "green")),
             percent(rate.error),
-            percent(rate.threshold),
+            percent(rate.threshold) if rate.threshold else "none",
             percent(rate.coverage),
             bar(rate.coverage, 20, "green"),
             percent(rate.wrong),

@@ -92,12 +92,14 @@ def fit(
     statistics = {domain.name: domain.statistics for domain in counted}
     begun = perf_counter()
     with out.spinner("solving"):
-        router = Router.fit(
-            statistics, embedding=embedding, scorer=strategies[0], selector=strategies[1], default=default
-        )
-    if tune:
-        with out.spinner("tuning"):
-            router.tune()
+        if tune and texts.cap is None:
+            router = Router.fit(statistics, embedding=embedding, default=default, tune=True)
+        else:
+            router = Router.fit(
+                statistics, embedding=embedding, scorer=strategies[0], selector=strategies[1], default=default
+            )
+            if tune:  # the selector brings the cap
+                router.tune()
     save_and_report(out, router, folders, counted, perf_counter() - begun, tuned=tune)
 
 

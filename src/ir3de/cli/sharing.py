@@ -37,7 +37,8 @@ if TYPE_CHECKING:
 @click.option(
     "--keep-sample",
     is_flag=True,
-    help="Keep up to 1,024 of the prompts, as token ids, to tune and calibrate with: whoever gets the file can read them.",
+    help="Keep up to 1,024 of the prompts, as token ids, for tuning and calibration. Whoever gets the file can then "
+    "read those prompts.",
 )
 @click.option("--histogram-only", is_flag=True, help="Count tokens only: smaller, but not for the scorer prompt-ridge.")
 @embedding_option

@@ -17,7 +17,7 @@ _SHOWN = {"strength": "λ", "prior": "prior", "weight": "prior"}
 
 def trials_table(trials: Sequence[Mapping[str, Any]], most: int | None = None) -> Table:
     """Each trial in few words, best first, the chosen one marked; with `most`, only the best and the chosen."""
-    right = ("accuracy, %", "first 32 tokens", "log loss")
+    right = ("accuracy, %", "first 32", "log loss")
     shown = table("", "scorer", "selector", *right, right=right)
     for place, trial in enumerate(trials):
         if most is not None and place >= most and not trial["chosen"]:

@@ -50,4 +50,4 @@ def tune(router_path: Path, out: Output) -> None:
     was, now = (f"{in_few_words(s['scorer'])}; {in_few_words(s['selector'])}" for s in (before, after))
     out.result(styled((now, "bold"), (f"  was {was}" if before != after else "  as before", FAINT)))
     out.note(styled((f"{len(router.trials)} tried in {seconds:.1f} s", FAINT)), *how_sure(router))
-    out.note(hint(f"ir3de calibrate {router_path} NAME=PATH…", "next, with prompts of your own:"))
+    out.note(hint(f"ir3de calibrate {router_path} NAME=PATH…", "next, with prompts held out:"))
