@@ -11,6 +11,7 @@ from typing import Any
 import click
 
 from ir3de.cli import (
+    bench_confidence,
     bench_experts,
     bench_novelty,
     bench_robustness,
@@ -114,7 +115,12 @@ def cli() -> None:
     """
 
 
-for _measurement in (bench_robustness.robustness, bench_experts.experts, bench_novelty.novelty):
+for _measurement in (
+    bench_robustness.robustness,
+    bench_experts.experts,
+    bench_novelty.novelty,
+    bench_confidence.confidence,
+):
     benching.bench.add_command(_measurement)
 for _commands in SECTIONS.values():
     for _command in _commands:
