@@ -6,7 +6,7 @@ counted how many prompts are answered, and how many of them wrong.
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import Any
 from zlib import crc32
 
@@ -17,6 +17,9 @@ from ir3de.errors import InputError
 from ir3de.evaluation import Report, evaluate
 from ir3de.router import Router
 
+Texts = dict[str, list[str]]
+
+CAPS = (1_024, 32)
 ERRORS = (0.01, 0.02, 0.05)
 
 
@@ -39,34 +42,40 @@ class Sureness:
     """
 
     suite: str
+    cap: int  # tokens of a prompt that are read
     prompts: int
     wrong: float
     plain: float
     kept: float
-    recalibrated: float
+    recalibrated: float | None
     thresholds: tuple[Kept, ...]
 
     def to_dict(self) -> dict[str, Any]:
         return asdict(self)
 
 
-def measure(suite: Suite) -> Sureness:
-    """Fit the default router with and without a sample of prompts, and count."""
+def measure(suite: Suite) -> list[Sureness]:
+    """Fit the default router with and without a sample of prompts, and count, prompts whole and cut short."""
     statistics = {name: collect(suite.texts(name, "train"), keep_sample=True) for name in suite.folders}
     router, bare = Router.fit(statistics), Router.fit(statistics, keep_sample=False)
     test = {name: suite.texts(name, "test") for name in suite.folders}
     held = {name: [text for text in texts if _held(text)] for name, texts in test.items()}
     rest = {name: [text for text in texts if not _held(text)] for name, texts in test.items()}
-    made = [found for error in ERRORS if (found := _calibrated(router, held, error))]
-    found = [(one.chosen, evaluate(one.router, rest)) for one in made]
+    return [_row(suite.name, cap, _first(router, cap), _first(bare, cap), held, rest) for cap in CAPS]
+
+
+def _row(suite: str, cap: int, router: Router, bare: Router, held: Texts, rest: Texts) -> Sureness:
+    made = [_calibrated(router, held, error) for error in ERRORS]
+    found = [(one.chosen, evaluate(one.router, rest)) for one in made if one]
     kept = evaluate(router, rest)
     return Sureness(
-        suite.name,
+        suite,
+        cap,
         kept.prompts,
         wrong=1 - kept.micro_accuracy,
         plain=100 * evaluate(bare, rest).calibration_error,
         kept=100 * kept.calibration_error,
-        recalibrated=100 * found[-1][1].calibration_error if found else float("nan"),
+        recalibrated=100 * found[-1][1].calibration_error if found else None,
         thresholds=tuple(
             Kept(chosen.error, chosen.threshold, _answered(report) / report.prompts, _wrong(report))
             for chosen, report in found
@@ -74,11 +83,16 @@ def measure(suite: Suite) -> Sureness:
     )
 
 
+def _first(router: Router, tokens: int) -> Router:
+    """The router that reads so many tokens of a prompt."""
+    return router.with_selector(replace(router.selector, cap=tokens))  # type: ignore[type-var]
+
+
 def _held(text: str) -> bool:
     return bool(crc32(text.encode("utf-8", "replace")) & 2)  # the threshold's own parting goes by the last bit
 
 
-def _calibrated(router: Router, held: dict[str, list[str]], error: float) -> Calibrated | None:
+def _calibrated(router: Router, held: Texts, error: float) -> Calibrated | None:
     try:
         return calibrate_threshold(router, held, error=error)
     except InputError:

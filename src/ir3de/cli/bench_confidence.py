@@ -38,7 +38,7 @@ def confidence(data: Path | None, chosen: Sequence[str], save: Path | None, out:
     rows: list[Sureness] = []
     for suite in named_suites(data, chosen):
         with out.spinner(f"measuring {suite.name}"):
-            rows.append(measure(suite))
+            rows += measure(suite)
     document = {"circumstances": circumstances(), "rows": [row.to_dict() for row in rows]}
     keep(save, document)
     out.json(document)
@@ -47,20 +47,20 @@ def confidence(data: Path | None, chosen: Sequence[str], save: Path | None, out:
 
 
 def _errors(rows: Sequence[Sureness]) -> Table:
-    right = ("prompts", "not calibrated", "at fitting", "on held-out prompts")
+    right = ("tokens", "prompts", "not calibrated", "at fitting", "on held-out prompts")
     shown = table("suite", *right, right=right)
     for row in rows:
-        errors = (f"{value:.1f}" for value in (row.plain, row.kept, row.recalibrated))
-        shown.add_row(row.suite, f"{row.prompts:,}", *errors)
+        errors = ("–" if value is None else f"{value:.1f}" for value in (row.plain, row.kept, row.recalibrated))
+        shown.add_row(row.suite, f"{row.cap:,}", f"{row.prompts:,}", *errors)
     return shown
 
 
 def _thresholds(rows: Sequence[Sureness]) -> Table:
-    right = ("wrong at most", "threshold", "answered", "wrong of all")
+    right = ("tokens", "wrong at most", "threshold", "answered", "wrong of all")
     shown = table("suite", *right, right=right)
     for row in rows:
-        shown.add_row(row.suite, "–", "none", percent(1.0), percent(row.wrong))
+        shown.add_row(row.suite, f"{row.cap:,}", "–", "none", percent(1.0), percent(row.wrong))
         for kept in row.thresholds:
             shares = (percent(share) for share in (kept.error, kept.threshold, kept.answered, kept.wrong))
-            shown.add_row("", *shares)
+            shown.add_row("", "", *shares)
     return shown
