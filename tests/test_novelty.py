@@ -84,4 +84,5 @@ def test_the_measurement_runs_on_a_folder_of_suites(name: str, tmp_path: Path) -
         assert {row["strangers"] for row in rows} == {"two/cooking", "random letters", "random bytes"}
         assert all(0 <= row["unlike"] <= 1 and row["own_unlike"] < 0.2 for row in rows)
     else:
-        assert all(0 <= row["kept"] <= 100 and row["thresholds"] for row in rows)
+        assert all(row["promises"] and row["calibrated"] >= 0 for row in rows)
+        assert all(one["wrong"] <= one["error"] for row in rows for one in row["promises"])

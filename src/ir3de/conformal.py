@@ -164,12 +164,12 @@ def calibrate_threshold(
     needed(error)
     policy = router.policy
     plain = router.with_policy(Policy())
-    heard = _heard(plain, domains)
+    heard = hear(plain, domains)
     calibration = plain.compiled.terms.calibration
-    if recalibrate and (learning := [hear for hear in heard if not hear.judging]):
-        heard = [hear for hear in heard if hear.judging]
-        calibration = _calibration(learning, plain.experts)
-        plain = plain.with_calibration(calibration)
+    if recalibrate and (learning := [one for one in heard if not one.judging]):
+        heard = [one for one in heard if one.judging]
+        calibration = calibration_of(learning, plain.experts)
+        plain = plain.withcalibration_of(calibration)
         if needed(error) > len(heard):
             raise InputError(
                 f"an error rate of {error:.2%} needs at least {needed(error):,} held-out prompts to pick a threshold "
@@ -177,7 +177,7 @@ def calibrate_threshold(
                 f"left: give about {2 * needed(error):,}, allow more errors, or keep confidence as it is "
                 "(recalibrate=False, --keep-confidence)"
             )
-    outcomes = _outcomes(heard, calibration)
+    outcomes = outcomes_of(heard, calibration)
     chosen = pick_threshold(outcomes, error)
     compared = tuple(found for rate in others if (found := _reachable(outcomes, rate)))
     policy = replace(policy, threshold=chosen.threshold)
@@ -185,7 +185,7 @@ def calibrate_threshold(
 
 
 @dataclass(frozen=True)
-class _Heard:
+class Heard:
     """One prompt's own expert and what the router decided."""
 
     expert: str
@@ -193,49 +193,52 @@ class _Heard:
     judging: bool  # in the half that the threshold is picked from
 
 
-def _heard(router: Router, domains: Mapping[str, Iterable[str]]) -> list[_Heard]:
+def hear(router: Router, domains: Mapping[str, Iterable[str]]) -> list[Heard]:
+    """Route every prompt, and part them in halves by a hash of their text."""
     unknown = [name for name in domains if name not in router.experts]
     if unknown:
         raise UnknownExpertError(
             f"no expert {', '.join(map(repr, unknown))}: this router has {', '.join(router.experts)}"
         )
-    heard: list[_Heard] = []
+    heard: list[Heard] = []
     for name, given in domains.items():
         if isinstance(given, str):
             raise InputError(f"the prompts of '{name}' must be an iterable of str, found one string: put it in a list")
         texts = list(given)
         halves = [crc32(text.encode("utf-8", "replace")) & 1 == 1 for text in texts]
         decisions = router.route_batch(texts)
-        heard += [_Heard(name, decision, half) for decision, half in zip(decisions, halves, strict=True)]
+        heard += [Heard(name, decision, half) for decision, half in zip(decisions, halves, strict=True)]
     return heard
 
 
-def _calibration(heard: Sequence[_Heard], experts: Sequence[str]) -> Calibration:
-    said = [hear for hear in heard if not hear.decision.abstained]
+def calibration_of(heard: Sequence[Heard], experts: Sequence[str]) -> Calibration:
+    """The calibration that these prompts suggest."""
+    said = [one for one in heard if not one.decision.abstained]
     if not said:
         raise InputError("none of the held-out prompts has a known token: give prompts like those the router is for")
     place = {name: index for index, name in enumerate(experts)}
     scored = Scored(
-        np.array([hear.decision.evidence for hear in said]),
-        np.array([hear.decision.counted for hear in said], np.int64),
-        np.array([place[hear.expert] for hear in said], np.int64),
+        np.array([one.decision.evidence for one in said]),
+        np.array([one.decision.counted for one in said], np.int64),
+        np.array([place[one.expert] for one in said], np.int64),
     )
-    return fit_calibration(scored)[0]
+    return fitcalibration_of(scored)[0]
 
 
-def _outcomes(heard: Sequence[_Heard], calibration: Calibration | None) -> Outcomes:
+def outcomes_of(heard: Sequence[Heard], calibration: Calibration | None) -> Outcomes:
+    """How sure the router is of these prompts under a calibration, and whether it is right."""
     confidence = []
-    for hear in heard:
-        decision = hear.decision
+    for one in heard:
+        decision = one.decision
         if calibration is None or decision.abstained:
             confidence.append(decision.confidence)
         else:
             confidence.append(max(calibration.probabilities(decision.evidence, decision.counted)))
     return Outcomes(
         np.array(confidence),
-        np.array([hear.decision.best == hear.expert for hear in heard], bool),
-        np.array([not hear.decision.abstained for hear in heard], bool),
-        np.array([not hear.decision.unlike for hear in heard], bool),
+        np.array([one.decision.best == one.expert for one in heard], bool),
+        np.array([not one.decision.abstained for one in heard], bool),
+        np.array([not one.decision.unlike for one in heard], bool),
     )
 
 

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 def confidence(data: Path | None, chosen: Sequence[str], save: Path | None, out: Output) -> None:
     """Calibration errors, and whether thresholds keep their promise.
 
-    One part of the test prompts picks the thresholds, the other is counted.
+    The test prompts are parted at random a hundred times: some calibrate, some pick the threshold, the rest is counted.
 
     \b
     Example:
@@ -43,24 +43,22 @@ def confidence(data: Path | None, chosen: Sequence[str], save: Path | None, out:
     keep(save, document)
     out.json(document)
     out.result(heading("Expected calibration error, points"), _errors(rows))
-    out.result(heading("Thresholds"), _thresholds(rows))
+    out.result(heading("Wrong answers promised and found"), _promises(rows))
 
 
 def _errors(rows: Sequence[Sureness]) -> Table:
-    right = ("tokens", "prompts", "not calibrated", "at fitting", "on held-out prompts")
+    right = ("tokens", "prompts", "not calibrated", "calibrated")
     shown = table("suite", *right, right=right)
     for row in rows:
-        errors = ("–" if value is None else f"{value:.1f}" for value in (row.plain, row.kept, row.recalibrated))
-        shown.add_row(row.suite, f"{row.cap:,}", f"{row.prompts:,}", *errors)
+        shown.add_row(row.suite, f"{row.cap:,}", f"{row.prompts:,}", f"{row.plain:.1f}", f"{row.calibrated:.1f}")
     return shown
 
 
-def _thresholds(rows: Sequence[Sureness]) -> Table:
-    right = ("tokens", "wrong at most", "threshold", "answered", "wrong of all")
+def _promises(rows: Sequence[Sureness]) -> Table:
+    right = ("tokens", "promised", "wrong", "19 in 20 below", "answered", "wrong without")
     shown = table("suite", *right, right=right)
     for row in rows:
-        shown.add_row(row.suite, f"{row.cap:,}", "–", "none", percent(1.0), percent(row.wrong))
-        for kept in row.thresholds:
-            shares = (percent(share) for share in (kept.error, kept.threshold, kept.answered, kept.wrong))
-            shown.add_row("", "", *shares)
+        for one in row.promises:
+            shares = (one.error, one.wrong, one.wrong_at_worst, one.answered, one.without)
+            shown.add_row(row.suite, f"{row.cap:,}", *(percent(share) for share in shares))
     return shown
