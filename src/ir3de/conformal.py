@@ -222,7 +222,7 @@ def calibration_of(heard: Sequence[Heard], experts: Sequence[str]) -> Calibratio
         np.array([one.decision.counted for one in said], np.int64),
         np.array([place[one.expert] for one in said], np.int64),
     )
-    return fitcalibration_of(scored)[0]
+    return fit_calibration(scored)[0]
 
 
 def outcomes_of(heard: Sequence[Heard], calibration: Calibration | None) -> Outcomes:
