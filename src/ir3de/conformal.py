@@ -169,7 +169,7 @@ def calibrate_threshold(
     if recalibrate and (learning := [one for one in heard if not one.judging]):
         heard = [one for one in heard if one.judging]
         calibration = calibration_of(learning, plain.experts)
-        plain = plain.withcalibration_of(calibration)
+        plain = plain.with_calibration(calibration)
         if needed(error) > len(heard):
             raise InputError(
                 f"an error rate of {error:.2%} needs at least {needed(error):,} held-out prompts to pick a threshold "
