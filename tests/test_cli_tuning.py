@@ -12,7 +12,7 @@ from click.testing import CliRunner, Result
 import tiny
 from ir3de import Router, demo
 from ir3de.cli import cli
-from ir3de.cli.trials import in_few_words
+from ir3de.cli.trials import in_few_words, trials_table
 from ir3de.demo import path_of
 from ir3de.errors import MissingExtraError
 from ir3de.storage import load_statistics
@@ -68,6 +68,27 @@ def test_no_sample_keeps_no_prompt(tmp_path: Path) -> None:
     assert all(statistics.sample is None for statistics in Router.load(tmp_path / "r").statistics.values())
     assert [expert["kept"] for expert in run_json("inspect", tmp_path / "r")["experts"]] == [0, 0, 0]
     assert "needs a sample of the prompts" in run("tune", tmp_path / "r", code=1).stderr
+
+
+def test_add_and_merge_in_python_keep_prompts_unless_told() -> None:
+    router = tiny.router()
+    router.add("kept", tiny.sentences("law", 5, seed=3))
+    router.add("not", tiny.sentences("law", 5, seed=4), keep_sample=False)
+    kept, none = (router.statistics[name].sample for name in ("kept", "not"))
+    assert kept is not None and len(kept) == 5 and none is None
+    router.merge("not", tiny.sentences("law", 4, seed=5), keep_sample=False)
+    assert router.statistics["not"].sample is None and router.statistics["not"].prompts == 9
+
+
+def test_inspect_shows_the_best_trials_and_the_chosen_one() -> None:
+    tried = [
+        {"scorer": f"PromptRidge(strength={n}.0)", "selector": "Average()", "accuracy": 1 - n / 99,
+         "short_accuracy": 0.5, "loss": 0.1, "chosen": n == 9}
+        for n in range(1, 12)
+    ]  # fmt: skip
+    rows = list(trials_table(tried, 3).columns[1].cells)
+    assert [str(cell) for cell in rows[:4]] == [f"prompt ridge, λ {n}" for n in (1, 2, 3, 9)]
+    assert str(rows[4]).startswith("and 7 more") and len(rows) == 5
 
 
 def test_no_sample_strips_what_others_collected(tmp_path: Path) -> None:

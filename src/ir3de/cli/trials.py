@@ -19,15 +19,14 @@ def trials_table(trials: Sequence[Mapping[str, Any]], most: int | None = None) -
     """Each trial in few words, best first, the chosen one marked; with `most`, only the best and the chosen."""
     right = ("accuracy, %", "first 32", "log loss")
     shown = table("", "scorer", "selector", *right, right=right)
-    for place, trial in enumerate(trials):
-        if most is not None and place >= most and not trial["chosen"]:
-            continue
+    kept = [trial for place, trial in enumerate(trials) if most is None or place < most or trial["chosen"]]
+    for trial in kept:
         mark, style = ("→", "bold green") if trial["chosen"] else ("", "")
         figures = (f"{100 * trial['accuracy']:.1f}", f"{100 * trial['short_accuracy']:.1f}", f"{trial['loss']:.3f}")
         words = (in_few_words(trial["scorer"]), in_few_words(trial["selector"]))
         shown.add_row(styled((mark, "green")), *words, *figures, style=style)
-    if most is not None and len(trials) > most:
-        shown.add_row("", styled((f"and {len(trials) - most} more: --json has them all", FAINT)))
+    if len(trials) > len(kept):
+        shown.add_row("", styled((f"and {len(trials) - len(kept)} more: --json has them all", FAINT)))
     return shown
 
 
