@@ -114,6 +114,11 @@ class Decision:
         return self._terms.experts[self._terms.default if self._reason else self._best]
 
     @property
+    def best(self) -> str:
+        """The expert that `confidence` is about: the chosen one, or the one that abstaining passed over."""
+        return self._terms.experts[self._best]
+
+    @property
     def tokens(self) -> int:
         """Tokens of the prompt."""
         return self._tokens
@@ -186,6 +191,13 @@ class Decision:
         shares, confidence = self._shares, self.confidence
         others = shares[: self._best] + shares[self._best + 1 :]
         return confidence - max(others) if others else confidence
+
+    @property
+    def evidence(self) -> list[float]:
+        """What speaks for each expert before any calibration, in the order of the router's experts."""
+        if self._reason == "no known token":
+            return [0.0] * len(self._tally)
+        return self._terms.selector.evidence(self._tally.tolist(), self._counted)
 
     @property
     def _shares(self) -> list[float]:

@@ -342,6 +342,7 @@ def _compiled(
         embedding.matrix,
         log_offset=terms.selector.log_offset,
         usualness=terms.familiarity is not None,
+        unknown=embedding.tokenizer.unknown_id,
     )
     compiled, owned = Compiled.build(terms, table), dict(statistics)
     return RouterParts(

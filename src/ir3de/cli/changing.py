@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from ir3de.cli.arguments import TextOptions, domains_argument, output_options, text_options
+from ir3de.cli.arguments import TextOptions, domains_argument, no_sample_option, output_options, text_options
 from ir3de.cli.costing import GivenCosts, check_costs, cost_options
 from ir3de.cli.counting import check_sources, count_domain
 from ir3de.cli.output import Output
@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 @click.argument("router_path", metavar="ROUTER", type=click.Path(path_type=Path))
 @domains_argument
 @text_options
+@no_sample_option
 @cost_options
 @click.option("--merge", is_flag=True, help="Give more texts to experts that are there already.")
 @output_options
@@ -32,6 +33,7 @@ def add(
     router_path: Path,
     domains: Mapping[str, list[str]],
     texts: TextOptions,
+    no_sample: bool,
     costs: GivenCosts,
     merge: bool,
     out: Output,
@@ -45,16 +47,17 @@ def add(
       ir3de add router cooking=recipes.jsonl
       ir3de add router --merge law=new-cases.csv
     """
-    router = _loaded(router_path)
+    router = loaded(router_path)
     _check_names(router, domains, merge=merge)
     check_costs(costs, (*router.experts, *domains))
     check_sources(domains)
     counted = []
     for name, paths in domains.items():
         recipe = _recipe_of(router, name) if merge else {}
+        recipe["keep_sample"] = not no_sample
         counted.append(count_domain(name, paths, router.embedding, texts, out, **recipe))
     begun = perf_counter()
-    with _changing(router_path) as router:
+    with changing(router_path) as router:
         with out.spinner("solving"):
             for domain in counted:
                 (router.merge if merge else router.add)(domain.name, domain.statistics)
@@ -76,7 +79,7 @@ def remove(router_path: Path, names: tuple[str, ...], out: Output) -> None:
       ir3de remove router cooking
     """
     begun = perf_counter()
-    with _changing(router_path) as router:
+    with changing(router_path) as router:
         with out.spinner("solving"):
             for name in dict.fromkeys(names):
                 router.remove(name)
@@ -84,16 +87,16 @@ def remove(router_path: Path, names: tuple[str, ...], out: Output) -> None:
 
 
 @contextmanager
-def _changing(path: Path) -> Iterator[Router]:
+def changing(path: Path) -> Iterator[Router]:
     """The router, kept from other writers until it is saved, so that two changes at once both stay."""
     from ir3de.files import exclusive
 
-    _loaded(path)  # or there is no such router, and no folder to keep
+    loaded(path)  # or there is no such router, and no folder to keep
     with exclusive(path.expanduser()):
-        yield _loaded(path)
+        yield loaded(path)
 
 
-def _loaded(path: Path) -> Router:
+def loaded(path: Path) -> Router:
     from ir3de.router import Router
 
     return Router.load(path)

@@ -16,6 +16,7 @@ from ir3de.cli.counting import check_sources, reading
 from ir3de.cli.frontiers import FrontierOptions, frontier_options, show_frontier
 from ir3de.cli.output import FAINT, Output, bar, colour_of, heading, one_line, percent, styled, table
 from ir3de.cli.perturbing import effects_table
+from ir3de.cli.reliability import check_plots, draw_reliability, parse_picture_path, reliability_table
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -41,6 +42,12 @@ SHADES = "░▒▓█"
 @click.option(
     "--robustness", is_flag=True, help="Also route them mistyped, cut, mixed…: holds all the prompts in memory."
 )
+@click.option(
+    "--plot",
+    metavar="FILE",
+    callback=parse_picture_path,
+    help="Draw the reliability diagram as .png or .svg; needs the extra `plots`.",
+)
 @frontier_options
 @weight_option("What a unit of a cost is worth this time: price=0.1; instead of the router's own.")
 @output_options
@@ -51,6 +58,7 @@ def evaluate(
     whole_files: bool,
     wanted: int,
     robustness: bool,
+    plot: Path | None,
     frontier: FrontierOptions,
     weights: Mapping[str, float],
     out: Output,
@@ -71,6 +79,8 @@ def evaluate(
     from ir3de.evaluation import evaluate as measure
     from ir3de.router import Router
 
+    if plot is not None:
+        check_plots()
     check_sources(domains)
     router = weighted(Router.load(router_path), weights)
     mistakes: list[dict[str, Any]] = []
@@ -99,6 +109,9 @@ def evaluate(
     }
     out.json({**report.to_dict(), "seconds": round(seconds, 3), "errors": mistakes, **also})
     show_report(out, report)
+    if plot is not None:
+        draw_reliability(report, plot)
+        out.note(styled(("drawn to ", ""), (str(plot), "bold")))
     if held_up:
         out.note(heading("Robustness"))
         out.result(effects_table(held_up))
@@ -131,8 +144,11 @@ def show_report(out: Output, report: Report) -> None:
         return
     out.result(headline(report))
     out.note("", recall_table(report), heading("Confusion"), *_confusion(report, out.console.width))
-    gap = f"expected calibration error {100 * report.calibration_error:.1f} points"
-    out.note(styled(("\nCalibration  ", "bold"), (gap, FAINT)), _reliability_table(report))
+    gap = (
+        f"expected calibration error {100 * report.calibration_error:.1f} points; █ how often right, │ what was claimed"
+    )
+    out.note(styled(("\nCalibration  ", "bold"), (gap, FAINT)), reliability_table(report))
+    out.note(*_abstentions(report))
 
 
 def headline(report: Report) -> Text:
@@ -190,19 +206,15 @@ def _largest_confusions(report: Report) -> Table:
     return shown
 
 
-def _reliability_table(report: Report) -> Table:
-    shown = table("confidence", "prompts", "claimed", "right", "", right=("prompts", "claimed", "right"))
-    for part in report.reliability:
-        if part.count:
-            colour = "green" if abs((part.accuracy or 0) - (part.confidence or 0)) < 0.1 else "yellow"
-            shown.add_row(
-                f"{100 * part.low:.0f} – {100 * part.high:.0f} %",
-                f"{part.count:,}",
-                percent(part.confidence),
-                percent(part.accuracy),
-                bar(part.accuracy or 0.0, 20, colour),
-            )
-    return shown
+def _abstentions(report: Report) -> Iterator[Any]:
+    """How many prompts were abstained on, why, and how many are unlike every domain."""
+    if report.abstained:
+        reasons = ", ".join(f"{reason} {count:,}" for reason, count in report.abstained_because.items())
+        rest = f"; of the others {percent(report.answered_accuracy)} are right"
+        yield styled(("\nAbstained  ", "bold"), (f"{report.abstained:,} of {report.prompts:,}: {reasons}{rest}", ""))
+    if report.unlike:
+        share = percent(report.unlike / report.prompts)
+        yield styled(("\nUnlike every domain  ", "bold"), (f"{report.unlike:,} prompts, {share}", ""))
 
 
 def _mistake_table(mistakes: list[dict[str, Any]], width: int) -> Table:

@@ -110,7 +110,9 @@ def _describe(router: RouterParts, parts: Parts, serving: bool) -> dict[str, Any
         for expert in experts:
             owned = statistics[expert["name"]]
             file = parts.add("statistics", ".safetensors", statistics_bytes(owned))
-            expert |= {"prompts": owned.prompts, "tokens": owned.tokens, "digest": owned.digest, "statistics": file}
+            kept = 0 if owned.sample is None else len(owned.sample)
+            expert |= {"prompts": owned.prompts, "tokens": owned.tokens, "kept": kept}
+            expert |= {"digest": owned.digest, "statistics": file}
     proof, cache = tokenizer.proof, tokenizer.fast_cache
     return {
         "experts": experts,
@@ -180,6 +182,7 @@ def _load(folder: Path) -> RouterParts:
                 embedding().matrix,
                 log_offset=selector.log_offset,
                 usualness=header["familiarity"] is not None,
+                unknown=header["tokenizer"]["unknown_id"],
             )
         if table.scores.shape[1] != len(experts):
             raise ValueError(f"{len(experts)} experts, but a table of {table.scores.shape[1]}")

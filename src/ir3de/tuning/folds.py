@@ -102,7 +102,7 @@ def _fold(
     return Fold(
         tuple(replace(rest, histogram=rest.histogram[seen]) for rest in training),
         rows,
-        token_usualness(training)[seen],
+        token_usualness(training, embedding.tokenizer.unknown_id)[seen],
         Held.of(held, LONGEST, seen),
         Held.of(held, SHORT, seen),
     )
