@@ -12,7 +12,7 @@ import ir3de
 from commands import CODING, COMMANDS, HISTORY, LAW, ROOT, complaint, process, run, run_json, wrong_call
 from ir3de import Router, demo
 from ir3de.cli import SECTIONS, cli
-from ir3de.scorers import CrossEntropy, KernelRidge
+from ir3de.scorers import Blend, CrossEntropy, KernelRidge
 
 pytestmark = pytest.mark.usefixtures("plain_terminal")
 
@@ -88,13 +88,13 @@ def test_fit_gives_the_router_that_the_library_gives(tmp_path: Path, law_file: P
 @pytest.mark.parametrize(
     ("options", "scorer", "selector"),
     [
-        ([], "PromptRidge(strength=8.0)", "Average(cap=1024, sharpness=10.0, log_offset=0.0)"),
+        ([], str(Blend()), "Average(cap=1024, sharpness=10.0, log_offset=0.0)"),
         (["--scorer", "token-ridge", "--strength", "0.5"], str(ir3de.TokenRidge(0.5)), str(ir3de.Average())),
         (["--scorer", "cross-entropy", "--strength", "7"], str(CrossEntropy(7.0)), str(ir3de.Average())),
         (["--scorer", "kernel-ridge", "--selector", "entropy"], str(KernelRidge()), str(ir3de.EntropyTopK(10))),
         (["--scorer", "paper"], str(ir3de.TokenRidge.paper()), str(ir3de.EntropyTopK(10))),
         (["--scorer", "authors", "--k", "5"], str(ir3de.TokenRidge.authors()), str(ir3de.EntropyTopK.authors(5))),
-        (["--selector", "all", "--cap", "64"], "PromptRidge(strength=8.0)", str(ir3de.AllTokens(64))),
+        (["--selector", "all", "--cap", "64"], str(Blend()), str(ir3de.AllTokens(64))),
     ],
 )
 def test_fit_knows_the_strategies(

@@ -15,6 +15,7 @@ from ir3de.cli import cli
 from ir3de.cli.trials import in_few_words, trials_table
 from ir3de.demo import path_of
 from ir3de.errors import MissingExtraError
+from ir3de.scorers import Blend
 from ir3de.storage import load_statistics
 
 LAW, CODING = (str(path_of(name)) for name in ("law", "coding"))
@@ -141,7 +142,7 @@ def test_other_scorers_by_name(scorer: str, tmp_path: Path) -> None:
 
 def test_tune(router: Path) -> None:
     said = run_json("tune", router)
-    assert said["before"]["scorer"] == "PromptRidge(strength=8.0)"
+    assert said["before"]["scorer"] == repr(Blend())
     chosen = next(trial for trial in said["trials"] if trial["chosen"])
     loaded = Router.load(router)
     assert said["scorer"] == chosen["scorer"] == repr(loaded.scorer)

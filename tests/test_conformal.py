@@ -143,7 +143,7 @@ def test_what_cannot_be_used_is_refused(router: Router) -> None:
     held = demo.held_out()
     with pytest.raises(UnknownExpertError, match="no expert 'cooking'"):
         calibrate_threshold(router, {"cooking": ["bread"]})
-    with pytest.raises(UnknownExpertError, match="no expert 'cooking'"):
+    with pytest.raises(UnknownExpertError, match="default expert 'cooking'"):
         calibrate_threshold(router, held, default="cooking")
     with pytest.raises(InputError, match="put it in a list"):
         calibrate_threshold(router, {"law": "one prompt"})

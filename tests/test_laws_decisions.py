@@ -124,13 +124,13 @@ def test_reasons_are_said() -> None:
 
 @pytest.mark.parametrize("wrong", [math.nan, math.inf, -0.1, 1.1, "0.5", None])
 def test_a_threshold_is_a_confidence(wrong: object) -> None:
-    with pytest.raises(InputError, match="between 0 and 1, found"):
+    with pytest.raises(InputError, match="threshold must be .*, found"):
         Policy(wrong)
 
 
 @pytest.mark.parametrize("wrong", [math.nan, math.inf, -1, "1", None, True])
 def test_a_cost_is_a_number(wrong: object) -> None:
-    with pytest.raises(InputError, match=r"price must be a number, at least 0"):
+    with pytest.raises(InputError, match=r"the cost of 'law': price must be a .*number, .*found"):
         Policy(costs={"law": {"price": wrong}})
     with pytest.raises(InputError, match=r"costs are given as price, latency, memory"):
         made("calibrated").route("prove", weights={"prise": 1.0}) if wrong is None else Cost.of({"prise": wrong})

@@ -206,7 +206,7 @@ def test_calibration_learns_from_prompts_that_were_held_out() -> None:
     views = score_views(some, PromptRidge(), Average())
     assert reading.calibration == fit_calibration(Scored.together(views))[0]
     assert reading.familiarity == fit_familiarity(some)
-    assert reading.familiarity.lowest <= -3.0
+    assert reading.familiarity.lowest < 0
 
 
 def test_one_prompt_in_a_domain_is_never_held_out() -> None:
