@@ -33,16 +33,18 @@ class Row:
     @classmethod
     def read(cls, number: int, row: object, field: str) -> Row:
         """Check a row; `field` is where its scores are."""
-        where = f"row {number}"
+        where = getattr(row, "place", None) or f"row {number}"  # a row of a file knows where it was read
         if not isinstance(row, Mapping):
             raise InputError(f"{where}: must be a mapping with 'text' and {field!r}, found {type(row).__name__}")
-        text, task = row.get("text"), row.get("task")
+        text, task = row.get("text", row.get("prompt")), row.get("task")
         if not isinstance(text, str):
-            raise InputError(f"{where}: 'text' must be a str, found {type(text).__name__}")
+            raise InputError(f"{where}: 'text' (or 'prompt') must be a str, found {type(text).__name__}")
         if task is not None and not isinstance(task, str):
             raise InputError(f"{where}: 'task' must be a str or missing, found {type(task).__name__}")
         if field not in row:
-            raise InputError(f"{where}: no {field!r}: give a mapping of model to number")
+            raise InputError(
+                f"{where}: no {field!r}: found {', '.join(map(repr, row))}. Name the field that maps models to scores"
+            )
         scores = checked_scores(row[field], where)
         return cls(text, task or ONE_TASK, scores, frozenset(row[field]))
 
