@@ -9,6 +9,7 @@ from typing import Any, Literal, TypeAlias
 import numpy as np
 import numpy.typing as npt
 
+from ir3de.expectations import Expectation
 from ir3de.pairs import pair_buckets
 from ir3de.policies import Calibration, Cost, Familiarity, Policy
 from ir3de.scorers import USUALNESS_UNIT
@@ -29,6 +30,16 @@ class Terms:
     calibration: Calibration | None = None
     familiarity: Familiarity | None = None
     policy: Policy = field(default_factory=Policy)
+    expectation: Expectation | None = None  # of a router fitted from outcomes: what tallies are worth
+
+    @property
+    def columns(self) -> int:
+        """Scores a token has: one an expert, and one a task where expectations need them."""
+        return len(self.experts) + (0 if self.expectation is None else len(self.expectation.tasks))
+
+    def qualities(self, expectation: Expectation, tally: Tally, counted: int) -> Tally:
+        """The tally of an outcome router, tasks and models, as one expected quality a model."""
+        return expectation.of(self.selector.evidence(tally.tolist(), counted))
 
     def penalties(self, weights: Weights | None) -> list[float] | None:
         return self.policy.penalties(self.experts, weights)
@@ -142,7 +153,10 @@ class Decision:
 
     @property
     def ranking(self) -> tuple[tuple[str, float], ...]:
-        """Every expert with its probability, best first, its costs considered; the probabilities add up to one."""
+        """Every expert with its probability, best first, its costs considered; the probabilities add up to one.
+
+        Of a router fitted from outcomes these are expected qualities instead, and add up to nothing in particular.
+        """
         shares, penalties = self._shares, self._penalties
         value = self._tally.tolist()
         if penalties is not None:
@@ -154,7 +168,7 @@ class Decision:
 
     @property
     def confidence(self) -> float:
-        """The probability that the best expert is the right one; calibrated where the router is."""
+        """The probability that the best expert is the right one, calibrated where the router is; or its quality."""
         return self._shares[self._best]  # without ranking all the others
 
     @property
@@ -165,7 +179,15 @@ class Decision:
         return confidence - max(others) if others else confidence
 
     @property
+    def expects_quality(self) -> bool:
+        """Whether shares are the qualities expected of models, in the units of their scores, not probabilities."""
+        return self._terms.expectation is not None
+
+    @property
     def _shares(self) -> list[float]:
+        if self._terms.expectation is not None:
+            qualities: list[float] = self._tally.tolist()  # worked out already
+            return qualities
         if self._reason == "no known token":
             return [1.0 / len(self._tally)] * len(self._tally)
         tally, terms = self._tally.tolist(), self._terms
@@ -247,9 +269,12 @@ def decide(compiled: Compiled, ids: Ids, unknown: int | None, weights: Weights |
         return abstain(terms, length)
     ballots = compiled.ballots
     tally, usual = ballots.tally(ids), None
-    if len(tally) > (experts := len(terms.experts)):
-        tally, usual = tally[:experts], tally[experts]
     counted = min(len(ids), ballots.most)
+    if len(tally) > (experts := len(terms.experts)):
+        if terms.expectation is not None:
+            tally = terms.qualities(terms.expectation, tally, counted)
+        else:
+            tally, usual = tally[:experts], tally[experts]
     return Decision(terms, tally, length, counted, usual=usual, penalties=terms.penalties(weights))
 
 
@@ -276,15 +301,15 @@ def decide_batch(
     if not speaking.any():
         return decisions
     tallies, penalties = compiled.ballots.tallies(flat, starts[speaking]), terms.penalties(weights)
+    counted = np.minimum(lengths, most)[speaking].tolist()
+    if (expectation := terms.expectation) is not None:  # one by one, so that not a bit differs from `decide`
+        each = zip(tallies, counted, strict=True)
+        tallies = np.stack([terms.qualities(expectation, tally, number) for tally, number in each])
     usual = tallies[:, experts].tolist() if tallies.shape[1] > experts else [None] * len(tallies)
     made = [
-        Decision(terms, tally, tokens, counted, usual=usualness, penalties=penalties)
-        for tally, usualness, tokens, counted in zip(
-            tallies[:, :experts],
-            usual,
-            whole[speaking].tolist(),
-            np.minimum(lengths, most)[speaking].tolist(),
-            strict=True,
+        Decision(terms, tally, tokens, number, usual=usualness, penalties=penalties)
+        for tally, usualness, tokens, number in zip(
+            tallies[:, :experts], usual, whole[speaking].tolist(), counted, strict=True
         )
     ]
     for index, decision in zip(np.flatnonzero(speaking).tolist() if decisions else (), made, strict=False):
@@ -293,8 +318,8 @@ def decide_batch(
 
 
 def abstain(terms: Terms, tokens: int) -> Decision:
-    """The answer to a prompt without a known token: the default expert, an even share."""
-    tally = np.zeros(len(terms.experts))
+    """The answer to a prompt without a known token: the default expert, an even share or the usual qualities."""
+    tally = np.zeros(len(terms.experts)) if terms.expectation is None else terms.expectation.at_rest
     return Decision(terms, tally, tokens, 0, reason="no known token")
 
 
@@ -304,6 +329,8 @@ def explain(
     """The vote, entropy and scores of every token that was looked at, and whether it counted.
 
     Where neighbouring tokens have scores of their own, each token is given half of those with its left and its right.
+    For a router fitted from outcomes, a token's scores are the qualities expected if it were the whole prompt, and its
+    entropy is that of its tasks.
     """
     ids = np.array([token for token, _ in pieces], np.uint32)
     decision = decide(compiled, ids, unknown, weights)
@@ -329,6 +356,9 @@ def _scores(compiled: Compiled, ids: Ids) -> tuple[npt.NDArray[np.float32], npt.
     """What each token, with its share of its neighbours, says of each expert, and whom it votes for."""
     table = compiled.table
     scores = table.scores[ids]
+    if (expectation := compiled.terms.expectation) is not None:
+        qualities = expectation.alone(scores)
+        return qualities.astype(np.float32), qualities.argmax(axis=1)
     if table.pairs is None or compiled.ballots.pairs is None or len(ids) < 2:
         return scores, table.vote[ids]
     halves = table.pairs[pair_buckets(ids)] / 2
