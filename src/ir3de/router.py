@@ -30,6 +30,7 @@ from ir3de.outcome_router import (
 )
 from ir3de.outcomes import Outcomes
 from ir3de.policies import Calibration, Policy
+from ir3de.quality import Validation
 from ir3de.scorers import Blend, Scorer
 from ir3de.selectors import Average, Selector
 from ir3de.statistics import Statistics
@@ -319,6 +320,11 @@ class Router:
     def outcomes(self) -> Outcomes:
         """The outcomes that the router was fitted from: all that is needed to change it."""
         return sums_of(self._parts)
+
+    @property
+    def validation(self) -> Validation:
+        """What cross-validation tried when the router was fitted from outcomes; empty otherwise."""
+        return Validation() if self._parts.outcomes is None else self._parts.outcomes.tried
 
     @property
     def from_outcomes(self) -> bool:

@@ -61,12 +61,12 @@ def measure(folder: Path, *, leave_out: Sequence[str] = (), field: str = "acc") 
     tests = [_split(task, path, router.experts, field) for task, path in {**known, **unseen}.items()]
     learnt = {task: _split(task, path, router.experts, field) for task, path in train.items()}
     means = np.stack([np.nanmean(split.scores, axis=0) for split in learnt.values()])
-    by_ridge = Router.fit({task: split.texts for task, split in learnt.items()})
+    by_task = Router.fit({task: split.texts for task, split in learnt.items()})
     bayes = _naive_bayes(learnt)
     best = means.argmax(axis=1)
     ways = {
         "ir3de, expected quality": [_by_router(router, split) for split in tests],
-        "best model of the task, prompt ridge": [best[_by_router(by_ridge, split)] for split in tests],
+        "best model of the task, usual router": [best[_by_router(by_task, split)] for split in tests],
         "best model of the task, naive Bayes": [best[_by_table(bayes, split).argmax(axis=1)] for split in tests],
         "best single model": [np.full(len(split.texts), means.mean(axis=0).argmax()) for split in tests],
         "oracle": [np.nan_to_num(split.scores, nan=-np.inf).argmax(axis=1) for split in tests],

@@ -12,6 +12,7 @@ import click
 
 from ir3de.cli import (
     bench_experts,
+    bench_outcomes,
     bench_robustness,
     benching,
     changing,
@@ -111,7 +112,7 @@ def cli() -> None:
     """
 
 
-for _measurement in (bench_robustness.robustness, bench_experts.experts):
+for _measurement in (bench_robustness.robustness, bench_experts.experts, bench_outcomes.outcomes):
     benching.bench.add_command(_measurement)
 for _commands in SECTIONS.values():
     for _command in _commands:

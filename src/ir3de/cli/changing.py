@@ -10,8 +10,10 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from ir3de.cli.arguments import TextOptions, domains_argument, output_options, text_options
+from ir3de.cli.arguments import TextOptions, domains_option, output_options, text_options
 from ir3de.cli.counting import check_sources, count_domain
+from ir3de.cli.outcome_fitting import ADD_TAKES, add_outcomes
+from ir3de.cli.outcome_rows import or_outcomes
 from ir3de.cli.output import Output
 from ir3de.cli.saving import save_and_report
 from ir3de.errors import InputError, UnknownExpertError
@@ -22,21 +24,26 @@ if TYPE_CHECKING:
 
 @click.command()
 @click.argument("router_path", metavar="ROUTER", type=click.Path(path_type=Path))
-@domains_argument
+@domains_option
 @text_options
 @click.option("--merge", is_flag=True, help="Give more texts to experts that are there already.")
 @output_options
+@or_outcomes(add_outcomes, *ADD_TAKES)
 def add(router_path: Path, domains: Mapping[str, list[str]], texts: TextOptions, merge: bool, out: Output) -> None:
     """Add experts to a router, or more texts to its experts.
 
-    The others are not read again: the router is exactly the one that a fit from all the counts would give.
+    The others are not read again: the router is exactly the one that a fit from all the counts would give. To a
+    router fitted from outcomes, models are added from rows with their scores.
 
     \b
     Examples:
       ir3de add router cooking=recipes.jsonl
       ir3de add router --merge law=new-cases.csv
+      ir3de add router --outcomes new-model.jsonl
     """
     router = _loaded(router_path)
+    if router.from_outcomes:
+        raise InputError(f"the router at {router_path} was fitted from outcomes: add models with --outcomes")
     _check_names(router, domains, merge=merge)
     check_sources(domains)
     counted = []
@@ -44,7 +51,7 @@ def add(router_path: Path, domains: Mapping[str, list[str]], texts: TextOptions,
         recipe = _recipe_of(router, name) if merge else {}
         counted.append(count_domain(name, paths, router.embedding, texts, out, **recipe))
     begun = perf_counter()
-    with _changing(router_path) as router:
+    with changing(router_path) as router:
         with out.spinner("solving"):
             for domain in counted:
                 (router.merge if merge else router.add)(domain.name, domain.statistics)
@@ -65,7 +72,7 @@ def remove(router_path: Path, names: tuple[str, ...], out: Output) -> None:
       ir3de remove router cooking
     """
     begun = perf_counter()
-    with _changing(router_path) as router:
+    with changing(router_path) as router:
         with out.spinner("solving"):
             for name in dict.fromkeys(names):
                 router.remove(name)
@@ -73,7 +80,7 @@ def remove(router_path: Path, names: tuple[str, ...], out: Output) -> None:
 
 
 @contextmanager
-def _changing(path: Path) -> Iterator[Router]:
+def changing(path: Path) -> Iterator[Router]:
     """The router, kept from other writers until it is saved, so that two changes at once both stay."""
     from ir3de.files import exclusive
 

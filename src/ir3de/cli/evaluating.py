@@ -10,8 +10,10 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from ir3de.cli.arguments import domains_argument, output_options, reading_options
+from ir3de.cli.arguments import domains_option, output_options, reading_options
 from ir3de.cli.counting import check_sources, reading
+from ir3de.cli.outcome_evaluating import evaluate_outcomes
+from ir3de.cli.outcome_rows import or_outcomes
 from ir3de.cli.output import FAINT, Output, bar, colour_of, heading, one_line, percent, styled, table
 from ir3de.cli.perturbing import effects_table
 
@@ -31,7 +33,7 @@ SHADES = "░▒▓█"
 
 @click.command("eval")
 @click.argument("router_path", metavar="ROUTER", type=click.Path(path_type=Path))
-@domains_argument
+@domains_option
 @reading_options
 @click.option(
     "--errors", "wanted", type=click.IntRange(min=0), default=0, metavar="N", help="List N misrouted prompts."
@@ -40,6 +42,7 @@ SHADES = "░▒▓█"
     "--robustness", is_flag=True, help="Also route them mistyped, cut, mixed…: holds all the prompts in memory."
 )
 @output_options
+@or_outcomes(evaluate_outcomes)
 def evaluate(
     router_path: Path,
     domains: Mapping[str, list[str]],
@@ -53,12 +56,14 @@ def evaluate(
 
     Accuracy is the mean over the domains of the share that was routed right. Calibration compares the confidence
     of the decisions with how often they were right. Robustness compares with the same prompts perturbed: a flipped
-    route is one that differs from the untouched prompt's.
+    route is one that differs from the untouched prompt's. With --outcomes: the mean score of the chosen models beside
+    the best single model's, an oracle's and random choice.
 
     \b
     Example:
       ir3de eval router maths=maths-test.jsonl law=law-test.jsonl --errors 5
       ir3de eval router maths=maths-test.jsonl law=law-test.jsonl --robustness
+      ir3de eval router --outcomes answers-test.jsonl
     """
     from ir3de.evaluation import evaluate as measure
     from ir3de.router import Router

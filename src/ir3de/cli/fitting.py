@@ -12,7 +12,7 @@ from ir3de.cli.arguments import (
     SCORERS,
     SELECTORS,
     TextOptions,
-    domains_argument,
+    domains_option,
     embedding_option,
     force_option,
     output_options,
@@ -22,6 +22,8 @@ from ir3de.cli.arguments import (
     text_options,
 )
 from ir3de.cli.counting import check_sources, count_domain, load_embedding
+from ir3de.cli.outcome_fitting import FIT_TAKES, fit_outcomes
+from ir3de.cli.outcome_rows import or_outcomes
 from ir3de.cli.output import Output
 from ir3de.cli.saving import save_and_report
 from ir3de.errors import UnknownExpertError
@@ -29,7 +31,7 @@ from ir3de.errors import UnknownExpertError
 
 @click.command()
 @click.argument("router_path", metavar="OUT", type=click.Path(path_type=Path))
-@domains_argument
+@domains_option
 @text_options
 @embedding_option
 @click.option("--scorer", type=click.Choice(SCORERS), default="prompt-ridge", show_default=True, help="How to fit.")
@@ -46,6 +48,7 @@ from ir3de.errors import UnknownExpertError
 @click.option("--serving", metavar="PATH", type=click.Path(path_type=Path), help="Write a small serving copy as well.")
 @force_option
 @output_options
+@or_outcomes(fit_outcomes, *FIT_TAKES)
 def fit(
     router_path: Path,
     domains: Mapping[str, list[str]],
@@ -66,14 +69,19 @@ def fit(
     folder, a quoted pattern, - for standard input, or a .stats file that `ir3de collect` wrote. Give a NAME several
     times to have its paths read together. --cap holds for fitting and for routing alike.
 
+    With --outcomes the experts are the models that rows have scores of, larger being better; scores may be missing.
+    The router then expects a score of every model and names the largest. Of the other options --field, --embedding,
+    --default, --serving and --force go with it.
+
     \b
     Example:
       ir3de fit router maths=maths.jsonl law=statutes/ law=cases.csv code='src/**/*.txt'
+      ir3de fit router --outcomes answers.jsonl --score-field accuracy
     """
     from ir3de.router import Router
 
     strategies = scorer_for(scorer, strength), selector_for(selector, scorer, k, texts.cap)
-    folders = _free_folders(router_path, serving, force=force)
+    folders = free_folders(router_path, serving, force=force)
     _check_default(default, domains)
     check_sources(domains)
     embedding = load_embedding(source, out)
@@ -87,7 +95,7 @@ def fit(
     save_and_report(out, router, folders, counted, perf_counter() - begun)
 
 
-def _free_folders(router_path: Path, serving: Path | None, *, force: bool) -> list[Path]:
+def free_folders(router_path: Path, serving: Path | None, *, force: bool) -> list[Path]:
     """Where the router and its serving copy go, checked before hours are spent on fitting."""
     from ir3de.storage import check_destination
 

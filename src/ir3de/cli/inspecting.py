@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from ir3de.cli.arguments import output_options
-from ir3de.cli.output import FAINT, Output, facts, size, styled, table
+from ir3de.cli.output import FAINT, Output, facts, heading, size, styled, table
 
 if TYPE_CHECKING:
     from ir3de.storage import RouterFiles
@@ -53,6 +53,7 @@ def _inspect_router(path: Path, out: Output) -> None:
     header = found.header
     files = [{"name": file.name, "bytes": file.bytes, "state": file.state} for file in found.files]
     kept = {key: header.get(key) for key in ("serving", "experts", "default", "scorer", "selector", "embedding")}
+    kept |= {"outcomes": header["outcomes"]} if "outcomes" in header else {}
     out.json({"kind": "router", "path": str(path), "whole": found.whole, **kept, "files": files})
     if not out.as_json:
         _show_router(path, found, out)
@@ -65,6 +66,7 @@ def _show_router(path: Path, found: RouterFiles, out: Output) -> None:
     header = found.header
     embedding = header.get("embedding") or {}
     kind = "router, serving copy: it can route, not change" if header.get("serving") else "router"
+    kind += ", fitted from outcomes" if "outcomes" in header else ""
     out.result(styled((str(path), "bold"), (f"  {kind}, {size(found.bytes)}", FAINT)))
     out.note(
         facts(
@@ -85,6 +87,18 @@ def _show_router(path: Path, found: RouterFiles, out: Output) -> None:
         colour = "green" if file.state == "ok" else "yellow" if "rebuilt" in file.state else "red"
         files.add_row(file.name, size(file.bytes), styled((file.state, colour)))
     out.note("", experts, "", files)
+    if "outcomes" in header and found.whole:
+        _show_outcomes(path, out)
+
+
+def _show_outcomes(path: Path, out: Output) -> None:
+    from ir3de.cli.outcome_rows import means_table, shrinkage_table
+    from ir3de.router import Router
+
+    router = Router.load(path)
+    out.note(heading("Mean scores, shrunk"), means_table(router, out.console.width))
+    if router.validation.strengths:
+        out.note(heading("Cross-validation"), shrinkage_table(router))
 
 
 def _strategy(described: Any) -> str:
