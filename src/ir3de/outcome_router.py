@@ -38,16 +38,14 @@ def collected(rows: OutcomeRows, embedding: Embedding, field: str) -> Outcomes:
 def of_model(name: str, rows: object, embedding: Embedding, field: str = "scores") -> Outcomes:
     """One model's outcomes, whoever else has scores in those rows."""
     if isinstance(rows, Outcomes):
-        found = collected(rows, embedding, field).only(name)
-    elif isinstance(rows, (str, bytes, Mapping, Statistics)) or not isinstance(rows, Iterable):
+        if name not in rows.models:
+            raise InputError(f"the outcomes have no score of '{name}': they are of {', '.join(rows.models)}")
+        return collected(rows, embedding, field).only(name)
+    if isinstance(rows, (str, bytes, Mapping, Statistics)) or not isinstance(rows, Iterable):
         raise InputError(
             f"this router was fitted from outcomes: '{name}' needs rows with its scores, found {type(rows).__name__}"
         )
-    else:
-        found = collect_outcomes(rows, embedding=embedding, field=field, models=(name,))
-    if not found.cells:
-        raise InputError(f"no row has a score of '{name}': give it one at least")
-    return found
+    return collect_outcomes(rows, embedding=embedding, field=field, models=(name,))
 
 
 def fit_parts(

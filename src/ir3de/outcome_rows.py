@@ -78,7 +78,8 @@ def collect_outcomes(
         named.update(*(row.named for row in chunk))
         total += _count(chunk, used)
     if not total.cells:
-        raise InputError("no row has a prompt and a score: outcomes need at least one")
+        whose = "" if models is None else f" of {', '.join(map(repr, models))}"
+        raise InputError(f"no row has a prompt and a score{whose}: outcomes need at least one")
     if silent := sorted(named.difference(total.models)):
         raise InputError(f"no row has a score of {silent[0]!r}: give it one at least, or leave the model out")
     return total
