@@ -14,6 +14,7 @@ lint:            ## style, types, and which room may import which
 	lint-imports
 	python scripts/generate_cli_docs.py --check
 	python scripts/generate_benchmark_docs.py --check
+	python scripts/generate_confidence_docs.py --check
 
 fix:             ## what a machine can put right
 	ruff check --fix .
@@ -24,11 +25,14 @@ bench:           ## speed as ratios, accuracy where IR3DE_DATA points, robustnes
 	ir3de bench accuracy --save results/accuracy.json
 	ir3de bench robustness --save results/robustness.json
 	ir3de bench experts --save results/experts.json
+	ir3de bench novelty --save results/novelty.json
+	ir3de bench confidence --save results/confidence.json
 	ir3de bench outcomes --leave-out arc_easy --save results/outcomes.json
 
 docs:            ## the generated pages and pictures
 	python scripts/generate_cli_docs.py
 	python scripts/generate_benchmark_docs.py
+	python scripts/generate_confidence_docs.py
 	python scripts/draw_explain.py
 
 demo:            ## the first command of the README

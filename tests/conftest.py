@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterable, Mapping
+import shutil
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 
 import numpy as np
@@ -12,6 +13,8 @@ import pytest
 from tokenizers import Tokenizer, models, normalizers, pre_tokenizers, trainers
 
 import ir3de
+from commands import CODING, LAW, run
+from ir3de import Router, demo
 from ir3de.embeddings import Embedding, Matrix
 from ir3de.embeddings.embedding import from_parts
 from saved import first_router
@@ -143,3 +146,40 @@ def folder(tmp_path: Path) -> Path:
 @pytest.fixture
 def serving(tmp_path: Path) -> Path:
     return first_router().save(tmp_path / "serving", serving=True)
+
+
+# the command line -----------------------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="session")
+def fitted(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("cli") / "router"
+    Router.fit(demo.prompts()).save(folder)
+    return folder
+
+
+@pytest.fixture(scope="session")
+def voting(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("cli") / "voting"
+    run("fit", folder, f"law={LAW}", f"coding={CODING}", "--scorer", "paper", "--k", "3")
+    return folder
+
+
+@pytest.fixture
+def router(fitted: Path, tmp_path: Path) -> Path:
+    """A copy that a test may change."""
+    return Path(shutil.copytree(fitted, tmp_path / "router"))
+
+
+@pytest.fixture
+def law_file(tmp_path: Path) -> Path:
+    path = tmp_path / "law.txt"
+    path.write_text("Is this contract void?\nCan my landlord evict me?\n", encoding="utf-8")
+    return path
+
+
+@pytest.fixture
+def plain_terminal(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    for name in ("NO_COLOR", "FORCE_COLOR", "COLUMNS", "IR3DE_DEBUG"):
+        monkeypatch.delenv(name, raising=False)
+    yield

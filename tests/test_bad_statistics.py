@@ -14,6 +14,7 @@ from ir3de.errors import (
     InputError,
     MismatchError,
 )
+from ir3de.pairs import BUCKETS
 from ir3de.statistics import PromptSums
 from refused import Unchanged, counted, refusal, tiny_fit
 
@@ -71,16 +72,19 @@ def test_statistics_below_zero_do_not_exist() -> None:
     fingerprint, none = tiny.embedding().fingerprint, np.zeros(330, np.int64)
     for prompts, histogram in [(-1, none), (1, none - 1)]:
         assert "below zero" in refusal(InputError, Statistics, fingerprint, prompts, histogram)
-    gram = np.zeros(3, np.int64)
-    for windows, diagonal in [(-1, 0), (1, -1)]:
+    vector, gram, pairs = np.zeros(2, np.int64), np.zeros(3, np.int64), np.zeros(BUCKETS, np.int64)
+    for windows, diagonal, met in [(-1, 0, 0), (1, -1, 0), (1, 0, -1)]:
         wrong = gram + np.array([0, 0, diagonal])
-        assert "below zero" in refusal(InputError, PromptSums, 128, 1.0, windows, np.zeros(2, np.int64), wrong)
-    assert "need 3 Gram entries, found 4" in refusal(InputError, PromptSums, 128, 1.0, 1, gram[:2], np.zeros(4, int))
+        assert "below zero" in refusal(InputError, PromptSums, 128, 1.0, windows, vector, wrong, pairs + met)
+    message = refusal(InputError, PromptSums, 128, 1.0, 1, vector, np.zeros(4, int), pairs)
+    assert "need 3 Gram entries, found 4" in message
+    message = refusal(InputError, PromptSums, 128, 1.0, 1, vector, gram, pairs[1:])
+    assert "in 65,536 buckets, found 65,535" in message
 
 
 def test_statistics_cannot_be_changed_in_place() -> None:
     statistics = counted(["prove"])
-    for array in (statistics.histogram, statistics.sums.vector, statistics.sums.gram):
+    for array in (statistics.histogram, statistics.sums.vector, statistics.sums.gram, statistics.sums.pairs):
         with pytest.raises(ValueError, match="read-only"):
             array[0] = 1
 

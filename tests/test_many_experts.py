@@ -33,6 +33,10 @@ def prompts(seed: int, number: int = 12) -> list[npt.NDArray[np.uint32]]:
     return [rng.integers(0, TOKENS, rng.integers(0, 40)).astype(np.uint32) for _ in range(number)]
 
 
+def names(experts: int) -> tuple[str, ...]:
+    return tuple(f"expert {number}" for number in range(experts))
+
+
 @tiny.LAW
 @given(
     experts=st.sampled_from([1, FEW_EXPERTS, FEW_EXPERTS + 1, 300]),
@@ -53,7 +57,7 @@ def test_ballots_are_the_scores_in_whole_units_however_they_are_kept(experts: in
 @pytest.mark.parametrize("selector", SELECTORS, ids=str)
 @pytest.mark.parametrize("experts", [2, FEW_EXPERTS, FEW_EXPERTS + 1, 1_000])
 def test_a_batch_is_decided_as_one_by_one(selector: Selector, experts: int) -> None:
-    compiled = Compiled.build([f"expert {n}" for n in range(experts)], table(experts), selector)
+    compiled = Compiled.build(Terms(names(experts), selector), table(experts))
     texts = prompts(experts)
     lengths = np.array([len(ids) for ids in texts], np.int64)
     together = decide_batch(compiled, np.concatenate(texts), lengths, None)
@@ -76,7 +80,7 @@ def test_blocks_change_nothing(selector: Selector, experts: int, monkeypatch: py
 
 def test_ranking_confidence_and_margin_agree() -> None:
     for selector in SELECTORS:
-        compiled = Compiled.build([f"expert {n}" for n in range(200)], table(200), selector, default=7)
+        compiled = Compiled.build(Terms(names(200), selector, default=7), table(200))
         for ids in prompts(3):
             decision = decide(compiled, ids, None)
             ranking = decision.ranking

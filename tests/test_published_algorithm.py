@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 import tiny
 from ir3de import AllTokens, Average, EntropyTopK, Router, TokenRidge
 from ir3de.counting import collect
-from ir3de.decisions import Compiled, decide
+from ir3de.decisions import Compiled, Terms, decide
 from ir3de.embeddings import Matrix
 from ir3de.table import Table
 
@@ -223,7 +223,7 @@ def test_tied_votes_go_to_the_larger_summed_probability_or_to_the_lowest_index()
         (AllTokens(), [0, 1], "b"),
         (AllTokens(ties="order"), [0, 1], "a"),
     ]:
-        compiled = Compiled.build("abc", table, selector)
+        compiled = Compiled.build(Terms(tuple("abc"), selector), table)
         assert decide(compiled, np.array(prompt, np.uint32), None).expert == winner
 
 

@@ -111,12 +111,18 @@ def router(number: int = 12, *, seed: int = 0, of: Embedding | None = None, **op
 
 
 def same_table(one: Router, other: Router) -> bool:
-    """Whether two routers are the same to the last bit where it matters for routing."""
+    """Whether two routers are the same to the last bit where it matters for routing: calibration, costs and all."""
     first, second = one.compiled, other.compiled
-    return (first.experts, first.default, first.selector) == (second.experts, second.default, second.selector) and all(
+    return first.terms == second.terms and all(
         np.array_equal(getattr(first.table, part), getattr(second.table, part))
-        for part in ("scores", "vote", "entropy", "rank")
+        for part in ("scores", "vote", "entropy", "rank", "usualness", "pairs")
     )
+
+
+def same_samples(one: Router, other: Router) -> bool:
+    """Whether two routers keep the same prompts, which equal statistics need not."""
+    first, second = one.statistics, other.statistics
+    return list(first) == list(second) and all(first[name].sample == second[name].sample for name in first)
 
 
 def contents(folder: Path) -> dict[str, bytes]:

@@ -9,7 +9,7 @@ from typing import Any
 from ir3de.counting import collect
 from ir3de.decisions import Compiled, Terms
 from ir3de.embeddings import Embedding
-from ir3de.errors import InputError, MismatchError
+from ir3de.errors import InputError, MismatchError, UnknownExpertError
 from ir3de.scorers import Scorer
 from ir3de.statistics import Statistics
 from ir3de.storage import RouterParts
@@ -17,6 +17,7 @@ from ir3de.table import Table
 from ir3de.tuning import Reading, Trial, calibrate, choose
 
 BATCH_CHARACTERS = 500_000
+SHOUTED = 16  # characters from which a prompt all in capitals is read in small letters
 
 
 def fitted(
@@ -38,7 +39,8 @@ def tuned(
     choice = choose(list(statistics.values()), embedding, cap=terms.selector.cap)
     terms = replace(terms, selector=choice.selector)
     tried = [trial.to_dict() for trial in choice.trials]
-    return _compiled(statistics, embedding, choice.scorer, terms, choice.reading, tried), choice.trials
+    chosen = dict(zip(statistics, choice.domains, strict=True))
+    return _compiled(chosen, embedding, choice.scorer, terms, choice.reading, tried), choice.trials
 
 
 def _compiled(
@@ -49,14 +51,15 @@ def _compiled(
     reading: Reading,
     trials: Sequence[Mapping[str, Any]],
 ) -> RouterParts:
-    if reading.calibration is not None:
-        terms = replace(terms, calibration=reading.calibration, familiarity=reading.familiarity)
+    # even where there is none: one learnt with other experts would tell of them after they are gone
+    terms = replace(terms, calibration=reading.calibration, familiarity=reading.familiarity)
     table = Table.of(
         scorer,
         list(statistics.values()),
         embedding.matrix,
         log_offset=terms.selector.log_offset,
         usualness=terms.familiarity is not None,
+        unknown=embedding.tokenizer.unknown_id,
     )
     compiled, owned = Compiled.build(terms, table), dict(statistics)
     return RouterParts(
@@ -70,7 +73,19 @@ def _compiled(
     )
 
 
-def counted(name: str, domain: Any, embedding: Embedding, *, keep_sample: bool = True) -> Statistics:
+def unshouted(text: str) -> str:
+    """A long prompt in capitals in small letters: its tokens are then those the router was fitted on."""
+    return text.lower() if isinstance(text, str) and text.isupper() and len(text) >= SHOUTED else text
+
+
+def place(default: str, experts: Sequence[str]) -> int:
+    """Where the default expert stands among the experts."""
+    if default not in experts:
+        raise UnknownExpertError(f"the default expert '{default}' is not among {', '.join(experts)}")
+    return experts.index(default)
+
+
+def counted(name: str, domain: Any, embedding: Embedding, *, keep_sample: bool, window: int = 128) -> Statistics:
     """An expert's statistics, from its texts or from what was counted of them elsewhere."""
     if isinstance(domain, Statistics):
         if domain.fingerprint != embedding.fingerprint:
@@ -84,7 +99,7 @@ def counted(name: str, domain: Any, embedding: Embedding, *, keep_sample: bool =
             f"the texts of '{name}' must be an iterable of str or Statistics, found {type(domain).__name__}"
         )
     else:
-        statistics = collect(domain, embedding=embedding, keep_sample=keep_sample)
+        statistics = collect(domain, embedding=embedding, window=window, keep_sample=keep_sample)
     if statistics.tokens == 0:
         raise InputError(f"expert '{name}' has no text: give it at least one prompt of its domain")
     return statistics

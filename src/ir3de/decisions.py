@@ -1,22 +1,21 @@
-"""What routing answers: a `Decision`, and an `Explanation` of it token by token."""
+"""What routing answers: a `Decision`, worked out from a prompt's token ids."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any, Literal, TypeAlias
+from functools import cached_property
+from typing import Any, Literal
 
 import numpy as np
 import numpy.typing as npt
 
 from ir3de.expectations import Expectation
-from ir3de.pairs import pair_buckets
-from ir3de.policies import Calibration, Cost, Familiarity, Policy
+from ir3de.policies import Calibration, Costs, Familiarity, Policy, utilities
 from ir3de.scorers import USUALNESS_UNIT
 from ir3de.selectors import Ballots, Ids, Selector, Tally
 from ir3de.table import Table
 
-Weights: TypeAlias = "Cost | Mapping[str, float]"
 Reason = Literal["", "no known token", "low confidence", "unlike every domain"]
 
 
@@ -41,8 +40,14 @@ class Terms:
         """The tally of an outcome router, tasks and models, as one expected quality a model."""
         return expectation.of(self.selector.evidence(tally.tolist(), counted))
 
-    def penalties(self, weights: Weights | None) -> list[float] | None:
-        return self.policy.penalties(self.experts, weights)
+    @cached_property
+    def standing_penalties(self) -> list[float] | None:
+        """Those of the policy's own weights."""
+        return self.policy.penalties(self.experts)
+
+    def penalties(self, weights: Costs | None) -> list[float] | None:
+        """What each expert's costs take from its quality; None when nothing does."""
+        return self.standing_penalties if weights is None else self.policy.penalties(self.experts, weights)
 
 
 @dataclass(frozen=True, eq=False)
@@ -105,9 +110,10 @@ class Decision:
     def _apply_policy(self) -> None:
         probabilities, threshold = self._shares, self._terms.policy.threshold
         if self._penalties is not None:
-            utility = [p - penalty for p, penalty in zip(probabilities, self._penalties, strict=True)]
-            self._best = utility.index(max(utility))
-        if max(probabilities) < threshold:
+            tally = self._tally.tolist()
+            worth = list(zip(utilities(probabilities, self._penalties), tally, strict=True))
+            self._best = worth.index(max(worth))  # of equal utilities the likelier expert's, then the first one's
+        if max(probabilities) < threshold or threshold == 1:  # nothing is certain, however it is rounded
             self._reason = "low confidence"
         elif threshold > 0 and self.unlike:
             self._reason = "unlike every domain"
@@ -116,6 +122,11 @@ class Decision:
     def expert(self) -> str:
         """The chosen expert's name."""
         return self._terms.experts[self._terms.default if self._reason else self._best]
+
+    @property
+    def best(self) -> str:
+        """The expert that `confidence` is about: the chosen one, or the one that abstaining passed over."""
+        return self._terms.experts[self._best]
 
     @property
     def tokens(self) -> int:
@@ -143,7 +154,7 @@ class Decision:
         known, looked_at = self._terms.familiarity, min(self._tokens, self._terms.selector.cap)
         if known is None or self._usual is None:
             return None
-        return known.deviation(self._usual / (USUALNESS_UNIT * looked_at), looked_at)
+        return float(known.deviation(self._usual / (USUALNESS_UNIT * looked_at), looked_at))  # not numpy's
 
     @property
     def unlike(self) -> bool:
@@ -157,14 +168,30 @@ class Decision:
 
         Of a router fitted from outcomes these are expected qualities instead, and add up to nothing in particular.
         """
-        shares, penalties = self._shares, self._penalties
-        value = self._tally.tolist()
-        if penalties is not None:
-            value = [share - penalty for share, penalty in zip(shares, penalties, strict=True)]
-        order = sorted(range(len(value)), key=value.__getitem__, reverse=True)  # ties keep the order of the experts
+        shares, order = self._shares, self._order
+        if self._penalties is not None:
+            order.sort(key=utilities(shares, self._penalties).__getitem__, reverse=True)
         if self.abstained:
             order.sort(key=lambda c: c != self._terms.default)
         return tuple((self._terms.experts[c], shares[c]) for c in order)
+
+    @property
+    def quality(self) -> tuple[tuple[str, float], ...]:
+        """Every expert with its probability, likeliest first, whatever it costs."""
+        shares = self._shares
+        return tuple((self._terms.experts[c], shares[c]) for c in self._order)
+
+    @property
+    def penalties(self) -> Mapping[str, float] | None:
+        """What each expert's costs take from its quality; None when costs play no part."""
+        if self._penalties is None:
+            return None
+        return dict(zip(self._terms.experts, self._penalties, strict=True))
+
+    @property
+    def _order(self) -> list[int]:
+        """The experts by their tallies; ties keep the order of the experts."""
+        return sorted(range(len(self._tally)), key=self._tally.tolist().__getitem__, reverse=True)
 
     @property
     def confidence(self) -> float:
@@ -173,7 +200,7 @@ class Decision:
 
     @property
     def margin(self) -> float:
-        """How far the confidence lies above the next expert's probability."""
+        """How far the confidence lies above the next expert's probability: below zero where costs decided."""
         shares, confidence = self._shares, self.confidence
         others = shares[: self._best] + shares[self._best + 1 :]
         return confidence - max(others) if others else confidence
@@ -182,6 +209,15 @@ class Decision:
     def expects_quality(self) -> bool:
         """Whether shares are the qualities expected of models, in the units of their scores, not probabilities."""
         return self._terms.expectation is not None
+
+    @property
+    def evidence(self) -> list[float]:
+        """What speaks for each expert before any calibration, in the order of the router's experts."""
+        if self._terms.expectation is not None:
+            return self._shares
+        if self._reason == "no known token":
+            return [0.0] * len(self._tally)
+        return self._terms.selector.evidence(self._tally.tolist(), self._counted)
 
     @property
     def _shares(self) -> list[float]:
@@ -197,12 +233,18 @@ class Decision:
 
     def to_dict(self) -> dict[str, Any]:
         """Plain values, ready for JSON."""
-        familiarity = self.familiarity
+        familiarity, penalties = self.familiarity, self.penalties
+        ranking = [{"expert": expert, "share": round(share, 6)} for expert, share in self.ranking]
+        if penalties is not None:
+            taken = [penalties[expert] for expert, _ in self.ranking]
+            worth = utilities([share for _, share in self.ranking], taken)
+            for row, penalty, value in zip(ranking, taken, worth, strict=True):
+                row |= {"penalty": round(penalty, 6), "utility": round(value, 6)}
         return {
             "expert": self.expert,
             "confidence": round(self.confidence, 6),
             "margin": round(self.margin, 6),
-            "ranking": [{"expert": expert, "share": round(share, 6)} for expert, share in self.ranking],
+            "ranking": ranking,
             "tokens": self.tokens,
             "counted": self.counted,
             "abstained": self.abstained,
@@ -221,45 +263,7 @@ class Decision:
         return f"Decision(expert={self.expert!r}, confidence={self.confidence:.2f}, margin={self.margin:.2f})"
 
 
-@dataclass(frozen=True, slots=True)
-class TokenVote:
-    """One token of a prompt: what it is, whom it votes for, how sure it is, and whether it counted."""
-
-    text: str
-    id: int
-    vote: str
-    entropy: float
-    scores: tuple[float, ...]  # in the order of the router's experts
-    counted: bool
-
-    def to_dict(self) -> dict[str, Any]:
-        return {
-            "text": self.text,
-            "id": self.id,
-            "vote": self.vote,
-            "entropy": round(self.entropy, 6),
-            "scores": [round(score, 6) for score in self.scores],
-            "counted": self.counted,
-        }
-
-
-@dataclass(frozen=True, slots=True)
-class Explanation:
-    """A decision and the part in it of every token that was looked at: the prompt's first, up to the selector's cap."""
-
-    decision: Decision
-    experts: tuple[str, ...]
-    tokens: tuple[TokenVote, ...]
-
-    def to_dict(self) -> dict[str, Any]:
-        return {
-            **self.decision.to_dict(),
-            "experts": list(self.experts),
-            "votes": [token.to_dict() for token in self.tokens],
-        }
-
-
-def decide(compiled: Compiled, ids: Ids, unknown: int | None, weights: Weights | None = None) -> Decision:
+def decide(compiled: Compiled, ids: Ids, unknown: int | None, weights: Costs | None = None) -> Decision:
     """Route one prompt by its token ids."""
     length, terms = len(ids), compiled.terms
     cap = terms.selector.cap
@@ -274,7 +278,7 @@ def decide(compiled: Compiled, ids: Ids, unknown: int | None, weights: Weights |
         if terms.expectation is not None:
             tally = terms.qualities(terms.expectation, tally, counted)
         else:
-            tally, usual = tally[:experts], tally[experts]
+            tally, usual = tally[:experts], float(tally[experts])
     return Decision(terms, tally, length, counted, usual=usual, penalties=terms.penalties(weights))
 
 
@@ -283,7 +287,7 @@ def decide_batch(
     flat: Ids,
     lengths: npt.NDArray[np.int64],
     unknown: int | None,
-    weights: Weights | None = None,
+    weights: Costs | None = None,
 ) -> list[Decision]:
     """Route many prompts, their ids end to end: the same decisions as one by one."""
     starts, whole, terms = np.cumsum(lengths) - lengths, lengths, compiled.terms
@@ -321,56 +325,3 @@ def abstain(terms: Terms, tokens: int) -> Decision:
     """The answer to a prompt without a known token: the default expert, an even share or the usual qualities."""
     tally = np.zeros(len(terms.experts)) if terms.expectation is None else terms.expectation.at_rest
     return Decision(terms, tally, tokens, 0, reason="no known token")
-
-
-def explain(
-    compiled: Compiled, pieces: Sequence[tuple[int, str]], unknown: int | None, weights: Weights | None = None
-) -> Explanation:
-    """The vote, entropy and scores of every token that was looked at, and whether it counted.
-
-    Where neighbouring tokens have scores of their own, each token is given half of those with its left and its right.
-    For a router fitted from outcomes, a token's scores are the qualities expected if it were the whole prompt, and its
-    entropy is that of its tasks.
-    """
-    ids = np.array([token for token, _ in pieces], np.uint32)
-    decision = decide(compiled, ids, unknown, weights)
-    pieces, ids = pieces[: compiled.selector.cap], ids[: compiled.selector.cap]
-    said = decision.reason != "no known token"
-    counted = _counted(compiled, ids) if said else np.zeros(len(ids), bool)
-    scores, vote = _scores(compiled, ids)
-    votes = tuple(
-        TokenVote(
-            text,
-            token,
-            compiled.experts[int(vote[place])],
-            float(compiled.table.entropy[token]),
-            tuple(scores[place].tolist()),
-            bool(counted[place]),
-        )
-        for place, (token, text) in enumerate(pieces)
-    )
-    return Explanation(decision, compiled.experts, votes)
-
-
-def _scores(compiled: Compiled, ids: Ids) -> tuple[npt.NDArray[np.float32], npt.NDArray[np.integer]]:
-    """What each token, with its share of its neighbours, says of each expert, and whom it votes for."""
-    table = compiled.table
-    scores = table.scores[ids]
-    if (expectation := compiled.terms.expectation) is not None:
-        qualities = expectation.alone(scores)
-        return qualities.astype(np.float32), qualities.argmax(axis=1)
-    if table.pairs is None or compiled.ballots.pairs is None or len(ids) < 2:
-        return scores, table.vote[ids]
-    halves = table.pairs[pair_buckets(ids)] / 2
-    scores[:-1] += halves
-    scores[1:] += halves
-    return scores, scores.argmax(axis=1)
-
-
-def _counted(compiled: Compiled, ids: Ids) -> npt.NDArray[np.bool_]:
-    """Which positions of the prompt the selector counts; of equal tokens the earliest."""
-    counted = np.zeros(len(ids), bool)
-    rank = compiled.ballots.rank
-    order = np.arange(len(ids)) if rank is None else np.argsort(rank[ids], kind="stable")
-    counted[order[: compiled.ballots.most]] = True
-    return counted

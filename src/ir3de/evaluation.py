@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import asdict, dataclass
 from typing import Any
@@ -38,17 +39,21 @@ class Report:
 
     `accuracy` is the mean over the domains of their recalls, so that a large domain does not hide a small one;
     `micro_accuracy` is the share of all prompts. `confusion[i][j]` counts the prompts of expert i that went to
-    expert j, both in the order of `experts`. A recall is None without a prompt, a precision without a decision.
+    expert j, both in the order of `experts`. A recall is None without a prompt, a precision without a decision. Prompts
+    abstained on count for the default expert; in the reliability they count for the expert their confidence is about.
     """
 
     experts: tuple[str, ...]
     prompts: int
     abstained: int
+    abstained_because: Mapping[str, int]  # by reason
+    unlike: int  # prompts unlike every domain, abstained on or not
     accuracy: float
     micro_accuracy: float
     recall: Mapping[str, float | None]
     precision: Mapping[str, float | None]
     confusion: tuple[tuple[int, ...], ...]
+    answered_accuracy: float | None  # of the prompts not abstained on; None when there are none
     calibration_error: float
     reliability: tuple[ReliabilityBin, ...]
 
@@ -95,7 +100,8 @@ class _Score:
         self._experts = experts
         self._index = {name: index for index, name in enumerate(experts)}
         self._confusion: Counts = np.zeros((len(experts), len(experts)), np.int64)
-        self._abstained = 0
+        self._abstained: Counter[str] = Counter()
+        self._unlike = self._answered_right = 0
         self._binned: Counts = np.zeros(BINS, np.int64)
         self._right: Counts = np.zeros(BINS, np.int64)
         self._claimed = np.zeros(BINS)  # Σ confidence
@@ -107,26 +113,33 @@ class _Score:
     def count(self, name: str, decisions: list[Decision]) -> None:
         chosen = np.array([self._index[decision.expert] for decision in decisions], np.int64)
         confidence = np.array([decision.confidence for decision in decisions])
-        self._abstained += sum(decision.abstained for decision in decisions)
+        self._abstained.update(decision.reason for decision in decisions if decision.abstained)
+        self._unlike += sum(decision.unlike for decision in decisions)
+        self._answered_right += sum(decision.expert == name and not decision.abstained for decision in decisions)
         self._confusion[self._index[name]] += np.bincount(chosen, minlength=len(self._experts))
+        right = np.array([decision.best == name for decision in decisions])
         bins = np.minimum((confidence * BINS).astype(np.int64), BINS - 1)
         self._binned += np.bincount(bins, minlength=BINS)
-        self._right += np.bincount(bins, weights=chosen == self._index[name], minlength=BINS).astype(np.int64)
+        self._right += np.bincount(bins, weights=right, minlength=BINS).astype(np.int64)
         self._claimed += np.bincount(bins, weights=confidence, minlength=BINS)
 
     def report(self) -> Report:
         right = np.diagonal(self._confusion)
         recall = _shares(right, self._confusion.sum(axis=1))
         present = [share for share in recall if share is not None]
+        abstained = self._abstained.total()
         return Report(
             experts=self._experts,
             prompts=self.prompts,
-            abstained=self._abstained,
+            abstained=abstained,
+            abstained_because=dict(sorted(self._abstained.items())),
+            unlike=self._unlike,
             accuracy=sum(present) / len(present),
             micro_accuracy=int(right.sum()) / self.prompts,
             recall=dict(zip(self._experts, recall, strict=True)),
             precision=dict(zip(self._experts, _shares(right, self._confusion.sum(axis=0)), strict=True)),
             confusion=tuple(tuple(row) for row in self._confusion.tolist()),
+            answered_accuracy=self._answered_right / (self.prompts - abstained) if self.prompts > abstained else None,
             calibration_error=float(np.abs(self._right - self._claimed).sum() / self.prompts),  # Σ n/N |acc − conf|
             reliability=self._reliability(),
         )

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, field, fields
-from typing import Any
+from contextlib import suppress
+from dataclasses import asdict, dataclass, fields
+from numbers import Real
+from typing import Any, TypeAlias
 
-from ir3de.errors import InputError
+from ir3de.errors import InputError, UnknownExpertError
 
 
 @dataclass(frozen=True)
@@ -20,6 +22,10 @@ class Calibration:
     scale: float
     growth: float = 0.0
 
+    def __post_init__(self) -> None:
+        if not (math.isfinite(self.scale) and self.scale > 0 and math.isfinite(self.growth)):
+            raise InputError(f"a calibration is a positive scale and a growth, found {self.scale} and {self.growth}")
+
     def probabilities(self, evidence: Sequence[float], counted: int) -> list[float]:
         sharpness, best = self.scale * counted**self.growth, max(evidence)
         powers = [math.exp(sharpness * (value - best)) for value in evidence]
@@ -31,9 +37,9 @@ class Calibration:
 class Familiarity:
     """How usual the tokens of the router's own prompts are: prompts far below that are unlike every domain.
 
-    A prompt's usualness is the mean over its tokens of log p(v), p the tokens' frequency in training. Over prompts
-    of n tokens it has mean `mean` and variance between² + within²/n; `lowest`, in standard deviations, is where the
-    usual ends.
+    A prompt's usualness is the mean over its tokens of −log(1 + a/n_v), n_v how often a token occurred in training: 0
+    for usual words, less for rare and unknown ones. Over prompts of n tokens it has mean `mean` and variance between² +
+    within²/n; `lowest`, in standard deviations, is where the usual ends.
     """
 
     mean: float
@@ -55,63 +61,113 @@ class Cost:
     memory: float = 0.0
 
     def __post_init__(self) -> None:
-        for name, value in asdict(self).items():
-            number = isinstance(value, (int, float)) and not isinstance(value, bool)
-            if not number or not (math.isfinite(value) and value >= 0):
-                raise InputError(f"{name} must be a number, at least 0, found {value!r}")
+        for name in COSTS:
+            value = getattr(self, name)
+            if type(value) is not float:
+                value = _number(name, value)
+                object.__setattr__(self, name, value)
+            if not 0 <= value < math.inf:
+                raise InputError(f"{name} must be a finite number, at least 0, found {value!r}")
 
     @classmethod
     def of(cls, given: Cost | Mapping[str, float]) -> Cost:
         """From plain values: `{"price": 0.2}`."""
         if isinstance(given, Cost):
             return given
-        known = [part.name for part in fields(cls)]
-        if not isinstance(given, Mapping) or not set(given) <= set(known):
-            raise InputError(f"costs are given as {', '.join(known)}, found {given!r}: for example {{'price': 0.2}}")
+        if not isinstance(given, Mapping):
+            raise InputError(f"costs are given as in {{'price': 0.2}}, found {given!r}")
+        if unknown := [name for name in given if name not in COSTS]:
+            raise InputError(f"no cost {', '.join(map(repr, unknown))}: there are {', '.join(COSTS)}")
         return cls(**given)
 
     def __bool__(self) -> bool:
         return any((self.price, self.latency, self.memory))
 
+    def times(self, weights: Cost) -> float:
+        """What this costs when a unit of each cost is worth that much."""
+        return weights.price * self.price + weights.latency * self.latency + weights.memory * self.memory
 
-@dataclass(frozen=True)
+
+COSTS = tuple(part.name for part in fields(Cost))
+FREE = Cost()
+
+Costs: TypeAlias = "Cost | Mapping[str, float]"  # as they may be given
+
+
+@dataclass(frozen=True, init=False)
 class Policy:
     """What to do with the evidence: the expert of largest quality − weights · cost, or none.
 
     Below the confidence `threshold`, and with a threshold also for prompts unlike every domain, the router abstains:
-    the prompt goes to the default expert. Experts without a cost are free.
+    the prompt goes to the default expert. The threshold asks how sure the router is of the likeliest expert, costs
+    aside. Experts without a cost are free.
 
     >>> Policy(weights={"price": 0.1}, costs={"large": {"price": 3.0}}).penalties(("small", "large"))
     [0.0, 0.30000000000000004]
     """
 
-    threshold: float = 0.0
-    weights: Cost = field(default_factory=Cost)
-    costs: Mapping[str, Cost] = field(default_factory=dict)
+    threshold: float
+    weights: Cost
+    costs: Mapping[str, Cost]
 
-    def __post_init__(self) -> None:
-        if not isinstance(self.threshold, (int, float)) or not 0 <= self.threshold <= 1:
-            raise InputError(f"threshold must be a confidence between 0 and 1, found {self.threshold!r}")
-        object.__setattr__(self, "weights", Cost.of(self.weights))
-        object.__setattr__(self, "costs", {name: Cost.of(cost) for name, cost in self.costs.items()})
+    def __init__(self, threshold: float = 0.0, weights: Costs = FREE, costs: Mapping[str, Costs] | None = None) -> None:
+        certain = _number("threshold", threshold)
+        if not 0 <= certain <= 1:
+            raise InputError(f"threshold must be a confidence between 0 and 1, found {threshold!r}")
+        if not isinstance(costs or {}, Mapping):
+            raise InputError(f"costs must map each expert's name to what it costs, found {costs!r}")
+        object.__setattr__(self, "threshold", certain)
+        object.__setattr__(self, "weights", Cost.of(weights))
+        object.__setattr__(self, "costs", {name: _cost_of(name, cost) for name, cost in (costs or {}).items()})
 
-    def penalties(
-        self, experts: Sequence[str], weights: Cost | Mapping[str, float] | None = None
-    ) -> list[float] | None:
+    def penalties(self, experts: Sequence[str], weights: Costs | None = None) -> list[float] | None:
         """What each expert's costs take from its quality; None when nothing does."""
-        if not self.costs and weights is None:
-            return None
         w = self.weights if weights is None else Cost.of(weights)
-        if not w or not self.costs:
+        if not w or not any(self.costs.values()):
             return None
-        free = Cost()
-        costs = [self.costs.get(name, free) for name in experts]
-        return [w.price * cost.price + w.latency * cost.latency + w.memory * cost.memory for cost in costs]
+        taken = [self.costs.get(name, FREE).times(w) for name in experts]
+        if max(taken) == math.inf:
+            raise InputError("weights times costs are too large for a number: give them in larger units")
+        return taken
 
     def among(self, experts: Sequence[str]) -> Policy:
         """The same policy without the costs of experts that are not there."""
         return Policy(self.threshold, self.weights, {n: cost for n, cost in self.costs.items() if n in experts})
 
+    def changed(self, costs: Mapping[str, Mapping[str, float]], weights: Mapping[str, float]) -> Policy:
+        """The same policy with these costs and weights in it: what is not named stays."""
+        merged = {name: {**asdict(self.costs.get(name, FREE)), **given} for name, given in costs.items()}
+        return Policy(self.threshold, {**asdict(self.weights), **weights}, {**self.costs, **merged})
+
     def to_dict(self) -> dict[str, Any]:
         """Plain values, ready for JSON."""
         return asdict(self)
+
+
+def check_policy(policy: Policy, experts: Sequence[str]) -> Policy:
+    """Refuse what is no policy, and costs of experts that are not there."""
+    if not isinstance(policy, Policy):
+        raise InputError(f"policy must be an object such as {Policy()}, found {policy!r}")
+    unknown = [name for name in policy.costs if name not in experts]
+    if unknown:
+        raise UnknownExpertError(f"costs of unknown experts {', '.join(unknown)}: there are {', '.join(experts)}")
+    return policy
+
+
+def utilities(qualities: Sequence[float], penalties: Sequence[float]) -> list[float]:
+    """What a policy maximises: each expert's quality less what its costs take from it."""
+    return [quality - penalty for quality, penalty in zip(qualities, penalties, strict=True)]
+
+
+def _number(name: str, value: object) -> float:
+    if isinstance(value, Real) and not isinstance(value, bool):
+        with suppress(OverflowError):  # a whole number beyond all floats
+            return float(value)
+    raise InputError(f"{name} must be a number, found {value!r}")
+
+
+def _cost_of(name: str, given: Costs) -> Cost:
+    try:
+        return Cost.of(given)
+    except InputError as error:
+        raise InputError(f"the cost of '{name}': {error}") from error

@@ -13,11 +13,12 @@ from typing import Any, NoReturn, TypeAlias
 
 import numpy as np
 
-from ir3de.building import checked, chunks, counted, fitted, tuned
-from ir3de.decisions import Compiled, Decision, Explanation, Terms, Weights, decide, decide_batch, explain
+from ir3de.building import checked, chunks, counted, fitted, place, tuned, unshouted
+from ir3de.decisions import Compiled, Decision, Terms, decide, decide_batch
 from ir3de.embeddings import Embedding, Tokenizer
 from ir3de.errors import InputError, UnknownExpertError
 from ir3de.expectations import Shrinkage
+from ir3de.explanations import Explanation, explain
 from ir3de.outcome_router import (
     OutcomeRows,
     changed_parts,
@@ -29,7 +30,7 @@ from ir3de.outcome_router import (
     sums_of,
 )
 from ir3de.outcomes import Outcomes
-from ir3de.policies import Calibration, Policy
+from ir3de.policies import Calibration, Costs, Policy, check_policy
 from ir3de.quality import Validation
 from ir3de.scorers import Blend, Scorer
 from ir3de.selectors import Average, Selector
@@ -111,13 +112,11 @@ class Router:
             checked(name): counted(name, domain, chosen, keep_sample=keep_sample) for name, domain in domains.items()
         }
         experts = tuple(statistics)
-        if default is not None and default not in experts:
-            raise UnknownExpertError(f"the default expert '{default}' is not among {', '.join(experts)}")
         terms = Terms(
             experts,
             selector,
-            0 if default is None else experts.index(default),
-            policy=_checked_policy(policy or Policy(), experts),
+            0 if default is None else place(default, experts),
+            policy=check_policy(policy or Policy(), experts),
         )
         if not tune:
             return cls(fitted(statistics, chosen, scorer, terms))
@@ -151,9 +150,9 @@ class Router:
         outcomes = collected(rows, chosen, field)
         for model in outcomes.models:
             checked(model)
-        if default is not None and default not in outcomes.models:
-            raise UnknownExpertError(f"the default model '{default}' is not among {', '.join(outcomes.models)}")
-        policy = _checked_policy(policy or Policy(), outcomes.models)
+        if default is not None:
+            place(default, outcomes.models)  # or it is refused
+        policy = check_policy(policy or Policy(), outcomes.models)
         return cls(fit_parts(outcomes, chosen, Terms(outcomes.models, Average(), policy=policy), default=default))
 
     def add_outcomes(self, rows: OutcomeRows, *, field: str = "scores", merge: bool = False) -> None:
@@ -171,10 +170,11 @@ class Router:
                 )
             self._swap(changed_parts(self._parts, before + more))
 
-    def add(self, name: str, domain: Domain) -> None:
+    def add(self, name: str, domain: Domain, *, keep_sample: bool | None = None) -> None:
         """Add an expert from its texts or statistics. Nothing is retrained; routing goes on meanwhile.
 
-        To a router from outcomes a model is added from rows with its scores.
+        A sample of its prompts is kept if the router has one of any other, or as `keep_sample` says. To a router from
+        outcomes a model is added from rows with its scores.
         """
         checked(name)
         with self._change:
@@ -185,17 +185,16 @@ class Router:
             if self._parts.outcomes is not None:
                 self._swap(changed_parts(self._parts, self.outcomes + of_model(name, domain, self.embedding)))
                 return
-            self._rebuild({**self.statistics, name: counted(name, domain, self.embedding)})
+            self._rebuild({**self.statistics, name: self._more(name, domain, keep_sample)})
 
-    def merge(self, name: str, domain: Domain) -> None:
+    def merge(self, name: str, domain: Domain, *, keep_sample: bool | None = None) -> None:
         """Give an expert more texts, exactly as if they had been there from the beginning."""
         with self._change:
             self._require(name)
             if self._parts.outcomes is not None:
                 self._swap(changed_parts(self._parts, self.outcomes + of_model(name, domain, self.embedding)))
                 return
-            more = counted(name, domain, self.embedding)
-            self._rebuild({**self.statistics, name: self.statistics[name] + more})
+            self._rebuild({**self.statistics, name: self.statistics[name] + self._more(name, domain, keep_sample)})
 
     def remove(self, name: str) -> None:
         """Take an expert out: the router is then, bit for bit, one that never saw it."""
@@ -215,6 +214,15 @@ class Router:
             parts, trials = tuned(self.statistics, self.embedding, self._compiled.terms)
             self._swap(parts)
             return trials
+
+    def _more(self, name: str, domain: Domain, keep_sample: bool | None) -> Statistics:
+        """What is to be added, counted like what is there; of texts no sample is kept where the router has none."""
+        known = self.statistics
+        if keep_sample is None:
+            keep_sample = isinstance(domain, Statistics) or any(own.sample is not None for own in known.values())
+        sums = known.get(name, next(iter(known.values()))).sums
+        window = 128 if sums is None else sums.window
+        return counted(name, domain, self.embedding, keep_sample=keep_sample, window=window)
 
     def _rebuild(self, statistics: Mapping[str, Statistics]) -> None:
         terms, experts = self._compiled.terms, tuple(statistics)
@@ -250,11 +258,12 @@ class Router:
         terms = replace(terms, selector=selector, calibration=kept)
         return Router(replace(parts, compiled=Compiled.build(terms, table)))
 
-    def with_policy(self, policy: Policy) -> Router:
-        """The same fit with other costs or another threshold: a new router, this one is unchanged."""
+    def with_policy(self, policy: Policy, *, default: str | None = None) -> Router:
+        """The same fit with other costs, threshold or default: a new router, this one is unchanged."""
         parts = self._parts
         compiled = parts.compiled
-        terms = replace(compiled.terms, policy=_checked_policy(policy, compiled.experts))
+        chosen = compiled.default if default is None else place(default, compiled.experts)
+        terms = replace(compiled.terms, policy=check_policy(policy, compiled.experts), default=chosen)
         return Router(replace(parts, compiled=replace(compiled, terms=terms)))
 
     def with_calibration(self, calibration: Calibration) -> Router:
@@ -338,21 +347,21 @@ class Router:
 
     # routing ----------------------------------------------------------------------------------------------------
 
-    def route(self, text: str, *, weights: Weights | None = None) -> Decision:
+    def route(self, text: str, *, weights: Costs | None = None) -> Decision:
         """Name the expert for a prompt. A prompt without a known token abstains: the default expert.
 
         `weights` says what a unit of cost is worth this time, `{"price": 0.1}`, instead of the router's policy.
         """
-        return decide(self._compiled, self._encode(text), self._unknown, weights)
+        return decide(self._compiled, self._encode(unshouted(text)), self._unknown, weights)
 
-    def route_batch(self, texts: Iterable[str], *, weights: Weights | None = None) -> list[Decision]:
+    def route_batch(self, texts: Iterable[str], *, weights: Costs | None = None) -> list[Decision]:
         """Route many prompts: the decisions of `route`, several times as fast."""
         compiled = self._compiled
         if isinstance(texts, (str, bytes)) or not isinstance(texts, Iterable):
             raise InputError(f"texts must be an iterable of str, found one {type(texts).__name__}: use route for one")
 
         def decide_chunk(chunk: Sequence[str]) -> list[Decision]:
-            flat, lengths = self.tokenizer.encode_batch(chunk)
+            flat, lengths = self.tokenizer.encode_batch([unshouted(text) for text in chunk])
             return decide_batch(compiled, flat, lengths.astype(np.int64), self._unknown, weights)
 
         parts = list(chunks(list(texts)))
@@ -361,9 +370,9 @@ class Router:
         with ThreadPoolExecutor(os.cpu_count(), thread_name_prefix="ir3de-route") as pool:
             return list(chain.from_iterable(pool.map(decide_chunk, parts)))
 
-    def explain(self, text: str, *, weights: Weights | None = None) -> Explanation:
+    def explain(self, text: str, *, weights: Costs | None = None) -> Explanation:
         """Show every token's vote, entropy and scores, and whether it counted."""
-        return explain(self._compiled, self.tokenizer.pieces(text), self._unknown, weights)
+        return explain(self._compiled, self.tokenizer.pieces(unshouted(text)), self._unknown, weights)
 
     # keeping ----------------------------------------------------------------------------------------------------
 
@@ -383,10 +392,3 @@ class Router:
 
     def __repr__(self) -> str:
         return f"Router({', '.join(self.experts)}; {self.scorer}, {self.selector})"
-
-
-def _checked_policy(policy: Policy, experts: Sequence[str]) -> Policy:
-    unknown = [name for name in policy.costs if name not in experts]
-    if unknown:
-        raise UnknownExpertError(f"costs of unknown experts {', '.join(unknown)}: there are {', '.join(experts)}")
-    return policy

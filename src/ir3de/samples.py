@@ -8,17 +8,20 @@ anyone who has the tokenizer; whoever must not give prompts away keeps no sample
 from __future__ import annotations
 
 import hashlib
+from collections import Counter
 from dataclasses import dataclass
 from functools import cached_property
 
 import numpy as np
 import numpy.typing as npt
 
+from ir3de.errors import InputError
+
 MOST_PROMPTS = 1_024
-MOST_TOKENS = 1 << 19  # of all prompts together
+MOST_TOKENS = 1 << 19  # of all prompts together but the last, which may go beyond
 LONGEST = 1 << 13  # tokens kept of one prompt
 
-_SPREAD = np.uint64(0x9E3779B1)
+_SPREAD, _STEP = np.uint64(0x9E3779B1), np.uint64(0xC2B2AE3D27D4EB4F)
 
 
 @dataclass(frozen=True, eq=False)
@@ -30,6 +33,13 @@ class Sample:
     lengths: npt.NDArray[np.int64]  # (n,)  tokens of the prompt as it was counted
     kept: npt.NDArray[np.int64]  # (n,)  of which these, the first, are here
     ids: npt.NDArray[np.uint32]  # (Σ kept,)
+
+    def __post_init__(self) -> None:
+        whole = len(self.hashes) == len(self.every) == len(self.lengths) == len(self.kept)
+        if not whole or self.ids.size != self.kept.sum():
+            raise InputError(f"a sample of {len(self.hashes):,} prompts does not fit its {self.ids.size:,} token ids")
+        if (self.every < 1).any() or (self.kept < 1).any() or (self.kept > self.lengths).any():
+            raise InputError("a sample keeps at least one token of a prompt, and no more than the prompt has")
 
     @classmethod
     def draw(
@@ -82,22 +92,37 @@ class Sample:
 
     def without(self, other: Sample) -> Sample:
         """The prompts that are not in the other sample; of equal ones, as many as it does not have."""
-        gone: dict[tuple[int, int], int] = {}
-        for key in zip(other.hashes.tolist(), other.lengths.tolist(), strict=True):
-            gone[key] = gone.get(key, 0) + 1
+        gone = Counter(other._contents())
         left = []
-        for index, key in enumerate(zip(self.hashes.tolist(), self.lengths.tolist(), strict=True)):
-            if gone.get(key, 0):
-                gone[key] -= 1
+        for index, content in enumerate(self._contents()):
+            if gone[content]:
+                gone[content] -= 1
             else:
                 left.append(index)
         return self.take(np.array(left, np.int64))
 
+    def _contents(self) -> list[tuple[int, ...]]:
+        """What tells one prompt from another."""
+        parts = (self.hashes, self.lengths, self.every, self._mixed)
+        return list(zip(*(part.tolist() for part in parts), strict=True))
+
     def _bounded(self) -> Sample:
-        """In order of the hashes, as many as the bounds allow."""
-        order = np.lexsort((self.every, self.lengths, _keys(self.hashes)))
-        room = np.cumsum(self.kept[order]) <= MOST_TOKENS
-        return self.take(order[room][:MOST_PROMPTS])
+        """In order of the hashes, as many as the bounds allow.
+
+        A prompt is in when those before it leave room, so that one that is out keeps all after it out as well: or two
+        samples together would hold prompts that the sample of both does not.
+        """
+        keys = _keys(self.hashes)
+        order = np.lexsort((self._mixed, self.every, self.lengths, keys))
+        before = np.cumsum(self.kept[order]) - self.kept[order]
+        return self.take(order[before < MOST_TOKENS][:MOST_PROMPTS])
+
+    @cached_property
+    def _mixed(self) -> npt.NDArray[np.uint64]:
+        """A hash of each prompt's ids: two texts of one hash are still in an order of their own."""
+        place = np.arange(len(self.ids)) - np.repeat(self.starts, self.kept)
+        mixed = (self.ids + np.uint64(1)) * (place.astype(np.uint64) * _SPREAD + _STEP)  # wraps around
+        return np.add.reduceat(mixed, self.starts) if len(self) else mixed
 
     @cached_property
     def digest(self) -> str:

@@ -47,15 +47,15 @@ class PromptSums:
         _freeze(self.vector, self.gram)
         if self.pairs is not None:
             _freeze(self.pairs)
-            if self.pairs.shape != (BUCKETS,) or (self.pairs < 0).any():
-                raise InputError(f"pairs are counted in {BUCKETS:,} buckets, at least 0 each: found {self.pairs!r:.60}")
+            if self.pairs.shape != (BUCKETS,):
+                raise InputError(f"prompt sums count pairs in {BUCKETS:,} buckets, found {self.pairs.size:,}")
         if self.gram.shape != (triangle_size(self.width),):
             raise InputError(
                 f"prompt sums of width {self.width} need {triangle_size(self.width)} Gram entries, "
                 f"found {self.gram.size}"
             )
         diagonal = self.gram[np.cumsum(np.r_[0, np.arange(self.width, 1, -1)])]
-        if self.windows < 0 or (diagonal < 0).any():
+        if self.windows < 0 or (diagonal < 0).any() or (self.pairs is not None and (self.pairs < 0).any()):
             raise InputError("prompt sums fell below zero: what was taken out was never put in")
 
     @property

@@ -28,7 +28,7 @@ class Table:
     vote: npt.NDArray[np.uint16]  # (V,)  argmax_c S
     entropy: npt.NDArray[np.float32]  # (V,)  −Σ_c p log p with p = softmax(S)
     rank: npt.NDArray[np.uint32]  # (V,)  place in the order by (entropy, token id)
-    usualness: npt.NDArray[np.float32] | None = None  # (V,)  log p(v), in whole parts
+    usualness: npt.NDArray[np.float32] | None = None  # (V,)  how usual each token is, in whole parts
     pairs: npt.NDArray[np.float32] | None = None  # (BUCKETS, C)  scores of neighbouring tokens
 
     @classmethod
@@ -66,12 +66,13 @@ class Table:
         *,
         log_offset: float = 0.0,
         usualness: bool = False,
+        unknown: int | None = None,
     ) -> Table:
-        """The table of a scorer's fit; with `usualness`, how usual each token is as well."""
+        """The table of a scorer's fit; with `usualness`, how usual each token is as well, `unknown` never."""
         return cls.compile(
             scorer.scores(domains, embeddings),
             log_offset=log_offset,
-            usualness=token_usualness(domains) if usualness else None,
+            usualness=token_usualness(domains, unknown) if usualness else None,
             pairs=scorer.pair_scores(domains) if isinstance(scorer, PairScorer) else None,
         )
 

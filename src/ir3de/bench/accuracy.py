@@ -19,7 +19,7 @@ from ir3de.corpora import read_texts
 from ir3de.counting import collect
 from ir3de.errors import InputError
 from ir3de.router import Router
-from ir3de.scorers import CrossEntropy, KernelRidge, PromptRidge, Scorer, TokenRidge
+from ir3de.scorers import Blend, CrossEntropy, KernelRidge, Posterior, PromptRidge, Scorer, TokenRidge
 from ir3de.selectors import AllTokens, Average, EntropyTopK, Selector
 from ir3de.statistics import Statistics
 
@@ -77,7 +77,10 @@ def _suite(folder: Path) -> Suite | None:
 
 def contenders() -> Iterator[tuple[str, Scorer, Callable[..., Selector]]]:
     """Every router compared: its name, its scorer, and its selector, still to be given a cap on tokens."""
-    yield "ir3de (prompt ridge, average)", PromptRidge(), Average
+    yield "ir3de (blend, average)", Blend(), Average
+    yield "blend with pairs, average", Blend(pairs=0.25), Average
+    yield "posterior, average", Posterior(), Average
+    yield "prompt ridge, average", PromptRidge(), Average
     yield "token ridge, balanced, average", TokenRidge(), Average
     for name, scorer in (("cross-entropy", CrossEntropy()), ("kernel ridge", KernelRidge())):
         yield f"{name}, average", scorer, Average

@@ -11,10 +11,13 @@ from typing import Any
 import click
 
 from ir3de.cli import (
+    bench_confidence,
     bench_experts,
+    bench_novelty,
     bench_outcomes,
     bench_robustness,
     benching,
+    calibrating,
     changing,
     completion,
     demo,
@@ -24,8 +27,10 @@ from ir3de.cli import (
     explaining,
     fitting,
     inspecting,
+    policies,
     routing,
     sharing,
+    tuning,
 )
 from ir3de.errors import IR3DEError
 
@@ -33,7 +38,7 @@ __all__ = ["cli", "main"]
 
 SECTIONS = {
     "Start here": (demo.demo, doctor.doctor),
-    "Build a router": (fitting.fit, changing.add, changing.remove),
+    "Build a router": (fitting.fit, changing.add, changing.remove, tuning.tune, calibrating.calibrate, policies.policy),
     "Use it": (routing.route, explaining.explain, evaluating.evaluate, inspecting.inspect),
     "Share the work": (sharing.collect, sharing.merge, embeddings.embedding),
     "Measure and set up": (benching.bench, completion.completion),
@@ -112,7 +117,13 @@ def cli() -> None:
     """
 
 
-for _measurement in (bench_robustness.robustness, bench_experts.experts, bench_outcomes.outcomes):
+for _measurement in (
+    bench_robustness.robustness,
+    bench_experts.experts,
+    bench_novelty.novelty,
+    bench_confidence.confidence,
+    bench_outcomes.outcomes,
+):
     benching.bench.add_command(_measurement)
 for _commands in SECTIONS.values():
     for _command in _commands:

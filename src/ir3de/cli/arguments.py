@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 Function = TypeVar("Function", bound=Callable[..., Any])
 
 STATISTICS_SUFFIX = ".stats"
-SCORERS = ("prompt-ridge", "token-ridge", "cross-entropy", "kernel-ridge", "paper", "authors")
+SCORERS = ("blend", "prompt-ridge", "token-ridge", "posterior", "cross-entropy", "kernel-ridge", "paper", "authors")
 SELECTORS = ("average", "entropy", "all")
 
 
@@ -98,6 +98,15 @@ def text_options(function: Function) -> Function:
     return command  # type: ignore[return-value]
 
 
+def no_sample_option(function: Function) -> Function:
+    return click.option(
+        "--no-sample",
+        is_flag=True,
+        help="Keep none of these prompts in the router: no tuning, no calibrated confidence. Otherwise up to 1,024 an "
+        "expert are kept, as token ids.",
+    )(function)
+
+
 def embedding_option(function: Function) -> Function:
     return click.option(
         "--embedding",
@@ -149,11 +158,13 @@ def scorer_for(name: str, strength: float | None) -> Scorer:
     """The scorer of that name, with its usual strength unless one is given."""
     from dataclasses import replace
 
-    from ir3de.scorers import CrossEntropy, KernelRidge, PromptRidge, TokenRidge
+    from ir3de.scorers import Blend, CrossEntropy, KernelRidge, Posterior, PromptRidge, TokenRidge
 
-    made: Mapping[str, Callable[[], PromptRidge | TokenRidge | CrossEntropy | KernelRidge]] = {
+    made: Mapping[str, Callable[[], Blend | PromptRidge | TokenRidge | Posterior | CrossEntropy | KernelRidge]] = {
+        "blend": Blend,
         "prompt-ridge": PromptRidge,
         "token-ridge": TokenRidge,
+        "posterior": Posterior,
         "cross-entropy": CrossEntropy,
         "kernel-ridge": KernelRidge,
         "paper": TokenRidge.paper,

@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from ir3de.cli.arguments import TextOptions, domains_option, output_options, text_options
+from ir3de.cli.arguments import TextOptions, domains_option, no_sample_option, output_options, text_options
+from ir3de.cli.costing import GivenCosts, check_costs, cost_options
 from ir3de.cli.counting import check_sources, count_domain
 from ir3de.cli.outcome_fitting import ADD_TAKES, add_outcomes
 from ir3de.cli.outcome_rows import or_outcomes
@@ -26,10 +27,20 @@ if TYPE_CHECKING:
 @click.argument("router_path", metavar="ROUTER", type=click.Path(path_type=Path))
 @domains_option
 @text_options
+@no_sample_option
+@cost_options
 @click.option("--merge", is_flag=True, help="Give more texts to experts that are there already.")
 @output_options
 @or_outcomes(add_outcomes, *ADD_TAKES)
-def add(router_path: Path, domains: Mapping[str, list[str]], texts: TextOptions, merge: bool, out: Output) -> None:
+def add(
+    router_path: Path,
+    domains: Mapping[str, list[str]],
+    texts: TextOptions,
+    no_sample: bool,
+    costs: GivenCosts,
+    merge: bool,
+    out: Output,
+) -> None:
     """Add experts to a router, or more texts to its experts.
 
     The others are not read again: the router is exactly the one that a fit from all the counts would give. To a
@@ -41,20 +52,23 @@ def add(router_path: Path, domains: Mapping[str, list[str]], texts: TextOptions,
       ir3de add router --merge law=new-cases.csv
       ir3de add router --outcomes new-model.jsonl
     """
-    router = _loaded(router_path)
+    router = loaded(router_path)
     if router.from_outcomes:
         raise InputError(f"the router at {router_path} was fitted from outcomes: add models with --outcomes")
     _check_names(router, domains, merge=merge)
+    check_costs(costs, (*router.experts, *domains))
     check_sources(domains)
     counted = []
     for name, paths in domains.items():
         recipe = _recipe_of(router, name) if merge else {}
+        recipe["keep_sample"] = not no_sample
         counted.append(count_domain(name, paths, router.embedding, texts, out, **recipe))
     begun = perf_counter()
     with changing(router_path) as router:
         with out.spinner("solving"):
             for domain in counted:
                 (router.merge if merge else router.add)(domain.name, domain.statistics)
+        router = router.with_policy(router.policy.changed(costs, {}))
         save_and_report(out, router, [router_path.expanduser()], counted, perf_counter() - begun)
 
 
@@ -84,12 +98,12 @@ def changing(path: Path) -> Iterator[Router]:
     """The router, kept from other writers until it is saved, so that two changes at once both stay."""
     from ir3de.files import exclusive
 
-    _loaded(path)  # or there is no such router, and no folder to keep
+    loaded(path)  # or there is no such router, and no folder to keep
     with exclusive(path.expanduser()):
-        yield _loaded(path)
+        yield loaded(path)
 
 
-def _loaded(path: Path) -> Router:
+def loaded(path: Path) -> Router:
     from ir3de.router import Router
 
     return Router.load(path)

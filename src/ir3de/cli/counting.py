@@ -36,6 +36,7 @@ class Counted:
             "name": self.name,
             "prompts": self.statistics.prompts,
             "tokens": self.statistics.tokens,
+            "kept": 0 if self.statistics.sample is None else len(self.statistics.sample),
             "digest": self.statistics.digest,
             "source_bytes": self.bytes,
             "seconds": round(self.seconds, 3),
@@ -70,8 +71,9 @@ def count_domain(
     *,
     window: int = 128,
     prompt_sums: bool = True,
+    keep_sample: bool = True,
 ) -> Counted:
-    """Count the texts of all paths, and add the statistics files among them."""
+    """Count the texts of all paths, and add the statistics files among them; prompts are kept only if asked for."""
     from ir3de.corpora import read_texts, total_bytes
     from ir3de.counting import collect
     from ir3de.storage import load_statistics
@@ -89,13 +91,19 @@ def count_domain(
         sample = options.sample or (LARGE_SAMPLE if (total or 0) > LARGE_DOMAIN else 1)
         with reading(out, name, total) as (on_bytes, bytes_read):
             texts = read_texts(sources, field=options.field, whole_files=options.whole_files, on_bytes=on_bytes)
-            parts.append(
-                collect(
-                    texts, embedding=embedding, window=window, sample=sample, cap=options.cap, prompt_sums=prompt_sums
-                )
+            collected = collect(
+                texts,
+                embedding=embedding,
+                window=window,
+                sample=sample,
+                cap=options.cap,
+                prompt_sums=prompt_sums,
+                keep_sample=keep_sample,
             )
+            parts.append(collected)
         read += bytes_read()
-    return Counted(name, sum(parts[1:], parts[0]), read, perf_counter() - begun)
+    total_of = sum(parts[1:], parts[0])
+    return Counted(name, total_of if keep_sample else total_of.without_sample(), read, perf_counter() - begun)
 
 
 def _unpack(embedding: Embedding, prompt_sums: bool) -> None:

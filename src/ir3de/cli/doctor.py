@@ -19,6 +19,7 @@ EXTRAS = {
     "gguf": ("gguf", "reading .gguf files"),
     "pyarrow": ("parquet", "reading .parquet files"),
     "zstandard": ("zstd", "reading .zst files"),
+    "matplotlib": ("plots", "drawing diagrams"),
     "huggingface_hub": ("all", "reading models by hub id"),
 }
 HUB_FLAGS = ("HF_HOME", "HF_HUB_OFFLINE")

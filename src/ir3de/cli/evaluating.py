@@ -11,11 +11,14 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from ir3de.cli.arguments import domains_option, output_options, reading_options
+from ir3de.cli.costing import weight_option, weighted
 from ir3de.cli.counting import check_sources, reading
+from ir3de.cli.frontiers import FrontierOptions, frontier_options, show_frontier
 from ir3de.cli.outcome_evaluating import evaluate_outcomes
 from ir3de.cli.outcome_rows import or_outcomes
 from ir3de.cli.output import FAINT, Output, bar, colour_of, heading, one_line, percent, styled, table
 from ir3de.cli.perturbing import effects_table
+from ir3de.cli.reliability import check_plots, draw_reliability, parse_picture_path, reliability_table
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -41,6 +44,14 @@ SHADES = "░▒▓█"
 @click.option(
     "--robustness", is_flag=True, help="Also route them mistyped, cut, mixed…: holds all the prompts in memory."
 )
+@click.option(
+    "--plot",
+    metavar="FILE",
+    callback=parse_picture_path,
+    help="Draw the reliability diagram as .png or .svg; needs the extra `plots`.",
+)
+@frontier_options
+@weight_option("What a unit of a cost is worth this time: price=0.1; instead of the router's own.")
 @output_options
 @or_outcomes(evaluate_outcomes)
 def evaluate(
@@ -50,29 +61,39 @@ def evaluate(
     whole_files: bool,
     wanted: int,
     robustness: bool,
+    plot: Path | None,
+    frontier: FrontierOptions,
+    weights: Mapping[str, float],
     out: Output,
 ) -> None:
     """Measure a router on prompts whose experts are known.
 
     Accuracy is the mean over the domains of the share that was routed right. Calibration compares the confidence
     of the decisions with how often they were right. Robustness compares with the same prompts perturbed: a flipped
-    route is one that differs from the untouched prompt's. With --outcomes: the mean score of the chosen models beside
-    the best single model's, an oracle's and random choice.
+    route is one that differs from the untouched prompt's. The frontier is the quality to be had for each mean cost of
+    a prompt, beside random mixes, single experts and an oracle. With --outcomes: the mean score of the chosen models
+    beside the best single model's, an oracle's and random choice.
 
     \b
-    Example:
+    Examples:
       ir3de eval router maths=maths-test.jsonl law=law-test.jsonl --errors 5
       ir3de eval router maths=maths-test.jsonl law=law-test.jsonl --robustness
+      ir3de eval router maths=maths-test.jsonl law=law-test.jsonl --frontier-plot frontier.png
       ir3de eval router --outcomes answers-test.jsonl
     """
     from ir3de.evaluation import evaluate as measure
     from ir3de.router import Router
 
+    if plot is not None:
+        check_plots()
     check_sources(domains)
-    router = Router.load(router_path)
+    router = weighted(Router.load(router_path), weights)
     mistakes: list[dict[str, Any]] = []
+    traced = frontier.listener(router)
 
-    def keep_mistake(name: str, text: str, decision: Decision) -> None:
+    def hear(name: str, text: str, decision: Decision) -> None:
+        if traced is not None:
+            traced(name, text, decision)
         if decision.expert != name and len(mistakes) < wanted:
             mistakes.append({"text": text, "expected": name, **decision.to_dict()})
 
@@ -83,15 +104,24 @@ def evaluate(
             bars.callback(stream.close)
         if robustness:  # every prompt is needed more than once
             prompts = {name: list(stream) for name, stream in prompts.items()}
-        report = measure(router, prompts, on_decision=keep_mistake if wanted else None)
+        report = measure(router, prompts, on_decision=hear if wanted or traced else None)
     seconds = perf_counter() - begun
     held_up = _robustness(router, prompts, out) if robustness else None
-    also = {"robustness": held_up.to_dict()} if held_up else {}
+    found = frontier.finish()
+    also = {
+        **({"robustness": held_up.to_dict()} if held_up else {}),
+        **({"frontier": found.to_dict()} if found else {}),
+    }
     out.json({**report.to_dict(), "seconds": round(seconds, 3), "errors": mistakes, **also})
     show_report(out, report)
+    if plot is not None:
+        draw_reliability(report, plot)
+        out.note(styled(("drawn to ", ""), (str(plot), "bold")))
     if held_up:
         out.note(heading("Robustness"))
         out.result(effects_table(held_up))
+    if found:
+        show_frontier(out, found, frontier.target)
     if mistakes:
         out.note(heading("Misrouted"), _mistake_table(mistakes, out.console.width))
 
@@ -119,8 +149,11 @@ def show_report(out: Output, report: Report) -> None:
         return
     out.result(headline(report))
     out.note("", recall_table(report), heading("Confusion"), *_confusion(report, out.console.width))
-    gap = f"expected calibration error {100 * report.calibration_error:.1f} points"
-    out.note(styled(("\nCalibration  ", "bold"), (gap, FAINT)), _reliability_table(report))
+    gap = (
+        f"expected calibration error {100 * report.calibration_error:.1f} points; █ how often right, │ what was claimed"
+    )
+    out.note(styled(("\nCalibration  ", "bold"), (gap, FAINT)), reliability_table(report))
+    out.note(*_abstentions(report))
 
 
 def headline(report: Report) -> Text:
@@ -178,19 +211,15 @@ def _largest_confusions(report: Report) -> Table:
     return shown
 
 
-def _reliability_table(report: Report) -> Table:
-    shown = table("confidence", "prompts", "claimed", "right", "", right=("prompts", "claimed", "right"))
-    for part in report.reliability:
-        if part.count:
-            colour = "green" if abs((part.accuracy or 0) - (part.confidence or 0)) < 0.1 else "yellow"
-            shown.add_row(
-                f"{100 * part.low:.0f} – {100 * part.high:.0f} %",
-                f"{part.count:,}",
-                percent(part.confidence),
-                percent(part.accuracy),
-                bar(part.accuracy or 0.0, 20, colour),
-            )
-    return shown
+def _abstentions(report: Report) -> Iterator[Any]:
+    """How many prompts were abstained on, why, and how many are unlike every domain."""
+    if report.abstained:
+        reasons = ", ".join(f"{reason} {count:,}" for reason, count in report.abstained_because.items())
+        rest = f"; of the others {percent(report.answered_accuracy)} are right"
+        yield styled(("\nAbstained  ", "bold"), (f"{report.abstained:,} of {report.prompts:,}: {reasons}{rest}", ""))
+    if report.unlike:
+        share = percent(report.unlike / report.prompts)
+        yield styled(("\nUnlike every domain  ", "bold"), (f"{report.unlike:,} prompts, {share}", ""))
 
 
 def _mistake_table(mistakes: list[dict[str, Any]], width: int) -> Table:

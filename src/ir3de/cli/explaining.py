@@ -4,21 +4,23 @@ from __future__ import annotations
 
 import sys
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
 
 from ir3de.cli.arguments import output_options
+from ir3de.cli.costing import utility_table, warn_without_costs, weight_option
 from ir3de.cli.output import FAINT, Output, colour_of, heading, printable, styled, table, worth
+from ir3de.cli.routing import why_abstained
 
 if TYPE_CHECKING:
     from rich.console import Console
     from rich.table import Table
     from rich.text import Text
 
-    from ir3de.decisions import Explanation, TokenVote
+    from ir3de.explanations import Explanation, TokenVote
     from ir3de.router import Router
 
 LETTERS = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz"
@@ -38,8 +40,9 @@ LONGEST_NAME = 18  # of an expert in a table
     show_default=True,
     help="Rows of the table.",
 )
+@weight_option("What a unit of a cost is worth this time: price=0.1; instead of the router's own.")
 @output_options
-def explain(router_path: Path, text: str | None, rows: int, out: Output) -> None:
+def explain(router_path: Path, text: str | None, rows: int, weights: Mapping[str, float], out: Output) -> None:
     """Show which tokens of a prompt decided, and for whom.
 
     Without TEXT, all of standard input is one prompt. Every token has the colour of the expert it votes for; one
@@ -52,7 +55,8 @@ def explain(router_path: Path, text: str | None, rows: int, out: Output) -> None
     from ir3de.router import Router
 
     router = Router.load(router_path)
-    explanation = router.explain(_text(text))
+    warn_without_costs(out, router, weights)
+    explanation = router.explain(_text(text), weights=weights or None)
     out.json(explanation.to_dict())
     if not out.as_json:
         show_explanation(out, router, explanation, rows)
@@ -79,8 +83,10 @@ def show_explanation(out: Output, router: Router, explanation: Explanation, rows
     if unseen := decision.tokens - len(explanation.tokens):
         out.result(styled((f"… and {unseen:,} more tokens, beyond the first {len(explanation.tokens):,}", FAINT)))
     out.result(styled(("", "")), _legend(explanation, coloured))
+    if decision.penalties is not None:
+        out.note("", utility_table(decision, router))
     if decision.abstained:
-        out.warn(f"the prompt holds no known token: it goes to the default expert, {decision.expert}")
+        out.warn(why_abstained(decision))
     elif rows:
         title, deciding = _deciding(router, explanation)
         out.note(heading(title), _token_table(explanation, deciding[:rows], out.console.width))
@@ -155,8 +161,10 @@ def _deciding(router: Router, explanation: Explanation) -> tuple[str, list[Token
 
 
 def _winner_and_next(explanation: Explanation) -> tuple[int, int | None]:
-    places = [explanation.experts.index(expert) for expert, _ in explanation.decision.ranking[:2]]
-    return places[0], places[1] if len(places) > 1 else None
+    """The expert that was taken, and the likeliest other one, whatever it costs."""
+    (winner, _), likeliest = explanation.decision.ranking[0], explanation.decision.quality
+    others = [explanation.experts.index(expert) for expert, _ in likeliest if expert != winner]
+    return explanation.experts.index(winner), others[0] if others else None
 
 
 def _score_columns(explanation: Explanation, width: int) -> list[int]:

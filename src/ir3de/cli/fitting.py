@@ -15,12 +15,14 @@ from ir3de.cli.arguments import (
     domains_option,
     embedding_option,
     force_option,
+    no_sample_option,
     output_options,
     refuse_existing,
     scorer_for,
     selector_for,
     text_options,
 )
+from ir3de.cli.costing import GivenCosts, check_costs, cost_options
 from ir3de.cli.counting import check_sources, count_domain, load_embedding
 from ir3de.cli.outcome_fitting import FIT_TAKES, fit_outcomes
 from ir3de.cli.outcome_rows import or_outcomes
@@ -34,7 +36,9 @@ from ir3de.errors import UnknownExpertError
 @domains_option
 @text_options
 @embedding_option
-@click.option("--scorer", type=click.Choice(SCORERS), default="prompt-ridge", show_default=True, help="How to fit.")
+@click.option("--tune", is_flag=True, help="Choose scorer and selector on held-out prompts; takes seconds.")
+@no_sample_option
+@click.option("--scorer", type=click.Choice(SCORERS), help="How to fit.  [default: blend]")
 @click.option("--strength", type=float, metavar="λ", help="How strongly to hold back, instead of the scorer's own.")
 @click.option(
     "--selector",
@@ -45,6 +49,7 @@ from ir3de.errors import UnknownExpertError
     "--k", type=click.IntRange(min=1), metavar="K", help="Tokens that vote with --selector entropy.  [default: 10]"
 )
 @click.option("--default", metavar="NAME", help="Expert for prompts without a known token.  [default: the first]")
+@cost_options
 @click.option("--serving", metavar="PATH", type=click.Path(path_type=Path), help="Write a small serving copy as well.")
 @force_option
 @output_options
@@ -54,11 +59,14 @@ def fit(
     domains: Mapping[str, list[str]],
     texts: TextOptions,
     source: str,
-    scorer: str,
+    tune: bool,
+    no_sample: bool,
+    scorer: str | None,
     strength: float | None,
     selector: str | None,
     k: int | None,
     default: str | None,
+    costs: GivenCosts,
     serving: Path | None,
     force: bool,
     out: Output,
@@ -76,23 +84,53 @@ def fit(
     \b
     Example:
       ir3de fit router maths=maths.jsonl law=statutes/ law=cases.csv code='src/**/*.txt'
+      ir3de fit router maths=maths.jsonl law=statutes/ --tune
       ir3de fit router --outcomes answers.jsonl --score-field accuracy
     """
+    from ir3de.policies import Policy
     from ir3de.router import Router
 
+    if tune:
+        _check_tunable({"--scorer": scorer, "--strength": strength, "--selector": selector, "--k": k}, no_sample)
+    scorer = scorer or "blend"
     strategies = scorer_for(scorer, strength), selector_for(selector, scorer, k, texts.cap)
     folders = free_folders(router_path, serving, force=force)
     _check_default(default, domains)
+    check_costs(costs, domains)
     check_sources(domains)
     embedding = load_embedding(source, out)
-    counted = [count_domain(name, paths, embedding, texts, out) for name, paths in domains.items()]
+    counted = [
+        count_domain(name, paths, embedding, texts, out, keep_sample=not no_sample) for name, paths in domains.items()
+    ]
     statistics = {domain.name: domain.statistics for domain in counted}
+    policy = Policy(costs=costs)
     begun = perf_counter()
     with out.spinner("solving"):
-        router = Router.fit(
-            statistics, embedding=embedding, scorer=strategies[0], selector=strategies[1], default=default
+        if tune and texts.cap is None:
+            router = Router.fit(statistics, embedding=embedding, default=default, policy=policy, tune=True)
+        else:
+            router = Router.fit(
+                statistics,
+                embedding=embedding,
+                scorer=strategies[0],
+                selector=strategies[1],
+                default=default,
+                policy=policy,
+            )
+            if tune:  # the selector brings the cap
+                router.tune()
+    save_and_report(out, router, folders, counted, perf_counter() - begun, tuned=tune)
+
+
+def _check_tunable(given: Mapping[str, object], no_sample: bool) -> None:
+    """Refuse what --tune is there to choose, and to tune on nothing."""
+    clash = next((name for name, value in given.items() if value is not None), None)
+    if clash is not None:
+        raise click.UsageError(f"--tune chooses scorer and selector itself: leave out {clash}, or leave out --tune")
+    if no_sample:
+        raise click.UsageError(
+            "--tune needs prompts to try things on, and --no-sample keeps none: leave one of them out"
         )
-    save_and_report(out, router, folders, counted, perf_counter() - begun)
 
 
 def free_folders(router_path: Path, serving: Path | None, *, force: bool) -> list[Path]:

@@ -2,16 +2,22 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
 from ir3de.cli.arguments import output_options
-from ir3de.cli.output import FAINT, Output, facts, heading, size, styled, table
+from ir3de.cli.output import FAINT, Output, facts, heading, percent, size, styled, table
+from ir3de.cli.trials import trials_table
 
 if TYPE_CHECKING:
     from ir3de.storage import RouterFiles
+
+
+KEPT = ("serving", "experts", "default", "scorer", "selector", "embedding", "calibration", "familiarity")
+BEST_TRIALS = 5
 
 
 @click.command()
@@ -52,7 +58,7 @@ def _inspect_router(path: Path, out: Output) -> None:
     found = inspect_router(path)
     header = found.header
     files = [{"name": file.name, "bytes": file.bytes, "state": file.state} for file in found.files]
-    kept = {key: header.get(key) for key in ("serving", "experts", "default", "scorer", "selector", "embedding")}
+    kept = {key: header.get(key) for key in (*KEPT, "policy", "trials")}
     kept |= {"outcomes": header["outcomes"]} if "outcomes" in header else {}
     out.json({"kind": "router", "path": str(path), "whole": found.whole, **kept, "files": files})
     if not out.as_json:
@@ -75,18 +81,22 @@ def _show_router(path: Path, found: RouterFiles, out: Output) -> None:
                 ("selector", _strategy(header.get("selector"))),
                 ("embedding", f"{embedding.get('name', '')} {str(embedding.get('fingerprint'))[:12]}".strip()),
                 ("default", str(header.get("default"))),
+                ("confidence", _confidence(header.get("calibration"))),
+                ("abstains", _abstention(header)),
             ]
         )
     )
-    experts = table("expert", "prompts", "tokens", "digest", right=("prompts", "tokens"))
+    experts = table("expert", "prompts", "tokens", "kept", "digest", right=("prompts", "tokens", "kept"))
     for expert in header.get("experts", ()):
-        counts = [f"{expert[key]:,}" if key in expert else "–" for key in ("prompts", "tokens")]
+        counts = [f"{expert[key]:,}" if key in expert else "–" for key in ("prompts", "tokens", "kept")]
         experts.add_row(str(expert.get("name")), *counts, styled((expert.get("digest", "–")[:16], FAINT)))
     files = table("file", "size", "content", right=("size",))
     for file in found.files:
         colour = "green" if file.state == "ok" else "yellow" if "rebuilt" in file.state else "red"
         files.add_row(file.name, size(file.bytes), styled((file.state, colour)))
     out.note("", experts, "", files)
+    if header.get("trials"):
+        out.note(heading("Tuned"), trials_table(header["trials"], BEST_TRIALS))
     if "outcomes" in header and found.whole:
         _show_outcomes(path, out)
 
@@ -99,6 +109,20 @@ def _show_outcomes(path: Path, out: Output) -> None:
     out.note(heading("Mean scores, shrunk"), means_table(router, out.console.width))
     if router.validation.strengths:
         out.note(heading("Cross-validation"), shrinkage_table(router))
+
+
+def _confidence(calibration: Any) -> str:
+    if not isinstance(calibration, dict):
+        return "not calibrated"
+    return f"calibrated: softmax({calibration['scale']:.3g} · tokens^{calibration['growth']:g} · evidence)"
+
+
+def _abstention(header: Mapping[str, Any]) -> str:
+    threshold = (header.get("policy") or {}).get("threshold") or 0
+    if not threshold:
+        return "only without a known token"
+    unlike = " and when unlike every domain" if header.get("familiarity") else ""
+    return f"below {percent(threshold)} confidence{unlike}"
 
 
 def _strategy(described: Any) -> str:

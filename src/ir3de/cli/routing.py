@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
 from ir3de.cli.arguments import output_options
+from ir3de.cli.costing import utility_table, warn_without_costs, weight_option
 from ir3de.cli.output import FAINT, Output, bar, colour_of, json_text, one_line, percent, styled, worth
 
 if TYPE_CHECKING:
@@ -38,6 +39,7 @@ BAR_WIDTH = 32
 )
 @click.option("--field", metavar="NAME", help="Field (or a.b path) that holds the prompt; else the usual ones.")
 @click.option("--top", type=click.IntRange(min=1), metavar="N", help="Keep only the N best experts of each ranking.")
+@weight_option("What a unit of a cost is worth this time: price=0.1; instead of the router's own.")
 @output_options
 def route(
     router_path: Path,
@@ -46,6 +48,7 @@ def route(
     target: str | None,
     field: str | None,
     top: int | None,
+    weights: Mapping[str, float],
     out: Output,
 ) -> None:
     """Name the expert for a prompt, or for many.
@@ -57,6 +60,7 @@ def route(
     \b
     Examples:
       ir3de route router "Is this contract void?"
+      ir3de route router "Is this contract void?" --weight price=0.1
       ir3de route router --input prompts.jsonl --output routed.jsonl
       tail -f prompts.txt | ir3de route router --json
     """
@@ -64,13 +68,14 @@ def route(
 
     source = _one_source(text, source)
     router = Router.load(router_path)
+    warn_without_costs(out, router, weights)
     if source is None and target is None:
         assert text is not None
-        _show_one(out, router, router.route(text), top)
+        _show_one(out, router, router.route(text, weights=weights or None), top)
         return
     to_file = target is not None and target != STANDARD
     rows: Iterable[Row] = [{"text": text}] if source is None else _rows(source, out if to_file else Output(quiet=True))
-    routed = _routed(router, rows, field, 1 if source == STANDARD else BATCH_ROWS)
+    routed = _routed(router, rows, field, 1 if source == STANDARD else BATCH_ROWS, weights)
     if target is not None and to_file:
         _write(Path(target).expanduser(), routed, top, out)
     elif target == STANDARD or out.as_json:
@@ -102,14 +107,16 @@ def _rows(source: str, out: Output) -> Iterator[Row]:
         yield from read_rows([source], on_bytes=on_bytes)
 
 
-def _routed(router: Router, rows: Iterable[Row], field: str | None, most: int) -> Iterator[tuple[Row, Decision, str]]:
+def _routed(
+    router: Router, rows: Iterable[Row], field: str | None, most: int, weights: Mapping[str, float]
+) -> Iterator[tuple[Row, Decision, str]]:
     """Each row with its decision and its text; `most` rows at a time, 1 where someone is waiting for the next."""
     from ir3de.corpora import text_of
 
     batch: list[tuple[Row, str]] = []
 
     def decided() -> Iterator[tuple[Row, Decision, str]]:
-        decisions = router.route_batch([text for _, text in batch])
+        decisions = router.route_batch([text for _, text in batch], weights=weights or None)
         for (row, text), decision in zip(batch, decisions, strict=True):
             yield row, decision, text
         batch.clear()
@@ -150,13 +157,24 @@ def _show_one(out: Output, router: Router, decision: Decision, top: int | None) 
     if out.quiet:
         out.result(decision.expert)
         return
-    out.result(ranking_table(decision, router.experts, top))
+    costs_matter = decision.penalties is not None
+    out.result(utility_table(decision, router, top) if costs_matter else ranking_table(decision, router.experts, top))
     if decision.abstained:
-        out.warn(f"the prompt holds no known token: it goes to the default expert, {decision.expert}")
+        out.warn(why_abstained(decision))
     else:
         counted = "all counted" if decision.counted == decision.tokens else f"{decision.counted:,} of them counted"
         tokens = "1 token" if decision.tokens == 1 else f"{decision.tokens:,} tokens"
         out.note(styled((f"{tokens}, {counted}", FAINT)))
+
+
+def why_abstained(decision: Decision) -> str:
+    """The reason in words, and what was done."""
+    reasons = {
+        "no known token": "the prompt holds no known token",
+        "low confidence": "no expert is likely enough",
+        "unlike every domain": "the prompt is unlike every domain",
+    }
+    return f"{reasons[decision.reason]}: it goes to the default expert, {decision.expert}"
 
 
 def ranking_table(decision: Decision, experts: tuple[str, ...], top: int | None = None) -> Table:

@@ -6,14 +6,19 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ir3de.cli.counting import Counted, counted_table
-from ir3de.cli.output import FAINT, Output, hint, size, styled
+from ir3de.cli.output import FAINT, Output, hint, percent, size, styled
+from ir3de.cli.trials import trials_table
 
 if TYPE_CHECKING:
+    from rich.text import Text
+
     from ir3de.router import Router
 
 
-def save_and_report(out: Output, router: Router, folders: list[Path], counted: list[Counted], solved: float) -> None:
-    """Save the router, and a serving copy where a second folder is named."""
+def save_and_report(
+    out: Output, router: Router, folders: list[Path], counted: list[Counted], solved: float, *, tuned: bool = False
+) -> None:
+    """Save the router, and a serving copy where a second folder is named; `tuned` shows what was tried."""
     from ir3de.storage import inspect_router
 
     with out.spinner("saving"):
@@ -27,17 +32,31 @@ def save_and_report(out: Output, router: Router, folders: list[Path], counted: l
             "bytes": written[0].bytes,
             "serving": str(folders[1]) if len(folders) > 1 else None,
             "experts": list(router.experts),
-            **{key: header[key] for key in ("default", "scorer", "selector", "embedding")},
+            **{key: header[key] for key in ("default", "scorer", "selector", "embedding", "calibration", "policy")},
+            "trials": list(router.trials),
             "counted": [domain.to_dict() for domain in counted],
             "solve_seconds": round(solved, 3),
         }
     )
     if counted:
         out.note(counted_table(counted), "")
+    if tuned:
+        out.note(trials_table(router.trials), "")
     experts = "1 expert" if len(router.experts) == 1 else f"{len(router.experts)} experts"
     strategies = f"{type(router.scorer).__name__}, {type(router.selector).__name__}"
     out.note(styled((f"{experts} solved in {solved:.2f} s", ""), (f"  {strategies}", FAINT)))
+    out.note(*how_sure(router))
     for folder, files in zip(folders, written, strict=True):
         kind = "saved" if folder is folders[0] else "serving copy saved"
         out.note(styled((f"{kind} to ", ""), (str(folder), "bold"), (f"  {size(files.bytes)}", FAINT)))
     out.note(hint(f'ir3de route {folders[0]} "your prompt"'))
+
+
+def how_sure(router: Router) -> list[Text]:
+    """Whether confidence is calibrated, and below what the router abstains."""
+    kept = "calibrated on prompts that were held out" if router.calibrated else "not calibrated: no prompts were kept"
+    lines = [styled(("confidence ", ""), (kept, FAINT))]
+    if router.policy.threshold > 0:
+        below = f"below {percent(router.policy.threshold)} confidence; if the fit has changed since, pick it anew with"
+        lines.append(styled((f"abstains {below} ", FAINT), ("ir3de calibrate", "cyan")))
+    return lines

@@ -34,6 +34,12 @@ if TYPE_CHECKING:
     show_default=True,
     help="Tokens a window aims at.",
 )
+@click.option(
+    "--keep-sample",
+    is_flag=True,
+    help="Keep up to 1,024 of the prompts, as token ids, for tuning and calibration. Whoever gets the file can then "
+    "read those prompts.",
+)
 @click.option("--histogram-only", is_flag=True, help="Count tokens only: smaller, but not for the scorer prompt-ridge.")
 @embedding_option
 @force_option
@@ -43,6 +49,7 @@ def collect(
     paths: tuple[str, ...],
     texts: TextOptions,
     window: int,
+    keep_sample: bool,
     histogram_only: bool,
     source: str,
     force: bool,
@@ -50,7 +57,8 @@ def collect(
 ) -> None:
     """Count one domain's texts where they are.
 
-    The file holds sums of integers, no text. It stands in for the texts in `fit`, `add` and `merge`.
+    The file holds sums of integers, and no text unless --keep-sample asks for it. It stands in for the texts in `fit`,
+    `add` and `merge`.
 
     \b
     Example:
@@ -64,7 +72,16 @@ def collect(
     _refuse_repeated(paths)
     check_sources({target.stem: paths})
     embedding = load_embedding(source, out)
-    counted = count_domain(target.stem, paths, embedding, texts, out, window=window, prompt_sums=not histogram_only)
+    counted = count_domain(
+        target.stem,
+        paths,
+        embedding,
+        texts,
+        out,
+        window=window,
+        prompt_sums=not histogram_only,
+        keep_sample=keep_sample,
+    )
     _refuse_empty(counted.statistics)
     save_statistics(counted.statistics, target)
     out.json({"statistics": str(target), "bytes": target.stat().st_size, **describe_statistics(counted.statistics)})
@@ -110,6 +127,7 @@ def statistics_facts(statistics: Statistics) -> Any:
             ("prompts", f"{statistics.prompts:,}"),
             ("tokens", f"{statistics.tokens:,}"),
             ("prompt sums", windows),
+            ("prompts kept", "none" if statistics.sample is None else f"{len(statistics.sample):,}, as token ids"),
             ("embedding", statistics.fingerprint[:12]),
             ("digest", statistics.digest),
         ]
@@ -121,6 +139,7 @@ def describe_statistics(statistics: Statistics) -> dict[str, Any]:
         "prompts": statistics.prompts,
         "tokens": statistics.tokens,
         "windows": None if statistics.sums is None else statistics.sums.windows,
+        "kept": 0 if statistics.sample is None else len(statistics.sample),
         "embedding": statistics.fingerprint,
         "digest": statistics.digest,
     }

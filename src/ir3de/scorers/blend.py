@@ -16,6 +16,7 @@ from ir3de.scorers.scorer import Embeddings, Floats, check_strength
 from ir3de.statistics import Statistics
 
 PAIR_PRIOR = 1.0  # pairs seen once are half believed
+ROUNDING = 1e-6  # relative to the largest score: float32 is as good as float64 here
 MOST_TOKEN_WEIGHT = 2.0
 LEAST_TOKEN_WEIGHT = 0.05  # below it the token ridge is not worth its solve
 
@@ -76,8 +77,13 @@ def unit_pairs(domains: Sequence[Statistics]) -> Floats:
 
 
 def unit_size(scores: npt.NDArray[np.floating], counts: Floats) -> Floats:
-    """Scores less their mean over the experts, with Σ_v f_v Σ_c S_vc² = 1, f how frequent a token is in training."""
+    """Scores less their mean over the experts, with Σ_v f_v Σ_c S_vc² = 1, f how frequent a token is in training.
+
+    Scores that differ by rounding alone, as those of equal domains do, are zeros: noise is not brought to that size.
+    """
     centred = scores - scores.mean(axis=1, keepdims=True)
     frequency = counts.sum(axis=1)
     size = math.sqrt(float(frequency @ (centred**2).sum(axis=1)) / max(float(frequency.sum()), 1.0))
-    return np.asarray(centred / size if size > 0 else centred, np.float64)
+    if size <= ROUNDING * float(np.abs(scores).max(initial=0.0)):
+        return np.zeros(scores.shape)
+    return np.asarray(centred / size, np.float64)

@@ -12,6 +12,8 @@ from ir3de.scorers.ridge import PromptRidge
 from ir3de.scorers.scorer import Embeddings, Floats, check_strength
 from ir3de.statistics import Integers, Statistics
 
+SMALLEST = 1e-100  # of a prior: where a sharp one says never, the score stays a number
+
 
 @dataclass(frozen=True)
 class Posterior:
@@ -35,7 +37,7 @@ class Posterior:
     def given(self, domains: Sequence[Statistics], ridge: npt.NDArray[np.floating]) -> Floats:
         """The scores when the prompt ridge's are at hand already."""
         q = np.exp(self.sharpness * (ridge.astype(np.float64) - ridge.max(axis=1, keepdims=True)))
-        q /= q.sum(axis=1, keepdims=True)
+        q = np.maximum(q / q.sum(axis=1, keepdims=True), SMALLEST)
         return log_evidence(balanced([domain.histogram for domain in domains]), self.weight * q)
 
 

@@ -1,6 +1,6 @@
 """Routers and statistics on disk: the only room that knows their file names. docs/format.md describes the layout."""
 
-from ir3de.storage.folders import RouterParts, check_destination, load_router, save_router
+from ir3de.storage.folders import RouterParts, check_destination, load_router, save_policy, save_router
 from ir3de.storage.inspection import FileState, RouterFiles, holds_router, inspect_router
 from ir3de.storage.outcome_files import OutcomeParts
 from ir3de.storage.statistics_files import load_statistics, save_statistics
@@ -15,6 +15,7 @@ __all__ = [
     "inspect_router",
     "load_router",
     "load_statistics",
+    "save_policy",
     "save_router",
     "save_statistics",
 ]

@@ -84,6 +84,16 @@ def save_router(router: RouterParts, path: str | Path, *, serving: bool = False)
     return folder
 
 
+def save_policy(path: str | Path, policy: Policy, default: str) -> None:
+    """Give the router in a folder another policy and default expert: only its header is written, in one step."""
+    folder = Path(path).expanduser()
+    with files.exclusive(folder):
+        header = _read_header(folder)
+        del header["sha256"]
+        changed = {**header, "policy": policy.to_dict(), "default": default}
+        files.write(folder / HEADER, files.to_json(files.sealed(changed)))
+
+
 def check_destination(path: str | Path, *, serving: bool = False) -> Path:
     """The folder to save a router in; refuses a file, a folder that holds other things, and to lose a whole router."""
     folder = Path(path).expanduser()
@@ -115,7 +125,9 @@ def _describe(router: RouterParts, parts: Parts, serving: bool) -> dict[str, Any
         for expert in experts if router.outcomes is None else ():
             owned = statistics[expert["name"]]
             file = parts.add("statistics", ".safetensors", statistics_bytes(owned))
-            expert |= {"prompts": owned.prompts, "tokens": owned.tokens, "digest": owned.digest, "statistics": file}
+            kept = 0 if owned.sample is None else len(owned.sample)
+            expert |= {"prompts": owned.prompts, "tokens": owned.tokens, "kept": kept}
+            expert |= {"digest": owned.digest, "statistics": file}
     proof, cache = tokenizer.proof, tokenizer.fast_cache
     described = _describe_outcomes(router, experts, parts, serving)
     return {
@@ -213,6 +225,7 @@ def _load(folder: Path) -> RouterParts:
                     embedding().matrix,
                     log_offset=selector.log_offset,
                     usualness=header["familiarity"] is not None,
+                    unknown=header["tokenizer"]["unknown_id"],
                 )
         terms = _terms(header, experts, selector, outcomes)
         if table.scores.shape[1] != terms.columns:

@@ -75,9 +75,12 @@ def _pairs_from(tensors: Mapping[str, npt.NDArray[Any]]) -> npt.NDArray[np.int64
     return pairs
 
 
-def _sample_from(tensors: Mapping[str, npt.NDArray[Any]]) -> Sample:
+def _sample_from(tensors: Mapping[str, npt.NDArray[Any]], vocabulary: int) -> Sample:
     names = {"hashes": np.uint32, "every": np.int64, "lengths": np.int64, "kept": np.int64, "ids": np.uint32}
-    return Sample(**{name: tensors[f"sample.{name}"].astype(kind) for name, kind in names.items()})
+    sample = Sample(**{name: tensors[f"sample.{name}"].astype(kind) for name, kind in names.items()})
+    if sample.ids.max(initial=0) >= vocabulary:
+        raise ValueError(f"its sample holds token {sample.ids.max()} of a vocabulary of {vocabulary}")
+    return sample
 
 
 def statistics_from(content: bytes, path: Path) -> Statistics:
@@ -94,13 +97,15 @@ def statistics_from(content: bytes, path: Path) -> Statistics:
             vector, gram = tensors["vector"].astype(np.int64), tensors["gram"].astype(np.int64)
             pairs = _pairs_from(tensors)
             sums = PromptSums(header["window"], header["unit"], header["windows"], vector, gram, pairs)
-        sample = _sample_from(tensors) if "sample.ids" in tensors else None
+        if ("sample" in header) != ("sample.ids" in tensors):
+            raise ValueError("its header and its sample of prompts do not belong together")
+        sample = _sample_from(tensors, len(histogram)) if "sample" in header else None
         statistics = Statistics(header["fingerprint"], header["prompts"], histogram, sums, sample)
     except (KeyError, ValueError, IndexError, TypeError) as error:
         raise ArtifactError(f"{path} is damaged: {error}. Copy it again from where it came from") from error
     _check(statistics.digest, header.get("digest"), path)
     if statistics.sample is not None:
-        _check(statistics.sample.digest, header.get("sample"), path)
+        _check(statistics.sample.digest, header["sample"], path)
     return statistics
 
 

@@ -3,19 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 from ir3de.policies import Calibration, Familiarity
 from ir3de.scorers import USUALNESS_UNIT
-from ir3de.tuning.folds import Fold, Held, mean_rows
+from ir3de.tuning.folds import Fold, mean_rows
 
 GROWTHS = (0.0, 0.25, 0.5, 1.0)
 STEPS = 30  # of bisection, over seven orders of magnitude
-USUAL_SHARE = 0.005  # of the router's own prompts that are called unusual at most
-USUAL_DEVIATIONS = 3.0
+USUAL_SHARE = 0.02  # of the router's own prompts that are called unlike every domain at most
+WIDENINGS = (1.0, 1.5, 2.0, 3.0, 4.0)
+USUAL_DEVIATIONS = 3.0  # where there are too few prompts to tell
 
 Floats = npt.NDArray[np.float64]
 
@@ -84,20 +86,32 @@ def _fit_scale(scored: Scored, growth: float) -> tuple[float, float]:
 
 
 def fit_familiarity(folds: Sequence[Fold]) -> Familiarity:
-    """What is usual for prompts of these domains, each measured by a fit that did not see it."""
-    parts = [_usualness(fold, held) for fold in folds for held in fold.views]
-    usual, variance, tokens = (np.concatenate([part[index] for part in parts]) for index in range(3))
+    """What is usual for prompts of these domains, each measured by a fit that did not see it.
+
+    The usual ends where k/(n + 1) of the n held-out prompts lie below: no larger share of new ones is expected there.
+    """
+    views = [[_usualness(fold, held) for fold in folds] for held in (0, 1)]
+    parts = [[np.concatenate(values) for values in zip(*view, strict=True)] for view in views]
+    usual, variance, tokens = (np.concatenate(values) for values in zip(*parts, strict=True))
     within = float(np.sqrt(np.average(variance, weights=tokens)))
     mean = float(usual.mean())
     between = float(np.sqrt(max(1e-4, usual.var() - (within**2 / tokens).mean())))
-    unbounded = Familiarity(mean, between, within, 0.0)
-    deviations = [unbounded.deviation(value, count) for value, count in zip(usual, tokens.tolist(), strict=True)]
-    lowest = min(-USUAL_DEVIATIONS, float(np.quantile(deviations, USUAL_SHARE)))
-    return Familiarity(mean, between, within, lowest)
+    # few tokens make a long tail: within is widened until the tails of prompts whole and cut short agree
+    known = [Familiarity(mean, between, widening * within, 0.0) for widening in WIDENINGS]
+    best = min(known, key=lambda one: float(np.ptp([np.quantile(_deviations(one, p), USUAL_SHARE) for p in parts])))
+    deviations = np.sort(np.concatenate([_deviations(best, part) for part in parts]))
+    k = int(USUAL_SHARE * (len(deviations) + 1))
+    lowest = float(deviations[k - 1]) if k else min(-USUAL_DEVIATIONS, float(deviations[0]))
+    return replace(best, lowest=lowest)
 
 
-def _usualness(fold: Fold, held: Held) -> tuple[Floats, Floats, npt.NDArray[np.int64]]:
+def _deviations(known: Familiarity, part: Sequence[npt.NDArray[Any]]) -> Floats:
+    return np.array([known.deviation(u, n) for u, n in zip(part[0].tolist(), part[2].tolist(), strict=True)])
+
+
+def _usualness(fold: Fold, view: int) -> tuple[Floats, Floats, npt.NDArray[np.int64]]:
     """Each prompt's mean usualness, the variance among its tokens, and their number."""
+    held = fold.views[view]
     values = fold.usualness[:, None].astype(np.float64) / USUALNESS_UNIT
     mean = mean_rows(values, held)[:, 0]
     square = mean_rows(values**2, held)[:, 0]

@@ -9,25 +9,28 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from ir3de.counting import recount
 from ir3de.embeddings import Embedding
 from ir3de.errors import InputError
 from ir3de.policies import Calibration, Familiarity
 from ir3de.scorers import Blend, Posterior, PromptRidge, Scorer, TokenRidge, token_weight
-from ir3de.selectors import Average, EntropyTopK, Selector
+from ir3de.selectors import AllTokens, Average, EntropyTopK, Selector
 from ir3de.statistics import Statistics
 from ir3de.tuning.calibrating import Scored, fit_calibration, fit_familiarity
 from ir3de.tuning.evidence import Components, Views, score_views
 from ir3de.tuning.folds import Fold, folds_of
 
 STRENGTHS = (2.0, 8.0, 32.0)
+TOKEN_STRENGTHS = (1e-3, 1e-2, 1e-1)
 PRIORS = (0.3, 1.0, 3.0)
-POSTERIORS = (0.25, 0.5, 1.0)
-PAIRS = (0.0, 0.25, 0.5)
+POSTERIORS = (0.25, 0.5, 1.0, 2.0)
+PAIRS = (0.0, 0.25, 0.5, 1.0)
 VOTERS = (5, 10, 20, 50)
+WINDOWS = (64, 128, 256)  # tried where the sample holds every prompt; otherwise the prompts would have to be read again
 # Held-out prompts come from the sources of the training prompts, where counts of words and pairs look better than they
-# are elsewhere (docs/scorers.md). So the usual blend stays unless it is beaten by more than chance, and pairs of
-# tokens, which nearly double the time of a route, must be worth a point.
-PAIRS_LEAD = 0.01
+# are elsewhere (docs/scorers.md). So the usual blend stays unless it is beaten by two standard errors and half a point,
+# and by a point where counts outweigh the ridge, or by pairs of tokens, which nearly double the time of a route.
+LEAD, LEAD_OF_COUNTS = 0.005, 0.01
 
 
 @dataclass(frozen=True)
@@ -39,6 +42,7 @@ class Trial:
     accuracy: float
     short_accuracy: float
     loss: float  # log loss after calibration
+    window: int | None = None  # tokens of the windows of the prompt sums
     chosen: bool = False
 
     @property
@@ -64,6 +68,7 @@ class Choice:
 
     scorer: Scorer
     selector: Selector
+    domains: tuple[Statistics, ...]  # counted in windows of the size that was chosen
     reading: Reading
     trials: tuple[Trial, ...]
 
@@ -81,15 +86,39 @@ def choose(domains: Sequence[Statistics], embedding: Embedding, *, cap: int = 1_
     if len(domains) < 2:
         raise InputError("tuning needs at least two experts to choose between")
     folds = folds_of(domains, embedding)
+    if not folds and any(domain.sample is not None and len(domain.sample) for domain in domains):
+        raise InputError("tuning holds prompts out, and no expert has two prompts: give them more texts")
     if not folds:
         raise InputError(
             "tuning needs a sample of the prompts, and there is none: fit from texts, or collect with keep_sample=True"
         )
     search = _Search(folds, cap)
     search.run()
+    counted = {search.window: (tuple(domains), folds)}
+    for window in WINDOWS if all(map(_whole, domains)) else ():
+        if window != search.window:
+            again = tuple(_recounted(domain, embedding, window) for domain in domains)
+            counted[window] = again, folds_of(again, embedding)
+            search.run_window(window, counted[window][1])
     best, trials = search.outcome()
+    chosen, folds = counted[best.window]
     views = score_views(folds, best.scorer, best.selector)
-    return Choice(best.scorer, best.selector, _reading(views, folds), trials)
+    return Choice(best.scorer, best.selector, chosen, _reading(views, folds), trials)
+
+
+def _whole(domain: Statistics) -> bool:
+    """Whether every prompt is in the sample, so that it can be counted again in other windows."""
+    sample = domain.sample
+    return (
+        domain.sums is not None
+        and sample is not None
+        and (len(sample) == domain.prompts and int(sample.kept.sum()) == domain.tokens)
+    )
+
+
+def _recounted(domain: Statistics, embedding: Embedding, window: int) -> Statistics:
+    assert domain.sample is not None
+    return recount(domain.sample, embedding, window)
 
 
 def _reading(views: Views, folds: Sequence[Fold]) -> Reading:
@@ -106,8 +135,25 @@ class _Search:
         self._right: list[npt.NDArray[np.bool_]] = []
         self._weights = np.zeros(0)
         self._usual = 0
+        sums = folds[0].training[0].sums
+        self.window = None if sums is None else sums.window
 
     def run(self) -> None:
+        if all(domain.sums and domain.sums.windows for fold in self._folds for domain in fold.training):
+            self._from_prompts()
+        else:
+            self._from_tokens()
+
+    def _from_tokens(self) -> None:
+        """What is left to try when only tokens were counted, or too few windows drawn."""
+        scorers = [TokenRidge(strength) for strength in TOKEN_STRENGTHS]
+        self._usual = scorers.index(TokenRidge())
+        best = self._best([(s, score_views(self._folds, s, self._average)) for s in scorers])
+        selectors: list[Selector] = [AllTokens(cap=self._cap), *(EntropyTopK(k, cap=self._cap) for k in VOTERS)]
+        for selector in selectors:
+            self._try(best, selector, score_views(self._folds, best, selector))
+
+    def _from_prompts(self) -> None:
         parts = Components(self._folds, STRENGTHS, PRIORS)
         ridge = self._best([(PromptRidge(s), parts.ridge(s)) for s in STRENGTHS])
         parts.settle(ridge.strength)
@@ -125,14 +171,20 @@ class _Search:
             selector = EntropyTopK(k, cap=self._cap)
             self._try(posterior, selector, score_views(self._folds, posterior, selector))
 
+    def run_window(self, window: int, folds: Sequence[Fold]) -> None:
+        """The usual blend once more, on the same prompts counted in other windows."""
+        usual = self._trials[self._usual].scorer
+        self._try(usual, self._average, score_views(folds, usual, self._average), window)
+
     def _best(self, candidates: Sequence[tuple[Any, Views]]) -> Any:
         """The best of these by accuracy, then by log loss."""
         trials = [self._try(scorer, self._average, views) for scorer, views in candidates]
         return max(trials, key=lambda trial: (round(trial.score, 4), -trial.loss)).scorer
 
-    def _try(self, scorer: Scorer, selector: Selector, views: Views) -> Trial:
+    def _try(self, scorer: Scorer, selector: Selector, views: Views, window: int | None = None) -> Trial:
         both = Scored.together(views)
-        trial = Trial(scorer, selector, views[0].accuracy, views[1].accuracy, fit_calibration(both)[1])
+        loss = fit_calibration(both)[1]
+        trial = Trial(scorer, selector, views[0].accuracy, views[1].accuracy, loss, window or self.window)
         self._trials.append(trial)
         self._right.append(both.evidence.argmax(axis=1) == both.experts)
         self._weights = both.weights
@@ -146,9 +198,13 @@ class _Search:
         return self._trials[chosen], tuple(replace(self._trials[index], chosen=index == chosen) for index in order)
 
     def _lead(self, index: int) -> float:
-        """How far a trial lies above the usual blend, less a standard error of that and what pairs must be worth."""
+        """How far a trial lies above the usual blend, less what it must lead by."""
         difference = self._right[index].astype(np.float64) - self._right[self._usual]
         lead = float(self._weights @ difference)
         error = float(np.sqrt(self._weights**2 @ (difference - lead) ** 2))
-        scorer = self._trials[index].scorer
-        return lead - max(error, PAIRS_LEAD if isinstance(scorer, Blend) and scorer.pairs else 0.0)
+        return lead - (0.0 if index == self._usual else max(2 * error, _least_lead(self._trials[index].scorer)))
+
+
+def _least_lead(scorer: Scorer) -> float:
+    counts = isinstance(scorer, Posterior) or (isinstance(scorer, Blend) and (scorer.pairs or scorer.posterior > 1))
+    return LEAD_OF_COUNTS if counts else LEAD

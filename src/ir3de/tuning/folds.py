@@ -102,7 +102,7 @@ def _fold(
     return Fold(
         tuple(replace(rest, histogram=rest.histogram[seen]) for rest in training),
         rows,
-        token_usualness(training)[seen],
+        token_usualness(training, embedding.tokenizer.unknown_id)[seen],
         Held.of(held, LONGEST, seen),
         Held.of(held, SHORT, seen),
     )
@@ -123,7 +123,7 @@ def _without(domain: Statistics, held: Sample, embedding: Embedding) -> tuple[St
 def _bounded(domain: Statistics, domains: int) -> Sample:
     """The prompts of a domain that are held out in turn: never all it has at once."""
     sample = domain.sample
-    if sample is None:
+    if sample is None or len(sample) < 2:
         return Sample.empty()
     tokens = np.cumsum(np.minimum(sample.kept, LONGEST))
     most = min(len(sample), max(5, MOST_PROMPTS // domains))

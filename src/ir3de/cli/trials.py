@@ -1,0 +1,61 @@
+"""What tuning tried, as a table."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from ir3de.cli.output import FAINT, styled, table
+
+if TYPE_CHECKING:
+    from rich.table import Table
+
+_NAMES = {"PromptRidge": "prompt ridge", "TokenRidge": "token ridge", "Posterior": "posterior", "Blend": "blend"}
+_SHOWN = {"strength": "λ", "prior": "prior", "weight": "prior"}
+
+
+def trials_table(trials: Sequence[Mapping[str, Any]], most: int | None = None) -> Table:
+    """Each trial in few words, best first, the chosen one marked; with `most`, only the best and the chosen."""
+    right = ("accuracy, %", "first 32", "log loss")
+    shown = table("", "scorer", "selector", *right, right=right)
+    kept = [trial for place, trial in enumerate(trials) if most is None or place < most or trial["chosen"]]
+    for trial in kept:
+        mark, style = ("→", "bold green") if trial["chosen"] else ("", "")
+        figures = (f"{100 * trial['accuracy']:.1f}", f"{100 * trial['short_accuracy']:.1f}", f"{trial['loss']:.3f}")
+        words = (in_few_words(trial["scorer"]), in_few_words(trial["selector"]))
+        shown.add_row(styled((mark, "green")), *words, *figures, style=style)
+    if len(trials) > len(kept):
+        shown.add_row("", styled((f"and {len(trials) - len(kept)} more: --json has them all", FAINT)))
+    return shown
+
+
+def in_few_words(strategy: str) -> str:
+    """A scorer or selector, as Python writes it, in the words of the documentation.
+
+    >>> in_few_words("Blend(ridge=1.0, posterior=0.25, pairs=0.5, strength=8.0, prior=1.0)")
+    'ridge + 0.25 posterior + 0.5 pairs, λ 8, prior 1'
+    >>> in_few_words("EntropyTopK(k=10, cap=1024, ties='probability', log_offset=0.0)")
+    'surest 10 vote'
+    """
+    name, _, rest = strategy.partition("(")
+    given = dict(re.findall(r"(\w+)=([^,()]+)", rest))
+    if name == "Average":
+        return "average"
+    if name == "EntropyTopK":
+        return f"surest {given['k']} vote"
+    if name not in _NAMES:
+        return strategy
+    parts = [_weighted(given, part) for part in ("ridge", "posterior", "pairs")] if name == "Blend" else []
+    words = " + ".join(part for part in parts if part) or _NAMES[name]
+    figures = [f"{word} {_short(given[key])}" for key, word in _SHOWN.items() if key in given]
+    return ", ".join([words, *figures])
+
+
+def _weighted(given: Mapping[str, str], part: str) -> str:
+    weight = _short(given.get(part, "0"))
+    return "" if weight == "0" else part if weight == "1" else f"{weight} {part}"
+
+
+def _short(number: str) -> str:
+    return f"{float(number):g}"

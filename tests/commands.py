@@ -1,0 +1,49 @@
+"""Running the commands, for people and for programs."""
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+from click.testing import CliRunner, Result
+
+from ir3de.cli import SECTIONS, cli
+from ir3de.demo import path_of
+
+ROOT = Path(__file__).parent.parent
+LAW, CODING, HISTORY = (str(path_of(name)) for name in ("law", "coding", "history"))
+HELD_OUT = path_of("law").parent / "held_out"
+PROMPT = "Is this contract void?\nThe contract is 你好 🙂"
+COMMANDS = [command for commands in SECTIONS.values() for command in commands]
+
+
+def run(*arguments: str | Path, stdin: str | None = None, code: int = 0) -> Result:
+    result = CliRunner().invoke(cli, [str(argument) for argument in arguments], input=stdin, prog_name="ir3de")
+    assert result.exit_code == code, (result.output, result.stderr, result.exception)
+    return result
+
+
+def run_json(*arguments: str | Path, stdin: str | None = None, code: int = 0) -> Any:
+    return json.loads(run(*arguments, "--json", stdin=stdin, code=code).stdout)
+
+
+def complaint(*arguments: str | Path, stdin: str | None = None) -> str:
+    """The one line an error is told in."""
+    result = run(*arguments, stdin=stdin, code=1)
+    assert result.stdout == ""
+    assert result.stderr.startswith("error: ") and result.stderr.count("\n") == 1, result.stderr
+    return result.stderr
+
+
+def wrong_call(*arguments: str | Path) -> str:
+    return " ".join(run(*arguments, code=2).stderr.split())
+
+
+def process(*arguments: str | Path, **options: Any) -> subprocess.CompletedProcess[str]:
+    environment = {**os.environ, "PYTHONPATH": str(ROOT / "src"), **options.pop("env", {})}
+    return subprocess.run(
+        [sys.executable, "-m", "ir3de", *map(str, arguments)],
+        env=environment, capture_output=True, text=True, encoding="utf-8", timeout=60, check=False, **options,
+    )  # fmt: skip
