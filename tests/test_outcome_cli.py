@@ -98,6 +98,17 @@ def test_eval_compares_with_simpler_ways(router: Path, tmp_path: Path) -> None:
     assert "mean score" in result.stdout and "oracle" in result.stdout and "gemma" in result.stderr
 
 
+def test_costs_go_with_outcomes(file: Path, tmp_path: Path) -> None:
+    router = tmp_path / "router"
+    run("fit", router, "--outcomes", file, "--price", "llama=2")
+    run("add", router, "--outcomes", written(tmp_path / "g.jsonl", answers(models=("gemma",))), "--price", "gemma=1")
+    assert {name: cost.price for name, cost in Router.load(router).policy.costs.items()} == {"llama": 2, "gemma": 1}
+    assert run_json("route", router, "Is this contract void?")["expert"] == "llama"
+    dear = run("route", router, "Is this contract void?", "--weight", "price=10").stdout
+    assert dear.split("─")[-1].split()[0] == "mistral" and "%" not in dear
+    assert run_json("eval", router, "--outcomes", file, "--weight", "price=10")["choices"]["mistral"] == 80
+
+
 def test_inspect_shows_the_means(router: Path) -> None:
     shown = run("inspect", router).stdout
     assert "fitted from outcomes" in shown and "Shrinkage" in shown and "coding" in shown
@@ -155,7 +166,7 @@ def test_bench_takes_the_folder_or_the_one_above_it(tmp_path: Path) -> None:
     assert told["rows"] == json.loads(kept.read_bytes())["rows"] == [row.to_dict() for row in measure(folder)]
     by_name = {row["router"]: row for row in told["rows"]}
     assert by_name["oracle"]["known"] == 100 and by_name["a model at random"]["known"] == 50
-    assert by_name["ir3de, expected quality"]["known"] > 80 < by_name["ir3de, expected quality"]["unseen"]
+    assert by_name["ir3de"]["known"] > 80 < by_name["ir3de"]["unseen"]
     assert "known tasks" in run("bench", "outcomes", "--data", folder, "--leave-out", "law").stdout
     with pytest.raises(InputError, match="no task"):
         measure(folder, leave_out=["law", "coding"])

@@ -46,6 +46,14 @@ class Expectation:
         if self.means.ndim != 2 or len(self.means) != len(self.tasks) or not np.isfinite(self.means).all():
             raise InputError(f"{len(self.tasks)} tasks need as many rows of finite means, found {self.means.shape}")
 
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Expectation) and (
+            (self.tasks, self.shrinkage, self.unit) == (other.tasks, other.shrinkage, other.unit)
+            and np.array_equal(self.means, other.means)
+        )
+
+    __hash__ = None  # type: ignore[assignment]
+
     @cached_property
     def at_rest(self) -> Floats:
         """Qualities of a prompt that says nothing: each model's mean over the tasks."""

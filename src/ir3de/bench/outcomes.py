@@ -65,7 +65,7 @@ def measure(folder: Path, *, leave_out: Sequence[str] = (), field: str = "acc") 
     bayes = _naive_bayes(learnt)
     best = means.argmax(axis=1)
     ways = {
-        "ir3de, expected quality": [_by_router(router, split) for split in tests],
+        "ir3de": [_by_router(router, split) for split in tests],
         "best model of the task, usual router": [best[_by_router(by_task, split)] for split in tests],
         "best model of the task, naive Bayes": [best[_by_table(bayes, split).argmax(axis=1)] for split in tests],
         "best single model": [np.full(len(split.texts), means.mean(axis=0).argmax()) for split in tests],

@@ -53,7 +53,7 @@ SHADES = "░▒▓█"
 @frontier_options
 @weight_option("What a unit of a cost is worth this time: price=0.1; instead of the router's own.")
 @output_options
-@or_outcomes(evaluate_outcomes)
+@or_outcomes(evaluate_outcomes, "weights")
 def evaluate(
     router_path: Path,
     domains: Mapping[str, list[str]],

@@ -79,7 +79,7 @@ def fit(
 
     With --outcomes the experts are the models that rows have scores of, larger being better; scores may be missing.
     The router then expects a score of every model and names the largest. Of the other options --field, --embedding,
-    --default, --serving and --force go with it.
+    --default, --serving, --force and costs go with it.
 
     \b
     Example:

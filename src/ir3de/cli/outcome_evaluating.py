@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from ir3de.cli.costing import weighted
 from ir3de.cli.outcome_rows import outcome_rows
 from ir3de.cli.output import FAINT, Output, bar, colour_of, heading, percent, styled, table
 
@@ -16,7 +17,13 @@ if TYPE_CHECKING:
 
 
 def evaluate_outcomes(
-    router_path: Path, outcomes: Sequence[str], score_field: str, field: str | None, out: Output, **_: Any
+    router_path: Path,
+    outcomes: Sequence[str],
+    score_field: str,
+    field: str | None,
+    weights: Mapping[str, float],
+    out: Output,
+    **_: Any,
 ) -> None:
     """Route the rows and show what the chosen models scored, beside simpler ways to choose."""
     from ir3de.corpora import total_bytes
@@ -24,7 +31,7 @@ def evaluate_outcomes(
     from ir3de.router import Router
 
     total_bytes(outcomes)  # a misspelt path is found first
-    router = Router.load(router_path)
+    router = weighted(Router.load(router_path), weights)
     report = measure(router, outcome_rows(outcomes, field, score_field, out), field=score_field)
     out.json(report.to_dict())
     if report.strangers:

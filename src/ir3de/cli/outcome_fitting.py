@@ -13,10 +13,12 @@ from ir3de.errors import InputError
 
 if TYPE_CHECKING:
     from ir3de.cli.arguments import TextOptions
+    from ir3de.cli.costing import GivenCosts
     from ir3de.router import Router
 
-FIT_TAKES = ("source", "default", "serving", "force")
-ADD_TAKES = ("merge",)
+COSTS = ("costs_file", "price", "latency", "memory")
+FIT_TAKES = ("source", "default", "serving", "force", *COSTS)
+ADD_TAKES = ("merge", *COSTS)
 
 
 def fit_outcomes(
@@ -28,6 +30,7 @@ def fit_outcomes(
     default: str | None,
     serving: Path | None,
     force: bool,
+    costs: GivenCosts,
     out: Output,
     **_: Any,
 ) -> None:
@@ -36,6 +39,7 @@ def fit_outcomes(
     from ir3de.cli.fitting import free_folders
     from ir3de.corpora import total_bytes
     from ir3de.outcome_rows import collect_outcomes
+    from ir3de.policies import Policy
     from ir3de.router import Router
 
     folders = free_folders(router_path, serving, force=force)
@@ -45,12 +49,19 @@ def fit_outcomes(
     sums = collect_outcomes(rows, embedding=embedding, field=score_field)
     begun = perf_counter()
     with out.spinner("solving"):
-        router = Router.fit_outcomes(sums, embedding=embedding, default=default)
+        router = Router.fit_outcomes(sums, embedding=embedding, default=default, policy=Policy(costs=costs))
     report(out, router, folders, perf_counter() - begun)
 
 
 def add_outcomes(
-    router_path: Path, outcomes: Sequence[str], score_field: str, texts: TextOptions, merge: bool, out: Output, **_: Any
+    router_path: Path,
+    outcomes: Sequence[str],
+    score_field: str,
+    texts: TextOptions,
+    costs: GivenCosts,
+    merge: bool,
+    out: Output,
+    **_: Any,
 ) -> None:
     """Sum up the rows of new models, or with --merge more rows of any, and change the router."""
     from ir3de.cli.changing import changing
@@ -68,6 +79,7 @@ def add_outcomes(
     with changing(router_path) as router:
         with out.spinner("solving"):
             router.add_outcomes(sums, merge=merge)
+        router = router.with_policy(router.policy.changed(costs, {}))
         report(out, router, [router_path.expanduser()], perf_counter() - begun)
 
 
