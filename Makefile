@@ -27,6 +27,7 @@ bench:           ## speed as ratios, accuracy where IR3DE_DATA points, robustnes
 	ir3de bench experts --save results/experts.json
 	ir3de bench novelty --save results/novelty.json
 	ir3de bench confidence --save results/confidence.json
+	ir3de bench outcomes --leave-out arc_easy --save results/outcomes.json
 
 docs:            ## the generated pages and pictures
 	python scripts/generate_cli_docs.py

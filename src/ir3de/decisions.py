@@ -1,8 +1,8 @@
-"""What routing answers: a `Decision`, and an `Explanation` of it token by token."""
+"""What routing answers: a `Decision`, worked out from a prompt's token ids."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any, Literal
@@ -10,7 +10,7 @@ from typing import Any, Literal
 import numpy as np
 import numpy.typing as npt
 
-from ir3de.pairs import pair_buckets
+from ir3de.expectations import Expectation
 from ir3de.policies import Calibration, Costs, Familiarity, Policy, utilities
 from ir3de.scorers import USUALNESS_UNIT
 from ir3de.selectors import Ballots, Ids, Selector, Tally
@@ -29,6 +29,16 @@ class Terms:
     calibration: Calibration | None = None
     familiarity: Familiarity | None = None
     policy: Policy = field(default_factory=Policy)
+    expectation: Expectation | None = None  # of a router fitted from outcomes: what tallies are worth
+
+    @property
+    def columns(self) -> int:
+        """Scores a token has: one an expert, and one a task where expectations need them."""
+        return len(self.experts) + (0 if self.expectation is None else len(self.expectation.tasks))
+
+    def qualities(self, expectation: Expectation, tally: Tally, counted: int) -> Tally:
+        """The tally of an outcome router, tasks and models, as one expected quality a model."""
+        return expectation.of(self.selector.evidence(tally.tolist(), counted))
 
     @cached_property
     def standing_penalties(self) -> list[float] | None:
@@ -154,7 +164,10 @@ class Decision:
 
     @property
     def ranking(self) -> tuple[tuple[str, float], ...]:
-        """Every expert with its probability, best first, its costs considered; the probabilities add up to one."""
+        """Every expert with its probability, best first, its costs considered; the probabilities add up to one.
+
+        Of a router fitted from outcomes these are expected qualities instead, and add up to nothing in particular.
+        """
         shares, order = self._shares, self._order
         if self._penalties is not None:
             order.sort(key=utilities(shares, self._penalties).__getitem__, reverse=True)
@@ -182,7 +195,7 @@ class Decision:
 
     @property
     def confidence(self) -> float:
-        """The probability that the best expert is the right one; calibrated where the router is."""
+        """The probability that the best expert is the right one, calibrated where the router is; or its quality."""
         return self._shares[self._best]  # without ranking all the others
 
     @property
@@ -193,14 +206,24 @@ class Decision:
         return confidence - max(others) if others else confidence
 
     @property
+    def expects_quality(self) -> bool:
+        """Whether shares are the qualities expected of models, in the units of their scores, not probabilities."""
+        return self._terms.expectation is not None
+
+    @property
     def evidence(self) -> list[float]:
         """What speaks for each expert before any calibration, in the order of the router's experts."""
+        if self._terms.expectation is not None:
+            return self._shares
         if self._reason == "no known token":
             return [0.0] * len(self._tally)
         return self._terms.selector.evidence(self._tally.tolist(), self._counted)
 
     @property
     def _shares(self) -> list[float]:
+        if self._terms.expectation is not None:
+            qualities: list[float] = self._tally.tolist()  # worked out already
+            return qualities
         if self._reason == "no known token":
             return [1.0 / len(self._tally)] * len(self._tally)
         tally, terms = self._tally.tolist(), self._terms
@@ -240,44 +263,6 @@ class Decision:
         return f"Decision(expert={self.expert!r}, confidence={self.confidence:.2f}, margin={self.margin:.2f})"
 
 
-@dataclass(frozen=True, slots=True)
-class TokenVote:
-    """One token of a prompt: what it is, whom it votes for, how sure it is, and whether it counted."""
-
-    text: str
-    id: int
-    vote: str
-    entropy: float
-    scores: tuple[float, ...]  # in the order of the router's experts
-    counted: bool
-
-    def to_dict(self) -> dict[str, Any]:
-        return {
-            "text": self.text,
-            "id": self.id,
-            "vote": self.vote,
-            "entropy": round(self.entropy, 6),
-            "scores": [round(score, 6) for score in self.scores],
-            "counted": self.counted,
-        }
-
-
-@dataclass(frozen=True, slots=True)
-class Explanation:
-    """A decision and the part in it of every token that was looked at: the prompt's first, up to the selector's cap."""
-
-    decision: Decision
-    experts: tuple[str, ...]
-    tokens: tuple[TokenVote, ...]
-
-    def to_dict(self) -> dict[str, Any]:
-        return {
-            **self.decision.to_dict(),
-            "experts": list(self.experts),
-            "votes": [token.to_dict() for token in self.tokens],
-        }
-
-
 def decide(compiled: Compiled, ids: Ids, unknown: int | None, weights: Costs | None = None) -> Decision:
     """Route one prompt by its token ids."""
     length, terms = len(ids), compiled.terms
@@ -288,9 +273,12 @@ def decide(compiled: Compiled, ids: Ids, unknown: int | None, weights: Costs | N
         return abstain(terms, length)
     ballots = compiled.ballots
     tally, usual = ballots.tally(ids), None
-    if len(tally) > (experts := len(terms.experts)):
-        tally, usual = tally[:experts], float(tally[experts])
     counted = min(len(ids), ballots.most)
+    if len(tally) > (experts := len(terms.experts)):
+        if terms.expectation is not None:
+            tally = terms.qualities(terms.expectation, tally, counted)
+        else:
+            tally, usual = tally[:experts], float(tally[experts])
     return Decision(terms, tally, length, counted, usual=usual, penalties=terms.penalties(weights))
 
 
@@ -317,15 +305,15 @@ def decide_batch(
     if not speaking.any():
         return decisions
     tallies, penalties = compiled.ballots.tallies(flat, starts[speaking]), terms.penalties(weights)
+    counted = np.minimum(lengths, most)[speaking].tolist()
+    if (expectation := terms.expectation) is not None:  # one by one, so that not a bit differs from `decide`
+        each = zip(tallies, counted, strict=True)
+        tallies = np.stack([terms.qualities(expectation, tally, number) for tally, number in each])
     usual = tallies[:, experts].tolist() if tallies.shape[1] > experts else [None] * len(tallies)
     made = [
-        Decision(terms, tally, tokens, counted, usual=usualness, penalties=penalties)
-        for tally, usualness, tokens, counted in zip(
-            tallies[:, :experts],
-            usual,
-            whole[speaking].tolist(),
-            np.minimum(lengths, most)[speaking].tolist(),
-            strict=True,
+        Decision(terms, tally, tokens, number, usual=usualness, penalties=penalties)
+        for tally, usualness, tokens, number in zip(
+            tallies[:, :experts], usual, whole[speaking].tolist(), counted, strict=True
         )
     ]
     for index, decision in zip(np.flatnonzero(speaking).tolist() if decisions else (), made, strict=False):
@@ -334,54 +322,6 @@ def decide_batch(
 
 
 def abstain(terms: Terms, tokens: int) -> Decision:
-    """The answer to a prompt without a known token: the default expert, an even share."""
-    tally = np.zeros(len(terms.experts))
+    """The answer to a prompt without a known token: the default expert, an even share or the usual qualities."""
+    tally = np.zeros(len(terms.experts)) if terms.expectation is None else terms.expectation.at_rest
     return Decision(terms, tally, tokens, 0, reason="no known token")
-
-
-def explain(
-    compiled: Compiled, pieces: Sequence[tuple[int, str]], unknown: int | None, weights: Costs | None = None
-) -> Explanation:
-    """The vote, entropy and scores of every token that was looked at, and whether it counted.
-
-    Where neighbouring tokens have scores of their own, each token is given half of those with its left and its right.
-    """
-    ids = np.array([token for token, _ in pieces], np.uint32)
-    decision = decide(compiled, ids, unknown, weights)
-    pieces, ids = pieces[: compiled.selector.cap], ids[: compiled.selector.cap]
-    said = decision.reason != "no known token"
-    counted = _counted(compiled, ids) if said else np.zeros(len(ids), bool)
-    scores, vote = _scores(compiled, ids)
-    votes = tuple(
-        TokenVote(
-            text,
-            token,
-            compiled.experts[int(vote[place])],
-            float(compiled.table.entropy[token]),
-            tuple(scores[place].tolist()),
-            bool(counted[place]),
-        )
-        for place, (token, text) in enumerate(pieces)
-    )
-    return Explanation(decision, compiled.experts, votes)
-
-
-def _scores(compiled: Compiled, ids: Ids) -> tuple[npt.NDArray[np.float32], npt.NDArray[np.integer]]:
-    """What each token, with its share of its neighbours, says of each expert, and whom it votes for."""
-    table = compiled.table
-    scores = table.scores[ids]
-    if table.pairs is None or compiled.ballots.pairs is None or len(ids) < 2:
-        return scores, table.vote[ids]
-    halves = table.pairs[pair_buckets(ids)] / 2
-    scores[:-1] += halves
-    scores[1:] += halves
-    return scores, scores.argmax(axis=1)
-
-
-def _counted(compiled: Compiled, ids: Ids) -> npt.NDArray[np.bool_]:
-    """Which positions of the prompt the selector counts; of equal tokens the earliest."""
-    counted = np.zeros(len(ids), bool)
-    rank = compiled.ballots.rank
-    order = np.arange(len(ids)) if rank is None else np.argsort(rank[ids], kind="stable")
-    counted[order[: compiled.ballots.most]] = True
-    return counted

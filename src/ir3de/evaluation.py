@@ -70,6 +70,8 @@ def evaluate(router: Router, domains: Mapping[str, Iterable[str]], *, on_decisio
     >>> evaluate(router, {"maths": ["Solve 3x = 12."], "law": ["Is the contract valid?"]}).accuracy
     1.0
     """
+    if router.from_outcomes:
+        raise InputError("this router was fitted from outcomes: evaluate_outcomes, or eval --outcomes, measures it")
     if not domains:
         raise InputError("an evaluation needs at least one domain: pass {expert: prompts}")
     unknown = [name for name in domains if name not in router.experts]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import islice
 from typing import Any
@@ -31,26 +31,37 @@ class Row:
     named: frozenset[str]  # also models whose score is missing
 
     @classmethod
-    def read(cls, number: int, row: object, field: str) -> Row:
-        """Check a row; `field` is where its scores are."""
-        where = f"row {number}"
+    def read(cls, number: int, row: object, field: str, models: Collection[str] | None = None) -> Row:
+        """Check a row; `field` is where its scores are, and with `models` only theirs are taken."""
+        where = getattr(row, "place", None) or f"row {number}"  # a row of a file knows where it was read
         if not isinstance(row, Mapping):
             raise InputError(f"{where}: must be a mapping with 'text' and {field!r}, found {type(row).__name__}")
-        text, task = row.get("text"), row.get("task")
+        text, task = row.get("text", row.get("prompt")), row.get("task")
         if not isinstance(text, str):
-            raise InputError(f"{where}: 'text' must be a str, found {type(text).__name__}")
+            raise InputError(f"{where}: 'text' (or 'prompt') must be a str, found {type(text).__name__}")
         if task is not None and not isinstance(task, str):
             raise InputError(f"{where}: 'task' must be a str or missing, found {type(task).__name__}")
         if field not in row:
-            raise InputError(f"{where}: no {field!r}: give a mapping of model to number")
-        scores = checked_scores(row[field], where)
-        return cls(text, task or ONE_TASK, scores, frozenset(row[field]))
+            raise InputError(
+                f"{where}: no {field!r}: found {', '.join(map(repr, row))}. Name the field that maps models to scores"
+            )
+        given = row[field]
+        if models is not None and isinstance(given, Mapping):
+            given = {model: score for model, score in given.items() if model in models}
+        scores = checked_scores(given, where)
+        return cls(text, task or ONE_TASK, scores, frozenset(given))
 
 
 def collect_outcomes(
-    rows: Iterable[Mapping[str, Any]], *, embedding: Embedding | None = None, field: str = "scores"
+    rows: Iterable[Mapping[str, Any]],
+    *,
+    embedding: Embedding | None = None,
+    field: str = "scores",
+    models: Collection[str] | None = None,
 ) -> Outcomes:
     """Sum up rows of `text`, `task` (may be missing) and a mapping of model to score (any may be missing or None).
+
+    With `models`, scores of any others are passed over.
 
     >>> import ir3de
     >>> from ir3de.outcome_rows import collect_outcomes
@@ -60,14 +71,15 @@ def collect_outcomes(
     if isinstance(rows, (str, bytes, Mapping)) or not isinstance(rows, Iterable):
         raise InputError(f"rows must be an iterable of mappings, found one {type(rows).__name__}: put rows in a list")
     used = embedding or Embedding.default()
-    checked = (Row.read(number, row, field) for number, row in enumerate(rows, 1))
+    checked = (Row.read(number, row, field, models) for number, row in enumerate(rows, 1))
     named: set[str] = set()
     total = Outcomes(used.fingerprint, {})
     while chunk := list(islice(checked, CHUNK_ROWS)):
         named.update(*(row.named for row in chunk))
         total += _count(chunk, used)
     if not total.cells:
-        raise InputError("no row has a prompt and a score: outcomes need at least one")
+        whose = "" if models is None else f" of {', '.join(map(repr, models))}"
+        raise InputError(f"no row has a prompt and a score{whose}: outcomes need at least one")
     if silent := sorted(named.difference(total.models)):
         raise InputError(f"no row has a score of {silent[0]!r}: give it one at least, or leave the model out")
     return total

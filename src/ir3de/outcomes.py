@@ -13,6 +13,7 @@ import zlib
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
+from hashlib import sha256
 from numbers import Real
 from typing import Any
 
@@ -99,6 +100,30 @@ class Outcomes:
     def without(self, model: str) -> Outcomes:
         """The same outcomes had that model never been scored."""
         return Outcomes(self.fingerprint, {key: sums for key, sums in self.cells.items() if key[1] != model})
+
+    def only(self, model: str) -> Outcomes:
+        """That model's outcomes alone."""
+        return Outcomes(self.fingerprint, {key: sums for key, sums in self.cells.items() if key[1] == model})
+
+    def rows(self, model: str) -> int:
+        """How many scores a model has."""
+        return sum(sums.rows for key, sums in self.cells.items() if key[1] == model)
+
+    def shared(self) -> Outcomes:
+        """The same, equal sums of prompts being one object: then a fit does not depend on how it came together."""
+        objects = {id(sums.prompts): sums.prompts for sums in self.cells.values()}
+        firsts: dict[tuple[int, bytes], PromptSums] = {}
+        found = {
+            name: firsts.setdefault(
+                (prompts.windows, sha256(prompts.vector.tobytes() + prompts.gram.tobytes()).digest()), prompts
+            )
+            for name, prompts in objects.items()
+        }
+        cells = {
+            key: OutcomeSums(found[id(sums.prompts)], sums.total, sums.squares, sums.products)
+            for key, sums in self.cells.items()
+        }
+        return Outcomes(self.fingerprint, cells)
 
     def _combined(self, other: Outcomes, sign: int) -> Outcomes:
         if not isinstance(other, Outcomes):

@@ -18,23 +18,13 @@ import numpy as np
 import numpy.typing as npt
 
 from ir3de.errors import InputError
+from ir3de.expectations import Expectation, Floats, Shrinkage
 from ir3de.outcomes import FOLDS, SCORE_UNIT, Outcomes, OutcomeSums
 
-Floats = npt.NDArray[np.float64]
-
-SHARPNESS = 10.0  # the factor that shares of the average are read by
 TASK_STRENGTH = 8.0  # of the ridge over tasks, in rows, as in PromptRidge
 PULLS = (256.0, 64.0, 16.0, 4.0, 1.0)  # the most cautious first
 STRENGTHS = (float("inf"), 65_536.0, 16_384.0, 4_096.0, 1_024.0, 256.0, 64.0, 16.0)
-FINE = 9  # decimals of a quality: what differs less is equal
-
-
-@dataclass(frozen=True)
-class Shrinkage:
-    """How far outcomes are trusted: both count rows, and infinite strength hears nothing but the task."""
-
-    pull: float  # rows that what is known elsewhere weighs in a task's mean
-    strength: float  # of the ridge on x̄
+LARGEST = 2.0**9  # of a model's score in the table, well below where scores are cut
 
 
 @dataclass(frozen=True, eq=False)
@@ -52,56 +42,49 @@ class Sums:
 Cells = dict[tuple[int, int], Sums]  # by task and model
 
 
+@dataclass(frozen=True)
+class Validation:
+    """What cross-validation tried: each candidate, the most cautious first, with its squared error a score."""
+
+    pulls: tuple[tuple[float, float], ...] = ()
+    strengths: tuple[tuple[float, float], ...] = ()
+
+
 @dataclass(frozen=True, eq=False)
 class Quality:
-    """Expected quality of every model, from the sum of a prompt's rows of `scores` and their number alone."""
+    """Expected quality of every model, from the mean of a prompt's rows of `scores` alone."""
 
-    tasks: tuple[str, ...]
     models: tuple[str, ...]
     scores: npt.NDArray[np.float32]  # (V, tasks + models)  task scores, then δ
-    means: Floats  # (tasks, models)  μ
-    shrinkage: Shrinkage
-
-    def expected(self, sums: npt.NDArray[np.floating], counted: int) -> Floats:
-        """Quality of each model, (models,), of a prompt whose `counted` tokens' rows add up to `sums`."""
-        return np.asarray(expected_quality(np.asarray(sums)[None], np.array([counted]), self.means)[0])
-
-    def best(self, quality: Floats) -> npt.NDArray[np.intp]:
-        """The best model of each prompt; ties go to the better on average over the tasks, then to the first."""
-        order = np.argsort(-self.means.mean(axis=0).round(FINE), kind="stable")
-        return np.asarray(order[quality.round(FINE)[..., order].argmax(axis=-1)])
-
-
-def expected_quality(sums: npt.NDArray[np.floating], counted: npt.NDArray[np.integer], means: Floats) -> Floats:
-    """Quality (prompts, models) from the sums of each prompt's token rows (prompts, tasks + models).
-
-    A prompt without a token is worth the mean over tasks.
-    """
-    tasks = len(means)
-    mean = np.asarray(sums, np.float64) / np.maximum(1, counted)[:, None]
-    powers = SHARPNESS * (mean[:, :tasks] - mean[:, :tasks].max(axis=1, keepdims=True))
-    shares = np.exp(powers)
-    shares /= shares.sum(axis=1, keepdims=True)
-    quality: Floats = shares @ means + mean[:, tasks:]
-    return quality
+    expectation: Expectation
+    tried: Validation
 
 
 def fit_quality(outcomes: Outcomes, embeddings: npt.NDArray[np.float32], shrinkage: Shrinkage | None = None) -> Quality:
     """The closed-form fit; the shrinkage is cross-validated unless given."""
     if not outcomes.cells:
         raise InputError("no outcomes to learn from: give at least one row with a score")
-    chosen = shrinkage or cross_validated(outcomes)
+    outcomes = outcomes.shared()
+    chosen, tried = (shrinkage, Validation()) if shrinkage else cross_validated(outcomes)
     tasks, models = len(outcomes.tasks), len(outcomes.models)
     cells = _cells(outcomes, range(FOLDS))
     means = task_means(cells, tasks, models, chosen.pull)
     W = np.hstack([_task_weights(cells, tasks), _Evidence(cells, means).weights(chosen.strength)])
     h = embeddings.shape[1]
     scores = (embeddings @ W[:h].astype(np.float32)) + W[h].astype(np.float32)
-    return Quality(outcomes.tasks, outcomes.models, scores, means, chosen)
+    unit = _unit(scores[:, tasks:])
+    scores[:, tasks:] /= np.float32(unit)
+    return Quality(outcomes.models, scores, Expectation(outcomes.tasks, means, chosen, unit), tried)
 
 
-def cross_validated(outcomes: Outcomes) -> Shrinkage:
-    """The shrinkage with the least squared error on rows held out, each task weighing the same."""
+def _unit(scores: npt.NDArray[np.float32]) -> float:
+    """The power of two, at least 1, that models' scores are divided by so that none is cut."""
+    largest = float(np.abs(scores).max(initial=0.0))
+    return max(1.0, float(2.0 ** np.ceil(np.log2(largest / LARGEST)))) if largest else 1.0
+
+
+def cross_validated(outcomes: Outcomes) -> tuple[Shrinkage, Validation]:
+    """The shrinkage with the least squared error on rows held out, each task weighing the same; and what was tried."""
     tasks, models = len(outcomes.tasks), len(outcomes.models)
     folds = [
         (held, train)
@@ -118,7 +101,17 @@ def cross_validated(outcomes: Outcomes) -> Shrinkage:
         means = task_means(train, tasks, models, pull)
         evidence = _Evidence(train, means)
         strengths.append([_error(held, rows, means, evidence.weights(strength)) for strength in STRENGTHS])
-    return Shrinkage(pull, most_cautious(STRENGTHS, strengths))
+    tried = Validation(_mean_errors(PULLS, pulls, len(rows)), _mean_errors(STRENGTHS, strengths, len(rows)))
+    return Shrinkage(pull, most_cautious(STRENGTHS, strengths)), tried
+
+
+def _mean_errors(
+    candidates: Sequence[float], errors: Sequence[Sequence[float]], cells: int
+) -> tuple[tuple[float, float], ...]:
+    """Each candidate with its error a score; nothing where there was nothing to compare."""
+    if len(errors) < 2:
+        return ()
+    return tuple(zip(candidates, (np.sum(errors, axis=0) / cells).tolist(), strict=True))
 
 
 def most_cautious(candidates: Sequence[float], errors: Sequence[Sequence[float]]) -> float:

@@ -13,22 +13,34 @@ from typing import Any, NoReturn, TypeAlias
 
 import numpy as np
 
-from ir3de.counting import collect
-from ir3de.decisions import Compiled, Decision, Explanation, Terms, decide, decide_batch, explain
+from ir3de.building import checked, chunks, counted, fitted, place, tuned, unshouted
+from ir3de.decisions import Compiled, Decision, Terms, decide, decide_batch
 from ir3de.embeddings import Embedding, Tokenizer
-from ir3de.errors import InputError, MismatchError, UnknownExpertError
+from ir3de.errors import InputError, UnknownExpertError
+from ir3de.expectations import Shrinkage
+from ir3de.explanations import Explanation, explain
+from ir3de.outcome_router import (
+    OutcomeRows,
+    changed_parts,
+    check_selector,
+    collected,
+    fit_parts,
+    of_model,
+    refuse,
+    sums_of,
+)
+from ir3de.outcomes import Outcomes
 from ir3de.policies import Calibration, Costs, Policy, check_policy
+from ir3de.quality import Validation
 from ir3de.scorers import Blend, Scorer
 from ir3de.selectors import Average, Selector
 from ir3de.statistics import Statistics
 from ir3de.storage import RouterParts, load_router, save_router
 from ir3de.table import Table, check_experts
-from ir3de.tuning import Reading, Trial, calibrate, choose
+from ir3de.tuning import Trial
 
-Domain: TypeAlias = "Iterable[str] | Statistics"  # an expert's texts, or what was counted from them
-
-BATCH_CHARACTERS = 500_000
-SHOUTED = 16  # characters from which a prompt all in capitals is read in small letters
+# an expert's texts, or what was counted from them; for a router from outcomes, rows with its scores
+Domain: TypeAlias = "Iterable[str] | Statistics | OutcomeRows"
 
 
 class Router:
@@ -97,36 +109,91 @@ class Router:
             raise InputError(f"embedding must be an Embedding, found {chosen!r}: use Embedding.load(source)")
         check_experts(len(domains))  # before anything is counted
         statistics = {
-            _checked(name): _counted(name, domain, chosen, keep_sample=keep_sample) for name, domain in domains.items()
+            checked(name): counted(name, domain, chosen, keep_sample=keep_sample) for name, domain in domains.items()
         }
         experts = tuple(statistics)
         terms = Terms(
             experts,
             selector,
-            0 if default is None else _place(default, experts),
+            0 if default is None else place(default, experts),
             policy=check_policy(policy or Policy(), experts),
         )
         if not tune:
-            return cls(_fitted(statistics, chosen, scorer, terms))
-        return cls(_tuned(statistics, chosen, terms)[0])
+            return cls(fitted(statistics, chosen, scorer, terms))
+        return cls(tuned(statistics, chosen, terms)[0])
+
+    @classmethod
+    def fit_outcomes(
+        cls,
+        rows: OutcomeRows,
+        *,
+        embedding: Embedding | None = None,
+        field: str = "scores",
+        default: str | None = None,
+        policy: Policy | None = None,
+    ) -> Router:
+        """Fit a router from what models scored on prompts: it names the model of the largest expected score.
+
+        A row has `text` (or `prompt`), may have a `task`, and maps models to numbers, larger being better, in `field`;
+        scores may be missing or None. Shares are then expected scores. `default` is the model for prompts without a
+        known token; otherwise the one of the best mean.
+
+        >>> import ir3de
+        >>> rows = [{"text": "What is 12 times 7?", "task": "maths", "scores": {"large": 1, "small": 0}},
+        ...         {"text": "Who wrote Faust?", "task": "facts", "scores": {"large": 0.4, "small": 0.9}}]
+        >>> ir3de.Router.fit_outcomes(rows).experts
+        ('large', 'small')
+        """
+        chosen = embedding or Embedding.default()
+        if not isinstance(chosen, Embedding):
+            raise InputError(f"embedding must be an Embedding, found {chosen!r}: use Embedding.load(source)")
+        outcomes = collected(rows, chosen, field)
+        for model in outcomes.models:
+            checked(model)
+        if default is not None:
+            place(default, outcomes.models)  # or it is refused
+        policy = check_policy(policy or Policy(), outcomes.models)
+        return cls(fit_parts(outcomes, chosen, Terms(outcomes.models, Average(), policy=policy), default=default))
+
+    def add_outcomes(self, rows: OutcomeRows, *, field: str = "scores", merge: bool = False) -> None:
+        """Add the models of these rows, exactly as if they had been there from the beginning.
+
+        `merge=True` lets models that are there already have more rows; otherwise they are refused.
+        """
+        with self._change:
+            before = self.outcomes
+            more = collected(rows, self.embedding, field)
+            known = [model for model in map(checked, more.models) if model in self.experts]
+            if known and not merge:
+                raise InputError(
+                    f"'{known[0]}' is an expert already: merge=True gives it more rows, remove(name) takes it out"
+                )
+            self._swap(changed_parts(self._parts, before + more))
 
     def add(self, name: str, domain: Domain, *, keep_sample: bool | None = None) -> None:
         """Add an expert from its texts or statistics. Nothing is retrained; routing goes on meanwhile.
 
-        A sample of its prompts is kept if the router has one of any other, or as `keep_sample` says.
+        A sample of its prompts is kept if the router has one of any other, or as `keep_sample` says. To a router from
+        outcomes a model is added from rows with its scores.
         """
-        _checked(name)
+        checked(name)
         with self._change:
             if name in self.experts:
                 raise InputError(
                     f"'{name}' is an expert already: merge(name, texts) gives it more, remove(name) takes it out"
                 )
+            if self._parts.outcomes is not None:
+                self._swap(changed_parts(self._parts, self.outcomes + of_model(name, domain, self.embedding)))
+                return
             self._rebuild({**self.statistics, name: self._more(name, domain, keep_sample)})
 
     def merge(self, name: str, domain: Domain, *, keep_sample: bool | None = None) -> None:
         """Give an expert more texts, exactly as if they had been there from the beginning."""
         with self._change:
             self._require(name)
+            if self._parts.outcomes is not None:
+                self._swap(changed_parts(self._parts, self.outcomes + of_model(name, domain, self.embedding)))
+                return
             self._rebuild({**self.statistics, name: self.statistics[name] + self._more(name, domain, keep_sample)})
 
     def remove(self, name: str) -> None:
@@ -135,12 +202,16 @@ class Router:
             self._require(name)
             if len(self.experts) == 1:
                 raise InputError(f"'{name}' is the only expert: a router needs at least one")
+            if self._parts.outcomes is not None:
+                self._swap(changed_parts(self._parts, self.outcomes.without(name)))
+                return
             self._rebuild({other: kept for other, kept in self.statistics.items() if other != name})
 
     def tune(self) -> tuple[Trial, ...]:
         """Choose scorer and selector anew on the prompts that were kept: everything tried, best first."""
+        refuse(self._parts, "there is nothing to tune, its shrinkage is cross-validated at every fit")
         with self._change:
-            parts, trials = _tuned(self.statistics, self.embedding, self._compiled.terms)
+            parts, trials = tuned(self.statistics, self.embedding, self._compiled.terms)
             self._swap(parts)
             return trials
 
@@ -151,7 +222,7 @@ class Router:
             keep_sample = isinstance(domain, Statistics) or any(own.sample is not None for own in known.values())
         sums = known.get(name, next(iter(known.values()))).sums
         window = 128 if sums is None else sums.window
-        return _counted(name, domain, self.embedding, keep_sample=keep_sample, window=window)
+        return counted(name, domain, self.embedding, keep_sample=keep_sample, window=window)
 
     def _rebuild(self, statistics: Mapping[str, Statistics]) -> None:
         terms, experts = self._compiled.terms, tuple(statistics)
@@ -162,7 +233,9 @@ class Router:
             default=experts.index(default) if default in experts else 0,
             policy=terms.policy.among(experts),
         )
-        self._swap(_fitted(statistics, self.embedding, self.scorer, changed, self._parts.trials))
+        scorer = self.scorer
+        assert not isinstance(scorer, Shrinkage)  # those have outcomes, not statistics
+        self._swap(fitted(statistics, self.embedding, scorer, changed, self._parts.trials))
 
     def _swap(self, parts: RouterParts) -> None:
         self._parts = parts
@@ -176,6 +249,8 @@ class Router:
         """The same fit read another way: a new router, this one is unchanged."""
         parts = self._parts  # one read: a change swaps the reference
         terms, table = parts.compiled.terms, parts.compiled.table
+        if parts.outcomes is not None:
+            check_selector(selector)
         if selector.log_offset != terms.selector.log_offset:
             compiled = Table.compile(table.scores, log_offset=selector.log_offset)
             table = replace(compiled, usualness=table.usualness, pairs=table.pairs)
@@ -187,13 +262,14 @@ class Router:
         """The same fit with other costs, threshold or default: a new router, this one is unchanged."""
         parts = self._parts
         compiled = parts.compiled
-        place = compiled.default if default is None else _place(default, compiled.experts)
-        terms = replace(compiled.terms, policy=check_policy(policy, compiled.experts), default=place)
+        chosen = compiled.default if default is None else place(default, compiled.experts)
+        terms = replace(compiled.terms, policy=check_policy(policy, compiled.experts), default=chosen)
         return Router(replace(parts, compiled=replace(compiled, terms=terms)))
 
     def with_calibration(self, calibration: Calibration) -> Router:
         """The same fit, its confidence read by another calibration: a new router, this one is unchanged."""
         parts = self._parts
+        refuse(parts, "its shares are expected scores, not probabilities to calibrate")
         terms = replace(parts.compiled.terms, calibration=calibration)
         return Router(replace(parts, compiled=replace(parts.compiled, terms=terms)))
 
@@ -235,8 +311,8 @@ class Router:
         return self._compiled
 
     @property
-    def scorer(self) -> Scorer:
-        """How the router was fitted."""
+    def scorer(self) -> Scorer | Shrinkage:
+        """How the router was fitted; for a router from outcomes, the shrinkage that was chosen."""
         return self._parts.scorer
 
     @property
@@ -250,6 +326,21 @@ class Router:
         return self._parts.statistics()
 
     @property
+    def outcomes(self) -> Outcomes:
+        """The outcomes that the router was fitted from: all that is needed to change it."""
+        return sums_of(self._parts)
+
+    @property
+    def validation(self) -> Validation:
+        """What cross-validation tried when the router was fitted from outcomes; empty otherwise."""
+        return Validation() if self._parts.outcomes is None else self._parts.outcomes.tried
+
+    @property
+    def from_outcomes(self) -> bool:
+        """Whether the router was fitted from outcomes, so that shares are expected scores."""
+        return self._parts.outcomes is not None
+
+    @property
     def embedding(self) -> Embedding:
         """The embedding the router was fitted with."""
         return self._parts.embedding()
@@ -261,7 +352,7 @@ class Router:
 
         `weights` says what a unit of cost is worth this time, `{"price": 0.1}`, instead of the router's policy.
         """
-        return decide(self._compiled, self._encode(_unshouted(text)), self._unknown, weights)
+        return decide(self._compiled, self._encode(unshouted(text)), self._unknown, weights)
 
     def route_batch(self, texts: Iterable[str], *, weights: Costs | None = None) -> list[Decision]:
         """Route many prompts: the decisions of `route`, several times as fast."""
@@ -270,18 +361,18 @@ class Router:
             raise InputError(f"texts must be an iterable of str, found one {type(texts).__name__}: use route for one")
 
         def decide_chunk(chunk: Sequence[str]) -> list[Decision]:
-            flat, lengths = self.tokenizer.encode_batch([_unshouted(text) for text in chunk])
+            flat, lengths = self.tokenizer.encode_batch([unshouted(text) for text in chunk])
             return decide_batch(compiled, flat, lengths.astype(np.int64), self._unknown, weights)
 
-        chunks = list(_chunks(list(texts)))
-        if len(chunks) < 2:
-            return [decision for chunk in chunks for decision in decide_chunk(chunk)]
+        parts = list(chunks(list(texts)))
+        if len(parts) < 2:
+            return [decision for part in parts for decision in decide_chunk(part)]
         with ThreadPoolExecutor(os.cpu_count(), thread_name_prefix="ir3de-route") as pool:
-            return list(chain.from_iterable(pool.map(decide_chunk, chunks)))
+            return list(chain.from_iterable(pool.map(decide_chunk, parts)))
 
     def explain(self, text: str, *, weights: Costs | None = None) -> Explanation:
         """Show every token's vote, entropy and scores, and whether it counted."""
-        return explain(self._compiled, self.tokenizer.pieces(_unshouted(text)), self._unknown, weights)
+        return explain(self._compiled, self.tokenizer.pieces(unshouted(text)), self._unknown, weights)
 
     # keeping ----------------------------------------------------------------------------------------------------
 
@@ -301,107 +392,3 @@ class Router:
 
     def __repr__(self) -> str:
         return f"Router({', '.join(self.experts)}; {self.scorer}, {self.selector})"
-
-
-def _fitted(
-    statistics: Mapping[str, Statistics],
-    embedding: Embedding,
-    scorer: Scorer,
-    terms: Terms,
-    trials: Sequence[Mapping[str, Any]] = (),
-) -> RouterParts:
-    """Fit, calibrate and compile."""
-    reading = calibrate(list(statistics.values()), embedding, scorer, terms.selector)
-    return _compiled(statistics, embedding, scorer, terms, reading, trials)
-
-
-def _tuned(
-    statistics: Mapping[str, Statistics], embedding: Embedding, terms: Terms
-) -> tuple[RouterParts, tuple[Trial, ...]]:
-    """Choose scorer and selector, fit, calibrate and compile; and what was tried."""
-    choice = choose(list(statistics.values()), embedding, cap=terms.selector.cap)
-    terms = replace(terms, selector=choice.selector)
-    tried = [trial.to_dict() for trial in choice.trials]
-    chosen = dict(zip(statistics, choice.domains, strict=True))
-    return _compiled(chosen, embedding, choice.scorer, terms, choice.reading, tried), choice.trials
-
-
-def _compiled(
-    statistics: Mapping[str, Statistics],
-    embedding: Embedding,
-    scorer: Scorer,
-    terms: Terms,
-    reading: Reading,
-    trials: Sequence[Mapping[str, Any]],
-) -> RouterParts:
-    # even where there is none: one learnt with other experts would tell of them after they are gone
-    terms = replace(terms, calibration=reading.calibration, familiarity=reading.familiarity)
-    table = Table.of(
-        scorer,
-        list(statistics.values()),
-        embedding.matrix,
-        log_offset=terms.selector.log_offset,
-        usualness=terms.familiarity is not None,
-        unknown=embedding.tokenizer.unknown_id,
-    )
-    compiled, owned = Compiled.build(terms, table), dict(statistics)
-    return RouterParts(
-        compiled,
-        embedding.tokenizer,
-        scorer,
-        embedding.fingerprint,
-        lambda: embedding,
-        lambda: owned,
-        tuple(trials),
-    )
-
-
-def _unshouted(text: str) -> str:
-    """A long prompt in capitals in small letters: its tokens are then those the router was fitted on."""
-    return text.lower() if isinstance(text, str) and text.isupper() and len(text) >= SHOUTED else text
-
-
-def _place(default: str, experts: Sequence[str]) -> int:
-    if default not in experts:
-        raise UnknownExpertError(f"the default expert '{default}' is not among {', '.join(experts)}")
-    return experts.index(default)
-
-
-def _counted(name: str, domain: Any, embedding: Embedding, *, keep_sample: bool, window: int = 128) -> Statistics:
-    if isinstance(domain, Statistics):
-        if domain.fingerprint != embedding.fingerprint:
-            raise MismatchError(
-                f"the statistics of '{name}' belong to embedding {domain.fingerprint[:12]}, the router uses "
-                f"{embedding.fingerprint[:12]} ({embedding.name}): collect them again with that embedding"
-            )
-        statistics = domain if keep_sample else domain.without_sample()
-    elif isinstance(domain, str) or not isinstance(domain, Iterable):
-        raise InputError(
-            f"the texts of '{name}' must be an iterable of str or Statistics, found {type(domain).__name__}"
-        )
-    else:
-        statistics = collect(domain, embedding=embedding, window=window, keep_sample=keep_sample)
-    if statistics.tokens == 0:
-        raise InputError(f"expert '{name}' has no text: give it at least one prompt of its domain")
-    return statistics
-
-
-def _checked(name: object) -> str:
-    if not isinstance(name, str) or not name.strip():
-        raise InputError(f"an expert's name must be a non-empty string, found {name!r}")
-    if any(ord(character) < 32 for character in name):
-        raise InputError(f"an expert's name must not hold control characters, found {name!r}")
-    if any("\ud800" <= character <= "\udfff" for character in name):
-        raise InputError(f"an expert's name must not hold half of a surrogate pair, found {name!r}")
-    return name
-
-
-def _chunks(texts: Sequence[str]) -> Iterable[Sequence[str]]:
-    begin = characters = 0
-    for index, text in enumerate(texts):
-        characters += len(text) if isinstance(text, str) else 0
-        if characters >= BATCH_CHARACTERS:
-            yield texts[begin : index + 1]
-            begin, characters = index + 1, 0
-    if begin < len(texts):
-        yield texts[begin:]

@@ -19,8 +19,7 @@ from ir3de.corpora import read_rows
 from ir3de.counting import collect
 from ir3de.embeddings import Embedding
 from ir3de.errors import InputError
-from ir3de.outcome_rows import CAP, collect_outcomes
-from ir3de.quality import Quality, expected_quality, fit_quality
+from ir3de.outcome_rows import CAP
 from ir3de.router import Router
 
 Floats = npt.NDArray[np.float64]
@@ -58,17 +57,16 @@ def measure(folder: Path, *, leave_out: Sequence[str] = (), field: str = "acc") 
     """Fit on the training rows and choose a model for every test prompt; tasks in `leave_out` do not exist."""
     train, known, unseen = _splits(folder, leave_out)
     rows = [row for path in train.values() for row in _rows(path)]
-    outcomes = collect_outcomes(rows, field=field)
-    quality = fit_quality(outcomes, Embedding.default().matrix)
-    tests = [_split(task, path, outcomes.models, field) for task, path in {**known, **unseen}.items()]
-    learnt = {task: _split(task, path, outcomes.models, field) for task, path in train.items()}
+    router = Router.fit_outcomes(rows, field=field)
+    tests = [_split(task, path, router.experts, field) for task, path in {**known, **unseen}.items()]
+    learnt = {task: _split(task, path, router.experts, field) for task, path in train.items()}
     means = np.stack([np.nanmean(split.scores, axis=0) for split in learnt.values()])
-    by_ridge = Router.fit({task: split.texts for task, split in learnt.items()})
+    by_task = Router.fit({task: split.texts for task, split in learnt.items()})
     bayes = _naive_bayes(learnt)
     best = means.argmax(axis=1)
     ways = {
-        "ir3de, expected quality": [_by_quality(quality, split) for split in tests],
-        "best model of the task, prompt ridge": [best[_tasks_by_router(by_ridge, split)] for split in tests],
+        "ir3de": [_by_router(router, split) for split in tests],
+        "best model of the task, usual router": [best[_by_router(by_task, split)] for split in tests],
         "best model of the task, naive Bayes": [best[_by_table(bayes, split).argmax(axis=1)] for split in tests],
         "best single model": [np.full(len(split.texts), means.mean(axis=0).argmax()) for split in tests],
         "oracle": [np.nan_to_num(split.scores, nan=-np.inf).argmax(axis=1) for split in tests],
@@ -126,13 +124,9 @@ def _ids(split: Split) -> list[npt.NDArray[np.intp]]:
     return np.split(flat.astype(np.intp), np.cumsum(lengths.astype(np.int64))[:-1])
 
 
-def _by_quality(quality: Quality, split: Split) -> Choices:
-    counted = np.array([min(CAP, len(ids)) for ids in _ids(split)])
-    return quality.best(expected_quality(_by_table(quality.scores, split), counted, quality.means))
-
-
-def _tasks_by_router(router: Router, split: Split) -> Choices:
-    place = {task: index for index, task in enumerate(router.experts)}
+def _by_router(router: Router, split: Split) -> Choices:
+    """The place among the router's experts of each prompt's."""
+    place = {expert: index for index, expert in enumerate(router.experts)}
     return np.array([place[decision.expert] for decision in router.route_batch(split.texts)], np.intp)
 
 

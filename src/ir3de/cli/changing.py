@@ -10,9 +10,11 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from ir3de.cli.arguments import TextOptions, domains_argument, no_sample_option, output_options, text_options
+from ir3de.cli.arguments import TextOptions, domains_option, no_sample_option, output_options, text_options
 from ir3de.cli.costing import GivenCosts, check_costs, cost_options
 from ir3de.cli.counting import check_sources, count_domain
+from ir3de.cli.outcome_fitting import ADD_TAKES, add_outcomes
+from ir3de.cli.outcome_rows import or_outcomes
 from ir3de.cli.output import Output
 from ir3de.cli.saving import save_and_report
 from ir3de.errors import InputError, UnknownExpertError
@@ -23,12 +25,13 @@ if TYPE_CHECKING:
 
 @click.command()
 @click.argument("router_path", metavar="ROUTER", type=click.Path(path_type=Path))
-@domains_argument
+@domains_option
 @text_options
 @no_sample_option
 @cost_options
 @click.option("--merge", is_flag=True, help="Give more texts to experts that are there already.")
 @output_options
+@or_outcomes(add_outcomes, *ADD_TAKES)
 def add(
     router_path: Path,
     domains: Mapping[str, list[str]],
@@ -40,14 +43,18 @@ def add(
 ) -> None:
     """Add experts to a router, or more texts to its experts.
 
-    The others are not read again: the router is exactly the one that a fit from all the counts would give.
+    The others are not read again: the router is exactly the one that a fit from all the counts would give. To a
+    router fitted from outcomes, models are added from rows with their scores.
 
     \b
     Examples:
       ir3de add router cooking=recipes.jsonl
       ir3de add router --merge law=new-cases.csv
+      ir3de add router --outcomes new-model.jsonl
     """
     router = loaded(router_path)
+    if router.from_outcomes:
+        raise InputError(f"the router at {router_path} was fitted from outcomes: add models with --outcomes")
     _check_names(router, domains, merge=merge)
     check_costs(costs, (*router.experts, *domains))
     check_sources(domains)

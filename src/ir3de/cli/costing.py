@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 import click
 
 from ir3de.cli.arguments import Function
-from ir3de.cli.output import FAINT, Output, bar, colour_of, percent, styled, table
+from ir3de.cli.output import FAINT, Output, bar, colour_of, percent, styled, table, worth
 from ir3de.errors import InputError
 
 if TYPE_CHECKING:
@@ -141,16 +141,16 @@ def utility_table(decision: Decision, router: Router, top: int | None = None) ->
 
     penalties: Mapping[str, float] = decision.penalties or {}
     ranking = decision.ranking
-    worth = utilities([quality for _, quality in ranking], [penalties[name] for name, _ in ranking])
+    left = utilities([quality for _, quality in ranking], [penalties[name] for name, _ in ranking])
     shown = table("expert", "quality", "", "cost", "weighs", "utility", right=("quality", "weighs", "utility"))
-    for place, ((name, quality), value) in enumerate(list(zip(ranking, worth, strict=True))[:top]):
+    for place, ((name, quality), value) in enumerate(list(zip(ranking, left, strict=True))[:top]):
         colour = colour_of(router.experts.index(name))
         shown.add_row(
             styled((name, f"bold {colour}" if place == 0 else "")),
-            percent(quality),
+            worth(decision, quality),
             bar(quality, BAR_WIDTH, colour),
             styled((amounts(router.policy.costs.get(name, FREE)), FAINT)),
-            f"-{percent(penalties[name])}" if penalties[name] else "–",
+            f"-{worth(decision, penalties[name])}" if penalties[name] else "–",
             f"{value:+.3f}",
         )
     return shown

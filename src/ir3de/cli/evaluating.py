@@ -10,10 +10,12 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from ir3de.cli.arguments import domains_argument, output_options, reading_options
+from ir3de.cli.arguments import domains_option, output_options, reading_options
 from ir3de.cli.costing import weight_option, weighted
 from ir3de.cli.counting import check_sources, reading
 from ir3de.cli.frontiers import FrontierOptions, frontier_options, show_frontier
+from ir3de.cli.outcome_evaluating import evaluate_outcomes
+from ir3de.cli.outcome_rows import or_outcomes
 from ir3de.cli.output import FAINT, Output, bar, colour_of, heading, one_line, percent, styled, table
 from ir3de.cli.perturbing import effects_table
 from ir3de.cli.reliability import check_plots, draw_reliability, parse_picture_path, reliability_table
@@ -34,7 +36,7 @@ SHADES = "░▒▓█"
 
 @click.command("eval")
 @click.argument("router_path", metavar="ROUTER", type=click.Path(path_type=Path))
-@domains_argument
+@domains_option
 @reading_options
 @click.option(
     "--errors", "wanted", type=click.IntRange(min=0), default=0, metavar="N", help="List N misrouted prompts."
@@ -51,6 +53,7 @@ SHADES = "░▒▓█"
 @frontier_options
 @weight_option("What a unit of a cost is worth this time: price=0.1; instead of the router's own.")
 @output_options
+@or_outcomes(evaluate_outcomes, "weights")
 def evaluate(
     router_path: Path,
     domains: Mapping[str, list[str]],
@@ -68,13 +71,15 @@ def evaluate(
     Accuracy is the mean over the domains of the share that was routed right. Calibration compares the confidence
     of the decisions with how often they were right. Robustness compares with the same prompts perturbed: a flipped
     route is one that differs from the untouched prompt's. The frontier is the quality to be had for each mean cost of
-    a prompt, beside random mixes, single experts and an oracle.
+    a prompt, beside random mixes, single experts and an oracle. With --outcomes: the mean score of the chosen models
+    beside the best single model's, an oracle's and random choice.
 
     \b
     Examples:
       ir3de eval router maths=maths-test.jsonl law=law-test.jsonl --errors 5
       ir3de eval router maths=maths-test.jsonl law=law-test.jsonl --robustness
       ir3de eval router maths=maths-test.jsonl law=law-test.jsonl --frontier-plot frontier.png
+      ir3de eval router --outcomes answers-test.jsonl
     """
     from ir3de.evaluation import evaluate as measure
     from ir3de.router import Router

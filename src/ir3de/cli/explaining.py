@@ -12,7 +12,7 @@ import click
 
 from ir3de.cli.arguments import output_options
 from ir3de.cli.costing import utility_table, warn_without_costs, weight_option
-from ir3de.cli.output import FAINT, Output, colour_of, heading, percent, printable, styled, table
+from ir3de.cli.output import FAINT, Output, colour_of, heading, printable, styled, table, worth
 from ir3de.cli.routing import why_abstained
 
 if TYPE_CHECKING:
@@ -20,11 +20,12 @@ if TYPE_CHECKING:
     from rich.table import Table
     from rich.text import Text
 
-    from ir3de.decisions import Explanation, TokenVote
+    from ir3de.explanations import Explanation, TokenVote
     from ir3de.router import Router
 
 LETTERS = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz"
 WIDTH_WITHOUT_SCORES = 32  # a token, how often, its entropy
+LONGEST_NAME = 18  # of an expert in a table
 
 
 @click.command()
@@ -136,7 +137,7 @@ def _legend(explanation: Explanation, coloured: bool) -> Text:
         parts += [
             (f"{mark} ", colour_of(explanation.experts.index(expert))),
             (expert, "bold" if place == 0 else ""),
-            (f" {percent(share)}   ", "" if place == 0 else FAINT),
+            (f" {worth(explanation.decision, share)}   ", "" if place == 0 else FAINT),
         ]
     parts[-1] = (parts[-1][0].rstrip(), parts[-1][1])
     return styled(*parts)
@@ -169,9 +170,9 @@ def _winner_and_next(explanation: Explanation) -> tuple[int, int | None]:
 def _score_columns(explanation: Explanation, width: int) -> list[int]:
     """The experts whose scores are shown, best first: as many as there is room for, but always two."""
     columns: list[int] = []
-    room = width - WIDTH_WITHOUT_SCORES - max(map(len, explanation.experts))
+    room = width - WIDTH_WITHOUT_SCORES - max(len(_short(name)) for name in explanation.experts)
     for expert, _ in explanation.decision.ranking:
-        room -= max(len(expert), len("+0.00")) + 3
+        room -= max(len(_short(expert)), len("+0.00")) + 3
         if room < 0 and len(columns) >= 2:
             break
         columns.append(explanation.experts.index(expert))
@@ -181,7 +182,7 @@ def _score_columns(explanation: Explanation, width: int) -> list[int]:
 def _token_table(explanation: Explanation, deciding: Sequence[TokenVote], width: int) -> Table:
     times = Counter(token.id for token in explanation.tokens if token.counted)
     columns = _score_columns(explanation, width)
-    names = [explanation.experts[column] for column in columns]
+    names = [_short(explanation.experts[column]) for column in columns]
     shown = table("token", "", "vote", "entropy", *names, right=("", "entropy", *names))
     for token in deciding:
         place = explanation.experts.index(token.vote)
@@ -190,9 +191,14 @@ def _token_table(explanation: Explanation, deciding: Sequence[TokenVote], width:
             for column in columns
         ]
         repeated = f"×{times[token.id]}" if times[token.id] > 1 else ""
-        vote = styled((token.vote, colour_of(place)))
+        vote = styled((_short(token.vote), colour_of(place)))
         shown.add_row(_visible(token), styled((repeated, FAINT)), vote, f"{token.entropy:.2f}", *scores)
     return shown
+
+
+def _short(name: str) -> str:
+    """The end of a long name, such as a model's, so that a table of several still fits."""
+    return name if len(name) <= LONGEST_NAME else "…" + name[1 - LONGEST_NAME :]
 
 
 def _visible(token: TokenVote) -> str:

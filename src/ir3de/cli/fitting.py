@@ -12,7 +12,7 @@ from ir3de.cli.arguments import (
     SCORERS,
     SELECTORS,
     TextOptions,
-    domains_argument,
+    domains_option,
     embedding_option,
     force_option,
     no_sample_option,
@@ -24,6 +24,8 @@ from ir3de.cli.arguments import (
 )
 from ir3de.cli.costing import GivenCosts, check_costs, cost_options
 from ir3de.cli.counting import check_sources, count_domain, load_embedding
+from ir3de.cli.outcome_fitting import FIT_TAKES, fit_outcomes
+from ir3de.cli.outcome_rows import or_outcomes
 from ir3de.cli.output import Output
 from ir3de.cli.saving import save_and_report
 from ir3de.errors import UnknownExpertError
@@ -31,7 +33,7 @@ from ir3de.errors import UnknownExpertError
 
 @click.command()
 @click.argument("router_path", metavar="OUT", type=click.Path(path_type=Path))
-@domains_argument
+@domains_option
 @text_options
 @embedding_option
 @click.option("--tune", is_flag=True, help="Choose scorer and selector on held-out prompts; takes seconds.")
@@ -51,6 +53,7 @@ from ir3de.errors import UnknownExpertError
 @click.option("--serving", metavar="PATH", type=click.Path(path_type=Path), help="Write a small serving copy as well.")
 @force_option
 @output_options
+@or_outcomes(fit_outcomes, *FIT_TAKES)
 def fit(
     router_path: Path,
     domains: Mapping[str, list[str]],
@@ -74,10 +77,15 @@ def fit(
     folder, a quoted pattern, - for standard input, or a .stats file that `ir3de collect` wrote. Give a NAME several
     times to have its paths read together. --cap holds for fitting and for routing alike.
 
+    With --outcomes the experts are the models that rows have scores of, larger being better; scores may be missing.
+    The router then expects a score of every model and names the largest. Of the other options --field, --embedding,
+    --default, --serving, --force and costs go with it.
+
     \b
     Example:
       ir3de fit router maths=maths.jsonl law=statutes/ law=cases.csv code='src/**/*.txt'
       ir3de fit router maths=maths.jsonl law=statutes/ --tune
+      ir3de fit router --outcomes answers.jsonl --score-field accuracy
     """
     from ir3de.policies import Policy
     from ir3de.router import Router
@@ -86,7 +94,7 @@ def fit(
         _check_tunable({"--scorer": scorer, "--strength": strength, "--selector": selector, "--k": k}, no_sample)
     scorer = scorer or "blend"
     strategies = scorer_for(scorer, strength), selector_for(selector, scorer, k, texts.cap)
-    folders = _free_folders(router_path, serving, force=force)
+    folders = free_folders(router_path, serving, force=force)
     _check_default(default, domains)
     check_costs(costs, domains)
     check_sources(domains)
@@ -125,7 +133,7 @@ def _check_tunable(given: Mapping[str, object], no_sample: bool) -> None:
         )
 
 
-def _free_folders(router_path: Path, serving: Path | None, *, force: bool) -> list[Path]:
+def free_folders(router_path: Path, serving: Path | None, *, force: bool) -> list[Path]:
     """Where the router and its serving copy go, checked before hours are spent on fitting."""
     from ir3de.storage import check_destination
 

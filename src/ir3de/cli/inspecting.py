@@ -59,6 +59,7 @@ def _inspect_router(path: Path, out: Output) -> None:
     header = found.header
     files = [{"name": file.name, "bytes": file.bytes, "state": file.state} for file in found.files]
     kept = {key: header.get(key) for key in (*KEPT, "policy", "trials")}
+    kept |= {"outcomes": header["outcomes"]} if "outcomes" in header else {}
     out.json({"kind": "router", "path": str(path), "whole": found.whole, **kept, "files": files})
     if not out.as_json:
         _show_router(path, found, out)
@@ -71,6 +72,7 @@ def _show_router(path: Path, found: RouterFiles, out: Output) -> None:
     header = found.header
     embedding = header.get("embedding") or {}
     kind = "router, serving copy: it can route, not change" if header.get("serving") else "router"
+    kind += ", fitted from outcomes" if "outcomes" in header else ""
     out.result(styled((str(path), "bold"), (f"  {kind}, {size(found.bytes)}", FAINT)))
     out.note(
         facts(
@@ -95,6 +97,18 @@ def _show_router(path: Path, found: RouterFiles, out: Output) -> None:
     out.note("", experts, "", files)
     if header.get("trials"):
         out.note(heading("Tuned"), trials_table(header["trials"], BEST_TRIALS))
+    if "outcomes" in header and found.whole:
+        _show_outcomes(path, out)
+
+
+def _show_outcomes(path: Path, out: Output) -> None:
+    from ir3de.cli.outcome_rows import means_table, shrinkage_table
+    from ir3de.router import Router
+
+    router = Router.load(path)
+    out.note(heading("Mean scores, shrunk"), means_table(router, out.console.width))
+    if router.validation.strengths:
+        out.note(heading("Cross-validation"), shrinkage_table(router))
 
 
 def _confidence(calibration: Any) -> str:

@@ -16,6 +16,8 @@ if TYPE_CHECKING:
     from rich.table import Table
     from rich.text import Text
 
+    from ir3de.decisions import Decision
+
 # the terminal's own colours, so that they suit its theme; the order keeps neighbours apart
 _COLOURS = ("cyan", "yellow", "magenta", "green", "blue", "red")
 PALETTE = (*_COLOURS, *(f"bright_{name}" for name in _COLOURS))
@@ -167,6 +169,11 @@ def size(count: float) -> str:
 
 def percent(share: float | None) -> str:
     return "–" if share is None else f"{100 * share:.1f} %"
+
+
+def worth(decision: Decision, share: float) -> str:
+    """A share as a percentage, or as the score it is where the router expects scores."""
+    return f"{share:.3f}" if decision.expects_quality else percent(share)
 
 
 def printable(text: str) -> str:

@@ -11,7 +11,7 @@ import click
 
 from ir3de.cli.arguments import output_options
 from ir3de.cli.costing import utility_table, warn_without_costs, weight_option
-from ir3de.cli.output import FAINT, Output, bar, colour_of, json_text, one_line, percent, styled
+from ir3de.cli.output import FAINT, Output, bar, colour_of, json_text, one_line, percent, styled, worth
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -188,7 +188,7 @@ def ranking_table(decision: Decision, experts: tuple[str, ...], top: int | None 
     for place, (expert, share) in enumerate(decision.ranking[:top]):
         colour = colour_of(experts.index(expert))
         name = styled((expert, f"bold {colour}" if place == 0 else ""))
-        shown.add_row(name, percent(share), bar(share, BAR_WIDTH, colour))
+        shown.add_row(name, worth(decision, share), bar(share, BAR_WIDTH, colour))
     return shown
 
 
@@ -201,7 +201,7 @@ def _show_many(out: Output, router: Router, routed: Iterable[tuple[Row, Decision
             print(decision.expert, flush=True)
             continue
         colour = colour_of(router.experts.index(decision.expert))
-        share = "abstains" if decision.abstained else percent(decision.confidence)
+        share = "abstains" if decision.abstained else worth(decision, decision.confidence)
         out.result(
             styled((decision.expert.ljust(width), colour), (f"  {share:>8}  ", FAINT), (one_line(text, room), ""))
         )

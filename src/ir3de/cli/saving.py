@@ -55,6 +55,8 @@ def save_and_report(
 def how_sure(router: Router) -> list[Text]:
     """Whether confidence is calibrated, and below what the router abstains."""
     kept = "calibrated on prompts that were held out" if router.calibrated else "not calibrated: no prompts were kept"
+    if router.from_outcomes:
+        kept = "is the score expected of the model"
     lines = [styled(("confidence ", ""), (kept, FAINT))]
     if router.policy.threshold > 0:
         below = f"below {percent(router.policy.threshold)} confidence; if the fit has changed since, pick it anew with"

@@ -2,10 +2,12 @@
 
 from ir3de.storage.folders import RouterParts, check_destination, load_router, save_policy, save_router
 from ir3de.storage.inspection import FileState, RouterFiles, holds_router, inspect_router
+from ir3de.storage.outcome_files import OutcomeParts
 from ir3de.storage.statistics_files import load_statistics, save_statistics
 
 __all__ = [
     "FileState",
+    "OutcomeParts",
     "RouterFiles",
     "RouterParts",
     "check_destination",

@@ -5,6 +5,7 @@ reader sees the old router, whole, and after it the new one, whole. No file is e
 
     router.json                        what the router is, and which files belong to it
     statistics-<sha>.safetensors       one per expert: the truth, in integers
+    outcomes-<sha>.safetensors         instead of those, where the router was fitted from outcomes
     embedding-<sha>.safetensors        the matrix, unless it is the bundled one
     table-<sha>.safetensors            derived: may be deleted and is then rebuilt
     tokenizer-<sha>.json.gz            the tokenizer
@@ -30,10 +31,22 @@ from ir3de.decisions import Compiled, Terms
 from ir3de.embeddings import Embedding, Matrix, Proof, Tokenizer
 from ir3de.embeddings.tokenizer import PACKING
 from ir3de.errors import ArtifactError, MismatchError
+from ir3de.expectations import Shrinkage
+from ir3de.outcomes import Outcomes
 from ir3de.policies import Calibration, Familiarity, Policy
 from ir3de.scorers import Scorer
 from ir3de.selectors import Selector
 from ir3de.statistics import Statistics
+from ir3de.storage.outcome_files import (
+    OutcomeParts,
+    RestoredOutcomes,
+    check_outcomes,
+    describe_outcomes,
+    describe_shrinkage,
+    outcomes_bytes,
+    outcomes_from,
+    restore_outcomes,
+)
 from ir3de.storage.parts import Parts, is_ours, read_part
 from ir3de.storage.statistics_files import statistics_bytes, statistics_from
 from ir3de.storage.strategies import SCORERS, SELECTORS, describe, restore
@@ -51,11 +64,12 @@ class RouterParts:
 
     compiled: Compiled
     tokenizer: Tokenizer
-    scorer: Scorer
+    scorer: Scorer | Shrinkage  # the latter where the router was fitted from outcomes
     fingerprint: str  # of the embedding
     embedding: Callable[[], Embedding]
     statistics: Callable[[], Mapping[str, Statistics]]
     trials: tuple[Mapping[str, Any], ...] = ()  # what tuning tried
+    outcomes: OutcomeParts | None = None  # of a router fitted from outcomes, which has no statistics of domains
 
 
 def save_router(router: RouterParts, path: str | Path, *, serving: bool = False) -> Path:
@@ -102,22 +116,24 @@ def _describe(router: RouterParts, parts: Parts, serving: bool) -> dict[str, Any
     experts: list[dict[str, Any]] = [{"name": name} for name in compiled.experts]
     embedding: dict[str, Any] = {"fingerprint": router.fingerprint}
     if not serving:
-        statistics, stored = router.statistics(), router.embedding()
+        stored = router.embedding()
         embedding["name"] = stored.name
         if stored.fingerprint != Embedding.default().fingerprint:
             content = files.to_safetensors(stored.stored.tensors, {"width": stored.width})
             embedding["file"] = parts.add("embedding", ".safetensors", content)
-        for expert in experts:
+        statistics = router.statistics() if router.outcomes is None else {}
+        for expert in experts if router.outcomes is None else ():
             owned = statistics[expert["name"]]
             file = parts.add("statistics", ".safetensors", statistics_bytes(owned))
             kept = 0 if owned.sample is None else len(owned.sample)
             expert |= {"prompts": owned.prompts, "tokens": owned.tokens, "kept": kept}
             expert |= {"digest": owned.digest, "statistics": file}
     proof, cache = tokenizer.proof, tokenizer.fast_cache
+    described = _describe_outcomes(router, experts, parts, serving)
     return {
         "experts": experts,
         "default": compiled.experts[compiled.default],
-        "scorer": describe(router.scorer, SCORERS),
+        "scorer": _described_scorer(router.scorer),
         "selector": describe(compiled.selector, SELECTORS),
         "calibration": _plain(compiled.terms.calibration),
         "familiarity": _plain(compiled.terms.familiarity),
@@ -131,7 +147,28 @@ def _describe(router: RouterParts, parts: Parts, serving: bool) -> dict[str, Any
             "fast_file": None if cache is None else parts.add("tokenizer", ".tkz.gz", cache),
         },
         "table": parts.add("table", ".safetensors", _table_bytes(compiled.table)),
+        **described,
     }
+
+
+def _describe_outcomes(
+    router: RouterParts, experts: list[dict[str, Any]], parts: Parts, serving: bool
+) -> dict[str, Any]:
+    """The fields that only a router from outcomes has; how many scores each model has is added to `experts`."""
+    expectation = router.compiled.terms.expectation
+    if router.outcomes is None or expectation is None:
+        return {}
+    described = describe_outcomes(expectation, router.outcomes)
+    if not serving:
+        sums = router.outcomes.sums()
+        for expert in experts:
+            expert["prompts"] = sums.rows(expert["name"])
+        described["file"] = parts.add("outcomes", ".safetensors", outcomes_bytes(sums))
+    return {"outcomes": described}
+
+
+def _described_scorer(scorer: Scorer | Shrinkage) -> dict[str, Any]:
+    return describe_shrinkage(scorer) if isinstance(scorer, Shrinkage) else describe(scorer, SCORERS)
 
 
 def load_router(path: str | Path) -> RouterParts:
@@ -167,7 +204,10 @@ def _load(folder: Path) -> RouterParts:
     with _damage_named(folder):
         embedding = lru_cache(maxsize=1)(partial(_embedding, folder, header))
         statistics = lru_cache(maxsize=1)(partial(_all_statistics, folder, header))
-        scorer = restore(header["scorer"], SCORERS)
+        outcomes = None
+        if "outcomes" in header:
+            outcomes = restore_outcomes(header, lru_cache(maxsize=1)(partial(_outcomes, folder, header)))
+        scorer: Any = restore(header["scorer"], SCORERS) if outcomes is None else outcomes.expectation.shrinkage
         selector = restore(header["selector"], SELECTORS)
         experts = [expert["name"] for expert in header["experts"]]
         table = _load_table(folder, header)
@@ -176,28 +216,35 @@ def _load(folder: Path) -> RouterParts:
                 raise ArtifactError(
                     f"{folder / header['table']['name']} is missing, and a serving copy cannot rebuild it"
                 )
-            table = Table.of(
-                scorer,
-                [statistics()[name] for name in experts],
-                embedding().matrix,
-                log_offset=selector.log_offset,
-                usualness=header["familiarity"] is not None,
-                unknown=header["tokenizer"]["unknown_id"],
-            )
-        if table.scores.shape[1] != len(experts):
+            if outcomes is not None:
+                table = outcomes.table(embedding().matrix)
+            else:
+                table = Table.of(
+                    scorer,
+                    [statistics()[name] for name in experts],
+                    embedding().matrix,
+                    log_offset=selector.log_offset,
+                    usualness=header["familiarity"] is not None,
+                    unknown=header["tokenizer"]["unknown_id"],
+                )
+        terms = _terms(header, experts, selector, outcomes)
+        if table.scores.shape[1] != terms.columns:
             raise ValueError(f"{len(experts)} experts, but a table of {table.scores.shape[1]}")
         return RouterParts(
-            Compiled.build(_terms(header, experts, selector), table),
+            Compiled.build(terms, table),
             _tokenizer(folder, header["tokenizer"]),
             scorer,
             header["embedding"]["fingerprint"],
             embedding,
             statistics,
             tuple(header["trials"]),
+            None if outcomes is None else outcomes.parts,
         )
 
 
-def _terms(header: Mapping[str, Any], experts: list[str], selector: Selector) -> Terms:
+def _terms(
+    header: Mapping[str, Any], experts: list[str], selector: Selector, outcomes: RestoredOutcomes | None
+) -> Terms:
     calibration, familiarity = header["calibration"], header["familiarity"]
     return Terms(
         tuple(experts),
@@ -206,6 +253,7 @@ def _terms(header: Mapping[str, Any], experts: list[str], selector: Selector) ->
         None if calibration is None else Calibration(**calibration),
         None if familiarity is None else Familiarity(**familiarity),
         Policy(**header["policy"]),
+        None if outcomes is None else outcomes.expectation,
     )
 
 
@@ -294,6 +342,14 @@ def _all_statistics(folder: Path, header: Mapping[str, Any]) -> dict[str, Statis
             file = expert["statistics"]
             found[expert["name"]] = statistics_from(read_part(folder, file), folder / file["name"])
         return found
+
+
+def _outcomes(folder: Path, header: Mapping[str, Any]) -> Outcomes:
+    with _damage_named(folder):
+        _refuse_serving(folder, header)
+        file, models = header["outcomes"]["file"], [expert["name"] for expert in header["experts"]]
+        found = outcomes_from(read_part(folder, file), folder / file["name"])
+        return check_outcomes(found, header["embedding"]["fingerprint"], models, folder)
 
 
 def _refuse_serving(folder: Path, header: Mapping[str, Any]) -> None:

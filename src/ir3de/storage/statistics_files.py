@@ -36,7 +36,7 @@ def load_statistics(path: str | Path) -> Statistics:
 def statistics_bytes(statistics: Statistics) -> bytes:
     """The file's bytes: sparse counts, each tensor in the smallest integers that hold it."""
     tokens = np.flatnonzero(statistics.histogram)
-    tensors = {"tokens": _smallest(tokens), "counts": _smallest(statistics.histogram[tokens])}
+    tensors = {"tokens": smallest(tokens), "counts": smallest(statistics.histogram[tokens])}
     header: dict[str, Any] = {
         "kind": KIND,
         "version": VERSION,
@@ -47,13 +47,13 @@ def statistics_bytes(statistics: Statistics) -> bytes:
         "digest": statistics.digest,
     }
     if (sums := statistics.sums) is not None:
-        tensors |= {"vector": _smallest(sums.vector), "gram": _smallest(sums.gram)}
+        tensors |= {"vector": smallest(sums.vector), "gram": smallest(sums.gram)}
         if sums.pairs is not None:
             tensors |= _pairs(sums.pairs)
         header |= {"window": sums.window, "unit": sums.unit, "windows": sums.windows}
     if (sample := statistics.sample) is not None:
         header["sample"] = sample.digest
-        tensors |= {f"sample.{field.name}": _smallest(getattr(sample, field.name)) for field in fields(sample)}
+        tensors |= {f"sample.{field.name}": smallest(getattr(sample, field.name)) for field in fields(sample)}
     return files.to_safetensors(tensors, header)
 
 
@@ -61,8 +61,8 @@ def _pairs(pairs: npt.NDArray[np.int64]) -> dict[str, npt.NDArray[Any]]:
     """The counts of pairs, as buckets and counts where most buckets are empty."""
     buckets = np.flatnonzero(pairs)
     if 2 * len(buckets) > len(pairs):
-        return {"pairs": _smallest(pairs)}
-    return {"pairs.buckets": buckets.astype(np.uint16), "pairs.counts": _smallest(pairs[buckets])}
+        return {"pairs": smallest(pairs)}
+    return {"pairs.buckets": buckets.astype(np.uint16), "pairs.counts": smallest(pairs[buckets])}
 
 
 def _pairs_from(tensors: Mapping[str, npt.NDArray[Any]]) -> npt.NDArray[np.int64] | None:
@@ -117,7 +117,7 @@ def _check(digest: str, recorded: object, path: Path) -> None:
         )
 
 
-def _smallest(values: npt.NDArray[np.integer[Any]]) -> npt.NDArray[np.integer[Any]]:
+def smallest(values: npt.NDArray[np.integer[Any]]) -> npt.NDArray[np.integer[Any]]:
     """The same integers in the smallest type that holds them all."""
     low, high = int(values.min(initial=0)), int(values.max(initial=0))
     types = (np.uint8, np.uint16, np.uint32) if low >= 0 else (np.int8, np.int16, np.int32)

@@ -1,0 +1,128 @@
+"""What a router is built with: names checked, domains counted, a fit compiled."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+from ir3de.counting import collect
+from ir3de.decisions import Compiled, Terms
+from ir3de.embeddings import Embedding
+from ir3de.errors import InputError, MismatchError, UnknownExpertError
+from ir3de.scorers import Scorer
+from ir3de.statistics import Statistics
+from ir3de.storage import RouterParts
+from ir3de.table import Table
+from ir3de.tuning import Reading, Trial, calibrate, choose
+
+BATCH_CHARACTERS = 500_000
+SHOUTED = 16  # characters from which a prompt all in capitals is read in small letters
+
+
+def fitted(
+    statistics: Mapping[str, Statistics],
+    embedding: Embedding,
+    scorer: Scorer,
+    terms: Terms,
+    trials: Sequence[Mapping[str, Any]] = (),
+) -> RouterParts:
+    """Fit, calibrate and compile."""
+    reading = calibrate(list(statistics.values()), embedding, scorer, terms.selector)
+    return _compiled(statistics, embedding, scorer, terms, reading, trials)
+
+
+def tuned(
+    statistics: Mapping[str, Statistics], embedding: Embedding, terms: Terms
+) -> tuple[RouterParts, tuple[Trial, ...]]:
+    """Choose scorer and selector, fit, calibrate and compile; and what was tried."""
+    choice = choose(list(statistics.values()), embedding, cap=terms.selector.cap)
+    terms = replace(terms, selector=choice.selector)
+    tried = [trial.to_dict() for trial in choice.trials]
+    chosen = dict(zip(statistics, choice.domains, strict=True))
+    return _compiled(chosen, embedding, choice.scorer, terms, choice.reading, tried), choice.trials
+
+
+def _compiled(
+    statistics: Mapping[str, Statistics],
+    embedding: Embedding,
+    scorer: Scorer,
+    terms: Terms,
+    reading: Reading,
+    trials: Sequence[Mapping[str, Any]],
+) -> RouterParts:
+    # even where there is none: one learnt with other experts would tell of them after they are gone
+    terms = replace(terms, calibration=reading.calibration, familiarity=reading.familiarity)
+    table = Table.of(
+        scorer,
+        list(statistics.values()),
+        embedding.matrix,
+        log_offset=terms.selector.log_offset,
+        usualness=terms.familiarity is not None,
+        unknown=embedding.tokenizer.unknown_id,
+    )
+    compiled, owned = Compiled.build(terms, table), dict(statistics)
+    return RouterParts(
+        compiled,
+        embedding.tokenizer,
+        scorer,
+        embedding.fingerprint,
+        lambda: embedding,
+        lambda: owned,
+        tuple(trials),
+    )
+
+
+def unshouted(text: str) -> str:
+    """A long prompt in capitals in small letters: its tokens are then those the router was fitted on."""
+    return text.lower() if isinstance(text, str) and text.isupper() and len(text) >= SHOUTED else text
+
+
+def place(default: str, experts: Sequence[str]) -> int:
+    """Where the default expert stands among the experts."""
+    if default not in experts:
+        raise UnknownExpertError(f"the default expert '{default}' is not among {', '.join(experts)}")
+    return experts.index(default)
+
+
+def counted(name: str, domain: Any, embedding: Embedding, *, keep_sample: bool, window: int = 128) -> Statistics:
+    """An expert's statistics, from its texts or from what was counted of them elsewhere."""
+    if isinstance(domain, Statistics):
+        if domain.fingerprint != embedding.fingerprint:
+            raise MismatchError(
+                f"the statistics of '{name}' belong to embedding {domain.fingerprint[:12]}, the router uses "
+                f"{embedding.fingerprint[:12]} ({embedding.name}): collect them again with that embedding"
+            )
+        statistics = domain if keep_sample else domain.without_sample()
+    elif isinstance(domain, str) or not isinstance(domain, Iterable):
+        raise InputError(
+            f"the texts of '{name}' must be an iterable of str or Statistics, found {type(domain).__name__}"
+        )
+    else:
+        statistics = collect(domain, embedding=embedding, window=window, keep_sample=keep_sample)
+    if statistics.tokens == 0:
+        raise InputError(f"expert '{name}' has no text: give it at least one prompt of its domain")
+    return statistics
+
+
+def checked(name: object) -> str:
+    """Refuse what cannot be an expert's name."""
+    if not isinstance(name, str) or not name.strip():
+        raise InputError(f"an expert's name must be a non-empty string, found {name!r}")
+    if any(ord(character) < 32 for character in name):
+        raise InputError(f"an expert's name must not hold control characters, found {name!r}")
+    if any("\ud800" <= character <= "\udfff" for character in name):
+        raise InputError(f"an expert's name must not hold half of a surrogate pair, found {name!r}")
+    return name
+
+
+def chunks(texts: Sequence[str]) -> Iterable[Sequence[str]]:
+    """The texts in stretches that are worth a thread each."""
+    begin = characters = 0
+    for index, text in enumerate(texts):
+        characters += len(text) if isinstance(text, str) else 0
+        if characters >= BATCH_CHARACTERS:
+            yield texts[begin : index + 1]
+            begin, characters = index + 1, 0
+    if begin < len(texts):
+        yield texts[begin:]

@@ -1,0 +1,74 @@
+"""What is expected of every model on a prompt, read from the mean of its tokens' scores: small, and without a table.
+
+q_m = Σ_t p_t · μ_tm + δ_m,    p = softmax(SHARPNESS · task scores)
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+import numpy.typing as npt
+
+from ir3de.errors import InputError
+
+Floats = npt.NDArray[np.float64]
+
+SHARPNESS = 10.0  # the factor that shares of the average are read by
+FINE = 9  # decimals of a quality: what differs less is equal
+
+
+@dataclass(frozen=True)
+class Shrinkage:
+    """How far outcomes are trusted: both count rows, and infinite strength hears nothing but the task."""
+
+    pull: float  # rows that what is known elsewhere weighs in a task's mean
+    strength: float  # of the ridge on x̄
+
+    def __post_init__(self) -> None:
+        if not (0 < self.pull < float("inf") and self.strength > 0):
+            raise InputError(
+                f"pull and strength must be positive, and pull finite, found {self}: try Shrinkage(16, 1024)"
+            )
+
+
+@dataclass(frozen=True, eq=False)
+class Expectation:
+    """Expected quality of every model; `tasks` + models scores come in, one quality a model goes out."""
+
+    tasks: tuple[str, ...]
+    means: Floats  # (tasks, models)  μ
+    shrinkage: Shrinkage
+    unit: float = 1.0  # what 1 in a model's score is worth: scores are kept small
+
+    def __post_init__(self) -> None:
+        if self.means.ndim != 2 or len(self.means) != len(self.tasks) or not np.isfinite(self.means).all():
+            raise InputError(f"{len(self.tasks)} tasks need as many rows of finite means, found {self.means.shape}")
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Expectation) and (
+            (self.tasks, self.shrinkage, self.unit) == (other.tasks, other.shrinkage, other.unit)
+            and np.array_equal(self.means, other.means)
+        )
+
+    __hash__ = None  # type: ignore[assignment]
+
+    @cached_property
+    def at_rest(self) -> Floats:
+        """Qualities of a prompt that says nothing: each model's mean over the tasks."""
+        return np.asarray(self.means.mean(axis=0).round(FINE))
+
+    def of(self, scores: npt.ArrayLike) -> Floats:
+        """Qualities (models,) of a prompt whose tokens' scores have this mean (tasks + models,)."""
+        found, tasks = np.asarray(scores, np.float64), len(self.tasks)
+        powers = np.exp(SHARPNESS * (found[:tasks] - found[:tasks].max()))
+        quality = powers @ self.means / powers.sum() + self.unit * found[tasks:]
+        return np.asarray(quality.round(FINE))
+
+    def alone(self, scores: npt.NDArray[np.floating]) -> Floats:
+        """Qualities (tokens, models), each token's as if it were the whole prompt."""
+        rows, tasks = np.asarray(scores, np.float64), len(self.tasks)
+        powers = np.exp(SHARPNESS * (rows[:, :tasks] - rows[:, :tasks].max(axis=1, keepdims=True)))
+        quality = powers @ self.means / powers.sum(axis=1, keepdims=True) + self.unit * rows[:, tasks:]
+        return np.asarray(quality.round(FINE))
