@@ -299,8 +299,8 @@ ROBUSTNESS_NOTES = (
     "Routing accuracy in percent, the mean over the domains, on at most 2,000 test prompts of each, as they are and",
     "perturbed. *Flipped*: prompts in percent that went elsewhere than when untouched. A typo swaps two letters, drops",
     "or doubles one, or hits its neighbour on the keyboard. *Mixed*: part of another domain's prompt follows, so many",
-    "percent of the tokens; right is the first domain. A long prompt all in capitals is read in small letters. **Random",
-    "case is where both routers fail**: its tokens are others, which hardly any training prompt shows.",
+    "percent of the tokens; right is the first domain. A long prompt all in capitals is read in small letters.",
+    "**Random case is where both routers fail**: its tokens are others, which hardly any training prompt shows.",
 )
 
 EXPERTS_NOTES = (
