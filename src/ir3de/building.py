@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from ir3de.counting import collect
 from ir3de.decisions import Compiled, Terms
@@ -14,7 +14,9 @@ from ir3de.scorers import Scorer
 from ir3de.statistics import Statistics
 from ir3de.storage import RouterParts
 from ir3de.table import Table
-from ir3de.tuning import Reading, Trial, calibrate, choose
+
+if TYPE_CHECKING:  # a process that only routes never pays for it
+    from ir3de.tuning import Reading, Trial
 
 BATCH_CHARACTERS = 500_000
 SHOUTED = 16  # characters from which a prompt all in capitals is read in small letters
@@ -28,6 +30,8 @@ def fitted(
     trials: Sequence[Mapping[str, Any]] = (),
 ) -> RouterParts:
     """Fit, calibrate and compile."""
+    from ir3de.tuning import calibrate
+
     reading = calibrate(list(statistics.values()), embedding, scorer, terms.selector)
     return _compiled(statistics, embedding, scorer, terms, reading, trials)
 
@@ -36,6 +40,8 @@ def tuned(
     statistics: Mapping[str, Statistics], embedding: Embedding, terms: Terms
 ) -> tuple[RouterParts, tuple[Trial, ...]]:
     """Choose scorer and selector, fit, calibrate and compile; and what was tried."""
+    from ir3de.tuning import choose
+
     choice = choose(list(statistics.values()), embedding, cap=terms.selector.cap)
     terms = replace(terms, selector=choice.selector)
     tried = [trial.to_dict() for trial in choice.trials]

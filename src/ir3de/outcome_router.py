@@ -4,21 +4,21 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
-from typing import Any, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
 
 from ir3de.decisions import Compiled, Terms
 from ir3de.embeddings import Embedding
 from ir3de.errors import InputError, MismatchError
-from ir3de.outcome_rows import collect_outcomes
-from ir3de.outcome_tables import outcome_table
 from ir3de.outcomes import Outcomes
-from ir3de.quality import Quality, fit_quality
 from ir3de.selectors import Average, Selector
 from ir3de.statistics import Statistics
 from ir3de.storage import OutcomeParts, RouterParts
 from ir3de.table import check_experts
+
+if TYPE_CHECKING:  # a process that only routes never pays for it
+    from ir3de.quality import Quality
 
 OutcomeRows: TypeAlias = "Iterable[Mapping[str, Any]] | Outcomes"  # rows, or what was summed up from them
 
@@ -26,6 +26,8 @@ OutcomeRows: TypeAlias = "Iterable[Mapping[str, Any]] | Outcomes"  # rows, or wh
 def collected(rows: OutcomeRows, embedding: Embedding, field: str) -> Outcomes:
     """The sums of rows, or sums made elsewhere with the same embedding."""
     if not isinstance(rows, Outcomes):
+        from ir3de.outcome_rows import collect_outcomes
+
         return collect_outcomes(rows, embedding=embedding, field=field)
     if rows.fingerprint != embedding.fingerprint:
         raise MismatchError(
@@ -45,6 +47,8 @@ def of_model(name: str, rows: object, embedding: Embedding, field: str = "scores
         raise InputError(
             f"this router was fitted from outcomes: '{name}' needs rows with its scores, found {type(rows).__name__}"
         )
+    from ir3de.outcome_rows import collect_outcomes
+
     return collect_outcomes(rows, embedding=embedding, field=field, models=(name,))
 
 
@@ -56,6 +60,9 @@ def fit_parts(
         raise InputError("a router needs at least one model with a score")
     check_experts(len(outcomes.models))
     outcomes = outcomes.shared()
+    from ir3de.outcome_tables import outcome_table
+    from ir3de.quality import fit_quality
+
     quality = fit_quality(outcomes, embedding.matrix)
     models = outcomes.models
     terms = replace(

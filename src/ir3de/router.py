@@ -9,7 +9,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from itertools import chain
 from pathlib import Path
-from typing import Any, NoReturn, TypeAlias
+from typing import TYPE_CHECKING, Any, NoReturn, TypeAlias
 
 import numpy as np
 
@@ -31,13 +31,15 @@ from ir3de.outcome_router import (
 )
 from ir3de.outcomes import Outcomes
 from ir3de.policies import Calibration, Costs, Policy, check_policy
-from ir3de.quality import Validation
 from ir3de.scorers import Blend, Scorer
 from ir3de.selectors import Average, Selector
 from ir3de.statistics import Statistics
 from ir3de.storage import RouterParts, load_router, save_router
 from ir3de.table import Table, check_experts
-from ir3de.tuning import Trial
+
+if TYPE_CHECKING:
+    from ir3de.quality import Validation
+    from ir3de.tuning import Trial
 
 # an expert's texts, or what was counted from them; for a router from outcomes, rows with its scores
 Domain: TypeAlias = "Iterable[str] | Statistics | OutcomeRows"
@@ -333,6 +335,8 @@ class Router:
     @property
     def validation(self) -> Validation:
         """What cross-validation tried when the router was fitted from outcomes; empty otherwise."""
+        from ir3de.quality import Validation
+
         return Validation() if self._parts.outcomes is None else self._parts.outcomes.tried
 
     @property

@@ -6,7 +6,7 @@ import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
@@ -14,14 +14,15 @@ import numpy.typing as npt
 from ir3de import files
 from ir3de.errors import ArtifactError, InputError, MismatchError
 from ir3de.expectations import Expectation, Shrinkage
-from ir3de.outcome_tables import outcome_table
 from ir3de.outcomes import Outcomes, OutcomeSums
-from ir3de.quality import Validation, fit_quality
 from ir3de.statistics import PromptSums
 from ir3de.storage.statistics_files import smallest
 from ir3de.table import Table
 
 KIND, VERSION = "ir3de.outcomes", 1
+
+if TYPE_CHECKING:  # a process that only routes never pays for it
+    from ir3de.quality import Validation
 
 
 @dataclass(frozen=True)
@@ -42,6 +43,9 @@ class RestoredOutcomes:
 
     def table(self, embeddings: npt.NDArray[np.float32]) -> Table:
         """The table again, from the sums and the shrinkage that was chosen."""
+        from ir3de.outcome_tables import outcome_table
+        from ir3de.quality import fit_quality
+
         return outcome_table(fit_quality(self.parts.sums(), embeddings, self.expectation.shrinkage))
 
 
@@ -120,6 +124,8 @@ def restore_outcomes(header: Mapping[str, Any], sums: Callable[[], Outcomes]) ->
     means = np.array(described["means"], np.float64)
     if means.shape != (len(described["tasks"]), models):
         raise ValueError(f"{len(described['tasks'])} tasks and {models} models, but means of {means.shape}")
+    from ir3de.quality import Validation
+
     tried = Validation(
         tuple((pull, error) for pull, error in described["tried"]["pull"]),
         tuple((_strength(strength), error) for strength, error in described["tried"]["strength"]),
