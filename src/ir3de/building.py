@@ -19,7 +19,6 @@ if TYPE_CHECKING:  # a process that only routes never pays for it
     from ir3de.tuning import Reading, Trial
 
 BATCH_CHARACTERS = 500_000
-SHOUTED = 16  # characters from which a prompt all in capitals is read in small letters
 
 
 def fitted(
@@ -27,13 +26,12 @@ def fitted(
     embedding: Embedding,
     scorer: Scorer,
     terms: Terms,
-    trials: Sequence[Mapping[str, Any]] = (),
 ) -> RouterParts:
     """Fit, calibrate and compile."""
     from ir3de.tuning import calibrate
 
     reading = calibrate(list(statistics.values()), embedding, scorer, terms.selector)
-    return _compiled(statistics, embedding, scorer, terms, reading, trials)
+    return _compiled(statistics, embedding, scorer, terms, reading, ())
 
 
 def tuned(
@@ -77,11 +75,6 @@ def _compiled(
         lambda: owned,
         tuple(trials),
     )
-
-
-def unshouted(text: str) -> str:
-    """A long prompt in capitals in small letters: its tokens are then those the router was fitted on."""
-    return text.lower() if isinstance(text, str) and text.isupper() and len(text) >= SHOUTED else text
 
 
 def place(default: str, experts: Sequence[str]) -> int:

@@ -165,6 +165,13 @@ def fold(text: str) -> int:
     return zlib.crc32(text.encode("utf-8", "replace")) % FOLDS
 
 
+def _finite(score: Any) -> bool:
+    try:
+        return math.isfinite(score)
+    except OverflowError:  # a whole number too large for a float
+        return False
+
+
 def checked_scores(scores: object, where: str) -> dict[str, int]:
     """The scores of one row in fixed point, without those that are missing; `where` names the row in errors."""
     if not isinstance(scores, Mapping):
@@ -175,7 +182,7 @@ def checked_scores(scores: object, where: str) -> dict[str, int]:
             raise InputError(f"{where}: a model's name must be a non-empty str, found {model!r}")
         if score is None:
             continue
-        if not isinstance(score, (Real, np.bool_)) or not math.isfinite(score):
+        if not isinstance(score, (Real, np.bool_)) or not _finite(score):
             raise InputError(
                 f"{where}: the score of {model!r} must be a finite number, found {score!r:.60}: "
                 "leave it out, or write null, where there is none"

@@ -13,7 +13,8 @@ from typing import TYPE_CHECKING, Any, NoReturn, TypeAlias
 
 import numpy as np
 
-from ir3de.building import checked, chunks, counted, fitted, place, tuned, unshouted
+from ir3de.building import checked, chunks, counted, fitted, place, tuned
+from ir3de.counting import unshouted
 from ir3de.decisions import Compiled, Decision, Terms, decide, decide_batch
 from ir3de.embeddings import Embedding, Tokenizer
 from ir3de.errors import InputError, UnknownExpertError
@@ -101,6 +102,8 @@ class Router:
         if not domains:
             raise InputError("a router needs at least one expert: pass {name: texts}")
         chosen = embedding or Embedding.default()
+        if tune and not keep_sample:
+            raise InputError("tune=True needs prompts to try things on, and keep_sample=False keeps none")
         if tune and (scorer is not None or selector is not None):
             raise InputError("tune=True chooses scorer and selector itself: leave them out, or leave out tune")
         scorer, selector = scorer or Blend(), selector or Average()
@@ -109,17 +112,15 @@ class Router:
                 raise InputError(f"{kind.__name__.lower()} must be an object such as {usual}, found {given!r}")
         if not isinstance(chosen, Embedding):
             raise InputError(f"embedding must be an Embedding, found {chosen!r}: use Embedding.load(source)")
-        check_experts(len(domains))  # before anything is counted
-        statistics = {
-            checked(name): counted(name, domain, chosen, keep_sample=keep_sample) for name, domain in domains.items()
-        }
-        experts = tuple(statistics)
+        experts = tuple(map(checked, domains))  # what can be refused is refused before anything is counted
+        check_experts(len(experts))
         terms = Terms(
             experts,
             selector,
             0 if default is None else place(default, experts),
             policy=check_policy(policy or Policy(), experts),
         )
+        statistics = {name: counted(name, domain, chosen, keep_sample=keep_sample) for name, domain in domains.items()}
         if not tune:
             return cls(fitted(statistics, chosen, scorer, terms))
         return cls(tuned(statistics, chosen, terms)[0])
@@ -218,10 +219,10 @@ class Router:
             return trials
 
     def _more(self, name: str, domain: Domain, keep_sample: bool | None) -> Statistics:
-        """What is to be added, counted like what is there; of texts no sample is kept where the router has none."""
+        """What is to be added, counted like what is there; no sample is kept where the router has none."""
         known = self.statistics
         if keep_sample is None:
-            keep_sample = isinstance(domain, Statistics) or any(own.sample is not None for own in known.values())
+            keep_sample = any(own.sample is not None for own in known.values())
         sums = known.get(name, next(iter(known.values()))).sums
         window = 128 if sums is None else sums.window
         return counted(name, domain, self.embedding, keep_sample=keep_sample, window=window)
@@ -237,7 +238,7 @@ class Router:
         )
         scorer = self.scorer
         assert not isinstance(scorer, Shrinkage)  # those have outcomes, not statistics
-        self._swap(fitted(statistics, self.embedding, scorer, changed, self._parts.trials))
+        self._swap(fitted(statistics, self.embedding, scorer, changed))
 
     def _swap(self, parts: RouterParts) -> None:
         self._parts = parts
@@ -266,6 +267,8 @@ class Router:
         compiled = parts.compiled
         chosen = compiled.default if default is None else place(default, compiled.experts)
         terms = replace(compiled.terms, policy=check_policy(policy, compiled.experts), default=chosen)
+        if parts.outcomes is not None and default is not None:
+            parts = replace(parts, outcomes=replace(parts.outcomes, default_given=True))
         return Router(replace(parts, compiled=replace(compiled, terms=terms)))
 
     def with_calibration(self, calibration: Calibration) -> Router:

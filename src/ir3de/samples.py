@@ -18,6 +18,7 @@ import numpy.typing as npt
 from ir3de.errors import InputError
 
 MOST_PROMPTS = 1_024
+MOST_COPIES = 16  # of one prompt: a log of few texts, often repeated, is still sampled in its breadth
 MOST_TOKENS = 1 << 19  # of all prompts together but the last, which may go beyond
 LONGEST = 1 << 13  # tokens kept of one prompt
 
@@ -54,8 +55,8 @@ class Sample:
         said = np.flatnonzero(lengths)
         if len(said) > 2 * MOST_PROMPTS:  # most prompts cannot get in: do not carry their ids about
             key = _keys(hashes[said])
-            limit = np.partition(key, MOST_PROMPTS)[MOST_PROMPTS]
-            said = said[key <= limit]
+            different = np.unique(key)
+            said = said[key <= different[min(MOST_PROMPTS, len(different) - 1)]]
         kept = np.minimum(lengths[said], LONGEST)
         ids = flat[_positions(starts[said], kept)].astype(np.uint32)
         drawn = cls(hashes[said], np.full(len(said), every, np.int64), lengths[said], kept, ids)
@@ -114,8 +115,17 @@ class Sample:
         """
         keys = _keys(self.hashes)
         order = np.lexsort((self._mixed, self.every, self.lengths, keys))
+        order = order[self._copies(order) < MOST_COPIES]
         before = np.cumsum(self.kept[order]) - self.kept[order]
         return self.take(order[before < MOST_TOKENS][:MOST_PROMPTS])
+
+    def _copies(self, order: npt.NDArray[np.integer]) -> npt.NDArray[np.int64]:
+        """How many prompts of the same content come before each, in this order."""
+        contents = np.stack([part[order].astype(np.uint64) for part in (self.hashes, self.lengths, self._mixed)])
+        place = np.arange(len(order))
+        first = np.any(contents[:, 1:] != contents[:, :-1], axis=0)
+        begins = np.maximum.accumulate(np.where(np.r_[True, first][: len(order)], place, 0)) if len(order) else place
+        return place - begins
 
     @cached_property
     def _mixed(self) -> npt.NDArray[np.uint64]:

@@ -60,8 +60,8 @@ def add(
     check_sources(domains)
     counted = []
     for name, paths in domains.items():
-        recipe = _recipe_of(router, name) if merge else {}
-        recipe["keep_sample"] = not no_sample
+        recipe = _recipe_of(router, name if merge else router.experts[0])
+        recipe["keep_sample"] = not no_sample and any(own.sample is not None for own in router.statistics.values())
         counted.append(count_domain(name, paths, router.embedding, texts, out, **recipe))
     begun = perf_counter()
     with changing(router_path) as router:

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
 from ir3de.policies import Calibration, Familiarity
 from ir3de.scorers import USUALNESS_UNIT
-from ir3de.tuning.folds import Fold, mean_rows
+from ir3de.tuning.folds import Fold, Held, mean_rows
 
 GROWTHS = (0.0, 0.25, 0.5, 1.0)
 STEPS = 30  # of bisection, over seven orders of magnitude
@@ -85,14 +85,21 @@ def _fit_scale(scored: Scored, growth: float) -> tuple[float, float]:
     return low, float(weights @ loss)
 
 
-def fit_familiarity(folds: Sequence[Fold]) -> Familiarity:
+class Usual(NamedTuple):
+    """Each prompt's mean usualness, the variance among its tokens, and their number."""
+
+    mean: Floats
+    variance: Floats
+    tokens: npt.NDArray[np.int64]
+
+
+def fit_familiarity(folds: Sequence[tuple[Usual, Usual]]) -> Familiarity:
     """What is usual for prompts of these domains, each measured by a fit that did not see it.
 
     The usual ends where k/(n + 1) of the n held-out prompts lie below: no larger share of new ones is expected there.
     """
-    views = [[_usualness(fold, held) for fold in folds] for held in (0, 1)]
-    parts = [[np.concatenate(values) for values in zip(*view, strict=True)] for view in views]
-    usual, variance, tokens = (np.concatenate(values) for values in zip(*parts, strict=True))
+    parts = [Usual(*map(np.concatenate, zip(*view, strict=True))) for view in zip(*folds, strict=True)]
+    usual, variance, tokens = map(np.concatenate, zip(*parts, strict=True))
     within = float(np.sqrt(np.average(variance, weights=tokens)))
     mean = float(usual.mean())
     between = float(np.sqrt(max(1e-4, usual.var() - (within**2 / tokens).mean())))
@@ -105,14 +112,17 @@ def fit_familiarity(folds: Sequence[Fold]) -> Familiarity:
     return replace(best, lowest=lowest)
 
 
-def _deviations(known: Familiarity, part: Sequence[npt.NDArray[Any]]) -> Floats:
-    return np.array([known.deviation(u, n) for u, n in zip(part[0].tolist(), part[2].tolist(), strict=True)])
+def _deviations(known: Familiarity, part: Usual) -> Floats:
+    return np.array([known.deviation(u, n) for u, n in zip(part.mean.tolist(), part.tokens.tolist(), strict=True)])
 
 
-def _usualness(fold: Fold, view: int) -> tuple[Floats, Floats, npt.NDArray[np.int64]]:
-    """Each prompt's mean usualness, the variance among its tokens, and their number."""
-    held = fold.views[view]
+def usualness_of(fold: Fold) -> tuple[Usual, Usual]:
+    """How usual the prompts held out are, whole and cut short."""
+    return _usualness(fold, fold.whole), _usualness(fold, fold.short)
+
+
+def _usualness(fold: Fold, held: Held) -> Usual:
     values = fold.usualness[:, None].astype(np.float64) / USUALNESS_UNIT
     mean = mean_rows(values, held)[:, 0]
     square = mean_rows(values**2, held)[:, 0]
-    return mean, np.maximum(square - mean**2, 0.0), held.lengths
+    return Usual(mean, np.maximum(square - mean**2, 0.0), held.lengths)

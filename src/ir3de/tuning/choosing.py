@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import Any
 
@@ -16,7 +16,7 @@ from ir3de.policies import Calibration, Familiarity
 from ir3de.scorers import Blend, Posterior, PromptRidge, Scorer, TokenRidge, token_weight
 from ir3de.selectors import AllTokens, Average, EntropyTopK, Selector
 from ir3de.statistics import Statistics
-from ir3de.tuning.calibrating import Scored, fit_calibration, fit_familiarity
+from ir3de.tuning.calibrating import Scored, fit_calibration, fit_familiarity, usualness_of
 from ir3de.tuning.evidence import Components, Views, score_views
 from ir3de.tuning.folds import Fold, folds_of
 
@@ -75,35 +75,35 @@ class Choice:
 
 def calibrate(domains: Sequence[Statistics], embedding: Embedding, scorer: Scorer, selector: Selector) -> Reading:
     """Learn from held-out prompts how sure the router may be; without a sample of prompts, nothing."""
-    folds = folds_of(domains, embedding) if len(domains) > 1 else []
-    if not folds:
+    if len(domains) < 2:
         return Reading()
-    return _reading(score_views(folds, scorer, selector), folds)
+    return _reading(folds_of(domains, embedding, cap=selector.cap), scorer, selector)
 
 
 def choose(domains: Sequence[Statistics], embedding: Embedding, *, cap: int = 1_024) -> Choice:
     """Try scorers and selectors on held-out prompts and choose: accuracy first, and of equals the simplest."""
     if len(domains) < 2:
         raise InputError("tuning needs at least two experts to choose between")
-    folds = folds_of(domains, embedding)
-    if not folds and any(domain.sample is not None and len(domain.sample) for domain in domains):
-        raise InputError("tuning holds prompts out, and no expert has two prompts: give them more texts")
-    if not folds:
+    bare = sum(domain.sample is None for domain in domains)
+    if bare:
         raise InputError(
-            "tuning needs a sample of the prompts, and there is none: fit from texts, or collect with keep_sample=True"
+            f"tuning needs a sample of every expert's prompts, and {bare} of {len(domains)} have none: fit from texts, "
+            "or collect with keep_sample=True"
         )
+    folds = list(folds_of(domains, embedding, cap=cap))
+    if not folds:
+        raise InputError("tuning holds prompts out, and no expert has two prompts: give them more texts")
     search = _Search(folds, cap)
     search.run()
-    counted = {search.window: (tuple(domains), folds)}
+    counted = {search.window: tuple(domains)}
     for window in WINDOWS if all(map(_whole, domains)) else ():
         if window != search.window:
-            again = tuple(_recounted(domain, embedding, window) for domain in domains)
-            counted[window] = again, folds_of(again, embedding)
-            search.run_window(window, counted[window][1])
+            counted[window] = tuple(_recounted(domain, embedding, window) for domain in domains)
+            search.run_window(window, list(folds_of(counted[window], embedding, cap=cap)))
     best, trials = search.outcome()
-    chosen, folds = counted[best.window]
-    views = score_views(folds, best.scorer, best.selector)
-    return Choice(best.scorer, best.selector, chosen, _reading(views, folds), trials)
+    chosen = counted[best.window]
+    reading = _reading(folds_of(chosen, embedding, cap=cap), best.scorer, best.selector)
+    return Choice(best.scorer, best.selector, chosen, reading, trials)
 
 
 def _whole(domain: Statistics) -> bool:
@@ -113,6 +113,7 @@ def _whole(domain: Statistics) -> bool:
         domain.sums is not None
         and sample is not None
         and (len(sample) == domain.prompts and int(sample.kept.sum()) == domain.tokens)
+        and bool((sample.every == 1).all())  # a window drawn from many is not the same one in another size
     )
 
 
@@ -121,8 +122,16 @@ def _recounted(domain: Statistics, embedding: Embedding, window: int) -> Statist
     return recount(domain.sample, embedding, window)
 
 
-def _reading(views: Views, folds: Sequence[Fold]) -> Reading:
-    return Reading(fit_calibration(Scored.together(views))[0], fit_familiarity(folds))
+def _reading(folds: Iterable[Fold], scorer: Scorer, selector: Selector) -> Reading:
+    """Fold by fold, so that no two are in memory."""
+    scored: list[Scored] = []
+    usual = []
+    for fold in folds:
+        scored += score_views([fold], scorer, selector)
+        usual.append(usualness_of(fold))
+    if not scored:
+        return Reading()
+    return Reading(fit_calibration(Scored.together(scored))[0], fit_familiarity(usual))
 
 
 class _Search:
@@ -199,9 +208,11 @@ class _Search:
 
     def _lead(self, index: int) -> float:
         """How far a trial lies above the usual blend, less what it must lead by."""
-        difference = self._right[index].astype(np.float64) - self._right[self._usual]
-        lead = float(self._weights @ difference)
-        error = float(np.sqrt(self._weights**2 @ (difference - lead) ** 2))
+        both = self._right[index].astype(np.float64) - self._right[self._usual]
+        difference = both.reshape(2, -1).mean(axis=0)  # of a prompt whole and cut short: one observation, not two
+        weights = self._weights.reshape(2, -1).sum(axis=0)
+        lead = float(weights @ difference)
+        error = float(np.sqrt(weights**2 @ (difference - lead) ** 2))
         return lead - (0.0 if index == self._usual else max(2 * error, _least_lead(self._trials[index].scorer)))
 
 

@@ -22,6 +22,7 @@ from ir3de.scorers import Embeddings, token_usualness
 from ir3de.statistics import Statistics
 
 FEW_PROMPTS = 200  # of a domain: below this every prompt counts, and more is left to train on
+FEW_DOMAINS = 100
 MOST_PROMPTS = 6_000  # held out in all, so that hundreds of experts take no longer than five
 MOST_TOKENS = 1_000_000
 LONGEST = 1_024  # tokens of a prompt that are looked at
@@ -72,16 +73,22 @@ class Fold:
         return self.whole, self.short
 
 
-def folds_of(domains: Sequence[Statistics], embedding: Embedding) -> list[Fold]:
-    """Every domain's sampled prompts dealt out to folds; none when no domain has two prompts to spare."""
+def folds_of(domains: Sequence[Statistics], embedding: Embedding, *, cap: int = LONGEST) -> Iterator[Fold]:
+    """Every domain's sampled prompts dealt out to folds; none when no domain has two prompts to spare.
+
+    One at a time: a fold holds the statistics of every domain once more.
+    """
     samples = [_bounded(domain, len(domains)) for domain in domains]
     largest = max((len(sample) for sample in samples), default=0)
-    if largest < 2:
-        return []
-    count = 5 if largest < FEW_PROMPTS else 3
+    if largest < 2 or any(domain.sample is None for domain in domains):
+        return
+    count = 5 if largest < FEW_PROMPTS and len(domains) <= FEW_DOMAINS else 3
     seen = np.flatnonzero(np.any([domain.histogram > 0 for domain in domains], axis=0))
     rows = embedding.matrix[seen]
-    return [fold for part in range(count) if (fold := _fold(domains, samples, part, count, embedding, seen, rows))]
+    for part in range(count):
+        fold = _fold(domains, samples, part, count, embedding, seen, rows, min(cap, LONGEST))
+        if fold is not None:
+            yield fold
 
 
 def _fold(
@@ -92,6 +99,7 @@ def _fold(
     embedding: Embedding,
     seen: Indices,
     rows: Embeddings,
+    longest: int,
 ) -> Fold | None:
     dealt = [sample.take(np.arange(part, len(sample), count)) for sample in samples]
     parted = [_without(domain, sample, embedding) for domain, sample in zip(domains, dealt, strict=True)]
@@ -103,8 +111,8 @@ def _fold(
         tuple(replace(rest, histogram=rest.histogram[seen]) for rest in training),
         rows,
         token_usualness(training, embedding.tokenizer.unknown_id)[seen],
-        Held.of(held, LONGEST, seen),
-        Held.of(held, SHORT, seen),
+        Held.of(held, longest, seen),
+        Held.of(held, min(longest, SHORT), seen),
     )
 
 
