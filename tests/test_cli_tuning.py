@@ -68,7 +68,7 @@ def test_no_sample_keeps_no_prompt(tmp_path: Path) -> None:
     run("add", tmp_path / "r", "--merge", f"law={path_of('medicine')}", "--no-sample")
     assert all(statistics.sample is None for statistics in Router.load(tmp_path / "r").statistics.values())
     assert [expert["kept"] for expert in run_json("inspect", tmp_path / "r")["experts"]] == [0, 0, 0]
-    assert "needs a sample of the prompts" in run("tune", tmp_path / "r", code=1).stderr
+    assert "needs a sample of every expert's prompts" in run("tune", tmp_path / "r", code=1).stderr
 
 
 def test_add_and_merge_in_python_keep_prompts_unless_told() -> None:

@@ -69,12 +69,15 @@ def test_adding_one_by_one_is_fitting_together(
 
 
 def test_a_calibration_learnt_with_an_expert_goes_with_it(tmp_path: Path) -> None:
-    """Only the newcomer has a sample: what it taught of confidence must not stay behind."""
-    without = {name: counted(some) for name, some in tiny.domain_texts().items()}
-    never, router = (Router.fit(without, embedding=tiny.embedding()) for _ in range(2))
-    router.add("new", counted(tiny.mixed(12), keep_sample=True))
-    assert router.calibrated and not never.calibrated
-    router.remove("new")
+    """What a newcomer taught of confidence must not stay; one without a sample ends calibration while it is there."""
+    sampled = {name: counted(some, keep_sample=True) for name, some in tiny.domain_texts().items()}
+    never, router = (Router.fit(sampled, embedding=tiny.embedding()) for _ in range(2))
+    assert never.calibrated
+    for keep_sample in (True, False):
+        router.add("new", counted(tiny.mixed(12), keep_sample=keep_sample))
+        assert router.calibrated == keep_sample
+        assert router.compiled.terms.calibration != never.compiled.terms.calibration
+        router.remove("new")
     assert tiny.contents(router.save(tmp_path / "one")) == tiny.contents(never.save(tmp_path / "two"))
 
 

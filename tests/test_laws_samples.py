@@ -184,3 +184,12 @@ def test_a_sample_that_cannot_be_is_refused() -> None:
     ]:
         with pytest.raises(InputError, match=message):
             replace(sample, **wrong)
+
+
+def test_a_text_repeated_leaves_room_for_the_others() -> None:
+    """However often a prompt occurs, sixteen of it are enough."""
+    texts = tiny.sentences("law", 3) * 500
+    sample = counted(texts, keep_sample=True).sample
+    assert sample is not None and len(sample) == 3 * 16
+    halves = [counted(half, keep_sample=True).sample for half in (texts[:700], texts[700:])]
+    assert halves[0] + halves[1] == sample

@@ -16,7 +16,7 @@ from ir3de.policies import Calibration
 from ir3de.samples import Sample
 from ir3de.scorers import Blend
 from ir3de.tuning import calibrate, choose, folds
-from ir3de.tuning.calibrating import Scored, fit_calibration, fit_familiarity
+from ir3de.tuning.calibrating import Scored, fit_calibration, fit_familiarity, usualness_of
 from ir3de.tuning.evidence import Components, score_views
 from ir3de.tuning.folds import Held, folds_of, mean_pair_rows, mean_rows
 from laws import counted, domains, integer_pairs, seeds
@@ -149,7 +149,7 @@ def test_means_of_rows_are_means_prompt_by_prompt(prompts: list[list[int]], gath
 
 def test_a_blend_of_parts_is_the_blend() -> None:
     """What tuning adds up from parts is what a fit and its table say of the same prompts."""
-    some = folds_of(sampled(), tiny.embedding())
+    some = list(folds_of(sampled(), tiny.embedding()))
     parts = Components(some, [8.0], [1.0])
     parts.settle(8.0)
     blends = [Blend(), Blend(1.0, few=0.0), Blend(0.5, 0.25), Blend(0.25, 0.5, few=3.0)]
@@ -202,10 +202,10 @@ def test_a_tuned_router_is_the_router_of_what_was_chosen() -> None:
 def test_calibration_learns_from_prompts_that_were_held_out() -> None:
     own = sampled()
     reading = calibrate(own, tiny.embedding(), PromptRidge(), Average())
-    some = folds_of(own, tiny.embedding())
-    views = score_views(some, PromptRidge(), Average())
+    some = list(folds_of(own, tiny.embedding()))
+    views = [view for fold in some for view in score_views([fold], PromptRidge(), Average())]
     assert reading.calibration == fit_calibration(Scored.together(views))[0]
-    assert reading.familiarity == fit_familiarity(some)
+    assert reading.familiarity == fit_familiarity([usualness_of(fold) for fold in some])
     assert reading.familiarity.lowest < 0
 
 
@@ -231,11 +231,15 @@ def test_where_no_domain_has_two_prompts_there_is_nothing_to_measure() -> None:
 
 def test_without_a_sample_there_is_no_tuning() -> None:
     for action in (lambda: tiny.router(tune=True, keep_sample=False), tiny.router(keep_sample=False).tune):
-        with pytest.raises(InputError, match="keep_sample=True"):
+        with pytest.raises(InputError, match="keep_sample="):
             action()
     empty = [replace(s, sample=Sample.empty()) for s in sampled()]
-    with pytest.raises(InputError, match="keep_sample=True"):
+    with pytest.raises(InputError, match="no expert has two prompts"):
         choose(empty, tiny.embedding())
+    mixed = [replace(s, sample=None) if index else s for index, s in enumerate(sampled())]
+    with pytest.raises(InputError, match="2 of 3 have none"):
+        choose(mixed, tiny.embedding())
+    assert calibrate(mixed, tiny.embedding(), PromptRidge(), Average()).calibration is None
     assert calibrate(empty, tiny.embedding(), PromptRidge(), Average()).calibration is None
 
 

@@ -26,12 +26,13 @@ def fitted(
     embedding: Embedding,
     scorer: Scorer,
     terms: Terms,
+    trials: Sequence[Mapping[str, Any]] = (),
 ) -> RouterParts:
     """Fit, calibrate and compile."""
     from ir3de.tuning import calibrate
 
     reading = calibrate(list(statistics.values()), embedding, scorer, terms.selector)
-    return _compiled(statistics, embedding, scorer, terms, reading, ())
+    return _compiled(statistics, embedding, scorer, terms, reading, trials)
 
 
 def tuned(

@@ -37,9 +37,9 @@ class Calibration:
 class Familiarity:
     """How usual the tokens of the router's own prompts are: prompts far below that are unlike every domain.
 
-    A prompt's usualness is the mean over its tokens of −log(1 + a/n_v), n_v how often a token occurred in training: 0
-    for usual words, less for rare and unknown ones. Over prompts of n tokens it has mean `mean` and variance between² +
-    within²/n; `lowest`, in standard deviations, is where the usual ends.
+    A prompt's usualness is the mean over its tokens of −log(1 + a/(n_v + ½)), n_v how often a token occurred in
+    training: 0 for usual words, less for rare and unknown ones. Over prompts of n tokens it has mean `mean` and
+    variance between² + within²/n; `lowest`, in standard deviations, is where the usual ends.
     """
 
     mean: float

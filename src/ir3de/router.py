@@ -238,7 +238,7 @@ class Router:
         )
         scorer = self.scorer
         assert not isinstance(scorer, Shrinkage)  # those have outcomes, not statistics
-        self._swap(fitted(statistics, self.embedding, scorer, changed))
+        self._swap(fitted(statistics, self.embedding, scorer, changed, self._parts.trials))
 
     def _swap(self, parts: RouterParts) -> None:
         self._parts = parts
@@ -302,7 +302,7 @@ class Router:
 
     @property
     def trials(self) -> tuple[Mapping[str, Any], ...]:
-        """What tuning tried, best first; empty when the router was not tuned."""
+        """What tuning tried when it last did, best first; empty when the router was not tuned."""
         return self._parts.trials
 
     @property

@@ -1,8 +1,8 @@
 """From a prompt's tokens to a tally: which tokens count, and what each one gives to each expert.
 
 Every selector compiles the table into *ballots*: one row of whole numbers per token. A prompt's tally is the sum of
-its tokens' rows, so it is exact and depends on the bag of tokens alone, never on their order. Ties between experts go
-to the expert that was added first.
+its tokens' rows, so it is exact and depends on the bag of tokens alone, never on their order; where the table scores
+neighbouring tokens too, on the bag of those as well. Ties between experts go to the expert that was added first.
 """
 
 from __future__ import annotations

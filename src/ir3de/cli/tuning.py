@@ -22,7 +22,7 @@ def tune(router_path: Path, out: Output) -> None:
 
     Ridge strengths, priors, blends and voting are tried on the prompts that were kept when the router was fitted: each
     prompt is subtracted from the counts before it is routed, so no text is read again and nothing else is needed. The
-    simplest that the best one does not clearly beat is chosen, and saved with the table of all that was tried.
+    usual blend stays unless another clearly beats it; the choice is saved with the table of all that was tried.
 
     \b
     Example:
