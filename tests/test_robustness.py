@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import ir3de.robustness
-from ir3de import EntropyTopK, PromptRidge, Router, TokenRidge, demo
+from ir3de import EntropyTopK, Router, TokenRidge, demo
 from ir3de.bench.accuracy import suites
 from ir3de.bench.robustness import measure, sampled
 from ir3de.errors import InputError, UnknownExpertError
@@ -255,7 +255,7 @@ def test_the_bench_measures_two_routers_on_a_sample_of_each_suite(tmp_path: Path
     assert (default.suite, default.report.prompts) == ("suite", 50)
     assert "authors" in authors.router and "authors" not in default.router
     prompts = {domain: demo.held_out()[domain] for domain in ("coding", "law")}
-    alone = Router.fit({domain: demo.prompts()[domain] for domain in prompts}, scorer=PromptRidge())
+    alone = Router.fit({domain: demo.prompts()[domain] for domain in prompts})
     assert default.report == measure_robustness(alone, {name: sampled(texts) for name, texts in prompts.items()})
 
 

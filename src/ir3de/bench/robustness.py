@@ -10,13 +10,13 @@ from ir3de.bench.accuracy import Suite
 from ir3de.counting import collect
 from ir3de.robustness import RobustnessReport, measure_robustness
 from ir3de.router import Router
-from ir3de.scorers import PromptRidge, Scorer, TokenRidge
+from ir3de.scorers import Blend, Scorer, TokenRidge
 from ir3de.selectors import Average, EntropyTopK, Selector
 
 MOST_PROMPTS = 2_000  # of a domain: a share is then good to a point or two
 
 CONTENDERS: tuple[tuple[str, Scorer, Selector], ...] = (
-    ("ir3de (prompt ridge, average)", PromptRidge(), Average()),
+    ("ir3de (blend, average)", Blend(), Average()),
     ("authors' code, k=10", TokenRidge.authors(), EntropyTopK.authors(10)),
 )
 
