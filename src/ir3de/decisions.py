@@ -95,6 +95,7 @@ class Decision:
         usual: float | None = None,
         penalties: list[float] | None = None,
         reason: Reason = "",
+        best: int | None = None,  # the place of the largest tally, where it is known
     ) -> None:
         self._terms = terms
         self._tally = tally
@@ -103,7 +104,7 @@ class Decision:
         self._usual = usual
         self._penalties = penalties
         self._reason: Reason = reason
-        self._best = int(tally.argmax())
+        self._best = int(tally.argmax()) if best is None else best
         if not reason and (penalties is not None or terms.policy.threshold > 0):
             self._apply_policy()
 
@@ -311,9 +312,14 @@ def decide_batch(
         tallies = np.stack([terms.qualities(expectation, tally, number) for tally, number in each])
     usual = tallies[:, experts].tolist() if tallies.shape[1] > experts else [None] * len(tallies)
     made = [
-        Decision(terms, tally, tokens, number, usual=usualness, penalties=penalties)
-        for tally, usualness, tokens, number in zip(
-            tallies[:, :experts], usual, whole[speaking].tolist(), counted, strict=True
+        Decision(terms, tally, tokens, number, usual=usualness, penalties=penalties, best=best)
+        for tally, best, usualness, tokens, number in zip(
+            tallies[:, :experts],
+            tallies[:, :experts].argmax(axis=1).tolist(),
+            usual,
+            whole[speaking].tolist(),
+            counted,
+            strict=True,
         )
     ]
     for index, decision in zip(np.flatnonzero(speaking).tolist() if decisions else (), made, strict=False):
