@@ -21,6 +21,13 @@ from ir3de.experiments.matrix import Matrix, Places
 KIND, VERSION = "ir3de.choices", 1
 DIGITS = "0123456789abcdefghijklmnopqrstuvwxyz"
 FAMILIES = ("paper", "ours", "rivals")
+AXES = (  # what a curve of routers is drawn over; the tables show the best of the first three, as the paper does
+    "k",  # tokens that vote
+    "neighbours",
+    "rate",  # of learning
+    "prompts",  # of each domain that were fitted on
+    "tokens",  # of each item that were read
+)
 
 
 @dataclass(frozen=True)
@@ -34,7 +41,7 @@ class Traits:
 
 @dataclass(frozen=True, eq=False)
 class Choices:
-    """One router on one setting. `series` and `at` place it on a curve: accuracy over k, say."""
+    """One router on one setting. `series`, `axis` and `at` place it on a curve: accuracy over k, say."""
 
     router: str
     family: str  # one of FAMILIES
@@ -46,6 +53,7 @@ class Choices:
     parameters: int | None = None
     size_bytes: int | None = None
     series: str | None = None
+    axis: str | None = None  # one of AXES
     at: float | None = None
     about: Mapping[str, Any] = field(default_factory=dict)
 
@@ -79,6 +87,7 @@ def write(choices: Choices, matrix: Matrix, folder: Path) -> Path:
         "parameters": choices.parameters,
         "size_bytes": choices.size_bytes,
         "series": choices.series,
+        "axis": choices.axis,
         "at": choices.at,
         "about": dict(choices.about),
     }
@@ -111,6 +120,7 @@ def read(path: Path, matrix: Matrix) -> Choices:
             document["parameters"],
             document["size_bytes"],
             document["series"],
+            document["axis"],
             document["at"],
             document["about"],
         )
