@@ -24,6 +24,7 @@ from ir3de.cli import (
     doctor,
     embeddings,
     evaluating,
+    experiments,
     explaining,
     fitting,
     inspecting,
@@ -123,6 +124,8 @@ for _measurement in (
     bench_novelty.novelty,
     bench_confidence.confidence,
     bench_outcomes.outcomes,
+    experiments.train,
+    experiments.outcomes,
 ):
     benching.bench.add_command(_measurement)
 for _commands in SECTIONS.values():

@@ -77,6 +77,7 @@ class Evaluation:
     temperature: float = 0.0  # 0 is greedy
     seed: int = 0
     batch_tokens: int = 65_536  # in one forward pass, padding included
+    generation_tokens: int = 262_144  # of prompts and answers that are generated side by side
     most_new_tokens: Mapping[str, int] = field(default_factory=lambda: {"gsm8k": 256, "humaneval": 320, "ifeval": 512})
 
 
