@@ -31,6 +31,9 @@ class Batch:
 class Examples(Protocol):
     """Batches by step: the same seed and step give the same batch, so that training can go on where it stopped."""
 
+    @property
+    def count(self) -> int: ...
+
     def batch(self, step: int) -> Batch: ...
 
 
@@ -40,6 +43,10 @@ class Blocks:
 
     blocks: Ids  # (n, length)
     training: Training
+
+    @property
+    def count(self) -> int:
+        return len(self.blocks)
 
     def batch(self, step: int) -> Batch:
         ids = self.blocks[_places(len(self.blocks), step, self.training)]
@@ -54,6 +61,10 @@ class Answers:
     answers: Sequence[list[int]]
     pad: int
     training: Training
+
+    @property
+    def count(self) -> int:
+        return len(self.prompts)
 
     def batch(self, step: int) -> Batch:
         places, length = _places(len(self.prompts), step, self.training), self.training.length
@@ -97,6 +108,8 @@ def reference(task: str, row: Mapping[str, Any]) -> str:
     if task == "m_arc":
         return str(row.get("options", {}).get(row.get("answer"), ""))
     answer = row.get("solution") if task == "gsm8k" else row.get("answer")
+    if row.get("entry_point"):  # a program whose beginning is the prompt
+        answer = f"{row['text']}{answer}"
     return str(answer or "").replace("\r\n", "\n")
 
 

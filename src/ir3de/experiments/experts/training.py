@@ -10,7 +10,7 @@ import json
 import math
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -111,7 +111,7 @@ def rate_at(step: int, training: Training) -> float:
 
 
 def _expert(model: LanguageModel, given: Examples, setting: Setting, folder: Path, on_step: OnStep | None) -> None:
-    torch, training = model.torch, setting.training
+    torch, training = model.torch, _fitting(setting.training, given)
     files.make_folder(folder)
     begun = time.perf_counter()
     torch.manual_seed(training.seed)
@@ -139,6 +139,13 @@ def _expert(model: LanguageModel, given: Examples, setting: Setting, folder: Pat
     }
     files.write(folder / RECORD, files.to_json(record))
     (folder / STATE).unlink(missing_ok=True)
+
+
+def _fitting(training: Training, given: Examples) -> Training:
+    """The training with as many steps as the examples are good for."""
+    if not training.most_rounds:
+        return training
+    return replace(training, steps=min(training.steps, math.ceil(training.most_rounds * given.count / training.batch)))
 
 
 def _loss(model: LanguageModel, batch: Batch) -> Any:

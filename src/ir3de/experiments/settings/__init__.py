@@ -57,6 +57,7 @@ class Training:
 
     method: Literal["full", "lora"] = "full"
     steps: int = 120
+    most_rounds: float = 0.0  # through the examples, where not 0: fewer steps for a domain with few
     batch: int = 32
     length: int = 1024  # tokens of an example
     rate: float = 3e-4
