@@ -16,7 +16,6 @@ import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import Any
-from zlib import crc32
 
 import numpy as np
 import numpy.typing as npt
@@ -25,6 +24,7 @@ from ir3de.decisions import Decision
 from ir3de.errors import InputError, UnknownExpertError
 from ir3de.policies import Calibration, Policy
 from ir3de.router import Router
+from ir3de.samples import text_hash
 from ir3de.tuning.calibrating import Scored, fit_calibration
 
 ROUNDING = 1e-9  # α(n + 1) is a whole number more often than its floating point
@@ -205,7 +205,7 @@ def hear(router: Router, domains: Mapping[str, Iterable[str]]) -> list[Heard]:
         if isinstance(given, str):
             raise InputError(f"the prompts of '{name}' must be an iterable of str, found one string: put it in a list")
         texts = list(given)
-        halves = [crc32(text.encode("utf-8", "replace")) & 1 == 1 for text in texts]
+        halves = [text_hash(text) & 1 == 1 for text in texts]
         decisions = router.route_batch(texts)
         heard += [Heard(name, decision, half) for decision, half in zip(decisions, halves, strict=True)]
     return heard

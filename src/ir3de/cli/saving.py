@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from rich.text import Text
 
     from ir3de.router import Router
-    from ir3de.storage.inspection import RouterFiles
+    from ir3de.storage import RouterFiles
 
 
 def save_and_report(
