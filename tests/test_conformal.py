@@ -147,6 +147,10 @@ def test_what_cannot_be_used_is_refused(router: Router) -> None:
         calibrate_threshold(router, held, default="cooking")
     with pytest.raises(InputError, match="put it in a list"):
         calibrate_threshold(router, {"law": "one prompt"})
+    with pytest.raises(InputError, match="prompt 2 of 'law' is NoneType, not str"):
+        calibrate_threshold(router, {"law": ["one prompt", None]})  # type: ignore[list-item]
+    with pytest.raises(InputError, match=r"the prompts of 'law' must be .* found NoneType"):
+        calibrate_threshold(router, {"law": None})  # type: ignore[dict-item]
     with pytest.raises(InputError, match="half calibrate confidence"):
         calibrate_threshold(router, held, error=0.01)
     with pytest.raises(InputError, match="found 0"):

@@ -20,6 +20,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from ir3de.building import prompts_of
 from ir3de.decisions import Decision
 from ir3de.errors import InputError, UnknownExpertError
 from ir3de.policies import Calibration, Policy
@@ -202,9 +203,7 @@ def hear(router: Router, domains: Mapping[str, Iterable[str]]) -> list[Heard]:
         )
     heard: list[Heard] = []
     for name, given in domains.items():
-        if isinstance(given, str):
-            raise InputError(f"the prompts of '{name}' must be an iterable of str, found one string: put it in a list")
-        texts = list(given)
+        texts = list(prompts_of(name, given))
         halves = [text_hash(text) & 1 == 1 for text in texts]
         decisions = router.route_batch(texts)
         heard += [Heard(name, decision, half) for decision, half in zip(decisions, halves, strict=True)]
