@@ -14,7 +14,7 @@ from ir3de.errors import InputError, UnknownExpertError
 from ir3de.evaluation import evaluate
 from ir3de.policies import Policy
 
-CONFIDENCES = st.floats(0.2, 1.0, exclude_max=True)
+CONFIDENCES = st.floats(0.2, 0.999)  # of those that are full there is a test of its own
 PROMPTS = st.lists(st.tuples(CONFIDENCES, st.booleans(), st.booleans(), st.booleans()), min_size=1, max_size=60)
 ERRORS = st.floats(0.01, 0.9)
 
@@ -84,10 +84,19 @@ def test_how_many_prompts_are_needed() -> None:
             needed(error)  # type: ignore[arg-type]
 
 
-def test_mistakes_at_full_confidence_are_told() -> None:
+@pytest.mark.parametrize("full", [1.0, np.nextafter(1.0, 0.0), np.nextafter(1.0, 2.0)])
+def test_mistakes_at_full_confidence_are_told(full: float) -> None:
     always = np.ones(30, bool)
     with pytest.raises(InputError, match="30 of 30 held-out prompts are wrong at full confidence"):
-        pick_threshold(HeldOut(np.ones(30), ~always, always, always), 0.1)
+        pick_threshold(HeldOut(np.full(30, full), ~always, always, always), 0.1)
+
+
+def test_the_largest_threshold_is_below_one() -> None:
+    """Just below full confidence there is a threshold, and it answers what is surer."""
+    wrong, surer = np.nextafter(np.nextafter(1.0, 0.0), 0.0), np.nextafter(1.0, 0.0)
+    right, always = np.array([False] * 15 + [True] * 15), np.ones(30, bool)
+    found = pick_threshold(HeldOut(np.where(right, surer, wrong), right, always, always), 0.1)
+    assert (found.threshold, found.coverage, found.wrong) == (surer, 0.5, 0.0)
 
 
 # with a router ------------------------------------------------------------------------------------------------------
@@ -151,7 +160,16 @@ def test_what_cannot_be_used_is_refused(router: Router) -> None:
         calibrate_threshold(router, {"law": ["one prompt", None]})  # type: ignore[list-item]
     with pytest.raises(InputError, match=r"the prompts of 'law' must be .* found NoneType"):
         calibrate_threshold(router, {"law": None})  # type: ignore[dict-item]
+    with pytest.raises(InputError, match="'law' has no prompt to calibrate with"):
+        calibrate_threshold(router, {**held, "law": []})
     with pytest.raises(InputError, match="half calibrate confidence"):
         calibrate_threshold(router, held, error=0.01)
     with pytest.raises(InputError, match="found 0"):
         calibrate_threshold(router, {})
+
+
+@pytest.mark.parametrize("recalibrate", [True, False])
+def test_a_router_from_outcomes_has_no_confidence_to_calibrate(recalibrate: bool) -> None:
+    rows = [{"text": text, "scores": {"large": 1, "small": 0.5}} for text in demo.prompts()["law"]]
+    with pytest.raises(InputError, match=r"fitted from outcomes: .* expected score, not a probability"):
+        calibrate_threshold(Router.fit_outcomes(rows), {"large": iter(())}, recalibrate=recalibrate)

@@ -28,6 +28,7 @@ from ir3de.router import Router
 from ir3de.samples import text_hash
 from ir3de.tuning.calibrating import Scored, fit_calibration
 
+SUREST = float(np.nextafter(1.0, 0.0))  # from here on confidence is full: no threshold below 1 is above it
 ROUNDING = 1e-9  # α(n + 1) is a whole number more often than its floating point
 
 
@@ -122,13 +123,12 @@ def _smallest(held: HeldOut, allowed: int, error: float) -> float:
     wrong = np.sort(held.confidence[held.answerable & held.familiar & ~held.right])[::-1]
     if len(wrong) <= allowed:
         return float(np.nextafter(0.0, 1.0))  # enough that prompts unlike every domain are left out
-    above = float(np.nextafter(wrong[allowed], 2.0))
-    if above > 1:
+    if wrong[allowed] >= SUREST:
         raise InputError(
-            f"no threshold reaches an error rate of {error:.2%}: {int((wrong == 1).sum()):,} of {len(held):,} "
+            f"no threshold reaches an error rate of {error:.2%}: {int((wrong >= SUREST).sum()):,} of {len(held):,} "
             "held-out prompts are wrong at full confidence. Look at them (`ir3de eval --errors`), or allow more errors"
         )
-    return above
+    return float(np.nextafter(wrong[allowed], 1.0))
 
 
 @dataclass(frozen=True)
@@ -162,6 +162,7 @@ def calibrate_threshold(
     >>> made.chosen.wrong <= made.chosen.bound <= 0.1
     True
     """
+    check_confident(router)
     needed(error)
     policy = router.policy
     plain = router.with_policy(Policy())
@@ -185,6 +186,15 @@ def calibrate_threshold(
     return Calibrated(plain.with_policy(policy, default=default), chosen, compared)
 
 
+def check_confident(router: Router) -> None:
+    """Refuse routers whose confidence is no probability."""
+    if router.from_outcomes:
+        raise InputError(
+            "this router was fitted from outcomes: its confidence is an expected score, not a probability of being "
+            "right, so there is nothing to calibrate and no error rate to pick a threshold for"
+        )
+
+
 @dataclass(frozen=True)
 class Heard:
     """One prompt's own expert and what the router decided."""
@@ -204,6 +214,8 @@ def hear(router: Router, domains: Mapping[str, Iterable[str]]) -> list[Heard]:
     heard: list[Heard] = []
     for name, given in domains.items():
         texts = list(prompts_of(name, given))
+        if not texts:
+            raise InputError(f"'{name}' has no prompt to calibrate with: give it at least one, or leave it out")
         halves = [text_hash(text) & 1 == 1 for text in texts]
         decisions = router.route_batch(texts)
         heard += [Heard(name, decision, half) for decision, half in zip(decisions, halves, strict=True)]

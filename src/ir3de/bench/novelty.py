@@ -69,7 +69,7 @@ def measure(suite: Suite, others: Sequence[Suite]) -> list[Strangers]:
     """Fit the default router on the suite's training prompts, and ask it everything."""
     router = Router.fit({name: collect(suite.texts(name, "train"), keep_sample=True) for name in suite.folders})
     test = {name: sampled(suite.texts(name, "test"), 2 * MOST_PROMPTS) for name in suite.folders}
-    held = {name: [text for text in texts if _held(text)] for name, texts in test.items()}
+    held = {name: part for name, texts in test.items() if (part := [text for text in texts if _held(text)])}
     own = [text for texts in test.values() for text in texts if not _held(text)]
     strangers = {
         f"{other.name}/{name}": sampled(other.texts(name, "test"), MOST_PROMPTS)
