@@ -82,7 +82,8 @@ def test_add_is_the_fit_from_all_rows(router: Path, tmp_path: Path) -> None:
     assert "3 models" in run("add", router, "--outcomes", later).stdout
     every = answers(models=("llama", "mistral", "gemma"))
     assert Router.load(router).outcomes == Router.fit_outcomes(every).outcomes
-    assert "expert already" in complaint("add", router, "--outcomes", later)
+    told = complaint("add", router, "--outcomes", later)
+    assert "'gemma' is an expert already" in told and "--merge" in told and "`ir3de remove`" in told
     assert run_json("add", router, "--outcomes", later, "--merge")["experts"][0]["prompts"] == 160
     run("remove", router, "gemma")
     assert Router.load(router).experts == ("llama", "mistral")
@@ -150,6 +151,7 @@ def test_routers_of_the_other_kind_say_so(file: Path, router: Path, tmp_path: Pa
     assert "add experts as NAME=PATH" in complaint("add", tmp_path / "labels", "--outcomes", file)
     assert "add models with --outcomes" in complaint("add", router, f"law={texts}")
     assert "eval --outcomes" in complaint("eval", router, f"llama={texts}")
+    assert "expected score, not a probability" in complaint("calibrate", router, f"llama={texts}")
 
 
 def test_bench_takes_the_folder_or_the_one_above_it(tmp_path: Path) -> None:

@@ -44,7 +44,10 @@ def with_rows(parts: RouterParts, rows: OutcomeRows, field: str, *, merge: bool)
     more = collected(rows, parts.embedding(), field)
     known = [model for model in map(checked, more.models) if model in parts.compiled.experts]
     if known and not merge:
-        raise InputError(f"'{known[0]}' is an expert already: merge=True gives it more rows, remove(name) takes it out")
+        raise InputError(
+            f"'{known[0]}' is an expert already: merge=True (--merge on the command line) gives it more rows, "
+            "remove(name) (`ir3de remove`) takes it out"
+        )
     return changed_parts(parts, before + more)
 
 
