@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from ir3de import Router, demo
-from ir3de.bench.outcomes import measure
+from ir3de.bench.outcome_routing import measure
 from ir3de.errors import InputError
 from test_cli import complaint, run, run_json, wrong_call
 
@@ -164,11 +164,11 @@ def test_bench_takes_the_folder_or_the_one_above_it(tmp_path: Path) -> None:
             name = f"{task}_{split}" if split != "ood_test" else f"other_{task}_{split}"
             written(folder / f"{name}.jsonl", part)
     kept = tmp_path / "figures.json"
-    told = run_json("bench", "outcomes", "--data", tmp_path, "--save", kept)
+    told = run_json("bench", "outcome-routing", "--data", tmp_path, "--save", kept)
     assert told["rows"] == json.loads(kept.read_bytes())["rows"] == [row.to_dict() for row in measure(folder)]
     by_name = {row["router"]: row for row in told["rows"]}
     assert by_name["oracle"]["known"] == 100 and by_name["a model at random"]["known"] == 50
     assert by_name["ir3de"]["known"] > 80 < by_name["ir3de"]["unseen"]
-    assert "known tasks" in run("bench", "outcomes", "--data", folder, "--leave-out", "law").stdout
+    assert "known tasks" in run("bench", "outcome-routing", "--data", folder, "--leave-out", "law").stdout
     with pytest.raises(InputError, match="no task"):
         measure(folder, leave_out=["law", "coding"])
