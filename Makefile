@@ -27,7 +27,7 @@ bench:           ## speed as ratios, accuracy where IR3DE_DATA points, robustnes
 	ir3de bench experts --save results/experts.json
 	ir3de bench novelty --save results/novelty.json
 	ir3de bench confidence --save results/confidence.json
-	ir3de bench outcomes --leave-out arc_easy --save results/outcomes.json
+	ir3de bench outcome-routing --leave-out arc_easy --save results/outcome_routing.json
 
 docs:            ## the generated pages and pictures
 	python scripts/generate_cli_docs.py

@@ -243,7 +243,7 @@ def section(title: str, name: str, notes: Sequence[str], document: dict[str, Any
 
 def page(documents: dict[str, dict[str, Any]]) -> str:
     speed, accuracy, rivals = documents["speed"], documents["accuracy"], documents["rivals"]
-    robustness, experts, outcomes = documents["robustness"], documents["experts"], documents["outcomes"]
+    robustness, experts, outcomes = documents["robustness"], documents["experts"], documents["outcome_routing"]
     speed_notes = (*SPEED_NOTES, without_sampling(speed))
     lines = [
         "# Benchmarks",
@@ -327,7 +327,7 @@ def renewed(text: str, name: str, content: str, glue: str = "") -> str:
 
 
 def main() -> int:
-    names = ("speed", "accuracy", "rivals", "robustness", "experts", "outcomes")
+    names = ("speed", "accuracy", "rivals", "robustness", "experts", "outcome_routing")
     documents = {name: raw(name) for name in names}
     current = README.read_text(encoding="utf-8")
     scorers = SCORERS.read_text(encoding="utf-8")

@@ -209,6 +209,13 @@ def test_calibrate_complains(arguments: list[str], said: str, router: Path) -> N
     assert tiny.contents(router) == before
 
 
+def test_calibrate_refuses_an_empty_file_as_eval_does(router: Path, tmp_path: Path) -> None:
+    (tmp_path / "nothing.txt").touch()
+    arguments = [router, *(pair for pair in HELD_OUT if not pair.startswith("law=")), f"law={tmp_path / 'nothing.txt'}"]
+    for command in ("calibrate", "eval"):
+        assert "'law' has no prompt" in " ".join(run(command, *arguments, code=1).stderr.split())
+
+
 # eval ---------------------------------------------------------------------------------------------------------------
 
 

@@ -9,56 +9,56 @@ from hypothesis import strategies as st
 
 import tiny
 from ir3de import Router, demo
-from ir3de.conformal import Outcomes, calibrate_threshold, needed, pick_threshold
+from ir3de.conformal import HeldOut, calibrate_threshold, needed, pick_threshold
 from ir3de.errors import InputError, UnknownExpertError
 from ir3de.evaluation import evaluate
 from ir3de.policies import Policy
 
-CONFIDENCES = st.floats(0.2, 1.0, exclude_max=True)
+CONFIDENCES = st.floats(0.2, 0.999)  # of those that are full there is a test of its own
 PROMPTS = st.lists(st.tuples(CONFIDENCES, st.booleans(), st.booleans(), st.booleans()), min_size=1, max_size=60)
 ERRORS = st.floats(0.01, 0.9)
 
 
-def outcomes_of(prompts: list[tuple[float, bool, bool, bool]]) -> Outcomes:
+def held_out_of(prompts: list[tuple[float, bool, bool, bool]]) -> HeldOut:
     confidence, right, answerable, familiar = zip(*prompts, strict=True)
-    return Outcomes(np.array(confidence), np.array(right), np.array(answerable), np.array(familiar))
+    return HeldOut(np.array(confidence), np.array(right), np.array(answerable), np.array(familiar))
 
 
-def losses(outcomes: Outcomes, threshold: float) -> int:
-    return int((outcomes.answered(threshold) & ~outcomes.right).sum())
+def losses(held: HeldOut, threshold: float) -> int:
+    return int((held.answered(threshold) & ~held.right).sum())
 
 
-def draw(rng: np.random.Generator, prompts: int) -> Outcomes:
+def draw(rng: np.random.Generator, prompts: int) -> HeldOut:
     """Prompts of one kind: confidence between a half and one, right as often as half way to its square says."""
     confidence = rng.uniform(0.5, 1.0, prompts)
     right = rng.uniform(size=prompts) < 0.5 + confidence**2 / 2
-    return Outcomes(confidence, right, np.ones(prompts, bool), rng.uniform(size=prompts) < 0.95)
+    return HeldOut(confidence, right, np.ones(prompts, bool), rng.uniform(size=prompts) < 0.95)
 
 
 @tiny.LAW
 @given(PROMPTS, ERRORS)
 def test_it_is_the_smallest_threshold_within_the_bound(prompts: list[tuple[float, bool, bool, bool]], e: float) -> None:
-    outcomes = outcomes_of(prompts)
-    n = len(outcomes)
+    held = held_out_of(prompts)
+    n = len(held)
     if n < needed(e):
         with pytest.raises(InputError, match=f"at least {needed(e):,} held-out prompts"):
-            pick_threshold(outcomes, e)
+            pick_threshold(held, e)
         return
-    found = pick_threshold(outcomes, e)
-    assert found.bound == (losses(outcomes, found.threshold) + 1) / (n + 1) <= e + 1e-9
-    assert found.wrong == losses(outcomes, found.threshold) / n
-    assert found.coverage == outcomes.answered(found.threshold).mean()
-    lower = [0.0, *(t for t in outcomes.confidence.tolist() if t < found.threshold)] if found.threshold else []
-    assert all((losses(outcomes, t) + 1) / (n + 1) > e - 1e-9 for t in lower)
+    found = pick_threshold(held, e)
+    assert found.bound == (losses(held, found.threshold) + 1) / (n + 1) <= e + 1e-9
+    assert found.wrong == losses(held, found.threshold) / n
+    assert found.coverage == held.answered(found.threshold).mean()
+    lower = [0.0, *(t for t in held.confidence.tolist() if t < found.threshold)] if found.threshold else []
+    assert all((losses(held, t) + 1) / (n + 1) > e - 1e-9 for t in lower)
 
 
 @tiny.LAW
 @given(PROMPTS, ERRORS, ERRORS)
 def test_fewer_errors_cost_coverage(prompts: list[tuple[float, bool, bool, bool]], one: float, other: float) -> None:
     strict, lax = sorted((one, other))
-    outcomes = outcomes_of(prompts)
-    if len(outcomes) >= needed(strict):
-        strictly, laxly = pick_threshold(outcomes, strict), pick_threshold(outcomes, lax)
+    held = held_out_of(prompts)
+    if len(held) >= needed(strict):
+        strictly, laxly = pick_threshold(held, strict), pick_threshold(held, lax)
         assert strictly.threshold >= laxly.threshold
         assert strictly.coverage <= laxly.coverage <= laxly.free_coverage
         assert strictly.wrong <= laxly.wrong <= laxly.free_wrong
@@ -84,10 +84,19 @@ def test_how_many_prompts_are_needed() -> None:
             needed(error)  # type: ignore[arg-type]
 
 
-def test_mistakes_at_full_confidence_are_told() -> None:
+@pytest.mark.parametrize("full", [1.0, np.nextafter(1.0, 0.0), np.nextafter(1.0, 2.0)])
+def test_mistakes_at_full_confidence_are_told(full: float) -> None:
     always = np.ones(30, bool)
     with pytest.raises(InputError, match="30 of 30 held-out prompts are wrong at full confidence"):
-        pick_threshold(Outcomes(np.ones(30), ~always, always, always), 0.1)
+        pick_threshold(HeldOut(np.full(30, full), ~always, always, always), 0.1)
+
+
+def test_the_largest_threshold_is_below_one() -> None:
+    """Just below full confidence there is a threshold, and it answers what is surer."""
+    wrong, surer = np.nextafter(np.nextafter(1.0, 0.0), 0.0), np.nextafter(1.0, 0.0)
+    right, always = np.array([False] * 15 + [True] * 15), np.ones(30, bool)
+    found = pick_threshold(HeldOut(np.where(right, surer, wrong), right, always, always), 0.1)
+    assert (found.threshold, found.coverage, found.wrong) == (surer, 0.5, 0.0)
 
 
 # with a router ------------------------------------------------------------------------------------------------------
@@ -147,7 +156,20 @@ def test_what_cannot_be_used_is_refused(router: Router) -> None:
         calibrate_threshold(router, held, default="cooking")
     with pytest.raises(InputError, match="put it in a list"):
         calibrate_threshold(router, {"law": "one prompt"})
+    with pytest.raises(InputError, match="prompt 2 of 'law' is NoneType, not str"):
+        calibrate_threshold(router, {"law": ["one prompt", None]})  # type: ignore[list-item]
+    with pytest.raises(InputError, match=r"the prompts of 'law' must be .* found NoneType"):
+        calibrate_threshold(router, {"law": None})  # type: ignore[dict-item]
+    with pytest.raises(InputError, match="'law' has no prompt to calibrate with"):
+        calibrate_threshold(router, {**held, "law": []})
     with pytest.raises(InputError, match="half calibrate confidence"):
         calibrate_threshold(router, held, error=0.01)
     with pytest.raises(InputError, match="found 0"):
         calibrate_threshold(router, {})
+
+
+@pytest.mark.parametrize("recalibrate", [True, False])
+def test_a_router_from_outcomes_has_no_confidence_to_calibrate(recalibrate: bool) -> None:
+    rows = [{"text": text, "scores": {"large": 1, "small": 0.5}} for text in demo.prompts()["law"]]
+    with pytest.raises(InputError, match=r"fitted from outcomes: .* expected score, not a probability"):
+        calibrate_threshold(Router.fit_outcomes(rows), {"large": iter(())}, recalibrate=recalibrate)

@@ -121,5 +121,14 @@ def test_nothing_to_evaluate_is_an_error(router: Router, domains: dict[str, list
         evaluate(router, domains)
 
 
+@pytest.mark.parametrize("wrong", [None, 7, b"bytes"])
+def test_a_prompt_that_is_no_text_is_named(router: Router, wrong: object) -> None:
+    domains = {"coding": ["def f():"], "law": iter(["Is it void?"] * 5_000 + [wrong])}  # beyond the first batch
+    with pytest.raises(InputError, match=f"prompt 5,001 of 'law' is {type(wrong).__name__}, not str"):
+        evaluate(router, domains)
+    with pytest.raises(InputError, match=rf"the prompts of 'law' must be .* found {type(wrong).__name__}"):
+        evaluate(router, {"law": wrong})  # type: ignore[dict-item]
+
+
 def test_the_examples_in_the_documentation_hold() -> None:
     assert doctest.testmod(ir3de.evaluation).failed == 0

@@ -20,6 +20,7 @@ from ir3de.policies import Cost, Policy
 
 EXPERTS = tuple(tiny.DOMAINS)
 COSTS = {"maths": {"price": 3.0}, "law": {"price": 0.5}, "cooking": {"price": 1.0}}
+EVEN = ({"price": 1.0}, {"latency": 2.0})  # the same where latency weighs half
 TEXTS = {name: [*tiny.sentences(name, 12, seed=5, longest=8), *tiny.mixed(6, seed=i)] for i, name in enumerate(EXPERTS)}
 TEXTS["law"] = TEXTS["law"][:5]  # domains of different sizes: means are over domains
 
@@ -123,7 +124,11 @@ def test_the_report_is_plain_json(found: Frontier) -> None:
     [
         (Policy(), "all experts cost the same"),
         (Policy(costs={name: {"price": 2.0} for name in EXPERTS}), "all experts cost the same"),
-        (Policy(weights={"latency": 1.0}, costs=COSTS), "all experts cost the same"),
+        (Policy(weights={"latency": 1.0}, costs=COSTS), "weighed by latency 1, all .* though they differ in price: "),
+        (
+            Policy(weights={"price": 1.0, "latency": 0.5}, costs={n: EVEN[i % 2] for i, n in enumerate(EXPERTS)}),
+            r"weighed by price 1, latency 0\.5, .* differ in price and latency: .* weights={'price': 1.0} \(--weight",
+        ),
         (Policy(costs={"maths": {"price": 2.0, "memory": 1.0}}), "differ in price and memory: say how"),
     ],
 )

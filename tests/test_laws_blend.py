@@ -30,6 +30,10 @@ def times(statistics: Statistics, t: int) -> Statistics:
     return replace(statistics, prompts=statistics.prompts * t, histogram=statistics.histogram * t)
 
 
+def sized(own: Sequence[Statistics]) -> np.ndarray:
+    return balanced([s.histogram for s in own])
+
+
 def harmonic(sizes: Sequence[int]) -> float:
     return len(sizes) / sum(1 / size for size in sizes)
 
@@ -65,7 +69,7 @@ def test_with_a_flat_prior_it_is_naive_bayes(some: dict[str, list[str]], m: floa
     H, alpha = harmonic([s.tokens for s in own]), m / 3
     log_p = np.log(np.stack([(s.histogram * H / s.tokens + alpha) / (H + 330 * alpha) for s in own], axis=1))
     assert np.exp(log_p).sum(axis=0) == pytest.approx(1)
-    np.testing.assert_allclose(Posterior(m).given(own, np.zeros((330, 3))), centred(log_p), atol=1e-9)
+    np.testing.assert_allclose(Posterior(m).given(sized(own), np.zeros((330, 3))), centred(log_p), atol=1e-9)
 
 
 @tiny.LAW
@@ -78,16 +82,17 @@ def test_a_domain_seen_t_times_over_changes_only_what_the_prior_weighs(
     larger = [times(s, t) if c == which else s for c, s in enumerate(own)]
     growth = harmonic([s.tokens for s in larger]) / harmonic([s.tokens for s in own])
     assert 1 <= growth <= t
-    np.testing.assert_allclose(Posterior(m * growth).given(larger, R), Posterior(m).given(own, R), atol=1e-9)
+    plain = Posterior(m).given(sized(own), R)
+    np.testing.assert_allclose(Posterior(m * growth).given(sized(larger), R), plain, atol=1e-9)
     many = [times(s, t) for s in own]
-    np.testing.assert_allclose(Posterior(m * t).given(many, R), Posterior(m).given(own, R), atol=1e-9)
+    np.testing.assert_allclose(Posterior(m * t).given(sized(many), R), plain, atol=1e-9)
 
 
 @tiny.LAW
 @given(domains)
 def test_balanced_domains_are_of_one_size(some: dict[str, list[str]]) -> None:
     own = counted_all(some)
-    found = balanced([s.histogram for s in own])
+    found = sized(own)
     assert found.sum(axis=0) == pytest.approx(harmonic([s.tokens for s in own]))
     assert balanced([np.zeros(4, np.int64), np.ones(4, np.int64)])[:, 0].tolist() == [0.0] * 4
 
@@ -128,7 +133,7 @@ def test_a_blend_of_the_ridge_alone_ranks_as_the_ridge_does(some: dict[str, list
 @given(domains, st.integers(1, 9), st.sampled_from([0.0, 0.01, 1.0, 50.0]))
 def test_weights_say_what_each_part_contributes(some: dict[str, list[str]], a: int, few: float) -> None:
     own, E = counted_all(some), tiny.embedding().matrix
-    counts = balanced([s.histogram for s in own])
+    counts = sized(own)
     parts = [unit_size(part.scores(own, E), counts) for part in (PromptRidge(), Posterior(), TokenRidge())]
     fading = min(2.0, few * sum(1 / s.sums.windows for s in own) / 3)
     weights = (1, a, fading if fading >= 0.05 else 0.0)

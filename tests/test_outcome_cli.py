@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from ir3de import Router, demo
-from ir3de.bench.outcomes import measure
+from ir3de.bench.outcome_routing import measure
 from ir3de.errors import InputError
 from test_cli import complaint, run, run_json, wrong_call
 
@@ -82,7 +82,8 @@ def test_add_is_the_fit_from_all_rows(router: Path, tmp_path: Path) -> None:
     assert "3 models" in run("add", router, "--outcomes", later).stdout
     every = answers(models=("llama", "mistral", "gemma"))
     assert Router.load(router).outcomes == Router.fit_outcomes(every).outcomes
-    assert "expert already" in complaint("add", router, "--outcomes", later)
+    told = complaint("add", router, "--outcomes", later)
+    assert "'gemma' is an expert already" in told and "--merge" in told and "`ir3de remove`" in told
     assert run_json("add", router, "--outcomes", later, "--merge")["experts"][0]["prompts"] == 160
     run("remove", router, "gemma")
     assert Router.load(router).experts == ("llama", "mistral")
@@ -150,6 +151,7 @@ def test_routers_of_the_other_kind_say_so(file: Path, router: Path, tmp_path: Pa
     assert "add experts as NAME=PATH" in complaint("add", tmp_path / "labels", "--outcomes", file)
     assert "add models with --outcomes" in complaint("add", router, f"law={texts}")
     assert "eval --outcomes" in complaint("eval", router, f"llama={texts}")
+    assert "expected score, not a probability" in complaint("calibrate", router, f"llama={texts}")
 
 
 def test_bench_takes_the_folder_or_the_one_above_it(tmp_path: Path) -> None:
@@ -162,11 +164,11 @@ def test_bench_takes_the_folder_or_the_one_above_it(tmp_path: Path) -> None:
             name = f"{task}_{split}" if split != "ood_test" else f"other_{task}_{split}"
             written(folder / f"{name}.jsonl", part)
     kept = tmp_path / "figures.json"
-    told = run_json("bench", "outcomes", "--data", tmp_path, "--save", kept)
+    told = run_json("bench", "outcome-routing", "--data", tmp_path, "--save", kept)
     assert told["rows"] == json.loads(kept.read_bytes())["rows"] == [row.to_dict() for row in measure(folder)]
     by_name = {row["router"]: row for row in told["rows"]}
     assert by_name["oracle"]["known"] == 100 and by_name["a model at random"]["known"] == 50
     assert by_name["ir3de"]["known"] > 80 < by_name["ir3de"]["unseen"]
-    assert "known tasks" in run("bench", "outcomes", "--data", folder, "--leave-out", "law").stdout
+    assert "known tasks" in run("bench", "outcome-routing", "--data", folder, "--leave-out", "law").stdout
     with pytest.raises(InputError, match="no task"):
         measure(folder, leave_out=["law", "coding"])

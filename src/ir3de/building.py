@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
@@ -103,6 +103,17 @@ def counted(name: str, domain: Any, embedding: Embedding, *, keep_sample: bool, 
     if statistics.tokens == 0:
         raise InputError(f"expert '{name}' has no text: give it at least one prompt of its domain")
     return statistics
+
+
+def prompts_of(name: str, texts: Iterable[str]) -> Iterator[str]:
+    """An expert's prompts one by one; what is no prompt is refused, and says which it is."""
+    if isinstance(texts, (str, bytes)) or not isinstance(texts, Iterable):
+        found = "one string: put it in a list" if isinstance(texts, str) else type(texts).__name__
+        raise InputError(f"the prompts of '{name}' must be an iterable of str, found {found}")
+    for number, text in enumerate(texts, 1):
+        if not isinstance(text, str):
+            raise InputError(f"prompt {number:,} of '{name}' is {type(text).__name__}, not str: {text!r:.60}")
+        yield text
 
 
 def checked(name: object) -> str:

@@ -16,22 +16,24 @@ import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import Any
-from zlib import crc32
 
 import numpy as np
 import numpy.typing as npt
 
+from ir3de.building import prompts_of
 from ir3de.decisions import Decision
 from ir3de.errors import InputError, UnknownExpertError
 from ir3de.policies import Calibration, Policy
 from ir3de.router import Router
+from ir3de.samples import text_hash
 from ir3de.tuning.calibrating import Scored, fit_calibration
 
+SUREST = float(np.nextafter(1.0, 0.0))  # from here on confidence is full: no threshold below 1 is above it
 ROUNDING = 1e-9  # α(n + 1) is a whole number more often than its floating point
 
 
 @dataclass(frozen=True, eq=False)
-class Outcomes:
+class HeldOut:
     """Held-out prompts: how confident the router was, whether it was right, and whether it would answer at all."""
 
     confidence: npt.NDArray[np.float64]  # (n,)
@@ -73,23 +75,23 @@ class Threshold:
         return asdict(self)
 
 
-def pick_threshold(outcomes: Outcomes, error: float) -> Threshold:
+def pick_threshold(held: HeldOut, error: float) -> Threshold:
     """The smallest threshold whose expected share of wrong answers is at most `error`.
 
     >>> from numpy import array
     >>> sure, right, always = array([0.9, 0.8, 0.7, 0.6]), array([True, True, False, False]), array([True] * 4)
-    >>> pick_threshold(Outcomes(sure, right, always, always), 0.4).coverage
+    >>> pick_threshold(HeldOut(sure, right, always, always), 0.4).coverage
     0.75
     """
-    n = len(outcomes)
+    n = len(held)
     if needed(error) > n:
         raise InputError(
             f"an error rate of {error:.2%} needs at least {needed(error):,} held-out prompts to pick a threshold from, "
             f"found {n:,}: give more prompts, or allow more errors"
         )
-    threshold = _smallest(outcomes, math.floor(error * (n + 1) - 1 + ROUNDING), error)
-    answered, free = outcomes.answered(threshold), outcomes.answered(0.0)
-    wrong = int((answered & ~outcomes.right).sum())
+    threshold = _smallest(held, math.floor(error * (n + 1) - 1 + ROUNDING), error)
+    answered, free = held.answered(threshold), held.answered(0.0)
+    wrong = int((answered & ~held.right).sum())
     return Threshold(
         error,
         threshold,
@@ -99,7 +101,7 @@ def pick_threshold(outcomes: Outcomes, error: float) -> Threshold:
         answered_wrong=wrong / max(1, int(answered.sum())),
         bound=(wrong + 1) / (n + 1),
         free_coverage=float(free.mean()),
-        free_wrong=float((free & ~outcomes.right).mean()),
+        free_wrong=float((free & ~held.right).mean()),
     )
 
 
@@ -114,20 +116,19 @@ def needed(error: float) -> int:
     return max(1, math.ceil(1 / error - 1 - ROUNDING))
 
 
-def _smallest(outcomes: Outcomes, allowed: int, error: float) -> float:
+def _smallest(held: HeldOut, allowed: int, error: float) -> float:
     """The smallest threshold that leaves at most `allowed` wrong answers."""
-    if int((outcomes.answered(0.0) & ~outcomes.right).sum()) <= allowed:
+    if int((held.answered(0.0) & ~held.right).sum()) <= allowed:
         return 0.0
-    wrong = np.sort(outcomes.confidence[outcomes.answerable & outcomes.familiar & ~outcomes.right])[::-1]
+    wrong = np.sort(held.confidence[held.answerable & held.familiar & ~held.right])[::-1]
     if len(wrong) <= allowed:
         return float(np.nextafter(0.0, 1.0))  # enough that prompts unlike every domain are left out
-    above = float(np.nextafter(wrong[allowed], 2.0))
-    if above > 1:
+    if wrong[allowed] >= SUREST:
         raise InputError(
-            f"no threshold reaches an error rate of {error:.2%}: {int((wrong == 1).sum()):,} of {len(outcomes):,} "
+            f"no threshold reaches an error rate of {error:.2%}: {int((wrong >= SUREST).sum()):,} of {len(held):,} "
             "held-out prompts are wrong at full confidence. Look at them (`ir3de eval --errors`), or allow more errors"
         )
-    return above
+    return float(np.nextafter(wrong[allowed], 1.0))
 
 
 @dataclass(frozen=True)
@@ -161,6 +162,7 @@ def calibrate_threshold(
     >>> made.chosen.wrong <= made.chosen.bound <= 0.1
     True
     """
+    check_confident(router)
     needed(error)
     policy = router.policy
     plain = router.with_policy(Policy())
@@ -177,11 +179,20 @@ def calibrate_threshold(
                 f"left: give about {2 * needed(error):,}, allow more errors, or keep confidence as it is "
                 "(recalibrate=False, --keep-confidence)"
             )
-    outcomes = outcomes_of(heard, calibration)
-    chosen = pick_threshold(outcomes, error)
-    compared = tuple(found for rate in others if (found := _reachable(outcomes, rate)))
+    held = held_out(heard, calibration)
+    chosen = pick_threshold(held, error)
+    compared = tuple(found for rate in others if (found := _reachable(held, rate)))
     policy = replace(policy, threshold=chosen.threshold)
     return Calibrated(plain.with_policy(policy, default=default), chosen, compared)
+
+
+def check_confident(router: Router) -> None:
+    """Refuse routers whose confidence is no probability."""
+    if router.from_outcomes:
+        raise InputError(
+            "this router was fitted from outcomes: its confidence is an expected score, not a probability of being "
+            "right, so there is nothing to calibrate and no error rate to pick a threshold for"
+        )
 
 
 @dataclass(frozen=True)
@@ -202,10 +213,10 @@ def hear(router: Router, domains: Mapping[str, Iterable[str]]) -> list[Heard]:
         )
     heard: list[Heard] = []
     for name, given in domains.items():
-        if isinstance(given, str):
-            raise InputError(f"the prompts of '{name}' must be an iterable of str, found one string: put it in a list")
-        texts = list(given)
-        halves = [crc32(text.encode("utf-8", "replace")) & 1 == 1 for text in texts]
+        texts = list(prompts_of(name, given))
+        if not texts:
+            raise InputError(f"'{name}' has no prompt to calibrate with: give it at least one, or leave it out")
+        halves = [text_hash(text) & 1 == 1 for text in texts]
         decisions = router.route_batch(texts)
         heard += [Heard(name, decision, half) for decision, half in zip(decisions, halves, strict=True)]
     return heard
@@ -225,7 +236,7 @@ def calibration_of(heard: Sequence[Heard], experts: Sequence[str]) -> Calibratio
     return fit_calibration(scored)[0]
 
 
-def outcomes_of(heard: Sequence[Heard], calibration: Calibration | None) -> Outcomes:
+def held_out(heard: Sequence[Heard], calibration: Calibration | None) -> HeldOut:
     """How sure the router is of these prompts under a calibration, and whether it is right."""
     confidence = []
     for one in heard:
@@ -234,7 +245,7 @@ def outcomes_of(heard: Sequence[Heard], calibration: Calibration | None) -> Outc
             confidence.append(decision.confidence)
         else:
             confidence.append(max(calibration.probabilities(decision.evidence, decision.counted)))
-    return Outcomes(
+    return HeldOut(
         np.array(confidence),
         np.array([one.decision.best == one.expert for one in heard], bool),
         np.array([not one.decision.abstained for one in heard], bool),
@@ -242,8 +253,8 @@ def outcomes_of(heard: Sequence[Heard], calibration: Calibration | None) -> Outc
     )
 
 
-def _reachable(outcomes: Outcomes, error: float) -> Threshold | None:
+def _reachable(held: HeldOut, error: float) -> Threshold | None:
     try:
-        return pick_threshold(outcomes, error)
+        return pick_threshold(held, error)
     except InputError:
         return None

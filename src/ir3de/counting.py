@@ -7,7 +7,6 @@ The corpus is read once, in chunks of a few megabytes, so memory does not grow w
 from __future__ import annotations
 
 import os
-import zlib
 from collections import deque
 from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -19,7 +18,7 @@ import numpy.typing as npt
 from ir3de.embeddings import Embedding
 from ir3de.errors import InputError
 from ir3de.pairs import pair_counts
-from ir3de.samples import Sample
+from ir3de.samples import Sample, text_hash
 from ir3de.statistics import PromptSums, Statistics, triangle, triangle_size
 
 CHUNK_CHARACTERS = 2_000_000
@@ -141,7 +140,7 @@ def _histogram(flat: npt.NDArray[np.uint32], embedding: Embedding) -> Indices:
 
 
 def _hashes(texts: Sequence[str]) -> npt.NDArray[np.uint32]:
-    return np.array([zlib.crc32(text.encode("utf-8", "replace")) for text in texts], np.uint32)
+    return np.array([text_hash(text) for text in texts], np.uint32)
 
 
 def window_bounds(starts: Indices, lengths: Indices, window: int) -> tuple[Indices, Indices, Indices, Indices]:

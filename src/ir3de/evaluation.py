@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from ir3de.building import prompts_of
 from ir3de.decisions import Decision
 from ir3de.errors import InputError, UnknownExpertError
 from ir3de.router import Router
@@ -82,7 +83,7 @@ def evaluate(router: Router, domains: Mapping[str, Iterable[str]], *, on_decisio
     score = _Score(router.experts)
     for name, texts in domains.items():
         before = score.prompts
-        for batch in _batches(texts):
+        for batch in _batches(prompts_of(name, texts)):
             decisions = router.route_batch(batch)
             score.count(name, decisions)
             if on_decision is not None:
@@ -160,8 +161,6 @@ def _shares(parts: npt.NDArray[Any], wholes: Counts) -> list[float | None]:
 
 
 def _batches(texts: Iterable[str]) -> Iterator[list[str]]:
-    if isinstance(texts, str):
-        raise InputError("prompts must be an iterable of str, found one string: put it in a list")
     batch: list[str] = []
     characters = 0
     for text in texts:

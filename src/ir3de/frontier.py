@@ -258,7 +258,13 @@ def _mixture(policy: Policy, experts: Sequence[str], weights: Costs | None) -> t
             f"weights={{{', '.join(f'{name!r}: 1.0' for name in differing)}}}"
         )
     given = given or Cost(**dict.fromkeys(differing, 1.0))
-    if len({cost.times(given) for cost in costs}) < 2:
+    if not differing:
         raise InputError("all experts cost the same: a frontier needs at least two prices, latencies or memories")
+    if len({cost.times(given) for cost in costs}) < 2:
+        said = ", ".join(f"{name} {value:g}" for name, value in asdict(given).items() if value)
+        raise InputError(
+            f"weighed by {said}, all experts come to the same cost, though they differ in {' and '.join(differing)}: "
+            f"weigh them otherwise, for instance weights={{{differing[0]!r}: 1.0}} (--weight {differing[0]}=1)"
+        )
     unit = next(name for name in COSTS if getattr(given, name))
     return Cost(*(getattr(given, name) / getattr(given, unit) for name in COSTS)), unit

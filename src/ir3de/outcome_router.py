@@ -29,32 +29,34 @@ def collected(rows: OutcomeRows, embedding: Embedding, field: str) -> Outcomes:
         from ir3de.outcome_rows import collect_outcomes
 
         return collect_outcomes(rows, embedding=embedding, field=field)
-    if rows.fingerprint != embedding.fingerprint:
+    return _of_embedding(rows, embedding)
+
+
+def _of_embedding(outcomes: Outcomes, embedding: Embedding) -> Outcomes:
+    if outcomes.fingerprint != embedding.fingerprint:
         raise MismatchError(
-            f"the outcomes belong to embedding {rows.fingerprint[:12]}, the router uses {embedding.fingerprint[:12]} "
-            f"({embedding.name}): collect them again with that embedding"
+            f"the outcomes belong to embedding {outcomes.fingerprint[:12]}, the router uses "
+            f"{embedding.fingerprint[:12]} ({embedding.name}): collect them again with that embedding"
         )
-    return rows
+    return outcomes
 
 
-def of_model(name: str, rows: object, embedding: Embedding, field: str = "scores") -> Outcomes:
+def of_model(name: str, rows: object, embedding: Embedding) -> Outcomes:
     """One model's outcomes, whoever else has scores in those rows."""
     if isinstance(rows, Outcomes):
         if name not in rows.models:
             raise InputError(f"the outcomes have no score of '{name}': they are of {', '.join(rows.models)}")
-        return collected(rows, embedding, field).only(name)
+        return _of_embedding(rows, embedding).only(name)
     if isinstance(rows, (str, bytes, Mapping, Statistics)) or not isinstance(rows, Iterable):
         raise InputError(
             f"this router was fitted from outcomes: '{name}' needs rows with its scores, found {type(rows).__name__}"
         )
     from ir3de.outcome_rows import collect_outcomes
 
-    return collect_outcomes(rows, embedding=embedding, field=field, models=(name,))
+    return collect_outcomes(rows, embedding=embedding, models=(name,))
 
 
-def fit_parts(
-    outcomes: Outcomes, embedding: Embedding, terms: Terms | None = None, *, default: str | None
-) -> RouterParts:
+def fit_parts(outcomes: Outcomes, embedding: Embedding, terms: Terms, *, default: str | None) -> RouterParts:
     """Fit, and compile; `terms` brings selector and policy along, `default` None takes the model of the best mean."""
     if not outcomes.cells:
         raise InputError("a router needs at least one model with a score")
@@ -66,7 +68,7 @@ def fit_parts(
     quality = fit_quality(outcomes, embedding.matrix)
     models = outcomes.models
     terms = replace(
-        terms or Terms(models, Average()),
+        terms,
         experts=models,
         default=best_on_average(quality) if default is None else models.index(default),
         expectation=quality.expectation,

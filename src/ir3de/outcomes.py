@@ -9,7 +9,6 @@ Folds, drawn by a hash of the prompt, are kept apart so that the shrinkage can b
 from __future__ import annotations
 
 import math
-import zlib
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -20,6 +19,7 @@ from typing import Any
 import numpy as np
 
 from ir3de.errors import InputError, MismatchError
+from ir3de.samples import text_hash
 from ir3de.statistics import Integers, PromptSums
 
 SCORE_UNIT = 2.0**-14  # real value of the integer 1 of a score
@@ -162,7 +162,7 @@ class Outcomes:
 
 def fold(text: str) -> int:
     """The fold of a prompt: a function of its text and of nothing else."""
-    return zlib.crc32(text.encode("utf-8", "replace")) % FOLDS
+    return text_hash(text) % FOLDS
 
 
 def _finite(score: Any) -> bool:

@@ -9,27 +9,19 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from itertools import chain
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NoReturn, TypeAlias
+from typing import TYPE_CHECKING, Any, NoReturn
 
 import numpy as np
 
 from ir3de.building import checked, chunks, counted, fitted, place, tuned
+from ir3de.changing import Domain, with_more, with_rows, without
 from ir3de.counting import unshouted
 from ir3de.decisions import Compiled, Decision, Terms, decide, decide_batch
 from ir3de.embeddings import Embedding, Tokenizer
 from ir3de.errors import InputError, UnknownExpertError
 from ir3de.expectations import Shrinkage
 from ir3de.explanations import Explanation, explain
-from ir3de.outcome_router import (
-    OutcomeRows,
-    changed_parts,
-    check_selector,
-    collected,
-    fit_parts,
-    of_model,
-    refuse,
-    sums_of,
-)
+from ir3de.outcome_router import OutcomeRows, check_selector, collected, fit_parts, refuse, sums_of
 from ir3de.outcomes import Outcomes
 from ir3de.policies import Calibration, Costs, Policy, check_policy
 from ir3de.scorers import Blend, Scorer
@@ -41,9 +33,6 @@ from ir3de.table import Table, check_experts
 if TYPE_CHECKING:
     from ir3de.quality import Validation
     from ir3de.tuning import Trial
-
-# an expert's texts, or what was counted from them; for a router from outcomes, rows with its scores
-Domain: TypeAlias = "Iterable[str] | Statistics | OutcomeRows"
 
 
 class Router:
@@ -164,14 +153,7 @@ class Router:
         `merge=True` lets models that are there already have more rows; otherwise they are refused.
         """
         with self._change:
-            before = self.outcomes
-            more = collected(rows, self.embedding, field)
-            known = [model for model in map(checked, more.models) if model in self.experts]
-            if known and not merge:
-                raise InputError(
-                    f"'{known[0]}' is an expert already: merge=True gives it more rows, remove(name) takes it out"
-                )
-            self._swap(changed_parts(self._parts, before + more))
+            self._swap(with_rows(self._parts, rows, field, merge=merge))
 
     def add(self, name: str, domain: Domain, *, keep_sample: bool | None = None) -> None:
         """Add an expert from its texts or statistics. Nothing is retrained; routing goes on meanwhile.
@@ -185,30 +167,19 @@ class Router:
                 raise InputError(
                     f"'{name}' is an expert already: merge(name, texts) gives it more, remove(name) takes it out"
                 )
-            if self._parts.outcomes is not None:
-                self._swap(changed_parts(self._parts, self.outcomes + of_model(name, domain, self.embedding)))
-                return
-            self._rebuild({**self.statistics, name: self._more(name, domain, keep_sample)})
+            self._swap(with_more(self._parts, name, domain, keep_sample))
 
     def merge(self, name: str, domain: Domain, *, keep_sample: bool | None = None) -> None:
         """Give an expert more texts, exactly as if they had been there from the beginning."""
         with self._change:
             self._require(name)
-            if self._parts.outcomes is not None:
-                self._swap(changed_parts(self._parts, self.outcomes + of_model(name, domain, self.embedding)))
-                return
-            self._rebuild({**self.statistics, name: self.statistics[name] + self._more(name, domain, keep_sample)})
+            self._swap(with_more(self._parts, name, domain, keep_sample))
 
     def remove(self, name: str) -> None:
         """Take an expert out: the router is then, bit for bit, one that never saw it."""
         with self._change:
             self._require(name)
-            if len(self.experts) == 1:
-                raise InputError(f"'{name}' is the only expert: a router needs at least one")
-            if self._parts.outcomes is not None:
-                self._swap(changed_parts(self._parts, self.outcomes.without(name)))
-                return
-            self._rebuild({other: kept for other, kept in self.statistics.items() if other != name})
+            self._swap(without(self._parts, name))
 
     def tune(self) -> tuple[Trial, ...]:
         """Choose scorer and selector anew on the prompts that were kept: everything tried, best first."""
@@ -217,28 +188,6 @@ class Router:
             parts, trials = tuned(self.statistics, self.embedding, self._compiled.terms)
             self._swap(parts)
             return trials
-
-    def _more(self, name: str, domain: Domain, keep_sample: bool | None) -> Statistics:
-        """What is to be added, counted like what is there; no sample is kept where the router has none."""
-        known = self.statistics
-        if keep_sample is None:
-            keep_sample = any(own.sample is not None for own in known.values())
-        sums = known.get(name, next(iter(known.values()))).sums
-        window = 128 if sums is None else sums.window
-        return counted(name, domain, self.embedding, keep_sample=keep_sample, window=window)
-
-    def _rebuild(self, statistics: Mapping[str, Statistics]) -> None:
-        terms, experts = self._compiled.terms, tuple(statistics)
-        default = terms.experts[terms.default]
-        changed = replace(
-            terms,
-            experts=experts,
-            default=experts.index(default) if default in experts else 0,
-            policy=terms.policy.among(experts),
-        )
-        scorer = self.scorer
-        assert not isinstance(scorer, Shrinkage)  # those have outcomes, not statistics
-        self._swap(fitted(statistics, self.embedding, scorer, changed, self._parts.trials))
 
     def _swap(self, parts: RouterParts) -> None:
         self._parts = parts

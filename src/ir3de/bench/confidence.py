@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from ir3de.bench.accuracy import Suite
-from ir3de.conformal import Heard, calibration_of, hear, needed, outcomes_of, pick_threshold
+from ir3de.conformal import Heard, calibration_of, hear, held_out, needed, pick_threshold
 from ir3de.counting import collect
 from ir3de.evaluation import evaluate
 from ir3de.router import Router
@@ -87,8 +87,8 @@ def promise(heard: Sequence[Heard], experts: Sequence[str], error: float, partin
         mixed = [heard[index] for index in draw.permutation(len(heard)).tolist()]
         quarter, half = len(heard) // 4, len(heard) // 2
         calibration = calibration_of(mixed[:quarter], experts)
-        threshold = pick_threshold(outcomes_of(mixed[quarter:half], calibration), error).threshold
-        counted = outcomes_of(mixed[half:], calibration)
+        threshold = pick_threshold(held_out(mixed[quarter:half], calibration), error).threshold
+        counted = held_out(mixed[half:], calibration)
         answered, free = counted.answered(threshold), counted.answered(0.0)
         wrong = (answered & ~counted.right).mean()
         found.append((threshold, answered.mean(), wrong, (free & ~counted.right).mean()))

@@ -11,7 +11,6 @@ import string
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import Any
-from zlib import crc32
 
 import numpy as np
 import numpy.typing as npt
@@ -22,6 +21,7 @@ from ir3de.conformal import calibrate_threshold
 from ir3de.counting import collect
 from ir3de.errors import InputError
 from ir3de.router import Router
+from ir3de.samples import text_hash
 
 MOST_PROMPTS = 500  # of a domain
 GIBBERISH = 300
@@ -69,7 +69,7 @@ def measure(suite: Suite, others: Sequence[Suite]) -> list[Strangers]:
     """Fit the default router on the suite's training prompts, and ask it everything."""
     router = Router.fit({name: collect(suite.texts(name, "train"), keep_sample=True) for name in suite.folders})
     test = {name: sampled(suite.texts(name, "test"), 2 * MOST_PROMPTS) for name in suite.folders}
-    held = {name: [text for text in texts if _held(text)] for name, texts in test.items()}
+    held = {name: part for name, texts in test.items() if (part := [text for text in texts if _held(text)])}
     own = [text for texts in test.values() for text in texts if not _held(text)]
     strangers = {
         f"{other.name}/{name}": sampled(other.texts(name, "test"), MOST_PROMPTS)
@@ -112,7 +112,7 @@ def area(own: npt.NDArray[np.float64], strange: npt.NDArray[np.float64]) -> floa
 
 
 def _held(text: str) -> bool:
-    return bool(crc32(text.encode("utf-8", "replace")) & 2)  # the threshold's own parting goes by the last bit
+    return bool(text_hash(text) & 2)  # the threshold's own parting goes by the last bit
 
 
 def _threshold(router: Router, held: dict[str, list[str]], error: float) -> tuple[Router, float | None]:

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from typing import Any
-from zlib import crc32
 
 from ir3de.bench.accuracy import Suite
 from ir3de.counting import collect
 from ir3de.robustness import RobustnessReport, measure_robustness
 from ir3de.router import Router
+from ir3de.samples import text_hash
 from ir3de.scorers import Blend, Scorer, TokenRidge
 from ir3de.selectors import Average, EntropyTopK, Selector
 
@@ -45,4 +45,4 @@ def measure(suite: Suite) -> list[Held]:
 
 def sampled(texts: list[str], most: int = MOST_PROMPTS) -> list[str]:
     """At most so many of the texts, chosen by a hash of their content."""
-    return sorted(texts, key=lambda text: (crc32(text.encode("utf-8", "replace")), text))[:most]
+    return sorted(texts, key=lambda text: (text_hash(text), text))[:most]

@@ -14,7 +14,7 @@ from ir3de.cli import (
     bench_confidence,
     bench_experts,
     bench_novelty,
-    bench_outcomes,
+    bench_outcome_routing,
     bench_robustness,
     benching,
     calibrating,
@@ -123,7 +123,7 @@ for _measurement in (
     bench_experts.experts,
     bench_novelty.novelty,
     bench_confidence.confidence,
-    bench_outcomes.outcomes,
+    bench_outcome_routing.outcome_routing,
     experiments.train,
     experiments.outcomes,
 ):

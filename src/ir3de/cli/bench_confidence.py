@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import click
 
 from ir3de.cli.arguments import output_options
-from ir3de.cli.figures import data_option, keep, named_suites, save_option, suite_option
+from ir3de.cli.figures import data_option, measure_suites, save_option, suite_option
 from ir3de.cli.output import Output, heading, percent, table
 
 if TYPE_CHECKING:
@@ -33,15 +33,8 @@ def confidence(data: Path | None, chosen: Sequence[str], save: Path | None, out:
       ir3de bench confidence --data suites/ --save results/confidence.json
     """
     from ir3de.bench.confidence import measure
-    from ir3de.bench.measurement import circumstances
 
-    rows: list[Sureness] = []
-    for suite in named_suites(data, chosen):
-        with out.spinner(f"measuring {suite.name}"):
-            rows += measure(suite)
-    document = {"circumstances": circumstances(), "rows": [row.to_dict() for row in rows]}
-    keep(save, document)
-    out.json(document)
+    rows: list[Sureness] = measure_suites(out, data, chosen, save, measure)
     out.result(heading("Expected calibration error, points"), _errors(rows))
     out.result(heading("Wrong answers promised and found"), _promises(rows))
 

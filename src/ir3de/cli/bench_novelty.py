@@ -9,12 +9,13 @@ from typing import TYPE_CHECKING
 import click
 
 from ir3de.cli.arguments import output_options
-from ir3de.cli.figures import data_option, keep, named_suites, save_option, suite_option
+from ir3de.cli.figures import data_option, measure_suites, named_suites, save_option, suite_option
 from ir3de.cli.output import FAINT, Output, heading, percent, styled, table
 
 if TYPE_CHECKING:
     from rich.table import Table
 
+    from ir3de.bench.accuracy import Suite
     from ir3de.bench.novelty import Strangers
 
 
@@ -33,17 +34,14 @@ def novelty(data: Path | None, chosen: Sequence[str], save: Path | None, out: Ou
     Example:
       ir3de bench novelty --data suites/ --save results/novelty.json
     """
-    from ir3de.bench.measurement import circumstances
     from ir3de.bench.novelty import measure
 
     everything = named_suites(data, ())
-    rows: list[Strangers] = []
-    for suite in named_suites(data, chosen):
-        with out.spinner(f"measuring {suite.name}"):
-            rows += measure(suite, [other for other in everything if other.name != suite.name])
-    document = {"circumstances": circumstances(), "rows": [row.to_dict() for row in rows]}
-    keep(save, document)
-    out.json(document)
+
+    def among_others(suite: Suite) -> list[Strangers]:
+        return measure(suite, [other for other in everything if other.name != suite.name])
+
+    rows = measure_suites(out, data, chosen, save, among_others)
     for name, cap in dict.fromkeys((row.suite, row.cap) for row in rows):
         part = [row for row in rows if (row.suite, row.cap) == (name, cap)]
         about = f"  its own prompts are called unlike in {percent(part[0].own_unlike)} of cases"

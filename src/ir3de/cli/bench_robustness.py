@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import click
 
 from ir3de.cli.arguments import output_options
-from ir3de.cli.figures import data_option, keep, named_suites, save_option, suite_option
+from ir3de.cli.figures import data_option, measure_suites, save_option, suite_option
 from ir3de.cli.output import Output, heading
 from ir3de.cli.perturbing import effects_table
 
@@ -32,15 +32,8 @@ def robustness(data: Path | None, chosen: Sequence[str], save: Path | None, out:
     Example:
       ir3de bench robustness --data suites/ --save results/robustness.json
     """
-    from ir3de.bench.measurement import circumstances
     from ir3de.bench.robustness import measure
 
-    rows: list[Held] = []
-    for suite in named_suites(data, chosen):
-        with out.spinner(f"measuring {suite.name}"):
-            rows += measure(suite)
-    document = {"circumstances": circumstances(), "rows": [row.to_dict() for row in rows]}
-    keep(save, document)
-    out.json(document)
+    rows: list[Held] = measure_suites(out, data, chosen, save, measure)
     for row in rows:
         out.result(heading(f"{row.suite}: {row.router}"), effects_table(row.report))

@@ -15,7 +15,7 @@ from ir3de.cli.figures import (
     data_option,
     figures_table,
     keep,
-    named_suites,
+    measure_suites,
     save_option,
     suite_option,
 )
@@ -99,15 +99,8 @@ def accuracy(data: Path | None, chosen: Sequence[str], save: Path | None, out: O
       ir3de bench accuracy --data suites/ --suite reasoning
     """
     from ir3de.bench.accuracy import measure
-    from ir3de.bench.measurement import circumstances
 
-    rows: list[Row] = []
-    for suite in named_suites(data, chosen):
-        with out.spinner(f"measuring {suite.name}"):
-            rows += measure(suite)
-    document = {"circumstances": circumstances(), "rows": [row.to_dict() for row in rows]}
-    keep(save, document)
-    out.json(document)
+    rows: list[Row] = measure_suites(out, data, chosen, save, measure)
     for name in dict.fromkeys(row.suite for row in rows):
         out.result(heading(name), _accuracy_table([row for row in rows if row.suite == name]))
 

@@ -60,11 +60,13 @@ def calibrate(
       ir3de calibrate router maths=maths-held-out.jsonl law=law-held-out.jsonl --error 0.02 --default law
       ir3de calibrate router maths=maths-held-out.jsonl law=law-held-out.jsonl --dry-run
     """
-    from ir3de.conformal import calibrate_threshold
+    from ir3de.conformal import calibrate_threshold, check_confident
     from ir3de.storage import inspect_router
 
     check_sources(domains)
-    experts = loaded(router_path).experts
+    before = loaded(router_path)
+    check_confident(before)  # before anything is read
+    experts = before.experts
     unknown = [name for name in (*domains, *([default] if default else [])) if name not in experts]
     if unknown:
         raise UnknownExpertError(f"no expert '{unknown[0]}': this router has {', '.join(experts)}")

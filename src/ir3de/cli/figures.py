@@ -1,14 +1,14 @@
-"""What the benchmarks' commands have in common: their options, cells of percentages, and keeping raw figures."""
+"""What the benchmarks' commands have in common: their options, every suite measured, cells, raw figures kept."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 import click
 
-from ir3de.cli.output import FAINT, styled, table
+from ir3de.cli.output import FAINT, Output, styled, table
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -16,6 +16,15 @@ if TYPE_CHECKING:
 
     from ir3de.bench.accuracy import Suite
     from ir3de.bench.measurement import Figure
+
+
+class Plain(Protocol):
+    """What can be written down."""
+
+    def to_dict(self) -> dict[str, Any]: ...
+
+
+R = TypeVar("R", bound=Plain)
 
 data_option = click.option(
     "--data",
@@ -77,3 +86,19 @@ def named_suites(data: Path | None, chosen: Sequence[str]) -> list[Suite]:
     if data is None:
         raise click.UsageError("name a folder of suites with --data, or in IR3DE_DATA")
     return [suite for suite in suites(data) if not chosen or suite.name in chosen]
+
+
+def measure_suites(
+    out: Output, data: Path | None, chosen: Sequence[str], save: Path | None, measure: Callable[[Suite], Sequence[R]]
+) -> list[R]:
+    """The rows of every suite that was asked for; they are kept with their circumstances, and printed with --json."""
+    from ir3de.bench.measurement import circumstances
+
+    rows: list[R] = []
+    for suite in named_suites(data, chosen):
+        with out.spinner(f"measuring {suite.name}"):
+            rows += measure(suite)
+    document = {"circumstances": circumstances(), "rows": [row.to_dict() for row in rows]}
+    keep(save, document)
+    out.json(document)
+    return rows

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from time import perf_counter
 
@@ -28,7 +28,6 @@ from ir3de.cli.outcome_fitting import FIT_TAKES, fit_outcomes
 from ir3de.cli.outcome_rows import or_outcomes
 from ir3de.cli.output import Output
 from ir3de.cli.saving import save_and_report
-from ir3de.errors import UnknownExpertError
 
 
 @click.command()
@@ -87,6 +86,7 @@ def fit(
       ir3de fit router maths=maths.jsonl law=statutes/ --tune
       ir3de fit router --outcomes answers.jsonl --score-field accuracy
     """
+    from ir3de.building import place
     from ir3de.policies import Policy
     from ir3de.router import Router
 
@@ -95,7 +95,8 @@ def fit(
     scorer = scorer or "blend"
     strategies = scorer_for(scorer, strength), selector_for(selector, scorer, k, texts.cap)
     folders = free_folders(router_path, serving, force=force)
-    _check_default(default, domains)
+    if default is not None:
+        place(default, tuple(domains))  # or it is refused before anything is counted
     check_costs(costs, domains)
     check_sources(domains)
     embedding = load_embedding(source, out)
@@ -145,8 +146,3 @@ def free_folders(router_path: Path, serving: Path | None, *, force: bool) -> lis
     for folder in folders:
         refuse_existing(folder, force=force)
     return folders
-
-
-def _check_default(default: str | None, experts: Iterable[str]) -> None:
-    if default is not None and default not in experts:
-        raise UnknownExpertError(f"the default expert '{default}' is not among {', '.join(experts)}")

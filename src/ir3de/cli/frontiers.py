@@ -70,7 +70,12 @@ def _parse_target(context: click.Context, parameter: click.Parameter, value: Pat
 def frontier_options(function: Function) -> Function:
     """--frontier and --frontier-plot, handed over as one `frontier`."""
 
-    @click.option("--frontier", "wanted_frontier", is_flag=True, help="Also show what quality costs, at every weight.")
+    @click.option(
+        "--frontier",
+        "wanted_frontier",
+        is_flag=True,
+        help="Also show what quality costs, at every weight: holds all the decisions in memory.",
+    )
     @click.option(
         "--frontier-plot",
         type=click.Path(path_type=Path),

@@ -8,7 +8,8 @@ from time import perf_counter
 from typing import TYPE_CHECKING, Any
 
 from ir3de.cli.outcome_rows import means_table, outcome_rows, shrinkage_table
-from ir3de.cli.output import FAINT, Output, heading, hint, size, styled
+from ir3de.cli.output import FAINT, Output, heading, styled
+from ir3de.cli.saving import note_saved, save_folders, where_saved
 from ir3de.errors import InputError
 
 if TYPE_CHECKING:
@@ -85,18 +86,11 @@ def add_outcomes(
 
 def report(out: Output, router: Router, folders: list[Path], solved: float) -> None:
     """Save the router, and a serving copy where a second folder is named; say what was learnt."""
-    from ir3de.storage import inspect_router
-
-    with out.spinner("saving"):
-        for folder in folders:
-            router.save(folder, serving=folder is not folders[0])
-        written = [inspect_router(folder) for folder in folders]
-    header = written[0].header
+    written = save_folders(out, router, folders)
+    header = written[folders[0]].header
     out.json(
         {
-            "router": str(folders[0]),
-            "bytes": written[0].bytes,
-            "serving": str(folders[1]) if len(folders) > 1 else None,
+            **where_saved(written),
             **{key: header[key] for key in ("experts", "default", "scorer", "selector", "embedding", "outcomes")},
             "solve_seconds": round(solved, 3),
         }
@@ -107,7 +101,4 @@ def report(out: Output, router: Router, folders: list[Path], solved: float) -> N
     scores = sum(expert["prompts"] for expert in header["experts"])
     models = "1 model" if len(router.experts) == 1 else f"{len(router.experts)} models"
     out.note(styled((f"{models} from {scores:,} scores solved in {solved:.2f} s", ""), (f"  {router.scorer}", FAINT)))
-    for folder, files in zip(folders, written, strict=True):
-        kind = "saved" if folder is folders[0] else "serving copy saved"
-        out.note(styled((f"{kind} to ", ""), (str(folder), "bold"), (f"  {size(files.bytes)}", FAINT)))
-    out.note(hint(f'ir3de route {folders[0]} "your prompt"'))
+    note_saved(out, written)

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from ir3de.cli.counting import Counted, counted_table
 from ir3de.cli.output import FAINT, Output, hint, percent, size, styled
@@ -13,24 +14,18 @@ if TYPE_CHECKING:
     from rich.text import Text
 
     from ir3de.router import Router
+    from ir3de.storage import RouterFiles
 
 
 def save_and_report(
     out: Output, router: Router, folders: list[Path], counted: list[Counted], solved: float, *, tuned: bool = False
 ) -> None:
     """Save the router, and a serving copy where a second folder is named; `tuned` shows what was tried."""
-    from ir3de.storage import inspect_router
-
-    with out.spinner("saving"):
-        for folder in folders:
-            router.save(folder, serving=folder is not folders[0])
-        written = [inspect_router(folder) for folder in folders]
-    header = written[0].header
+    written = save_folders(out, router, folders)
+    header = written[folders[0]].header
     out.json(
         {
-            "router": str(folders[0]),
-            "bytes": written[0].bytes,
-            "serving": str(folders[1]) if len(folders) > 1 else None,
+            **where_saved(written),
             "experts": list(router.experts),
             **{key: header[key] for key in ("default", "scorer", "selector", "embedding", "calibration", "policy")},
             "trials": list(router.trials),
@@ -46,10 +41,32 @@ def save_and_report(
     strategies = f"{type(router.scorer).__name__}, {type(router.selector).__name__}"
     out.note(styled((f"{experts} solved in {solved:.2f} s", ""), (f"  {strategies}", FAINT)))
     out.note(*how_sure(router))
-    for folder, files in zip(folders, written, strict=True):
-        kind = "saved" if folder is folders[0] else "serving copy saved"
+    note_saved(out, written)
+
+
+def save_folders(out: Output, router: Router, folders: list[Path]) -> dict[Path, RouterFiles]:
+    """Save the router in the first folder and serving copies in the others; what was written."""
+    from ir3de.storage import inspect_router
+
+    with out.spinner("saving"):
+        for folder in folders:
+            router.save(folder, serving=folder is not folders[0])
+        return {folder: inspect_router(folder) for folder in folders}
+
+
+def where_saved(written: Mapping[Path, RouterFiles]) -> dict[str, Any]:
+    """Plain values, ready for JSON."""
+    router, *serving = written
+    return {"router": str(router), "bytes": written[router].bytes, "serving": str(serving[0]) if serving else None}
+
+
+def note_saved(out: Output, written: Mapping[Path, RouterFiles]) -> None:
+    """Say what lies where, and what comes next."""
+    router = next(iter(written))
+    for folder, files in written.items():
+        kind = "saved" if folder is router else "serving copy saved"
         out.note(styled((f"{kind} to ", ""), (str(folder), "bold"), (f"  {size(files.bytes)}", FAINT)))
-    out.note(hint(f'ir3de route {folders[0]} "your prompt"'))
+    out.note(hint(f'ir3de route {router} "your prompt"'))
 
 
 def how_sure(router: Router) -> list[Text]:

@@ -19,6 +19,7 @@ PAIR_PRIOR = 1.0  # pairs seen once are half believed
 ROUNDING = 1e-6  # relative to the largest score: float32 is as good as float64 here
 MOST_TOKEN_WEIGHT = 2.0
 LEAST_TOKEN_WEIGHT = 0.05  # below it the token ridge is not worth its solve
+BLOCK = 4_096  # tokens whose scores are squared at a time
 
 
 @dataclass(frozen=True)
@@ -48,11 +49,16 @@ class Blend:
 
     def scores(self, domains: Sequence[Statistics], embeddings: Embeddings) -> Floats:
         R = PromptRidge(self.strength).scores(domains, embeddings)
-        P = Posterior(self.prior, strength=self.strength).given(domains, R)
         counts = balanced([domain.histogram for domain in domains])
-        S = unit_size(R, counts) + self.posterior * unit_size(P, counts)
+        P = unit_size(Posterior(self.prior, strength=self.strength).given(counts, R), counts)
+        P *= self.posterior
+        S = unit_size(R, counts)
+        S += P
+        del P, R  # tables of (V, C): with many experts they are what a fit takes in memory
         if weight := token_weight(domains, self.few):
-            S += weight * unit_size(TokenRidge().scores(domains, embeddings), counts)
+            T = unit_size(TokenRidge().scores(domains, embeddings), counts)
+            T *= weight
+            S += T
         return S
 
     def pair_scores(self, domains: Sequence[Statistics]) -> Floats | None:
@@ -83,7 +89,10 @@ def unit_size(scores: npt.NDArray[np.floating], counts: Floats) -> Floats:
     """
     centred = scores - scores.mean(axis=1, keepdims=True)
     frequency = counts.sum(axis=1)
-    size = math.sqrt(float(frequency @ (centred**2).sum(axis=1)) / max(float(frequency.sum()), 1.0))
-    if size <= ROUNDING * float(np.abs(scores).max(initial=0.0)):
+    blocks = (centred[begin : begin + BLOCK] for begin in range(0, len(centred), BLOCK))
+    squares = np.concatenate([(block**2).sum(axis=1) for block in blocks])
+    size = math.sqrt(float(frequency @ squares) / max(float(frequency.sum()), 1.0))
+    if size <= ROUNDING * max(float(scores.max(initial=0.0)), -float(scores.min(initial=0.0))):
         return np.zeros(scores.shape)
-    return np.asarray(centred / size, np.float64)
+    centred /= size
+    return np.asarray(centred, np.float64)

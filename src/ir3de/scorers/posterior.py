@@ -32,13 +32,19 @@ class Posterior:
             check_strength(value)
 
     def scores(self, domains: Sequence[Statistics], embeddings: Embeddings) -> Floats:
-        return self.given(domains, PromptRidge(self.strength).scores(domains, embeddings))
+        ridge = PromptRidge(self.strength).scores(domains, embeddings)
+        return self.given(balanced([domain.histogram for domain in domains]), ridge)
 
-    def given(self, domains: Sequence[Statistics], ridge: npt.NDArray[np.floating]) -> Floats:
-        """The scores when the prompt ridge's are at hand already."""
-        q = np.exp(self.sharpness * (ridge.astype(np.float64) - ridge.max(axis=1, keepdims=True)))
-        q = np.maximum(q / q.sum(axis=1, keepdims=True), SMALLEST)
-        return log_evidence(balanced([domain.histogram for domain in domains]), self.weight * q)
+    def given(self, counts: Floats, ridge: npt.NDArray[np.floating]) -> Floats:
+        """The scores when the balanced counts ñ and the prompt ridge's scores are at hand already."""
+        q = ridge.astype(np.float64)  # q = softmax(sharpness · ridge), in place: the table is large
+        q -= ridge.max(axis=1, keepdims=True)
+        q *= self.sharpness
+        np.exp(q, out=q)
+        q /= q.sum(axis=1, keepdims=True)
+        np.maximum(q, SMALLEST, out=q)
+        q *= self.weight
+        return log_evidence(counts, q)
 
 
 def balanced(counts: Sequence[Integers]) -> Floats:
@@ -48,11 +54,14 @@ def balanced(counts: Sequence[Integers]) -> Floats:
     """
     sizes = np.array([max(1, int(count.sum())) for count in counts], np.float64)
     common = len(sizes) / (1.0 / sizes).sum()
-    return np.asarray(np.stack(counts, axis=1) * (common / sizes), np.float64)
+    found = np.stack(counts, axis=1).astype(np.float64)
+    found *= common / sizes
+    return found
 
 
 def log_evidence(counts: Floats, prior: Floats | float) -> Floats:
     """log(ñ + prior), less its mean over the experts."""
-    S = np.log(counts + prior)
+    S = counts + prior
+    np.log(S, out=S)
     S -= S.mean(axis=1, keepdims=True)
-    return np.asarray(S, np.float64)
+    return S

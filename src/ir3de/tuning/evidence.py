@@ -75,7 +75,7 @@ class Components:
         tables = self._tables[strength]
         for prior in self._priors:
             scorer = Posterior(prior, strength=strength)
-            given = [scorer.given(fold.training, table) for fold, table in zip(self._folds, tables, strict=True)]
+            given = [scorer.given(counts, table) for counts, table in zip(self._tokens, tables, strict=True)]
             self._posterior[prior] = self._means(given)
 
     def ridge(self, strength: float) -> Views:

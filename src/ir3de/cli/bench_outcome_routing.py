@@ -1,4 +1,4 @@
-"""bench outcomes: the quality that routing on outcomes reaches."""
+"""bench outcome-routing: the quality that routing on outcomes reaches."""
 
 from __future__ import annotations
 
@@ -15,18 +15,20 @@ from ir3de.cli.output import Output, table
 if TYPE_CHECKING:
     from rich.table import Table
 
-    from ir3de.bench.outcomes import Row
+    from ir3de.bench.outcome_routing import Row
 
 SUITE = "routerdc7"
 
 
-@click.command()
+@click.command("outcome-routing")
 @data_option
 @click.option("--leave-out", multiple=True, metavar="TASK", help="Do as if this task did not exist; may be repeated.")
 @click.option("--score-field", default="acc", show_default=True, metavar="NAME", help="Field that holds the scores.")
 @save_option
 @output_options
-def outcomes(data: Path | None, leave_out: Sequence[str], score_field: str, save: Path | None, out: Output) -> None:
+def outcome_routing(
+    data: Path | None, leave_out: Sequence[str], score_field: str, save: Path | None, out: Output
+) -> None:
     """Mean score of the chosen models, in percent: on test prompts of known tasks, and of tasks never seen.
 
     DIR, or its folder routerdc7, holds {task}_{train,test,ood_test}.jsonl with rows of text, task and scores per model.
@@ -34,10 +36,10 @@ def outcomes(data: Path | None, leave_out: Sequence[str], score_field: str, save
 
     \b
     Example:
-      ir3de bench outcomes --data suites/ --leave-out arc_easy --save results/outcomes.json
+      ir3de bench outcome-routing --data suites/ --leave-out arc_easy --save results/outcome_routing.json
     """
     from ir3de.bench.measurement import circumstances
-    from ir3de.bench.outcomes import measure
+    from ir3de.bench.outcome_routing import measure
 
     if data is None:
         raise click.UsageError("name a folder of outcomes with --data, or in IR3DE_DATA")
