@@ -1,0 +1,1 @@
+"""The paper's experiments, end to end: settings, experts, outcomes, routers, tables and figures."""
