@@ -74,7 +74,7 @@ def _two_responses(text: str, given: Mapping[str, Any]) -> bool:
 
 def _bullets(text: str) -> int:
     """Lines that begin with a dash or with a single star."""
-    return len(re.findall(r"^[^\S\n]*(?:-|\*(?!\*))", text, re.MULTILINE))
+    return len(re.findall(r"^[^\S\n]*(?:-|\*[^*\n])", text, re.MULTILINE))
 
 
 def _highlights(text: str) -> int:
@@ -85,7 +85,7 @@ def _highlights(text: str) -> int:
 
 
 def _titled(text: str) -> bool:
-    return any(title.strip("<> ") for title in re.findall(r"<<([^\n]+)>>", text))
+    return any(title.strip("<>").strip() for title in re.findall(r"<<([^\n]+)>>", text))
 
 
 def _nth_paragraph(text: str, given: Mapping[str, Any]) -> bool:

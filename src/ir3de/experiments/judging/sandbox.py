@@ -36,6 +36,7 @@ from ir3de.errors import IR3DEError
 
 _INSIDE = Path(__file__).with_name("sandbox_inside.py")
 _REPORT = 4096  # bytes read of what the program's end is reported with
+_DYING = 5.0  # seconds to wait for processes that were killed
 
 
 @dataclass(frozen=True)
@@ -118,6 +119,7 @@ def _report(folder: str, stdin: int, seconds: float) -> str | None:
         with contextlib.suppress(ProcessLookupError, PermissionError):  # macOS: no permission where all are gone
             os.killpg(process.pid, signal.SIGKILL)
         process.wait()
+        _closed(reader)
         os.close(reader)
 
 
@@ -128,3 +130,10 @@ def _first_words(reader: int, deadline: float) -> str | None:
     if not poll.poll(max(0.0, deadline - time.monotonic()) * 1000):
         return None
     return os.read(reader, _REPORT).decode("utf-8", "replace").partition("\n")[0]
+
+
+def _closed(reader: int) -> None:
+    """Wait until the last process that was killed has let go of the pipe, so that none is seen after its verdict."""
+    poll = select.poll()
+    poll.register(reader, 0)  # a hang-up is always told
+    poll.poll(_DYING * 1000)
