@@ -2,16 +2,16 @@
 
 A guard against the mistakes of models, not against an attacker. What holds where:
 
-- Everywhere: a process and session of its own, an empty environment, no input, output thrown away, an empty folder as
-  working directory that is deleted afterwards; limits on time, memory and the size of files; the whole group is killed
-  at the end. Python's audit events refuse other processes, signals to others, connections, and changes to files
-  outside of that folder. This last layer knows what Python announces: C functions called with ctypes are
-  not, nor is multiprocessing's spawn.
-- Linux as root, or where user namespaces are allowed: no network but an empty one, whatever is called; every process
-  that was started, also one that left the group, dies with the program.
-- Linux elsewhere (many containers): an ordinary user's program can start no process or thread at all; root's is held
-  by the audit events alone. A process that was started around them and left the group would survive.
-- macOS: memory may be unlimited (the system does not hold to RLIMIT_AS); the rest as in the line before, for root.
+- Everywhere: a process and session of its own, none of our environment, no input, output thrown away, an empty folder
+  as working directory that is deleted afterwards; limits on time, memory and the size of files; the whole group is
+  killed at the end. Python's audit events refuse other processes, signals to others, connections, and changes to files
+  outside of that folder. Those events come from Python's own functions: what is called with ctypes has none, nor has
+  multiprocessing's spawn.
+- Linux as root (not in most containers), or where user namespaces are allowed: whatever is called, there is no network
+  but an empty one, and every process that was started, also one that left the group, dies with the program.
+- Linux elsewhere: an ordinary user's program can start no process or thread at all; root's is held by the audit events
+  alone. There a process that was started around them, and left the group, would survive.
+- macOS: as root on Linux elsewhere; and the system does not hold to the limit on memory.
 
 Files elsewhere can be read. The number of files is not limited, only the size of each.
 """

@@ -122,6 +122,7 @@ def execute(parts: list[str], nonce: str) -> str:
         for code in codes:
             exec(code, module.__dict__)
     except MemoryError:
+        module.__dict__.clear()  # or there may not be enough left to say so
         return "killed (memory)"
     except BaseException as error:  # SystemExit and KeyboardInterrupt too
         return reason(error)
