@@ -91,8 +91,8 @@ class Encoder:
 
     @property
     def usual_pooling(self) -> Pooling:
-        """The first token's vector where it is one that stands for the whole text, as in BERT; otherwise the mean."""
-        return "mean" if self._loaded[0].cls_token_id is None else "cls"
+        """The first token's vector where texts begin with one that stands for the whole, as in BERT; else the mean."""
+        return "cls" if self.tokens([""])[0][0] == self._loaded[0].cls_token_id else "mean"
 
     def copy_to_train(self) -> Any:
         """The model as it was read, free to be changed."""

@@ -69,7 +69,9 @@ def train(
 ) -> Iterator[float]:
     """Train on batches of places in `labels`; after every epoch, its mean loss."""
     groups = [(list(weights), rate) for weights, rate in rates]
-    optimizer = torch.optim.AdamW([{"params": own, "lr": rate} for own, rate in groups], weight_decay=WEIGHT_DECAY)
+    optimizer = torch.optim.AdamW(
+        [{"params": own, "lr": rate} for own, rate in groups], weight_decay=WEIGHT_DECAY, fused=True
+    )
     steps = sum(map(len, epochs))
     schedule = torch.optim.lr_scheduler.LambdaLR(optimizer, lambda step: share_of_rate(step, steps, fall))
     for epoch in epochs:
