@@ -21,7 +21,7 @@ from ir3de.bench.baselines.encoder import Encoder, Pooling
 from ir3de.bench.baselines.encoder_heads import LinearProbe, NearestNeighbours
 from ir3de.bench.baselines.fine_tuned import FineTuned
 from ir3de.bench.baselines.hashed_ngrams import HashedNgrams
-from ir3de.bench.baselines.interface import Indices, labelled
+from ir3de.bench.baselines.interface import Indices, kept, labelled
 from ir3de.bench.baselines.naive_bayes import NaiveBayes
 from ir3de.bench.baselines.tfidf_logistic import TfidfLogistic
 from ir3de.bench.measurement import circumstances, package_version
@@ -88,7 +88,10 @@ class Itself:
         def choose(texts: list[str]) -> Indices:
             return np.array([places[decision.expert] for decision in router.route_batch(texts)])
 
-        return Fitted(data.names, choose)
+        table = router.compiled.table
+        numbers = [table.scores, table.vote, table.entropy, table.rank, table.usualness, table.pairs]
+        held = [array for array in numbers if array is not None]
+        return Fitted(data.names, choose, *kept(held, besides=len(router.tokenizer.definition)))
 
 
 def rivals(encoder: Encoder | None) -> Iterator[Rival]:

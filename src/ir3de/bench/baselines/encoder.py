@@ -12,13 +12,14 @@ from typing import Any, Literal
 import numpy as np
 import numpy.typing as npt
 
-from ir3de.bench.baselines.interface import at_least, needed
+from ir3de.bench.baselines.interface import at_least, needed, spelt
 from ir3de.errors import EmbeddingError
 
 Pooling = Literal["mean", "cls"]
 Vectors = npt.NDArray[np.float32]
 
 POOLINGS: tuple[Pooling, ...] = ("mean", "cls")
+_SHORTEST = np.float32(1e-12)  # a vector's length: nothing is divided by less
 
 
 class Encoder:
@@ -50,13 +51,22 @@ class Encoder:
     def device(self) -> str:
         return self._given_device or ("cuda" if self.torch.cuda.is_available() else "cpu")
 
+    @contextmanager
+    def seeded(self, seed: int) -> Iterator[None]:
+        """Random numbers that begin at a seed; the caller's go on afterwards as if there had been none."""
+        devices = [self.torch.cuda.current_device()] if self.device == "cuda" else []
+        with self.torch.random.fork_rng(devices):
+            self.torch.manual_seed(seed)
+            yield
+
     @cached_property
     def _loaded(self) -> tuple[Any, Any]:
         transformers = needed("transformers", extra="encoders", purpose="Running a sentence encoder")
         transformers.utils.logging.disable_progress_bar()
         try:
             tokenizer = transformers.AutoTokenizer.from_pretrained(self.source)
-            model = transformers.AutoModel.from_pretrained(self.source, dtype=self.torch.float32)
+            with self.seeded(0):  # a layer that the source lacks is drawn
+                model = transformers.AutoModel.from_pretrained(self.source, dtype=self.torch.float32)
         except (OSError, ValueError) as error:
             raise EmbeddingError(
                 f"{self.source} is no encoder that transformers can read ({error}): name a folder or a hub id"
@@ -66,6 +76,23 @@ class Encoder:
     @property
     def width(self) -> int:
         return int(self._loaded[1].config.hidden_size)
+
+    @property
+    def weights(self) -> list[Any]:
+        """The model's own."""
+        return list(self._loaded[1].parameters())
+
+    @cached_property
+    def tokenizer_bytes(self) -> int:
+        """What the tokenizer takes: its definition, or its words where it has no more to show."""
+        tokenizer = self._loaded[0]
+        engine = getattr(tokenizer, "backend_tokenizer", None)
+        return spelt([engine.to_str()] if engine is not None else tokenizer.get_vocab())
+
+    @property
+    def usual_pooling(self) -> Pooling:
+        """The first token's vector where texts begin with one that stands for the whole, as in BERT; else the mean."""
+        return "cls" if self.tokens([""])[0][0] == self._loaded[0].cls_token_id else "mean"
 
     def copy_to_train(self) -> Any:
         """The model as it was read, free to be changed."""
@@ -98,14 +125,18 @@ class Encoder:
         for begin in range(0, len(order), self.batch):
             yield order[begin : begin + self.batch]
 
-    def encode(self, texts: Sequence[str], pooling: Pooling = "mean") -> Vectors:
-        """The texts' vectors (n, h), of length one."""
-        place = POOLINGS.index(pooling)
+    def encode(self, texts: Sequence[str], pooling: Pooling = "mean", *, unit: bool = True) -> Vectors:
+        """The texts' vectors (n, h), of length one, or as they come from the last layer."""
+        vectors = self._pooled(texts, pooling)
+        return vectors / np.maximum(np.linalg.norm(vectors, axis=1, keepdims=True), _SHORTEST) if unit else vectors
+
+    def _pooled(self, texts: Sequence[str], pooling: Pooling) -> Vectors:
         if self._memory is None:
             return self._encode(texts, (pooling,))[:, 0]
         new = list(dict.fromkeys(text for text in texts if text not in self._memory))
         if new:
             self._memory.update(zip(new, self._encode(new, POOLINGS), strict=True))
+        place = POOLINGS.index(pooling)
         return np.stack([self._memory[text][place] for text in texts])
 
     def _encode(self, texts: Sequence[str], poolings: tuple[Pooling, ...]) -> Vectors:
@@ -113,8 +144,8 @@ class Encoder:
         made = np.empty((len(texts), len(poolings), self.width), np.float32)
         with self.torch.inference_mode():
             for places in self.by_length(tokens):
-                vectors = self.torch.stack(self.vectors(model, [tokens[i] for i in places], *poolings), dim=1)
-                made[places] = self.torch.nn.functional.normalize(vectors, dim=2).cpu().numpy()
+                vectors = self.vectors(model, [tokens[i] for i in places], *poolings)
+                made[places] = self.torch.stack(vectors, dim=1).cpu().numpy()
         return made
 
     @contextmanager

@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ir3de.bench.baselines.encoder import Encoder, Pooling
-from ir3de.bench.baselines.interface import Fitted, Indices, at_least, labelled, needed
+from ir3de.bench.baselines.interface import Fitted, Indices, at_least, kept, labelled, needed
 
 _TEXTS = 1_024  # compared with all training texts at once
 
@@ -38,7 +38,8 @@ class NearestNeighbours:
                 chosen.append(_elected(cosines.cpu().numpy(), labels, len(data.names)))
             return np.concatenate(chosen)
 
-        return Fitted(data.names, choose)
+        size = kept([*self.encoder.weights, known, data.labels], besides=self.encoder.tokenizer_bytes)
+        return Fitted(data.names, choose, *size)
 
 
 def _elected(cosines: npt.NDArray[np.float32], labels: Indices, domains: int) -> Indices:
@@ -68,4 +69,5 @@ class LinearProbe:
             chosen: Indices = model.predict(self.encoder.encode(texts, self.pooling))
             return chosen
 
-        return Fitted(data.names, choose)
+        learnt = [*self.encoder.weights, model.coef_, model.intercept_]
+        return Fitted(data.names, choose, *kept(learnt, besides=self.encoder.tokenizer_bytes))

@@ -12,7 +12,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ir3de.bench.baselines.balancing import balanced
-from ir3de.bench.baselines.interface import Fitted, Indices, at_least, labelled, needed
+from ir3de.bench.baselines.interface import Fitted, Indices, at_least, kept, labelled, needed
 
 _WORD = re.compile(r"\w+|[^\w\s]")
 _MULTIPLIER = np.uint64(116_049_371)  # odd and large, so that a pair is not the pair turned round
@@ -64,7 +64,7 @@ class HashedNgrams:
                     ]
                 )
 
-        return Fitted(data.names, choose)
+        return Fitted(data.names, choose, *kept([*bag.parameters(), *head.parameters()]))
 
     def features(self, text: str) -> npt.NDArray[np.int32]:
         """The buckets of the text's words and of its pairs of neighbouring words."""
@@ -75,8 +75,9 @@ class HashedNgrams:
         return (mixed % np.uint64(self.buckets)).astype(np.int32)
 
     def _layers(self, torch: Any, domains: int) -> tuple[Any, Any]:
-        bag = torch.nn.EmbeddingBag(self.buckets, self.width, mode="mean", sparse=True)
-        head = torch.nn.Linear(self.width, domains)
+        with torch.random.fork_rng([]):  # layers draw when they are made: not from the caller's numbers
+            bag = torch.nn.EmbeddingBag(self.buckets, self.width, mode="mean", sparse=True)
+            head = torch.nn.Linear(self.width, domains)
         generator = torch.Generator().manual_seed(self.seed)
         with torch.no_grad():
             bag.weight.uniform_(-1 / self.width, 1 / self.width, generator=generator)

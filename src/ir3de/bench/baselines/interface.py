@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+import math
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from importlib import import_module
 from typing import Any, Protocol
@@ -17,10 +18,16 @@ Indices = npt.NDArray[np.intp]
 
 @dataclass(frozen=True)
 class Fitted:
-    """A fitted rival: the names of its domains, and a function that chooses one of them, by place, for each text."""
+    """A fitted rival: the names of its domains, and a function that chooses one of them, by place, for each text.
+
+    `parameters` and `size_bytes` are what it has to keep in order to route: the numbers learnt or stored, and the bytes
+    of those and of the words or the tokenizer they belong to. What `kept` gives can be passed as it is.
+    """
 
     names: tuple[str, ...]
     choose: Callable[[list[str]], Indices]
+    parameters: int
+    size_bytes: int
 
     def route(self, texts: Sequence[str]) -> list[str]:
         """The domain of each text."""
@@ -67,6 +74,17 @@ def needed(module: str, *, extra: str, purpose: str) -> Any:
     except ImportError as error:
         package = {"sklearn": "scikit-learn"}.get(module.split(".")[0], module.split(".")[0])
         raise MissingExtraError(package, extra, purpose) from error
+
+
+def kept(arrays: Iterable[Any], *, besides: int = 0) -> tuple[int, int]:
+    """How many numbers some arrays or tensors hold; and their bytes, with those of what is kept besides."""
+    held = list(arrays)
+    return sum(math.prod(array.shape) for array in held), sum(int(array.nbytes) for array in held) + besides
+
+
+def spelt(words: Iterable[str]) -> int:
+    """The bytes of the words, spelt out: a dictionary of them takes more."""
+    return sum(len(word.encode(errors="replace")) for word in words)
 
 
 def at_least(name: str, value: float, least: float) -> None:

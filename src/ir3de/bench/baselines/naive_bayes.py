@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from ir3de.bench.baselines.interface import Fitted, Indices, labelled
+from ir3de.bench.baselines.interface import Fitted, Indices, kept, labelled
 from ir3de.embeddings import Embedding
 from ir3de.errors import InputError
 
@@ -37,7 +37,8 @@ class NaiveBayes:
         def choose(texts: list[str]) -> Indices:
             return np.concatenate([_choose(weights, ids, owners) for ids, owners, _ in _encoded(texts)])[: len(texts)]
 
-        return Fitted(data.names, choose)
+        tokenizer = Embedding.default().tokenizer
+        return Fitted(data.names, choose, *kept([weights], besides=len(tokenizer.definition)))
 
 
 def _choose(weights: npt.NDArray[np.float64], ids: Indices, owners: Indices) -> Indices:

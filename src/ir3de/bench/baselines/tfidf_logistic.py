@@ -4,29 +4,29 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
 
-import numpy as np
+from ir3de.bench.baselines.interface import Fitted, Indices, kept, labelled, needed, spelt
+from ir3de.bench.baselines.words import counted_words
 
-from ir3de.bench.baselines.interface import Fitted, Indices, labelled, needed
-from ir3de.errors import InputError
+_PURPOSE = "TF-IDF with logistic regression"
 
 
 @dataclass(frozen=True)
 class TfidfLogistic:
-    """Logarithmic term counts, domains weighted alike; `C` is the inverse of the ridge, as in scikit-learn."""
+    """Logarithmic term counts, domains weighted alike; `C` is the inverse of the ridge, as in scikit-learn.
+
+    Where the training texts have more than `most_for_pairs` characters, words alone are counted.
+    """
 
     C: float = 10.0
-    most_features: int = 500_000  # of the corpus's most frequent ones; only long documents have more
+    most_features: int = 500_000  # of the corpus's most frequent ones
+    most_for_pairs: int = 20_000_000
 
     def fit(self, domains: Mapping[str, Sequence[str]]) -> Fitted:
         data = labelled(domains)
-        text = needed("sklearn.feature_extraction.text", extra="bench", purpose="TF-IDF with logistic regression")
-        linear_model = needed("sklearn.linear_model", extra="bench", purpose="TF-IDF with logistic regression")
-        vectorizer = text.TfidfVectorizer(
-            ngram_range=(1, 2), sublinear_tf=True, max_features=self.most_features, dtype=np.float32
-        )
-        features = _features(vectorizer, data.texts)
+        linear_model = needed("sklearn.linear_model", extra="bench", purpose=_PURPOSE)
+        longest = 2 if sum(map(len, data.texts)) <= self.most_for_pairs else 1
+        vectorizer, features = counted_words(data.texts, self.most_features, _PURPOSE, ngram_range=(1, longest))
         model = linear_model.LogisticRegression(C=self.C, class_weight="balanced", max_iter=1_000)
         model.fit(features, data.labels)
 
@@ -34,11 +34,5 @@ class TfidfLogistic:
             chosen: Indices = model.predict(vectorizer.transform(texts))
             return chosen
 
-        return Fitted(data.names, choose)
-
-
-def _features(vectorizer: Any, texts: list[str]) -> Any:
-    try:
-        return vectorizer.fit_transform(texts)
-    except ValueError as error:  # no word of two letters in any text
-        raise InputError(f"the training texts hold no words to count ({error}): give texts with words") from error
+        learnt = [vectorizer.idf_, model.coef_, model.intercept_]
+        return Fitted(data.names, choose, *kept(learnt, besides=spelt(vectorizer.vocabulary_)))
