@@ -16,6 +16,7 @@ from ir3de.cli import (
     bench_novelty,
     bench_outcomes,
     bench_robustness,
+    bench_tables,
     benching,
     calibrating,
     changing,
@@ -123,6 +124,7 @@ for _measurement in (
     bench_novelty.novelty,
     bench_confidence.confidence,
     bench_outcomes.outcomes,
+    bench_tables.tables,
 ):
     benching.bench.add_command(_measurement)
 for _commands in SECTIONS.values():
