@@ -13,6 +13,7 @@ import click
 from ir3de.cli import (
     bench_confidence,
     bench_experts,
+    bench_figures,
     bench_novelty,
     bench_outcomes,
     bench_robustness,
@@ -125,6 +126,7 @@ for _measurement in (
     bench_confidence.confidence,
     bench_outcomes.outcomes,
     bench_tables.tables,
+    bench_figures.figures,
 ):
     benching.bench.add_command(_measurement)
 for _commands in SECTIONS.values():

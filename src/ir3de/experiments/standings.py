@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 
 from ir3de.experiments.choices import Choices
 from ir3de.experiments.matrix import Matrix
@@ -40,17 +41,13 @@ class Standing:
     deviation: float | None = None  # of the average over draws, where it is drawn
 
 
-def standings(results: Results, matrix: Matrix | None = None) -> list[Standing]:
+@lru_cache(maxsize=16)  # tables and figures ask for the same ones
+def standings(results: Results, matrix: Matrix | None = None) -> tuple[Standing, ...]:
     """All rows of a setting; another matrix of the same items may be scored with the same choices."""
     judge = results.judge if matrix is None or matrix is results.matrix else Judge(matrix)
     rows = [*_single(judge), _random(judge), *_routers(results, judge)]
     oracle = Standing(ORACLE, BOUND, judge.oracle(), ranked=False)
-    return [*sorted(rows, key=_place), oracle]
-
-
-def shown(results: Results) -> list[tuple[str, Choices]]:
-    """The routers that tables show, by the name they have there: of each series the best."""
-    return [(row.name, row.choices) for row in standings(results) if row.choices is not None]
+    return (*sorted(rows, key=_place), oracle)
 
 
 def expert_name(expert: str, matrix: Matrix) -> str:
