@@ -13,7 +13,6 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -26,7 +25,6 @@ from ir3de.experiments import matrix as matrix_files
 from ir3de.experiments import settings
 from ir3de.experiments.choices import Choices
 from ir3de.experiments.matrix import Matrix, Places
-from ir3de.experiments.metrics import Judge
 
 OUTCOMES, REFERENCE, CHOICES = "outcomes.jsonl.xz", "reference.jsonl.xz", "choices"
 TRAINING, DYNAMIC, DECENTRALISED = "training.json", "dynamic.json", "decentralised.json"
@@ -57,10 +55,6 @@ class Results:
     def unseen(self) -> tuple[str, ...]:
         """The domains that no router was fitted on."""
         return settings.load(self.setting).unseen if self.setting in settings.SHIPPED else ()
-
-    @cached_property
-    def judge(self) -> Judge:
-        return Judge(self.matrix)
 
     def accuracy(self, columns: Places) -> float:
         """Share of items sent to their domain's own expert, mean over the domains, in percent."""

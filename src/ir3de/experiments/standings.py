@@ -44,7 +44,7 @@ class Standing:
 @lru_cache(maxsize=16)  # tables and figures ask for the same ones
 def standings(results: Results, matrix: Matrix | None = None) -> tuple[Standing, ...]:
     """All rows of a setting; another matrix of the same items may be scored with the same choices."""
-    judge = results.judge if matrix is None or matrix is results.matrix else Judge(matrix)
+    judge = Judge(results.matrix if matrix is None else matrix)
     rows = [*_single(judge), _random(judge), *_routers(results, judge)]
     oracle = Standing(ORACLE, BOUND, judge.oracle(), ranked=False)
     return (*sorted(rows, key=_place), oracle)
