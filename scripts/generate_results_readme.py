@@ -132,25 +132,29 @@ def _section(root: Path, results: Results, made: Sequence[Table]) -> Iterator[st
 
 def _told(results: Results) -> Iterator[str]:
     """How the outcomes were made, as the raw file says it."""
-    about = dict(results.matrix.about)
-    command, commit = about.pop("command", None), about.pop("commit", None)
-    circumstances = about.pop("circumstances", {})
-    if command:
+    about: dict[str, Any] = {**results.matrix.about, **results.matrix.about.get("circumstances", {})}
+    if command := about.get("command"):
+        commit = about.get("commit")
         yield f"Outcomes made by `{command}`{f' at commit `{commit}`' if commit else ''}.\n"
-    words = [*_facts(circumstances if isinstance(circumstances, dict) else {}), *_facts(about)]
+    hardware = [str(about[name]) for name in ("accelerator", "processor") if about.get(name)]
+    hardware += [f"{about['cores']} cores"] if about.get("cores") else []
+    versions = [f"{name} {about[name]}" for name in ("ir3de", "python", "torch", "numpy") if about.get(name)]
+    words = [", ".join(part) for part in (hardware, versions) if part]
+    words += [str(about["date"])] if about.get("date") else []
     if words:
         yield f"{'; '.join(words)}.\n"
+    for part in ("recipe", "evaluation"):
+        if isinstance(about.get(part), dict):
+            facts = ", ".join(f"{name.replace('_', ' ')} {_value(value)}" for name, value in about[part].items())
+            yield f"{part.capitalize()}: {facts}.\n"
     for ran in dict.fromkeys(str(one.about["command"]) for one in results.choices if one.about.get("command")):
         yield f"Choices made by `{ran}`.\n"
 
 
-def _facts(about: Mapping[str, Any]) -> Iterator[str]:
-    for name, value in about.items():
-        if isinstance(value, dict):
-            yield from _facts(value)
-        elif value is not None and value != "":
-            shown = ", ".join(map(str, value)) if isinstance(value, list) else value
-            yield f"{name.replace('_', ' ')} {shown}"
+def _value(value: object) -> str:
+    if isinstance(value, dict):
+        return f"({', '.join(f'{name} {_value(inner)}' for name, inner in value.items())})"
+    return f"{value:g}" if isinstance(value, float) else str(value)
 
 
 def _pictures(root: Path, names: Mapping[str, str]) -> list[str]:

@@ -113,7 +113,7 @@ def _series(
 
 def write_rest(folder: Path, experts: Sequence[str]) -> None:
     """Losses, experts that come and go, and facts."""
-    losses = {expert: [[step, 3.0 - step / 10] for step in range(1, 9)] for expert in experts}
+    losses = {expert: {"losses": [3.0 - step / 10 for step in range(1, 9)], "seconds": 27.0} for expert in experts}
     (folder / "training.json").write_text(json.dumps({"experts": losses}))
     step = {"experts": list(experts), "accuracy": 97.5, "seconds": 0.3, "retrain_seconds": 60.0, "retrained": "MoDEM"}
     steps = [{"action": action, "expert": experts[-1], **step} for action in ("add", "remove")]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 import shutil
 import subprocess
@@ -182,6 +183,25 @@ def test_reference_answers_of_some_items_only(copied: Path) -> None:
     damaged(path, lambda lines: lines.__delitem__(slice(1, 5)))
     always_right = cells(made(copied, "reasoning")["reference"], "IR3DE, best k=10 (authors' code), authors' protocol")
     assert always_right["Routing accuracy"].text == "100.0" and always_right["Average"].text == "100.0"
+
+
+def test_reference_answers_of_some_domains_only(copied: Path) -> None:
+    def without_instructions(lines: list[Any]) -> None:
+        lines[0]["domains"].remove("instruction")
+        del lines[0]["own"]["instruction"]
+        lines[1:] = [line for line in lines[1:] if line["domain"] != "instruction"]
+
+    damaged(copied / "reasoning" / "reference.jsonl.xz", without_instructions)
+    found = made(copied, "reasoning")
+    assert found["reference"].columns[:3] == ("Math", "Multilingual", "Coding")
+    assert [row.name for row in found["reference"].rows] == [row.name for row in found["main"].rows]
+
+
+def test_losses_are_read_from_training_records_and_from_pairs(copied: Path) -> None:
+    steps = [(step, 3.0 - step / 10) for step in range(1, 9)]
+    assert read(copied / "clm").losses["math"] == steps
+    (copied / "clm" / "training.json").write_text(json.dumps({"experts": {"math": steps}}))
+    assert read(copied / "clm").losses["math"] == steps
 
 
 def test_unseen_domains_have_an_average_of_their_own(tmp_path: Path) -> None:

@@ -26,6 +26,7 @@ from ir3de.cli import (
     doctor,
     embeddings,
     evaluating,
+    experiments,
     explaining,
     fitting,
     inspecting,
@@ -125,6 +126,8 @@ for _measurement in (
     bench_novelty.novelty,
     bench_confidence.confidence,
     bench_outcomes.outcomes,
+    experiments.train,
+    experiments.outcomes,
     bench_tables.tables,
     bench_figures.figures,
 ):

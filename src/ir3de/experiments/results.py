@@ -130,9 +130,13 @@ def _optional(path: Path, default: Any) -> Any:
 
 
 def _losses(document: Any, path: Path) -> dict[str, list[tuple[float, float]]]:
+    """Each expert's losses: those of a training record, one a step, or (step, loss) pairs."""
     try:
-        curves = document["experts"] if document else {}
-        return {name: [(float(step), float(loss)) for step, loss in curve] for name, curve in curves.items()}
+        curves = {}
+        for name, record in (document["experts"] if document else {}).items():
+            pairs = enumerate(record["losses"], start=1) if isinstance(record, dict) else record
+            curves[name] = [(float(step), float(loss)) for step, loss in pairs]
+        return curves
     except (AttributeError, KeyError, TypeError, ValueError) as error:
         raise ArtifactError(f"{path} is damaged: {error!r}. Train the experts again, or copy it again") from error
 

@@ -45,7 +45,7 @@ class Standing:
 def standings(results: Results, matrix: Matrix | None = None) -> tuple[Standing, ...]:
     """All rows of a setting; another matrix of the same items may be scored with the same choices."""
     judge = Judge(results.matrix if matrix is None else matrix)
-    rows = [*_single(judge), _random(judge), *_routers(results, judge)]
+    rows = [*_single(judge, results.matrix), _random(judge), *_routers(results, judge)]
     oracle = Standing(ORACLE, BOUND, judge.oracle(), ranked=False)
     return (*sorted(rows, key=_place), oracle)
 
@@ -74,9 +74,9 @@ def by_series(choices: Sequence[Choices], axis: str) -> dict[tuple[str, str], li
     return {key: sorted(curve, key=lambda one: one.at or 0.0) for key, curve in sorted(curves.items())}
 
 
-def _single(judge: Judge) -> Iterator[Standing]:
+def _single(judge: Judge, matrix: Matrix) -> Iterator[Standing]:
     for expert in judge.matrix.experts:
-        yield Standing(expert_name(expert, judge.matrix), EXPERTS, judge.of_column(expert), expert=expert)
+        yield Standing(expert_name(expert, matrix), EXPERTS, judge.of_column(expert), expert=expert)
     for extra in judge.matrix.extras:
         yield Standing(EXTRAS.get(extra, extra), EXPERTS, judge.of_column(extra))
 

@@ -103,6 +103,8 @@ def _caption(rows: Sequence[Standing], matrix: Matrix) -> Iterator[str]:
         yield f"{RANDOM}: mean and interval of 100 draws; its average deviates by {drawn.deviation:.2f} between draws."
     if any(row.choices is not None and row.choices.axis in BEST_OF for row in rows):
         yield "Where a row says best, k or the learning rate was chosen on the test items, as in the paper."
+    if set(matrix.own.values()) - set(matrix.domains):
+        yield "A domain's own expert is here the model that scored best on its test items, known in hindsight."
     if any(row.name == EXTRAS["average"] for row in rows):
         yield f"{EXTRAS['average']}: one model whose weights are the mean of the experts'."
 

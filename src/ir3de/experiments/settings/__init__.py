@@ -57,6 +57,7 @@ class Training:
 
     method: Literal["full", "lora"] = "full"
     steps: int = 120
+    most_rounds: float = 0.0  # through the examples, where not 0: fewer steps for a domain with few
     batch: int = 32
     length: int = 1024  # tokens of an example
     rate: float = 3e-4
@@ -77,6 +78,7 @@ class Evaluation:
     temperature: float = 0.0  # 0 is greedy
     seed: int = 0
     batch_tokens: int = 65_536  # in one forward pass, padding included
+    generation_tokens: int = 262_144  # of prompts and answers that are generated side by side
     most_new_tokens: Mapping[str, int] = field(default_factory=lambda: {"gsm8k": 256, "humaneval": 320, "ifeval": 512})
 
 

