@@ -15,6 +15,7 @@ lint:            ## style, types, and which room may import which
 	python scripts/generate_cli_docs.py --check
 	python scripts/generate_benchmark_docs.py --check
 	python scripts/generate_confidence_docs.py --check
+	python scripts/generate_results_readme.py --check
 
 fix:             ## what a machine can put right
 	ruff check --fix .
@@ -33,6 +34,7 @@ docs:            ## the generated pages and pictures
 	python scripts/generate_cli_docs.py
 	python scripts/generate_benchmark_docs.py
 	python scripts/generate_confidence_docs.py
+	python scripts/generate_results_readme.py
 	python scripts/draw_explain.py
 
 demo:            ## the first command of the README

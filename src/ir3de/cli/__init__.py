@@ -13,9 +13,11 @@ import click
 from ir3de.cli import (
     bench_confidence,
     bench_experts,
+    bench_figures,
     bench_novelty,
     bench_outcome_routing,
     bench_robustness,
+    bench_tables,
     benching,
     calibrating,
     changing,
@@ -126,6 +128,8 @@ for _measurement in (
     bench_outcome_routing.outcome_routing,
     experiments.train,
     experiments.outcomes,
+    bench_tables.tables,
+    bench_figures.figures,
 ):
     benching.bench.add_command(_measurement)
 for _commands in SECTIONS.values():

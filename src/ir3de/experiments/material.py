@@ -59,7 +59,7 @@ def item_id(domain: str, place: int, text: str) -> str:
     """The id of a test item.
 
     >>> item_id("law", 7, "Is this contract void?")
-    'law/00007-7d0be1d2'
+    'law/00007-86dd3c91'
     """
     return f"{domain}/{place:05d}-{hashlib.sha256(text.encode(errors='surrogatepass')).hexdigest()[:8]}"
 

@@ -113,7 +113,10 @@ def read(path: Path) -> Matrix:
         place = {domain: index for index, domain in enumerate(domains)}
         for number, row in enumerate(rows, start=2):
             if row["domain"] not in place:
-                raise ArtifactError(f"{path}, line {number}: the domain {row['domain']!r} is none of {list(domains)}")
+                raise ArtifactError(
+                    f"{path}, line {number}: the domain {row['domain']!r} is none of {list(domains)}: "
+                    "make the outcomes again"
+                )
             if len(row["values"]) != columns:
                 raise ArtifactError(
                     f"{path}, line {number}: the item {row['item']!r} has {len(row['values'])} values and there are "
@@ -182,7 +185,7 @@ def _check(matrix: Matrix) -> None:
         raise InputError(f"the item {matrix.items[int(np.argmin(matrix.weight))]!r} has a weight of 0 or less")
     empty = [domain for place, domain in enumerate(matrix.domains) if not (matrix.domain == place).any()]
     if empty:
-        raise InputError(f"no item of the domain {empty[0]!r}")
+        raise InputError(f"no item of the domain {empty[0]!r}: make the outcomes of its items too")
 
 
 def _repeated(names: Sequence[str]) -> str:

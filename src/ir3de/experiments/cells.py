@@ -1,0 +1,95 @@
+"""What a table is made of: rows in groups, cells with what they show and the numbers behind it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, replace
+from typing import Any
+
+BEST, SECOND = "best", "second"
+DASH = "–"
+
+
+@dataclass(frozen=True)
+class Cell:
+    """What is shown, and what it was made of."""
+
+    text: str
+    value: float | None = None
+    interval: tuple[float, float] | None = None
+    raw: float | None = None  # perplexity, or score in percent
+    mark: str = ""  # BEST, SECOND or nothing
+
+
+@dataclass(frozen=True)
+class Row:
+    """A line of a table; `ranked` says of each cell whether it may be the best of its column."""
+
+    name: str
+    cells: tuple[Cell, ...]
+    group: str = ""
+    ranked: tuple[bool, ...] = ()
+
+
+@dataclass(frozen=True)
+class Table:
+    """One table; `sources` are the raw files it was made of, relative to the setting's folder."""
+
+    name: str
+    title: str
+    head: str  # of the column of names
+    columns: tuple[str, ...]
+    rows: tuple[Row, ...]
+    caption: tuple[str, ...] = ()  # sentences
+    sources: tuple[str, ...] = ()
+    setting: str = ""
+    words: tuple[str, ...] = ()  # columns that are no numbers
+
+    def to_dict(self) -> dict[str, Any]:
+        return asdict(self)
+
+
+def marked(rows: Sequence[Row]) -> tuple[Row, ...]:
+    """The rows with the best figure of each column marked, and the second; figures that print alike are alike."""
+    cells = [list(row.cells) for row in rows]
+    for column in range(max((len(row.cells) for row in rows), default=0)):
+        competing = [place for place, row in enumerate(rows) if row.ranked and row.ranked[column]]
+        competing = [place for place in competing if cells[place][column].value is not None]
+        ranks = sorted({float(cells[place][column].text) for place in competing}, reverse=True)
+        for place in competing:
+            rank = ranks.index(float(cells[place][column].text))
+            mark = (BEST, SECOND, "")[min(rank, 2)]
+            cells[place][column] = replace(cells[place][column], mark=mark)
+    return tuple(replace(row, cells=tuple(found)) for row, found in zip(rows, cells, strict=True))
+
+
+def number(value: float | None, form: str = "{:.1f}") -> Cell:
+    """A number, or a dash where there is none."""
+    return Cell(DASH) if value is None else Cell(form.format(value), value)
+
+
+def span(interval: tuple[float, float]) -> Cell:
+    """An interval."""
+    return Cell(f"{interval[0]:.1f}–{interval[1]:.1f}", interval=interval)
+
+
+def three_digits(value: float) -> str:
+    """About three digits.
+
+    >>> three_digits(0.01234), three_digits(17.36), three_digits(1234.5)
+    ('0.0123', '17.4', '1,234')
+    """
+    return f"{value:,.0f}" if value >= 100 else f"{value:.3g}"
+
+
+def counted(count: float | None, unit: str = "") -> Cell:
+    """A large count for people: 960, 28.2k, 33.4M; with a unit, 2.7 MB.
+
+    >>> counted(28224).text, counted(2_700_000, "B").text
+    ('28.2k', '2.7 MB')
+    """
+    if count is None:
+        return Cell(DASH)
+    power = min(3, max(0, (len(str(int(count))) - 1) // 3))
+    digits, prefix = f"{count / 1000**power:.{1 if power else 0}f}", ("", "k", "M", "G")[power]
+    return Cell(f"{digits} {prefix}{unit}" if unit else digits + prefix, count)
