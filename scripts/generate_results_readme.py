@@ -36,8 +36,8 @@ COMMANDS = {  # every raw file beside the settings: what makes it, and the page 
     "confidence.json": ("ir3de bench confidence --data DIR --save results/confidence.json", "confidence.md"),
     "experts.json": ("ir3de bench experts --data DIR --save results/experts.json", "benchmarks.md"),
     "novelty.json": ("ir3de bench novelty --data DIR --save results/novelty.json", "confidence.md"),
-    "outcomes.json": (
-        "ir3de bench outcomes --data DIR --leave-out arc_easy --save results/outcomes.json",
+    "outcome_routing.json": (
+        "ir3de bench outcome-routing --data DIR --leave-out arc_easy --save results/outcome_routing.json",
         "outcomes.md",
     ),
     "rivals.json": ("ir3de bench rivals --data DIR --encoder SOURCE --save results/rivals.json", "benchmarks.md"),

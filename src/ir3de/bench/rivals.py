@@ -88,10 +88,15 @@ class Itself:
         def choose(texts: list[str]) -> Indices:
             return np.array([places[decision.expert] for decision in router.route_batch(texts)])
 
-        table = router.compiled.table
-        numbers = [table.scores, table.vote, table.entropy, table.rank, table.usualness, table.pairs]
-        held = [array for array in numbers if array is not None]
-        return Fitted(data.names, choose, *kept(held, besides=len(router.tokenizer.definition)))
+        return Fitted(data.names, choose, *kept_by(router))
+
+
+def kept_by(router: Router) -> tuple[int, int]:
+    """The numbers and bytes that a router keeps in order to route."""
+    table = router.compiled.table
+    numbers = [table.scores, table.vote, table.entropy, table.rank, table.usualness, table.pairs]
+    held = [array for array in numbers if array is not None]
+    return kept(held, besides=len(router.tokenizer.definition))
 
 
 def rivals(encoder: Encoder | None) -> Iterator[Rival]:

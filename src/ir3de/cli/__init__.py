@@ -17,6 +17,7 @@ from ir3de.cli import (
     bench_novelty,
     bench_outcome_routing,
     bench_robustness,
+    bench_run,
     bench_tables,
     benching,
     calibrating,
@@ -128,6 +129,7 @@ for _measurement in (
     bench_outcome_routing.outcome_routing,
     experiments.train,
     experiments.outcomes,
+    bench_run.run,
     bench_tables.tables,
     bench_figures.figures,
 ):

@@ -91,6 +91,7 @@ class Protocol:
     cap: int = 1024  # tokens of a prompt
     batch: int = 8  # prompts padded together, where padding counts
     count_padding: bool = False
+    padding: str = "<|im_end|>"  # the token that pads
     drop_last: bool = False  # of the fit, a batch that is not full
     precision: Literal["float64", "float32"] = "float64"  # of the Gram matrix
     embedding: str = "base"  # or the domain whose expert's own embedding is used
