@@ -19,7 +19,7 @@ from ir3de.experiments.settings import Setting
 
 torch = pytest.importorskip("torch")
 pytest.importorskip("transformers")
-pytestmark = pytest.mark.filterwarnings("ignore")  # of the two libraries
+pytestmark = [pytest.mark.torch, pytest.mark.filterwarnings("ignore")]  # warnings of the two libraries
 
 from ir3de.experiments.experts import models  # noqa: E402
 from ir3de.experiments.experts.asking import Continuation, generated, negative_log_likelihoods  # noqa: E402
