@@ -13,8 +13,9 @@ import pytest
 import tiny_experts
 from ir3de.errors import ArtifactError, InputError
 from ir3de.experiments import material, matrix, settings
+from ir3de.experiments.answers import answers_file, ask_all
 from ir3de.experiments.material import Material
-from ir3de.experiments.outcomes import answers_file, ask_all, assemble
+from ir3de.experiments.outcomes import assemble
 from ir3de.experiments.settings import Setting
 
 torch = pytest.importorskip("torch")

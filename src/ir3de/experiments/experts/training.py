@@ -58,14 +58,13 @@ def train(
     device: str = "",
 ) -> list[str]:
     """Train the experts that are not there yet, each from the base model; returned are the names of the new ones."""
-    if setting.experts:
+    if unknown := next((domain for domain in domains if domain not in setting.domains), None):
+        raise InputError(f"no domain '{unknown}' in the setting '{setting.name}': {', '.join(setting.domains)}")
+    wanted = [domain for domain in domains or setting.domains if domain not in setting.experts]
+    if setting.scored or not wanted:
         raise InputError(f"the setting '{setting.name}' names experts that exist: there is nothing to train")
-    if setting.base is None:
-        raise InputError(f"the setting '{setting.name}' names no base model: write it in [base]")
     trained = []
-    for domain in domains or setting.domains:
-        if domain not in setting.domains:
-            raise InputError(f"no domain '{domain}' in the setting '{setting.name}': {', '.join(setting.domains)}")
+    for domain in wanted:
         if finished(folder / domain, setting):
             continue
         model = load(base_of(setting, folder, device=device), device=device)
