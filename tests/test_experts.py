@@ -165,6 +165,17 @@ def test_a_domain_with_too_little_text_is_refused(tmp_path: Path, base: Path, da
         train(setting, {"cooking": [{"text": "egg"}], "law": []}, tmp_path / "experts", device="cpu")
 
 
+def test_models_of_different_shapes_have_no_mean(base: Path) -> None:
+    one, other = (models.load(base, device="cpu") for _ in range(2))
+    before = one.model.lm_head.weight.clone()
+    with torch.no_grad():
+        other.model.lm_head.weight += 2
+    assert torch.allclose(models.averaged([one, other]).model.lm_head.weight, before + 1)
+    other.model.resize_token_embeddings(40)
+    with pytest.raises(InputError, match="their weights 'lm_head.weight' differ in shape"):
+        models.averaged([one, other])
+
+
 def test_a_model_that_is_none_is_refused(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match="no language model that transformers can read"):
         models.load(tmp_path)

@@ -113,7 +113,8 @@ def outcomes(name: str, data: Path | None, folder: Path | None, results: Path, n
             out.result(facts([("answers", str(where / "answers"))]))
             return
         made = assemble(setting, material, where, say=lambda doing: out.note(doing))
-        keep(results / setting.name / "training.json", _training_record(where, setting.domains))
+        if (record := _training_record(where, setting.domains))["experts"]:  # they may be on another machine
+            keep(results / setting.name / "training.json", record)
     for file, found in made.items():
         matrix.write(found, results / setting.name / f"{file}.jsonl.xz")
     out.json(_summary(made["outcomes"]))
