@@ -105,6 +105,15 @@ def test_experts_that_are_there_are_not_trained_again(tmp_path: Path, base: Path
         train(other, texts.train, tmp_path / "experts", device="cpu")
 
 
+@pytest.mark.parametrize("content", ["", "[]", "{}", '{"recipe": 3}'])
+def test_an_expert_whose_record_is_damaged_is_refused(tmp_path: Path, base: Path, data: Path, content: str) -> None:
+    setting, texts = of(tmp_path, base, data)
+    (tmp_path / "experts" / "law").mkdir(parents=True)
+    (tmp_path / "experts" / "law" / "training.json").write_text(content)
+    with pytest.raises(ArtifactError, match=r"training\.json is damaged.*[Dd]elete the folder"):
+        train(setting, texts.train, tmp_path / "experts", domains=("law",), device="cpu")
+
+
 def test_likelihoods_are_those_of_one_text_at_a_time(base: Path) -> None:
     model = models.load(base, device="cpu").to_ask()
     texts = [Continuation(ids) for texts in tiny_experts.DOMAINS.values() for ids in model.ids(texts)]
@@ -172,7 +181,7 @@ def test_models_of_different_shapes_have_no_mean(base: Path) -> None:
         other.model.lm_head.weight += 2
     assert torch.allclose(models.averaged([one, other]).model.lm_head.weight, before + 1)
     other.model.resize_token_embeddings(40)
-    with pytest.raises(InputError, match="their weights 'lm_head.weight' differ in shape"):
+    with pytest.raises(InputError, match=r"their weights 'lm_head\.weight' differ in shape"):
         models.averaged([one, other])
 
 

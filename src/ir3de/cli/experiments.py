@@ -124,10 +124,9 @@ def outcomes(name: str, data: Path | None, folder: Path | None, results: Path, n
 
 def _training_record(folder: Path, domains: Sequence[str]) -> dict[str, Any]:
     """What was trained and how, by expert; those that were not trained here have none."""
-    import json
+    from ir3de.experiments.experts.training import record
 
-    found = {domain: folder / domain / "training.json" for domain in domains}
-    return {"experts": {name: json.loads(path.read_text()) for name, path in found.items() if path.is_file()}}
+    return {"experts": {name: found for name in domains if (found := record(folder / name)) is not None}}
 
 
 def _summary(found: Matrix) -> dict[str, Any]:
