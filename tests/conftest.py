@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import shutil
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from importlib.util import find_spec
 from pathlib import Path
 
 import numpy as np
@@ -26,6 +27,14 @@ Array = npt.NDArray[np.generic]
 HfFolder = Callable[..., Path]
 
 _STORED_AS = {"F32": "<f4", "F16": "<f2"}
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Tests marked `torch` are left out where it is not installed."""
+    absent = [name for name in ("torch", "transformers") if find_spec(name) is None]
+    for item in items:
+        if absent and item.get_closest_marker("torch"):
+            item.add_marker(pytest.mark.skip(reason=f"{' and '.join(absent)} not installed"))
 
 
 @pytest.fixture(scope="session")

@@ -41,10 +41,7 @@ OWN_WORDS = {  # not in the order of the alphabet
 ODD = ["", " \n", "🙂", "naïve 字", "Что это? 这是什么", "half a pair \ud800", "word " * 2_000]
 
 with_sklearn = pytest.mark.skipif(find_spec("sklearn") is None, reason="scikit-learn is not installed")
-with_torch = pytest.mark.skipif(find_spec("torch") is None, reason="torch is not installed")
-with_encoders = pytest.mark.skipif(
-    any(find_spec(name) is None for name in ("torch", "transformers", "sklearn")), reason="no packages for encoders"
-)
+with_torch = with_encoders = pytest.mark.torch
 
 FAMILIES = (
     pytest.param(lambda encoder: Itself(), id="ir3de"),

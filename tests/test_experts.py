@@ -13,13 +13,14 @@ import pytest
 import tiny_experts
 from ir3de.errors import ArtifactError, InputError
 from ir3de.experiments import material, matrix, settings
+from ir3de.experiments.answers import answers_file, ask_all
 from ir3de.experiments.material import Material
-from ir3de.experiments.outcomes import answers_file, ask_all, assemble
+from ir3de.experiments.outcomes import assemble
 from ir3de.experiments.settings import Setting
 
 torch = pytest.importorskip("torch")
 pytest.importorskip("transformers")
-pytestmark = pytest.mark.filterwarnings("ignore")  # of the two libraries
+pytestmark = [pytest.mark.torch, pytest.mark.filterwarnings("ignore")]  # warnings of the two libraries
 
 from ir3de.experiments.experts import models  # noqa: E402
 from ir3de.experiments.experts.asking import Continuation, generated, negative_log_likelihoods  # noqa: E402
@@ -104,6 +105,15 @@ def test_experts_that_are_there_are_not_trained_again(tmp_path: Path, base: Path
         train(other, texts.train, tmp_path / "experts", device="cpu")
 
 
+@pytest.mark.parametrize("content", ["", "[]", "{}", '{"recipe": 3}'])
+def test_an_expert_whose_record_is_damaged_is_refused(tmp_path: Path, base: Path, data: Path, content: str) -> None:
+    setting, texts = of(tmp_path, base, data)
+    (tmp_path / "experts" / "law").mkdir(parents=True)
+    (tmp_path / "experts" / "law" / "training.json").write_text(content)
+    with pytest.raises(ArtifactError, match=r"training\.json is damaged.*[Dd]elete the folder"):
+        train(setting, texts.train, tmp_path / "experts", domains=("law",), device="cpu")
+
+
 def test_likelihoods_are_those_of_one_text_at_a_time(base: Path) -> None:
     model = models.load(base, device="cpu").to_ask()
     texts = [Continuation(ids) for texts in tiny_experts.DOMAINS.values() for ids in model.ids(texts)]
@@ -162,6 +172,17 @@ def test_a_domain_with_too_little_text_is_refused(tmp_path: Path, base: Path, da
     setting, _ = of(tmp_path, base, data)
     with pytest.raises(InputError, match="fewer than one block of 16"):
         train(setting, {"cooking": [{"text": "egg"}], "law": []}, tmp_path / "experts", device="cpu")
+
+
+def test_models_of_different_shapes_have_no_mean(base: Path) -> None:
+    one, other = (models.load(base, device="cpu") for _ in range(2))
+    before = one.model.lm_head.weight.clone()
+    with torch.no_grad():
+        other.model.lm_head.weight += 2
+    assert torch.allclose(models.averaged([one, other]).model.lm_head.weight, before + 1)
+    other.model.resize_token_embeddings(40)
+    with pytest.raises(InputError, match=r"their weights 'lm_head\.weight' differ in shape"):
+        models.averaged([one, other])
 
 
 def test_a_model_that_is_none_is_refused(tmp_path: Path) -> None:

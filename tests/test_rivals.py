@@ -16,7 +16,7 @@ from ir3de.bench.accuracy import suites
 from ir3de.bench.baselines import Fitted
 from ir3de.bench.baselines.naive_bayes import NaiveBayes
 from ir3de.bench.protocol import Prompts, Scores, few_shot, first_tokens, prompts_of, score
-from ir3de.bench.rivals import Rival, RivalRow, compare, measure_few_shot, merged
+from ir3de.bench.rivals import Itself, Rival, RivalRow, compare, measure_few_shot, merged, rivals
 from ir3de.cli import cli
 from ir3de.errors import InputError, MissingExtraError
 from refused import refusal
@@ -136,21 +136,36 @@ def test_merging_replaces_only_what_was_measured_again() -> None:
     assert [value["test"] for value in merged(old, new)] == [5, 4, 6, 2, 1]
 
 
-def test_the_command_prints_a_table_and_keeps_its_rows(data: Path, tmp_path: Path) -> None:
+def test_a_tuned_router_is_compared_like_any_other() -> None:
+    known = {rival.name: rival for rival in rivals(None)}
+    assert {rival.family for rival in known.values()} == {"ir3de", "words"}
+    prompts = Prompts("small", DOMAINS, HELD_OUT)
+    (row,) = compare(prompts, known["ir3de, tuned"])
+    assert isinstance(row, RivalRow) and row.test > 100 / 3
+
+
+def test_the_command_prints_a_table_and_keeps_its_rows(
+    data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # two stand for all: what is measured is fitted eleven times, and the command is run twice
+    quick = [Rival("as it is", "ir3de", Itself()), Rival("bayes", "words", NaiveBayes())]
+    monkeypatch.setattr("ir3de.bench.rivals.rivals", lambda encoder: iter(quick))
     saved = tmp_path / "rivals.json"
     other = {"suite": "elsewhere", "router": "r", "shots": None, "test": 1.0}
     saved.write_text(json.dumps({"rows": [other]}))
-    arguments = ["bench", "rivals", "--data", str(data), "--only", "ir3de", "--save", str(saved)]
+    arguments = ["bench", "rivals", "--data", str(data), "--only", "words", "--save", str(saved)]
     shown = CliRunner().invoke(cli, arguments)
     assert shown.exit_code == 0, shown.output
     rows = json.loads(saved.read_bytes())["rows"]
-    assert [(row["suite"], row["shots"]) for row in rows] == [("elsewhere", None)] + [("small", None)] * 3 + [
-        ("small", 30)
-    ] * 3
+    assert [(row["suite"], row["router"], row["shots"]) for row in rows] == [
+        ("elsewhere", "r", None),
+        ("small", "bayes", None),
+        ("small", "bayes", 30),
+    ]
     assert rows[0] == other and rows[1]["circumstances"]["numpy"] == np.__version__
-    assert f"{rows[1]['test']:.1f}" in shown.output and f"± {rows[4]['deviations']['ood']:.1f}" in shown.output
+    assert f"{rows[1]['test']:.1f}" in shown.output and f"± {rows[2]['deviations']['ood']:.1f}" in shown.output
     told = json.loads(CliRunner().invoke(cli, [*arguments[:-2], "--json"]).output)
-    assert sorted(row["test"] for row in told["rows"]) == sorted(row["test"] for row in rows[1:])
+    assert [row["test"] for row in told["rows"]] == [row["test"] for row in rows[1:]]
 
 
 def test_the_command_refuses_a_file_of_something_else(data: Path, tmp_path: Path) -> None:

@@ -1,4 +1,4 @@
-"""A language model of a few thousand weights and a folder of suites, so that experts are trained in seconds."""
+"""A language model of a few thousand weights and folders of suites, so that experts are trained in seconds."""
 
 from __future__ import annotations
 
@@ -41,6 +41,65 @@ count_padding = true
 drop_last = true
 batch = 4
 """
+TASKS = {"math": "gsm8k", "multilingual": "m_arc", "coding": "humaneval", "instruction": "ifeval"}
+REASONING = """
+version = 1
+name = "reasoned"
+title = "REASONED"
+metric = "score"
+domains = ["math", "multilingual", "coding", "instruction"]
+[data]
+suite = "reasoned"
+{models}
+[tasks]
+math = "gsm8k"
+multilingual = "m_arc"
+coding = "humaneval"
+instruction = "ifeval"
+[training]
+steps = {steps}
+batch = 2
+length = 96
+rate = 1e-2
+[evaluation]
+length = 96
+batch_tokens = 512
+generation_tokens = 512
+most_new_tokens = {{ gsm8k = 6, humaneval = 16, ifeval = 8 }}
+"""
+QUESTIONS: dict[str, list[dict[str, Any]]] = {
+    "math": [
+        {"text": "Six eggs and four eggs?", "answer": "10", "solution": "6 + 4 = 10\n#### 10"},
+        {"text": "Half of fourteen?", "answer": "7", "solution": "14 / 2 = 7\n#### 7"},
+    ],
+    "multilingual": [
+        {"text": "Was ist rot?", "lang": "de", "options": {"A": "Gras", "B": "Blut"}, "answer": "B"},
+        {"text": "Was ist nass?", "lang": "de", "options": {"A": "Regen", "B": "Sand"}, "answer": "A"},
+        {"text": "Que es frio?", "lang": "es", "options": {"A": "sol", "B": "hielo", "C": "pan"}, "answer": "B"},
+    ],
+    "coding": [
+        {
+            "text": "def one():\n",
+            "entry_point": "one",
+            "tests": "def check(candidate):\n    assert candidate() == 1\n",
+            "answer": "    return 1\n",
+        },
+        {
+            "text": "def twice(n):\n",
+            "entry_point": "twice",
+            "tests": "def check(candidate):\n    assert candidate(4) == 8\n",
+            "answer": "    return 2 * n\n",
+        },
+    ],
+    "instruction": [
+        {
+            "text": "Name a fruit without a comma and in two words or more.",
+            "instruction_id_list": ["punctuation:no_comma", "length_constraints:number_words"],
+            "kwargs": [{}, {"relation": "at least", "num_words": 2}],
+        },
+        {"text": "Say it in quotes.", "instruction_id_list": ["startend:quotation"], "kwargs": [{}]},
+    ],
+}
 
 
 def base_model(folder: Path) -> Path:
@@ -98,3 +157,38 @@ def setting_file(folder: Path, base: Path, *, method: str = "full", steps: int =
     path = folder / "tiny.toml"
     path.write_text(CLM.format(base=base, method=method, steps=steps), encoding="utf-8")
     return path
+
+
+def questions(folder: Path) -> Path:
+    """A folder of the suite of four tasks; rows to train on have answers, and other words."""
+    for domain, rows in QUESTIONS.items():
+        place = folder / "reasoned" / domain
+        place.mkdir(parents=True)
+        learnt = [{"answer": "An apple", **row, "text": f"Please: {row['text']}"} for row in rows]
+        for split, given in (("train", learnt), ("test", rows)):
+            (place / f"{split}.jsonl").write_text("".join(json.dumps(row) + "\n" for row in given), encoding="utf-8")
+    return folder
+
+
+def reasoning_file(
+    folder: Path, base: Path | None = None, *, experts: dict[str, Path] | None = None, steps: int = 3
+) -> Path:
+    """The setting of the four tasks, its experts to be trained or there already."""
+    models = f"[base]\nmodel = {json.dumps(str(base))}\n" if base else ""
+    if experts:
+        models += "[experts]\n" + "".join(f"{name} = {json.dumps(str(path))}\n" for name, path in experts.items())
+    path = folder / "reasoned.toml"
+    path.write_text(REASONING.format(models=models, steps=steps), encoding="utf-8")
+    return path
+
+
+def silenced(base: Path, folder: Path) -> Path:
+    """The model with all tokens alike to it: the likeliest is the first one, which ends a text."""
+    import torch
+    from transformers import AutoModelForCausalLM, AutoTokenizer
+
+    model = AutoModelForCausalLM.from_pretrained(base)
+    torch.nn.init.zeros_(model.lm_head.weight)
+    model.save_pretrained(folder)
+    AutoTokenizer.from_pretrained(base).save_pretrained(folder)
+    return folder

@@ -16,6 +16,8 @@ from ir3de.cli.output import Output, facts, hint, table
 if TYPE_CHECKING:
     from ir3de.experiments.matrix import Matrix
 
+_GAP, _FIGURE = 3, 6  # characters between two columns, and of a figure
+
 setting_option = click.option(
     "--setting",
     "name",
@@ -95,8 +97,9 @@ def outcomes(name: str, data: Path | None, folder: Path | None, results: Path, n
       ir3de bench outcomes --setting clm --data suites/ --experts experts/clm
     """
     from ir3de.experiments import matrix, settings
+    from ir3de.experiments.answers import ask_all
     from ir3de.experiments.material import load
-    from ir3de.experiments.outcomes import ask_all, assemble, of_scored
+    from ir3de.experiments.outcomes import assemble, of_scored
 
     setting = settings.load(name)
     material = load(setting, data)
@@ -107,22 +110,23 @@ def outcomes(name: str, data: Path | None, folder: Path | None, results: Path, n
         ask_all(setting, material, where, say=lambda doing: out.note(doing))
         if no_judge:
             out.json({"answers": str(where / "answers")})
+            out.result(facts([("answers", str(where / "answers"))]))
             return
         made = assemble(setting, material, where, say=lambda doing: out.note(doing))
-        keep(results / setting.name / "training.json", _training_record(where, setting.domains))
+        if (record := _training_record(where, setting.domains))["experts"]:  # they may be on another machine
+            keep(results / setting.name / "training.json", record)
     for file, found in made.items():
         matrix.write(found, results / setting.name / f"{file}.jsonl.xz")
     out.json(_summary(made["outcomes"]))
-    out.result(*_shown(made["outcomes"]))
+    out.result(*_shown(made["outcomes"], out.console.width))
     out.note(hint(f"ir3de bench run --setting {name}"))
 
 
 def _training_record(folder: Path, domains: Sequence[str]) -> dict[str, Any]:
     """What was trained and how, by expert; those that were not trained here have none."""
-    import json
+    from ir3de.experiments.experts.training import record
 
-    found = {domain: folder / domain / "training.json" for domain in domains}
-    return {"experts": {name: json.loads(path.read_text()) for name, path in found.items() if path.is_file()}}
+    return {"experts": {name: found for name in domains if (found := record(folder / name)) is not None}}
 
 
 def _summary(found: Matrix) -> dict[str, Any]:
@@ -138,15 +142,20 @@ def _summary(found: Matrix) -> dict[str, Any]:
     }
 
 
-def _shown(found: Matrix) -> Iterator[Any]:
+def _shown(found: Matrix, width: int) -> Iterator[Any]:
+    """A row a domain and a column a model; models are numbered, and named above, where their names are too wide."""
     summary = _summary(found)
-    yield facts(
-        [("items", f"{summary['items']:,}"), ("figures", "perplexity" if found.metric == "perplexity" else "%")]
-    )
-    shown = table("model", *found.domains, right=found.domains)
-    for name, by_domain in summary["columns"].items():
-        shown.add_row(name, *(f"{value:.2f}" for value in by_domain.values()))
-    yield shown
+    models = list(summary["columns"])
+    widths = [_GAP + max(len(name), _FIGURE) for name in models]
+    rows = [("items", f"{summary['items']:,}"), ("figures", "perplexity" if found.metric == "perplexity" else "%")]
+    if max(map(len, found.domains)) + sum(widths) > width:
+        rows += [(str(number), name) for number, name in enumerate(models, 1)]
+        models = [str(number) for number in range(1, len(models) + 1)]
+    yield facts(rows)
+    figures = table("domain", *models, right=models)
+    for domain in found.domains:
+        figures.add_row(domain, *(f"{by_domain[domain]:.2f}" for by_domain in summary["columns"].values()))
+    yield figures
 
 
 @contextmanager

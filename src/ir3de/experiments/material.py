@@ -67,18 +67,18 @@ def item_id(domain: str, place: int, text: str) -> str:
 def _suite(setting: Setting, folder: Path) -> Material:
     train = {domain: _rows(folder / domain, "train") for domain in setting.known}
     items = [item for domain in setting.domains for item in _items(domain, _rows(folder / domain, "test"))]
-    others = {domain: sorted((folder / domain).glob("ood.jsonl*")) for domain in setting.domains}
-    ood = [item for domain, paths in others.items() for item in _items(domain, list(read_rows(paths)) if paths else [])]
+    others = [domain for domain in setting.domains if any((folder / domain).glob("ood.jsonl*"))]
+    ood = [item for domain in others for item in _items(domain, _rows(folder / domain, "ood"))]
     return Material(train, tuple(items), tuple(ood))
 
 
 def _scored(setting: Setting, folder: Path) -> Material:
     """Files `{task}_{split}.jsonl`; a cleaned test split is preferred to the one it was made of."""
-    train = {task: _named(folder, [f"{task}_train"]) for task in setting.known}
+    train = {task: _rows(folder, f"{task}_train") for task in setting.known}
     items: list[Item] = []
     for task in setting.domains:
         splits = [f"{task}_ood_test"] if task in setting.unseen else [f"{task}_test_clean", f"{task}_test"]
-        items += _items(task, _named(folder, splits))
+        items += _items(task, _rows(folder, *splits))
     return Material(train, tuple(items))
 
 
@@ -103,7 +103,7 @@ def _hub_rows(source: HubData) -> list[dict[str, Any]]:
     try:
         from datasets import load_dataset
     except ImportError as error:
-        raise MissingExtraError("datasets", "experts", "Reading texts from the hub") from error
+        raise MissingExtraError("datasets", "hub", "Reading texts from the hub") from error
     try:
         stream = load_dataset(source.path, source.name, split=source.split, streaming=True)
         found: list[dict[str, Any]] = []
@@ -120,18 +120,17 @@ def _hub_rows(source: HubData) -> list[dict[str, Any]]:
     return found
 
 
-def _rows(folder: Path, split: str) -> Rows:
-    found = sorted(folder.glob(f"{split}.jsonl*"))
-    if not found:
-        raise InputError(f"no {split}.jsonl, plain or packed, in {folder}")
-    return list(read_rows(found))
-
-
-def _named(folder: Path, names: Sequence[str]) -> Rows:
-    for name in names:
-        if found := sorted(folder.glob(f"{name}.jsonl*")):
-            return list(read_rows(found))
-    raise InputError(f"no {' or '.join(f'{name}.jsonl' for name in names)}, plain or packed, in {folder}")
+def _rows(folder: Path, *splits: str) -> Rows:
+    """The rows of the first of the splits that there is."""
+    for split in splits:
+        found = sorted(folder.glob(f"{split}.jsonl*"))
+        if len(found) > 1:
+            raise InputError(f"{found[0]} and {found[1].name} are the same split: leave one of them there")
+        if found:
+            if rows := list(read_rows(found)):
+                return rows
+            raise InputError(f"{found[0]} has no rows")
+    raise InputError(f"no {' or '.join(f'{split}.jsonl' for split in splits)}, plain or packed, in {folder}")
 
 
 def _items(domain: str, rows: Rows) -> list[Item]:

@@ -89,7 +89,7 @@ def generated(
                 **options,
             )[:, ids.shape[1] :]
             for place, text in zip(places, model.tokenizer.batch_decode(made, skip_special_tokens=True), strict=True):
-                answers[place] = text.strip()
+                answers[place] = text.strip("\r\n").rstrip()  # spaces at the beginning may be Python
     return answers
 
 

@@ -152,6 +152,11 @@ def averaged(models: list[LanguageModel]) -> LanguageModel:
     """One model whose weights are the mean of the others'; it takes the first one's place."""
     torch, first = models[0].torch, models[0]
     states = [model.model.state_dict() for model in models]
+    shapes, *others = ({(name, tuple(tensor.shape)) for name, tensor in state.items()} for state in states)
+    if odd := next((sorted(shapes ^ other) for other in others if shapes != other), None):
+        raise InputError(
+            f"the experts have no mean: their weights '{odd[0][0]}' differ in shape. Name experts of one base model"
+        )
     with torch.no_grad():
         for name, tensor in states[0].items():
             if tensor.is_floating_point():

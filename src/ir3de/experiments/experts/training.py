@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from ir3de import files
-from ir3de.errors import InputError
+from ir3de.errors import ArtifactError, InputError
 from ir3de.experiments.experts import lora
 from ir3de.experiments.experts.examples import IGNORED, Batch, Examples, Rows, examples
 from ir3de.experiments.experts.models import WEIGHTS, LanguageModel, load
@@ -58,14 +58,13 @@ def train(
     device: str = "",
 ) -> list[str]:
     """Train the experts that are not there yet, each from the base model; returned are the names of the new ones."""
-    if setting.experts:
+    if unknown := next((domain for domain in domains if domain not in setting.domains), None):
+        raise InputError(f"no domain '{unknown}' in the setting '{setting.name}': {', '.join(setting.domains)}")
+    wanted = [domain for domain in domains or setting.domains if domain not in setting.experts]
+    if setting.scored or not wanted:
         raise InputError(f"the setting '{setting.name}' names experts that exist: there is nothing to train")
-    if setting.base is None:
-        raise InputError(f"the setting '{setting.name}' names no base model: write it in [base]")
     trained = []
-    for domain in domains or setting.domains:
-        if domain not in setting.domains:
-            raise InputError(f"no domain '{domain}' in the setting '{setting.name}': {', '.join(setting.domains)}")
+    for domain in wanted:
         if finished(folder / domain, setting):
             continue
         model = load(base_of(setting, folder, device=device), device=device)
@@ -89,9 +88,9 @@ def recipe(setting: Setting) -> dict[str, Any]:
 
 def finished(folder: Path, setting: Setting) -> bool:
     """Whether an expert is there; one that was trained otherwise is not taken for it."""
-    if not (folder / RECORD).is_file():
+    if (kept := record(folder)) is None:
         return False
-    found = json.loads(files.read(folder / RECORD))["recipe"]
+    found = kept["recipe"]
     if found != recipe(setting):
         odd = next(name for name in recipe(setting) if found.get(name) != recipe(setting)[name])
         raise InputError(
@@ -99,6 +98,20 @@ def finished(folder: Path, setting: Setting) -> bool:
             f"{recipe(setting)[odd]!r}: name another folder, or delete this one"
         )
     return True
+
+
+def record(folder: Path) -> dict[str, Any] | None:
+    """How the expert in a folder was trained, or None where it is not finished or was not trained here."""
+    path = folder / RECORD
+    if not path.is_file():
+        return None
+    try:
+        found = json.loads(files.read(path))
+        if isinstance(found["recipe"], dict) and found["losses"]:
+            return dict(found)
+    except (ValueError, KeyError, TypeError):
+        pass
+    raise ArtifactError(f"{path} is damaged: copy it again, or delete the folder and train the expert again")
 
 
 def rate_at(step: int, training: Training) -> float:
@@ -132,12 +145,12 @@ def _expert(model: LanguageModel, given: Examples, setting: Setting, folder: Pat
         lora.save(model.model, names, training, folder)
     else:
         model.save(folder)
-    record = {
+    document = {
         "recipe": recipe(setting),
         "losses": [round(loss, 4) for loss in run.losses],
         "seconds": round(time.perf_counter() - begun, 1),
     }
-    files.write(folder / RECORD, files.to_json(record))
+    files.write(folder / RECORD, files.to_json(document))
     (folder / STATE).unlink(missing_ok=True)
 
 

@@ -6,20 +6,22 @@ not known is refused: a misspelt one must not silently mean the default.
 
 from __future__ import annotations
 
-import dataclasses
 import tomllib
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Literal, get_type_hints
+from typing import Literal
 
 from ir3de import files
 from ir3de.errors import InputError, VersionError
+from ir3de.experiments.settings.reading import made
 
 VERSION = 1
 SHIPPED = ("clm", "clm-large", "reasoning", "routerdc7")
 METRICS = ("perplexity", "score")
 TASKS = ("gsm8k", "humaneval", "ifeval", "m_arc")
+CHOSEN = ("m_arc",)  # tasks where an answer is chosen among options, and none is generated
+RESERVED = ("average", "base", "answers")  # columns and folders beside the experts' own
 
 
 @dataclass(frozen=True)
@@ -151,92 +153,87 @@ def load(source: str | Path) -> Setting:
         content = tomllib.loads(files.read(path).decode())
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
         raise InputError(f"{path} is not TOML ({error})") from error
-    if not isinstance(content.get("version"), int):
+    if type(content.get("version")) is not int or content["version"] < 1:
         raise InputError(f"{path}: a setting begins with its version: write version = {VERSION}")
     if content["version"] > VERSION:
         raise VersionError(f"{path} is in version {content['version']} of the format; this ir3de reads up to {VERSION}")
-    setting: Setting = _made(Setting, content, str(path))
-    _check(setting, path)
+    setting = made(Setting, content, str(path))
+    for check in (_check_domains, _check_tasks, _check_protocols, _check_numbers):
+        check(setting, str(path))
     return setting
 
 
-def _made(kind: Any, content: object, place: str) -> Any:
-    """The dataclass of a table, every field of it known and of the right type."""
-    if not isinstance(content, Mapping):
-        raise InputError(f"{place} must be a table of fields, found {content!r}")
-    hints = get_type_hints(kind)
-    unknown = [name for name in content if name not in hints]
-    if unknown:
-        raise InputError(f"{place}: unknown field '{unknown[0]}'; known are {', '.join(sorted(hints))}")
-    required = [
-        item.name
-        for item in dataclasses.fields(kind)
-        if item.default is dataclasses.MISSING and item.default_factory is dataclasses.MISSING
-    ]
-    missing = [name for name in required if name not in content]
-    if missing:
-        raise InputError(f"{place}: the field '{missing[0]}' is missing")
-    return kind(**{name: _value(hints[name], value, f"{place}: {name}") for name, value in content.items()})
-
-
-_TABLES: dict[str, Any] = {"protocol": Protocol, "hub": HubData}
-
-
-def _value(hint: Any, value: object, place: str) -> object:
-    if dataclasses.is_dataclass(hint):
-        return _made(hint, value, place)
-    name = place.rpartition(": ")[2]
-    if name in _TABLES and isinstance(value, Mapping):
-        return {key: _made(_TABLES[name], item, f"{place}.{key}") for key, item in value.items()}
-    if name == "base":
-        return _made(Base, value, place)
-    text = str(hint)
-    if "tuple" in text:
-        if not isinstance(value, list) or not all(isinstance(item, str) for item in value):
-            raise InputError(f"{place} must be a list of names, found {value!r}")
-        return tuple(value)
-    expected = _expected(hint, text)
-    if expected is not None and (not isinstance(value, expected) or isinstance(value, bool) != (expected == (bool,))):
-        raise InputError(f"{place} must be {' or '.join(kind.__name__ for kind in expected)}, found {value!r}")
-    return float(value) if hint is float and isinstance(value, (int, float)) else value
-
-
-def _expected(hint: Any, text: str) -> tuple[type, ...] | None:
-    if hint in (int, str, bool):
-        return (hint,)
-    if hint is float:
-        return (int, float)
-    if "Literal" in text or "str | None" in text:
-        return (str,)
-    return (dict,) if "Mapping" in text else None
-
-
-def _check(setting: Setting, path: Path) -> None:
-    """What no type can say."""
-    if setting.metric not in METRICS:
-        raise InputError(f"{path}: metric is '{setting.metric}'; known are {', '.join(METRICS)}")
+def _check_domains(setting: Setting, file: str) -> None:
+    """Domains are two or more, each once, with names that folders can have and an expert that can be had."""
+    for name in (setting.name, *setting.domains):
+        if name in ("", ".", "..", *RESERVED) or "/" in name or "\\" in name:
+            raise InputError(f"{file}: '{name}' cannot be the name of a setting or a domain: give it another")
+    if len(set(setting.domains)) < len(setting.domains):
+        raise InputError(f"{file}: a domain is named twice in {list(setting.domains)}")
     if len(setting.known) < 2:
-        raise InputError(f"{path}: a setting needs two domains or more, found {list(setting.known)}")
-    if setting.data.layout not in ("suite", "scored"):
-        raise InputError(f"{path}: data.layout is '{setting.data.layout}'; known are suite, scored")
-    if setting.training.method not in ("full", "lora"):
-        raise InputError(f"{path}: training.method is '{setting.training.method}'; known are full, lora")
+        raise InputError(f"{file}: a setting needs two domains or more, found {list(setting.known)}")
+    tables: dict[str, Iterable[str]] = {
+        "tasks": setting.tasks,
+        "experts": setting.experts,
+        "data.hub": setting.data.hub,
+    }
+    tables |= {f"protocol.{name}.fit_on_test": protocol.fit_on_test for name, protocol in setting.protocol.items()}
+    for table, names in {**tables, "unseen": setting.unseen}.items():
+        for name in names:
+            if name not in setting.domains:
+                raise InputError(f"{file}: {table} names '{name}', which is none of {', '.join(setting.domains)}")
+    if setting.scored:
+        return
+    if setting.unseen:
+        raise InputError(f"{file}: unseen domains have no expert, so their rows must be scored: data.layout = 'scored'")
+    without = [domain for domain in setting.domains if domain not in setting.experts]
+    if without and setting.base is None:
+        raise InputError(
+            f"{file}: no expert for the domain '{without[0]}': name it in [experts], or in [base] the model to train"
+        )
+
+
+def _check_tasks(setting: Setting, file: str) -> None:
+    """Where the metric is a score, every domain has a task, and every task a bound on what is generated."""
+    tokens = setting.evaluation.most_new_tokens
+    for place, tasks in (("tasks", setting.tasks.values()), ("evaluation.most_new_tokens", tokens)):
+        if wrong := next((task for task in tasks if task not in TASKS), None):
+            raise InputError(f"{file}: unknown task '{wrong}' in {place}; known are {', '.join(TASKS)}")
+    if setting.scored and setting.metric != "score":
+        raise InputError(f"{file}: rows that are scored have the metric 'score', found '{setting.metric}'")
+    if setting.metric != "score" or setting.scored:
+        return
+    for domain in setting.domains:
+        if domain not in setting.tasks:
+            raise InputError(f"{file}: the domain '{domain}' has no task: write it in [tasks]")
+        if (task := setting.tasks[domain]) not in (*CHOSEN, *tokens):
+            raise InputError(f"{file}: evaluation.most_new_tokens lacks the task '{task}'")
+
+
+def _check_protocols(setting: Setting, file: str) -> None:
     if "clean" not in setting.protocol:
-        raise InputError(f"{path}: the protocol 'clean' is missing: write [protocol.clean]")
-    if setting.metric == "score" and not setting.scored:
-        without = [domain for domain in setting.domains if domain not in setting.tasks]
-        if without:
-            raise InputError(f"{path}: the domain '{without[0]}' has no task: write it in [tasks]")
-    tables = {"tasks": setting.tasks, "experts": setting.experts, "data.hub": setting.data.hub}
-    tables |= {f"protocol.{name}.fit_on_test": dict.fromkeys(p.fit_on_test) for name, p in setting.protocol.items()}
-    tables |= {"unseen": dict.fromkeys(setting.unseen)}
-    for table, content in tables.items():
-        strange = [domain for domain in content if domain not in setting.domains]
-        if strange:
-            raise InputError(f"{path}: {table} names '{strange[0]}', which is none of {', '.join(setting.domains)}")
-    wrong = [task for task in setting.tasks.values() if task not in TASKS]
-    if wrong:
-        raise InputError(f"{path}: unknown task '{wrong[0]}'; known are {', '.join(TASKS)}")
-    for name in ("steps", "batch", "length", "checkpoint"):
-        if getattr(setting.training, name) < 1:
-            raise InputError(f"{path}: training.{name} is {getattr(setting.training, name)}: it must be 1 or more")
+        raise InputError(f"{file}: the protocol 'clean' is missing: write [protocol.clean]")
+    for name, protocol in setting.protocol.items():
+        if protocol.embedding not in ("base", *setting.domains):
+            raise InputError(f"{file}: protocol.{name}.embedding is '{protocol.embedding}': write 'base' or a domain")
+
+
+def _check_numbers(setting: Setting, file: str) -> None:
+    """What is counted is counted from 1, or from 0 where 0 means none."""
+    places: list[tuple[str, object, tuple[str, ...], int]] = [
+        ("training", setting.training, ("steps", "batch", "length", "checkpoint", "lora_rank"), 1),
+        ("training", setting.training, ("most_rounds", "warmup", "rate", "clip", "weight_decay", "seed"), 0),
+        ("evaluation", setting.evaluation, ("length", "batch_tokens", "generation_tokens"), 1),
+        ("evaluation", setting.evaluation, ("temperature", "seed"), 0),
+        *((f"protocol.{name}", found, ("cap", "batch"), 1) for name, found in setting.protocol.items()),
+        *((f"protocol.{name}", found, ("prompts",), 0) for name, found in setting.protocol.items()),
+        *((f"data.hub.{name}", found, ("train", "test"), 1) for name, found in setting.data.hub.items()),
+    ]
+    numbers = {
+        f"{place}.{name}": (getattr(found, name), least) for place, found, names, least in places for name in names
+    }
+    for task, tokens in setting.evaluation.most_new_tokens.items():
+        numbers[f"evaluation.most_new_tokens.{task}"] = (tokens, 1)
+    for name, (value, least) in numbers.items():
+        if value < least:
+            raise InputError(f"{file}: {name} is {value}: it must be {least} or more")
