@@ -26,6 +26,7 @@ from ir3de.cli import (
     doctor,
     embeddings,
     evaluating,
+    experiment_changes,
     experiments,
     explaining,
     fitting,
@@ -128,6 +129,8 @@ for _measurement in (
     bench_outcome_routing.outcome_routing,
     experiments.train,
     experiments.outcomes,
+    experiment_changes.dynamic,
+    experiment_changes.decentralised,
     bench_tables.tables,
     bench_figures.figures,
 ):
