@@ -27,6 +27,7 @@ from ir3de.cli import (
     doctor,
     embeddings,
     evaluating,
+    experiment_changes,
     experiments,
     explaining,
     fitting,
@@ -130,6 +131,8 @@ for _measurement in (
     experiments.train,
     experiments.outcomes,
     bench_run.run,
+    experiment_changes.dynamic,
+    experiment_changes.decentralised,
     bench_tables.tables,
     bench_figures.figures,
 ):

@@ -8,18 +8,16 @@ from __future__ import annotations
 
 import json
 import lzma
-import os
-import subprocess
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from ir3de import files
-from ir3de.bench.measurement import circumstances
 from ir3de.errors import ArtifactError, InputError
 from ir3de.experiments.material import Item, Material
 from ir3de.experiments.matrix import read_lines
+from ir3de.experiments.provenance import this_process
 from ir3de.experiments.settings import CHOSEN, Setting
 
 AVERAGE, BASE = "average", "base"
@@ -72,22 +70,6 @@ def made_by(setting: Setting) -> dict[str, Any]:
         "evaluation": {**vars(setting.evaluation), "most_new_tokens": dict(setting.evaluation.most_new_tokens)},
         "accelerator": accelerator,
     }
-
-
-def this_process() -> dict[str, Any]:
-    """The command, the commit and the machine."""
-    return {"command": " ".join(["ir3de", *sys.argv[1:]]), "commit": _commit(), **circumstances()}
-
-
-def _commit() -> str | None:
-    """The commit this code is of: that of its checkout, or what IR3DE_COMMIT says where there is none."""
-    if given := os.environ.get("IR3DE_COMMIT"):
-        return given
-    asked = ["git", "-C", str(Path(__file__).parent), "rev-parse", "--short=12", "HEAD"]
-    try:
-        return subprocess.run(asked, capture_output=True, text=True, check=True).stdout.strip()
-    except (OSError, subprocess.CalledProcessError):
-        return None
 
 
 def _ask(setting: Setting, material: Material, folder: Path, column: str, device: str) -> list[dict[str, Any]]:

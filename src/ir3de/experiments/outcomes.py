@@ -12,9 +12,10 @@ from typing import Any
 import numpy as np
 
 from ir3de.errors import InputError
-from ir3de.experiments.answers import Answers, Say, columns, read_answers, this_process
+from ir3de.experiments.answers import Answers, Say, columns, read_answers
 from ir3de.experiments.material import Item, Material
 from ir3de.experiments.matrix import Floats, Matrix
+from ir3de.experiments.provenance import this_process
 from ir3de.experiments.settings import CHOSEN, Setting
 
 

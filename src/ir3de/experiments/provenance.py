@@ -1,4 +1,4 @@
-"""How a result came about: the command and the commit, kept beside every raw file."""
+"""How a result came about: the command, the commit and the machine, kept in every raw file."""
 
 from __future__ import annotations
 
@@ -7,6 +7,14 @@ import subprocess
 import sys
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
+
+from ir3de.bench.measurement import circumstances
+
+
+def this_process() -> dict[str, Any]:
+    """The command, the commit and the machine."""
+    return {"command": command(), "commit": commit(), **circumstances()}
 
 
 def command(arguments: Sequence[str] | None = None) -> str:

@@ -149,6 +149,17 @@ def _rows(document: Any, path: Path) -> list[Mapping[str, Any]]:
     return rows
 
 
+def step_name(row: Mapping[str, Any]) -> str:
+    """A step of experts that come and go, as tables and figures show it.
+
+    >>> step_name({"action": "add", "expert": "math"}), step_name({"action": "begin", "experts": ["math", "law"]})
+    ('+ Math', 'Math, Law')
+    """
+    if row["action"] == "begin":
+        return ", ".join(map(shown_name, row["experts"]))
+    return f"{'+' if row['action'] == 'add' else '−'} {shown_name(row['expert'])}"
+
+
 def shown_name(name: str) -> str:
     """A domain's name as tables show it.
 

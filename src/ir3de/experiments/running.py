@@ -25,7 +25,7 @@ from ir3de.experiments.choices import Choices, columns_of
 from ir3de.experiments.contenders import ADDITIVE, Entry, Texts, as_fitted, encoders, ours, paper, timed, words
 from ir3de.experiments.material import Material
 from ir3de.experiments.matrix import Matrix
-from ir3de.experiments.provenance import command, commit
+from ir3de.experiments.provenance import this_process
 from ir3de.experiments.settings import Setting
 from ir3de.router import Router
 from ir3de.scorers import TokenRidge
@@ -144,7 +144,7 @@ def _choices(stage: Stage, entry: Entry, domains: Sequence[str], microseconds: f
 
 
 def _about(encoder: str | None) -> dict[str, Any]:
-    return {"command": command(), "commit": commit(), **surroundings(), "encoder": encoder}
+    return {**this_process(), **surroundings(), "encoder": encoder}
 
 
 def _curves(stage: Stage) -> Iterator[Choices]:

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
 
 import numpy as np
 
 from ir3de.experiments import published
 from ir3de.experiments.cells import DASH, Cell, Row, Table, counted, number, span, three_digits
 from ir3de.experiments.choices import Choices
-from ir3de.experiments.results import CHOICES, DECENTRALISED, DYNAMIC, OUTCOMES, Results, shown_name
+from ir3de.experiments.results import CHOICES, DECENTRALISED, DYNAMIC, OUTCOMES, Results, shown_name, step_name
 from ir3de.experiments.standings import DEFAULT, EXTRAS, Standing, expert_name
 
 YES, NO = "yes", "no"
@@ -78,11 +79,12 @@ def dynamic_table(results: Results) -> Table:
     """Experts added and removed one after another: accuracy and seconds, beside fitting a rival anew."""
     body = [
         Row(
-            f"{'+' if row['action'] == 'add' else '−'} {shown_name(row['expert'])}",
+            step_name(row),
             (
                 Cell(str(len(row["experts"])), len(row["experts"])),
                 number(row["accuracy"]),
                 Cell(three_digits(row["seconds"]), row["seconds"]),
+                _seconds(row.get("solve_seconds")),
                 _seconds(row.get("retrain_seconds")),
             ),
         )
@@ -90,15 +92,23 @@ def dynamic_table(results: Results) -> Table:
     ]
     rivals = dict.fromkeys(str(row["retrained"]) for row in results.dynamic if row.get("retrained"))
     anew = f"{', '.join(rivals) or 'a rival'} anew, s"
-    columns = ("experts", "routing accuracy", "seconds", anew)
-    caption = ("Accuracy in percent on the test items of the experts that are there after the step.",)
+    columns = ("experts", "routing accuracy", "seconds", "solve alone, s", anew)
+    caption = (
+        "Accuracy in percent on the test items of the experts that are there after the step.",
+        "Seconds of a step begin with the texts of the expert that is added; the solve alone, with its statistics.",
+        *_sameness(results.dynamic),
+    )
     title = f"{results.title}: experts come and go"
     return Table("dynamic", title, "step", columns, tuple(body), caption, (DYNAMIC,))
 
 
 def facts_table(results: Results) -> Table:
     """What was found when every domain was counted in a place of its own."""
-    body = [Row(str(name).replace("_", " "), (Cell(_said(value)),)) for name, value in results.decentralised.items()]
+    body = [
+        Row(str(name).replace("_", " "), (Cell(_said(value)),))
+        for name, value in results.decentralised.items()
+        if name not in ("kind", "version", "setting", "about")
+    ]
     title = f"{results.title}: every domain counted in a place of its own"
     return Table("decentralised", title, "", ("found",), tuple(body), (), (DECENTRALISED,), words=("found",))
 
@@ -149,7 +159,19 @@ def _seconds(value: float | None) -> Cell:
     return Cell(DASH) if value is None else Cell(three_digits(value), value)
 
 
+def _sameness(rows: Sequence[Mapping[str, Any]]) -> Iterator[str]:
+    """What was found when the router after each step was compared with one fitted afresh."""
+    compared = [row for row in rows if "identical" in row]
+    same = sum(bool(row["identical"]) for row in compared)
+    if compared and same == len(compared):
+        yield "After every step the router has the bits of one fitted afresh on the domains present."
+    elif compared:
+        yield f"After {same} of {len(compared)} steps the router has the bits of one fitted afresh."
+
+
 def _said(value: object) -> str:
+    if isinstance(value, Mapping):
+        return ", ".join(f"{name}: {_said(part)}" for name, part in value.items())
     if isinstance(value, bool):
         return YES if value else NO
     if isinstance(value, (int, float)):

@@ -9,7 +9,7 @@ import numpy as np
 
 from ir3de.experiments.figures.canvas import CYCLE, GREEN, VERMILION, legend_below, panels
 from ir3de.experiments.figures.curves import ACCURACY
-from ir3de.experiments.results import Results, shown_name
+from ir3de.experiments.results import Results, shown_name, step_name
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -55,8 +55,7 @@ def dynamic(results: Sequence[Results]) -> Figure | None:
         anew = [row.get("retrain_seconds") or np.nan for row in rows]
         label = f"{', '.join(rivals) or 'a rival'}: fitted anew"
         seconds.plot(places, anew, "s", color=VERMILION, label=label if rivals else None)
-        names = [f"{'+' if row['action'] == 'add' else '−'} {shown_name(row['expert'])}" for row in rows]
-        seconds.set_xticks(places, names, rotation=35, ha="right", rotation_mode="anchor")
+        seconds.set_xticks(places, list(map(step_name, rows)), rotation=35, ha="right", rotation_mode="anchor")
         seconds.set(yscale="log")
         seconds.margins(y=0.2)
     above[0].set_ylabel(ACCURACY)
