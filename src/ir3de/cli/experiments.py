@@ -90,14 +90,15 @@ def outcomes(name: str, data: Path | None, folder: Path | None, results: Path, n
     """Ask every expert about every test item and keep the outcome matrix.
 
     Raw answers are kept beside the experts, a file a model, and are not asked for again: after a stop, or on another
-    machine that has only the answers, the command goes on from there.
+    machine that has only the answers, the command goes on from there. Generated texts are kept with the results too:
+    `--experts results/reasoning` judges them again, without torch or a model.
 
     \b
     Example:
       ir3de bench outcomes --setting clm --data suites/ --experts experts/clm
     """
     from ir3de.experiments import matrix, settings
-    from ir3de.experiments.answers import ask_all
+    from ir3de.experiments.answers import ask_all, publish
     from ir3de.experiments.material import load
     from ir3de.experiments.outcomes import assemble, of_scored
 
@@ -115,6 +116,8 @@ def outcomes(name: str, data: Path | None, folder: Path | None, results: Path, n
         made = assemble(setting, material, where, say=lambda doing: out.note(doing))
         if (record := _training_record(where, setting.domains))["experts"]:  # they may be on another machine
             keep(results / setting.name / "training.json", record)
+        if setting.metric == "score":  # what was generated can be judged again, by anyone
+            publish(setting, where, results / setting.name)
     for file, found in made.items():
         matrix.write(found, results / setting.name / f"{file}.jsonl.xz")
     out.json(_summary(made["outcomes"]))

@@ -57,6 +57,15 @@ def answers_file(folder: Path, column: str) -> Path:
     return folder / "answers" / f"{column}.jsonl.xz"
 
 
+def publish(setting: Setting, folder: Path, results: Path) -> None:
+    """Copy the answers of every model to where the results are, unless that is where they came from."""
+    for column in columns(setting):
+        source, target = answers_file(folder, column), answers_file(results, column)
+        if source.resolve() != target.resolve():
+            files.make_folder(target.parent)
+            files.write(target, files.read(source))
+
+
 def made_by(setting: Setting) -> dict[str, Any]:
     """The command, commit, seeds and hardware of this process."""
     from ir3de.experiments.experts.training import recipe
