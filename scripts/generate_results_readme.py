@@ -29,6 +29,7 @@ from ir3de.experiments.tables import tables
 
 ROOT = Path(__file__).parent.parent
 FIGURES = "docs/images/experiments"
+ANSWERS = "answers"
 OPEN = ("main", "needs", "beside", "reference", "dynamic", "decentralised")  # the others are folded away
 
 COMMANDS = {  # every raw file beside the settings: what makes it, and the page that shows it
@@ -102,7 +103,8 @@ def problems(root: Path, found: Sequence[Results], made: Mapping[str, Sequence[T
     known = {results.folder.name for results in found}
     for path in sorted((root / "results").rglob("*")):
         parts = path.relative_to(root / "results").parts
-        listed = len(parts) > 1 and parts[0] in known and (parts[1] in RAW or (parts[1] == CHOICES and len(parts) == 3))
+        inside = len(parts) == 3 and parts[1] in (CHOICES, ANSWERS)
+        listed = len(parts) > 1 and parts[0] in known and (parts[1] in RAW or inside)
         if path.is_file() and len(parts) > 1 and not (listed and path.suffix in (".json", ".xz")):
             yield f"results/{'/'.join(parts)} is not listed: no table is made of it"
 
@@ -127,6 +129,8 @@ def _section(root: Path, results: Results, made: Sequence[Table]) -> Iterator[st
     if results.choices:
         counted = f"what each of {len(results.choices)} routers chose, a file each"
         yield f"- [{CHOICES}/]({results.folder.name}/{CHOICES}): {counted}"
+    if (results.folder / ANSWERS).is_dir():
+        yield f"- [{ANSWERS}/]({results.folder.name}/{ANSWERS}): what every model generated, a file each"
     yield ""
 
 

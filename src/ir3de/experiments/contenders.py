@@ -15,12 +15,13 @@ from ir3de.bench.baselines.bag_of_words_mlp import BagOfWordsMLP
 from ir3de.bench.baselines.encoder import POOLINGS, Encoder
 from ir3de.bench.baselines.encoder_heads import NearestNeighbours
 from ir3de.bench.baselines.fine_tuned import FineTuned
-from ir3de.bench.baselines.interface import Indices
+from ir3de.bench.baselines.interface import Indices, needed
 from ir3de.bench.baselines.modem import Modem
 from ir3de.bench.baselines.naive_bayes import NaiveBayes
 from ir3de.bench.baselines.tfidf_logistic import TfidfLogistic
 from ir3de.bench.rivals import kept_by
 from ir3de.counting import collect
+from ir3de.errors import InputError, MissingExtraError
 from ir3de.experiments.choices import Traits
 from ir3de.experiments.experts.models import located, title
 from ir3de.experiments.settings import Encoders
@@ -138,6 +139,18 @@ def words(train: Texts) -> Iterator[Entry]:
     for name, rival, traits in rivals:
         fitted, seconds = timed(lambda r=rival: r.fit(train))  # type: ignore[misc]
         yield Entry(name, "rivals", traits, fitted, seconds)
+
+
+def lacking(named: Encoders) -> str | None:
+    """Why routers on these encoders cannot be run here, if they cannot: a package or a model that is not there."""
+    try:
+        for package in ("torch", "transformers"):
+            needed(package, extra="encoders", purpose="Running a sentence encoder")
+        for source in (named.bert, named.small, named.large):
+            located(source)
+    except (MissingExtraError, InputError) as error:
+        return str(error)
+    return None
 
 
 def encoders(train: Texts, named: Encoders) -> Iterator[Entry]:
