@@ -56,14 +56,13 @@ def dynamic(name: str, data: Path | None, results: Path, rounds: int, out: Outpu
         "rounds": rounds,
         "rows": [row.to_dict() for row in rows],
     }
+    taken = "each taken once" if rounds == 1 else f"medians of {rounds}"
     path = results / setting.name / "dynamic.json"
     keep(path, document)
     out.json(document)
     out.result(heading(f"{setting.title}: from {BEGIN} experts to {len(setting.known)} and back"), _steps(rows))
     out.result(_verdict(all(row.identical for row in rows), "after every step the bits of a router fitted afresh"))
-    out.note(
-        styled((f"accuracy in percent; seconds, medians of {rounds}: ir3de from texts, rivals fitted again", FAINT))
-    )
+    out.note(styled((f"accuracy in percent; seconds, {taken}: ir3de from texts, rivals fitted again", FAINT)))
     _kept(out, path, name)
 
 
@@ -103,9 +102,11 @@ def _about() -> dict[str, Any]:
     from ir3de.bench.measurement import package_version
     from ir3de.experiments.provenance import this_process
 
-    threads = os.environ.get("OMP_NUM_THREADS", "as many as cores")
-    versions = {"scikit-learn": package_version("scikit-learn")}
-    return {**this_process(), **versions, "threads of matrix products": threads}
+    found = {**this_process(), "scikit-learn": package_version("scikit-learn")}
+    if hasattr(os, "getloadavg"):
+        found["load"] = round(os.getloadavg()[1], 2)  # of the last five minutes: times say little where others worked
+    found["threads of matrix products"] = os.environ.get("OMP_NUM_THREADS", "as many as cores")
+    return found
 
 
 def _steps(rows: Sequence[Step]) -> Table:
@@ -149,8 +150,8 @@ def _comparison(found: dict[str, Any]) -> Table:
         [
             ("files", f"{found['files']}, each from a process of its own"),
             ("split", f"{split} in {shards} shards, added up in {found['orders']} orders"),
-            ("decisions compared", f"{found['decisions']:,}"),
-            *((part, _yes(same)) for part, same in found["compared"].items()),
+            ("decisions", f"{found['decisions']:,}"),
+            *((f"{part} compared", _yes(same)) for part, same in found["compared"].items()),
             ("seconds", ", ".join(f"{what} {number(value)}" for what, value in seconds.items())),
         ]
     )

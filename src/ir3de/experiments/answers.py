@@ -28,8 +28,16 @@ Say = Callable[[str], None]
 
 
 def columns(setting: Setting) -> tuple[str, ...]:
-    """The experts, and the extras: the mean of their weights, and the model they began as."""
-    return (*setting.domains, AVERAGE, *((BASE,) if setting.base else ()))
+    """The experts, and the extras: the mean of their weights, and the model they began as if it is none of them."""
+    average = (AVERAGE,) if setting.evaluation.average else ()
+    base = (BASE,) if setting.base and setting.base.model not in setting.experts.values() else ()
+    return (*setting.domains, *average, *base)
+
+
+def others(setting: Setting, folder: Path) -> tuple[str, ...]:
+    """Models beside those of the setting whose answers lie there as well: they are extras too."""
+    found = (path.name.removesuffix(".jsonl.xz") for path in sorted((folder / "answers").glob("*.jsonl.xz")))
+    return tuple(name for name in found if name not in columns(setting))
 
 
 def ask_all(setting: Setting, material: Material, folder: Path, *, say: Say, device: str = "") -> None:
@@ -59,7 +67,7 @@ def answers_file(folder: Path, column: str) -> Path:
 
 def publish(setting: Setting, folder: Path, results: Path) -> None:
     """Copy the answers of every model to where the results are, unless that is where they came from."""
-    for column in columns(setting):
+    for column in (*columns(setting), *others(setting, folder)):
         source, target = answers_file(folder, column), answers_file(results, column)
         if source.resolve() != target.resolve():
             files.make_folder(target.parent)

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from ir3de.errors import InputError
-from ir3de.experiments.answers import Answers, Say, columns, read_answers
+from ir3de.experiments.answers import Answers, Say, columns, others, read_answers
 from ir3de.experiments.material import Item, Material
 from ir3de.experiments.matrix import Floats, Matrix
 from ir3de.experiments.provenance import this_process
@@ -21,14 +21,17 @@ from ir3de.experiments.settings import CHOSEN, Setting
 
 def assemble(setting: Setting, material: Material, folder: Path, *, say: Say = lambda _: None) -> dict[str, Matrix]:
     """The outcome matrix of what was answered and, where the metric is a score, that of the reference answers."""
-    read = {name: read_answers(setting, material, folder, name) for name in columns(setting)}
+    read = {
+        name: read_answers(setting, material, folder, name) for name in (*columns(setting), *others(setting, folder))
+    }
     answers = {name: found for name, (found, _) in read.items()}
     about = next(iter(read.values()))[1]
+    extras = tuple(answers)[len(setting.domains) :]
     if setting.metric == "perplexity":
         first = next(iter(answers.values()))
         weights = [first[item.id]["tokens"] for item in material.items]
         values = [[found[item.id]["nll"] for found in answers.values()] for item in material.items]
-        return {"outcomes": matrix_of(setting, material.items, weights, values, about)}
+        return {"outcomes": matrix_of(setting, material.items, weights, values, extras, about)}
     made = {"outcomes": _judged(setting, material, answers, about, say)}
     known = [item for item in material.items if all("reference" in found[item.id] for found in answers.values())]
     if known:
@@ -38,6 +41,7 @@ def assemble(setting: Setting, material: Material, folder: Path, *, say: Say = l
             known,
             [first[item.id]["tokens"] for item in known],
             [[found[item.id]["reference"] for found in answers.values()] for item in known],
+            extras,
             about,
             metric="perplexity",
         )
@@ -65,7 +69,8 @@ def _judged(
             verdicts = judge_all(task, rows, [answer["text"] for answer in given])
             points[places, column] = [verdict.points for verdict in verdicts]
             weights[places] = [verdict.of for verdict in verdicts]
-    return matrix_of(setting, material.items, weights.tolist(), points.tolist(), about)
+    extras = tuple(answers)[len(setting.domains) :]
+    return matrix_of(setting, material.items, weights.tolist(), points.tolist(), extras, about)
 
 
 def _likeliest(options: Mapping[str, float]) -> str:
@@ -77,6 +82,7 @@ def matrix_of(
     items: Sequence[Item],
     weights: Sequence[float],
     values: Sequence[Sequence[float]],
+    extras: tuple[str, ...],
     about: Mapping[str, Any],
     *,
     metric: str = "",
@@ -94,7 +100,7 @@ def matrix_of(
         tuple(str(item.row.get("lang") or "") for item in items),
         np.array(weights, np.float64),
         np.array(values, np.float64),
-        columns(setting)[len(setting.domains) :],
+        extras,
         about,
     )
 

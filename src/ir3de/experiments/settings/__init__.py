@@ -77,6 +77,7 @@ class Evaluation:
     """How experts are asked."""
 
     length: int = 1024  # tokens of a document or a prompt
+    average: bool = True  # ask one model with the mean of the experts' weights too: they must be of one shape
     temperature: float = 0.0  # 0 is greedy
     seed: int = 0
     batch_tokens: int = 65_536  # in one forward pass, padding included
