@@ -34,6 +34,7 @@ docs:            ## the generated pages and pictures
 	python scripts/generate_cli_docs.py
 	python scripts/generate_benchmark_docs.py
 	python scripts/generate_confidence_docs.py
+	ir3de bench figures --output docs/images/experiments
 	python scripts/generate_results_readme.py
 	python scripts/draw_explain.py
 

@@ -1,5 +1,7 @@
 """Write results/README.md: every table of the experiments, how it was made, every raw file; `--check` only compares.
 
+The table that sums them up goes into README.md and docs/experiments.md as well, between its two marks.
+
 Fails where a table has no raw file behind it, and where a raw file is not listed.
 """
 
@@ -25,6 +27,7 @@ from ir3de.experiments.results import (
     Results,
     find,
 )
+from ir3de.experiments.standings import DEFAULT, ORACLE, RANDOM, Standing, standings
 from ir3de.experiments.tables import tables
 
 ROOT = Path(__file__).parent.parent
@@ -41,6 +44,7 @@ COMMANDS = {  # every raw file beside the settings: what makes it, and the page 
         "ir3de bench outcome-routing --data DIR --leave-out arc_easy --save results/outcome_routing.json",
         "outcomes.md",
     ),
+    "reproduce.json": ("python scripts/reproduce.py --run", "experiments.md"),
     "rivals.json": ("ir3de bench rivals --data DIR --encoder SOURCE --save results/rivals.json", "benchmarks.md"),
     "robustness.json": ("ir3de bench robustness --data DIR --save results/robustness.json", "benchmarks.md"),
     "speed.json": ("ir3de bench speed --data DIR --save results/speed.json", "benchmarks.md"),
@@ -61,6 +65,25 @@ OVER_ALL = {
     "dynamic": "Experts that come and go",
 }
 BY_SETTING = {"cost": "quality against cost", "confusion": "where items were sent"}
+SINGLE = "the best single expert"
+MARKS = "<!-- experiments -->", "<!-- /experiments -->"
+SUMMED = {  # lines of the summary, and how the names of their routers begin: of several the best is shown
+    "best single expert": (SINGLE,),
+    "mean of the experts' weights": ("Experts average",),
+    "random": (RANDOM,),
+    "kNN, best k and pooling (MiniLM-L6)": ("kNN",),
+    "MoDEM, frozen, best rate (MiniLM-L6)": ("MoDEM-small/large, frozen",),
+    "MoDEM, fine-tuned (MiniLM-L6)": ("MoDEM-small/large, fine-tuned",),
+    "BERT-router (MiniLM-L6)": ("BERT-router",),
+    "MLP-router": ("MLP-router",),
+    "TF-IDF + logistic regression": ("TF-IDF",),
+    "naive Bayes": ("naive Bayes",),
+    "IR3DE-all, authors' code": ("IR3DE-all (authors' code)",),
+    "IR3DE-avg, authors' code": ("IR3DE-avg (authors' code)",),
+    "IR3DE, the paper's router, best k": ("IR3DE, best k",),
+    "**ir3de**, the default": (DEFAULT,),
+    "oracle": (ORACLE,),
+}
 INTRODUCTION = """# Results
 
 Every published number of this repository comes from a raw file in this folder. This page is written by
@@ -88,6 +111,44 @@ def page(root: Path, found: Sequence[Results], made: Mapping[str, Sequence[Table
         command, shown = COMMANDS.get(path.name, ("", ""))
         lines.append(f"| [{path.name}]({path.name}) | `{command}` | [docs/{shown}](../docs/{shown}) |")
     return re.sub(r"\n{3,}", "\n\n", "\n".join(lines)).rstrip() + "\n"
+
+
+def summary(found: Sequence[Results]) -> str:
+    """One line a router and one column a setting: the normalised average, and in brackets the routing accuracy."""
+    rows = {results.setting: standings(results) for results in found}
+    lines = ["", f"| router | {' | '.join(results.title for results in found)} |", "|---|" + "---:|" * len(found)]
+    for name, starts in SUMMED.items():
+        best = {setting: _best(given, starts) for setting, given in rows.items()}
+        cells = [_cell(best[results.setting]) for results in found]
+        lines.append(f"| {name} | {' | '.join(cells)} |")
+    return "\n".join([*lines, ""])
+
+
+def _best(rows: Sequence[Standing], starts: tuple[str, ...]) -> Standing | None:
+    if starts == (SINGLE,):
+        chosen = [row for row in rows if row.expert is not None]
+    else:
+        chosen = [row for row in rows if row.name.startswith(starts) and "protocol" not in row.name]
+    return max(chosen, key=lambda row: row.performance.average, default=None)
+
+
+def _cell(row: Standing | None) -> str:
+    if row is None:
+        return "–"
+    accuracy = row.performance.accuracy
+    shown = f"{row.performance.average:.1f}"
+    bold = f"**{shown}**" if row.name == DEFAULT else shown
+    routed = row.expert is None and row.name != ORACLE and accuracy is not None
+    return f"{bold} ({accuracy:.1f})" if routed else bold
+
+
+def _summed_up(root: Path, table: str) -> Iterator[tuple[Path, str]]:
+    """The pages that show the summary, with the one they should show."""
+    for page_with in (root / "README.md", root / "docs" / "experiments.md"):
+        text = page_with.read_text(encoding="utf-8") if page_with.is_file() else ""
+        if MARKS[0] in text:
+            before, _, rest = text.partition(MARKS[0])
+            yield page_with, before + MARKS[0] + table + MARKS[1] + rest.partition(MARKS[1])[2]
 
 
 def problems(root: Path, found: Sequence[Results], made: Mapping[str, Sequence[Table]]) -> Iterator[str]:
@@ -189,10 +250,14 @@ def main() -> int:
     wrong = list(problems(root, found, made))
     wanted = page(root, found, made)
     if arguments.check:
+        stale = [path.name for path, text in _summed_up(root, summary(found)) if path.read_text("utf-8") != text]
+        wrong += [f"the summary in {name} is not what results/ says: run this script" for name in stale]
         if not target.is_file() or target.read_text(encoding="utf-8") != wanted:
             wrong.append("results/README.md is not what results/ says: run scripts/generate_results_readme.py")
     else:
         target.write_text(wanted, encoding="utf-8")
+        for path, text in _summed_up(root, summary(found)):
+            path.write_text(text, encoding="utf-8")
     for problem in wrong:
         print(problem, file=sys.stderr)
     return 1 if wrong else 0
