@@ -129,6 +129,7 @@ def _best(rows: Sequence[Standing], starts: tuple[str, ...]) -> Standing | None:
         chosen = [row for row in rows if row.expert is not None]
     else:
         chosen = [row for row in rows if row.name.startswith(starts) and "protocol" not in row.name]
+        chosen = [row for row in chosen if row.name in starts] or chosen  # the default, and not what begins like it
     return max(chosen, key=lambda row: row.performance.average, default=None)
 
 

@@ -32,10 +32,11 @@ class Published:
         return sum(self.rows[row][:-1]) / len(self.domains)
 
 
-HERE = {  # how the rows of ours that belong to one of the paper's begin, where not by its own name
-    "Instr. following expert": "Instruction expert",
-    "kNN router": "kNN, ",
-    "IR3DE": "IR3DE, ",
+HERE: dict[str, tuple[str, ...]] = {  # how the rows of ours that belong to one of the paper's begin, if not by its name
+    "Instr. following expert": ("Instruction expert",),
+    "kNN router": ("kNN, ",),
+    "IR3DE": ("IR3DE, ",),
+    "MoDEM-large": ("MoDEM-large", "MoDEM-small/large"),
 }
 
 PUBLISHED = {

@@ -11,7 +11,7 @@ from ir3de.experiments import published
 from ir3de.experiments.cells import DASH, Cell, Row, Table, counted, number, span, three_digits
 from ir3de.experiments.choices import Choices
 from ir3de.experiments.results import CHOICES, DECENTRALISED, DYNAMIC, OUTCOMES, Results, shown_name, step_name
-from ir3de.experiments.standings import DEFAULT, EXTRAS, Standing, expert_name
+from ir3de.experiments.standings import DEFAULT, Standing, expert_name, extra_name
 
 YES, NO = "yes", "no"
 ON_ACCELERATOR = "¹"
@@ -125,7 +125,7 @@ def _needs(choices: Choices, mark: str) -> Iterator[Cell]:
 def _beside(paper: published.Published, name: str, rows: Sequence[Standing]) -> Iterator[Row]:
     """A line for each row of ours that belongs to one of the paper's."""
     said = (number(paper.average(name)), number(paper.mean(name)))
-    found = [row for row in rows if row.name.startswith(published.HERE.get(name, name))]
+    found = [row for row in rows if row.name.startswith(published.HERE.get(name, (name,)))]
     if not found:
         yield Row(name, (*said, Cell(DASH), Cell(DASH), Cell("not measured")))
     for place, row in enumerate(found):
@@ -142,7 +142,10 @@ def _groups(results: Results, place: int) -> Table:
     matrix = results.matrix
     items = np.flatnonzero(matrix.domain == place)
     names = np.array([matrix.group[item] for item in items])
-    shown = [*(expert_name(expert, matrix) for expert in matrix.experts), *(EXTRAS.get(e, e) for e in matrix.extras)]
+    shown = [
+        *(expert_name(expert, matrix) for expert in matrix.experts),
+        *(extra_name(extra) for extra in matrix.extras),
+    ]
     body = []
     for group in sorted(set(names.tolist())):
         part = items[names == group]

@@ -55,6 +55,15 @@ def expert_name(expert: str, matrix: Matrix) -> str:
     return f"{shown_name(expert)} expert" if expert in matrix.domains else expert
 
 
+def extra_name(extra: str) -> str:
+    """A model that no router chooses.
+
+    >>> extra_name("average"), extra_name("instruction-fine-tuned")
+    ('Experts average', 'Instruction fine tuned')
+    """
+    return EXTRAS.get(extra, extra.replace("-", " ").capitalize())
+
+
 def best_name(series: str, axis: str, at: float) -> str:
     """The name of a series' best router.
 
@@ -78,7 +87,7 @@ def _single(judge: Judge, matrix: Matrix) -> Iterator[Standing]:
     for expert in judge.matrix.experts:
         yield Standing(expert_name(expert, matrix), EXPERTS, judge.of_column(expert), expert=expert)
     for extra in judge.matrix.extras:
-        yield Standing(EXTRAS.get(extra, extra), EXPERTS, judge.of_column(extra))
+        yield Standing(extra_name(extra), EXPERTS, judge.of_column(extra))
 
 
 def _random(judge: Judge) -> Standing:
