@@ -64,7 +64,7 @@ class Training:
     length: int = 1024  # tokens of an example
     rate: float = 3e-4
     warmup: float = 0.05  # share of the steps
-    clip: float = 1.0  # of the gradient's norm
+    clip: float = 1.0  # of the gradient's norm, where not 0
     weight_decay: float = 0.0
     lora_rank: int = 16
     lora_alpha: float = 32.0
