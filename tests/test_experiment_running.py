@@ -13,7 +13,7 @@ import pytest
 import tiny_experts
 from commands import run, run_json
 from ir3de.embeddings import Embedding
-from ir3de.errors import ArtifactError
+from ir3de.errors import ArtifactError, InputError
 from ir3de.experiments import authors, choices, material, matrix, running, settings
 from ir3de.experiments.matrix import Matrix
 from ir3de.experiments.settings import Protocol
@@ -215,6 +215,9 @@ def test_a_domain_stands_for_the_model_that_did_best_on_its_training_rows(tmp_pa
     setting = settings.load(file)
     stage = running.prepare(setting, material.load(setting, tmp_path), found)
     assert stage.expert_of == {"sums": "b", "rhymes": "a"}
+    (tmp_path / "scored" / "sums_train.jsonl").write_text('{"text": "add", "acc": {"a": 0.1}}\n')
+    with pytest.raises(InputError, match="a training row of 'sums' lacks a model's score in its field 'acc'"):
+        running.prepare(setting, material.load(setting, tmp_path), found)
 
 
 def outcomes(results: Path) -> Matrix:

@@ -71,6 +71,10 @@ def write(choices: Choices, matrix: Matrix, folder: Path) -> Path:
     """Keep a router's choices beside the outcomes."""
     if len(choices.columns) != len(matrix.items):
         raise InputError(f"{choices.router} chose for {len(choices.columns)} items, and there are {len(matrix.items)}")
+    if len(matrix.experts) > len(DIGITS):
+        raise InputError(
+            f"choices are kept among {len(DIGITS)} experts at most, found {len(matrix.experts)}: name fewer"
+        )
     document = {
         "kind": KIND,
         "version": VERSION,

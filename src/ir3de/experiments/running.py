@@ -19,7 +19,7 @@ from ir3de.bench.baselines.naive_bayes import NaiveBayes
 from ir3de.bench.protocol import first_tokens
 from ir3de.bench.rivals import surroundings
 from ir3de.counting import collect
-from ir3de.errors import ArtifactError, MissingExtraError
+from ir3de.errors import ArtifactError, InputError, MissingExtraError
 from ir3de.experiments import authors
 from ir3de.experiments.choices import Choices, columns_of
 from ir3de.experiments.contenders import ADDITIVE, Entry, Texts, as_fitted, encoders, lacking, ours, paper, timed, words
@@ -66,7 +66,12 @@ def prepare(setting: Setting, material: Material, matrix: Matrix) -> Stage:
         return Stage(setting, material, matrix, {domain: domain for domain in setting.domains})
     best = {}
     for domain, rows in material.train.items():
-        scores = [[row[setting.data.scores][expert] for expert in matrix.experts] for row in rows]
+        try:
+            scores = [[float(row[setting.data.scores][expert]) for expert in matrix.experts] for row in rows]
+        except (KeyError, TypeError, ValueError) as error:
+            raise InputError(
+                f"a training row of '{domain}' lacks a model's score in its field '{setting.data.scores}' ({error!r})"
+            ) from error
         best[domain] = matrix.experts[int(np.mean(scores, axis=0).argmax())]
     return Stage(setting, material, matrix, best)
 
