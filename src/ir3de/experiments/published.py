@@ -32,8 +32,11 @@ class Published:
         return sum(self.rows[row][:-1]) / len(self.domains)
 
 
-HERE = {  # how the rows of ours that belong to one of the paper's begin, where not by its own name
+HERE: Mapping[
+    str, str | tuple[str, ...]
+] = {  # how our rows that belong to one of the paper's begin, if not as its name
     "Instr. following expert": "Instruction expert",
+    "MoDEM-large": ("MoDEM-large", "MoDEM-small/large"),  # where one encoder stands in for both
     "kNN router": "kNN, ",
     "IR3DE": "IR3DE, ",
 }
