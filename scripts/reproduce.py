@@ -61,8 +61,9 @@ def _run(command: str) -> dict[str, Any]:
     from ir3de.bench.rivals import surroundings
 
     begin = time.perf_counter()
-    subprocess.run([sys.executable, "-m", *command.split()] if command.startswith("ir3de") else command.split(),
-                   cwd=ROOT, check=True, stdout=subprocess.DEVNULL)  # fmt: skip
+    program, *arguments = command.split()
+    this = [sys.executable, *(["-m", program] if program == "ir3de" else []), *arguments]
+    subprocess.run(this, cwd=ROOT, check=True, stdout=subprocess.DEVNULL)
     found = surroundings()
     return {
         "seconds": round(time.perf_counter() - begin, 1),
