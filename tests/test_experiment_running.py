@@ -99,6 +99,21 @@ def test_choices_of_other_outcomes_are_refused(stage: tuple[Path, Path, Path]) -
             choices.read(path, outcomes(results))
 
 
+def test_every_protocol_is_run_and_one_whose_embedding_is_not_here_says_so(
+    stage: tuple[Path, Path, Path], tmp_path: Path
+) -> None:
+    file, data, results = stage
+    (tmp_path / "tiny.toml").write_text(
+        f'{file.read_text()}[protocol.leak]\nfit_on_test = ["law"]\nembedding = "law"\n'
+    )
+    arguments = ("--setting", tmp_path / "tiny.toml", "--data", data, "--results", results, "--only", "paper")
+    said = " ".join(run("bench", "run", *arguments).stderr.split())
+    assert "protocol.leak.embedding is 'law': the base model's embedding takes its place" in said
+    kept = {c.router: c.protocol for c in choices.read_all(results / "tiny" / "choices", outcomes(results))}
+    assert kept["IR3DE-avg (authors' code, protocol leak)"] == "leak"
+    assert kept["IR3DE-avg (authors' code, authors' protocol)"] == "authors"
+
+
 def test_routers_whose_packages_are_missing_are_left_out_with_a_note(
     stage: tuple[Path, Path, Path], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:

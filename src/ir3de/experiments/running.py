@@ -81,7 +81,7 @@ def run(
 ) -> Iterator[Choices]:
     """Every router of the groups, one by one; a group whose packages are missing is left out with a note."""
     groups: dict[str, Callable[[], Iterator[Choices]]] = {
-        "paper": partial(_paper, stage),
+        "paper": partial(_paper, stage, note),
         "ours": partial(_ours, stage),
         "words": lambda: _asked(stage, words(stage.material.training_texts())),
         "encoders": lambda: _asked(stage, encoders(stage.material.training_texts(), stage.setting.encoders)),
@@ -97,11 +97,15 @@ def run(
             note(f"left out the routers of the group '{name}': {error}")
 
 
-def _paper(stage: Stage) -> Iterator[Choices]:
+def _paper(stage: Stage, note: Callable[[str], None]) -> Iterator[Choices]:
     texts = stage.material.training_texts()
     found = paper(texts)
-    if "authors" in stage.setting.protocol:
-        found = chain(found, authors.entries(texts, stage.test, stage.setting.protocol["authors"]))
+    for name, protocol in stage.setting.protocol.items():
+        if name == "clean":
+            continue
+        if protocol.embedding != "base":  # experts are seldom where routers are fitted
+            note(f"protocol.{name}.embedding is '{protocol.embedding}': the base model's embedding takes its place")
+        found = chain(found, authors.entries(texts, stage.test, protocol, name=name))
     yield from _asked(stage, found)
 
 
