@@ -67,11 +67,20 @@ def _run(command: str) -> dict[str, Any]:
     found = surroundings()
     return {
         "seconds": round(time.perf_counter() - begin, 1),
+        "most_memory_mb": _most_memory(),
         "processor": found["processor"],
         "cores": found["cores"],
         "accelerator": found["accelerator"],
         "date": found["date"],
     }
+
+
+def _most_memory() -> int:
+    """The megabytes of the largest command so far: each is a process of its own, and the kernel keeps the greatest."""
+    import resource
+
+    unit = 1 if sys.platform == "darwin" else 1024  # bytes there, kilobytes elsewhere
+    return resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss * unit // 1_000_000
 
 
 def _seen(record: dict[str, Any] | None) -> str:
