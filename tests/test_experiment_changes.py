@@ -36,6 +36,8 @@ metric = "perplexity"
 domains = [{domains}]
 [data]
 suite = "tiny"
+[base]
+model = "never-loaded"
 """
 with_sklearn = pytest.mark.skipif(find_spec("sklearn") is None, reason="scikit-learn is not installed")
 
