@@ -127,6 +127,8 @@ def summary(found: Sequence[Results]) -> str:
 def _best(rows: Sequence[Standing], starts: tuple[str, ...]) -> Standing | None:
     if starts == (SINGLE,):
         chosen = [row for row in rows if row.expert is not None]
+    elif starts == (DEFAULT,):  # and not what was tuned, or fitted from outcomes
+        chosen = [row for row in rows if row.name == DEFAULT]
     else:
         chosen = [row for row in rows if row.name.startswith(starts) and "protocol" not in row.name]
         chosen = [row for row in chosen if row.name in starts] or chosen  # the default, and not what begins like it
@@ -138,9 +140,8 @@ def _cell(row: Standing | None) -> str:
         return "–"
     accuracy = row.performance.accuracy
     shown = f"{row.performance.average:.1f}"
-    bold = f"**{shown}**" if row.name == DEFAULT else shown
     routed = row.expert is None and row.name != ORACLE and accuracy is not None
-    return f"{bold} ({accuracy:.1f})" if routed else bold
+    return f"{shown} ({accuracy:.1f})" if routed else shown
 
 
 def _summed_up(root: Path, table: str) -> Iterator[tuple[Path, str]]:

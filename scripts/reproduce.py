@@ -61,16 +61,26 @@ def _run(command: str) -> dict[str, Any]:
     from ir3de.bench.rivals import surroundings
 
     begin = time.perf_counter()
-    subprocess.run([sys.executable, "-m", *command.split()] if command.startswith("ir3de") else command.split(),
-                   cwd=ROOT, check=True, stdout=subprocess.DEVNULL)  # fmt: skip
+    program, *arguments = command.split()
+    this = [sys.executable, *(["-m", program] if program == "ir3de" else []), *arguments]
+    subprocess.run(this, cwd=ROOT, check=True, stdout=subprocess.DEVNULL)
     found = surroundings()
     return {
         "seconds": round(time.perf_counter() - begin, 1),
+        "most_memory_mb": _most_memory(),
         "processor": found["processor"],
         "cores": found["cores"],
         "accelerator": found["accelerator"],
         "date": found["date"],
     }
+
+
+def _most_memory() -> int:
+    """The megabytes of the largest command so far: each is a process of its own, and the kernel keeps the greatest."""
+    import resource
+
+    unit = 1 if sys.platform == "darwin" else 1024  # bytes there, kilobytes elsewhere
+    return resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss * unit // 1_000_000
 
 
 def _seen(record: dict[str, Any] | None) -> str:

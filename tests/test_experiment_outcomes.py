@@ -224,6 +224,8 @@ def test_only_experts_that_do_not_exist_are_trained(made: Made, tmp_path: Path) 
         (lambda lines: lines[0].update(version=2), "version 2"),
         (lambda lines: lines[0].update(setting="other"), "is of the setting 'other', not 'reasoned'"),
         (lambda lines: lines[0].update(column="math"), "is of the column 'math', not 'coding'"),
+        (lambda lines: lines[0]["about"]["evaluation"].update(length=7), "was made with evaluation.length = 7"),
+        (lambda lines: lines[0]["about"]["recipe"].update(rate=0.5), "was made with training.rate = 0.5"),
         (lambda lines: lines.pop(), "has no answer to the item 'instruction/00001-"),
         (lambda lines: lines[1].update(item="law/00000-12345678"), "answers the item 'law/00000-12345678', which is"),
         (lambda lines: lines[1].pop("item"), "answers the item 'None', which is unknown"),

@@ -13,7 +13,7 @@ import pytest
 import tiny_experts
 from commands import run, run_json
 from ir3de.embeddings import Embedding
-from ir3de.errors import ArtifactError
+from ir3de.errors import ArtifactError, InputError
 from ir3de.experiments import authors, choices, material, matrix, running, settings
 from ir3de.experiments.matrix import Matrix
 from ir3de.experiments.settings import Protocol
@@ -97,6 +97,21 @@ def test_choices_of_other_outcomes_are_refused(stage: tuple[Path, Path, Path]) -
         path.write_text(json.dumps({**document, **change}))
         with pytest.raises(ArtifactError, match=said):
             choices.read(path, outcomes(results))
+
+
+def test_every_protocol_is_run_and_one_whose_embedding_is_not_here_says_so(
+    stage: tuple[Path, Path, Path], tmp_path: Path
+) -> None:
+    file, data, results = stage
+    (tmp_path / "tiny.toml").write_text(
+        f'{file.read_text()}[protocol.leak]\nfit_on_test = ["law"]\nembedding = "law"\n'
+    )
+    arguments = ("--setting", tmp_path / "tiny.toml", "--data", data, "--results", results, "--only", "paper")
+    said = " ".join(run("bench", "run", *arguments).stderr.split())
+    assert "protocol.leak.embedding is 'law': the base model's embedding takes its place" in said
+    kept = {c.router: c.protocol for c in choices.read_all(results / "tiny" / "choices", outcomes(results))}
+    assert kept["IR3DE-avg (authors' code, protocol leak)"] == "leak"
+    assert kept["IR3DE-avg (authors' code, authors' protocol)"] == "authors"
 
 
 def test_routers_whose_packages_are_missing_are_left_out_with_a_note(
@@ -215,6 +230,9 @@ def test_a_domain_stands_for_the_model_that_did_best_on_its_training_rows(tmp_pa
     setting = settings.load(file)
     stage = running.prepare(setting, material.load(setting, tmp_path), found)
     assert stage.expert_of == {"sums": "b", "rhymes": "a"}
+    (tmp_path / "scored" / "sums_train.jsonl").write_text('{"text": "add", "acc": {"a": 0.1}}\n')
+    with pytest.raises(InputError, match="a training row of 'sums' lacks a model's score in its field 'acc'"):
+        running.prepare(setting, material.load(setting, tmp_path), found)
 
 
 def outcomes(results: Path) -> Matrix:

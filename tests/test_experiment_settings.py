@@ -73,7 +73,8 @@ def test_language_models_are_measured_by_perplexity() -> None:
 
 def test_reasoning_has_a_task_a_domain() -> None:
     setting = settings.load("reasoning")
-    assert setting.metric == "score" and not setting.experts
+    assert setting.metric == "score"
+    assert setting.base is not None and setting.experts == {"instruction": setting.base.model}  # the others are trained
     assert dict(setting.tasks) == {
         "math": "gsm8k",
         "multilingual": "m_arc",
@@ -155,6 +156,7 @@ def test_what_is_written_is_read_and_the_rest_has_its_default(loaded: Loaded) ->
         ("[data]", 'unseen = ["law"]\n[data]', "unseen names 'law', which is none of"),
         ('embedding = "maths"', 'embedding = "law"', "protocol.other.embedding is 'law': write 'base' or a domain"),
         ("[protocol.clean]", "[protocol.cleaned]", "the protocol 'clean' is missing"),
+        ("[protocol.clean]", "[protocol.clean]\nprompts = 9", "the protocol 'clean' is what it is: change fields in"),
         ('["maths", "tongues"]', '["maths"]', "two domains or more, found ['maths']"),
         ('["maths", "tongues"]', '["maths", "maths"]', "a domain is named twice"),
         ('["maths", "tongues"]', '["maths", "average"]', "'average' cannot be the name of a setting or a domain"),

@@ -33,6 +33,7 @@ from ir3de.experiments.published import HERE, PUBLISHED
 from ir3de.experiments.rendering import latex, markdown
 from ir3de.experiments.results import find, read
 from ir3de.experiments.settings import load
+from ir3de.experiments.standings import standings
 from ir3de.experiments.tables import tables
 from refused import refusal
 from test_cli import complaint, run, run_json
@@ -152,6 +153,14 @@ def test_beside_the_paper_s_figures(root: Path) -> None:
     assert cells(beside, "MoDEM-large")["row here"].text == "not measured"
     shown = [row.cells[-1].text for row in beside.rows]
     assert "IR3DE, best k=10 (authors' code), authors' protocol" in shown and shown[-1] == "ir3de"
+
+
+def test_an_encoder_that_stands_in_for_two_sizes_is_beside_both(tmp_path: Path) -> None:
+    matrix = random_matrix("perplexity", setting="clm")
+    modem = Choices("MoDEM-small/large, frozen (MiniLM-L6)", "rivals", "clean", chosen(matrix, 0.1), LINEAR)
+    write_results(tmp_path / "clm", matrix, [modem])
+    beside = {table.name: table for table in tables(read(tmp_path / "clm"))}["beside"]
+    assert [cells(beside, f"MoDEM-{size}")["row here"].text for size in ("small", "large")] == [modem.router] * 2
 
 
 def test_published_tables_are_about_the_settings_of_the_same_name() -> None:
@@ -379,6 +388,20 @@ def test_the_page_of_results_knows_when_it_is_stale_and_what_is_not_listed(copie
     other = Choices("another", "rivals", "clean", chosen(matrix, 0.5), LINEAR)
     write_results(copied / "clm", matrix, [other])
     assert "is not what results/ says" in _readme(root, "--check").stderr
+
+
+def test_the_summary_shows_the_default_router_and_no_better_one_of_its_name(copied: Path) -> None:
+    matrix = read(copied / "clm").matrix
+    default, tuned = (Choices(name, "ours", "clean", chosen(matrix, wrong, 3), LINEAR) for name, wrong in
+                      (("ir3de", 0.4), ("ir3de, tuned", 0.0)))  # fmt: skip
+    write_results(copied / "clm", matrix, [default, tuned])
+    (copied.parent / "README.md").write_text("<!-- experiments --><!-- /experiments -->", encoding="utf-8")
+    assert _readme(copied.parent).returncode == 0
+    lines = (copied.parent / "README.md").read_text(encoding="utf-8").splitlines()
+    shown = next(line for line in lines if line.startswith("| **ir3de**, the default"))
+    figures = {row.name: f"{row.performance.average:.1f}" for row in standings(read(copied / "clm"))}
+    assert figures["ir3de"] != figures["ir3de, tuned"]
+    assert shown.startswith(f"| **ir3de**, the default | {figures['ir3de']} (")
 
 
 def test_settings_that_are_found_come_in_their_order(root: Path) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -103,6 +104,39 @@ def test_experts_that_are_there_are_not_trained_again(tmp_path: Path, base: Path
     other, _ = of(tmp_path, base, data, steps=4)
     with pytest.raises(InputError, match="steps = 3, the setting says 4: name another folder"):
         train(other, texts.train, tmp_path / "experts", device="cpu")
+
+
+def test_a_training_that_was_stopped_goes_on_by_its_own_recipe_alone(tmp_path: Path, base: Path, data: Path) -> None:
+    def stop(_: str, step: int, __: float) -> None:
+        if step == 5:
+            raise KeyboardInterrupt
+
+    setting, texts = of(tmp_path, base, data)
+    with pytest.raises(KeyboardInterrupt):
+        train(setting, texts.train, tmp_path / "experts", domains=("law",), on_step=stop, device="cpu")
+    other, _ = of(tmp_path, base, data, steps=20)
+    with pytest.raises(InputError, match="steps = 8, the setting says 20: name another folder"):
+        train(other, texts.train, tmp_path / "experts", domains=("law",), device="cpu")
+    state = tmp_path / "experts" / "law" / "state.safetensors"
+    state.write_bytes(state.read_bytes()[:-7])
+    with pytest.raises(ArtifactError, match=r"state\.safetensors is damaged .*: delete it"):
+        train(setting, texts.train, tmp_path / "experts", domains=("law",), device="cpu")
+
+
+def test_experts_of_another_base_model_are_not_begun_from_this_one(tmp_path: Path, base: Path, data: Path) -> None:
+    setting, texts = of(tmp_path, base, data, steps=3)
+    train(setting, texts.train, tmp_path / "experts", domains=("law",), device="cpu")
+    other, _ = of(tmp_path, base.parent / "another", data, steps=3)
+    with pytest.raises(InputError, match=r"the setting says '.*another': name another folder"):
+        train(other, texts.train, tmp_path / "experts", domains=("cooking",), device="cpu")
+
+
+def test_without_a_clip_gradients_are_as_they_come(tmp_path: Path, base: Path, data: Path) -> None:
+    setting, texts = of(tmp_path, base, data, steps=20)
+    free = replace(setting, training=replace(setting.training, clip=0.0))
+    train(free, texts.train, tmp_path / "experts", domains=("law",), device="cpu")
+    losses = json.loads((tmp_path / "experts" / "law" / "training.json").read_text())["losses"]
+    assert losses[-1] < losses[0]
 
 
 @pytest.mark.parametrize("content", ["", "[]", "{}", '{"recipe": 3}'])

@@ -54,7 +54,7 @@ def ask_all(setting: Setting, material: Material, folder: Path, *, say: Say, dev
             "version": VERSION,
             "setting": setting.name,
             "column": column,
-            "about": made_by(setting),
+            "about": {**made_by(setting), "model": setting.experts.get(column)},
         }
         files.make_folder(path.parent)
         lines = [head, *({"item": item.id, **row} for item, row in zip(material.items, rows, strict=True))]
@@ -182,6 +182,7 @@ def read_answers(setting: Setting, material: Material, folder: Path, column: str
     for name, expected in (("setting", setting.name), ("column", column)):
         if head.get(name) != expected:
             raise ArtifactError(f"{path} is of the {name} {head.get(name)!r}, not '{expected}': name another folder")
+    _check_made(head.get("about", {}), setting, column, path)
     found = {str(row.get("item")): row for row in rows}
     wanted = {item.id: item for item in material.items}
     if strange := next((item for item in found if item not in wanted), None):
@@ -194,6 +195,28 @@ def read_answers(setting: Setting, material: Material, folder: Path, column: str
             what = "answer" if lacking == "item" else f"'{lacking}' in its answer"
             raise ArtifactError(f"{path} has no {what} to the item '{name}': delete it and ask again")
     return found, head.get("about", {})
+
+
+def _check_made(about: Mapping[str, Any], setting: Setting, column: str, path: Path) -> None:
+    """Refuse answers that were had otherwise than the setting says; of those beside it nothing is known."""
+    from ir3de.experiments.experts.training import recipe
+
+    if column not in columns(setting):
+        return
+    asked = ("length", *(("temperature", "seed", "most_new_tokens") if setting.metric == "score" else ()))
+    wanted = {f"evaluation.{name}": getattr(setting.evaluation, name) for name in asked}
+    found = {f"evaluation.{name}": value for name, value in about.get("evaluation", {}).items()}
+    if column in setting.experts:
+        wanted["model"], found["model"] = setting.experts[column], about.get("model")
+    else:
+        made = recipe(setting) if column != BASE else {"base": recipe(setting)["base"]}
+        wanted |= {f"training.{name}": value for name, value in made.items()}
+        found |= {f"training.{name}": value for name, value in about.get("recipe", {}).items()}
+    for name, value in wanted.items():
+        if found.get(name) not in (None, value):  # older files do not say everything
+            raise ArtifactError(
+                f"{path} was made with {name} = {found[name]!r}, the setting says {value!r}: delete it and ask again"
+            )
 
 
 def _fields(setting: Setting, item: Item) -> tuple[str, ...]:

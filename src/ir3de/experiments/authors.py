@@ -41,8 +41,10 @@ class SinglePrecision(TokenRidge):
         return np.asarray(E @ (W / np.linalg.norm(W[:-1], axis=0)), np.float64)
 
 
-def entries(train: Texts, test: Texts, protocol: Protocol, embedding: Embedding | None = None) -> Iterator[Entry]:
-    """Their router under their protocol, with every selector."""
+def entries(
+    train: Texts, test: Texts, protocol: Protocol, embedding: Embedding | None = None, name: str = "authors"
+) -> Iterator[Entry]:
+    """Their router under their protocol, or under another that changes some of it, with every selector."""
     used = embedding or Embedding.default()
     pad = padding_id(used, protocol)
     given = {
@@ -53,12 +55,12 @@ def entries(train: Texts, test: Texts, protocol: Protocol, embedding: Embedding 
     scorer = SinglePrecision() if protocol.precision == "float32" else TokenRidge.authors()
     first = Average(cap=protocol.cap)
     router, solving = timed(lambda: Router.fit(counted, scorer=scorer, selector=first, embedding=used))
-    form = "authors' code, authors' protocol"
-    for name, chosen, series, axis, at in selections(
+    form = "authors' code, authors' protocol" if name == "authors" else f"authors' code, protocol {name}"
+    for called, chosen, series, axis, at in selections(
         router, form, lambda k: replace(EntropyTopK.authors(k), cap=protocol.cap), "order"
     ):
         fitted = _padded_routes(chosen, pad, protocol)
-        yield Entry(name, "paper", ADDITIVE, fitted, counting + solving, series, axis, at, protocol="authors")
+        yield Entry(called, "paper", ADDITIVE, fitted, counting + solving, series, axis, at, protocol=name)
 
 
 def padding_id(embedding: Embedding, protocol: Protocol) -> int:

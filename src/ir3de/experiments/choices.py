@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -71,6 +71,10 @@ def write(choices: Choices, matrix: Matrix, folder: Path) -> Path:
     """Keep a router's choices beside the outcomes."""
     if len(choices.columns) != len(matrix.items):
         raise InputError(f"{choices.router} chose for {len(choices.columns)} items, and there are {len(matrix.items)}")
+    if len(matrix.experts) > len(DIGITS):
+        raise InputError(
+            f"choices are kept among {len(DIGITS)} experts at most, found {len(matrix.experts)}: name fewer"
+        )
     document = {
         "kind": KIND,
         "version": VERSION,
@@ -140,14 +144,6 @@ def columns_of(names: Sequence[str], matrix: Matrix) -> Places:
     if unknown is not None:
         raise InputError(f"chose {unknown!r}, which is none of {', '.join(matrix.experts)}")
     return np.array([place[name] for name in names], np.intp)
-
-
-def series(all_choices: Sequence[Choices]) -> Iterator[tuple[str, list[Choices]]]:
-    """The curves among them, each in order."""
-    names = dict.fromkeys(choices.series for choices in all_choices if choices.series is not None)
-    for name in names:
-        curve = [choices for choices in all_choices if choices.series == name and choices.at is not None]
-        yield name, sorted(curve, key=lambda choices: choices.at or 0.0)
 
 
 def _rounded(value: float | None) -> float | None:

@@ -6,6 +6,7 @@ import os
 import subprocess
 import sys
 from collections.abc import Sequence
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -20,11 +21,12 @@ def this_process() -> dict[str, Any]:
 def command(arguments: Sequence[str] | None = None) -> str:
     """The command line of this process, without what is particular to this machine's folders.
 
-    >>> command(["bench", "outcomes", "--experts", "/home/ada/models/clm"])
-    'ir3de bench outcomes --experts models/clm'
+    >>> command(["bench", "outcomes", "--data", "../texts", "--experts", "/home/ada/models/clm"])
+    'ir3de bench outcomes --data DIR --experts models/clm'
     """
     given = sys.argv[1:] if arguments is None else arguments
-    return " ".join(["ir3de", *(_short(argument) for argument in given)])
+    shown = ["DIR" if before == "--data" else _short(argument) for before, argument in pairwise(["", *given])]
+    return " ".join(["ir3de", *shown])
 
 
 def commit() -> str | None:

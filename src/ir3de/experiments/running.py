@@ -19,7 +19,7 @@ from ir3de.bench.baselines.naive_bayes import NaiveBayes
 from ir3de.bench.protocol import first_tokens
 from ir3de.bench.rivals import surroundings
 from ir3de.counting import collect
-from ir3de.errors import ArtifactError, MissingExtraError
+from ir3de.errors import ArtifactError, InputError, MissingExtraError
 from ir3de.experiments import authors
 from ir3de.experiments.choices import Choices, columns_of
 from ir3de.experiments.contenders import ADDITIVE, Entry, Texts, as_fitted, encoders, lacking, ours, paper, timed, words
@@ -66,7 +66,12 @@ def prepare(setting: Setting, material: Material, matrix: Matrix) -> Stage:
         return Stage(setting, material, matrix, {domain: domain for domain in setting.domains})
     best = {}
     for domain, rows in material.train.items():
-        scores = [[row[setting.data.scores][expert] for expert in matrix.experts] for row in rows]
+        try:
+            scores = [[float(row[setting.data.scores][expert]) for expert in matrix.experts] for row in rows]
+        except (KeyError, TypeError, ValueError) as error:
+            raise InputError(
+                f"a training row of '{domain}' lacks a model's score in its field '{setting.data.scores}' ({error!r})"
+            ) from error
         best[domain] = matrix.experts[int(np.mean(scores, axis=0).argmax())]
     return Stage(setting, material, matrix, best)
 
@@ -76,7 +81,7 @@ def run(
 ) -> Iterator[Choices]:
     """Every router of the groups, one by one; a group whose packages are missing is left out with a note."""
     groups: dict[str, Callable[[], Iterator[Choices]]] = {
-        "paper": partial(_paper, stage),
+        "paper": partial(_paper, stage, note),
         "ours": partial(_ours, stage),
         "words": lambda: _asked(stage, words(stage.material.training_texts())),
         "encoders": lambda: _asked(stage, encoders(stage.material.training_texts(), stage.setting.encoders)),
@@ -92,11 +97,15 @@ def run(
             note(f"left out the routers of the group '{name}': {error}")
 
 
-def _paper(stage: Stage) -> Iterator[Choices]:
+def _paper(stage: Stage, note: Callable[[str], None]) -> Iterator[Choices]:
     texts = stage.material.training_texts()
     found = paper(texts)
-    if "authors" in stage.setting.protocol:
-        found = chain(found, authors.entries(texts, stage.test, stage.setting.protocol["authors"]))
+    for name, protocol in stage.setting.protocol.items():
+        if name == "clean":
+            continue
+        if protocol.embedding != "base":  # experts are seldom where routers are fitted
+            note(f"protocol.{name}.embedding is '{protocol.embedding}': the base model's embedding takes its place")
+        found = chain(found, authors.entries(texts, stage.test, protocol, name=name))
     yield from _asked(stage, found)
 
 

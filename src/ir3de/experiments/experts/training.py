@@ -21,7 +21,7 @@ from ir3de.experiments.experts.examples import IGNORED, Batch, Examples, Rows, e
 from ir3de.experiments.experts.models import WEIGHTS, LanguageModel, load
 from ir3de.experiments.settings import Setting, Training
 
-RECORD, STATE, BASE = "training.json", "state.safetensors", "base"
+RECORD, STATE, BASE, SOURCE = "training.json", "state.safetensors", "base", "base.json"
 
 OnStep = Callable[[str, int, float], None]
 
@@ -35,6 +35,7 @@ class _Run:
     training: Training
     losses: list[float]
     names: list[str]  # of the adapted layers, where only adapters are trained
+    seconds: float = 0.0  # before it was stopped
 
     def step(self, number: int, batch: Batch) -> None:
         for group in self.optimizer.param_groups:
@@ -42,7 +43,8 @@ class _Run:
         loss = _loss(self.model, batch)
         loss.backward()
         trained = [parameter for parameter in self.model.model.parameters() if parameter.requires_grad]
-        self.model.torch.nn.utils.clip_grad_norm_(trained, self.training.clip)
+        if self.training.clip:
+            self.model.torch.nn.utils.clip_grad_norm_(trained, self.training.clip)
         self.optimizer.step()
         self.optimizer.zero_grad(set_to_none=True)
         self.losses.append(float(loss.detach()))
@@ -76,9 +78,18 @@ def train(
 def base_of(setting: Setting, folder: Path, *, device: str = "") -> Path:
     """The base model as a folder beside the experts, written the first time: a GGUF file is unpacked only once."""
     assert setting.base is not None
-    if not (folder / BASE / WEIGHTS).is_file():
-        load(setting.base.model, device=device).save(folder / BASE)
-    return folder / BASE
+    home, wanted = folder / BASE, {"model": setting.base.model}
+    if not (home / WEIGHTS).is_file():
+        model = load(setting.base.model, device=device)
+        files.make_folder(home)
+        files.write(home / SOURCE, files.to_json(wanted))  # before the weights: what has them says what it is
+        model.save(home)
+    elif (home / SOURCE).is_file() and (found := json.loads(files.read(home / SOURCE))) != wanted:
+        raise InputError(
+            f"the base model in {home} is {found.get('model')!r}, the setting says {setting.base.model!r}: "
+            "name another folder, or delete this one"
+        )
+    return home
 
 
 def recipe(setting: Setting) -> dict[str, Any]:
@@ -91,13 +102,16 @@ def finished(folder: Path, setting: Setting) -> bool:
     if (kept := record(folder)) is None:
         return False
     found = kept["recipe"]
-    if found != recipe(setting):
-        odd = next(name for name in recipe(setting) if found.get(name) != recipe(setting)[name])
+    _check_recipe(found, recipe(setting), folder)
+    return True
+
+
+def _check_recipe(found: Mapping[str, Any], wanted: Mapping[str, Any], folder: Path) -> None:
+    if odd := next((name for name in wanted if found.get(name) != wanted[name]), None):
         raise InputError(
             f"the expert in {folder} was trained with {odd} = {found.get(odd)!r}, the setting says "
-            f"{recipe(setting)[odd]!r}: name another folder, or delete this one"
+            f"{wanted[odd]!r}: name another folder, or delete this one"
         )
-    return True
 
 
 def record(folder: Path) -> dict[str, Any] | None:
@@ -132,14 +146,16 @@ def _expert(model: LanguageModel, given: Examples, setting: Setting, folder: Pat
     trained = [parameter for parameter in model.model.parameters() if parameter.requires_grad]
     optimizer = torch.optim.AdamW(trained, lr=training.rate, betas=(0.9, 0.95), weight_decay=training.weight_decay)
     run = _Run(model, optimizer, training, [], names)
-    _resume(run, folder / STATE)
+    _resume(run, recipe(setting), folder / STATE)
     model.model.train()
     for step in range(len(run.losses), training.steps):
         run.step(step, given.batch(step))
         if on_step:
             on_step(folder.name, step + 1, run.losses[-1])
         if (step + 1) % training.checkpoint == 0 and step + 1 < training.steps:
-            _keep(run, folder / STATE)
+            run.seconds += time.perf_counter() - begun
+            begun = time.perf_counter()
+            _keep(run, recipe(setting), folder / STATE)
     model.model.eval()
     if names:
         lora.save(model.model, names, training, folder)
@@ -148,7 +164,7 @@ def _expert(model: LanguageModel, given: Examples, setting: Setting, folder: Pat
     document = {
         "recipe": recipe(setting),
         "losses": [round(loss, 4) for loss in run.losses],
-        "seconds": round(time.perf_counter() - begun, 1),
+        "seconds": round(run.seconds + time.perf_counter() - begun, 1),
     }
     files.write(folder / RECORD, files.to_json(document))
     (folder / STATE).unlink(missing_ok=True)
@@ -172,11 +188,12 @@ def _loss(model: LanguageModel, batch: Batch) -> Any:
     )
 
 
-def _keep(run: _Run, path: Path) -> None:
+def _keep(run: _Run, by: Mapping[str, Any], path: Path) -> None:
     """The weights that change and the optimizer's two moments of each, in one file that is whole or not there."""
     from safetensors.torch import save as to_bytes
 
-    tensors: dict[str, Any] = {}
+    torch = run.model.torch
+    tensors: dict[str, Any] = {"recipe": torch.tensor(list(files.to_json(by)), dtype=torch.uint8)}
     for name, parameter in run.model.model.named_parameters():
         if parameter.requires_grad:
             state = run.optimizer.state[parameter]
@@ -185,17 +202,26 @@ def _keep(run: _Run, path: Path) -> None:
                 f"first:{name}": state["exp_avg"].cpu().contiguous(),
                 f"second:{name}": state["exp_avg_sq"].cpu().contiguous(),
             }
-    tensors["losses"] = run.model.torch.tensor(run.losses, dtype=run.model.torch.float64)
+    tensors["losses"] = torch.tensor(run.losses, dtype=torch.float64)
+    tensors["seconds"] = torch.tensor(run.seconds, dtype=torch.float64)
     files.write(path, to_bytes(tensors))
 
 
-def _resume(run: _Run, path: Path) -> None:
+def _resume(run: _Run, by: Mapping[str, Any], path: Path) -> None:
+    """Go on from a state that was kept, unless another recipe led to it."""
     if not path.is_file():
         return
+    from safetensors import SafetensorError
     from safetensors.torch import load as from_bytes
 
-    torch, tensors = run.model.torch, from_bytes(files.read(path))
+    try:
+        torch, tensors = run.model.torch, from_bytes(files.read(path))
+        found = json.loads(bytes(tensors["recipe"].tolist()))
+    except (SafetensorError, KeyError, ValueError) as error:
+        raise ArtifactError(f"{path} is damaged ({error}): delete it, and the training begins anew") from error
+    _check_recipe(found, by, path.parent)
     run.losses.extend(tensors["losses"].tolist())
+    run.seconds = float(tensors["seconds"])
     with torch.no_grad():
         for name, parameter in run.model.model.named_parameters():
             if parameter.requires_grad:

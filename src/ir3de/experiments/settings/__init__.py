@@ -64,7 +64,7 @@ class Training:
     length: int = 1024  # tokens of an example
     rate: float = 3e-4
     warmup: float = 0.05  # share of the steps
-    clip: float = 1.0  # of the gradient's norm
+    clip: float = 1.0  # of the gradient's norm, where not 0
     weight_decay: float = 0.0
     lora_rank: int = 16
     lora_alpha: float = 32.0
@@ -97,7 +97,7 @@ class Protocol:
     padding: str = "<|im_end|>"  # the token that pads
     drop_last: bool = False  # of the fit, a batch that is not full
     precision: Literal["float64", "float32"] = "float64"  # of the Gram matrix
-    embedding: str = "base"  # or the domain whose expert's own embedding is used
+    embedding: str = "base"  # or the domain whose expert's own is meant; the base model's stands in, with a note
 
 
 @dataclass(frozen=True)
@@ -214,6 +214,8 @@ def _check_tasks(setting: Setting, file: str) -> None:
 def _check_protocols(setting: Setting, file: str) -> None:
     if "clean" not in setting.protocol:
         raise InputError(f"{file}: the protocol 'clean' is missing: write [protocol.clean]")
+    if setting.protocol["clean"] != Protocol():
+        raise InputError(f"{file}: the protocol 'clean' is what it is: change fields in one of another name")
     for name, protocol in setting.protocol.items():
         if protocol.embedding not in ("base", *setting.domains):
             raise InputError(f"{file}: protocol.{name}.embedding is '{protocol.embedding}': write 'base' or a domain")
