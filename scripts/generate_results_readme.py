@@ -210,6 +210,9 @@ def _told(results: Results) -> Iterator[str]:
     words += [str(about["date"])] if about.get("date") else []
     if words:
         yield f"{'; '.join(words)}.\n"
+    for name, column in about.get("columns", {}).items():
+        if column.get("note"):
+            yield f"Column {name}: {column['note']}.\n"
     for part in ("recipe", "evaluation"):
         if isinstance(about.get(part), dict):
             facts = ", ".join(f"{name.replace('_', ' ')} {_value(value)}" for name, value in about[part].items())

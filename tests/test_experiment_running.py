@@ -108,7 +108,9 @@ def test_every_protocol_is_run_and_one_whose_embedding_is_not_here_says_so(
     )
     arguments = ("--setting", tmp_path / "tiny.toml", "--data", data, "--results", results, "--only", "paper")
     said = " ".join(run("bench", "run", *arguments).stderr.split())
-    assert "protocol.leak.embedding is 'law': the base model's embedding takes its place" in said
+    assert "protocol.leak.embedding is 'law', an expert that is not at hand (--experts)" in said
+    Embedding.default().save(tmp_path / "experts" / "law")
+    assert "at hand" not in run("bench", "run", *arguments, "--experts", tmp_path / "experts").stderr
     kept = {c.router: c.protocol for c in choices.read_all(results / "tiny" / "choices", outcomes(results))}
     assert kept["IR3DE-avg (authors' code, protocol leak)"] == "leak"
     assert kept["IR3DE-avg (authors' code, authors' protocol)"] == "authors"

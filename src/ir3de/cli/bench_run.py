@@ -19,9 +19,15 @@ GROUPS = ("paper", "ours", "words", "encoders", "curves")
 @setting_option
 @data_option
 @results_option
+@click.option(
+    "--experts",
+    type=click.Path(path_type=Path, exists=True, file_okay=False),
+    metavar="DIR",
+    help="Folder of the experts, for a protocol that uses the embedding of one.",
+)
 @click.option("--only", type=click.Choice(GROUPS), multiple=True, help="Only this group of routers; may be repeated.")
 @output_options
-def run(name: str, data: Path | None, results: Path, only: Sequence[str], out: Output) -> None:
+def run(name: str, data: Path | None, results: Path, experts: Path | None, only: Sequence[str], out: Output) -> None:
     """Fit every router on a setting, ask it about every test item, and score it from the outcomes.
 
     Without --only: the paper's router, this package's, those on words and those on an encoder; the last need torch, and
@@ -41,7 +47,7 @@ def run(name: str, data: Path | None, results: Path, only: Sequence[str], out: O
     if data is None and not setting.data.hub:
         out.note(f"no --data: scoring the choices in {folder / 'choices'}")
     else:
-        stage = running.prepare(setting, material.load(setting, data), outcomes_found)
+        stage = running.prepare(setting, material.load(setting, data), outcomes_found, experts)
         with out.spinner(f"fitting and asking the routers of {setting.title}"):
             for chosen in running.run(stage, only=only or running.CHEAP, note=out.warn):
                 choices.write(chosen, outcomes_found, folder / "choices")

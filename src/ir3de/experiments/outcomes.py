@@ -18,6 +18,8 @@ from ir3de.experiments.matrix import Floats, Matrix
 from ir3de.experiments.provenance import this_process
 from ir3de.experiments.settings import CHOSEN, Setting
 
+KEPT = ("command", "commit", "date", "accelerator", "note")  # of how each column was asked
+
 
 def assemble(setting: Setting, material: Material, folder: Path, *, say: Say = lambda _: None) -> dict[str, Matrix]:
     """The outcome matrix of what was answered and, where the metric is a score, that of the reference answers."""
@@ -25,7 +27,11 @@ def assemble(setting: Setting, material: Material, folder: Path, *, say: Say = l
         name: read_answers(setting, material, folder, name) for name in (*columns(setting), *others(setting, folder))
     }
     answers = {name: found for name, (found, _) in read.items()}
-    about = next(iter(read.values()))[1]
+    about = {
+        **next(iter(read.values()))[1],
+        "put together by": this_process(),
+        "columns": {name: {k: made[k] for k in KEPT if k in made} for name, (_, made) in read.items()},
+    }
     extras = tuple(answers)[len(setting.domains) :]
     if setting.metric == "perplexity":
         first = next(iter(answers.values()))

@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from itertools import chain
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -19,6 +20,7 @@ from ir3de.bench.baselines.naive_bayes import NaiveBayes
 from ir3de.bench.protocol import first_tokens
 from ir3de.bench.rivals import surroundings
 from ir3de.counting import collect
+from ir3de.embeddings import Embedding
 from ir3de.errors import ArtifactError, InputError, MissingExtraError
 from ir3de.experiments import authors
 from ir3de.experiments.choices import Choices, columns_of
@@ -44,6 +46,7 @@ class Stage:
     material: Material
     matrix: Matrix
     expert_of: Mapping[str, str] = field(default_factory=dict)
+    experts: Path | None = None  # the folder of their models, where they are at hand
 
     @property
     def texts(self) -> list[str]:
@@ -54,7 +57,7 @@ class Stage:
         return {d: [i.text for i in self.material.items if i.domain == d] for d in self.setting.domains}
 
 
-def prepare(setting: Setting, material: Material, matrix: Matrix) -> Stage:
+def prepare(setting: Setting, material: Material, matrix: Matrix, experts: Path | None = None) -> Stage:
     """Check that the outcomes are those of these items, and find out whom a domain stands for."""
     ids = tuple(item.id for item in material.items)
     if ids != matrix.items:
@@ -63,7 +66,7 @@ def prepare(setting: Setting, material: Material, matrix: Matrix) -> Stage:
         what = f"the item '{strange}' has no outcome" if strange else "they are of other items, or in another order"
         raise ArtifactError(f"the outcomes of '{setting.name}' are not those of this data: {what}. Make them again")
     if not setting.scored:
-        return Stage(setting, material, matrix, {domain: domain for domain in setting.domains})
+        return Stage(setting, material, matrix, {domain: domain for domain in setting.domains}, experts)
     best = {}
     for domain, rows in material.train.items():
         try:
@@ -73,7 +76,7 @@ def prepare(setting: Setting, material: Material, matrix: Matrix) -> Stage:
                 f"a training row of '{domain}' lacks a model's score in its field '{setting.data.scores}' ({error!r})"
             ) from error
         best[domain] = matrix.experts[int(np.mean(scores, axis=0).argmax())]
-    return Stage(setting, material, matrix, best)
+    return Stage(setting, material, matrix, best, experts)
 
 
 def run(
@@ -103,9 +106,16 @@ def _paper(stage: Stage, note: Callable[[str], None]) -> Iterator[Choices]:
     for name, protocol in stage.setting.protocol.items():
         if name == "clean":
             continue
-        if protocol.embedding != "base":  # experts are seldom where routers are fitted
-            note(f"protocol.{name}.embedding is '{protocol.embedding}': the base model's embedding takes its place")
-        found = chain(found, authors.entries(texts, stage.test, protocol, name=name))
+        embedding = None
+        if protocol.embedding != "base":
+            if stage.experts is not None and (stage.experts / protocol.embedding).is_dir():
+                embedding = Embedding.load(stage.experts / protocol.embedding)
+            else:  # experts are seldom where routers are fitted
+                note(
+                    f"protocol.{name}.embedding is '{protocol.embedding}', an expert that is not at hand (--experts): "
+                    "the base model's embedding takes its place"
+                )
+        found = chain(found, authors.entries(texts, stage.test, protocol, embedding, name))
     yield from _asked(stage, found)
 
 
