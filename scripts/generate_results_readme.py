@@ -199,7 +199,7 @@ def _section(root: Path, results: Results, made: Sequence[Table]) -> Iterator[st
 
 def _told(results: Results) -> Iterator[str]:
     """How the outcomes were made, as the raw file says it."""
-    about: dict[str, Any] = {**results.matrix.about, **results.matrix.about.get("circumstances", {})}
+    about: dict[str, Any] = dict(results.matrix.about)
     if command := about.get("command"):
         commit = about.get("commit")
         yield f"Outcomes made by `{command}`{f' at commit `{commit}`' if commit else ''}.\n"

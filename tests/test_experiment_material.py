@@ -74,13 +74,12 @@ def test_a_suite_has_a_folder_a_domain(suite: Path) -> None:
         "law": [f"{text} Why?" for text in LAW],
         "cooking": [f"{text} Why?" for text in COOKING],
     }
-    assert found.items[0].row["answer"] == "7" and found.ood == ()
+    assert found.items[0].row["answer"] == "7"
 
 
-def test_prompts_of_other_sources_are_kept_apart(suite: Path) -> None:
+def test_prompts_of_other_sources_are_not_items(suite: Path) -> None:
     written(suite / "small" / "cooking" / "ood.jsonl", ["Can I freeze soup?"])
     found = load(setting_of(suite), suite)
-    assert texts_of(found.ood) == [("cooking", "Can I freeze soup?")]
     assert len(found.items) == len(LAW) + len(COOKING)
 
 

@@ -38,11 +38,12 @@ def run(name: str, data: Path | None, results: Path, experts: Path | None, only:
     Example:
       ir3de bench run --setting clm --data suites/
     """
-    from ir3de.experiments import choices, material, matrix, running, settings
+    from ir3de.experiments import choices, material, running, settings
+    from ir3de.experiments.results import outcomes
 
     setting = settings.load(name)
     folder = results / setting.name
-    outcomes_found = matrix.read(folder / "outcomes.jsonl.xz")
+    outcomes_found = outcomes(folder)
     made = 0
     if data is None and not setting.data.hub:
         out.note(f"no --data: scoring the choices in {folder / 'choices'}")

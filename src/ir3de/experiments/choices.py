@@ -21,7 +21,7 @@ from ir3de.experiments.matrix import Matrix, Places
 KIND, VERSION = "ir3de.choices", 1
 DIGITS = "0123456789abcdefghijklmnopqrstuvwxyz"
 FAMILIES = ("paper", "ours", "rivals")
-AXES = (  # what a curve of routers is drawn over; the tables show the best of the first three, as the paper does
+AXES = (  # what a curve of routers may be drawn over; the tables show the best of the first three, as the paper does
     "k",  # tokens that vote
     "neighbours",
     "rate",  # of learning
@@ -56,6 +56,10 @@ class Choices:
     axis: str | None = None  # one of AXES
     at: float | None = None
     about: Mapping[str, Any] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        if self.axis not in (None, *AXES):
+            raise InputError(f"{self.router} is on the axis {self.axis!r}; known are {', '.join(AXES)}")
 
     @property
     def slug(self) -> str:

@@ -31,11 +31,10 @@ class Item:
 
 @dataclass(frozen=True)
 class Material:
-    """Training rows by domain, and test items in the order of the domains; `ood` are items from other sources."""
+    """Training rows by domain, and test items in the order of the domains."""
 
     train: Mapping[str, Rows]
     items: tuple[Item, ...]
-    ood: tuple[Item, ...] = ()
 
     def training_texts(self) -> dict[str, list[str]]:
         return {domain: [text_of(row) for row in rows] for domain, rows in self.train.items()}
@@ -67,9 +66,7 @@ def item_id(domain: str, place: int, text: str) -> str:
 def _suite(setting: Setting, folder: Path) -> Material:
     train = {domain: _rows(folder / domain, "train") for domain in setting.known}
     items = [item for domain in setting.domains for item in _items(domain, _rows(folder / domain, "test"))]
-    others = [domain for domain in setting.domains if any((folder / domain).glob("ood.jsonl*"))]
-    ood = [item for domain in others for item in _items(domain, _rows(folder / domain, "ood"))]
-    return Material(train, tuple(items), tuple(ood))
+    return Material(train, tuple(items))
 
 
 def _scored(setting: Setting, folder: Path) -> Material:

@@ -62,13 +62,18 @@ class Results:
         return 100 * float(np.mean([hits[domain == place].mean() for place in range(len(self.matrix.domains))]))
 
 
-def read(folder: Path) -> Results:
-    """The raw files of one setting."""
+def outcomes(folder: Path) -> Matrix:
+    """What every expert made of every item of one setting."""
     if not (folder / OUTCOMES).is_file():
         raise ArtifactError(
             f"no {OUTCOMES} in {folder}: make it with `ir3de bench outcomes --setting {folder.name}`, or copy it there"
         )
-    matrix = matrix_files.read(folder / OUTCOMES)
+    return matrix_files.read(folder / OUTCOMES)
+
+
+def read(folder: Path) -> Results:
+    """The raw files of one setting."""
+    matrix = outcomes(folder)
     chosen = tuple(choice_files.read_all(folder / CHOICES, matrix))
     has_reference = (folder / REFERENCE).is_file()
     training, dynamic = _optional(folder / TRAINING, {}), _optional(folder / DYNAMIC, [])

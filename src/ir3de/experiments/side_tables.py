@@ -42,9 +42,7 @@ def needs_table(results: Results, rows: Sequence[Standing]) -> Table:
 
 def accelerator(choices: Choices) -> str | None:
     """The accelerator that a router's times were measured on."""
-    circumstances = choices.about.get("circumstances")
-    found = circumstances.get("accelerator") if isinstance(circumstances, dict) else None
-    found = found or choices.about.get("accelerator")
+    found = choices.about.get("accelerator")
     return str(found) if found else None
 
 
