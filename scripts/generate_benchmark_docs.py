@@ -275,8 +275,8 @@ RIVAL_NOTES = (
     "The same prompts, cuts and draws for all. *Encoder* is all-MiniLM-L6-v2. Rows marked ¹ were measured on an",
     "accelerator (the raw file says which), all others on two cores: times are not comparable between the two kinds,",
     "accuracies are. IR3DE's seconds include counting the texts.",
-    "The rows of TF-IDF on clm and clm_large are of pairs of words as well; since then words alone are counted where the texts "
-    "are that long, in a fifth of the time (results/README.md has that form).",
+    "The rows of TF-IDF on clm and clm_large are of words and pairs of words; since then words alone are counted where",
+    "the texts are that long, in a fifth of the time (results/README.md has that form).",
 )
 
 SPEED_NOTES = (
