@@ -14,6 +14,7 @@ from ir3de.experiments import choices as choice_files
 from ir3de.experiments import matrix as matrix_files
 from ir3de.experiments.choices import Choices, Traits
 from ir3de.experiments.matrix import Matrix
+from ir3de.experiments.settings import load
 
 DOMAINS = ("coding", "math", "physics", "history", "philosophy")
 LINEAR, ENCODER = Traits(False, False, True), Traits(True, True, False)
@@ -126,3 +127,16 @@ def damaged(path: Path, change: Callable[[list[Any]], None]) -> None:
     lines = [json.loads(line) for line in lzma.decompress(path.read_bytes()).decode().splitlines()]
     change(lines)
     path.write_bytes(lzma.compress("\n".join(map(json.dumps, lines)).encode()))
+
+
+def two_settings(folder: Path) -> Path:
+    """Results of two settings, the second with groups and reference answers."""
+    clm = random_matrix("perplexity", setting="clm")
+    write_rest(write_results(folder / "clm", clm, routers_for(clm)), clm.experts)
+    domains = load("reasoning").domains
+    groups = [name if domain == "multilingual" else "" for domain in domains for name in ("fr", "de") * 6]
+    reasoning = random_matrix("score", 1, setting="reasoning", domains=domains, groups=groups)
+    write_results(folder / "reasoning", reasoning, routers_for(reasoning))
+    reference = random_matrix("perplexity", 2, setting="reasoning", domains=domains)
+    matrix_files.write(reference, folder / "reasoning" / "reference.jsonl.xz")
+    return folder

@@ -1,57 +1,38 @@
-"""Tables of the experiments: what they hold, how they are rendered, and raw files that cannot be used."""
+"""Tables of the experiments: what they hold and how they are rendered."""
 
 from __future__ import annotations
 
 import json
 import re
 import shutil
-import subprocess
-import sys
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 
-from commands import ROOT
 from experiment_files import (
     LINEAR,
     chosen,
     damaged,
     matrix_of,
     random_matrix,
-    routers_for,
-    write_rest,
+    two_settings,
     write_results,
 )
-from ir3de.errors import ArtifactError, VersionError
-from ir3de.experiments import matrix as matrix_files
 from ir3de.experiments.cells import Cell, Row, Table, marked
 from ir3de.experiments.choices import Choices
 from ir3de.experiments.published import HERE, PUBLISHED
 from ir3de.experiments.rendering import latex, markdown
 from ir3de.experiments.results import find, read
 from ir3de.experiments.settings import load
-from ir3de.experiments.standings import standings
 from ir3de.experiments.tables import tables
-from refused import refusal
 from test_cli import complaint, run, run_json
 
 
 @pytest.fixture(scope="module")
 def root(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Results of two settings, the second with groups and reference answers."""
-    folder = tmp_path_factory.mktemp("results")
-    clm = random_matrix("perplexity", setting="clm")
-    write_rest(write_results(folder / "clm", clm, routers_for(clm)), clm.experts)
-    domains = load("reasoning").domains
-    groups = [name if domain == "multilingual" else "" for domain in domains for name in ("fr", "de") * 6]
-    reasoning = random_matrix("score", 1, setting="reasoning", domains=domains, groups=groups)
-    write_results(folder / "reasoning", reasoning, routers_for(reasoning))
-    reference = random_matrix("perplexity", 2, setting="reasoning", domains=domains)
-    matrix_files.write(reference, folder / "reasoning" / "reference.jsonl.xz")
-    return folder
+    return two_settings(tmp_path_factory.mktemp("results"))
 
 
 @pytest.fixture
@@ -291,117 +272,6 @@ def test_missing_files_are_noted_and_missing_settings_too(copied: Path, tmp_path
     empty = tmp_path / "empty"
     empty.mkdir()
     assert "ir3de bench outcomes --setting clm" in complaint("bench", "tables", "--results", empty)
-
-
-# raw files that cannot be used -----------------------------------------------------------------------------------
-
-
-def _line(**change: Any) -> Callable[[list[Any]], None]:
-    return lambda lines: lines[2].update(change)
-
-
-DAMAGES: dict[str, tuple[Callable[[list[Any]], None], str]] = {
-    "an expert's column is missing": (_line(values=[1.0, 2.0]), r"has 2 values .*make its outcomes again"),
-    "a domain is unknown": (_line(domain="astrology"), r"line 3: .*'astrology' is none of .*make the outcomes again"),
-    "an item is there twice": (lambda lines: lines.append(lines[1]), r"is there twice: leave one"),
-    "an outcome is no number": (_line(values=[float("nan")] * 7), r"no outcome of the expert 'coding' .*again"),
-    "an outcome is a word": (_line(values=["many"] * 7), r"is damaged.*again"),
-    "a weight is nothing": (_line(weight=0), r"weight of 0 or less"),
-    "a field is missing": (lambda lines: lines[1].pop("weight") and None, r"is damaged.*again"),
-    "no column for a domain's expert": (
-        lambda lines: lines[0]["own"].pop("math") and None,
-        r"expert of the domain 'math'",
-    ),
-    "it is another kind of file": (
-        lambda lines: lines[0].update(kind="ir3de.router"),
-        r"is not an ir3de.outcomes file",
-    ),
-}
-
-
-@pytest.mark.parametrize("damage", DAMAGES)
-def test_a_damaged_matrix_is_refused_with_what_to_do(damage: str, copied: Path) -> None:
-    change, said = DAMAGES[damage]
-    damaged(copied / "clm" / "outcomes.jsonl.xz", change)
-    message = refusal(ArtifactError, read, copied / "clm")
-    assert re.search(said, message) and "outcomes.jsonl.xz" in message
-    assert complaint("bench", "tables", "--results", copied).startswith("error: ")
-
-
-def test_truncated_and_newer_files_are_refused(copied: Path) -> None:
-    path = copied / "clm" / "outcomes.jsonl.xz"
-    whole = path.read_bytes()
-    for content in (whole[: len(whole) // 2], b"", b"not packed"):
-        path.write_bytes(content)
-        assert re.search(r"truncated or damaged.*Copy it again", refusal(ArtifactError, read, copied / "clm"))
-    path.write_bytes(whole)
-    damaged(path, lambda lines: lines[0].update(version=99))
-    assert "pip install --upgrade" in refusal(VersionError, read, copied / "clm")
-
-
-def test_choices_for_other_items_are_refused(copied: Path) -> None:
-    damaged(copied / "clm" / "outcomes.jsonl.xz", lambda lines: lines[1].update(item="another item"))
-    message = refusal(ArtifactError, read, copied / "clm")
-    assert re.search(r"belongs to other outcomes .*run `ir3de bench run --setting clm` again", message)
-
-
-def test_other_damaged_files_are_refused(copied: Path) -> None:
-    for name, content in (
-        ("choices/ir3de.json", "{}"),
-        ("dynamic.json", '[{"action": "add"}]'),
-        ("training.json", '{"experts": {"math": [1, 2]}}'),
-        ("decentralised.json", '{"identical": tr'),
-    ):
-        path = copied / "clm" / name
-        before = path.read_text()
-        path.write_text(content)
-        assert path.name in refusal(ArtifactError, read, copied / "clm")
-        path.write_text(before)
-    shutil.copy(copied / "clm" / "outcomes.jsonl.xz", copied / "reasoning" / "reference.jsonl.xz")
-    assert "belongs to other outcomes" in refusal(ArtifactError, read, copied / "reasoning")
-
-
-# the page of results ---------------------------------------------------------------------------------------------
-
-
-def _readme(root: Path, *more: str) -> subprocess.CompletedProcess[str]:
-    script = ROOT / "scripts" / "generate_results_readme.py"
-    command = [sys.executable, str(script), "--root", str(root), *more]
-    return subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
-
-
-def test_the_page_of_results_knows_when_it_is_stale_and_what_is_not_listed(copied: Path) -> None:
-    root = copied.parent
-    assert _readme(root, "--check").returncode == 1
-    assert _readme(root).returncode == 0
-    page = (copied / "README.md").read_text(encoding="utf-8")
-    assert "[outcomes.jsonl.xz](clm/outcomes.jsonl.xz)" in page and "**CLM: what it takes**" in page
-    assert _readme(root, "--check").returncode == 0
-    (copied / "clm" / "stray.json").write_text("{}")
-    (copied / "stray.json").write_text("{}")
-    done = _readme(root, "--check")
-    assert done.returncode == 1 and "results/clm/stray.json is not listed" in done.stderr
-    assert "results/stray.json is not listed" in done.stderr
-    for path in (copied / "clm" / "stray.json", copied / "stray.json"):
-        path.unlink()
-    matrix = read(copied / "clm").matrix
-    other = Choices("another", "rivals", "clean", chosen(matrix, 0.5), LINEAR)
-    write_results(copied / "clm", matrix, [other])
-    assert "is not what results/ says" in _readme(root, "--check").stderr
-
-
-def test_the_summary_shows_the_default_router_and_no_better_one_of_its_name(copied: Path) -> None:
-    matrix = read(copied / "clm").matrix
-    default, tuned = (Choices(name, "ours", "clean", chosen(matrix, wrong, 3), LINEAR) for name, wrong in
-                      (("ir3de", 0.4), ("ir3de, tuned", 0.0)))  # fmt: skip
-    write_results(copied / "clm", matrix, [default, tuned])
-    (copied.parent / "README.md").write_text("<!-- experiments --><!-- /experiments -->", encoding="utf-8")
-    assert _readme(copied.parent).returncode == 0
-    lines = (copied.parent / "README.md").read_text(encoding="utf-8").splitlines()
-    shown = next(line for line in lines if line.startswith("| **ir3de**, the default"))
-    figures = {row.name: f"{row.performance.average:.1f}" for row in standings(read(copied / "clm"))}
-    assert figures["ir3de"] != figures["ir3de, tuned"]
-    assert shown.startswith(f"| **ir3de**, the default | {figures['ir3de']} (")
 
 
 def test_settings_that_are_found_come_in_their_order(root: Path) -> None:

@@ -21,6 +21,12 @@ RESAMPLES = 1_000
 COVERED = 0.95
 
 
+def routing_accuracy(matrix: Matrix, columns: Places) -> float:
+    """Share of items sent to their domain's own expert, mean over the domains, in percent."""
+    hits, domain = columns == matrix.own_expert, matrix.domain
+    return 100 * float(np.mean([hits[domain == place].mean() for place in range(len(matrix.domains))]))
+
+
 @dataclass(frozen=True)
 class Performance:
     """One router's figures: by domain and averaged, in percent of the domains' own experts, with 95 % intervals."""
@@ -43,10 +49,7 @@ class Judge:
 
     def of_experts(self, columns: Places) -> Performance:
         """Figures of a router that sends each item to the column given for it."""
-        hits = columns == self.matrix.own_expert
-        places = self.matrix.domain
-        accuracy = 100 * float(np.mean([hits[places == d].mean() for d in range(len(self.matrix.domains))]))
-        return self._figures(self.matrix.of_columns(columns), accuracy)
+        return self._figures(self.matrix.of_columns(columns), routing_accuracy(self.matrix, columns))
 
     def of_column(self, column: str) -> Performance:
         """Figures of one model for everything."""

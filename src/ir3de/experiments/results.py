@@ -25,6 +25,7 @@ from ir3de.experiments import matrix as matrix_files
 from ir3de.experiments import settings
 from ir3de.experiments.choices import Choices
 from ir3de.experiments.matrix import Matrix, Places
+from ir3de.experiments.metrics import routing_accuracy
 
 OUTCOMES, REFERENCE, CHOICES = "outcomes.jsonl.xz", "reference.jsonl.xz", "choices"
 TRAINING, DYNAMIC, DECENTRALISED = "training.json", "dynamic.json", "decentralised.json"
@@ -58,8 +59,7 @@ class Results:
 
     def accuracy(self, columns: Places) -> float:
         """Share of items sent to their domain's own expert, mean over the domains, in percent."""
-        hits, domain = columns == self.matrix.own_expert, self.matrix.domain
-        return 100 * float(np.mean([hits[domain == place].mean() for place in range(len(self.matrix.domains))]))
+        return routing_accuracy(self.matrix, columns)
 
 
 def outcomes(folder: Path) -> Matrix:

@@ -12,11 +12,11 @@ import numpy.typing as npt
 from ir3de.corpora import text_of
 from ir3de.errors import InputError
 from ir3de.experiments.experts.models import LanguageModel
+from ir3de.experiments.material import Rows
 from ir3de.experiments.settings import Setting, Training
 
 IGNORED = -100  # the label of a token whose prediction does not count
 Ids = npt.NDArray[np.int64]
-Rows = Sequence[Mapping[str, Any]]
 
 
 @dataclass(frozen=True)

@@ -17,8 +17,9 @@ from typing import Any
 from ir3de import files
 from ir3de.errors import ArtifactError, InputError
 from ir3de.experiments.experts import lora
-from ir3de.experiments.experts.examples import IGNORED, Batch, Examples, Rows, examples
+from ir3de.experiments.experts.examples import IGNORED, Batch, Examples, examples
 from ir3de.experiments.experts.models import WEIGHTS, LanguageModel, load
+from ir3de.experiments.material import Rows
 from ir3de.experiments.settings import Setting, Training
 
 RECORD, STATE, BASE, SOURCE = "training.json", "state.safetensors", "base", "base.json"
