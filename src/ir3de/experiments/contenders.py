@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import TypeVar
 
 import numpy as np
@@ -115,7 +116,7 @@ def ours(train: Texts) -> Iterator[Entry]:
     """This package's own: the default, tuned, and its scorers one by one."""
     counted, counting = timed(lambda: {d: collect(texts, keep_sample=True) for d, texts in train.items()})
     for name, tune in (("ir3de", False), ("ir3de, tuned", True)):
-        router, solving = timed(lambda t=tune: Router.fit(counted, tune=t))  # type: ignore[misc]
+        router, solving = timed(partial(Router.fit, counted, tune=tune))
         yield Entry(name, "ours", ADDITIVE, as_fitted(router), counting + solving)
     bare = {domain: statistics.without_sample() for domain, statistics in counted.items()}  # nothing is calibrated
     scorers: dict[str, Scorer] = {
@@ -126,7 +127,7 @@ def ours(train: Texts) -> Iterator[Entry]:
         "kernel ridge": KernelRidge(),
     }
     for name, scorer in scorers.items():
-        router, solving = timed(lambda s=scorer: Router.fit(bare, scorer=s))  # type: ignore[misc]
+        router, solving = timed(partial(Router.fit, bare, scorer=scorer))
         yield Entry(name, "ours", ADDITIVE, as_fitted(router), counting + solving)
 
 
@@ -138,7 +139,7 @@ def words(train: Texts) -> Iterator[Entry]:
         ("MLP-router", BagOfWordsMLP(), CENTRAL),
     ]
     for name, rival, traits in rivals:
-        fitted, seconds = timed(lambda r=rival: r.fit(train))  # type: ignore[misc]
+        fitted, seconds = timed(partial(rival.fit, train))
         yield Entry(name, "rivals", traits, fitted, seconds)
 
 
@@ -164,7 +165,7 @@ def encoders(train: Texts, named: Encoders) -> Iterator[Entry]:
         shown = "CLS" if pooling == "cls" else "mean"
         for k in NEAREST_K:
             nearest = NearestNeighbours(bert, k, pooling)
-            fitted, seconds = timed(lambda r=nearest: r.fit(train))  # type: ignore[misc]
+            fitted, seconds = timed(partial(nearest.fit, train))
             name, series = f"kNN, {shown}, k={k} ({called})", f"kNN, {shown} ({called})"
             yield Entry(
                 name, "rivals", NEIGHBOURS, fitted, seconds + number * encoding / 1e6, series, "neighbours", float(k),
@@ -199,7 +200,7 @@ def _modem(
         series = f"MoDEM-{size}, {'frozen' if frozen else 'fine-tuned'} ({called})"
         for rate in RATES[::-1] if frozen else FULL_RATES:
             modem = Modem(opened[source], rate=rate, frozen=frozen, epochs=None if frozen else 1)
-            fitted, seconds = timed(lambda r=modem: r.fit(train))  # type: ignore[misc]
+            fitted, seconds = timed(partial(modem.fit, train))
             seconds += number * (encoding or 0.0) / 1e6
             name = series.replace(" (", f", rate={rate:g} (")
             yield Entry(

@@ -136,7 +136,7 @@ def _asked(stage: Stage, entries: Iterator[Entry]) -> Iterator[Choices]:
     for entry in entries:
         if entry.encoding_us is not None:
             entry.fitted.route(texts)  # from now on their vectors are remembered
-        domains, microseconds = _routed(lambda e=entry: e.fitted.route(texts), stage)  # type: ignore[misc]
+        domains, microseconds = _routed(partial(entry.fitted.route, texts), stage)
         yield _choices(stage, entry, domains, microseconds + (entry.encoding_us or 0.0))
 
 
@@ -178,7 +178,7 @@ def _curves(stage: Stage) -> Iterator[Choices]:
         rng = np.random.default_rng(number)
         few = {d: [found[i] for i in rng.choice(len(found), number, replace=False)] for d, found in texts.items()}
         for name, entry in _three(few):
-            domains, _ = _routed(lambda e=entry: e.fitted.route(stage.texts), stage)  # type: ignore[misc]
+            domains, _ = _routed(partial(entry.fitted.route, stage.texts), stage)
             yield _point(stage, entry, domains, f"{name} by training prompts", "prompts", number)
     fitted = list(_three(texts))
     for number in TOKENS:
@@ -200,7 +200,7 @@ def _three(texts: Texts) -> Iterator[tuple[str, Entry]]:
         ("ir3de", "ours", None, None),
         ("IR3DE, k=10 (authors' code)", "paper", TokenRidge.authors(), EntropyTopK.authors(10)),
     ):
-        router, solving = timed(lambda s=scorer, t=selector: Router.fit(counted, scorer=s, selector=t))  # type: ignore[misc]
+        router, solving = timed(partial(Router.fit, counted, scorer=scorer, selector=selector))
         yield name, Entry(name, family, ADDITIVE, as_fitted(router), counting + solving)
     fitted, seconds = timed(lambda: NaiveBayes(0.1).fit(texts))
     yield "naive Bayes", Entry("naive Bayes", "rivals", ADDITIVE, fitted, seconds)
