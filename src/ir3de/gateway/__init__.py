@@ -1,0 +1,13 @@
+"""One OpenAI-compatible endpoint in front of many experts. docs/gateway.md is its manual.
+
+A request goes through these rooms, in this order:
+
+    guarding      who may come in, and how large it may be
+    bodies        the request's JSON, every byte of it at hand
+    prompts       the text to route on, and what the request needs
+    choosing      which experts may answer, in which order
+    relaying      asks them one after the other until one answers, and passes the answer on
+    records       what there is to say about it: metrics, logs and traces read it at the end
+
+`live` holds what they work with, and swaps it in one step when the router, the experts or the settings change.
+"""

@@ -1,0 +1,65 @@
+"""A failing expert is left alone for a while, then tried with one request."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from time import monotonic
+from typing import Literal
+
+State = Literal["closed", "open", "half-open"]
+
+
+class CircuitBreaker:
+    """Opens after so many failures in a row; after a rest, one request probes whether the expert is back.
+
+    >>> now = [0.0]
+    >>> breaker = CircuitBreaker(failures=2, rest=10, clock=lambda: now[0])
+    >>> breaker.failed(), breaker.failed(), breaker.state
+    (None, None, 'open')
+    >>> breaker.admits()
+    False
+    >>> now[0] = 10.0
+    >>> breaker.admits(), breaker.admits()      # one probe, and nobody else
+    (True, False)
+    >>> breaker.succeeded(), breaker.state
+    (None, 'closed')
+    """
+
+    def __init__(self, failures: int, rest: float, clock: Callable[[], float] = monotonic) -> None:
+        self._allowed, self._rest, self._clock = failures, rest, clock
+        self._failures = 0
+        self._opened: float | None = None  # when it opened, or when the last probe set out
+        self._probing = False
+
+    @property
+    def state(self) -> State:
+        if self._opened is None:
+            return "closed"
+        return "half-open" if self._probing or self._clock() - self._opened >= self._rest else "open"
+
+    @property
+    def retry_after(self) -> float:
+        """Seconds until a request may try again."""
+        return 0.0 if self._opened is None else max(0.0, self._opened + self._rest - self._clock())
+
+    def admits(self) -> bool:
+        """Whether a request may go; a yes in the half-open state is the probe, and its end must be told."""
+        if self._opened is None:
+            return True
+        if self._clock() - self._opened < self._rest:
+            return False
+        self._opened, self._probing = self._clock(), True  # a probe that is never heard of again is followed by another
+        return True
+
+    def succeeded(self) -> None:
+        self._failures, self._opened, self._probing = 0, None, False
+
+    def failed(self) -> None:
+        self._failures += 1
+        if self._probing or self._failures >= self._allowed:
+            self._opened, self._probing = self._clock(), False
+
+    def abandoned(self) -> None:
+        """The request was given up before the expert could show anything: the next one may probe at once."""
+        if self._probing:
+            self._opened, self._probing = self._clock() - self._rest, False

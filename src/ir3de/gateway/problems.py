@@ -1,0 +1,59 @@
+"""Errors as clients of OpenAI's API know them."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass, field
+
+# status: (type, code) where nothing more special is known
+_KINDS = {
+    400: ("invalid_request_error", "invalid_request"),
+    401: ("authentication_error", "invalid_api_key"),
+    403: ("permission_error", "forbidden"),
+    404: ("invalid_request_error", "not_found"),
+    405: ("invalid_request_error", "method_not_allowed"),
+    408: ("timeout_error", "request_timeout"),
+    409: ("invalid_request_error", "conflict"),
+    412: ("invalid_request_error", "precondition_failed"),
+    413: ("invalid_request_error", "request_too_large"),
+    415: ("invalid_request_error", "unsupported_media_type"),
+    422: ("invalid_request_error", "unprocessable"),
+    428: ("invalid_request_error", "precondition_required"),
+    429: ("rate_limit_error", "rate_limit_exceeded"),
+    431: ("invalid_request_error", "headers_too_large"),
+    500: ("server_error", "internal_error"),
+    502: ("server_error", "bad_gateway"),
+    503: ("server_error", "unavailable"),
+    504: ("timeout_error", "upstream_timeout"),
+}
+
+
+@dataclass(eq=False)
+class Problem(Exception):
+    """An error to send to the client: what was wrong, what was found, what to do."""
+
+    status: int
+    message: str
+    code: str = ""
+    param: str | None = None
+    retry_after: float | None = None
+    headers: dict[str, str] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        self.kind, usual = _KINDS.get(self.status, ("server_error", "error"))
+        self.code = self.code or usual
+
+    def body(self) -> bytes:
+        """The error object."""
+        error = {"message": self.message, "type": self.kind, "param": self.param, "code": self.code}
+        return json.dumps({"error": error}, ensure_ascii=False).encode()
+
+    def event(self) -> bytes:
+        """The error object as an event of a stream that has begun."""
+        return b"data: " + self.body() + b"\n\n"
+
+    def header_list(self) -> list[tuple[bytes, bytes]]:
+        given = dict(self.headers)
+        if self.retry_after is not None:
+            given["retry-after"] = str(max(1, round(self.retry_after)))
+        return [(name.encode("latin-1"), value.encode("latin-1", "replace")) for name, value in given.items()]
