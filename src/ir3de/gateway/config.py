@@ -148,7 +148,7 @@ class Server(Part):
     workers: int = Field(1, ge=1, le=256)
     """Processes that serve."""
     api_keys_env: tuple[Variable, ...] = ()
-    """Variables that hold clients' keys (several in one, separated by commas); without any, IR3DE_API_KEY if it is set."""
+    """Variables that hold clients' keys, several in one separated by commas; if none is named, IR3DE_API_KEY."""
     admin_token_env: Variable = "IR3DE_ADMIN_TOKEN"
     """The variable that holds the token for /admin; while it is not set there is no /admin."""
     open: bool = False

@@ -29,7 +29,7 @@ _KINDS = {
 
 
 @dataclass(eq=False)
-class Problem(Exception):
+class Problem(Exception):  # noqa: N818 - also what is not the client's or anybody's error, such as a full line
     """An error to send to the client: what was wrong, what was found, what to do."""
 
     status: int

@@ -11,7 +11,7 @@ class Busy(Exception):  # noqa: N818 - a state of the expert, not a mistake
 
 
 class Slots:
-    """Places at an expert: `await acquire()` waits in line, first come first served; `release()` lets the next one in."""
+    """Places at an expert: `acquire` waits in line, first come first served; `release` lets the next one in."""
 
     def __init__(self, limit: int, queue: int, wait: float) -> None:
         self.limit, self._queue, self.wait = limit, queue, wait
