@@ -11,7 +11,7 @@ from urllib.parse import urlsplit
 
 from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
 
-VERSION = 1
+VERSION: Literal[1] = 1
 
 Capability = Literal["chat", "completions", "responses", "messages", "embeddings", "tools", "vision"]
 Seconds = Annotated[float, Field(gt=0, le=86_400)]
