@@ -38,6 +38,7 @@ def create_app(gateway: Gateway) -> ASGIApp:
         Route("/v1/completions", Inference(gateway, "completions", "completions"), methods=["POST"]),
         Route("/v1/responses", Inference(gateway, "responses", "responses"), methods=["POST"]),
         Route("/v1/messages", Inference(gateway, "messages", "messages"), methods=["POST"]),
+        Route("/v1/messages/count_tokens", Inference(gateway, "messages", "messages/count_tokens"), methods=["POST"]),
         Route("/v1/embeddings", Inference(gateway, "embeddings", "embeddings"), methods=["POST"]),
     ]
     app = Starlette(
