@@ -116,6 +116,8 @@ async def _ping(session: aiohttp.ClientSession, expert: ExpertConfig) -> str:
             models = [str(model["id"]) for model in listed]
     except TimeoutError:
         return f"no answer within {PING_SECONDS:g} s"
+    except aiohttp.ClientConnectorError:
+        return "nobody answers there"
     except (aiohttp.ClientError, OSError) as error:
         return f"no answer: {error}"
     except (ValueError, KeyError, TypeError):
@@ -134,11 +136,13 @@ def _names(config: Config, known: Sequence[str]) -> Iterator[Finding]:
             f"none of them is in the router, which knows {', '.join(known)}: use the router's names",
         )
         return
-    for name in known:
-        if name not in named:
-            yield Finding(
-                "warning", "experts", f"the router knows {name!r}, which has no endpoint: its prompts go to the next"
-            )
+    if missing := [name for name in known if name not in named]:
+        said = (
+            "which has no endpoint: its prompts go"
+            if len(missing) == 1
+            else "which have no endpoints: their prompts go"
+        )
+        yield Finding("warning", "experts", f"the router knows {', '.join(missing)}, {said} to the next-ranked")
     for index, name in enumerate(named):
         if name not in known:
             yield Finding(

@@ -152,3 +152,8 @@ def unset_variables(config: Config, document: Document | None = None) -> list[Fi
 def schema() -> dict[str, Any]:
     """The JSON Schema of a configuration file."""
     return {"$schema": DIALECT, "$id": SCHEMA_ID, **Config.model_json_schema()}
+
+
+def schema_text() -> str:
+    """The same, as docs/ir3de.schema.json has it."""
+    return json.dumps(schema(), indent=2, ensure_ascii=False) + "\n"

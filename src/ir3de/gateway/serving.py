@@ -24,7 +24,7 @@ from ir3de.gateway.config_files import Source
 from ir3de.gateway.protocol import GuardedProtocol
 
 if TYPE_CHECKING:
-    from starlette.applications import Starlette
+    from starlette.types import ASGIApp
 
 FACTORY = "ir3de.gateway.serving:application"
 METRICS_FOLDER = "PROMETHEUS_MULTIPROC_DIR"
@@ -62,7 +62,7 @@ def serve(source: Source, *, ready: Callable[[str], None] | None = None, factory
         listening.close()
 
 
-def application() -> Starlette:
+def application() -> ASGIApp:
     """The app of one process, from the configuration that `serve` has handed over."""
     from ir3de.gateway.app import create_app
     from ir3de.gateway.gateway import Gateway
