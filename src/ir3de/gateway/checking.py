@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 import asyncio
-import hashlib
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ir3de.errors import ArtifactError
 from ir3de.gateway.config import Config, ExpertConfig, secret
 from ir3de.gateway.config_files import client_variables
 from ir3de.gateway.config_findings import Finding
+from ir3de.gateway.guarding import client_keys, is_loopback
 
 if TYPE_CHECKING:
     import aiohttp
@@ -25,7 +24,7 @@ class RouterFacts:
     """What a router's folder says of itself."""
 
     path: str
-    digest: str  # SHA-256 of the header, which holds the hash of every other file
+    digest: str  # SHA-256 over all of it
     experts: tuple[str, ...]
 
 
@@ -34,7 +33,6 @@ def router_facts(path: str) -> RouterFacts | None:
     if "://" in path:
         return None
     from ir3de.storage import holds_router, inspect_router
-    from ir3de.storage.folders import HEADER
 
     if not holds_router(path):
         raise ArtifactError(
@@ -44,8 +42,9 @@ def router_facts(path: str) -> RouterFacts | None:
     if not found.whole:
         broken = ", ".join(file.name for file in found.files if file.state in ("missing", "damaged"))
         raise ArtifactError(f"the router at {path} is not whole ({broken}): copy it again from where it came from")
-    digest = hashlib.sha256((Path(path) / HEADER).read_bytes()).hexdigest()
-    return RouterFacts(path, digest, tuple(str(expert["name"]) for expert in found.header["experts"]))
+    return RouterFacts(
+        path, str(found.header["sha256"]), tuple(str(expert["name"]) for expert in found.header["experts"])
+    )
 
 
 def fit_together(config: Config, router: RouterFacts | None) -> list[Finding]:
@@ -61,31 +60,13 @@ def fit_together(config: Config, router: RouterFacts | None) -> list[Finding]:
 def refused_host(config: Config) -> str | None:
     """Why the gateway may not listen there, if it may not: other machines need a key, or an explicit word."""
     server = config.server
-    if is_loopback(server.host) or server.open or any(map(secret, client_variables(config))):
+    if is_loopback(server.host) or server.open or client_keys(server):
         return None
     names = " or ".join(client_variables(config))
     return (
         f"{server.host or 'every interface'} can be reached from other machines, and no client needs a key: put one "
         f"into the environment variable {names}, or say server.open: true (--open) if anybody may use it"
     )
-
-
-def is_loopback(host: str) -> bool:
-    """Whether only this machine gets there."""
-    import ipaddress
-    import socket
-
-    if not host:
-        return False
-    try:
-        return ipaddress.ip_address(host).is_loopback
-    except ValueError:
-        pass
-    try:
-        found = socket.getaddrinfo(host, None)
-    except OSError:
-        return False
-    return all(ipaddress.ip_address(address[4][0]).is_loopback for address in found)
 
 
 async def ping(experts: Sequence[ExpertConfig]) -> list[Finding]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import multiprocessing
 import os
 import shutil
 import signal
@@ -52,7 +53,7 @@ def serve(source: Source, *, ready: Callable[[str], None] | None = None, factory
             if config.server.workers > 1:
                 return Workers(settings, [listening]).serve()
             server = uvicorn.Server(settings)
-            with suppress(KeyboardInterrupt):  # uvicorn raises the signal again that ended it
+            with suppress(KeyboardInterrupt, SystemExit):  # raised again by uvicorn; its way to say that it cannot start
                 server.run(sockets=[listening])
             if not server.started:
                 raise InputError("the gateway did not start: the messages above say why")
@@ -71,6 +72,8 @@ def application() -> ASGIApp:
     try:
         return create_app(Gateway.open(source.read(), config_path=source.path))
     except IR3DEError as error:
+        if multiprocessing.parent_process() is None:
+            raise
         logger.error("%s", error)
         sys.exit(STARTUP_FAILURE)
 
