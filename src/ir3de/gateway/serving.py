@@ -16,7 +16,7 @@ from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, Any
 
 import uvicorn
-from uvicorn.supervisors import Multiprocess
+from uvicorn.supervisors.multiprocess import Multiprocess, Process
 
 from ir3de.errors import InputError, IR3DEError
 from ir3de.gateway.checking import refused_host
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 FACTORY = "ir3de.gateway.serving:application"
 METRICS_FOLDER = "PROMETHEUS_MULTIPROC_DIR"
 KEEP_ALIVE = 75  # seconds between requests: longer than load balancers keep theirs, so that they close first
-WORKER_SECONDS = 60  # without a sign of life, also while starting, after which a worker is replaced
+WORKER_SECONDS = 60  # that a new worker may take to start when SIGHUP replaces them one by one
 STARTUP_FAILURE = 3  # exit code of a process that cannot serve, also uvicorn's own
 LEVELS = ("debug", "info", "warning", "error")
 
@@ -194,10 +194,12 @@ class Workers(Multiprocess):
         if self.failed:  # every other one would fail the same way
             self.should_exit.set()
             return
-        before = {process.pid for process in self.processes}
-        super().keep_subprocess_alive()
-        for pid in before - {process.pid for process in self.processes}:
-            _forget_metrics(pid)
+        for index, old in enumerate(self.processes):  # asking them how they are would wait long for one that just died
+            if not old.process.is_alive():
+                logger.warning("worker %d ended with code %s: another takes its place", old.pid, old.process.exitcode)
+                _forget_metrics(old.pid)
+                self.processes[index] = Process(self.config, self.sockets)
+                self.processes[index].start()
 
 
 def _forget_metrics(pid: int | None) -> None:
