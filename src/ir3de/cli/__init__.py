@@ -23,6 +23,7 @@ from ir3de.cli import (
     calibrating,
     changing,
     completion,
+    configuring,
     demo,
     doctor,
     embeddings,
@@ -34,6 +35,7 @@ from ir3de.cli import (
     inspecting,
     policies,
     routing,
+    serving,
     sharing,
     tuning,
 )
@@ -45,6 +47,7 @@ SECTIONS = {
     "Start here": (demo.demo, doctor.doctor),
     "Build a router": (fitting.fit, changing.add, changing.remove, tuning.tune, calibrating.calibrate, policies.policy),
     "Use it": (routing.route, explaining.explain, evaluating.evaluate, inspecting.inspect),
+    "Serve it": (serving.serve, configuring.config),
     "Share the work": (sharing.collect, sharing.merge, embeddings.embedding),
     "Measure and set up": (benching.bench, completion.completion),
 }
