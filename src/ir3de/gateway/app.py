@@ -41,7 +41,7 @@ def create_app(gateway: Gateway) -> ASGIApp:
         Route("/v1/embeddings", Inference(gateway, "embeddings", "embeddings"), methods=["POST"]),
     ]
     app = Starlette(
-        routes=[*inference, *operations.routes],
+        routes=[*inference, *operations.routes, *gateway.observer.routes],
         exception_handlers={Problem: _problem, HTTPException: _http_error, Exception: _unexpected},
         lifespan=lifespan,
     )

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 NOBODY = "none"  # the label of what is no configured expert
 OUTCOMES = get_args(Outcome)
-REASONS = ("connect", "timeout", "408", "429", "5xx", "busy", "breaker", "invalid", "other")
+REASONS = ("connect", "timeout", "408", "429", "5xx", "busy", "resting", "garbage", "broken", "other")  # of fallbacks
 BREAKERS = {"closed": 0, "half-open": 1, "open": 2}
 
 ROUTE_BUCKETS = (1e-5, 2e-5, 5e-5, 1e-4, 2e-4, 5e-4, 1e-3, 2e-3, 5e-3, 1e-2, 5e-2, 0.1)

@@ -30,10 +30,10 @@ def provenance_headers(record: Record) -> list[tuple[bytes, bytes]]:
         (b"x-ir3de-router", record.router[:16].encode()),
         (b"x-ir3de-fallbacks", str(len(record.fallbacks)).encode()),
     ]
-    if record.decision is not None:
+    if record.confidence is not None and record.margin is not None:
         found += [
-            (b"x-ir3de-confidence", b"%.4f" % record.decision.confidence),
-            (b"x-ir3de-margin", b"%.4f" % record.decision.margin),
+            (b"x-ir3de-confidence", b"%.4f" % record.confidence),
+            (b"x-ir3de-margin", b"%.4f" % record.margin),
             (b"x-ir3de-route-us", b"%.1f" % ((record.route_seconds or 0.0) * 1e6)),
         ]
     if record.why:
@@ -44,11 +44,11 @@ def provenance_headers(record: Record) -> list[tuple[bytes, bytes]]:
 def provenance_member(record: Record) -> bytes:
     """The same as a member of a JSON object, since clients' libraries hide headers."""
     said: dict[str, object] = {"expert": record.expert, "model": record.model, "router": record.router[:16]}
-    if (decision := record.decision) is not None:
+    if (decision := record.decision) is not None and record.confidence is not None and record.margin is not None:
         said |= {
             "decided": decision.expert,
-            "confidence": round(decision.confidence, 4),
-            "margin": round(decision.margin, 4),
+            "confidence": round(record.confidence, 4),
+            "margin": round(record.margin, 4),
             "abstained": decision.abstained,
             "route_us": round((record.route_seconds or 0.0) * 1e6, 1),
         }

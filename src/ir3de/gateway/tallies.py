@@ -27,7 +27,7 @@ def quantile_ms(bins: Mapping[int, int], share: float) -> float | None:
     """The latency below which `share` of the counted ones lie, in milliseconds; None without any.
 
     >>> quantile_ms({latency_bin(0.001): 99, latency_bin(1.0): 1}, 0.5)
-    0.98
+    1.04
     """
     rank = share * sum(bins.values())
     for index in sorted(bins):

@@ -15,18 +15,12 @@ if TYPE_CHECKING:
 
     from ir3de.gateway.records import Record
 
-Headers = Mapping[str, str] | Iterable[tuple[bytes, bytes]]
+Headers = Mapping[bytes, bytes] | Mapping[str, str] | Iterable[tuple[bytes, bytes]]
 
-CONTEXT_HEADERS = frozenset({"traceparent", "tracestate", "baggage"})
 OPERATIONS = {"completions": "text_completion", "embeddings": "embeddings"}  # all others are chats
 NANOSECONDS = 1_000_000_000
 
 _log = logging.getLogger(__name__)
-
-
-def passed_on(headers: Headers) -> dict[str, str]:
-    """The client's own trace headers, for the expert: what is forwarded where no spans are made."""
-    return {name: value for name, value in _pairs(headers) if name in CONTEXT_HEADERS}
 
 
 class Tracing:
@@ -41,8 +35,7 @@ class Tracing:
         from opentelemetry import propagate
         from opentelemetry.trace import SpanKind
 
-        given = dict(_pairs(headers))
-        parent = propagate.extract(given)
+        parent = propagate.extract(_strings(headers))
         span = self._tracer.start_span("chat", context=parent, kind=SpanKind.CLIENT)
         return Trace(self._tracer, span, parent)
 
@@ -178,7 +171,11 @@ def _told(attributes: Mapping[str, Any]) -> dict[str, Any]:
     return {name: value for name, value in attributes.items() if value is not None}
 
 
-def _pairs(headers: Headers) -> Iterable[tuple[str, str]]:
-    if isinstance(headers, Mapping):
-        return ((name.lower(), value) for name, value in headers.items())
-    return ((name.decode("latin-1").lower(), value.decode("latin-1")) for name, value in headers)
+def _strings(headers: Headers) -> dict[str, str]:
+    """Names in small letters, whatever form the headers come in."""
+    pairs: Iterable[tuple[Any, Any]] = headers.items() if isinstance(headers, Mapping) else headers
+    return {_string(name).lower(): _string(value) for name, value in pairs}
+
+
+def _string(value: str | bytes) -> str:
+    return value if isinstance(value, str) else value.decode("latin-1")
