@@ -203,8 +203,8 @@ class Decision:
     @property
     def margin(self) -> float:
         """How far the confidence lies above the next expert's probability: below zero where costs decided."""
-        shares, confidence = self._shares, self.confidence
-        others = shares[: self._best] + shares[self._best + 1 :]
+        shares = self._shares
+        confidence, others = shares[self._best], shares[: self._best] + shares[self._best + 1 :]
         return confidence - max(others) if others else confidence
 
     @property

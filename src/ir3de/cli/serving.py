@@ -180,7 +180,12 @@ def _welcome(address: str, checked: Checked, out: Output) -> None:
         ("page", styled((f"{address}/", "cyan"))),
         ("experts", ", ".join(expert.name for expert in settings.experts)),
         ("router", styled((settings.router.path, ""), (digest, FAINT))),
-        ("keys", f"clients need the one in {key}" if key else "none: " + ("anybody may ask" if settings.server.open else "only this machine may ask")),
+        (
+            "keys",
+            f"clients need the one in {key}"
+            if key
+            else "none: " + ("anybody may ask" if settings.server.open else "only this machine may ask"),
+        ),
     ]
     if settings.routing.shadow:
         rows.append(("shadow", styled((f"everything goes to {settings.routing.shadow}", "yellow"))))

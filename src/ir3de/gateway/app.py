@@ -46,7 +46,11 @@ def create_app(gateway: Gateway) -> ASGIApp:
         f"/v1/{path}": Inference(gateway, endpoint, path) for endpoint, path in ENDPOINTS.items()
     }
     app = Starlette(
-        routes=[*(Route(path, one, methods=["POST"]) for path, one in inference.items()), *operations.routes],
+        routes=[
+            *(Route(path, one, methods=["POST"]) for path, one in inference.items()),
+            *operations.routes,
+            *gateway.observer.routes,
+        ],
         exception_handlers={Problem: _problem, HTTPException: _http_error, Exception: _unexpected},
         lifespan=lifespan,
     )

@@ -53,7 +53,9 @@ def serve(source: Source, *, ready: Callable[[str], None] | None = None, factory
             if config.server.workers > 1:
                 return Workers(settings, [listening]).serve()
             server = uvicorn.Server(settings)
-            with suppress(KeyboardInterrupt, SystemExit):  # raised again by uvicorn; its way to say that it cannot start
+            with suppress(
+                KeyboardInterrupt, SystemExit
+            ):  # raised again by uvicorn; its way to say that it cannot start
                 server.run(sockets=[listening])
             if not server.started:
                 raise InputError("the gateway did not start: the messages above say why")
