@@ -21,6 +21,7 @@ from ir3de.embeddings import Embedding, Tokenizer
 from ir3de.errors import InputError, UnknownExpertError
 from ir3de.expectations import Shrinkage
 from ir3de.explanations import Explanation, explain
+from ir3de.flips import Flips, flips
 from ir3de.outcome_router import OutcomeRows, check_selector, collected, fit_parts, refuse, sums_of
 from ir3de.outcomes import Outcomes
 from ir3de.policies import Calibration, Costs, Policy, check_policy
@@ -329,6 +330,11 @@ class Router:
     def explain(self, text: str, *, weights: Costs | None = None) -> Explanation:
         """Show every token's vote, entropy and scores, and whether it counted."""
         return explain(self._compiled, self.tokenizer.pieces(unshouted(text)), self._unknown, weights)
+
+    def flips(self, text: str, *, weights: Costs | None = None) -> Flips:
+        """Which tokens, taken out alone or a few together, would send the prompt to another expert."""
+        ids = np.array([token for token, _ in self.tokenizer.pieces(unshouted(text))], np.uint32)
+        return flips(self._compiled, ids, self._unknown, weights)
 
     # keeping ----------------------------------------------------------------------------------------------------
 
