@@ -26,7 +26,7 @@ from ir3de.outcome_router import OutcomeRows, check_selector, collected, fit_par
 from ir3de.outcomes import Outcomes
 from ir3de.policies import Calibration, Costs, Policy, check_policy
 from ir3de.scorers import Blend, Scorer
-from ir3de.selectors import Average, Selector
+from ir3de.selectors import Average, EntropyTopK, Selector
 from ir3de.statistics import Statistics
 from ir3de.storage import RouterParts, load_router, save_router
 from ir3de.table import Table, check_experts
@@ -205,11 +205,15 @@ class Router:
         if parts.outcomes is not None:
             check_selector(selector)
         if selector.log_offset != terms.selector.log_offset:
-            compiled = Table.compile(table.scores, log_offset=selector.log_offset)
-            table = replace(compiled, usualness=table.usualness, pairs=table.pairs)
+            anew = Table.compile(table.scores, log_offset=selector.log_offset)
+            table = replace(anew, usualness=table.usualness, pairs=table.pairs)
         kept = terms.calibration if type(selector) is type(terms.selector) else None  # votes are other evidence
-        terms = replace(terms, selector=selector, calibration=kept)
-        return Router(replace(parts, compiled=Compiled.build(terms, table)))
+        own, terms = terms.selector, replace(terms, selector=selector, calibration=kept)
+        compiled = None
+        if isinstance(selector, EntropyTopK) and isinstance(own, EntropyTopK) and own == replace(selector, k=own.k):
+            ballots = replace(parts.compiled.ballots, most=selector.k)  # what each token gives does not depend on k
+            compiled = Compiled(terms, table, ballots)
+        return Router(replace(parts, compiled=compiled or Compiled.build(terms, table)))
 
     def with_policy(self, policy: Policy, *, default: str | None = None) -> Router:
         """The same fit with other costs, threshold or default: a new router, this one is unchanged."""
