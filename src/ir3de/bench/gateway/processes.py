@@ -121,9 +121,7 @@ def configuration(
     if not router.exists():
         Router.fit(demo.prompts()).save(router, serving=True)
     expert = {"timeouts": dict(timeouts or {}), "concurrency": {"limit": 1_000, "queue": 1_000}}
-    experts = [
-        {"name": name, "base_url": f"http://127.0.0.1:{upstream}/{name}/v1", **expert} for name in demo.DOMAINS
-    ]
+    experts = [{"name": name, "base_url": f"http://127.0.0.1:{upstream}/{name}/v1", **expert} for name in demo.DOMAINS]
     return {
         "version": 1,
         "router": {"path": str(router)},

@@ -16,7 +16,7 @@ MARK = b"tok0"  # the first token of every answer of the upstream
 ROUTE_HEADER = b"x-ir3de-route-us"
 
 
-class PreciseSelector(selectors.DefaultSelector):  # type: ignore[misc,valid-type] # its class is the system's choice
+class PreciseSelector(selectors.DefaultSelector):
     """Wakes up to the microsecond: epoll alone rounds up to the next millisecond."""
 
     def select(self, timeout: float | None = None) -> list[tuple[selectors.SelectorKey, int]]:
