@@ -97,6 +97,8 @@ def _rates(figures: list[Figure]) -> Any:
         for name in ("bare", "gateway"):
             if f"{name}_added_ms" in figure.raw:
                 rows.append((f"{figure.name.partition(', of')[0]}, {name}", f"{figure.raw[f'{name}_added_ms']:.2f} ms"))
+            elif f"{name}_us" in figure.raw:
+                rows.append((f"processor time a request, {name}", f"{number(median(figure.raw[f'{name}_us']))} µs"))
             elif figure.name.startswith("throughput"):
                 kind = figure.name.partition("proxy's")[2]
                 rows.append((f"throughput, {name}{kind}", f"{number(median(figure.raw[name]['rate']))} requests/s"))

@@ -46,6 +46,7 @@ def summary(rounds: Rounds) -> dict[str, Any]:
         kept[name] = {
             "requests": [len(result.latencies) for result in results],
             "rate": [round(result.rate, 1) for result in results],
+            "cpu_us": [round(result.cpu_us, 1) for result in results],
             "failed": sum(result.failed for result in results),
             "late_us": [round(result.late_us, 1) for result in results],
         }
@@ -74,6 +75,14 @@ def throughput(saturated: Rounds, what: str = "") -> Figure:
     ratios = [gateway.rate / bare.rate for gateway, bare in pairs]
     raw = {"ratios": spread(ratios), **summary(saturated)}
     return Figure(f"throughput, of the bare proxy's{what}", 100 * median(ratios), "%", None if what else 80.0, raw=raw)
+
+
+def processor_time(saturated: Rounds) -> Figure:
+    """What a request costs the processor, over what it costs with the bare proxy: other programs do not count."""
+    pairs = zip(saturated["gateway"], saturated["bare"], strict=True)
+    ratios = [gateway.cpu_us / bare.cpu_us for gateway, bare in pairs]
+    raw = {"ratios": spread(ratios), **{f"{n}_us": _rounded([r.cpu_us for r in saturated[n]]) for n in PROXIES}}
+    return Figure("processor time a request, of the bare proxy's", median(ratios), "×", None, raw=raw)
 
 
 def latency(measured: Rounds, percentile: float, bar: float | None, what: str = "") -> Figure:

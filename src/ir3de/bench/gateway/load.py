@@ -48,6 +48,8 @@ class Result:
     statuses: Counter[str] = field(default_factory=Counter)  # "0": none
     route_us: float | None = None  # mean of what the gateway says
     seconds: float = 0.0  # that counted
+    answers: int = 0  # all of them, also those that do not count
+    cpu_us: float = 0.0  # of the server, an answer; filled in by who knows the server
     unanswered: int = 0
     late_us: float = 0.0  # how late requests were sent, the median: the generator's own fault
 
@@ -141,6 +143,7 @@ class Load:
 
     def _done(self, client: Client, answer: Answer, due: float) -> None:
         self._under_way -= 1
+        self._result.answers += 1
         in_time = due >= self._counts if self._job.rate else self._counts <= answer.end < self._stop
         if in_time:
             self._count(answer, due)

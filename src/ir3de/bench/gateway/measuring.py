@@ -20,6 +20,7 @@ from ir3de.bench.gateway.comparing import (
     first_token,
     latency,
     memory_per_worker,
+    processor_time,
     rate_of,
     routing_share,
     throughput,
@@ -90,7 +91,7 @@ class Bench:
     """The servers of a run and what is asked of them."""
 
     plan: Plan
-    ports: Mapping[str, int]  # by target
+    servers: Mapping[str, Server]  # by target
     texts: Sequence[str]
     connections: int
 
@@ -100,8 +101,12 @@ class Bench:
         for n in range(count):
             shift = n % len(names)
             for name in (*names[shift:], *names[:shift]):
-                asked = Job(self.ports[name], PATH, self.texts, seconds, self.connections, seed=n, **job)
-                found[name].append(_sound(name, load(asked)))
+                server = self.servers[name]
+                asked = Job(server.port, PATH, self.texts, seconds, self.connections, seed=n, **job)
+                before = server.cpu_seconds
+                result = _sound(name, load(asked))
+                result.cpu_us = 1e6 * (server.cpu_seconds - before) / result.answers
+                found[name].append(result)
         return found
 
     def saturation(self, names: Sequence[str]) -> Rounds:
@@ -122,8 +127,8 @@ def _sound(name: str, result: Result) -> Result:
 
 
 @contextmanager
-def servers(plan: Plan) -> Iterator[tuple[dict[str, int], Server]]:
-    """The upstream, the bare proxy and the gateway; the ports by target, and the gateway."""
+def servers(plan: Plan) -> Iterator[dict[str, Server]]:
+    """The upstream, the bare proxy and the gateway, by target."""
     require_extra()
     options = {"latency": plan.latency, "tokens": plan.tokens, "interval": plan.interval}
     with (
@@ -132,15 +137,15 @@ def servers(plan: Plan) -> Iterator[tuple[dict[str, int], Server]]:
         started(module("bare", upstream=upstream.port), measured=True) as bare,
         gateway(Path(folder), upstream.port, workers=plan.workers) as served,
     ):
-        yield {"direct": upstream.port, "bare": bare.port, "gateway": served.port}, served
+        yield {"direct": upstream, "bare": bare, "gateway": served}
 
 
 def measure(plan: Plan) -> Iterator[list[Figure]]:
     """The figures of each part, in the order they are measured."""
-    with servers(plan) as (ports, served):
-        chats = Bench(plan, ports, bodies(stream=False), plan.connections)
+    with servers(plan) as running:
+        chats = Bench(plan, running, bodies(stream=False), plan.connections)
         saturated = chats.saturation(PROXIES)
-        yield [throughput(saturated)]
+        yield [throughput(saturated), processor_time(saturated)]
         half = min(rate_of(saturated[name]) for name in PROXIES) / 2
         measured = chats.at(half, TARGETS)
         yield [
@@ -151,10 +156,10 @@ def measure(plan: Plan) -> Iterator[list[Figure]]:
         measured = chats.at(half, TARGETS, poisson=True)
         usual, tail = (latency(measured, percentile, None, ", random arrivals") for percentile in (50, 99))
         yield [with_rounds(usual, half, measured), tail]
-        streams = Bench(plan, ports, bodies(stream=True), plan.stream_connections)
+        streams = Bench(plan, running, bodies(stream=True), plan.stream_connections)
         saturated = streams.saturation(PROXIES)
         half = min(rate_of(saturated[name]) for name in PROXIES) / 2
         measured = streams.at(half, TARGETS)
         own, bare = first_token(measured)
         yield [with_rounds(own, half, measured), bare, throughput(saturated, f", streams of {plan.tokens} tokens")]
-        yield [memory_per_worker(served, plan.workers)]
+        yield [memory_per_worker(running["gateway"], plan.workers)]
