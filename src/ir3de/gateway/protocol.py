@@ -16,6 +16,37 @@ class HeadTooLargeError(Exception):
     """More headers than anybody needs."""
 
 
+class JoinedWrites:
+    """A transport that sends an answer's head with the first piece of its body: one system call, one packet."""
+
+    __slots__ = ("_head", "_loop", "_transport")
+
+    def __init__(self, transport: asyncio.Transport, loop: asyncio.AbstractEventLoop) -> None:
+        self._transport, self._loop = transport, loop
+        self._head = b""
+
+    def write(self, data: bytes) -> None:
+        if self._head:
+            data, self._head = self._head + data, b""
+        elif data.startswith(b"HTTP/1.1 ") and not data.startswith(b"HTTP/1.1 1"):  # 100 Continue is waited for
+            self._head = data
+            self._loop.call_soon(self._flush)  # the body may be a long time coming
+            return
+        self._transport.write(data)
+
+    def close(self) -> None:
+        self._flush()
+        self._transport.close()
+
+    def _flush(self) -> None:
+        if self._head:
+            head, self._head = self._head, b""
+            self._transport.write(head)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._transport, name)
+
+
 class GuardedProtocol(HttpToolsProtocol):
     """Closes connections whose request heads do not arrive in time, or do not end.
 
@@ -32,6 +63,7 @@ class GuardedProtocol(HttpToolsProtocol):
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         super().connection_made(transport)
+        self.transport = JoinedWrites(transport, self.loop)  # type: ignore[assignment]
         self._start_clock()
 
     def connection_lost(self, exc: Exception | None) -> None:
