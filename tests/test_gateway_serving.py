@@ -142,7 +142,7 @@ def test_a_stop_lets_requests_in_flight_end_and_no_new_ones_in(tmp_path: Path, w
         assert "first" in stream.result()[1] and stream.result()[1].rstrip().endswith("[DONE]")
         assert gateway.process.wait(60) == 0
         assert gateway.process.stderr is not None and gateway.process.stderr.read() == ""
-    assert not list(tmp_path.glob("ir3de-metrics-*"))
+    assert not list(tmp_path.glob("ir3de-*"))
 
 
 def test_the_second_interrupt_does_not_wait(tmp_path: Path) -> None:
