@@ -1,8 +1,8 @@
 """A llama.cpp server in a process of its own: `python -m ir3de.gateway.llama` reads a line that says what to serve.
 
-It is no thread of the gateway because xllamacpp's server holds the interpreter's lock while it loads and while it stops,
-and stopping waits for every client to leave: a request in flight would freeze the gateway. A process can just end. It
-ends by itself when its standard input does, so that it never outlives whoever started it, however that one ends.
+It is no thread of the gateway: xllamacpp's server holds the interpreter's lock while it loads and while it stops,
+and stopping waits for every client to leave: one request in flight would freeze the gateway. A process can just end. It
+does so when its standard input ends, and so never outlives whoever started it, however that one ends.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ def _server(wanted: Mapping[str, Any]) -> Any:
     params.cpuparams.n_threads = params.cpuparams_batch.n_threads = wanted["threads"]
     params.verbosity = DEBUG if wanted["debug"] else QUIET
     params.ui = params.endpoint_slots = False  # the second would show other users' prompts
-    params.cors_origins = "null"  # no page may read answers past the gateway
+    params.cors_origins = ""  # no page of any origin may read answers past the gateway
     params.cache_ram_mib = 0
     if wanted["embeddings"]:
         params.embedding, params.pooling_type = True, llama.llama_pooling_type.LLAMA_POOLING_TYPE_MEAN
