@@ -66,7 +66,6 @@ def local_model(
     for file in (path, *adapters):
         if not Path(file).is_file():
             raise InputError(f"there is no model file {file}: name a GGUF file")
-    debug = os.environ.get("IR3DE_LOG_LEVEL", "").lower() == "debug"
     wanted = {
         "path": str(path),
         "name": name or Path(path).stem,
@@ -76,17 +75,9 @@ def local_model(
         "threads": threads or spare_cores(),
         "embeddings": embeddings,
         "adapters": [str(adapter) for adapter in adapters],
-        "debug": debug,
+        "debug": _debugging(),
     }
-    process = subprocess.Popen(
-        [sys.executable, "-P", "-m", "ir3de.gateway.llama"],  # -P: no module of the current folder
-        env={**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, (_HERE, os.environ.get("PYTHONPATH"))))},
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        stderr=None if debug else subprocess.DEVNULL,
-        text=True,
-        start_new_session=True,  # an interrupt on the terminal is the gateway's: it drains first
-    )
+    process = _process()
     try:
         yield f"{_address(process, wanted)}/v1"
     finally:
@@ -103,6 +94,22 @@ def spare_cores() -> int:
     """All but one that this process may use: llama.cpp's threads wait for one another, and crawl if one is held up."""
     mine = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
     return max(1, mine - 1)
+
+
+def _debugging() -> bool:
+    return os.environ.get("IR3DE_LOG_LEVEL", "").lower() == "debug"
+
+
+def _process() -> subprocess.Popen[str]:
+    return subprocess.Popen(
+        [sys.executable, "-P", "-m", "ir3de.gateway.llama"],  # -P: no module of the current folder
+        env={**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, (_HERE, os.environ.get("PYTHONPATH"))))},
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=None if _debugging() else subprocess.DEVNULL,
+        text=True,
+        start_new_session=True,  # an interrupt on the terminal is the gateway's: it drains first
+    )
 
 
 def _address(process: subprocess.Popen[str], wanted: dict[str, object]) -> str:
