@@ -100,9 +100,10 @@ class Exchange:
         model, controls = self._asked(body)
         prompt = read_prompt(self.endpoint, body.values, config.routing.text, config.routing.envelopes)
         choice = choose(self.snapshot, model, prompt, controls, self.gateway.pins)
-        record.decision, record.why, record.route_seconds = choice.decision, choice.why, choice.route_seconds
-        if choice.decision is not None:
-            record.confidence, record.margin = choice.decision.confidence, choice.decision.margin
+        record.why = choice.why
+        if (decision := choice.decision) is not None:
+            record.decision, record.route_seconds = decision, choice.route_seconds
+            record.confidence, record.margin = decision.confidence, decision.margin
         record.router, record.text, record.session = self.snapshot.digest, prompt.text, controls.session
         await self._ask_in_turn(choice, body)
         if controls.session and choice.decision is not None and record.outcome == "ok":
