@@ -6,7 +6,7 @@ import { find, make, number, say, tell } from "./dom.js";
 import { why } from "./traffic.js";
 
 const EVERY = 4000;
-const HEALTH = { closed: ["well", "Well"], "half-open": ["trying", "Being tried again"], open: ["ill", "Left alone"] };
+const HEALTH = { closed: ["well", "Healthy"], "half-open": ["trying", "Being tried again"], open: ["ill", "Resting after failures"] };
 let timer = 0;
 let version = null; // the ETag of what is shown: a change is made to that, or not at all
 let file = null;
