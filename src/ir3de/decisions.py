@@ -83,7 +83,7 @@ class Decision:
     """
 
     # slots and properties rather than a frozen dataclass: one is made per prompt, in a fifth of the time
-    __slots__ = ("_best", "_counted", "_penalties", "_reason", "_tally", "_terms", "_tokens", "_usual")
+    __slots__ = ("_best", "_counted", "_kept", "_penalties", "_reason", "_tally", "_terms", "_tokens", "_usual")
 
     def __init__(
         self,
@@ -104,6 +104,7 @@ class Decision:
         self._usual = usual
         self._penalties = penalties
         self._reason: Reason = reason
+        self._kept: list[float] | None = None  # the shares, once somebody has asked for them
         self._best = int(tally.argmax()) if best is None else best
         if not reason and (penalties is not None or terms.policy.threshold > 0):
             self._apply_policy()
@@ -202,8 +203,8 @@ class Decision:
     @property
     def margin(self) -> float:
         """How far the confidence lies above the next expert's probability: below zero where costs decided."""
-        shares, confidence = self._shares, self.confidence
-        others = shares[: self._best] + shares[self._best + 1 :]
+        shares = self._shares
+        confidence, others = shares[self._best], shares[: self._best] + shares[self._best + 1 :]
         return confidence - max(others) if others else confidence
 
     @property
@@ -215,13 +216,18 @@ class Decision:
     def evidence(self) -> list[float]:
         """What speaks for each expert before any calibration, in the order of the router's experts."""
         if self._terms.expectation is not None:
-            return self._shares
+            return list(self._shares)
         if self._reason == "no known token":
             return [0.0] * len(self._tally)
         return self._terms.selector.evidence(self._tally.tolist(), self._counted)
 
     @property
     def _shares(self) -> list[float]:
+        if self._kept is None:
+            self._kept = self._worked_out()
+        return self._kept
+
+    def _worked_out(self) -> list[float]:
         if self._terms.expectation is not None:
             qualities: list[float] = self._tally.tolist()  # worked out already
             return qualities

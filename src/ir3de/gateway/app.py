@@ -50,6 +50,7 @@ def create_app(gateway: Gateway) -> ASGIApp:
             *(Route(path, one, methods=["POST"]) for path, one in inference.items()),
             *routing_api.routes,
             *operations.routes,
+            *gateway.observer.routes,
             *pages.routes,
         ],
         exception_handlers={Problem: _problem, HTTPException: _http_error, Exception: _unexpected},

@@ -25,7 +25,7 @@ HEADERS = (
 def provenance_headers(record: Record) -> list[tuple[bytes, bytes]]:
     """Who answered, how sure the router was, how long that took, who was asked before."""
     found = [*_names(record.expert, record.model, record.router), _counted(len(record.fallbacks))]
-    if record.decision is not None:
+    if record.confidence is not None and record.margin is not None:
         found += (
             (b"x-ir3de-confidence", b"%.4f" % record.confidence),
             (b"x-ir3de-margin", b"%.4f" % record.margin),

@@ -53,7 +53,7 @@ class Inference:
             record.outcome, record.status = "cancelled", record.status or 499
         finally:
             record.total_seconds = perf_counter() - record.clock
-            self._gateway.observe(record)
+            self._gateway.observer.observe(record)
             if exchange.trace is not None:
                 exchange.trace.finish(record)
 
@@ -157,7 +157,7 @@ class Exchange:
         finally:
             self.record.upstream_seconds = perf_counter() - started
             expert.slots.release()
-            self.gateway.ended(expert.name)
+            self.gateway.observer.ended(expert.name)
 
     async def _enter(self, expert: Expert) -> None:
         """Wait for a place at an expert that is well."""
@@ -173,7 +173,7 @@ class Exchange:
         except BaseException:
             expert.breaker.abandoned()
             raise
-        self.gateway.began(expert.name)
+        self.gateway.observer.began(expert.name)
 
     def _body_for(self, expert: Expert, body: Body) -> bytes:
         config = expert.config
