@@ -30,11 +30,16 @@ _STORED_AS = {"F32": "<f4", "F16": "<f2"}
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Tests marked `torch` are left out where it is not installed."""
-    absent = [name for name in ("torch", "transformers") if find_spec(name) is None]
+    """Tests marked `torch` or `browser` are left out where what they need is not installed."""
+    programs = [name for name in ("chromium", "chromedriver") if shutil.which(name) is None]
+    absent = {
+        "torch": [name for name in ("torch", "transformers") if find_spec(name) is None],
+        "browser": [*programs, *(["selenium"] if find_spec("selenium") is None else [])],
+    }
     for item in items:
-        if absent and item.get_closest_marker("torch"):
-            item.add_marker(pytest.mark.skip(reason=f"{' and '.join(absent)} not installed"))
+        for marker, missing in absent.items():
+            if missing and item.get_closest_marker(marker):
+                item.add_marker(pytest.mark.skip(reason=f"{' and '.join(missing)} not installed"))
 
 
 @pytest.fixture(scope="session")

@@ -14,7 +14,14 @@ from gateway_parts import QUESTIONS, TEXTS, Running, running, small_router
 from ir3de import AllTokens, EntropyTopK, PromptRidge, Router
 from ir3de.gateway.routing_api import MOST_EXPLAINED, MOST_INPUTS
 
-PROMPTS = [*QUESTIONS.values(), "", "zzz", "Is a contract to boil an egg void?", "SOLVE THIS EQUATION FOR ME", "\ud800x"]
+PROMPTS = [
+    *QUESTIONS.values(),
+    "",
+    "zzz",
+    "Is a contract to boil an egg void?",
+    "SOLVE THIS EQUATION FOR ME",
+    "\ud800x",
+]
 
 
 @pytest.fixture(scope="module")
