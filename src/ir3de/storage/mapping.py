@@ -62,15 +62,22 @@ def map_ballots(folder: Path, table_sha256: str, table: Table, selector: Selecto
     path = folder / f"ballots-{of[:16]}.safetensors"
     with suppress(ArtifactError):
         return _mapped(path, of)
-    made = selector.ballots(table)
+    made = None
+    with suppress(ArtifactError), files.exclusive(folder):  # of processes that start together, one writes
+        with suppress(ArtifactError):
+            return _mapped(path, of)
+        made = selector.ballots(table)
+        _write(path, made, of)
+        return _mapped(path, of)
+    # a folder that cannot be written to: then every process has its own
+    return made or selector.ballots(table)
+
+
+def _write(path: Path, made: Ballots, of: str) -> None:
     tensors = _tensors(made)
     header = {"kind": KIND, "version": VERSION, "of": of, "most": made.most, "digest": _digest(tensors)}
-    with suppress(ArtifactError):  # a folder that cannot be written to: then every process has its own
-        files.make_folder(folder)
-        files.write(path, files.to_safetensors(tensors, header))
-        _drop_others(path)
-        return _mapped(path, of)
-    return made
+    files.write(path, files.to_safetensors(tensors, header))
+    _drop_others(path)
 
 
 def _mapped(path: Path, of: str) -> Ballots:
