@@ -1,6 +1,9 @@
 """Routers and statistics on disk: the only room that knows their file names. docs/format.md describes the layout."""
 
 from ir3de.storage.folders import (
+    HEADER,
+    KIND,
+    VERSION,
     RouterParts,
     check_destination,
     load_router,
@@ -9,11 +12,15 @@ from ir3de.storage.folders import (
     save_router,
     stamp,
 )
-from ir3de.storage.inspection import FileState, RouterFiles, holds_router, inspect_router, named_parts
+from ir3de.storage.inspection import FileState, RouterFiles, holds_router, inspect_router
 from ir3de.storage.outcome_files import OutcomeParts
+from ir3de.storage.parts import is_ours
 from ir3de.storage.statistics_files import load_statistics, save_statistics
 
 __all__ = [
+    "HEADER",
+    "KIND",
+    "VERSION",
     "FileState",
     "OutcomeParts",
     "RouterFiles",
@@ -21,9 +28,9 @@ __all__ = [
     "check_destination",
     "holds_router",
     "inspect_router",
+    "is_ours",
     "load_router",
     "load_statistics",
-    "named_parts",
     "read_header",
     "save_policy",
     "save_router",

@@ -52,11 +52,11 @@ def inspect_router(path: str | Path) -> RouterFiles:
     own = FileState(HEADER, (folder / HEADER).stat().st_size, "ok")
     rebuilt = set() if header.get("serving") else {_name(header.get("table"))}
     rebuilt.add(_name((header.get("tokenizer") or {}).get("fast_file")))
-    states = [_state(folder, part, part["name"] in rebuilt) for part in named_parts(header)]
+    states = [_state(folder, part, part["name"] in rebuilt) for part in _parts(header)]
     return RouterFiles(header, (own, *states))
 
 
-def named_parts(value: object) -> Iterator[Mapping[str, str]]:
+def _parts(value: object) -> Iterator[Mapping[str, str]]:
     """Every {"name": …, "sha256": …} inside the header."""
     if isinstance(value, dict):
         if isinstance(value.get("name"), str) and isinstance(value.get("sha256"), str):
@@ -65,7 +65,7 @@ def named_parts(value: object) -> Iterator[Mapping[str, str]]:
         value = list(value.values())
     if isinstance(value, list):
         for inner in value:
-            yield from named_parts(inner)
+            yield from _parts(inner)
 
 
 def _name(part: object) -> object:
