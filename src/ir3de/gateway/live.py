@@ -71,8 +71,10 @@ class Snapshot:
 
 
 def applied(router: Router, config: Config) -> Router:
-    """The router with the threshold and the default of the configuration, where it names them."""
+    """The router, warm, with the threshold and the default of the configuration, where it names them."""
     from ir3de.policies import Policy
+
+    router.route("The first prompt loads the tokenizer, which should not be a client's.")
 
     routing, policy = config.routing, router.policy
     default = routing.default if routing.default in router.experts else None

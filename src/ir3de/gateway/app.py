@@ -1,0 +1,70 @@
+"""The application: every route in one list. Made by a function, never a global."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+
+from starlette.applications import Starlette
+from starlette.exceptions import HTTPException
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.routing import Route
+from starlette.types import ASGIApp
+
+from ir3de.gateway import operations
+from ir3de.gateway.gateway import Gateway
+from ir3de.gateway.guarding import Guard
+from ir3de.gateway.problems import Problem
+from ir3de.gateway.relaying import Inference
+
+_log = logging.getLogger("ir3de.gateway")
+
+
+def create_app(gateway: Gateway) -> ASGIApp:
+    """The gateway as an ASGI application, to be run by any server or mounted in another application."""
+
+    @asynccontextmanager
+    async def lifespan(app: Starlette) -> AsyncIterator[None]:
+        await gateway.start()
+        try:
+            yield
+        finally:
+            await gateway.stop()
+
+    inference = [
+        Route("/v1/chat/completions", Inference(gateway, "chat", "chat/completions"), methods=["POST"]),
+        Route("/v1/completions", Inference(gateway, "completions", "completions"), methods=["POST"]),
+        Route("/v1/responses", Inference(gateway, "responses", "responses"), methods=["POST"]),
+        Route("/v1/messages", Inference(gateway, "messages", "messages"), methods=["POST"]),
+        Route("/v1/embeddings", Inference(gateway, "embeddings", "embeddings"), methods=["POST"]),
+    ]
+    app = Starlette(
+        routes=[*inference, *operations.routes],
+        exception_handlers={Problem: _problem, HTTPException: _http_error, Exception: _unexpected},
+        lifespan=lifespan,
+    )
+    app.state.gateway = gateway
+    return Guard(app, gateway.live.snapshot.config)
+
+
+async def _problem(request: Request, error: Exception) -> Response:
+    assert isinstance(error, Problem)
+    headers = {**error.headers, "x-request-id": request.state.request_id}
+    if error.retry_after is not None:
+        headers["retry-after"] = str(max(1, round(error.retry_after)))
+    return Response(error.body(), error.status, headers, "application/json")
+
+
+async def _http_error(request: Request, error: Exception) -> Response:
+    assert isinstance(error, HTTPException)
+    known = {404: f"there is nothing at {request.url.path[:200]}", 405: f"{request.method} is not possible here"}
+    problem = Problem(error.status_code, known.get(error.status_code, error.detail), headers=dict(error.headers or {}))
+    return await _problem(request, problem)
+
+
+async def _unexpected(request: Request, error: Exception) -> Response:
+    number = request.state.request_id
+    _log.error("request %s failed", number, exc_info=error)
+    return await _problem(request, Problem(500, f"the gateway failed: its log has more, request {number}"))

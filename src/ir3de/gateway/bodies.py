@@ -1,0 +1,176 @@
+"""A request's JSON with every byte at hand, so that one field can change and all the others stay as they came."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from json.decoder import scanstring  # type: ignore[attr-defined]
+from typing import Any
+
+from ir3de.gateway.problems import Problem
+
+_space = re.compile(r"[ \t\n\r]*").match
+
+
+def _refuse_constant(name: str) -> None:
+    raise ValueError(f"{name} is not JSON")
+
+
+_scan = json.JSONDecoder(parse_constant=_refuse_constant).scan_once  # type: ignore[attr-defined]
+
+
+@dataclass(frozen=True, slots=True)
+class Member:
+    """Where a member of the object stands in the text: `"key" : value`."""
+
+    start: int
+    value: int
+    end: int
+
+
+@dataclass(frozen=True, slots=True)
+class Body:
+    """A JSON object: its values, and the text they came from.
+
+    >>> body = Body.read(b'{"model" : "auto", "n":1.0, "ir3de": {"skip": true}}', depth=10)
+    >>> body.rewritten({"model": "maths"}, drop="ir3de")
+    b'{"model" : "maths", "n":1.0}'
+    """
+
+    text: str
+    values: Mapping[str, Any]
+    members: Mapping[str, Member]
+
+    @classmethod
+    def read(cls, content: bytes, depth: int) -> Body:
+        """The object, or a `Problem` that says what is wrong with it."""
+        try:
+            text = content.decode()
+        except UnicodeDecodeError as error:
+            raise Problem(
+                400, f"the request is not UTF-8: byte {error.start} cannot be read", "invalid_json"
+            ) from error
+        try:
+            values, members = _members(text)
+        except RecursionError as error:
+            raise _too_deep(depth) from error
+        except StopIteration as error:
+            raise _no_json(text, error.value, "a value is missing") from error
+        except json.JSONDecodeError as error:
+            raise _no_json(text, error.pos, error.msg) from error
+        except ValueError as error:  # numbers of thousands of digits, NaN
+            raise Problem(400, f"the request cannot be read as JSON: {error}", "invalid_json") from error
+        if text.count("[") + text.count("{") > depth:  # otherwise it cannot be too deep
+            _check_depth(values, depth)
+        return cls(text, values, members)
+
+    def rewritten(
+        self, changes: Mapping[str, Any], *, drop: str = "", first_message: Mapping[str, Any] | None = None
+    ) -> bytes:
+        """The text with these members changed or added, one left out, and a message put before the others."""
+        edits: list[tuple[int, int, str]] = []
+        added = ""
+        for key, value in changes.items():
+            member, written = self.members.get(key), json.dumps(value, ensure_ascii=False)
+            if member is None:
+                added += f"{json.dumps(key)}:{written},"
+            else:
+                edits.append((member.value, member.end, written))
+        if first_message is not None:
+            after = self.members["messages"].value + 1
+            edits.append((after, after, json.dumps(first_message, ensure_ascii=False) + ","))
+        if drop in self.members:
+            edits.append((*self._stretch(drop), ""))
+        if added:
+            after = self.text.index("{") + 1
+            others = set(self.members) - {drop}
+            edits.append((after, after, added if others else added[:-1]))
+        return self._edited(sorted(edits))
+
+    def _edited(self, edits: list[tuple[int, int, str]]) -> bytes:
+        pieces, done = [], 0
+        for start, end, written in edits:
+            pieces += [self.text[done:start], written]
+            done = end
+        pieces.append(self.text[done:])
+        return "".join(pieces).encode(errors="surrogatepass")
+
+    def _stretch(self, key: str) -> tuple[int, int]:
+        """A member with the comma that it leaves over."""
+        order = list(self.members)
+        place, member = order.index(key), self.members[key]
+        if place > 0:
+            return self.members[order[place - 1]].end, member.end
+        return member.start, self.members[order[1]].start if len(order) > 1 else member.end
+
+
+def _members(text: str) -> tuple[dict[str, Any], dict[str, Member]]:
+    """The top level, member by member; what lies deeper is left to the decoder."""
+    values: dict[str, Any] = {}
+    members: dict[str, Member] = {}
+    place = _end(text, 0)
+    if text[place : place + 1] != "{":
+        raise json.JSONDecodeError("an object must begin here", text, place)
+    place = _end(text, place + 1)
+    if text[place : place + 1] == "}":
+        return _closed(text, place, values, members)
+    while True:
+        start = place
+        if text[place : place + 1] != '"':
+            raise json.JSONDecodeError("a name in quotes must stand here", text, place)
+        key, place = scanstring(text, place + 1, True)
+        place = _end(text, place)
+        if text[place : place + 1] != ":":
+            raise json.JSONDecodeError("a colon must stand here", text, place)
+        value_start = _end(text, place + 1)
+        value, place = _scan(text, value_start)
+        if key in values:
+            raise json.JSONDecodeError(f"{json.dumps(key)} occurs twice", text, start)
+        values[key], members[key] = value, Member(start, value_start, place)
+        place = _end(text, place)
+        mark = text[place : place + 1]
+        if mark == "}":
+            return _closed(text, place, values, members)
+        if mark != ",":
+            raise json.JSONDecodeError("a comma or the end of the object must stand here", text, place)
+        place = _end(text, place + 1)
+
+
+def _closed(
+    text: str, place: int, values: dict[str, Any], members: dict[str, Member]
+) -> tuple[dict[str, Any], dict[str, Member]]:
+    if (after := _end(text, place + 1)) != len(text):
+        raise json.JSONDecodeError("nothing may follow the object", text, after)
+    return values, members
+
+
+def _end(text: str, place: int) -> int:
+    """Where the white space from here on ends."""
+    found = _space(text, place)
+    assert found is not None
+    return found.end()
+
+
+def _check_depth(value: Any, most: int) -> None:
+    level, depth = [value], 0
+    while level:
+        depth += 1
+        if depth > most:
+            raise _too_deep(most)
+        level = [
+            inner
+            for outer in level
+            for inner in (outer.values() if isinstance(outer, Mapping) else outer)
+            if isinstance(inner, (dict, list))
+        ]
+
+
+def _too_deep(most: int) -> Problem:
+    return Problem(400, f"the request's JSON nests deeper than {most} levels, which is the limit here", "invalid_json")
+
+
+def _no_json(text: str, place: int, what: str) -> Problem:
+    line, column = text.count("\n", 0, place) + 1, place - text.rfind("\n", 0, place)
+    return Problem(400, f"the request is no JSON object: {what} (line {line}, column {column})", "invalid_json")

@@ -1,0 +1,178 @@
+"""The door: who may come in, from which page, and by which number the request is known."""
+
+from __future__ import annotations
+
+import hashlib
+import hmac
+import ipaddress
+import os
+import re
+from collections.abc import Iterable, Mapping
+from urllib.parse import urlsplit
+
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from ir3de.gateway.config import Config, Server, secret
+from ir3de.gateway.problems import Problem
+from ir3de.gateway.provenance import HEADERS
+
+_sane_id = re.compile(rb"[!-~]{1,128}").fullmatch
+_ALLOWED_HEADERS = b"authorization, content-type, x-session-id, x-request-id, if-match, x-api-key"
+_ALLOWED_METHODS = b"GET, POST, PUT, DELETE, OPTIONS"
+
+
+class Keys:
+    """Keys as hashes: compared in constant time, and not to be found in memory.
+
+    >>> keys = Keys(["sesame"])
+    >>> keys.admit("sesame"), keys.admit("sesam")
+    (True, False)
+    """
+
+    def __init__(self, keys: Iterable[str]) -> None:
+        self._hashes = [_hash(key) for key in keys]
+
+    def __bool__(self) -> bool:
+        return bool(self._hashes)
+
+    def admit(self, key: str) -> bool:
+        found = _hash(key)
+        matches = [hmac.compare_digest(found, known) for known in self._hashes]  # all of them, whichever fits
+        return any(matches)
+
+
+def _hash(key: str) -> bytes:
+    return hashlib.sha256(key.encode(errors="replace")).digest()
+
+
+def client_keys(server: Server) -> list[str]:
+    """Clients' keys from the environment: those of the variables that are named, or IR3DE_API_KEY."""
+    found = [secret(variable) for variable in server.api_keys_env or ("IR3DE_API_KEY",)]
+    return [key.strip() for several in found if several for key in several.split(",") if key.strip()]
+
+
+class Guard:
+    """The outermost application: lets requests in, numbers them, and answers for what goes wrong behind it."""
+
+    def __init__(self, app: ASGIApp, config: Config) -> None:
+        self._app = app
+        server = config.server
+        self._keys = Keys(client_keys(server))
+        admin = secret(server.admin_token_env)
+        self._admin = Keys([admin] if admin else [])
+        self._origins = frozenset(server.cors_origins)
+        # a page that calls itself by another name may have been pointed at this machine (DNS rebinding)
+        self._own_names_only = is_loopback(server.host) and not self._keys and not server.open
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http":
+            await self._app(scope, receive, send)
+            return
+        headers: dict[bytes, bytes] = dict(scope["headers"])
+        given = headers.get(b"x-request-id", b"")
+        number = given.decode() if _sane_id(given) else os.urandom(12).hex()
+        scope.setdefault("state", {}).update(request_id=number, headers=headers)
+        origin = headers.get(b"origin")
+        if origin is not None:
+            send = self._with_cors(send, origin.decode("latin-1"), headers)
+        try:
+            self._admit(scope["path"], headers)
+        except Problem as problem:
+            await respond(send, problem, number)
+            return
+        if origin is not None and scope["method"] == "OPTIONS":
+            await send({"type": "http.response.start", "status": 204, "headers": [(b"content-length", b"0")]})
+            await send({"type": "http.response.body", "body": b""})
+            return
+        await self._app(scope, receive, send)
+
+    def _admit(self, path: str, headers: Mapping[bytes, bytes]) -> None:
+        host = headers.get(b"host", b"").decode("latin-1")
+        if self._own_names_only and not is_loopback(urlsplit(f"//{host}").hostname or ""):
+            raise Problem(
+                403,
+                "this gateway serves its own machine and was called by another name: call 127.0.0.1, or give it a key",
+                "wrong_host",
+            )
+        origin = headers.get(b"origin", b"").decode("latin-1")
+        if origin and not self._knows(origin, host):
+            raise Problem(
+                403, f"pages of {origin[:200]} may not call this gateway: see server.cors_origins", "wrong_origin"
+            )
+        if path.startswith("/v1/"):
+            if self._keys and not self._keys.admit(_key(headers)):
+                raise Problem(
+                    401, "the API key is missing or not one of this gateway's", headers={"www-authenticate": "Bearer"}
+                )
+        elif path.startswith("/admin"):
+            self._admit_admin(headers)
+
+    def _admit_admin(self, headers: Mapping[bytes, bytes]) -> None:
+        if not self._admin:
+            raise Problem(
+                403, "there is no admin token: set the variable that server.admin_token_env names", "no_admin"
+            )
+        if not self._admin.admit(_key(headers)):
+            raise Problem(
+                401,
+                "the admin token is missing or wrong",
+                "invalid_admin_token",
+                headers={"www-authenticate": "Bearer"},
+            )
+
+    def _knows(self, origin: str, host: str) -> bool:
+        return origin in self._origins or "*" in self._origins or urlsplit(origin).netloc == host
+
+    def _with_cors(self, send: Send, origin: str, headers: Mapping[bytes, bytes]) -> Send:
+        if not self._knows(origin, "") or origin == "null":
+            return send
+        more = [
+            (b"access-control-allow-origin", origin.encode("latin-1")),
+            (b"vary", b"origin"),
+            (b"access-control-expose-headers", ", ".join((*HEADERS, "etag", "retry-after")).encode()),
+            (b"access-control-allow-methods", _ALLOWED_METHODS),
+            (b"access-control-allow-headers", headers.get(b"access-control-request-headers", _ALLOWED_HEADERS)),
+            (b"access-control-max-age", b"600"),
+        ]
+
+        async def sending(message: Message) -> None:
+            if message["type"] == "http.response.start":
+                message["headers"] = [*message.get("headers", ()), *more]
+            await send(message)
+
+        return sending
+
+
+async def respond(send: Send, problem: Problem, number: str) -> None:
+    """Send an error object."""
+    body = problem.body()
+    headers = [
+        (b"content-type", b"application/json"),
+        (b"content-length", str(len(body)).encode()),
+        (b"x-request-id", number.encode()),
+        *problem.header_list(),
+    ]
+    await send({"type": "http.response.start", "status": problem.status, "headers": headers})
+    await send({"type": "http.response.body", "body": body})
+
+
+def _key(headers: Mapping[bytes, bytes]) -> str:
+    given = headers.get(b"authorization", b"").decode("latin-1")
+    scheme, _, key = given.partition(" ")
+    if scheme.lower() == "bearer":
+        return key.strip()
+    return headers.get(b"x-api-key", b"").decode("latin-1").strip()
+
+
+def is_loopback(host: str) -> bool:
+    """Whether a host name or address is this machine's own, seen from itself alone.
+
+    >>> is_loopback("127.0.0.1"), is_loopback("localhost"), is_loopback("::1"), is_loopback("0.0.0.0")
+    (True, True, True, False)
+    """
+    if host == "localhost" or host.endswith(".localhost"):
+        return True
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return False

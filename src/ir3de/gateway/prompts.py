@@ -1,0 +1,178 @@
+"""What a request says: the text to route on, and what an expert needs to answer it.
+
+The schema of OpenAI's API is not repeated here: only what routing looks at is looked at, everything else passes.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Any, Literal
+
+from ir3de.gateway.problems import Problem
+
+How = Literal["last_user", "all_user", "full"]
+Endpoint = Literal["chat", "completions", "responses", "messages", "embeddings"]
+
+BYTES_PER_TOKEN = 4  # roughly, of any language: what a context window is compared with
+_TEXTS = frozenset(("text", "input_text", "output_text"))
+_IMAGES = frozenset(("image_url", "input_image", "image"))
+
+
+@dataclass(frozen=True, slots=True)
+class Prompt:
+    """The text to route on, what answering takes, and whether a tool's result came last."""
+
+    text: str
+    needs: frozenset[str]
+    tokens: int  # about, of everything that is sent and asked for
+    tool_loop: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Turn:
+    """One message: who says it, its words, and whether there are pictures or tools' results in it."""
+
+    role: str
+    text: str
+    images: bool = False
+    tool_result: bool = False
+
+
+def read_prompt(endpoint: Endpoint, values: Mapping[str, Any], how: How, envelopes: Sequence[str]) -> Prompt:
+    """What the request says, or a `Problem` about the field that cannot be read."""
+    turns = _TURNS[endpoint](values)
+    needs: set[str] = {endpoint}
+    if values.get("tools") or values.get("functions"):
+        needs.add("tools")
+    if any(turn.images for turn in turns):
+        needs.add("vision")
+    size = sum(len(turn.text) for turn in turns)
+    wanted = values.get("max_completion_tokens") or values.get("max_tokens") or values.get("max_output_tokens") or 0
+    tokens = size // BYTES_PER_TOKEN + (wanted if isinstance(wanted, int) else 0)
+    last = turns[-1] if turns else None
+    loop = last is not None and (last.role == "tool" or (last.tool_result and not last.text.strip()))
+    return Prompt(text_of(turns, how, envelopes), frozenset(needs), tokens, loop)
+
+
+def text_of(turns: Sequence[Turn], how: How, envelopes: Sequence[str] = ()) -> str:
+    """The words to route on; envelopes that tools put around them are taken off."""
+    pattern = _envelope_pattern(tuple(envelopes))
+
+    def words(turn: Turn) -> str:
+        return turn.text if pattern is None or "<" not in turn.text else pattern.sub("", turn.text)
+
+    if how == "last_user":
+        for turn in reversed(turns):
+            if turn.role == "user" and (text := words(turn)).strip():
+                return text
+        return ""
+    chosen = [words(turn) for turn in turns if how == "full" or turn.role == "user"]
+    return "\n".join(text for text in chosen if text.strip())
+
+
+@lru_cache(maxsize=64)
+def _envelope_pattern(envelopes: tuple[str, ...]) -> re.Pattern[str] | None:
+    return re.compile("|".join(f"(?:{one})" for one in envelopes), re.DOTALL) if envelopes else None
+
+
+def chat_turns(values: Mapping[str, Any], param: str = "messages") -> list[Turn]:
+    """The turns of a chat, `messages` as OpenAI's and Anthropic's clients send them."""
+    messages = values.get(param)
+    if not isinstance(messages, list):
+        raise _wrong(param, "a list of messages", messages)
+    if not messages:
+        raise Problem(400, f"{param} is empty: there is nothing to answer", "empty_messages", param)
+    return [_turn(message, f"{param}[{place}]") for place, message in enumerate(messages)]
+
+
+def _turn(message: object, param: str) -> Turn:
+    if not isinstance(message, dict):
+        raise _wrong(param, 'an object such as {"role": "user", "content": "…"}', message)
+    role, content = message.get("role"), message.get("content")
+    if not isinstance(role, str):
+        raise _wrong(f"{param}.role", "a string such as 'user'", role)
+    if isinstance(content, str):
+        return Turn(role, content, tool_result=role == "tool")
+    if content is None:  # an assistant's turn of tool calls
+        return Turn(role, "")
+    if not isinstance(content, list):
+        raise _wrong(f"{param}.content", "a string or a list of parts", content)
+    parts = list(_parts(content, f"{param}.content"))
+    kinds = {kind for kind, _ in parts}
+    text = "\n".join(text for kind, text in parts if kind in _TEXTS)
+    return Turn(role, text, bool(kinds & _IMAGES), role == "tool" or "tool_result" in kinds)
+
+
+def _parts(content: list[object], param: str) -> Iterator[tuple[str, str]]:
+    for place, part in enumerate(content):
+        if isinstance(part, str):
+            yield "text", part
+            continue
+        if not isinstance(part, dict) or not isinstance(part.get("type"), str):
+            raise _wrong(f"{param}[{place}]", 'an object such as {"type": "text", "text": "…"}', part)
+        text = part.get("text")
+        if part["type"] in _TEXTS and not isinstance(text, str):
+            raise _wrong(f"{param}[{place}].text", "a string", text)
+        yield part["type"], text if isinstance(text, str) else ""
+
+
+def _anthropic_turns(values: Mapping[str, Any]) -> list[Turn]:
+    system = values.get("system")
+    before = [_turn({"role": "system", "content": system}, "system")] if system else []
+    return before + chat_turns(values)
+
+
+def _completion_turns(values: Mapping[str, Any]) -> list[Turn]:
+    prompt = values.get("prompt")
+    if isinstance(prompt, str):
+        return [Turn("user", prompt)]
+    if isinstance(prompt, list) and prompt and all(isinstance(one, str) for one in prompt):
+        return [Turn("user", "\n".join(prompt))]
+    if isinstance(prompt, list) and prompt:  # token ids of the expert's own vocabulary: nothing to route on
+        return [Turn("user", "")]
+    raise _wrong("prompt", "a string or a list of strings", prompt)
+
+
+def _response_turns(values: Mapping[str, Any]) -> list[Turn]:
+    given = values.get("input")
+    instructions = values.get("instructions")
+    before = [Turn("system", instructions)] if isinstance(instructions, str) else []
+    if isinstance(given, str):
+        return [*before, Turn("user", given)]
+    if not isinstance(given, list) or not given:
+        raise _wrong("input", "a string or a list of items", given)
+    turns = []
+    for place, item in enumerate(given):
+        if isinstance(item, dict) and "role" in item:
+            turns.append(_turn(item, f"input[{place}]"))
+        elif isinstance(item, dict):  # calls of functions, their results, references
+            result = str(item.get("type", "")).endswith("_output")
+            turns.append(Turn("tool" if result else "assistant", "", tool_result=result))
+        else:
+            raise _wrong(f"input[{place}]", "an object", item)
+    return before + turns
+
+
+def _embedding_turns(values: Mapping[str, Any]) -> list[Turn]:
+    given = values.get("input")
+    if given is None or given == []:
+        raise _wrong("input", "a string or a list", given)
+    return [Turn("user", given if isinstance(given, str) else "")]
+
+
+_TURNS = {
+    "chat": chat_turns,
+    "completions": _completion_turns,
+    "responses": _response_turns,
+    "messages": _anthropic_turns,
+    "embeddings": _embedding_turns,
+}
+
+
+def _wrong(param: str, wanted: str, found: object) -> Problem:
+    names: dict[type, str] = {type(None): "nothing", dict: "an object", list: "a list"}
+    kind = names.get(type(found), type(found).__name__)
+    return Problem(400, f"{param} must be {wanted}, found {kind}", "invalid_type", param)

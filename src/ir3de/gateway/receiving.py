@@ -1,0 +1,85 @@
+"""The client's side of a request: its body within limits, and word that the client has left."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping
+from typing import Any
+
+from starlette.types import Receive
+
+from ir3de.gateway.config import Limits
+from ir3de.gateway.problems import Problem
+
+
+class ClientLeft(Exception):  # noqa: N818 - nobody's error
+    """The client hung up: there is nobody to answer any more."""
+
+
+async def read_body(receive: Receive, headers: Mapping[bytes, bytes], limits: Limits) -> bytes:
+    """The whole body, or a `Problem`: too large, or too slow."""
+    announced = headers.get(b"content-length", b"0")
+    if announced.isdigit() and int(announced) > limits.body_bytes:
+        raise too_large(limits)
+    message = await receive()  # bodies of one piece are usual, and need no clock
+    if message["type"] == "http.request" and not message.get("more_body"):
+        return _checked([message.get("body", b"")], limits)
+    try:
+        async with asyncio.timeout(limits.body_seconds):
+            return await _read_pieces(receive, message, limits)
+    except TimeoutError:
+        raise Problem(
+            408, f"the request did not arrive within {limits.body_seconds:g} s", headers={"connection": "close"}
+        ) from None
+
+
+async def _read_pieces(receive: Receive, message: Any, limits: Limits) -> bytes:
+    pieces, size = [], 0
+    while True:
+        if message["type"] == "http.disconnect":
+            raise ClientLeft
+        pieces.append(message.get("body", b""))
+        size += len(pieces[-1])
+        if size > limits.body_bytes:
+            raise too_large(limits)
+        if not message.get("more_body"):
+            return b"".join(pieces)
+        message = await receive()
+
+
+def _checked(pieces: list[bytes], limits: Limits) -> bytes:
+    if len(pieces[0]) > limits.body_bytes:
+        raise too_large(limits)
+    return pieces[0]
+
+
+def too_large(limits: Limits) -> Problem:
+    message = f"the request is larger than {limits.body_bytes:,} bytes, which is the limit here"
+    return Problem(413, message, headers={"connection": "close"})
+
+
+class Leaving:
+    """Watches for the client's leaving, and then cancels the work that is done for it."""
+
+    def __init__(self, receive: Receive) -> None:
+        self._receive = receive
+        self._task = asyncio.current_task()
+        self._left = False
+        self._watch = asyncio.ensure_future(self._wait())
+
+    async def _wait(self) -> None:
+        while (await self._receive())["type"] != "http.disconnect":
+            pass
+        self._left = True
+        if self._task is not None:
+            self._task.cancel()
+
+    def stop(self) -> None:
+        """The answer is complete, or there will be none."""
+        self._watch.cancel()
+
+    def settle(self) -> bool:
+        """Whether it was the client's leaving that cancelled the work; that cancellation is then over."""
+        if self._left and self._task is not None:
+            self._task.uncancel()
+        return self._left

@@ -1,0 +1,85 @@
+"""Which conversation stays with which expert, and for how long."""
+
+from __future__ import annotations
+
+import hashlib
+import sqlite3
+from collections import OrderedDict
+from collections.abc import Callable
+from pathlib import Path
+from time import time
+from typing import Protocol
+
+MOST = 100_000  # conversations remembered; beyond them the ones longest silent are forgotten
+
+
+class Pins(Protocol):
+    """Sessions and their experts. What is written to a file of a session is a hash."""
+
+    def get(self, session: str) -> str | None:
+        """The expert of a conversation, unless it has been silent too long."""
+        ...
+
+    def put(self, session: str, expert: str) -> None:
+        """Keep the conversation with this expert from now on."""
+        ...
+
+    def close(self) -> None: ...
+
+
+class MemoryPins:
+    """For one worker.
+
+    >>> now = [0.0]
+    >>> pins = MemoryPins(ttl=60, clock=lambda: now[0])
+    >>> pins.put("monday", "law"); pins.get("monday")
+    'law'
+    >>> now[0] = 61.0; pins.get("monday")
+    """
+
+    def __init__(self, ttl: float, clock: Callable[[], float] = time) -> None:
+        self._ttl, self._clock = ttl, clock
+        self._pins: OrderedDict[str, tuple[str, float]] = OrderedDict()
+
+    def get(self, session: str) -> str | None:
+        found = self._pins.get(session)
+        return found[0] if found is not None and self._clock() < found[1] else None
+
+    def put(self, session: str, expert: str) -> None:
+        self._pins[session] = expert, self._clock() + self._ttl
+        self._pins.move_to_end(session)
+        if len(self._pins) > MOST:
+            self._pins.popitem(last=False)
+
+    def close(self) -> None:
+        self._pins.clear()
+
+
+class SharedPins:
+    """For several workers of one machine: a small database in a file."""
+
+    def __init__(self, ttl: float, path: Path, clock: Callable[[], float] = time) -> None:
+        self._ttl, self._clock = ttl, clock
+        self._database = sqlite3.connect(path, isolation_level=None, timeout=1.0)
+        self._database.execute("PRAGMA journal_mode=WAL")
+        self._database.execute("PRAGMA synchronous=OFF")  # pins may be lost with the machine's power
+        self._database.execute(
+            "CREATE TABLE IF NOT EXISTS pins (session TEXT PRIMARY KEY, expert TEXT, until REAL) WITHOUT ROWID"
+        )
+        self._database.execute("DELETE FROM pins WHERE until < ?", (clock(),))
+
+    def get(self, session: str) -> str | None:
+        question = "SELECT expert FROM pins WHERE session = ? AND until > ?"
+        found = self._database.execute(question, (_hashed(session), self._clock())).fetchone()
+        return None if found is None else str(found[0])
+
+    def put(self, session: str, expert: str) -> None:
+        row = _hashed(session), expert, self._clock() + self._ttl
+        self._database.execute("INSERT OR REPLACE INTO pins VALUES (?, ?, ?)", row)
+
+    def close(self) -> None:
+        self._database.close()
+
+
+def _hashed(session: str) -> str:
+    return hashlib.sha256(session.encode(errors="replace")).hexdigest()

@@ -1,0 +1,90 @@
+"""Server-sent events on their way through: whole events only, the first one signed, the last ones read for usage."""
+
+from __future__ import annotations
+
+import json
+import re
+from typing import Any
+
+DONE = b"data: [DONE]"
+LARGEST_HELD = 1 << 20  # bytes of one event; what is larger is passed on in pieces
+_TAIL = 1 << 13  # bytes of the end that are kept to find the usage in
+
+_GAPS = (b"\n\n", b"\r\n\r\n", b"\r\r")  # between events
+_data = re.compile(rb"(?m)^data: ?(?=\{)")
+
+
+class EventRelay:
+    """Cuts what comes into whole events, so that a stream that breaks does not end in half of one.
+
+    >>> relay = EventRelay(b'"ir3de":{"expert":"law"}')
+    >>> relay.feed(b'data: {"id":1}\\n'), relay.feed(b'\\ndata: {"id":2}')
+    (b'', b'data: {"id":1,"ir3de":{"expert":"law"}}\\n\\n')
+    >>> relay.rest()
+    b'data: {"id":2}'
+    """
+
+    def __init__(self, signature: bytes = b"") -> None:
+        self._signature = signature  # a member to add to the first event's object
+        self._held = b""
+        self.tail = b""
+
+    def feed(self, piece: bytes) -> bytes:
+        """What can go on, now that this has come."""
+        held = self._held + piece if self._held else piece
+        if held.endswith(b"\n\n"):
+            ready, self._held = held, b""
+        else:
+            ends = [place + len(gap) for gap in _GAPS if (place := held.rfind(gap)) >= 0]
+            if not ends and len(held) < LARGEST_HELD:
+                self._held = held
+                return b""
+            end = max(ends, default=len(held))
+            ready, self._held = held[:end], held[end:]
+        if self._signature:
+            ready = self._signed(ready)
+        self.tail = (self.tail + ready)[-_TAIL:]
+        return ready
+
+    def rest(self) -> bytes:
+        """What was held back, at the end of a stream that ended well."""
+        rest, self._held = self._held, b""
+        self.tail = (self.tail + rest)[-_TAIL:]
+        return rest
+
+    @property
+    def done(self) -> bool:
+        """Whether the stream said that it is complete."""
+        return DONE in self.tail
+
+    def usage(self) -> dict[str, Any] | None:
+        """What the expert said of tokens, if it did, near the end."""
+        place = self.tail.rfind(b'"usage":{')
+        if place < 0:
+            place = self.tail.rfind(b'"usage": {')
+        if place < 0:
+            return None
+        try:
+            text = self.tail[place:].decode(errors="replace")
+            found, _ = json.JSONDecoder().raw_decode(text, text.index("{"))
+        except ValueError:
+            return None
+        return found if isinstance(found, dict) else None
+
+    def _signed(self, ready: bytes) -> bytes:
+        found = _data.search(ready)
+        if found is None:
+            return ready
+        line_end = min(end for end in (ready.find(b"\n", found.end()), ready.find(b"\r", found.end())) if end >= 0)
+        signed = with_member(ready[found.end() : line_end], self._signature)
+        self._signature = b""
+        return ready[: found.end()] + signed + ready[line_end:]
+
+
+def with_member(content: bytes, member: bytes) -> bytes:
+    """A JSON object with one more member at its end, every other byte as it was."""
+    end = len(content.rstrip()) - 1
+    if end < 1 or content[end : end + 1] != b"}":
+        return content
+    comma = b"" if content[:end].rstrip().endswith(b"{") else b","
+    return content[:end] + comma + member + content[end:]
