@@ -13,7 +13,7 @@ from starlette.responses import Response
 from starlette.routing import Route
 from starlette.types import ASGIApp
 
-from ir3de.gateway import operations
+from ir3de.gateway import admin, operations
 from ir3de.gateway.gateway import Gateway
 from ir3de.gateway.guarding import Guard
 from ir3de.gateway.problems import Problem
@@ -41,7 +41,7 @@ def create_app(gateway: Gateway) -> ASGIApp:
         Route("/v1/embeddings", Inference(gateway, "embeddings", "embeddings"), methods=["POST"]),
     ]
     app = Starlette(
-        routes=[*inference, *operations.routes],
+        routes=[*inference, *operations.routes, *admin.routes],
         exception_handlers={Problem: _problem, HTTPException: _http_error, Exception: _unexpected},
         lifespan=lifespan,
     )

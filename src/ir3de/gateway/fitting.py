@@ -17,11 +17,15 @@ from pathlib import Path
 from typing import Any, Literal
 
 from ir3de import errors
-from ir3de.errors import ArtifactError, InputError, IR3DEError
+from ir3de.errors import InputError, IR3DEError
 
 STATISTICS_SUFFIXES = (".stats", ".safetensors")
 
 _REFUSED = 3  # the exit status where standard output says why
+
+
+class FitFailed(Exception):  # noqa: N818 - nobody's mistake: out of memory, or stopped from outside
+    """The process ended without saying why."""
 
 
 @dataclass(frozen=True)
@@ -48,7 +52,7 @@ def fit(order: Order, folder: Path) -> None:
         raise refused
     if done.returncode:
         last = (done.stderr.decode(errors="replace").strip().splitlines() or ["it said nothing"])[-1]
-        raise ArtifactError(f"the fit of '{order.name}' ended with status {done.returncode}: {last}")
+        raise FitFailed(f"the fit of '{order.name}' ended with status {done.returncode}: {last}")
 
 
 def carry_out(order: Order) -> None:

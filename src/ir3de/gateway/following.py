@@ -9,9 +9,9 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import logging
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 from ir3de.errors import ArtifactError, IR3DEError
 from ir3de.gateway.fetching import Remote
@@ -71,6 +71,7 @@ class Follower:
         """`cache` is for what is fetched or derived; without it a folder's derived files lie in the folder itself."""
         self.location = location
         self.digest = ""  # SHA-256 of the router that was loaded last
+        self.header: Mapping[str, Any] = {}  # what its folder says of it
         self._derived: Path | None = None
         self._place: Place
         if cache is not None:
@@ -131,7 +132,8 @@ class Follower:
         from ir3de.router import Router
 
         router = Router.load(folder, mapped=True, derived=self._derived)
-        self.digest = str(read_header(folder)["sha256"])
+        self.header = read_header(folder)
+        self.digest = str(self.header["sha256"])
         return router, self.digest
 
     def _say(self, message: str) -> None:

@@ -11,6 +11,7 @@
 from __future__ import annotations
 
 import json
+import logging
 import os
 import shutil
 import tempfile
@@ -26,6 +27,8 @@ from ir3de import files
 from ir3de.errors import ArtifactError, InputError
 from ir3de.gateway.config import Config, ExpertConfig, RouterConfig
 from ir3de.storage import holds_router, inspect_router, is_ours, read_header, stamp
+
+log = logging.getLogger(__name__)
 
 KIND, VERSION = "ir3de.state", 1
 STATE, AUDIT, CACHE = "state.json", "audit.jsonl", "cache"
@@ -104,9 +107,7 @@ class StateFolder:
             counters = int(header["reloads"]), int(header["changes"])
             return State(experts, tuple(header["removed"]), router, *counters, header["last"], header["sha256"])
         except (KeyError, TypeError, ValueError) as error:
-            raise ArtifactError(
-                f"{path} is damaged: {error!r}. Put back a copy of it, or start anew without"
-            ) from error
+            raise ArtifactError(f"{path} is damaged: {error!r}. Put a copy of it back, or delete it") from error
 
     def write(self, state: State, line: Mapping[str, Any]) -> State:
         """Make this the state, with the audit line of the change that led to it; all of it or nothing."""
@@ -172,9 +173,18 @@ class StateFolder:
             raise ArtifactError(f"cannot write {path}: {error.strerror or error}") from error
 
     def complete_audit(self, state: State) -> None:
-        """Write the line of the last change, if a crash came between the change and its line."""
-        if state.last and not any(line.get("change") == state.changes for line in self.history(50)):
-            self.record(state.last)
+        """Write the line of the last change if it is not there: a crash may come between the change and its line."""
+        if not state.last or self._has_line(state):
+            return
+        try:
+            with files.exclusive(self.path):
+                if not self._has_line(state):
+                    self.record(state.last)
+        except ArtifactError as error:  # the change is made, and its line is in the state until it can be written
+            log.error("the audit log lacks a line: %s", error)
+
+    def _has_line(self, state: State) -> bool:
+        return any(line.get("change") == state.changes for line in self.history(50))
 
     def history(self, most: int) -> list[dict[str, Any]]:
         """The last lines of the audit log, newest first; half a line is left out."""
