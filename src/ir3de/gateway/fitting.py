@@ -10,7 +10,6 @@ import json
 import os
 import subprocess
 import sys
-from collections.abc import Iterable
 from contextlib import suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -70,12 +69,11 @@ def carry_out(order: Order) -> None:
 
 def _domain(order: Order, *, outcomes: bool) -> Any:
     if order.file is None:
-        texts: Iterable[str] = order.texts or []
         if outcomes:
             raise InputError(
                 f"the router was fitted from outcomes: '{order.name}' needs a file of rows with its scores, found texts"
             )
-        return texts
+        return [text for text in order.texts or () if text.strip()]  # as files are read
     if Path(order.file).suffix.lower() in STATISTICS_SUFFIXES:
         from ir3de.storage import load_statistics
 
