@@ -121,13 +121,11 @@ def test_the_admins_router_wins_until_the_configured_one_is_wanted_again(folder:
 
 def uploads(folder: Path) -> dict[str, bytes]:
     lines = "\n".join(json.dumps({"prompt": text}) for text in HISTORY).encode()
-    stats = save_statistics(
-        collect(HISTORY, embedding=tiny.embedding(), keep_sample=True), folder / "x.stats"
-    ).read_bytes()
+    counted = collect(HISTORY, embedding=tiny.embedding(), keep_sample=True)
     return {
         "history.jsonl.gz": gzip.compress(lines),
         "../../etc/history.txt": "\n".join(HISTORY).encode(),
-        "h.stats": stats,
+        "history.stats": save_statistics(counted, folder / "history.stats").read_bytes(),
     }
 
 

@@ -4,35 +4,23 @@ from __future__ import annotations
 
 import asyncio
 import tempfile
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 from time import time
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING
 
 from ir3de.gateway.administration import Administration, opened, state_folder
 from ir3de.gateway.config import Config
 from ir3de.gateway.live import Live, Snapshot
-from ir3de.gateway.records import Record
+from ir3de.gateway.observing import Observer
 from ir3de.gateway.sessions import MemoryPins, Pins
 from ir3de.gateway.state import StateFolder
+from ir3de.gateway.tracing import Tracing
 from ir3de.gateway.upstreams import new_client
 
 if TYPE_CHECKING:
     import aiohttp
-
-
-class Trace(Protocol):
-    """The spans of one request."""
-
-    def forward(self) -> Mapping[str, str]: ...
-    def finish(self, record: Record) -> None: ...
-
-
-class Tracing(Protocol):
-    """Where spans come from."""
-
-    def begin(self, headers: Mapping[bytes, bytes]) -> Trace: ...
 
 
 class Gateway:
@@ -47,7 +35,8 @@ class Gateway:
         self.opened = int(time())
         self._following: asyncio.Task[None] | None = None
         self._passing: tempfile.TemporaryDirectory[str] | None = None
-        self.tracing: Tracing | None = None
+        self.observer = Observer(self.live)
+        self.tracing: Tracing | None = self.observer.tracing
         pinning = snapshot.config.routing.pinning
         self.pins: Pins = MemoryPins(pinning.ttl)
         self.session_headers = tuple(name.lower().encode() for name in pinning.headers)
@@ -83,16 +72,6 @@ class Gateway:
                 await self._following
         await self.client.close()
         self.pins.close()
+        self.observer.close()
         if self._passing is not None:
             self._passing.cleanup()
-
-    # what requests tell -----------------------------------------------------------------------------------------
-
-    def began(self, expert: str) -> None:
-        """An expert was asked."""
-
-    def ended(self, expert: str) -> None:
-        """It has answered, or failed to."""
-
-    def observe(self, record: Record) -> None:
-        """A request is over."""
