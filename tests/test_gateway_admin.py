@@ -80,7 +80,7 @@ def test_an_expert_comes_and_goes_and_leaves_no_trace(folder: Path) -> None:
         added = client.post("/admin/experts", json={"name": "history", "upstream": ENDPOINT, "texts": HISTORY})
         assert added.status_code == 201 and added.headers["etag"] != first.headers["etag"]
         row = added.json()
-        assert (row["routed"], row["prompts"], row["origin"], row["state"]) == (True, 3, "admin", "closed")
+        assert (row["routed"], row["prompts"], row["origin"], row["breaker"]) == (True, 3, "admin", "closed")
         assert row["upstream"]["base_url"] == ENDPOINT["base_url"]
         assert names(client) == [*tiny.DOMAINS, "history"]
         assert client.gateway.live.snapshot.router.route(HISTORY[0]).expert == "history"
@@ -227,7 +227,7 @@ def test_the_domains_of_a_router_elsewhere_or_of_a_serving_copy_are_not_changed_
     first_router().save(folder / "serving", serving=True)
     try:
         for path, complaint in ((address, "publish it"), (str(folder / "serving"), "is a serving copy")):
-            with admin(config(folder, router={"path": path}, state=str(folder / path[:3]))) as client:
+            with admin(config(folder, router={"path": path}, state=str(folder / complaint))) as client:
                 new = {"name": "history", "upstream": ENDPOINT}
                 for refused in (
                     client.post("/admin/experts", json={**new, "texts": HISTORY}),

@@ -74,7 +74,7 @@ async def reload(request: Request) -> Response:
     restart = [
         f"server.{name}" for name, value in after.server if name != "limits" and value != getattr(before.server, name)
     ]
-    restart += ["logs"] if after.logs != before.logs else []
+    restart += ["logs.level"] if after.logs.level != before.logs.level else []
     restart += ["routing.pinning"] if after.routing.pinning != before.routing.pinning else []
     return _answer(administration, {"reloaded": True, "needs_restart": restart})
 
@@ -104,7 +104,7 @@ def expert_rows(now: Now) -> list[dict[str, Any]]:
                 "name": name,
                 "upstream": expert.config.model_dump(mode="json", exclude={"name"}),
                 "origin": "admin" if name in changed else "configuration",
-                "state": expert.breaker.state,
+                "breaker": expert.breaker.state,
                 "in_flight": expert.slots.taken,
                 "waiting": expert.slots.waiting,
                 **_domain(now, name, counted),

@@ -50,6 +50,8 @@ def fit(order: Order, folder: Path) -> None:
         refused.args = (refusal["message"],)
         raise refused
     if done.returncode:
+        if done.returncode < 0:
+            raise FitFailed(f"the fit of '{order.name}' was killed, perhaps for want of memory: it takes about 500 MB")
         last = (done.stderr.decode(errors="replace").strip().splitlines() or ["it said nothing"])[-1]
         raise FitFailed(f"the fit of '{order.name}' ended with status {done.returncode}: {last}")
 

@@ -15,6 +15,7 @@ from ir3de.gateway.config import Config
 from ir3de.gateway.live import Live, Snapshot
 from ir3de.gateway.observing import Observer
 from ir3de.gateway.sessions import MemoryPins, Pins
+from ir3de.gateway.sharing import shared_folder
 from ir3de.gateway.state import StateFolder
 from ir3de.gateway.tracing import Tracing
 from ir3de.gateway.upstreams import new_client
@@ -50,6 +51,8 @@ class Gateway:
         `reread` reads the configuration again when /admin asks for it.
         """
         path, passing = state_folder(config, config_path), None
+        if path is None and (shared := shared_folder()) is not None:
+            path = shared / "state"
         if path is None:  # nowhere to keep changes: they last as long as the process
             passing = tempfile.TemporaryDirectory(prefix="ir3de-state-")
             path = Path(passing.name)
