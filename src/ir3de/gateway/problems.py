@@ -27,6 +27,8 @@ _KINDS = {
     504: ("timeout_error", "upstream_timeout"),
 }
 
+MOST = 1_000  # characters of a message: what was found may be as long as a request
+
 
 @dataclass(eq=False)
 class Problem(Exception):  # noqa: N818 - also what is not the client's or anybody's error, such as a full line
@@ -45,8 +47,8 @@ class Problem(Exception):  # noqa: N818 - also what is not the client's or anybo
 
     def body(self) -> bytes:
         """The error object."""
-        error = {"message": self.message, "type": self.kind, "param": self.param, "code": self.code}
-        return json.dumps({"error": error}, ensure_ascii=False).encode()
+        error = {"message": self.message[:MOST], "type": self.kind, "param": self.param, "code": self.code}
+        return json.dumps({"error": error}, ensure_ascii=False).encode(errors="replace")
 
     def event(self) -> bytes:
         """The error object as an event of a stream that has begun."""
