@@ -59,3 +59,8 @@ class Problem(Exception):  # noqa: N818 - also what is not the client's or anybo
         if self.retry_after is not None:
             given["retry-after"] = str(max(1, round(self.retry_after)))
         return [(name.encode("latin-1"), value.encode("latin-1", "replace")) for name, value in given.items()]
+
+
+def unexpected(request_id: str) -> Problem:
+    """A fault of the gateway itself: what it was is for its log, not for a client."""
+    return Problem(500, f"the gateway failed: its log has more, request {request_id}")

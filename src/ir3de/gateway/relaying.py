@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import logging
 from collections.abc import Iterator, Mapping
 from itertools import chain
 from time import perf_counter
@@ -18,7 +19,7 @@ from ir3de.gateway.controls import FIELD, Controls, read_controls
 from ir3de.gateway.gateway import Gateway
 from ir3de.gateway.headers import HeaderList, for_client, for_expert
 from ir3de.gateway.live import Expert, Snapshot
-from ir3de.gateway.problems import Problem
+from ir3de.gateway.problems import Problem, unexpected
 from ir3de.gateway.prompts import Endpoint, read_prompt
 from ir3de.gateway.provenance import provenance_member
 from ir3de.gateway.receiving import ClientLeft, Leaving, read_body
@@ -28,6 +29,7 @@ from ir3de.gateway.slots import Busy
 from ir3de.gateway.streams import EventRelay, with_member
 from ir3de.gateway.upstreams import RETRIED, Answer, Failure, asking
 
+_log = logging.getLogger("ir3de.gateway")
 _CODES = {"connect": "upstream_unreachable", "garbage": "upstream_invalid", "broken": "upstream_broken"}
 
 
@@ -45,12 +47,18 @@ class Inference:
         except ClientLeft:
             if not exchange.complete:
                 record.outcome, record.status = "cancelled", record.status or 499
+        except Exception as error:
+            record.outcome = "failed"
+            _log.error("request %s failed", record.request_id, exc_info=error)
+            if exchange.reply.begun:
+                raise
+            await exchange.reply.problem(unexpected(record.request_id))
         except BaseException:
-            record.outcome, record.status = "failed", record.status or 500
+            record.outcome, record.status = "cancelled", record.status or 500
             raise
         finally:
             record.total_seconds = perf_counter() - record.clock
-            self._gateway.observe(record)
+            self._gateway.observer.observe(record)
             if exchange.trace is not None:
                 exchange.trace.finish(record)
 
@@ -103,7 +111,10 @@ class Exchange:
         model, controls = self._asked(body)
         prompt = read_prompt(self.endpoint, body.values, config.routing.text, config.routing.envelopes)
         choice = choose(self.snapshot, model, prompt, controls, self.gateway.pins)
-        record.decision, record.why, record.route_seconds = choice.decision, choice.why, choice.route_seconds
+        record.why = choice.why
+        if (decision := choice.decision) is not None:
+            record.decision, record.route_seconds = decision, choice.route_seconds
+            record.confidence, record.margin = decision.confidence, decision.margin
         record.router, record.text, record.session = self.snapshot.digest, prompt.text, controls.session
         await self._ask_in_turn(choice, body)
         if controls.session and choice.decision is not None and record.outcome == "ok" and choice.why != "shadow":
@@ -162,7 +173,7 @@ class Exchange:
         finally:
             self.record.upstream_seconds = perf_counter() - started
             expert.slots.release()
-            self.gateway.ended(expert.name)
+            self.gateway.observer.ended(expert.name)
 
     async def _enter(self, expert: Expert) -> None:
         """Wait for a place at an expert that is well."""
@@ -178,7 +189,7 @@ class Exchange:
         except BaseException:
             expert.breaker.abandoned()
             raise
-        self.gateway.began(expert.name)
+        self.gateway.observer.began(expert.name)
 
     def _body_for(self, expert: Expert, body: Body) -> bytes:
         config = expert.config
