@@ -45,7 +45,7 @@ class Inference:
         try:
             await exchange.run(receive)
         except ClientLeft:
-            if not exchange.complete:
+            if record.outcome == "ok" and not exchange.complete:
                 record.outcome, record.status = "cancelled", record.status or 499
         except Exception as error:
             record.outcome = "failed"
