@@ -24,6 +24,7 @@ from ir3de.cli import (
     calibrating,
     changing,
     completion,
+    configuring,
     demo,
     doctor,
     embeddings,
@@ -35,6 +36,7 @@ from ir3de.cli import (
     inspecting,
     policies,
     routing,
+    serving,
     sharing,
     tuning,
 )
@@ -46,6 +48,7 @@ SECTIONS = {
     "Start here": (demo.demo, doctor.doctor),
     "Build a router": (fitting.fit, changing.add, changing.remove, tuning.tune, calibrating.calibrate, policies.policy),
     "Use it": (routing.route, explaining.explain, evaluating.evaluate, inspecting.inspect),
+    "Serve it": (serving.serve, configuring.config),
     "Share the work": (sharing.collect, sharing.merge, embeddings.embedding),
     "Measure and set up": (benching.bench, completion.completion),
 }

@@ -17,7 +17,16 @@ from ir3de.gateway import operations
 from ir3de.gateway.gateway import Gateway
 from ir3de.gateway.guarding import Guard
 from ir3de.gateway.problems import Problem
+from ir3de.gateway.prompts import Endpoint
 from ir3de.gateway.relaying import Inference
+
+ENDPOINTS: dict[Endpoint, str] = {
+    "chat": "chat/completions",
+    "completions": "completions",
+    "responses": "responses",
+    "messages": "messages",
+    "embeddings": "embeddings",
+}
 
 _log = logging.getLogger("ir3de.gateway")
 
@@ -33,20 +42,20 @@ def create_app(gateway: Gateway) -> ASGIApp:
         finally:
             await gateway.stop()
 
-    inference = [
-        Route("/v1/chat/completions", Inference(gateway, "chat", "chat/completions"), methods=["POST"]),
-        Route("/v1/completions", Inference(gateway, "completions", "completions"), methods=["POST"]),
-        Route("/v1/responses", Inference(gateway, "responses", "responses"), methods=["POST"]),
-        Route("/v1/messages", Inference(gateway, "messages", "messages"), methods=["POST"]),
-        Route("/v1/embeddings", Inference(gateway, "embeddings", "embeddings"), methods=["POST"]),
-    ]
+    inference: dict[str, ASGIApp] = {
+        f"/v1/{path}": Inference(gateway, endpoint, path) for endpoint, path in ENDPOINTS.items()
+    }
     app = Starlette(
-        routes=[*inference, *operations.routes],
+        routes=[
+            *(Route(path, one, methods=["POST"]) for path, one in inference.items()),
+            *operations.routes,
+            *gateway.observer.routes,
+        ],
         exception_handlers={Problem: _problem, HTTPException: _http_error, Exception: _unexpected},
         lifespan=lifespan,
     )
     app.state.gateway = gateway
-    return Guard(app, gateway.live.snapshot.config)
+    return Guard(app, gateway.live.snapshot.config, inference)
 
 
 async def _problem(request: Request, error: Exception) -> Response:

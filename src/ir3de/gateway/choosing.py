@@ -129,6 +129,8 @@ def _pinned(
 
 def _eligible(snapshot: Snapshot, prompt: Prompt, controls: Controls) -> Sequence[Expert]:
     """The experts that can and may answer; why each of the others cannot is said if none is left."""
+    if controls.is_open and not snapshot.windows and (capable := snapshot.capable(prompt.needs)):
+        return capable
     found, refused = [], []
     for expert in snapshot.experts.values():
         reason = _refusal(expert, prompt, controls)

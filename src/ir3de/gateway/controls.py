@@ -29,6 +29,11 @@ class Controls:
     session: str = ""
     weights: Mapping[str, float] | None = None  # what a unit of cost is worth, instead of the router's own
 
+    @property
+    def is_open(self) -> bool:
+        """Whether every expert may answer."""
+        return self.allow is None and not self.deny and self.max_price is None
+
 
 NONE = Controls()
 _KNOWN = tuple(part.name for part in fields(Controls))

@@ -2,32 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from pathlib import Path
 from time import time
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING
 
 from ir3de.gateway.config import Config
 from ir3de.gateway.live import Live, Snapshot
-from ir3de.gateway.records import Record
+from ir3de.gateway.observing import Observer
 from ir3de.gateway.sessions import MemoryPins, Pins
+from ir3de.gateway.tracing import Tracing
 from ir3de.gateway.upstreams import new_client
 
 if TYPE_CHECKING:
     import aiohttp
-
-
-class Trace(Protocol):
-    """The spans of one request."""
-
-    def forward(self) -> Mapping[str, str]: ...
-    def finish(self, record: Record) -> None: ...
-
-
-class Tracing(Protocol):
-    """Where spans come from."""
-
-    def begin(self, headers: Mapping[bytes, bytes]) -> Trace: ...
 
 
 class Gateway:
@@ -39,7 +26,8 @@ class Gateway:
         self.live = Live(snapshot)
         self.config_path = config_path
         self.opened = int(time())
-        self.tracing: Tracing | None = None
+        self.observer = Observer(self.live)
+        self.tracing: Tracing | None = self.observer.tracing
         pinning = snapshot.config.routing.pinning
         self.pins: Pins = MemoryPins(pinning.ttl)
         self.session_headers = tuple(name.lower().encode() for name in pinning.headers)
@@ -60,14 +48,4 @@ class Gateway:
     async def stop(self) -> None:
         await self.client.close()
         self.pins.close()
-
-    # what requests tell -----------------------------------------------------------------------------------------
-
-    def began(self, expert: str) -> None:
-        """An expert was asked."""
-
-    def ended(self, expert: str) -> None:
-        """It has answered, or failed to."""
-
-    def observe(self, record: Record) -> None:
-        """A request is over."""
+        self.observer.close()

@@ -8,6 +8,7 @@ import ipaddress
 import os
 import re
 from collections.abc import Iterable, Mapping
+from functools import lru_cache
 from urllib.parse import urlsplit
 
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
@@ -52,10 +53,14 @@ def client_keys(server: Server) -> list[str]:
 
 
 class Guard:
-    """The outermost application: lets requests in, numbers them, and answers for what goes wrong behind it."""
+    """The outermost application: numbers requests, lets them in, and shows them the way.
 
-    def __init__(self, app: ASGIApp, config: Config) -> None:
+    What most requests want, `direct`, is looked up by path; everything else is for the application behind.
+    """
+
+    def __init__(self, app: ASGIApp, config: Config, direct: Mapping[str, ASGIApp]) -> None:
         self._app = app
+        self._direct = direct
         server = config.server
         self._keys = Keys(client_keys(server))
         admin = secret(server.admin_token_env)
@@ -84,20 +89,23 @@ class Guard:
             await send({"type": "http.response.start", "status": 204, "headers": [(b"content-length", b"0")]})
             await send({"type": "http.response.body", "body": b""})
             return
-        await self._app(scope, receive, send)
+        direct = self._direct.get(scope["path"]) if scope["method"] == "POST" else None
+        await (direct or self._app)(scope, receive, send)
 
     def _admit(self, path: str, headers: Mapping[bytes, bytes]) -> None:
         host = headers.get(b"host", b"").decode("latin-1")
-        if self._own_names_only and not is_loopback(urlsplit(f"//{host}").hostname or ""):
+        if self._own_names_only and not _names_loopback(host):
             raise Problem(
                 403,
                 "this gateway serves its own machine and was called by another name: call 127.0.0.1, or give it a key",
                 "wrong_host",
             )
-        origin = headers.get(b"origin", b"").decode("latin-1")
-        if origin and not self._knows(origin, host):
+        origin = headers.get(b"origin")
+        if origin is not None and not self._knows(origin.decode("latin-1"), host):
             raise Problem(
-                403, f"pages of {origin[:200]} may not call this gateway: see server.cors_origins", "wrong_origin"
+                403,
+                f"pages of {origin[:200].decode('latin-1')} may not call this gateway: see server.cors_origins",
+                "wrong_origin",
             )
         if path.startswith("/v1/"):
             if self._keys and not self._keys.admit(_key(headers)):
@@ -162,6 +170,14 @@ def _key(headers: Mapping[bytes, bytes]) -> str:
     if scheme.lower() == "bearer":
         return key.strip()
     return headers.get(b"x-api-key", b"").decode("latin-1").strip()
+
+
+@lru_cache(maxsize=256)
+def _names_loopback(host: str) -> bool:
+    try:
+        return is_loopback(urlsplit(f"//{host}").hostname or "")
+    except ValueError:  # brackets that do not close
+        return False
 
 
 def is_loopback(host: str) -> bool:

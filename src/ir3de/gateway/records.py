@@ -22,6 +22,8 @@ class Record:
     clock: float = field(default_factory=perf_counter)
     asked: str = ""  # the model the client named
     decision: Decision | None = None  # None where nothing was routed
+    confidence: float | None = None  # of the decision, so that it is worked out once
+    margin: float | None = None
     router: str = ""  # hash of the artifact that decided
     why: str = ""  # "" routed; otherwise "asked by name", "pinned", "shadow", "skip", "only one", "abstained"
     text: str = ""  # what was routed on

@@ -53,7 +53,7 @@ class Inference:
             record.outcome, record.status = "cancelled", record.status or 499
         finally:
             record.total_seconds = perf_counter() - record.clock
-            self._gateway.observe(record)
+            self._gateway.observer.observe(record)
             if exchange.trace is not None:
                 exchange.trace.finish(record)
 
@@ -100,7 +100,10 @@ class Exchange:
         model, controls = self._asked(body)
         prompt = read_prompt(self.endpoint, body.values, config.routing.text, config.routing.envelopes)
         choice = choose(self.snapshot, model, prompt, controls, self.gateway.pins)
-        record.decision, record.why, record.route_seconds = choice.decision, choice.why, choice.route_seconds
+        record.why = choice.why
+        if (decision := choice.decision) is not None:
+            record.decision, record.route_seconds = decision, choice.route_seconds
+            record.confidence, record.margin = decision.confidence, decision.margin
         record.router, record.text, record.session = self.snapshot.digest, prompt.text, controls.session
         await self._ask_in_turn(choice, body)
         if controls.session and choice.decision is not None and record.outcome == "ok":
@@ -154,7 +157,7 @@ class Exchange:
         finally:
             self.record.upstream_seconds = perf_counter() - started
             expert.slots.release()
-            self.gateway.ended(expert.name)
+            self.gateway.observer.ended(expert.name)
 
     async def _enter(self, expert: Expert) -> None:
         """Wait for a place at an expert that is well."""
@@ -170,7 +173,7 @@ class Exchange:
         except BaseException:
             expert.breaker.abandoned()
             raise
-        self.gateway.began(expert.name)
+        self.gateway.observer.began(expert.name)
 
     def _body_for(self, expert: Expert, body: Body) -> bytes:
         config = expert.config

@@ -89,7 +89,7 @@ async def asking(
             client.request(
                 "POST",
                 address(base_url, path),
-                data=body,
+                data=aiohttp.BytesPayload(body),
                 headers=headers,
                 allow_redirects=False,
                 proxy=proxy_for(base_url),
