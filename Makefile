@@ -13,6 +13,7 @@ lint:            ## style, types, and which room may import which
 	mypy
 	lint-imports
 	python scripts/generate_cli_docs.py --check
+	python scripts/generate_config_schema.py --check
 	python scripts/generate_benchmark_docs.py --check
 	python scripts/generate_confidence_docs.py --check
 	python scripts/generate_results_readme.py --check
@@ -32,6 +33,7 @@ bench:           ## speed as ratios, accuracy where IR3DE_DATA points, robustnes
 
 docs:            ## the generated pages and pictures
 	python scripts/generate_cli_docs.py
+	python scripts/generate_config_schema.py
 	python scripts/generate_benchmark_docs.py
 	python scripts/generate_confidence_docs.py
 	ir3de bench figures --output docs/images/experiments

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any, Literal
@@ -83,7 +83,7 @@ class Decision:
     """
 
     # slots and properties rather than a frozen dataclass: one is made per prompt, in a fifth of the time
-    __slots__ = ("_best", "_counted", "_penalties", "_reason", "_tally", "_terms", "_tokens", "_usual")
+    __slots__ = ("_best", "_counted", "_kept", "_penalties", "_reason", "_tally", "_terms", "_tokens", "_usual")
 
     def __init__(
         self,
@@ -104,6 +104,7 @@ class Decision:
         self._usual = usual
         self._penalties = penalties
         self._reason: Reason = reason
+        self._kept: list[float] | None = None  # the shares, once somebody has asked for them
         self._best = int(tally.argmax()) if best is None else best
         if not reason and (penalties is not None or terms.policy.threshold > 0):
             self._apply_policy()
@@ -202,8 +203,8 @@ class Decision:
     @property
     def margin(self) -> float:
         """How far the confidence lies above the next expert's probability: below zero where costs decided."""
-        shares, confidence = self._shares, self.confidence
-        others = shares[: self._best] + shares[self._best + 1 :]
+        shares = self._shares
+        confidence, others = shares[self._best], shares[: self._best] + shares[self._best + 1 :]
         return confidence - max(others) if others else confidence
 
     @property
@@ -215,13 +216,18 @@ class Decision:
     def evidence(self) -> list[float]:
         """What speaks for each expert before any calibration, in the order of the router's experts."""
         if self._terms.expectation is not None:
-            return self._shares
+            return list(self._shares)
         if self._reason == "no known token":
             return [0.0] * len(self._tally)
         return self._terms.selector.evidence(self._tally.tolist(), self._counted)
 
     @property
     def _shares(self) -> list[float]:
+        if self._kept is None:
+            self._kept = self._worked_out()
+        return self._kept
+
+    def _worked_out(self) -> list[float]:
         if self._terms.expectation is not None:
             qualities: list[float] = self._tally.tolist()  # worked out already
             return qualities
@@ -292,7 +298,7 @@ def decide_batch(
 ) -> list[Decision]:
     """Route many prompts, their ids end to end: the same decisions as one by one."""
     starts, whole, terms = np.cumsum(lengths) - lengths, lengths, compiled.terms
-    cap, most, experts = terms.selector.cap, compiled.ballots.most, len(terms.experts)
+    cap = terms.selector.cap
     if lengths.max(initial=0) > cap:
         flat = flat[np.arange(len(flat)) - np.repeat(starts, lengths) < cap]
         lengths = np.minimum(lengths, cap)
@@ -305,26 +311,34 @@ def decide_batch(
     decisions = [abstain(terms, length) for length in whole.tolist()] if not speaking.all() else []
     if not speaking.any():
         return decisions
-    tallies, penalties = compiled.ballots.tallies(flat, starts[speaking]), terms.penalties(weights)
-    counted = np.minimum(lengths, most)[speaking].tolist()
+    tallies = compiled.ballots.tallies(flat, starts[speaking])
+    counted = np.minimum(lengths, compiled.ballots.most)[speaking].tolist()
+    made = read_tallies(terms, tallies, whole[speaking].tolist(), counted, weights)
+    for index, decision in zip(np.flatnonzero(speaking).tolist() if decisions else (), made, strict=False):
+        decisions[index] = decision
+    return decisions or made
+
+
+def read_tallies(
+    terms: Terms, tallies: Tally, tokens: Sequence[int], counted: Sequence[int], weights: Costs | None = None
+) -> list[Decision]:
+    """The decisions of prompts that say something, from their tallies: one row each."""
+    penalties, experts = terms.penalties(weights), len(terms.experts)
     if (expectation := terms.expectation) is not None:  # one by one, so that not a bit differs from `decide`
         each = zip(tallies, counted, strict=True)
         tallies = np.stack([terms.qualities(expectation, tally, number) for tally, number in each])
     usual = tallies[:, experts].tolist() if tallies.shape[1] > experts else [None] * len(tallies)
-    made = [
-        Decision(terms, tally, tokens, number, usual=usualness, penalties=penalties, best=best)
-        for tally, best, usualness, tokens, number in zip(
+    return [
+        Decision(terms, tally, length, number, usual=usualness, penalties=penalties, best=best)
+        for tally, best, usualness, length, number in zip(
             tallies[:, :experts],
             tallies[:, :experts].argmax(axis=1).tolist(),
             usual,
-            whole[speaking].tolist(),
+            tokens,
             counted,
             strict=True,
         )
     ]
-    for index, decision in zip(np.flatnonzero(speaking).tolist() if decisions else (), made, strict=False):
-        decisions[index] = decision
-    return decisions or made
 
 
 def abstain(terms: Terms, tokens: int) -> Decision:

@@ -21,11 +21,12 @@ from ir3de.embeddings import Embedding, Tokenizer
 from ir3de.errors import InputError, UnknownExpertError
 from ir3de.expectations import Shrinkage
 from ir3de.explanations import Explanation, explain
+from ir3de.flips import Flips, flips
 from ir3de.outcome_router import OutcomeRows, check_selector, collected, fit_parts, refuse, sums_of
 from ir3de.outcomes import Outcomes
 from ir3de.policies import Calibration, Costs, Policy, check_policy
 from ir3de.scorers import Blend, Scorer
-from ir3de.selectors import Average, Selector
+from ir3de.selectors import Average, EntropyTopK, Selector
 from ir3de.statistics import Statistics
 from ir3de.storage import RouterParts, load_router, save_router
 from ir3de.table import Table, check_experts
@@ -204,11 +205,15 @@ class Router:
         if parts.outcomes is not None:
             check_selector(selector)
         if selector.log_offset != terms.selector.log_offset:
-            compiled = Table.compile(table.scores, log_offset=selector.log_offset)
-            table = replace(compiled, usualness=table.usualness, pairs=table.pairs)
+            anew = Table.compile(table.scores, log_offset=selector.log_offset)
+            table = replace(anew, usualness=table.usualness, pairs=table.pairs)
         kept = terms.calibration if type(selector) is type(terms.selector) else None  # votes are other evidence
-        terms = replace(terms, selector=selector, calibration=kept)
-        return Router(replace(parts, compiled=Compiled.build(terms, table)))
+        own, terms = terms.selector, replace(terms, selector=selector, calibration=kept)
+        compiled = None
+        if isinstance(selector, EntropyTopK) and isinstance(own, EntropyTopK) and own == replace(selector, k=own.k):
+            ballots = replace(parts.compiled.ballots, most=selector.k)  # what each token gives does not depend on k
+            compiled = Compiled(terms, table, ballots)
+        return Router(replace(parts, compiled=compiled or Compiled.build(terms, table)))
 
     def with_policy(self, policy: Policy, *, default: str | None = None) -> Router:
         """The same fit with other costs, threshold or default: a new router, this one is unchanged."""
@@ -330,6 +335,11 @@ class Router:
         """Show every token's vote, entropy and scores, and whether it counted."""
         return explain(self._compiled, self.tokenizer.pieces(unshouted(text)), self._unknown, weights)
 
+    def flips(self, text: str, *, weights: Costs | None = None) -> Flips:
+        """Which tokens, taken out alone or a few together, would send the prompt to another expert."""
+        ids = np.array([token for token, _ in self.tokenizer.pieces(unshouted(text))], np.uint32)
+        return flips(self._compiled, ids, self._unknown, weights)
+
     # keeping ----------------------------------------------------------------------------------------------------
 
     def save(self, path: str | Path, *, serving: bool = False) -> Path:
@@ -337,9 +347,13 @@ class Router:
         return save_router(self._parts, path, serving=serving)
 
     @staticmethod
-    def load(path: str | Path) -> Router:
-        """Read a router that `save` wrote."""
-        return Router(load_router(path))
+    def load(path: str | Path, *, mapped: bool = False, derived: str | Path | None = None) -> Router:
+        """Read a router that `save` wrote.
+
+        With `mapped=True`, processes on one machine that load it so have its numbers in memory once. What is worked
+        out from the table is then written to a file beside it, or in the folder `derived`.
+        """
+        return Router(load_router(path, mapped=mapped, derived=derived))
 
     def __reduce__(self) -> NoReturn:
         raise TypeError(

@@ -13,11 +13,21 @@ from starlette.responses import Response
 from starlette.routing import Route
 from starlette.types import ASGIApp
 
-from ir3de.gateway import operations
+from ir3de.gateway import admin, operations, pages, routing_api
 from ir3de.gateway.gateway import Gateway
 from ir3de.gateway.guarding import Guard
-from ir3de.gateway.problems import Problem
+from ir3de.gateway.problems import Problem, unexpected
+from ir3de.gateway.prompts import Endpoint
 from ir3de.gateway.relaying import Inference
+
+ENDPOINTS: dict[str, Endpoint] = {
+    "chat/completions": "chat",
+    "completions": "completions",
+    "responses": "responses",
+    "messages": "messages",
+    "messages/count_tokens": "messages",
+    "embeddings": "embeddings",
+}
 
 _log = logging.getLogger("ir3de.gateway")
 
@@ -33,21 +43,23 @@ def create_app(gateway: Gateway) -> ASGIApp:
         finally:
             await gateway.stop()
 
-    inference = [
-        Route("/v1/chat/completions", Inference(gateway, "chat", "chat/completions"), methods=["POST"]),
-        Route("/v1/completions", Inference(gateway, "completions", "completions"), methods=["POST"]),
-        Route("/v1/responses", Inference(gateway, "responses", "responses"), methods=["POST"]),
-        Route("/v1/messages", Inference(gateway, "messages", "messages"), methods=["POST"]),
-        Route("/v1/messages/count_tokens", Inference(gateway, "messages", "messages/count_tokens"), methods=["POST"]),
-        Route("/v1/embeddings", Inference(gateway, "embeddings", "embeddings"), methods=["POST"]),
-    ]
+    inference: dict[str, ASGIApp] = {
+        f"/v1/{path}": Inference(gateway, endpoint, path) for path, endpoint in ENDPOINTS.items()
+    }
     app = Starlette(
-        routes=[*inference, *operations.routes],
+        routes=[
+            *(Route(path, one, methods=["POST"]) for path, one in inference.items()),
+            *routing_api.routes,
+            *operations.routes,
+            *gateway.observer.routes,
+            *admin.routes,
+            *pages.routes,
+        ],
         exception_handlers={Problem: _problem, HTTPException: _http_error, Exception: _unexpected},
         lifespan=lifespan,
     )
     app.state.gateway = gateway
-    return Guard(app, gateway.live.snapshot.config)
+    return Guard(app, gateway.live.snapshot.config, inference)
 
 
 async def _problem(request: Request, error: Exception) -> Response:
@@ -68,4 +80,4 @@ async def _http_error(request: Request, error: Exception) -> Response:
 async def _unexpected(request: Request, error: Exception) -> Response:
     number = request.state.request_id
     _log.error("request %s failed", number, exc_info=error)
-    return await _problem(request, Problem(500, f"the gateway failed: its log has more, request {number}"))
+    return await _problem(request, unexpected(number))

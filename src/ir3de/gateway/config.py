@@ -257,9 +257,9 @@ class Config(Part):
         names = [expert.name for expert in self.experts]
         if twice := sorted({name for name in names if names.count(name) > 1}):
             raise ValueError(f"experts: the names {', '.join(twice)} occur twice")
-        mentioned = {"routing.default": self.routing.default, "routing.shadow": self.routing.shadow}
-        mentioned |= {f"fallbacks of {e.name}": name for e in self.experts for name in e.fallbacks}
-        for place, name in mentioned.items():
+        mentioned = [("routing.default", self.routing.default), ("routing.shadow", self.routing.shadow)]
+        mentioned += [(f"experts.{i}.fallbacks", name) for i, e in enumerate(self.experts) for name in e.fallbacks]
+        for place, name in mentioned:
             if name is not None and name not in names:
                 raise ValueError(f"{place}: no expert {name!r}, there are {', '.join(names)}")
         return self

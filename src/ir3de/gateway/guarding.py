@@ -8,6 +8,7 @@ import ipaddress
 import os
 import re
 from collections.abc import Iterable, Mapping
+from functools import lru_cache
 from urllib.parse import urlsplit
 
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
@@ -52,10 +53,14 @@ def client_keys(server: Server) -> list[str]:
 
 
 class Guard:
-    """The outermost application: lets requests in, numbers them, and answers for what goes wrong behind it."""
+    """The outermost application: numbers requests, lets them in, and shows them the way.
 
-    def __init__(self, app: ASGIApp, config: Config) -> None:
+    What most requests want, `direct`, is looked up by path; everything else is for the application behind.
+    """
+
+    def __init__(self, app: ASGIApp, config: Config, direct: Mapping[str, ASGIApp]) -> None:
         self._app = app
+        self._direct = direct
         server = config.server
         self._keys = Keys(client_keys(server))
         admin = secret(server.admin_token_env)
@@ -76,29 +81,39 @@ class Guard:
         if origin is not None:
             send = self._with_cors(send, origin.decode("latin-1"), headers)
         try:
-            self._admit(scope["path"], headers)
+            self._admit_caller(headers)
+            if origin is not None and scope["method"] == "OPTIONS":  # browsers ask without a key whether they may
+                await send(
+                    {"type": "http.response.start", "status": 204, "headers": [(b"x-request-id", number.encode())]}
+                )
+                await send({"type": "http.response.body", "body": b""})
+                return
+            path = _path(scope)
+            self._admit_key(path, headers)
         except Problem as problem:
             await respond(send, problem, number)
             return
-        if origin is not None and scope["method"] == "OPTIONS":
-            await send({"type": "http.response.start", "status": 204, "headers": [(b"content-length", b"0")]})
-            await send({"type": "http.response.body", "body": b""})
-            return
-        await self._app(scope, receive, send)
+        direct = self._direct.get(path) if scope["method"] == "POST" else None
+        await (direct or self._app)(scope, receive, send)
 
-    def _admit(self, path: str, headers: Mapping[bytes, bytes]) -> None:
+    def _admit_caller(self, headers: Mapping[bytes, bytes]) -> None:
+        """By its own name, and from a page that is known."""
         host = headers.get(b"host", b"").decode("latin-1")
-        if self._own_names_only and host and not is_loopback(urlsplit(f"//{host}").hostname or ""):
+        if self._own_names_only and host and not _names_loopback(host):
             raise Problem(
                 403,
                 "this gateway serves its own machine and was called by another name: call 127.0.0.1, or give it a key",
                 "wrong_host",
             )
-        origin = headers.get(b"origin", b"").decode("latin-1")
-        if origin and not self._knows(origin, host):
+        origin = headers.get(b"origin")
+        if origin is not None and not self._knows(origin.decode("latin-1"), host):
             raise Problem(
-                403, f"pages of {origin[:200]} may not call this gateway: see server.cors_origins", "wrong_origin"
+                403,
+                f"pages of {origin[:200].decode('latin-1')} may not call this gateway: see server.cors_origins",
+                "wrong_origin",
             )
+
+    def _admit_key(self, path: str, headers: Mapping[bytes, bytes]) -> None:
         if path.startswith("/v1/"):
             if self._keys and not self._keys.admit(_key(headers)):
                 raise Problem(
@@ -121,7 +136,7 @@ class Guard:
             )
 
     def _knows(self, origin: str, host: str) -> bool:
-        return origin in self._origins or "*" in self._origins or urlsplit(origin).netloc == host
+        return origin in self._origins or "*" in self._origins or origin.partition("://")[2] == host != ""
 
     def _with_cors(self, send: Send, origin: str, headers: Mapping[bytes, bytes]) -> Send:
         if not self._knows(origin, "") or origin == "null":
@@ -156,12 +171,26 @@ async def respond(send: Send, problem: Problem, number: str) -> None:
     await send({"type": "http.response.body", "body": body})
 
 
+def _path(scope: Scope) -> str:
+    """The path as the routes see it, also where the gateway is mounted below another one."""
+    path, root = str(scope["path"]), str(scope.get("root_path", ""))
+    return path[len(root) :] if root and path.startswith(root) else path
+
+
 def _key(headers: Mapping[bytes, bytes]) -> str:
-    given = headers.get(b"authorization", b"").decode("latin-1")
+    given = headers.get(b"authorization", b"").decode(errors="replace")
     scheme, _, key = given.partition(" ")
     if scheme.lower() == "bearer":
         return key.strip()
-    return headers.get(b"x-api-key", b"").decode("latin-1").strip()
+    return headers.get(b"x-api-key", b"").decode(errors="replace").strip()
+
+
+@lru_cache(maxsize=256)
+def _names_loopback(host: str) -> bool:
+    try:
+        return is_loopback(urlsplit(f"//{host}").hostname or "")
+    except ValueError:  # brackets that do not close
+        return False
 
 
 def is_loopback(host: str) -> bool:

@@ -54,6 +54,7 @@ class Snapshot:
     router: Router
     digest: str  # SHA-256 of the router's artifact
     experts: Mapping[str, Expert] = field(default_factory=dict)  # in the order of the configuration
+    _capable: dict[frozenset[str], tuple[Expert, ...]] = field(default_factory=dict, init=False, repr=False)
 
     @classmethod
     def of(cls, config: Config, router: Router, digest: str, before: Snapshot | None = None) -> Snapshot:
@@ -65,6 +66,19 @@ class Snapshot:
             same = kept is not None and kept.config == wanted
             experts[wanted.name] = kept if same and kept is not None else Expert.of(wanted, config.server.workers)
         return cls(config, applied(router, config), digest, experts)
+
+    def capable(self, needs: frozenset[str]) -> tuple[Expert, ...]:
+        """The experts with all these capabilities; looked up again and again, so worked out once."""
+        found = self._capable.get(needs)
+        if found is None:
+            found = tuple(expert for expert in self.experts.values() if needs <= expert.capabilities)
+            self._capable[needs] = found
+        return found
+
+    @cached_property
+    def windows(self) -> bool:
+        """Whether any expert's context window is known."""
+        return any(expert.config.context_window is not None for expert in self.experts.values())
 
     def with_router(self, router: Router, digest: str) -> Snapshot:
         return replace(self, router=applied(router, self.config), digest=digest)

@@ -24,18 +24,13 @@ HEADERS = (
 
 def provenance_headers(record: Record) -> list[tuple[bytes, bytes]]:
     """Who answered, how sure the router was, how long that took, who was asked before."""
-    found = [
-        (b"x-ir3de-expert", _header(record.expert)),
-        (b"x-ir3de-model", _header(record.model)),
-        (b"x-ir3de-router", record.router[:16].encode()),
-        (b"x-ir3de-fallbacks", str(len(record.fallbacks)).encode()),
-    ]
-    if record.decision is not None:
-        found += [
-            (b"x-ir3de-confidence", b"%.4f" % record.decision.confidence),
-            (b"x-ir3de-margin", b"%.4f" % record.decision.margin),
+    found = [*_names(record.expert, record.model, record.router), _counted(len(record.fallbacks))]
+    if record.confidence is not None and record.margin is not None:
+        found += (
+            (b"x-ir3de-confidence", b"%.4f" % record.confidence),
+            (b"x-ir3de-margin", b"%.4f" % record.margin),
             (b"x-ir3de-route-us", b"%.1f" % ((record.route_seconds or 0.0) * 1e6)),
-        ]
+        )
     if record.why:
         found.append((b"x-ir3de-why", _header(record.why)))
     return found
@@ -43,19 +38,47 @@ def provenance_headers(record: Record) -> list[tuple[bytes, bytes]]:
 
 def provenance_member(record: Record) -> bytes:
     """The same as a member of a JSON object, since clients' libraries hide headers."""
-    said: dict[str, object] = {"expert": record.expert, "model": record.model, "router": record.router[:16]}
+    said = _named(record.expert, record.model, record.router)
     if (decision := record.decision) is not None:
-        said |= {
-            "decided": decision.expert,
-            "confidence": round(decision.confidence, 4),
-            "margin": round(decision.margin, 4),
-            "abstained": decision.abstained,
-            "route_us": round((record.route_seconds or 0.0) * 1e6, 1),
-        }
-    said["why"] = record.why or "routed"
-    said["fallbacks"] = [{"from": one, "to": other, "reason": reason} for one, other, reason in record.fallbacks]
-    said["request_id"] = record.request_id
-    return f'"{FIELD}":{json.dumps(said, separators=(",", ":"))}'.encode()
+        said += (
+            f',"decided":{_quoted(decision.expert)},"confidence":{record.confidence:.4f},"margin":{record.margin:.4f}'
+            f',"abstained":{"true" if decision.abstained else "false"}'
+            f',"route_us":{(record.route_seconds or 0) * 1e6:.1f}'
+        )
+    before = [{"from": one, "to": other, "reason": reason} for one, other, reason in record.fallbacks]
+    said += f',"why":{_quoted(record.why or "routed")},"fallbacks":{json.dumps(before) if before else "[]"}'
+    return f'{said},"request_id":{_quoted_once(record.request_id)}}}'.encode()
+
+
+# Names are few and come again and again: what is written of them is kept.
+
+
+@lru_cache(maxsize=4096)
+def _named(expert: str, model: str, router: str) -> str:
+    return f'"{FIELD}":{{"expert":{_quoted(expert)},"model":{_quoted(model)},"router":"{router[:16]}"'
+
+
+@lru_cache(maxsize=4096)
+def _names(expert: str, model: str, router: str) -> tuple[tuple[bytes, bytes], ...]:
+    return (
+        (b"x-ir3de-expert", _header(expert)),
+        (b"x-ir3de-model", _header(model)),
+        (b"x-ir3de-router", router[:16].encode()),
+    )
+
+
+@lru_cache(maxsize=256)
+def _counted(fallbacks: int) -> tuple[bytes, bytes]:
+    return b"x-ir3de-fallbacks", str(fallbacks).encode()
+
+
+@lru_cache(maxsize=4096)
+def _quoted(value: str) -> str:
+    return json.dumps(value)
+
+
+def _quoted_once(value: str) -> str:
+    return f'"{value}"' if value.isalnum() else json.dumps(value)
 
 
 @lru_cache(maxsize=4096)

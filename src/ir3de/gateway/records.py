@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Literal
 if TYPE_CHECKING:
     from ir3de.decisions import Decision
 
-Outcome = Literal["ok", "client_error", "upstream_error", "unavailable", "cancelled", "broken_stream"]
+Outcome = Literal["ok", "client_error", "upstream_error", "unavailable", "cancelled", "broken_stream", "failed"]
 
 
 @dataclass(slots=True)
@@ -22,6 +22,8 @@ class Record:
     clock: float = field(default_factory=perf_counter)
     asked: str = ""  # the model the client named
     decision: Decision | None = None  # None where nothing was routed
+    confidence: float | None = None  # of the decision, so that it is worked out once
+    margin: float | None = None
     router: str = ""  # hash of the artifact that decided
     why: str = ""  # "" routed; otherwise "asked by name", "pinned", "shadow", "skip", "only one", "abstained"
     text: str = ""  # what was routed on

@@ -1,0 +1,133 @@
+"""Do the configuration, the router and the endpoints fit together? Asked before serving, and by `config validate`."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from ir3de.errors import ArtifactError
+from ir3de.gateway.config import Config, ExpertConfig, secret
+from ir3de.gateway.config_files import client_variables
+from ir3de.gateway.config_findings import Finding
+from ir3de.gateway.guarding import client_keys, is_loopback
+
+if TYPE_CHECKING:
+    import aiohttp
+
+PING_SECONDS = 5.0
+
+
+@dataclass(frozen=True)
+class RouterFacts:
+    """What a router's folder says of itself."""
+
+    path: str
+    digest: str  # SHA-256 over all of it
+    experts: tuple[str, ...]
+
+
+def router_facts(path: str) -> RouterFacts | None:
+    """Look into a router's folder and compare its files with their hashes; an address is left to the gateway."""
+    if "://" in path:
+        return None
+    from ir3de.storage import holds_router, inspect_router
+
+    if not holds_router(path):
+        raise ArtifactError(
+            f"no router at {path}: make one with `ir3de fit {path} name=texts …`, or correct router.path"
+        )
+    found = inspect_router(path)
+    if not found.whole:
+        broken = ", ".join(file.name for file in found.files if file.state in ("missing", "damaged"))
+        raise ArtifactError(f"the router at {path} is not whole ({broken}): copy it again from where it came from")
+    return RouterFacts(
+        path, str(found.header["sha256"]), tuple(str(expert["name"]) for expert in found.header["experts"])
+    )
+
+
+def fit_together(config: Config, router: RouterFacts | None) -> list[Finding]:
+    """Experts without an endpoint, endpoints without an expert, an open door."""
+    findings = [] if router is None else list(_names(config, router.experts))
+    if config.logs.prompts and config.logs.decisions is None:
+        findings.append(Finding("warning", "logs.prompts", "without logs.decisions there is no file to put them into"))
+    if refused := refused_host(config):
+        findings.append(Finding("error", "server.host", refused))
+    return findings
+
+
+def refused_host(config: Config) -> str | None:
+    """Why the gateway may not listen there, if it may not: other machines need a key, or an explicit word."""
+    server = config.server
+    if is_loopback(server.host) or server.open or client_keys(server):
+        return None
+    names = " or ".join(client_variables(config))
+    return (
+        f"{server.host or 'every interface'} can be reached from other machines, and no client needs a key: put one "
+        f"into the environment variable {names}, or say server.open: true (--open) if anybody may use it"
+    )
+
+
+async def ping(experts: Sequence[ExpertConfig]) -> list[Finding]:
+    """Ask every endpoint for its models."""
+    import aiohttp
+
+    timeout = aiohttp.ClientTimeout(total=PING_SECONDS)
+    async with aiohttp.ClientSession(timeout=timeout, trust_env=True) as session:
+        answers = await asyncio.gather(*(_ping(session, expert) for expert in experts))
+    return [
+        Finding("warning", f"experts.{index}", f"{expert.name} at {expert.base_url}: {answer}")
+        for index, (expert, answer) in enumerate(zip(experts, answers, strict=True))
+        if answer
+    ]
+
+
+async def _ping(session: aiohttp.ClientSession, expert: ExpertConfig) -> str:
+    """What is wrong with the endpoint, or nothing."""
+    import aiohttp
+
+    key = secret(expert.api_key_env)
+    headers = {"authorization": f"Bearer {key}"} if key else {}
+    try:
+        async with session.get(f"{expert.base_url}/models", headers=headers) as response:
+            if response.status != 200:
+                return f"/models answers {response.status}" + (": is its key right?" if response.status == 401 else "")
+            listed = (await response.json(content_type=None))["data"]
+            models = [str(model["id"]) for model in listed]
+    except TimeoutError:
+        return f"no answer within {PING_SECONDS:g} s"
+    except aiohttp.ClientConnectorError:
+        return "nobody answers there"
+    except (aiohttp.ClientError, OSError) as error:
+        return f"no answer: {error}"
+    except (ValueError, KeyError, TypeError):
+        return "/models does not answer as OpenAI's API does"
+    if expert.served_model not in models:
+        return f"has no model {expert.served_model!r}, only {', '.join(models[:10]) or 'none'}: name one in `model`"
+    return ""
+
+
+def _names(config: Config, known: Sequence[str]) -> Iterator[Finding]:
+    named = config.by_name
+    if not set(known) & set(named):
+        yield Finding(
+            "error",
+            "experts",
+            f"none of them is in the router, which knows {', '.join(known)}: use the router's names",
+        )
+        return
+    if missing := [name for name in known if name not in named]:
+        said = (
+            "which has no endpoint: its prompts go"
+            if len(missing) == 1
+            else "which have no endpoints: their prompts go"
+        )
+        yield Finding("warning", "experts", f"the router knows {', '.join(missing)}, {said} to the next-ranked")
+    for index, name in enumerate(named):
+        if name not in known:
+            yield Finding(
+                "warning",
+                f"experts.{index}.name",
+                f"the router does not know {name!r}: it answers when asked by name, as default or as fallback",
+            )

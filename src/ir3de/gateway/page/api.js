@@ -1,0 +1,89 @@
+// The gateway's API: keys, errors as they are told, streams event by event.
+
+export class Refused extends Error {
+  constructor(status, message, code) {
+    super(message);
+    this.status = status;
+    this.code = code;
+  }
+}
+
+const read = (name) => {
+  try {
+    return sessionStorage.getItem(name) || "";
+  } catch {
+    return "";
+  }
+};
+
+export const keys = {
+  get api() {
+    return read("ir3de-key");
+  },
+  get admin() {
+    return read("ir3de-admin");
+  },
+  keep(api, admin) {
+    try {
+      sessionStorage.setItem("ir3de-key", api.trim());
+      sessionStorage.setItem("ir3de-admin", admin.trim());
+    } catch {
+      // without storage there is nowhere to keep them
+    }
+  },
+  // #admin=…&key=… in the address is taken, and taken out of the address
+  fromAddress() {
+    const given = new URLSearchParams(location.hash.slice(1));
+    if (!given.has("admin") && !given.has("key")) return;
+    keys.keep(given.get("key") ?? keys.api, given.get("admin") ?? keys.admin);
+    given.delete("admin");
+    given.delete("key");
+    const rest = given.toString().replace(/=$/, "");
+    history.replaceState(null, "", location.pathname + location.search + (rest ? `#${rest}` : ""));
+  },
+};
+
+export async function ask(path, { method = "GET", body, signal, headers = {} } = {}) {
+  const secret = path.startsWith("admin/") ? keys.admin : keys.api;
+  const sent = { ...headers };
+  if (secret) sent.authorization = `Bearer ${secret}`;
+  if (body !== undefined) sent["content-type"] = "application/json";
+  const response = await fetch(path, {
+    method,
+    headers: sent,
+    body: body === undefined ? undefined : JSON.stringify(body),
+    signal,
+    cache: "no-store",
+    credentials: "omit",
+  });
+  if (response.ok) return response;
+  let error = {};
+  try {
+    error = (await response.json()).error || {};
+  } catch {
+    // not every proxy on the way speaks JSON
+  }
+  throw new Refused(response.status, error.message || `The gateway answered ${response.status}.`, error.code);
+}
+
+export const askJSON = async (path, options) => (await ask(path, options)).json();
+
+// The data of each server-sent event, as it comes.
+export async function* events(response) {
+  const reader = response.body.pipeThrough(new TextDecoderStream()).getReader();
+  let rest = "";
+  for (;;) {
+    const { done, value } = await reader.read();
+    rest = (rest + (value || "")).replaceAll("\r\n", "\n");
+    const whole = rest.split("\n\n");
+    rest = done ? "" : whole.pop();
+    for (const event of whole) {
+      const data = event
+        .split("\n")
+        .filter((line) => line.startsWith("data:"))
+        .map((line) => line.slice(5).trimStart());
+      if (data.length) yield data.join("\n");
+    }
+    if (done) return;
+  }
+}

@@ -1,0 +1,67 @@
+// Small charts, drawn by hand: columns over time, columns of a histogram.
+
+import { draw, make, number, say } from "./dom.js";
+
+const WIDTH = 720;
+
+function frame(place, height, label) {
+  let picture = place.querySelector("svg");
+  if (!picture) {
+    picture = draw("svg", { viewBox: `0 0 ${WIDTH} ${height}`, role: "img", preserveAspectRatio: "none" });
+    place.append(picture);
+  }
+  picture.setAttribute("aria-label", label);
+  return picture;
+}
+
+const nice = (value) => {
+  const power = 10 ** Math.floor(Math.log10(Math.max(1, value)));
+  return [1, 1.5, 2, 3, 4, 5, 6, 8, 10].map((step) => step * power).find((step) => step >= value) || 1;
+};
+
+// Requests a second, the newest on the right.
+export function rateChart(place, points) {
+  const height = 120;
+  const most = nice(Math.max(1, ...points.map((point) => point.requests)));
+  const now = points.at(-1)?.requests ?? 0;
+  const picture = frame(place, height, `Requests a second over the last ${points.length} seconds, now ${now}`);
+  const step = WIDTH / Math.max(1, points.length);
+  const bars = points.map((point, index) => {
+    const tall = (point.requests / most) * (height - 4);
+    return draw("rect", { x: (index * step + step * 0.14).toFixed(2), y: (height - tall).toFixed(2), width: (step * 0.72).toFixed(2), height: tall.toFixed(2), rx: 1, class: "bar" });
+  });
+  const lines = [1].map((part) => draw("line", { x1: 0, x2: WIDTH, y1: height - part * (height - 4), y2: height - part * (height - 4), class: "grid" }));
+  picture.replaceChildren(...lines, draw("line", { x1: 0, x2: WIDTH, y1: height, y2: height, class: "ground" }), ...bars);
+  let mark = place.querySelector(".mark");
+  if (!mark) place.append((mark = make("span", { class: "mark" })));
+  say(mark, number(most));
+  scale(place, [`${points.length} s ago`, "now"]);
+}
+
+// How sure the router was.
+export function histogram(place, edges, counts) {
+  const height = 150;
+  const all = counts.reduce((sum, count) => sum + count, 0);
+  const most = Math.max(1, ...counts);
+  const above = counts.slice(-1)[0] / Math.max(1, all);
+  const picture = frame(place, height, `Confidence of ${all} decisions: ${Math.round(above * 100)} % above ${edges.at(-2)}`);
+  const step = WIDTH / counts.length;
+  const bars = counts.map((count, index) => {
+    const tall = count ? Math.max(3, (count / most) * (height - 6)) : 0;
+    const bar = draw("rect", { x: index * step + 5, y: height - tall, width: step - 10, height: tall, rx: 4, class: "bar" });
+    bar.append(draw("title", {}));
+    bar.firstChild.textContent = `${edges[index]} to ${edges[index + 1]}: ${number(count)}`;
+    return bar;
+  });
+  picture.replaceChildren(draw("line", { x1: 0, x2: WIDTH, y1: height, y2: height, class: "ground" }), ...bars);
+  scale(place, ["unsure", `${number(all)} decisions`, "sure"]);
+}
+
+function scale(place, words) {
+  let line = place.querySelector(".scale");
+  if (!line) {
+    line = make("p", { class: "scale" }, ...words.map(() => make("span")));
+    place.append(line);
+  }
+  words.forEach((word, index) => say(line.children[index], word));
+}

@@ -1,0 +1,41 @@
+// Elements from data. Text is always text: nothing here reads markup.
+
+export const find = (id) => document.getElementById(id);
+
+export function make(tag, properties = {}, ...children) {
+  const element = document.createElement(tag);
+  for (const [name, value] of Object.entries(properties)) {
+    if (value === undefined || value === null || value === false) continue;
+    if (name === "class") element.className = value;
+    else if (name === "on") for (const [event, listener] of Object.entries(value)) element.addEventListener(event, listener);
+    else if (name === "vars") for (const [key, number] of Object.entries(value)) element.style.setProperty(key, number);
+    else element.setAttribute(name, value === true ? "" : value);
+  }
+  element.append(...children.filter((child) => child !== null && child !== undefined));
+  return element;
+}
+
+export function draw(tag, properties = {}, ...children) {
+  const element = document.createElementNS("http://www.w3.org/2000/svg", tag);
+  for (const [name, value] of Object.entries(properties)) element.setAttribute(name, value);
+  element.append(...children);
+  return element;
+}
+
+export function say(element, text) {
+  if (element.textContent !== text) element.textContent = text; // what is read aloud is read once
+}
+
+export function tell(element, text) {
+  element.hidden = !text;
+  say(element, text || "");
+}
+
+const whole = new Intl.NumberFormat("en");
+export const number = (value) => (Number.isFinite(value) ? whole.format(value) : "–");
+export const percent = (share) => (share > 0.995 && share < 1 ? "> 99 %" : `${Math.round(share * 100)} %`);
+
+export function milliseconds(value) {
+  if (!Number.isFinite(value)) return "–";
+  return value >= 1000 ? `${(value / 1000).toFixed(value >= 10000 ? 0 : 1)} s` : `${value < 10 ? value.toFixed(1) : Math.round(value)} ms`;
+}

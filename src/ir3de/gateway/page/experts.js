@@ -1,0 +1,187 @@
+// Who answers, how they are, and how they come and go.
+
+import { ask } from "./api.js";
+import { colour, learn } from "./colors.js";
+import { find, make, number, say, tell } from "./dom.js";
+import { why } from "./traffic.js";
+
+const EVERY = 4000;
+const HEALTH = { closed: ["well", "Healthy"], "half-open": ["trying", "Being tried again"], open: ["ill", "Resting after failures"] };
+let timer = 0;
+let version = null; // the ETag of what is shown: a change is made to that, or not at all
+let file = null;
+let open = false;
+
+async function look() {
+  clearTimeout(timer);
+  open = true;
+  try {
+    const response = await ask("admin/experts");
+    version = response.headers.get("etag");
+    show(await response.json());
+    tell(find("experts-notice"), "");
+  } catch (error) {
+    tell(find("experts-notice"), why(error));
+    if (error.status === 401) {
+      document.dispatchEvent(new CustomEvent("ir3de-keys-wanted", { detail: "admin" }));
+      return;
+    }
+  }
+  if (open) timer = setTimeout(look, EVERY);
+}
+
+function show(found) {
+  const all = found.data;
+  learn(all.map((one) => one.name));
+  const place = find("people");
+  const present = new Map([...place.children].map((item) => [item.dataset.expert, item]));
+  for (const one of all) {
+    const before = present.get(one.name);
+    present.delete(one.name);
+    const content = JSON.stringify(one);
+    if (before?.dataset.content === content) continue; // what is in focus stays in focus
+    const item = person(one);
+    item.dataset.content = content;
+    if (before) before.replaceWith(item);
+    else place.append(item);
+  }
+  for (const gone of present.values()) gone.remove();
+}
+
+function person(one) {
+  const upstream = one.upstream;
+  const [kind, word] = upstream ? HEALTH[one.state] || ["trying", one.state] : ["trying", "No endpoint"];
+  const facts = [
+    ["in flight", one.in_flight],
+    ["waiting", one.waiting],
+    ["prompts", one.prompts],
+    ["tokens", one.tokens],
+  ];
+  return make(
+    "li",
+    { class: "card person", "data-expert": one.name },
+    make(
+      "div",
+      { class: "row" },
+      make("h3", { class: "name" }, make("i", { class: "swatch", vars: { "--colour": colour(one.name) } }), one.name),
+      make("span", { class: `health ${kind}` }, word),
+    ),
+    make("p", { class: "quiet" }, upstream ? `${upstream.base_url}${upstream.model ? ` · ${upstream.model}` : ""}` : "The router knows it, and nobody answers for it."),
+    one.routed ? null : make("p", { class: "quiet" }, "The router does not know it: it answers when asked for by name."),
+    make(
+      "div",
+      { class: "row" },
+      make(
+        "dl",
+        { class: "facts" },
+        ...facts
+          .filter(([, value]) => value !== null && value !== undefined)
+          .map(([name, value]) => make("div", {}, make("dt", {}, name), make("dd", {}, number(value)))),
+      ),
+      make("button", { class: "button", type: "button", "aria-label": `Remove ${one.name}`, on: { click: () => remove(one.name) } }, "Remove"),
+    ),
+  );
+}
+
+async function change(path, options) {
+  const headers = version ? { "if-match": version } : {};
+  try {
+    await ask(path, { ...options, headers });
+  } catch (error) {
+    if (error.status === 412) {
+      await look();
+      error.message = "Somebody else changed the experts meanwhile. This is how they are now: look, and try again.";
+    }
+    throw error;
+  }
+  await look();
+}
+
+function remove(name) {
+  const dialog = find("confirm");
+  say(find("confirm-title"), `Remove ${name}?`);
+  say(find("confirm-text"), "Its prompts go to the others from now on. Requests that it is answering are finished.");
+  dialog.returnValue = "";
+  dialog.onclose = async () => {
+    if (dialog.returnValue !== "yes") return;
+    try {
+      await change(`admin/experts/${encodeURIComponent(name)}`, { method: "DELETE" });
+    } catch (error) {
+      tell(find("experts-notice"), error.message);
+    }
+  };
+  dialog.showModal();
+}
+
+async function add(event) {
+  event.preventDefault();
+  const value = (id) => find(id).value.trim();
+  const wrong = (id, text) => {
+    tell(find("add-wrong"), text);
+    find(id)?.focus();
+  };
+  tell(find("add-wrong"), "");
+  if (!value("add-name")) return wrong("add-name", "It needs a name.");
+  if (!/^https?:\/\//.test(value("add-url"))) return wrong("add-url", "The endpoint must look like http://127.0.0.1:8001/v1");
+  const texts = find("add-texts").value.split("\n").map((line) => line.trim()).filter(Boolean);
+  if (!texts.length && !file) return wrong("add-texts", "Give it prompts of its domain, or a file: the router learns from them.");
+  const upstream = { base_url: value("add-url") };
+  if (value("add-model")) upstream.model = value("add-model");
+  if (value("add-key")) upstream.api_key_env = value("add-key");
+  const body = { name: value("add-name"), upstream };
+  if (file) body.file = { name: file.name, content: await base64(file) };
+  else body.texts = texts;
+  const button = find("add-send");
+  button.disabled = true;
+  try {
+    await change("admin/experts", { method: "POST", body });
+    find("add").reset();
+    choose(null);
+  } catch (error) {
+    wrong("add-name", error.message);
+  } finally {
+    button.disabled = false;
+  }
+}
+
+function base64(blob) {
+  return new Promise((resolve, reject) => {
+    const reader = new FileReader();
+    reader.onload = () => resolve(String(reader.result).split(",", 2)[1] || "");
+    reader.onerror = () => reject(new Error(`${blob.name} cannot be read.`));
+    reader.readAsDataURL(blob);
+  });
+}
+
+function choose(chosen) {
+  file = chosen || null;
+  find("chosen").hidden = !file;
+  say(find("chosen").firstElementChild, file ? `${file.name}, ${number(Math.ceil(file.size / 1024))} KB` : "");
+  if (!file) find("add-file").value = "";
+  if (file && !find("add-name").value) find("add-name").value = file.name.replace(/\..*$/, "");
+}
+
+const drop = find("drop");
+for (const kind of ["dragenter", "dragover"]) {
+  drop.addEventListener(kind, (event) => {
+    event.preventDefault();
+    drop.classList.add("over");
+  });
+}
+for (const kind of ["dragleave", "drop"]) drop.addEventListener(kind, () => drop.classList.remove("over"));
+drop.addEventListener("drop", (event) => {
+  if (!event.dataTransfer.files.length) return;
+  event.preventDefault();
+  choose(event.dataTransfer.files[0]);
+});
+find("add-file").addEventListener("change", (event) => choose(event.target.files[0]));
+find("unchoose").addEventListener("click", () => choose(null));
+find("add").addEventListener("submit", add);
+
+export const experts = {
+  show: look,
+  hide() {
+    open = false;
+    clearTimeout(timer);
+  },
+};

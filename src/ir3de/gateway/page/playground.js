@@ -1,0 +1,194 @@
+// Type a prompt and see, as you type, who would answer, and why.
+
+import { askJSON } from "./api.js";
+import { answers } from "./answer.js";
+import { colour, learn } from "./colors.js";
+import { find, make, percent, say } from "./dom.js";
+import { showTokens, visible } from "./tokens.js";
+
+const EXAMPLES = [
+  ["Rent and a broken leg", "The tenant stopped paying rent after breaking a leg: may the landlord terminate the lease?"],
+  ["√2", "Prove that √2 is irrational."],
+  ["Largest orders", "Write a SQL query for the ten largest orders of each customer."],
+  ["Function or theorem", "Write a function that proves a theorem"],
+  ["1648", "Which treaties ended the Thirty Years' War, and who signed them?"],
+  ["Fever", "Why does a fever rise in the evening, and when should I call a doctor?"],
+];
+const SELECTORS = { average: ["Average", "The mean of all tokens' scores decides"], all: ["All", "Every token has a vote"], entropy: ["Surest", "The tokens of lowest entropy have a vote"] };
+const WAIT = 60; // milliseconds without a key before the gateway is asked
+const RANKED = 12;
+
+const prompt = find("prompt");
+const reading = { selector: null, scorer: null, k: null };
+let served = null; // how the gateway itself reads
+let asking = null; // the request under way: the last one wins
+let timer = 0;
+
+function later() {
+  clearTimeout(timer);
+  timer = setTimeout(look, WAIT);
+}
+
+async function look() {
+  asking?.abort();
+  const mine = (asking = new AbortController());
+  const body = { input: prompt.value, explain: true, flips: true };
+  for (const [name, value] of Object.entries(reading)) if (value !== null) body[name] = value;
+  try {
+    const found = await askJSON("v1/route", { method: "POST", body, signal: mine.signal });
+    if (mine === asking) show(found);
+  } catch (error) {
+    if (error.name === "AbortError" || mine !== asking) return;
+    say(find("winner"), "…");
+    say(find("sure"), error.message);
+    if (error.status === 401) document.dispatchEvent(new CustomEvent("ir3de-keys-wanted", { detail: "api" }));
+  }
+}
+
+function show(found) {
+  const row = found.data[0];
+  learn(found.experts);
+  find("winner-swatch").style.setProperty("--colour", colour(row.expert));
+  say(find("winner"), row.expert);
+  say(find("sure"), sentence(row, found));
+  say(find("send-to"), row.expert);
+  say(find("cost-of-it"), `${row.counted} of ${row.tokens} tokens decided, in ${microseconds(found.route_us)}`);
+  showRanking(row);
+  showTokens(row, found.experts, row.flips);
+  showFlips(row);
+  showLegend(found.experts, row);
+  showOptions(found.options);
+  document.documentElement.dataset.ready = prompt.value;
+}
+
+const microseconds = (value) => (value < 1000 ? `${Math.round(value)} µs` : `${(value / 1000).toFixed(1)} ms`);
+
+function sentence(row, found) {
+  const reasons = {
+    "no known token": "by default: there is nothing to go by yet",
+    "low confidence": `by default: ${percent(row.confidence)} is too little to go by`,
+    "unlike every domain": "by default: this is unlike every domain",
+  };
+  if (row.abstained) return reasons[row.reason] || "by default";
+  const votes = (reading.selector || found.options.selector) !== "average";
+  const words = `${percent(row.confidence)} ${found.calibrated ? "sure" : votes ? "of the votes" : "of the score"}`;
+  return row.unlike ? `${words}, though unlike every domain` : words;
+}
+
+function showRanking(row) {
+  const list = find("ranking");
+  const present = new Map([...list.children].map((item) => [item.dataset.expert, item]));
+  const shown = row.ranking.slice(0, RANKED);
+  shown.forEach(({ expert, share }, index) => {
+    let item = present.get(expert);
+    if (!item) {
+      item = make("li", { "data-expert": expert }, make("span", { class: "name" }, expert), make("span", { class: "track" }, make("i", {})), make("span", { class: "value" }));
+      list.append(item);
+    }
+    present.delete(expert);
+    item.style.setProperty("--colour", colour(expert));
+    item.style.setProperty("--share", Math.max(0, Math.min(1, share)));
+    item.style.setProperty("--row", index);
+    item.classList.toggle("first", expert === row.expert);
+    say(item.querySelector(".value"), percent(share));
+  });
+  for (const gone of present.values()) gone.remove();
+  list.style.setProperty("--rows", shown.length);
+  const ordered = shown.map(({ expert }) => [...list.children].find((item) => item.dataset.expert === expert));
+  ordered.forEach((item, index) => item.setAttribute("aria-posinset", index + 1));
+}
+
+function showFlips(row) {
+  const quoted = (index) => make("b", {}, `“${visible(row.votes[index].text)}”`);
+  const { alone, together } = row.flips;
+  const parts = [];
+  if (alone.length) {
+    const first = alone.find((one) => one.place === together.places[0]);
+    parts.push("Without ", quoted(first.place), " this would go to ", named(first.expert), ".");
+    const others = alone.filter((one) => one !== first);
+    if (others.length === 1) parts.push(" Without ", quoted(others[0].place), " to ", named(others[0].expert), ".");
+    if (others.length > 1) parts.push(` Each of the ${alone.length} underlined words turns it on its own.`);
+  } else if (together) {
+    const { places, expert } = together;
+    if (places.length > 4) parts.push(`Only without all ${places.length} underlined words`);
+    else parts.push("Only without ", ...listedParts(places.map(quoted)), " together");
+    parts.push(" would this go to ", named(expert), ".");
+  } else if (row.tokens) {
+    parts.push("No few words would turn this decision.");
+  }
+  find("flip").replaceChildren(...parts);
+}
+
+const listedParts = (parts) => parts.flatMap((part, index) => (index ? [index === parts.length - 1 ? " and " : ", ", part] : [part]));
+
+const named = (expert) => make("span", { class: "name" }, make("i", { class: "swatch", vars: { "--colour": colour(expert) } }), expert);
+
+function showLegend(experts, row) {
+  const voted = new Set(row.votes.map((vote) => vote.vote));
+  const shown = experts.length <= RANKED ? experts : experts.filter((name) => voted.has(name)).slice(0, RANKED);
+  find("legend").replaceChildren(...shown.map((name) => make("li", { class: voted.has(name) ? "" : "silent" }, named(name))));
+}
+
+function showOptions(options) {
+  const known = JSON.stringify(options);
+  if (served === known) return;
+  served = known;
+  const chosen = reading.selector || options.selector;
+  const field = find("selectors");
+  field.replaceChildren(field.firstElementChild);
+  for (const name of options.selectors) {
+    const [label, title] = SELECTORS[name] || [name, ""];
+    const input = make("input", { type: "radio", name: "selector", value: name, id: `selector-${name}`, on: { change: choose } });
+    input.checked = name === chosen;
+    field.append(make("label", { title, for: `selector-${name}` }, input, make("span", {}, label)));
+  }
+  if (reading.k === null) find("k").value = options.k;
+  const scorers = options.scorers.includes(options.scorer) ? options.scorers : [options.scorer, ...options.scorers];
+  find("scorer").replaceChildren(...scorers.map((name) => make("option", { value: name }, name)));
+  find("scorer").value = reading.scorer || options.scorer;
+  find("scorer-field").hidden = options.scorers.length < 2;
+  find("reading").hidden = options.selectors.length < 2 && options.scorers.length < 2;
+  reflect();
+}
+
+function choose() {
+  const options = JSON.parse(served);
+  const selector = document.querySelector("[name=selector]:checked")?.value || options.selector;
+  const scorer = find("scorer").value || options.scorer;
+  reading.selector = selector === options.selector ? null : selector;
+  reading.scorer = scorer === options.scorer ? null : scorer;
+  reading.k = selector === "entropy" ? Number(find("k").value) : null;
+  reflect();
+  later();
+}
+
+function reflect() {
+  const options = JSON.parse(served);
+  const selector = reading.selector || options.selector;
+  say(find("k-shown"), find("k").value);
+  find("k-field").hidden = selector !== "entropy";
+  const own = `${(SELECTORS[options.selector] || [options.selector])[0].toLowerCase()}, ${options.scorer}`;
+  const same = !reading.selector && !reading.scorer && (reading.k === null || reading.k === options.k);
+  say(find("reading-note"), same ? SELECTORS[selector]?.[1] || "" : `To try out: what is sent goes by the router as it is served (${own}).`);
+}
+
+function setUp() {
+  prompt.value = EXAMPLES[0][1];
+  prompt.addEventListener("focus", () => prompt.value === EXAMPLES[0][1] && prompt.select(), { once: true });
+  prompt.addEventListener("input", later);
+  prompt.addEventListener("keydown", (event) => {
+    if (event.key === "Enter" && (event.ctrlKey || event.metaKey)) find("send").click();
+  });
+  find("k").addEventListener("input", choose);
+  find("scorer").addEventListener("change", choose);
+  find("examples").append(
+    ...EXAMPLES.map(([label, text]) =>
+      make("button", { class: "chip", type: "button", title: text, on: { click: () => ((prompt.value = text), look()) } }, label),
+    ),
+  );
+  answers(() => prompt.value);
+}
+
+setUp();
+
+export const playground = { show: look };

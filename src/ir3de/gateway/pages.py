@@ -1,0 +1,66 @@
+"""The page at /: playground, traffic, experts. Files of the package; no build step, nothing from elsewhere."""
+
+from __future__ import annotations
+
+import hashlib
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.routing import Route
+
+from ir3de.gateway.problems import Problem
+
+FOLDER = Path(__file__).parent / "page"
+TYPES = {
+    ".html": "text/html; charset=utf-8",
+    ".css": "text/css; charset=utf-8",
+    ".js": "text/javascript; charset=utf-8",
+    ".svg": "image/svg+xml",
+}
+HEADERS = {
+    "cache-control": "no-cache",  # asked for every time, answered with 304
+    "content-security-policy": "default-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'; "
+    "object-src 'none'",
+    "x-content-type-options": "nosniff",
+    "referrer-policy": "no-referrer",
+    "cross-origin-opener-policy": "same-origin",
+}
+
+
+@dataclass(frozen=True)
+class File:
+    """A file of the page as it is sent."""
+
+    content: bytes
+    kind: str
+    etag: str
+
+
+@cache
+def files() -> dict[str, File]:
+    """Every file of the page by its name, read once."""
+    found = {}
+    for path in sorted(FOLDER.iterdir()):
+        if path.suffix in TYPES:
+            content = path.read_bytes()
+            found[path.name] = File(content, TYPES[path.suffix], f'"{hashlib.sha256(content).hexdigest()[:32]}"')
+    return found
+
+
+async def page(request: Request) -> Response:
+    """The page, or one of its files."""
+    name = request.path_params.get("file", "index.html")
+    file = files().get(name)
+    if file is None or (name == "index.html" and "file" in request.path_params):
+        raise Problem(404, f"the page has no file {name[:80]!r}")
+    headers = {**HEADERS, "etag": file.etag}
+    known = [tag.strip().removeprefix("W/") for tag in request.headers.get("if-none-match", "").split(",")]
+    if file.etag in known:
+        return Response(status_code=304, headers=headers)
+    return Response(file.content, headers=headers, media_type=file.kind)
+
+
+routes = [Route("/", page, methods=["GET"]), Route("/page/{file}", page, methods=["GET"])]

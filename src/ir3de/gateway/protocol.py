@@ -1,0 +1,139 @@
+"""uvicorn's HTTP/1.1, with a clock and a measure for request heads, and errors as clients of OpenAI's API know them."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol
+
+from ir3de.gateway.problems import Problem
+
+HEAD_BYTES = 65_536  # of request line and headers; nginx and others stop at 32 kB
+
+
+class HeadTooLargeError(Exception):
+    """More headers than anybody needs."""
+
+
+class JoinedWrites:
+    """A transport that sends an answer's head with the first piece of its body: one system call, one packet."""
+
+    __slots__ = ("_head", "_loop", "_transport")
+
+    def __init__(self, transport: asyncio.Transport, loop: asyncio.AbstractEventLoop) -> None:
+        self._transport, self._loop = transport, loop
+        self._head = b""
+
+    def write(self, data: bytes) -> None:
+        if self._head:
+            data, self._head = self._head + data, b""
+        elif data.startswith(b"HTTP/1.1 ") and not data.startswith(b"HTTP/1.1 1"):  # 100 Continue is waited for
+            self._head = data
+            self._loop.call_soon(self._flush)  # the body may be a long time coming
+            return
+        self._transport.write(data)
+
+    def close(self) -> None:
+        self._flush()
+        self._transport.close()
+
+    def _flush(self) -> None:
+        if self._head:
+            head, self._head = self._head, b""
+            self._transport.write(head)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._transport, name)
+
+
+class GuardedProtocol(HttpToolsProtocol):
+    """Closes connections whose request heads do not arrive in time, or do not end.
+
+    One timer runs while a head is awaited; a head that comes in one piece, as almost all do, costs none.
+    """
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self.header_seconds: float = getattr(self.config, "header_seconds", 10.0)  # put there by `serving`
+        self._in_head = False
+        self._head_bytes = 0
+        self._clock: asyncio.TimerHandle | None = None
+        self._problem: Problem | None = None
+
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
+        super().connection_made(transport)
+        self.transport = JoinedWrites(transport, self.loop)  # type: ignore[assignment]
+        self._start_clock()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._stop_clock()
+        super().connection_lost(exc)
+
+    def data_received(self, data: bytes) -> None:
+        if not self._answering:
+            self._head_bytes += len(data)
+        super().data_received(data)
+        if self._answering:
+            self._stop_clock()
+        elif not self.transport.is_closing():
+            self._start_clock()
+            if self._in_head and self._head_bytes > HEAD_BYTES:
+                self._problem = _too_large()
+                self.send_400_response("")
+
+    @property
+    def _answering(self) -> bool:
+        """Whether a request's head has come, and its answer is not complete."""
+        return not self._in_head and self.cycle is not None and not self.cycle.response_complete
+
+    def on_message_begin(self) -> None:
+        self._in_head = True
+        super().on_message_begin()
+
+    def on_headers_complete(self) -> None:
+        if self._head_bytes > HEAD_BYTES and self._head_size() > HEAD_BYTES:
+            self._problem = _too_large()
+            raise HeadTooLargeError  # the parser stops, and `send_400_response` is called
+        self._in_head, self._head_bytes = False, 0
+        super().on_headers_complete()
+
+    def send_400_response(self, msg: str) -> None:
+        """Answer a head that cannot be used, and close."""
+        if self.transport.is_closing():
+            return
+        problem = self._problem or Problem(400, "this is not an HTTP/1.1 request", code="invalid_http")
+        body = problem.body()
+        headers = b"".join(b"%b: %b\r\n" % header for header in self.server_state.default_headers)
+        self.transport.write(
+            b"%bcontent-type: application/json\r\ncontent-length: %d\r\nconnection: close\r\n%b\r\n%b"
+            % (STATUS_LINE[problem.status], len(body), headers, body)
+        )
+        self.transport.close()
+
+    def _head_size(self) -> int:
+        """Of the head alone: it may have come in one piece with the body."""
+        return len(self.url) + sum(len(name) + len(value) for name, value in self.headers)
+
+    def _start_clock(self) -> None:
+        if self._clock is None:
+            self._clock = self.loop.call_later(self.header_seconds, self._time_is_up)
+
+    def _stop_clock(self) -> None:
+        if self._clock is not None:
+            self._clock.cancel()
+            self._clock = None
+
+    def _time_is_up(self) -> None:
+        self._clock = None
+        if self._answering or self.transport.is_closing():
+            return
+        if self._in_head:
+            self._problem = Problem(408, f"the request's headers did not arrive within {self.header_seconds:g} s")
+            self.send_400_response("")
+        else:
+            self.transport.close()
+
+
+def _too_large() -> Problem:
+    return Problem(431, f"request line and headers may have {HEAD_BYTES:,} bytes together: send fewer or shorter ones")

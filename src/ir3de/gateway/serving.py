@@ -1,0 +1,221 @@
+"""Processes that serve: one, or several behind one socket; they end when the requests in flight have ended."""
+
+from __future__ import annotations
+
+import logging
+import multiprocessing
+import os
+import signal
+import socket
+import sys
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, nullcontext, suppress
+from typing import TYPE_CHECKING, Any
+
+import uvicorn
+from uvicorn.supervisors.multiprocess import Multiprocess, Process
+
+from ir3de.errors import InputError, IR3DEError
+from ir3de.gateway.checking import refused_host
+from ir3de.gateway.config import Config
+from ir3de.gateway.config_files import Source
+from ir3de.gateway.protocol import GuardedProtocol
+from ir3de.gateway.sharing import sharing
+
+if TYPE_CHECKING:
+    from starlette.types import ASGIApp
+
+FACTORY = "ir3de.gateway.serving:application"
+KEEP_ALIVE = 75  # seconds between requests: longer than load balancers keep theirs, so that they close first
+WORKER_SECONDS = 60  # that a new worker may take to start when SIGHUP replaces them one by one
+STARTUP_FAILURE = 3  # exit code of a process that cannot serve, also uvicorn's own
+LEVELS = ("debug", "info", "warning", "error")
+
+logger = logging.getLogger("ir3de.gateway")
+
+
+def serve(source: Source, *, ready: Callable[[str], None] | None = None, factory: str = FACTORY) -> bool:
+    """Serve until told to stop; `ready` is called with the address. True if requests in flight could end."""
+    config = source.read()
+    if refused := refused_host(config):
+        raise InputError(f"server.host: {refused}")
+    source.hand_over()
+    listening = bind(config.server.host, config.server.port)
+    settings = settings_for(config, factory)
+    ended = threading.Event()
+    if ready is not None:
+        threading.Thread(target=_announce, args=(listening, ready, ended), daemon=True).start()
+    try:
+        with sharing() if config.server.workers > 1 else nullcontext(), _calm_signals():
+            if config.server.workers > 1:
+                return Workers(settings, [listening]).serve()
+            server = uvicorn.Server(settings)
+            with suppress(
+                KeyboardInterrupt, SystemExit
+            ):  # raised again by uvicorn; its way to say that it cannot start
+                server.run(sockets=[listening])
+            if not server.started:
+                raise InputError("the gateway did not start: the messages above say why")
+            return not server.force_exit
+    finally:
+        ended.set()
+        listening.close()
+
+
+def application() -> ASGIApp:
+    """The app of one process, from the configuration that `serve` has handed over."""
+    from ir3de.gateway.app import create_app
+    from ir3de.gateway.gateway import Gateway
+
+    source = Source.handed_over()
+    try:
+        return create_app(Gateway.open(source.read(), config_path=source.path, reread=source.read))
+    except IR3DEError as error:
+        if multiprocessing.parent_process() is None:
+            raise
+        logger.error("%s", error)
+        sys.exit(STARTUP_FAILURE)
+
+
+def settings_for(config: Config, factory: str = FACTORY) -> uvicorn.Config:
+    """What uvicorn is told."""
+    made = uvicorn.Config(
+        factory,
+        factory=True,
+        interface="asgi3",
+        http=GuardedProtocol,
+        ws="none",
+        lifespan="on",
+        workers=config.server.workers,
+        log_config=logging_for(log_level(config)),
+        access_log=False,
+        proxy_headers=False,  # nothing is decided by the client's address
+        server_header=False,
+        timeout_keep_alive=KEEP_ALIVE,
+        timeout_graceful_shutdown=config.server.drain,  # type: ignore[arg-type] # seconds, also parts of them
+        timeout_worker_healthcheck=WORKER_SECONDS,
+    )
+    made.header_seconds = config.server.limits.header_seconds  # type: ignore[attr-defined] # read by GuardedProtocol
+    return made
+
+
+def log_level(config: Config) -> str:
+    """IR3DE_LOG_LEVEL, else what the configuration says."""
+    given = (os.environ.get("IR3DE_LOG_LEVEL") or config.logs.level).lower()
+    if given not in LEVELS:
+        raise InputError(f"IR3DE_LOG_LEVEL is {given!r}: choose one of {', '.join(LEVELS)}")
+    return given
+
+
+def logging_for(level: str) -> dict[str, Any]:
+    """Messages on standard error: ours from `level` on, uvicorn's from warnings on."""
+    quiet = "DEBUG" if level == "debug" else "ERROR" if level == "error" else "WARNING"
+    return {
+        "version": 1,
+        "disable_existing_loggers": False,
+        "formatters": {"plain": {"format": "%(asctime)s %(levelname)s %(message)s", "datefmt": "%Y-%m-%dT%H:%M:%S%z"}},
+        "handlers": {"stderr": {"class": "logging.StreamHandler", "formatter": "plain"}},
+        "loggers": {
+            "ir3de": {"handlers": ["stderr"], "level": level.upper(), "propagate": False},
+            "uvicorn": {"handlers": ["stderr"], "level": quiet, "propagate": False},
+        },
+    }
+
+
+def bind(host: str, port: int) -> socket.socket:
+    """A socket at that address. It does not listen before somebody serves: until then clients are refused."""
+    try:
+        family, kind, protocol, _, address = socket.getaddrinfo(
+            host or None, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
+        )[0]
+        made = socket.socket(family, kind, protocol)
+    except OSError as error:
+        raise InputError(f"cannot listen on {host!r}: {error.strerror or error}; correct server.host") from error
+    try:
+        if os.name == "posix":
+            made.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        made.bind(address)
+    except OSError as error:
+        made.close()
+        raise InputError(
+            f"cannot listen on {host}:{port}: {error.strerror or error}; choose another with --port, 0 takes a free one"
+        ) from error
+    made.set_inheritable(True)
+    return made
+
+
+def address_of(listening: socket.socket) -> str:
+    """The address for clients on this machine."""
+    host, port = listening.getsockname()[:2]
+    host = {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(host, host)
+    return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
+
+
+class Workers(Multiprocess):
+    """uvicorn's supervisor, which also stops listening itself, and hurries up at the second Ctrl-C."""
+
+    def serve(self) -> bool:
+        """Run until told to stop; True if every worker came to its own end."""
+        self.hurried = False
+        before = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
+        try:
+            self.run()
+        finally:
+            for number, handler in before.items():
+                signal.signal(number, handler)
+        if self.failed:
+            raise InputError("the gateway did not start: the messages above say why")
+        return not self.hurried
+
+    @property
+    def failed(self) -> bool:
+        """Whether a worker could not start."""
+        return any(process.process.exitcode == STARTUP_FAILURE for process in self.processes)
+
+    def terminate_all(self) -> None:
+        for listening in self.sockets:
+            listening.close()  # as long as one process has it open, clients are let in and then left waiting
+        super().terminate_all()
+
+    def join_all(self) -> None:
+        self.signal_queue.clear()
+        for process in self.processes:
+            while process.process.is_alive():
+                process.process.join(0.1)
+                if signal.SIGINT in self.signal_queue and not self.hurried:
+                    self.hurried = True
+                    for one in self.processes:
+                        one.process.kill()
+
+    def keep_subprocess_alive(self) -> None:
+        if self.failed:  # every other one would fail the same way
+            self.should_exit.set()
+            return
+        for index, old in enumerate(self.processes):  # asking them how they are would wait long for one that just died
+            if not old.process.is_alive():
+                logger.warning("worker %d ended with code %s: another takes its place", old.pid, old.process.exitcode)
+                self.processes[index] = Process(self.config, self.sockets)
+                self.processes[index].start()
+
+
+def _announce(listening: socket.socket, ready: Callable[[str], None], ended: threading.Event) -> None:
+    """Tell the address as soon as somebody answers there."""
+    address = address_of(listening)
+    family, (host, port) = listening.family, listening.getsockname()[:2]
+    host = {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(host, host)
+    while not ended.wait(0.05):
+        with socket.socket(family, socket.SOCK_STREAM) as trial:
+            if trial.connect_ex((host, port)) == 0:
+                ready(address)
+                return
+
+
+@contextmanager
+def _calm_signals() -> Iterator[None]:
+    """A signal that has ended the serving, and is raised again by uvicorn, does not also end the process."""
+    before = signal.signal(signal.SIGTERM, lambda number, frame: None)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)

@@ -1,0 +1,181 @@
+"""OpenTelemetry spans, `chat {model}` and `route` inside it; nothing at all where nobody collects them."""
+
+from __future__ import annotations
+
+import logging
+import os
+import sys
+from collections.abc import Iterable, Mapping
+from importlib.metadata import entry_points
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from opentelemetry.context import Context
+    from opentelemetry.trace import Span, Tracer, TracerProvider
+
+    from ir3de.gateway.records import Record
+
+Headers = Mapping[bytes, bytes] | Mapping[str, str] | Iterable[tuple[bytes, bytes]]
+
+OPERATIONS = {"completions": "text_completion", "embeddings": "embeddings"}  # all others are chats
+NANOSECONDS = 1_000_000_000
+
+_log = logging.getLogger(__name__)
+
+
+class Tracing:
+    """Makes a `Trace` for each request."""
+
+    def __init__(self, provider: TracerProvider, *, owned: bool = False) -> None:
+        self._tracer: Tracer = provider.get_tracer("ir3de.gateway")
+        self._provider = provider if owned else None
+
+    def begin(self, headers: Headers) -> Trace:
+        """The span of a request that has just come in, in the trace of the client if it has one."""
+        from opentelemetry import propagate
+        from opentelemetry.trace import SpanKind
+
+        parent = propagate.extract(_strings(headers))
+        span = self._tracer.start_span("chat", context=parent, kind=SpanKind.CLIENT)
+        return Trace(self._tracer, span, parent)
+
+    def close(self) -> None:
+        """Send what is left; a provider that somebody else made is theirs to close."""
+        shutdown = getattr(self._provider, "shutdown", None)
+        if shutdown is not None:
+            shutdown()
+
+
+class Trace:
+    """The span of one request, to be finished exactly once."""
+
+    __slots__ = ("_context", "_span", "_tracer")
+
+    def __init__(self, tracer: Tracer, span: Span, parent: Context) -> None:
+        from opentelemetry.trace import set_span_in_context
+
+        self._tracer, self._span = tracer, span
+        self._context = set_span_in_context(span, parent)
+
+    def forward(self) -> dict[str, str]:
+        """Headers for the expert, so that its spans lie inside this one."""
+        from opentelemetry import propagate
+
+        carrier: dict[str, str] = {}
+        propagate.inject(carrier, context=self._context)
+        return carrier
+
+    def finish(self, record: Record) -> None:
+        """Say what became of the request. Neither prompts nor answers are told."""
+        from opentelemetry.trace import Status, StatusCode
+
+        span = self._span
+        if not span.is_recording():
+            span.end()
+            return
+        operation = OPERATIONS.get(record.endpoint, "chat")
+        span.update_name(f"{operation} {record.model or record.asked[:100]}".strip())
+        span.set_attributes(_told(_request_attributes(record, operation)))
+        if record.route_seconds is not None:
+            self._route(record, record.route_seconds)
+        if record.outcome not in ("ok", "cancelled"):
+            span.set_attribute("error.type", record.error or record.outcome)
+            span.set_status(Status(StatusCode.ERROR, record.outcome))
+        span.end()
+
+    def _route(self, record: Record, seconds: float) -> None:
+        began = int(record.started * NANOSECONDS)
+        span = self._tracer.start_span("route", context=self._context, start_time=began)
+        span.set_attributes(_told(_decision_attributes(record)))
+        span.end(end_time=began + int(seconds * NANOSECONDS))
+
+
+def from_environment() -> Tracing | None:
+    """Spans where OTEL_* asks for them, or where the embedding program has set up a provider; otherwise None."""
+    if os.environ.get("OTEL_SDK_DISABLED", "").strip().lower() == "true":
+        return None
+    if "opentelemetry.trace" in sys.modules:  # or nobody can have set one up
+        from opentelemetry import trace
+
+        provider = trace.get_tracer_provider()
+        if not isinstance(provider, trace.ProxyTracerProvider):
+            return Tracing(provider)
+    name = os.environ.get("OTEL_TRACES_EXPORTER", "").strip().lower()
+    if name == "none" or not (name or _endpoint()):
+        return None
+    try:
+        return Tracing(_provider(name or "otlp"), owned=True)
+    except ImportError as error:
+        _log.warning("no traces: %s. pip install 'ir3de[otel]', or take the OTEL_* variables away", error)
+        return None
+
+
+def _endpoint() -> str | None:
+    return os.environ.get("OTEL_EXPORTER_OTLP_TRACES_ENDPOINT") or os.environ.get("OTEL_EXPORTER_OTLP_ENDPOINT")
+
+
+def _provider(name: str) -> TracerProvider:
+    """A provider of our own, by OpenTelemetry's variables."""
+    from opentelemetry.sdk.resources import Resource
+    from opentelemetry.sdk.trace import TracerProvider as SdkProvider
+    from opentelemetry.sdk.trace.export import BatchSpanProcessor
+
+    if name == "otlp":
+        grpc = os.environ.get("OTEL_EXPORTER_OTLP_PROTOCOL", "").strip().lower() == "grpc"
+        name = "otlp_proto_grpc" if grpc else "otlp_proto_http"
+    found = list(entry_points(group="opentelemetry_traces_exporter", name=name))
+    if not found:
+        raise ImportError(f"OpenTelemetry has no exporter {name!r} here")
+    service = os.environ.get("OTEL_SERVICE_NAME") or "ir3de"
+    provider = SdkProvider(resource=Resource.create({"service.name": service}))
+    provider.add_span_processor(BatchSpanProcessor(found[0].load()()))
+    return provider
+
+
+def _request_attributes(record: Record, operation: str) -> dict[str, Any]:
+    return {
+        "gen_ai.operation.name": operation,
+        "gen_ai.provider.name": "openai",  # whose API it is
+        "gen_ai.request.model": record.asked[:100] or None,
+        "gen_ai.response.model": record.model or None,
+        "gen_ai.usage.input_tokens": record.prompt_tokens,
+        "gen_ai.usage.output_tokens": record.completion_tokens,
+        "http.response.status_code": record.status or None,
+        "ir3de.request_id": record.request_id[:100],
+        "ir3de.expert": record.expert or None,
+        "ir3de.outcome": record.outcome,
+        "ir3de.why": record.why or None,
+        "ir3de.stream": record.stream,
+        "ir3de.fallbacks": len(record.fallbacks),
+        "ir3de.ttft_seconds": record.first_seconds,
+        "ir3de.cost": record.cost,
+        **_decision_attributes(record),
+    }
+
+
+def _decision_attributes(record: Record) -> dict[str, Any]:
+    decision = record.decision
+    if decision is None:
+        return {"ir3de.router": record.router or None}
+    return {
+        "ir3de.router": record.router or None,
+        "ir3de.decided": decision.expert,
+        "ir3de.confidence": decision.confidence if record.confidence is None else record.confidence,
+        "ir3de.margin": decision.margin if record.margin is None else record.margin,
+        "ir3de.abstained": decision.abstained,
+    }
+
+
+def _told(attributes: Mapping[str, Any]) -> dict[str, Any]:
+    """Those that are known."""
+    return {name: value for name, value in attributes.items() if value is not None}
+
+
+def _strings(headers: Headers) -> dict[str, str]:
+    """Names in small letters, whatever form the headers come in."""
+    pairs: Iterable[tuple[Any, Any]] = headers.items() if isinstance(headers, Mapping) else headers
+    return {_string(name).lower(): _string(value) for name, value in pairs}
+
+
+def _string(value: str | bytes) -> str:
+    return value if isinstance(value, str) else value.decode("latin-1")

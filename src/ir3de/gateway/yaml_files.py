@@ -1,0 +1,149 @@
+"""YAML as its version 1.2 has it, with the line of every field: `no` is a word, `1e3` a number, a key occurs once."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from ir3de.errors import ArtifactError, InputError
+
+Path_ = tuple[str | int, ...]  # ("experts", 0, "base_url")
+
+
+@dataclass(frozen=True)
+class Document:
+    """What a file says, and where it says it."""
+
+    name: str  # of the file, for messages
+    value: Any
+    root: yaml.Node | None = None
+
+    def line(self, path: Path_) -> int | None:
+        """The line of a field, or of the last part on the way to it that is there."""
+        if self.root is None:
+            return None
+        node, found = self.root, self.root.start_mark.line
+        for step in path:
+            inner = _step(node, step)
+            if inner is None:
+                break
+            found, node = inner
+        return found + 1
+
+
+class _Loader(yaml.SafeLoader):
+    """PyYAML reads YAML 1.1, where `no` is false and 010 is eight; editors and schemas go by 1.2."""
+
+    yaml_implicit_resolvers: dict[str, list[Any]] = {}  # noqa: RUF012 - PyYAML's own attribute
+
+
+for _tag, _pattern, _first in (
+    ("null", r"~|null|Null|NULL|", "~nN"),
+    ("bool", r"true|True|TRUE|false|False|FALSE", "tTfF"),
+    ("int", r"[-+]?[0-9]+", "-+0123456789"),
+    ("float", r"[-+]?(\.[0-9]+|[0-9]+(\.[0-9]*)?)([eE][-+]?[0-9]+)?", "-+.0123456789"),
+    ("merge", r"<<", "<"),
+):
+    _Loader.add_implicit_resolver(f"tag:yaml.org,2002:{_tag}", re.compile(f"^(?:{_pattern})$"), [*_first])
+_Loader.add_implicit_resolver("tag:yaml.org,2002:null", re.compile("^$"), [""])
+_Loader.add_constructor("tag:yaml.org,2002:int", lambda _, node: int(node.value))
+_Loader.add_constructor("tag:yaml.org,2002:float", lambda _, node: float(node.value))
+
+
+def read(path: Path) -> Document:
+    """The file as a document; what cannot be read is an ArtifactError, what is no YAML an InputError."""
+    try:
+        content = path.read_bytes()
+    except FileNotFoundError:
+        raise ArtifactError(f"no configuration at {path}: write one with `ir3de config init {path}`") from None
+    except OSError as error:
+        raise ArtifactError(f"cannot read the configuration {path}: {error.strerror or error}") from error
+    try:
+        text = content.decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        line = content.count(b"\n", 0, error.start) + 1
+        raise InputError(f"{path}, line {line}: not UTF-8, found the byte 0x{content[error.start]:02x}") from None
+    return parse(text, str(path))
+
+
+def parse(text: str, name: str) -> Document:
+    """A text as a document."""
+    _refuse_control_characters(text, name)
+    loader = _Loader(text)
+    try:
+        root = loader.get_single_node()
+        value = None if root is None else _construct(loader, root, name)
+    except yaml.MarkedYAMLError as error:
+        raise InputError(f"{name}{_where(error)}: this is no YAML: {_said(error)}") from None
+    except RecursionError:
+        raise InputError(f"{name}: nests too deep to be a configuration") from None
+    finally:
+        loader.dispose()
+    return Document(name, value, root)
+
+
+def _construct(loader: _Loader, root: yaml.Node, name: str) -> Any:
+    for line, key, first in _twice(root, [], set()):
+        raise InputError(f"{name}, line {line + 1}: {key!r} occurs twice, first in line {first + 1}: keep one of them")
+    try:
+        return loader.construct_document(root)
+    except (ValueError, TypeError, OverflowError) as error:  # a number of ten thousand digits, a list as a key
+        raise InputError(f"{name}: this is no YAML: {error}") from None
+
+
+def _twice(node: yaml.Node, above: list[yaml.Node], done: set[int]) -> Iterator[tuple[int, str, int]]:
+    """Keys that occur twice in one mapping; an alias is looked into once, and may not contain itself."""
+    if any(node is one for one in above):
+        raise yaml.MarkedYAMLError(problem="an alias that contains itself", problem_mark=node.start_mark)
+    if id(node) in done:
+        return
+    done.add(id(node))
+    above.append(node)
+    if isinstance(node, yaml.MappingNode):
+        seen: dict[str, int] = {}
+        for key, inner in node.value:
+            if isinstance(key, yaml.ScalarNode):
+                if key.value in seen:
+                    yield key.start_mark.line, key.value, seen[key.value]
+                seen[key.value] = key.start_mark.line
+            yield from _twice(inner, above, done)
+    elif isinstance(node, yaml.SequenceNode):
+        for inner in node.value:
+            yield from _twice(inner, above, done)
+    above.pop()
+
+
+def _step(node: yaml.Node, step: str | int) -> tuple[int, yaml.Node] | None:
+    if isinstance(node, yaml.MappingNode):
+        for key, inner in node.value:
+            if isinstance(key, yaml.ScalarNode) and key.value == step:
+                return key.start_mark.line, inner
+    if isinstance(node, yaml.SequenceNode) and isinstance(step, int) and step < len(node.value):
+        inner = node.value[step]
+        return inner.start_mark.line, inner
+    return None
+
+
+def _refuse_control_characters(text: str, name: str) -> None:
+    found = yaml.reader.Reader.NON_PRINTABLE.search(text)
+    if found:
+        line = text.count("\n", 0, found.start()) + 1
+        raise InputError(f"{name}, line {line}: the character U+{ord(found.group()):04X} has no place in YAML")
+
+
+def _where(error: yaml.MarkedYAMLError) -> str:
+    mark = error.problem_mark or error.context_mark
+    return "" if mark is None else f", line {mark.line + 1}"
+
+
+def _said(error: yaml.MarkedYAMLError) -> str:
+    """PyYAML's words, without the excerpt of the file: it may hold what is nobody's business."""
+    said = ", ".join(part for part in (error.context, error.problem) if part) or "it cannot be read"
+    if "\\t" in said:
+        said += " (indent with spaces, not with tabs)"
+    return said
