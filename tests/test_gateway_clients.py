@@ -30,6 +30,7 @@ from client_parts import (
     without_provenance,
 )
 from gateway_parts import QUESTIONS, Running
+from ir3de.gateway.streams import EventRelay
 
 ROOT = Path(__file__).parent.parent
 EXAMPLES = ROOT / "examples" / "clients"
@@ -156,6 +157,13 @@ def test_anthropic_s_messages(gateway: Running, claude: Any) -> None:
 def test_anthropic_s_tokens_are_counted_by_the_expert(gateway: Running, claude: Any) -> None:
     gateway.upstream.behaviour["law"] = saying(b'{"input_tokens": 7}')
     assert claude.messages.count_tokens(model="auto", messages=LAW).input_tokens == 7
+
+
+def test_messages_tell_the_prompt_s_tokens_first_and_the_answer_s_last() -> None:
+    relay = EventRelay(endpoint="messages")
+    for event in MESSAGE_EVENTS:
+        relay.feed(event)
+    assert relay.usage() == {"input_tokens": 10, "output_tokens": 5}
 
 
 def test_anthropic_s_errors(gateway: Running, claude: Any) -> None:
