@@ -8,6 +8,7 @@ from collections.abc import Iterator, Mapping
 from itertools import chain
 from time import perf_counter
 from typing import Any
+from urllib.parse import quote
 
 from multidict import CIMultiDict
 from starlette.types import Receive, Scope, Send
@@ -22,7 +23,7 @@ from ir3de.gateway.prompts import Endpoint, read_prompt
 from ir3de.gateway.provenance import provenance_member
 from ir3de.gateway.receiving import ClientLeft, Leaving, read_body
 from ir3de.gateway.records import Record
-from ir3de.gateway.replies import JSON, HeaderList, Reply
+from ir3de.gateway.replies import HeaderList, Reply
 from ir3de.gateway.slots import Busy
 from ir3de.gateway.streams import EventRelay, with_member
 from ir3de.gateway.upstreams import RETRIED, Answer, Failure, asking
@@ -35,6 +36,8 @@ _NOT_PASSED_ON = frozenset(  # of an answer
     b"connection keep-alive proxy-authenticate trailer transfer-encoding upgrade content-length date server "
     b"set-cookie alt-svc x-request-id".split()
 )
+_QUERY = "!$&'()*+,-./:;=?@_~%"  # of a query, as it came
+_WAITS = (b"retry-after", b"x-should-retry", b"x-ratelimit-")  # when to come back, also of an answer that is no JSON
 _CODES = {"connect": "upstream_unreachable", "garbage": "upstream_invalid", "broken": "upstream_broken"}
 
 
@@ -64,7 +67,8 @@ class Exchange:
     def __init__(
         self, gateway: Gateway, endpoint: Endpoint, path: str, scope: Scope, record: Record, send: Send
     ) -> None:
-        self.gateway, self.endpoint, self.path, self.record = gateway, endpoint, path, record
+        self.gateway, self.endpoint, self.record = gateway, endpoint, record
+        self.path = path if not (query := scope["query_string"]) else f"{path}?{quote(query, safe=_QUERY)}"
         self.snapshot: Snapshot = gateway.live.snapshot
         self.received: Mapping[bytes, bytes] = scope["state"]["headers"]
         self.all_received: HeaderList = scope["headers"]
@@ -143,6 +147,8 @@ class Exchange:
             async with asking(self.gateway.client, expert, self.path, content, headers) as answer:
                 if answer.status in RETRIED or answer.status >= 500:
                     raise await _refusal(answer, expert)
+                if 300 <= answer.status < 400:
+                    raise Failure("garbage", f"'{expert.name}' points to another address: correct its base_url")
                 await self._pass_on(answer, expert)
             expert.breaker.succeeded()
         except Failure as failure:
@@ -230,7 +236,7 @@ class Exchange:
         piece = await answer.first_piece()
         if not piece:
             raise Failure("broken", f"'{expert.name}' ended its stream before it began")
-        relay = EventRelay(provenance_member(self.record) if self.signs_body else b"")
+        relay = EventRelay(provenance_member(self.record) if self.signs_body else b"", self.endpoint)
         self.record.first_seconds = perf_counter() - self.record.clock
         await self.reply.start(answer.status, headers)
         try:
@@ -239,7 +245,7 @@ class Exchange:
                     await self.reply.piece(ready)
                 piece = await answer.piece()
             rest = relay.rest()
-            if self.endpoint in ("chat", "completions") and not relay.done:
+            if not relay.done:
                 raise Failure("broken", f"'{expert.name}' ended its stream in the middle")
         finally:
             self._count(relay.usage(), expert)
@@ -274,9 +280,7 @@ class Exchange:
         more = f", nor did {before} asked before it answer" if before else ""
         problem = Problem(failure.status, failure.message + more, _CODES.get(failure.reason, ""))
         problem.retry_after = failure.retry_after
-        kept = [pair for pair in failure.headers if pair[0] == b"retry-after"]
-        record.error = problem.code
-        await self.reply.whole(failure.status, [*JSON, *problem.header_list(), *kept], problem.body())
+        await self.reply.problem(problem, *(pair for pair in failure.headers if pair[0].startswith(_WAITS)))
 
 
 def _later(choice: Choice) -> Iterator[Expert]:
@@ -285,7 +289,8 @@ def _later(choice: Choice) -> Iterator[Expert]:
 
 def _passed_on(answer: Answer) -> HeaderList:
     lower = ((name.lower(), value) for name, value in answer.headers)
-    return [pair for pair in lower if pair[0] not in _NOT_PASSED_ON]
+    kept = [pair for pair in lower if pair[0] not in _NOT_PASSED_ON]
+    return [pair for pair in kept if pair[0] != b"content-encoding"] if answer.unpacked else kept
 
 
 async def _refusal(answer: Answer, expert: Expert) -> Failure:

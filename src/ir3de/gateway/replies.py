@@ -37,13 +37,14 @@ class Reply:
     async def end(self, content: bytes = b"") -> None:
         await self._piece(content, last=True)
 
-    async def problem(self, problem: Problem) -> None:
+    async def problem(self, problem: Problem, *more: tuple[bytes, bytes]) -> None:
         """An error instead of an answer; in the middle of a stream, as its last event."""
         self._record.error = problem.code
         if self.begun:
-            await self._piece(problem.event(), last=True)
+            await self._piece(problem.event(self._record.endpoint), last=True)
         else:
-            await self.whole(problem.status, [*JSON, *problem.header_list()], problem.body())
+            headers = [*JSON, *problem.header_list(), *more]
+            await self.whole(problem.status, headers, problem.body(self._record.endpoint))
 
     async def _start(self, status: int, headers: HeaderList) -> None:
         record = self._record

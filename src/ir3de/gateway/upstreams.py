@@ -20,6 +20,7 @@ RETRIED = frozenset((408, 429))  # and 5xx: another expert may do better
 LARGEST_ANSWER = 64 << 20  # bytes of an answer that are held until it is whole
 
 _PIECE = 1 << 16
+_PACKED = frozenset(("gzip", "deflate", "br", "zstd"))  # what the client library unpacks, though nobody asked for it
 
 
 @dataclass(eq=False)
@@ -45,6 +46,7 @@ class Answer:
         kind = response.headers.get("content-type", "")
         self.content_type = kind.partition(";")[0].strip().lower()
         self.is_stream = self.content_type == "text/event-stream"
+        self.unpacked = response.headers.get("content-encoding", "").strip().lower() in _PACKED
 
     async def piece(self) -> bytes:
         """The next bytes as they came; none at the end."""
@@ -59,7 +61,7 @@ class Answer:
 
     async def whole(self) -> bytes | None:
         """The whole body, or None if it is too large to be held."""
-        length = self._response.content_length
+        length = None if self.unpacked else self._response.content_length
         if length is not None and length > LARGEST_ANSWER:
             return None
         pieces, size = [await self.first_piece()], 0
@@ -138,7 +140,6 @@ def new_client() -> aiohttp.ClientSession:
     return aiohttp.ClientSession(
         connector=aiohttp.TCPConnector(limit=0, keepalive_timeout=30, ttl_dns_cache=60),
         cookie_jar=aiohttp.DummyCookieJar(),
-        auto_decompress=False,
         read_bufsize=_PIECE,
         max_line_size=1 << 15,
         max_field_size=1 << 15,
