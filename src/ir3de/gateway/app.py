@@ -16,7 +16,7 @@ from starlette.types import ASGIApp
 from ir3de.gateway import admin, operations, pages, routing_api
 from ir3de.gateway.gateway import Gateway
 from ir3de.gateway.guarding import Guard
-from ir3de.gateway.problems import Problem
+from ir3de.gateway.problems import Problem, unexpected
 from ir3de.gateway.prompts import Endpoint
 from ir3de.gateway.relaying import Inference
 
@@ -79,4 +79,4 @@ async def _http_error(request: Request, error: Exception) -> Response:
 async def _unexpected(request: Request, error: Exception) -> Response:
     number = request.state.request_id
     _log.error("request %s failed", number, exc_info=error)
-    return await _problem(request, Problem(500, f"the gateway failed: its log has more, request {number}"))
+    return await _problem(request, unexpected(number))
