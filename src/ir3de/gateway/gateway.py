@@ -44,6 +44,7 @@ class Gateway:
 
     async def start(self) -> None:
         self.client = new_client()
+        self.observer.heed_hangups()
 
     async def stop(self) -> None:
         await self.client.close()
