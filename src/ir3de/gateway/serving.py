@@ -14,7 +14,7 @@ from contextlib import contextmanager, nullcontext, suppress
 from typing import TYPE_CHECKING, Any
 
 import uvicorn
-from uvicorn.supervisors import Multiprocess
+from uvicorn.supervisors.multiprocess import Multiprocess, Process
 
 from ir3de.errors import InputError, IR3DEError
 from ir3de.gateway.checking import refused_host
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 FACTORY = "ir3de.gateway.serving:application"
 KEEP_ALIVE = 75  # seconds between requests: longer than load balancers keep theirs, so that they close first
-WORKER_SECONDS = 60  # without a sign of life, also while starting, after which a worker is replaced
+WORKER_SECONDS = 60  # that a new worker may take to start when SIGHUP replaces them one by one
 STARTUP_FAILURE = 3  # exit code of a process that cannot serve, also uvicorn's own
 LEVELS = ("debug", "info", "warning", "error")
 
@@ -70,7 +70,7 @@ def application() -> ASGIApp:
 
     source = Source.handed_over()
     try:
-        return create_app(Gateway.open(source.read(), config_path=source.path))
+        return create_app(Gateway.open(source.read(), config_path=source.path, reread=source.read))
     except IR3DEError as error:
         if multiprocessing.parent_process() is None:
             raise
@@ -192,7 +192,11 @@ class Workers(Multiprocess):
         if self.failed:  # every other one would fail the same way
             self.should_exit.set()
             return
-        super().keep_subprocess_alive()
+        for index, old in enumerate(self.processes):  # asking them how they are would wait long for one that just died
+            if not old.process.is_alive():
+                logger.warning("worker %d ended with code %s: another takes its place", old.pid, old.process.exitcode)
+                self.processes[index] = Process(self.config, self.sockets)
+                self.processes[index].start()
 
 
 def _announce(listening: socket.socket, ready: Callable[[str], None], ended: threading.Event) -> None:
