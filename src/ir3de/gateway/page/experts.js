@@ -133,6 +133,7 @@ async function add(event) {
   else body.texts = texts;
   const button = find("add-send");
   button.disabled = true;
+  say(button, "Adding…");
   try {
     await change("admin/experts", { method: "POST", body });
     find("add").reset();
@@ -141,6 +142,7 @@ async function add(event) {
     wrong("add-name", error.message);
   } finally {
     button.disabled = false;
+    say(button, "Add expert");
   }
 }
 
