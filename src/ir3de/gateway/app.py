@@ -13,10 +13,10 @@ from starlette.responses import Response
 from starlette.routing import Route
 from starlette.types import ASGIApp
 
-from ir3de.gateway import operations, pages, routing_api
+from ir3de.gateway import admin, operations, pages, routing_api
 from ir3de.gateway.gateway import Gateway
 from ir3de.gateway.guarding import Guard
-from ir3de.gateway.problems import Problem
+from ir3de.gateway.problems import Problem, unexpected
 from ir3de.gateway.prompts import Endpoint
 from ir3de.gateway.relaying import Inference
 
@@ -51,6 +51,7 @@ def create_app(gateway: Gateway) -> ASGIApp:
             *routing_api.routes,
             *operations.routes,
             *gateway.observer.routes,
+            *admin.routes,
             *pages.routes,
         ],
         exception_handlers={Problem: _problem, HTTPException: _http_error, Exception: _unexpected},
@@ -78,4 +79,4 @@ async def _http_error(request: Request, error: Exception) -> Response:
 async def _unexpected(request: Request, error: Exception) -> Response:
     number = request.state.request_id
     _log.error("request %s failed", number, exc_info=error)
-    return await _problem(request, Problem(500, f"the gateway failed: its log has more, request {number}"))
+    return await _problem(request, unexpected(number))

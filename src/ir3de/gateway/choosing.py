@@ -41,7 +41,7 @@ class Choice:
         for expert in [*named, *ranked]:
             if most == 0:
                 return
-            if expert.name not in seen and (self.by_name or expert in self.eligible):
+            if expert.name not in seen and expert in self.eligible:
                 seen.add(expert.name)
                 most -= 1
                 yield expert
@@ -68,11 +68,12 @@ def choose(snapshot: Snapshot, model: str, prompt: Prompt, controls: Controls, p
                 "model_not_found",
                 "model",
             )
-        return Choice(snapshot, named, tuple(experts.values()), "asked by name", by_name=True)
+        others = [expert for expert in experts.values() if not _refusal(expert, prompt, controls)]
+        return Choice(snapshot, named, others, "asked by name", by_name=True)
     eligible = _eligible(snapshot, prompt, controls)
     if "embeddings" in prompt.needs:  # vectors of two models cannot be compared: always the same one
         return Choice(snapshot, eligible[0], eligible, "the first with embeddings")
-    if controls.skip:
+    if controls.skip and snapshot.config.routing.shadow is None:
         return Choice(snapshot, _default(snapshot, eligible), eligible, "skip")
     started = perf_counter()
     decision = snapshot.router.route(_encodable(prompt.text), weights=controls.weights)

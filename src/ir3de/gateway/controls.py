@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Mapping
 from dataclasses import dataclass, fields
 from typing import Any
@@ -104,7 +105,7 @@ def _from_body(given: object) -> dict[str, Any]:
 def _price(value: object, param: str) -> float:
     if isinstance(value, bool) or not isinstance(value, (int, float)) or not value >= 0:
         raise _wrong(param, "a number, at least 0", value)
-    return float(value)
+    return float(min(value, sys.float_info.max))
 
 
 def _weights(value: object, param: str) -> Mapping[str, float]:

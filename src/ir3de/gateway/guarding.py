@@ -81,20 +81,25 @@ class Guard:
         if origin is not None:
             send = self._with_cors(send, origin.decode("latin-1"), headers)
         try:
-            self._admit(scope["path"], headers)
+            self._admit_caller(headers)
+            if origin is not None and scope["method"] == "OPTIONS":  # browsers ask without a key whether they may
+                await send(
+                    {"type": "http.response.start", "status": 204, "headers": [(b"x-request-id", number.encode())]}
+                )
+                await send({"type": "http.response.body", "body": b""})
+                return
+            path = _path(scope)
+            self._admit_key(path, headers)
         except Problem as problem:
             await respond(send, problem, number)
             return
-        if origin is not None and scope["method"] == "OPTIONS":
-            await send({"type": "http.response.start", "status": 204, "headers": [(b"content-length", b"0")]})
-            await send({"type": "http.response.body", "body": b""})
-            return
-        direct = self._direct.get(scope["path"]) if scope["method"] == "POST" else None
+        direct = self._direct.get(path) if scope["method"] == "POST" else None
         await (direct or self._app)(scope, receive, send)
 
-    def _admit(self, path: str, headers: Mapping[bytes, bytes]) -> None:
+    def _admit_caller(self, headers: Mapping[bytes, bytes]) -> None:
+        """By its own name, and from a page that is known."""
         host = headers.get(b"host", b"").decode("latin-1")
-        if self._own_names_only and not _names_loopback(host):
+        if self._own_names_only and host and not _names_loopback(host):
             raise Problem(
                 403,
                 "this gateway serves its own machine and was called by another name: call 127.0.0.1, or give it a key",
@@ -107,6 +112,8 @@ class Guard:
                 f"pages of {origin[:200].decode('latin-1')} may not call this gateway: see server.cors_origins",
                 "wrong_origin",
             )
+
+    def _admit_key(self, path: str, headers: Mapping[bytes, bytes]) -> None:
         if path.startswith("/v1/"):
             if self._keys and not self._keys.admit(_key(headers)):
                 raise Problem(
@@ -129,7 +136,7 @@ class Guard:
             )
 
     def _knows(self, origin: str, host: str) -> bool:
-        return origin in self._origins or "*" in self._origins or urlsplit(origin).netloc == host
+        return origin in self._origins or "*" in self._origins or origin.partition("://")[2] == host != ""
 
     def _with_cors(self, send: Send, origin: str, headers: Mapping[bytes, bytes]) -> Send:
         if not self._knows(origin, "") or origin == "null":
@@ -164,12 +171,18 @@ async def respond(send: Send, problem: Problem, number: str) -> None:
     await send({"type": "http.response.body", "body": body})
 
 
+def _path(scope: Scope) -> str:
+    """The path as the routes see it, also where the gateway is mounted below another one."""
+    path, root = str(scope["path"]), str(scope.get("root_path", ""))
+    return path[len(root) :] if root and path.startswith(root) else path
+
+
 def _key(headers: Mapping[bytes, bytes]) -> str:
-    given = headers.get(b"authorization", b"").decode("latin-1")
+    given = headers.get(b"authorization", b"").decode(errors="replace")
     scheme, _, key = given.partition(" ")
     if scheme.lower() == "bearer":
         return key.strip()
-    return headers.get(b"x-api-key", b"").decode("latin-1").strip()
+    return headers.get(b"x-api-key", b"").decode(errors="replace").strip()
 
 
 @lru_cache(maxsize=256)

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Literal
 if TYPE_CHECKING:
     from ir3de.decisions import Decision
 
-Outcome = Literal["ok", "client_error", "upstream_error", "unavailable", "cancelled", "broken_stream"]
+Outcome = Literal["ok", "client_error", "upstream_error", "unavailable", "cancelled", "broken_stream", "failed"]
 
 
 @dataclass(slots=True)

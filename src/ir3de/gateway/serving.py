@@ -70,7 +70,7 @@ def application() -> ASGIApp:
 
     source = Source.handed_over()
     try:
-        return create_app(Gateway.open(source.read(), config_path=source.path))
+        return create_app(Gateway.open(source.read(), config_path=source.path, reread=source.read))
     except IR3DEError as error:
         if multiprocessing.parent_process() is None:
             raise

@@ -15,11 +15,14 @@ from multidict import CIMultiDict
 from yarl import URL
 
 from ir3de.gateway.live import Expert
+from ir3de.gateway.receiving import ClientLeft
 
 RETRIED = frozenset((408, 429))  # and 5xx: another expert may do better
 LARGEST_ANSWER = 64 << 20  # bytes of an answer that are held until it is whole
 
 _PIECE = 1 << 16
+_PACKED = frozenset(("gzip", "deflate", "br", "zstd"))  # what the client library unpacks, though nobody asked for it
+_KEPT = 4.0  # seconds that an idle connection is kept: many servers close theirs after 5, just as a request may come
 
 
 @dataclass(eq=False)
@@ -44,22 +47,30 @@ class Answer:
         self.headers = response.raw_headers
         kind = response.headers.get("content-type", "")
         self.content_type = kind.partition(";")[0].strip().lower()
-        self.is_stream = self.content_type == "text/event-stream"
+        self.is_stream = self.content_type == "text/event-stream" and self.status == 200
+        self.unpacked = response.headers.get("content-encoding", "").strip().lower() in _PACKED
+        self.waited_for = True  # False while it is the client that takes its time
 
     async def piece(self) -> bytes:
         """The next bytes as they came; none at the end."""
         wait = self._expert.config.timeouts.idle
         now = asyncio.get_running_loop().time()
         self._timeout.reschedule(min(now + wait, self._ends))
-        return await self._response.content.readany()
+        return await self._read()
 
     async def first_piece(self) -> bytes:
         """The same under the time limit for the first byte."""
-        return await self._response.content.readany()
+        return await self._read()
+
+    async def _read(self) -> bytes:
+        self.waited_for = True
+        piece = await self._response.content.readany()
+        self.waited_for = False
+        return piece
 
     async def whole(self) -> bytes | None:
         """The whole body, or None if it is too large to be held."""
-        length = self._response.content_length
+        length = None if self.unpacked else self._response.content_length
         if length is not None and length > LARGEST_ANSWER:
             return None
         pieces, size = [await self.first_piece()], 0
@@ -81,7 +92,7 @@ async def asking(
 
     Leaving the block before the answer has ended hangs up; after its end the connection is kept for the next request.
     """
-    limits, base_url = expert.config.timeouts, expert.config.base_url
+    limits, base_url, answer = expert.config.timeouts, expert.config.base_url, None
     ends = asyncio.get_running_loop().time() + limits.total
     try:
         async with (
@@ -96,8 +107,11 @@ async def asking(
                 timeout=_connecting(limits.connect),
             ) as response,
         ):
-            yield Answer(response, expert, timeout, ends)
+            answer = Answer(response, expert, timeout, ends)
+            yield answer
     except (aiohttp.ClientError, TimeoutError, OSError) as error:
+        if isinstance(error, TimeoutError) and answer is not None and not answer.waited_for:
+            raise ClientLeft from error  # or it does not read what it is sent: not the expert's fault
         raise _failure(error, expert) from error
 
 
@@ -116,7 +130,7 @@ def _failure(error: Exception, expert: Expert) -> Failure:
 
 @lru_cache(maxsize=256)
 def _connecting(seconds: float) -> aiohttp.ClientTimeout:
-    return aiohttp.ClientTimeout(total=None, sock_connect=seconds)
+    return aiohttp.ClientTimeout(total=None, connect=seconds)  # looking up the name is a part of it
 
 
 @lru_cache(maxsize=1024)
@@ -136,9 +150,8 @@ def proxy_for(base_url: str) -> str | None:
 def new_client() -> aiohttp.ClientSession:
     """Connections are kept and as many as needed: how many are in use at once is for `slots` to say."""
     return aiohttp.ClientSession(
-        connector=aiohttp.TCPConnector(limit=0, keepalive_timeout=30, ttl_dns_cache=60),
+        connector=aiohttp.TCPConnector(limit=0, keepalive_timeout=_KEPT, ttl_dns_cache=60),
         cookie_jar=aiohttp.DummyCookieJar(),
-        auto_decompress=False,
         read_bufsize=_PIECE,
         max_line_size=1 << 15,
         max_field_size=1 << 15,
