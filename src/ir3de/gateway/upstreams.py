@@ -7,6 +7,7 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from functools import lru_cache
+from io import BytesIO
 from urllib.parse import urlsplit
 from urllib.request import getproxies, proxy_bypass
 
@@ -21,6 +22,7 @@ RETRIED = frozenset((408, 429))  # and 5xx: another expert may do better
 LARGEST_ANSWER = 64 << 20  # bytes of an answer that are held until it is whole
 
 _PIECE = 1 << 16
+_AT_ONCE = 1 << 20  # bytes of a request that are written in one go; more would keep others waiting
 _PACKED = frozenset(("gzip", "deflate", "br", "zstd"))  # what the client library unpacks, though nobody asked for it
 _KEPT = 4.0  # seconds that an idle connection is kept: many servers close theirs after 5, just as a request may come
 
@@ -100,7 +102,7 @@ async def asking(
             client.request(
                 "POST",
                 address(base_url, path),
-                data=aiohttp.BytesPayload(body),
+                data=aiohttp.BytesPayload(body) if len(body) < _AT_ONCE else BytesIO(body),
                 headers=headers,
                 allow_redirects=False,
                 proxy=proxy_for(base_url),
