@@ -408,3 +408,14 @@ def test_a_client_that_leaves_the_line_gives_up_its_place(world: World) -> None:
     for line in lines:
         line.close()
     assert eventually(lambda: world.quiet)
+
+
+def test_a_client_that_does_not_read_is_not_held_against_the_expert(world: World) -> None:
+    for _ in range(2):
+        world.ask("law", does=answer(500, {}))
+    before = len(world.raw.heads)
+    world.raw.does = holds(STREAM_HEAD, FIRST.replace(b"We", b"W" * 500_000) * 40)
+    with sent(world.url, json.dumps(chat(LAW, "law", stream=True)).encode()):
+        assert eventually(lambda: len(world.raw.heads) == before + 1)
+        assert eventually(lambda: world.quiet)
+    assert world.law.breaker.state == "closed"  # a third failure would have opened it
