@@ -13,7 +13,7 @@ from starlette.responses import Response
 from starlette.routing import Route
 from starlette.types import ASGIApp
 
-from ir3de.gateway import operations
+from ir3de.gateway import admin, operations, pages, routing_api
 from ir3de.gateway.gateway import Gateway
 from ir3de.gateway.guarding import Guard
 from ir3de.gateway.problems import Problem, unexpected
@@ -48,8 +48,11 @@ def create_app(gateway: Gateway) -> ASGIApp:
     app = Starlette(
         routes=[
             *(Route(path, one, methods=["POST"]) for path, one in inference.items()),
+            *routing_api.routes,
             *operations.routes,
             *gateway.observer.routes,
+            *admin.routes,
+            *pages.routes,
         ],
         exception_handlers={Problem: _problem, HTTPException: _http_error, Exception: _unexpected},
         lifespan=lifespan,

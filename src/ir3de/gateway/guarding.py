@@ -99,7 +99,7 @@ class Guard:
     def _admit_caller(self, headers: Mapping[bytes, bytes]) -> None:
         """By its own name, and from a page that is known."""
         host = headers.get(b"host", b"").decode("latin-1")
-        if self._own_names_only and not _names_loopback(host):
+        if self._own_names_only and host and not _names_loopback(host):
             raise Problem(
                 403,
                 "this gateway serves its own machine and was called by another name: call 127.0.0.1, or give it a key",

@@ -13,7 +13,7 @@ _KEPT_BACK = frozenset(  # of a request: about this connection or this page, or 
     b"content-length authorization x-api-key api-key cookie accept-encoding expect origin referer content-type".split()
 )
 _NOT_PASSED_ON = frozenset(  # of an answer
-    b"connection keep-alive proxy-authenticate te trailer transfer-encoding upgrade content-length content-encoding "
+    b"connection keep-alive proxy-authenticate te trailer transfer-encoding upgrade content-length "
     b"date server set-cookie alt-svc x-request-id".split()
 )
 _OURS = (b"x-ir3de-", b"access-control-")  # whatever an expert says of these, the gateway speaks for itself
@@ -31,10 +31,11 @@ def for_expert(received: Iterable[tuple[bytes, bytes]], request_id: str) -> CIMu
     return headers
 
 
-def for_client(answered: Iterable[tuple[bytes, bytes]]) -> HeaderList:
-    """An expert's headers, as far as they concern the client."""
+def for_client(answered: Iterable[tuple[bytes, bytes]], *, unpacked: bool) -> HeaderList:
+    """An expert's headers, as far as they concern the client; `unpacked` where its body is not compressed any more."""
     lower = ((name.lower(), value) for name, value in answered)
-    return [pair for pair in lower if pair[0] not in _NOT_PASSED_ON and not pair[0].startswith(_OURS)]
+    kept = [pair for pair in lower if pair[0] not in _NOT_PASSED_ON and not pair[0].startswith(_OURS)]
+    return [pair for pair in kept if pair[0] != b"content-encoding"] if unpacked else kept
 
 
 def _text(value: bytes) -> str:

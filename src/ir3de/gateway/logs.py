@@ -136,7 +136,7 @@ def decision_line(record: Record, *, price: Price | None = None, prompts: bool =
         "completion_tokens": record.completion_tokens,
         "cost": record.cost,
     }
-    if price is not None and (price.input_per_1m or price.output_per_1m):
+    if price is not None:
         line["price"] = {"input_per_1m": price.input_per_1m, "output_per_1m": price.output_per_1m}
     if prompts:
         line["text"] = record.text[:LONGEST_TEXT]

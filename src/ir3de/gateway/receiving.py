@@ -19,7 +19,10 @@ class ClientLeft(Exception):  # noqa: N818 - nobody's error
 
 
 async def read_body(receive: Receive, headers: Mapping[bytes, bytes], limits: Limits) -> bytes:
-    """The whole body, or a `Problem`: too large, or too slow."""
+    """The whole body, or a `Problem`: too large, too slow, or packed."""
+    coding = headers.get(b"content-encoding", b"identity").decode("latin-1")
+    if coding.lower() != "identity":
+        raise Problem(415, f"the request is packed as {coding[:50]}: send it as it is, without content-encoding")
     announced = headers.get(b"content-length", b"0")
     if announced.isdigit() and int(announced) > limits.body_bytes:
         raise too_large(limits)

@@ -9,6 +9,7 @@ from collections.abc import Iterator, Mapping
 from itertools import chain
 from time import perf_counter
 from typing import Any
+from urllib.parse import quote
 
 from multidict import CIMultiDict
 from starlette.types import Receive, Scope, Send
@@ -24,11 +25,13 @@ from ir3de.gateway.prompts import Endpoint, read_prompt
 from ir3de.gateway.provenance import provenance_member
 from ir3de.gateway.receiving import ClientLeft, Leaving, read_body
 from ir3de.gateway.records import Record
-from ir3de.gateway.replies import JSON, Reply
+from ir3de.gateway.replies import Reply
 from ir3de.gateway.slots import Busy
 from ir3de.gateway.streams import EventRelay, with_member
 from ir3de.gateway.upstreams import RETRIED, Answer, Failure, asking
 
+_QUERY = "!$&'()*+,-./:;=?@_~%"  # of a query, as it came
+_WAITS = (b"retry-after", b"x-should-retry", b"x-ratelimit-")  # when to come back, also of an answer that is no JSON
 _log = logging.getLogger("ir3de.gateway")
 _CODES = {"connect": "upstream_unreachable", "garbage": "upstream_invalid", "broken": "upstream_broken"}
 
@@ -69,7 +72,8 @@ class Exchange:
     def __init__(
         self, gateway: Gateway, endpoint: Endpoint, path: str, scope: Scope, record: Record, send: Send
     ) -> None:
-        self.gateway, self.endpoint, self.path, self.record = gateway, endpoint, path, record
+        self.gateway, self.endpoint, self.record = gateway, endpoint, record
+        self.path = path if not (query := scope["query_string"]) else f"{path}?{quote(query, safe=_QUERY)}"
         self.snapshot: Snapshot = gateway.live.snapshot
         self.received: Mapping[bytes, bytes] = scope["state"]["headers"]
         self.all_received: HeaderList = scope["headers"]
@@ -155,7 +159,7 @@ class Exchange:
                 if answer.status in RETRIED or answer.status >= 500:
                     raise await _refusal(answer, expert)
                 if 300 <= answer.status < 400:
-                    raise Failure("garbage", f"'{expert.name}' points elsewhere: its base_url is not the right one")
+                    raise Failure("garbage", f"'{expert.name}' points to another address: correct its base_url")
                 await self._pass_on(answer, expert)
             expert.breaker.succeeded()
         except Failure as failure:
@@ -217,7 +221,7 @@ class Exchange:
     # passing on -------------------------------------------------------------------------------------------------
 
     async def _pass_on(self, answer: Answer, expert: Expert) -> None:
-        headers = for_client(answer.headers)
+        headers = for_client(answer.headers, unpacked=answer.unpacked)
         if answer.is_stream:
             await self._stream(answer, expert, headers)
             return
@@ -244,7 +248,7 @@ class Exchange:
         piece = await answer.first_piece()
         if not piece:
             raise Failure("broken", f"'{expert.name}' ended its stream before it began")
-        relay = self.relay = EventRelay(provenance_member(self.record) if self.signs_body else b"")
+        relay = self.relay = EventRelay(provenance_member(self.record) if self.signs_body else b"", self.endpoint)
         self.record.first_seconds = perf_counter() - self.record.clock
         await self.reply.start(answer.status, headers)
         try:
@@ -253,7 +257,7 @@ class Exchange:
                     await self.reply.piece(ready)
                 piece = await answer.piece()
             rest = relay.rest()
-            if self.endpoint in ("chat", "completions") and not relay.done:
+            if not relay.done:
                 raise Failure("broken", f"'{expert.name}' ended its stream in the middle")
         finally:
             self._count(relay.usage(), expert)
@@ -273,7 +277,7 @@ class Exchange:
         self.record.outcome, self.record.error = "broken_stream", problem.code
         if self.relay is None:
             raise ClientLeft from failure
-        await self.reply.end(self.relay.closing(problem.event()))
+        await self.reply.end(self.relay.closing(problem.event(self.endpoint)))
 
     def _count(self, usage: object, expert: Expert) -> None:
         if not isinstance(usage, dict):
@@ -296,9 +300,7 @@ class Exchange:
         more = f", nor did {before} asked before it answer" if before else ""
         problem = Problem(failure.status, failure.message + more, _CODES.get(failure.reason, ""))
         problem.retry_after = failure.retry_after
-        kept = [pair for pair in failure.headers if pair[0] == b"retry-after"]
-        record.error = problem.code
-        await self.reply.whole(failure.status, [*JSON, *problem.header_list(), *kept], problem.body())
+        await self.reply.problem(problem, *(pair for pair in failure.headers if pair[0].startswith(_WAITS)))
 
 
 def _later(choice: Choice) -> Iterator[Expert]:
@@ -311,7 +313,8 @@ async def _refusal(answer: Answer, expert: Expert) -> Failure:
     reason = str(answer.status) if answer.status in RETRIED else "5xx"
     message = f"'{expert.name}' answered with status {answer.status}"
     said = body if body is not None and _object(body) is not None else None
-    return Failure(reason, message, answer.status, for_client(answer.headers), said, unwell=answer.status != 429)
+    headers = for_client(answer.headers, unpacked=answer.unpacked)
+    return Failure(reason, message, answer.status, headers, said, unwell=answer.status != 429)
 
 
 def _object(body: bytes) -> dict[str, Any] | None:

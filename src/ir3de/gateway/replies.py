@@ -36,14 +36,15 @@ class Reply:
     async def end(self, content: bytes = b"") -> None:
         await self._piece(content, last=True)
 
-    async def problem(self, problem: Problem) -> None:
+    async def problem(self, problem: Problem, *more: tuple[bytes, bytes]) -> None:
         """An error instead of an answer."""
         self._record.error = problem.code
-        await self.whole(problem.status, [*JSON, *problem.header_list()], problem.body())
+        headers = [*JSON, *problem.header_list(), *more]
+        await self.whole(problem.status, headers, problem.body(self._record.endpoint))
 
     async def refusal(self, problem: Problem, receive: Receive) -> None:
         """An error about a body that has not been read to its end."""
-        self._record.error, body = problem.code, problem.body()
+        self._record.error, body = problem.code, problem.body(self._record.endpoint)
         length = (b"content-length", str(len(body)).encode())
         await self._start(problem.status, [*JSON, *problem.header_list(), length])
         await self._piece(body, last=False)

@@ -6,12 +6,19 @@ import json
 import re
 from typing import Any
 
+_ENDS = {  # how a stream says that it is complete, or that there is nothing more to come
+    "": re.compile(rb"(?:^|[\r\n])data: ?\[DONE\]"),  # at the beginning of a line: answers may speak of it
+    "responses": re.compile(
+        rb"(?m)^data: ?\[DONE\]|^event: ?(?:response\.(?:completed|incomplete|failed)|error)\s"
+        rb'|"type": ?"response\.(?:completed|incomplete|failed)"'
+    ),
+    "messages": re.compile(rb'(?m)^event: ?(?:message_stop|error)\s|^data: ?\{"type": ?"(?:message_stop|error)"'),
+}
 LARGEST_HELD = 1 << 20  # bytes of one event; what is larger is passed on in pieces
 _TAIL = 1 << 13  # bytes of the end that are kept to find the usage in
 
 _GAPS = (b"\n\n", b"\n\r\n", b"\r\r")  # between events
 _data = re.compile(rb"(?:^|(?<=[\r\n]))data: ?(?=\{)")
-_done = re.compile(rb"(?:^|[\r\n])data: ?\[DONE\]")  # at the beginning of a line: answers may speak of it
 _line_end = re.compile(rb"[\r\n]")
 
 
@@ -25,8 +32,10 @@ class EventRelay:
     b'data: {"id":2}'
     """
 
-    def __init__(self, signature: bytes = b"") -> None:
+    def __init__(self, signature: bytes = b"", endpoint: str = "") -> None:
         self._signature = signature  # a member to add to the first event's object
+        self._ends = _ENDS.get(endpoint, _ENDS[""])
+        self._ended = False
         self._held = b""
         self._inside = False  # half of an event has gone on, since it was too large to be held
         self.tail = b""
@@ -46,19 +55,24 @@ class EventRelay:
         self._inside = not ready.endswith(_GAPS)
         if self._signature:
             ready = self._signed(ready)
-        self.tail = (self.tail + ready)[-_TAIL:]
+        self._keep(ready)
         return ready
 
     def rest(self) -> bytes:
         """What was held back, at the end of a stream that ended well."""
         rest, self._held = self._held, b""
-        self.tail = (self.tail + rest)[-_TAIL:]
+        self._keep(rest)
         return rest
+
+    def _keep(self, passed: bytes) -> None:
+        if len(passed) > _TAIL and self._ends.search(passed):  # a last event as long as an answer
+            self._ended = True
+        self.tail = (self.tail + passed)[-_TAIL:]
 
     @property
     def done(self) -> bool:
         """Whether the stream said that it is complete."""
-        return _done.search(self.tail) is not None
+        return self._ended or self._ends.search(self.tail) is not None
 
     def closing(self, event: bytes) -> bytes:
         """An event of our own for the end of a stream that broke."""

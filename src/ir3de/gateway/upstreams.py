@@ -23,6 +23,7 @@ LARGEST_ANSWER = 64 << 20  # bytes of an answer that are held until it is whole
 
 _PIECE = 1 << 16
 _AT_ONCE = 1.0  # seconds within which a connection that was already closed shows
+_PACKED = frozenset(("gzip", "deflate", "br", "zstd"))  # what the client library unpacks, though nobody asked for it
 _KEPT = 4.0  # seconds that an idle connection is kept: many servers close theirs after 5, just as a request may come
 
 
@@ -49,6 +50,7 @@ class Answer:
         kind = response.headers.get("content-type", "")
         self.content_type = kind.partition(";")[0].strip().lower()
         self.is_stream = self.content_type == "text/event-stream" and self.status == 200
+        self.unpacked = response.headers.get("content-encoding", "").strip().lower() in _PACKED
         self.waited_for = True  # False while it is the client that takes its time
 
     async def piece(self) -> bytes:
@@ -70,7 +72,7 @@ class Answer:
 
     async def whole(self) -> bytes | None:
         """The whole body, or None if it is too large to be held."""
-        length = self._response.content_length
+        length = None if self.unpacked else self._response.content_length
         if length is not None and length > LARGEST_ANSWER:
             return None
         pieces, size = [await self.first_piece()], 0

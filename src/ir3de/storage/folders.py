@@ -8,6 +8,7 @@ reader sees the old router, whole, and after it the new one, whole. No file is e
     outcomes-<sha>.safetensors         instead of those, where the router was fitted from outcomes
     embedding-<sha>.safetensors        the matrix, unless it is the bundled one
     table-<sha>.safetensors            derived: may be deleted and is then rebuilt
+    ballots-<sha>.safetensors          derived from the table by the first process that maps it; named by no header
     tokenizer-<sha>.json.gz            the tokenizer
     tokenizer-<sha>.tkz.gz             derived: the fast engine's compiled form
 
@@ -37,6 +38,7 @@ from ir3de.policies import Calibration, Familiarity, Policy
 from ir3de.scorers import Scorer
 from ir3de.selectors import Selector
 from ir3de.statistics import Statistics
+from ir3de.storage.mapping import map_ballots, map_tensors
 from ir3de.storage.outcome_files import (
     OutcomeParts,
     RestoredOutcomes,
@@ -47,7 +49,7 @@ from ir3de.storage.outcome_files import (
     outcomes_from,
     restore_outcomes,
 )
-from ir3de.storage.parts import Parts, is_ours, read_part
+from ir3de.storage.parts import Parts, checked_path, is_ours, read_part
 from ir3de.storage.statistics_files import statistics_bytes, statistics_from
 from ir3de.storage.strategies import SCORERS, SELECTORS, describe, restore
 from ir3de.table import Table
@@ -88,7 +90,7 @@ def save_policy(path: str | Path, policy: Policy, default: str) -> None:
     """Give the router in a folder another policy and default expert: only its header is written, in one step."""
     folder = Path(path).expanduser()
     with files.exclusive(folder):
-        header = _read_header(folder)
+        header = read_header(folder)
         del header["sha256"]
         changed = {**header, "policy": policy.to_dict(), "default": default}
         files.write(folder / HEADER, files.to_json(files.sealed(changed)))
@@ -103,7 +105,7 @@ def check_destination(path: str | Path, *, serving: bool = False) -> Path:
         raise ArtifactError(
             f"cannot save a router at {folder}: the folder holds other files; choose a new or empty one"
         )
-    if serving and (folder / HEADER).is_file() and not _read_header(folder)["serving"]:
+    if serving and (folder / HEADER).is_file() and not read_header(folder)["serving"]:
         raise ArtifactError(
             f"{folder} holds a whole router, and a serving copy in its place would lose its statistics: "
             "choose another folder"
@@ -171,25 +173,30 @@ def _described_scorer(scorer: Scorer | Shrinkage) -> dict[str, Any]:
     return describe_shrinkage(scorer) if isinstance(scorer, Shrinkage) else describe(scorer, SCORERS)
 
 
-def load_router(path: str | Path) -> RouterParts:
-    """Read a router's table and tokenizer; statistics and matrix are read when a change first needs them."""
+def load_router(path: str | Path, *, mapped: bool = False, derived: str | Path | None = None) -> RouterParts:
+    """Read a router's table and tokenizer; statistics and matrix are read when a change first needs them.
+
+    With `mapped`, table and ballots are shared with every other process on the machine that maps them; the ballots are
+    written to the folder `derived`, otherwise to the router's own.
+    """
     folder = Path(path).expanduser()
     if not folder.is_dir():
         raise ArtifactError(
             f"no router at {folder}: " + ("it is a file" if folder.exists() else "there is no such folder")
         )
+    shared = (folder if derived is None else Path(derived).expanduser()) if mapped else None
     for _ in range(_ATTEMPTS):
-        header = _stamp(folder / HEADER)
+        header = stamp(folder / HEADER)
         try:
-            return _load(folder)
+            return _load(folder, shared)
         except ArtifactError:
-            if _stamp(folder / HEADER) == header:
+            if stamp(folder / HEADER) == header:
                 raise
             # replaced between reading the header and its files: read the new one
-    return _load(folder)
+    return _load(folder, shared)
 
 
-def _stamp(path: Path) -> tuple[int, int] | None:
+def stamp(path: Path) -> tuple[int, int] | None:
     """Tells a file from the one that is renamed into its place."""
     with suppress(OSError):
         found = path.stat()
@@ -197,10 +204,10 @@ def _stamp(path: Path) -> tuple[int, int] | None:
     return None
 
 
-def _load(folder: Path) -> RouterParts:
+def _load(folder: Path, shared: Path | None) -> RouterParts:
     if not (folder / HEADER).is_file():
         raise ArtifactError(f"no router at {folder}: it holds no {HEADER}")
-    header = _read_header(folder)
+    header = read_header(folder)
     with _damage_named(folder):
         embedding = lru_cache(maxsize=1)(partial(_embedding, folder, header))
         statistics = lru_cache(maxsize=1)(partial(_all_statistics, folder, header))
@@ -210,8 +217,9 @@ def _load(folder: Path) -> RouterParts:
         scorer: Any = restore(header["scorer"], SCORERS) if outcomes is None else outcomes.expectation.shrinkage
         selector = restore(header["selector"], SELECTORS)
         experts = [expert["name"] for expert in header["experts"]]
-        table = _load_table(folder, header)
+        table = _load_table(folder, header, mapped=shared is not None)
         if table is None:
+            shared = None  # the one that is made here is nobody else's
             if header["serving"]:
                 raise ArtifactError(
                     f"{folder / header['table']['name']} is missing, and a serving copy cannot rebuild it"
@@ -230,8 +238,11 @@ def _load(folder: Path) -> RouterParts:
         terms = _terms(header, experts, selector, outcomes)
         if table.scores.shape[1] != terms.columns:
             raise ValueError(f"{len(experts)} experts, but a table of {table.scores.shape[1]}")
+        table_sha256 = header["table"]["sha256"]
         return RouterParts(
-            Compiled.build(terms, table),
+            Compiled.build(terms, table)
+            if shared is None
+            else Compiled(terms, table, map_ballots(shared, table_sha256, table, selector)),
             _tokenizer(folder, header["tokenizer"]),
             scorer,
             header["embedding"]["fingerprint"],
@@ -261,7 +272,8 @@ def _plain(value: Calibration | Familiarity | None) -> dict[str, Any] | None:
     return None if value is None else asdict(value)
 
 
-def _read_header(folder: Path) -> files.Header:
+def read_header(folder: Path) -> files.Header:
+    """What a router's folder says of itself, as it was sealed."""
     header = files.read_json(folder / HEADER, kind=KIND, version=VERSION)
     files.check_seal(header, folder / HEADER)
     return header
@@ -294,12 +306,16 @@ def _table_bytes(table: Table) -> bytes:
     return files.to_safetensors(tensors, {"kind": "ir3de.table", "version": 1})
 
 
-def _load_table(folder: Path, header: Mapping[str, Any]) -> Table | None:
+def _load_table(folder: Path, header: Mapping[str, Any], *, mapped: bool) -> Table | None:
     path = folder / header["table"]["name"]
     if not path.is_file():
         return None
+    tensors: files.Tensors
     try:
-        tensors, _ = files.from_safetensors(read_part(folder, header["table"]), path)
+        if mapped:
+            tensors, _ = map_tensors(checked_path(folder, header["table"]), sha256=header["table"]["sha256"])
+        else:
+            tensors, _ = files.from_safetensors(read_part(folder, header["table"]), path)
     except ArtifactError as error:
         remedy = "" if header["serving"] else ". Or delete it: it is then rebuilt from the statistics"
         raise ArtifactError(f"{error}{remedy}") from error

@@ -25,7 +25,6 @@ from ir3de.bench.measurement import Figure
 from ir3de.errors import InputError
 
 PATIENCE = 30.0  # seconds a client waits before it calls an answer lost
-SETTLING = 60.0  # seconds the server has for closing what it does not need any more
 GROWTH_BAR = 5.0  # megabytes over the second half: a hundred bytes a request, of 100,000
 Progress = Callable[[int], None]
 
@@ -43,6 +42,7 @@ class Plan:
     tokens: int = 10
     interval: float = 0.002
     seed: int = 0
+    settling: float = 60.0  # seconds the server has at the end for closing what it does not need any more
 
 
 class Soak:
@@ -199,7 +199,7 @@ def watched(gateway: Server, upstream: Server, plan: Plan, progress: Progress = 
     begin = time.monotonic()
     run(clients.run())
     seconds = time.monotonic() - begin
-    in_flight, after = settled(gateway, before)
+    in_flight, after = settled(gateway, before, plan.settling)
     seen = _since(json.loads(upstream.get("/seen")), known)
     verdict = judge(clients.fates, seen)
     counts = json.loads(upstream.get("/counts"))
@@ -211,9 +211,9 @@ def _since(now: dict[str, list[str]], before: dict[str, list[str]]) -> dict[str,
     return {identity: attempts[len(before.get(identity, ())) :] for identity, attempts in now.items()}
 
 
-def settled(gateway: Server, before: int) -> tuple[float | None, int]:
+def settled(gateway: Server, before: int, seconds: float) -> tuple[float | None, int]:
     """What the gateway has in flight and open, once it is as before or has had its time."""
-    end = time.monotonic() + SETTLING
+    end = time.monotonic() + seconds
     while True:
         in_flight, after = gauge(gateway), descriptors(gateway)
         if (not in_flight and after <= before) or time.monotonic() > end:

@@ -18,6 +18,7 @@ import struct
 import sys
 from collections import Counter
 from dataclasses import dataclass, field
+from typing import cast
 
 import httptools
 
@@ -98,8 +99,7 @@ class Connection(asyncio.Protocol):
         self._place: tuple[list[str], int] = ([""], 0)
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        assert isinstance(transport, asyncio.Transport)
-        self._transport = transport
+        self._transport = cast(asyncio.Transport, transport)
         self._ledger.counts["connections"] += 1
 
     def connection_lost(self, error: Exception | None) -> None:

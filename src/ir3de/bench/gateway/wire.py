@@ -7,7 +7,7 @@ import select
 import selectors
 from collections.abc import Callable, Coroutine
 from dataclasses import dataclass, field
-from typing import Any, TypeVar
+from typing import Any, TypeVar, cast
 
 import httptools
 
@@ -54,8 +54,8 @@ class Answer:
 class Client(asyncio.Protocol):
     """A keep-alive connection that asks one thing at a time and tells when the answer is over."""
 
-    def __init__(self, clock: Callable[[], float], on_data: Callable[[Client], None] | None = None) -> None:
-        self._clock, self._on_data = clock, on_data
+    def __init__(self, clock: Callable[[], float]) -> None:
+        self._clock = clock
         self._parser = httptools.HttpResponseParser(self)
         self._transport: asyncio.Transport | None = None
         self._done: Callable[[Client, Answer], None] | None = None
@@ -63,9 +63,9 @@ class Client(asyncio.Protocol):
         self.surplus = 0  # bytes that nobody asked for
 
     @classmethod
-    async def connect(cls, port: int, on_data: Callable[[Client], None] | None = None) -> Client:
+    async def connect(cls, port: int) -> Client:
         loop = asyncio.get_running_loop()
-        _, client = await loop.create_connection(lambda: cls(loop.time, on_data), "127.0.0.1", port)
+        _, client = await loop.create_connection(lambda: cls(loop.time), "127.0.0.1", port)
         return client
 
     @property
@@ -87,8 +87,7 @@ class Client(asyncio.Protocol):
             self._transport.abort()
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        assert isinstance(transport, asyncio.Transport)
-        self._transport = transport
+        self._transport = cast(asyncio.Transport, transport)
 
     def connection_lost(self, error: Exception | None) -> None:
         self._finish(complete=False)
@@ -100,19 +99,22 @@ class Client(asyncio.Protocol):
         try:
             self._parser.feed_data(data)
         except httptools.HttpParserError:
+            if self._transport is not None:
+                self._transport.abort()
             self._finish(complete=False)
-            self.leave()
-        if self._on_data is not None and self._done is not None:
-            self._on_data(self)
 
     def on_header(self, name: bytes, value: bytes) -> None:
         if name.lower() == ROUTE_HEADER:
             self.answer.route_us = float(value)
 
     def on_headers_complete(self) -> None:
-        self.answer.status = self._parser.get_status_code()
+        if self._done is not None:
+            self.answer.status = self._parser.get_status_code()
 
     def on_body(self, data: bytes) -> None:
+        if self._done is None:  # an answer was over before this came
+            self.surplus += len(data)
+            return
         answer = self.answer
         answer.body += data
         if not answer.first and MARK in answer.body:

@@ -14,8 +14,6 @@ export function answers(promptText) {
   });
 }
 
-export function settle() {} // an answer goes on while another view is looked at
-
 function busy(on) {
   find("stop").hidden = !on;
   find("send").disabled = on;
@@ -39,7 +37,7 @@ async function send(content) {
     const response = await ask("v1/chat/completions", { method: "POST", body, signal: mine.signal });
     fromHeaders(known, response.headers);
     await follow(response, known, text);
-    say(find("answer-state"), known.error ? "" : "");
+    say(find("answer-state"), "");
   } catch (error) {
     if (error.name === "AbortError") say(find("answer-state"), "Stopped.");
     else {

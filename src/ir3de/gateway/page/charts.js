@@ -1,6 +1,6 @@
 // Small charts, drawn by hand: columns over time, columns of a histogram.
 
-import { draw, number } from "./dom.js";
+import { draw, make, number, say } from "./dom.js";
 
 const WIDTH = 720;
 
@@ -16,7 +16,7 @@ function frame(place, height, label) {
 
 const nice = (value) => {
   const power = 10 ** Math.floor(Math.log10(Math.max(1, value)));
-  return [1, 2, 5, 10].map((step) => step * power).find((step) => step >= value) || 1;
+  return [1, 1.5, 2, 3, 4, 5, 6, 8, 10].map((step) => step * power).find((step) => step >= value) || 1;
 };
 
 // Requests a second, the newest on the right.
@@ -30,9 +30,12 @@ export function rateChart(place, points) {
     const tall = (point.requests / most) * (height - 4);
     return draw("rect", { x: (index * step + step * 0.14).toFixed(2), y: (height - tall).toFixed(2), width: (step * 0.72).toFixed(2), height: tall.toFixed(2), rx: 1, class: "bar" });
   });
-  const lines = [0.5, 1].map((part) => draw("line", { x1: 0, x2: WIDTH, y1: height - part * (height - 4), y2: height - part * (height - 4), class: "grid" }));
+  const lines = [1].map((part) => draw("line", { x1: 0, x2: WIDTH, y1: height - part * (height - 4), y2: height - part * (height - 4), class: "grid" }));
   picture.replaceChildren(...lines, draw("line", { x1: 0, x2: WIDTH, y1: height, y2: height, class: "ground" }), ...bars);
-  scale(place, [`${points.length} s ago`, `most ${number(most)}`, "now"]);
+  let mark = place.querySelector(".mark");
+  if (!mark) place.append((mark = make("span", { class: "mark" })));
+  say(mark, number(most));
+  scale(place, [`${points.length} s ago`, "now"]);
 }
 
 // How sure the router was.
@@ -57,10 +60,8 @@ export function histogram(place, edges, counts) {
 function scale(place, words) {
   let line = place.querySelector(".scale");
   if (!line) {
-    line = document.createElement("p");
-    line.className = "scale";
-    for (const _ of words) line.append(document.createElement("span"));
+    line = make("p", { class: "scale" }, ...words.map(() => make("span")));
     place.append(line);
   }
-  words.forEach((word, index) => (line.children[index].textContent = word));
+  words.forEach((word, index) => say(line.children[index], word));
 }

@@ -6,7 +6,7 @@ import { find, make, number, say, tell } from "./dom.js";
 import { why } from "./traffic.js";
 
 const EVERY = 4000;
-const HEALTH = { closed: ["well", "Well"], "half-open": ["trying", "Being tried again"], open: ["ill", "Left alone"] };
+const HEALTH = { closed: ["well", "Healthy"], "half-open": ["trying", "Being tried again"], open: ["ill", "Resting after failures"] };
 let timer = 0;
 let version = null; // the ETag of what is shown: a change is made to that, or not at all
 let file = null;
@@ -31,7 +31,7 @@ async function look() {
 }
 
 function show(found) {
-  const all = found.data || found.experts || [];
+  const all = found.data;
   learn(all.map((one) => one.name));
   const place = find("people");
   const present = new Map([...place.children].map((item) => [item.dataset.expert, item]));
@@ -49,16 +49,14 @@ function show(found) {
 }
 
 function person(one) {
-  const upstream = one.upstream || one;
-  const state = one.breaker?.state || one.breaker || "closed";
-  const [kind, word] = HEALTH[state] || ["trying", state];
+  const upstream = one.upstream;
+  const [kind, word] = upstream ? HEALTH[one.state] || ["trying", one.state] : ["trying", "No endpoint"];
   const facts = [
     ["in flight", one.in_flight],
     ["waiting", one.waiting],
     ["prompts", one.prompts],
     ["tokens", one.tokens],
   ];
-  const known = one.in_router ?? one.routed ?? one.known ?? true;
   return make(
     "li",
     { class: "card person", "data-expert": one.name },
@@ -68,8 +66,8 @@ function person(one) {
       make("h3", { class: "name" }, make("i", { class: "swatch", vars: { "--colour": colour(one.name) } }), one.name),
       make("span", { class: `health ${kind}` }, word),
     ),
-    make("p", { class: "quiet address" }, `${upstream.base_url || ""}${upstream.model ? ` · ${upstream.model}` : ""}`),
-    known ? null : make("p", { class: "quiet" }, "The router does not know it: it answers when asked for by name."),
+    make("p", { class: "quiet" }, upstream ? `${upstream.base_url}${upstream.model ? ` · ${upstream.model}` : ""}` : "The router knows it, and nobody answers for it."),
+    one.routed ? null : make("p", { class: "quiet" }, "The router does not know it: it answers when asked for by name."),
     make(
       "div",
       { class: "row" },

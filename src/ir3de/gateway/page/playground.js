@@ -1,18 +1,18 @@
 // Type a prompt and see, as you type, who would answer, and why.
 
 import { askJSON } from "./api.js";
-import { answers, settle } from "./answer.js";
+import { answers } from "./answer.js";
 import { colour, learn } from "./colors.js";
-import { find, listed, make, percent, say } from "./dom.js";
+import { find, make, percent, say } from "./dom.js";
 import { showTokens, visible } from "./tokens.js";
 
 const EXAMPLES = [
-  ["A tenant with a broken leg", "The tenant stopped paying rent after breaking a leg: may the landlord terminate the lease?"],
+  ["Rent and a broken leg", "The tenant stopped paying rent after breaking a leg: may the landlord terminate the lease?"],
   ["√2", "Prove that √2 is irrational."],
-  ["Ten largest orders", "Write a SQL query for the ten largest orders of each customer."],
-  ["A function, a theorem", "Write a function that proves a theorem"],
+  ["Largest orders", "Write a SQL query for the ten largest orders of each customer."],
+  ["Function or theorem", "Write a function that proves a theorem"],
   ["1648", "Which treaties ended the Thirty Years' War, and who signed them?"],
-  ["Fever at night", "Why does a fever rise in the evening, and when should I call a doctor?"],
+  ["Fever", "Why does a fever rise in the evening, and when should I call a doctor?"],
 ];
 const SELECTORS = { average: ["Average", "The mean of all tokens' scores decides"], all: ["All", "Every token has a vote"], entropy: ["Surest", "The tokens of lowest entropy have a vote"] };
 const WAIT = 60; // milliseconds without a key before the gateway is asked
@@ -23,7 +23,6 @@ const reading = { selector: null, scorer: null, k: null };
 let served = null; // how the gateway itself reads
 let asking = null; // the request under way: the last one wins
 let timer = 0;
-let asked = null;
 
 function later() {
   clearTimeout(timer);
@@ -48,7 +47,6 @@ async function look() {
 
 function show(found) {
   const row = found.data[0];
-  asked = row.expert;
   learn(found.experts);
   find("winner-swatch").style.setProperty("--colour", colour(row.expert));
   say(find("winner"), row.expert);
@@ -72,7 +70,8 @@ function sentence(row, found) {
     "unlike every domain": "by default: this is unlike every domain",
   };
   if (row.abstained) return reasons[row.reason] || "by default";
-  const words = found.calibrated ? `${percent(row.confidence)} sure` : `${percent(row.confidence)} of the say`;
+  const votes = (reading.selector || found.options.selector) !== "average";
+  const words = `${percent(row.confidence)} ${found.calibrated ? "sure" : votes ? "of the votes" : "of the score"}`;
   return row.unlike ? `${words}, though unlike every domain` : words;
 }
 
@@ -100,26 +99,27 @@ function showRanking(row) {
 }
 
 function showFlips(row) {
-  const line = find("flip");
-  const quoted = (index) => `“${visible(row.votes[index].text)}”`;
+  const quoted = (index) => make("b", {}, `“${visible(row.votes[index].text)}”`);
   const { alone, together } = row.flips;
   const parts = [];
   if (alone.length) {
-    const one = alone.find((other) => other.place === together?.places[0]) || alone[0];
-    parts.push("Without ", make("b", {}, quoted(one.place)), " this would go to ", named(one.expert), ".");
-    if (alone.length > 1) parts.push(` So it would without any one of the ${alone.length} underlined.`);
+    const first = alone.find((one) => one.place === together.places[0]);
+    parts.push("Without ", quoted(first.place), " this would go to ", named(first.expert), ".");
+    const others = alone.filter((one) => one !== first);
+    if (others.length === 1) parts.push(" Without ", quoted(others[0].place), " to ", named(others[0].expert), ".");
+    if (others.length > 1) parts.push(` Each of the ${alone.length} underlined words turns it on its own.`);
   } else if (together) {
-    const words = together.places.map(quoted);
-    parts.push("Only without ", make("b", {}, listed(words)), " together would this go to ", named(together.expert), ".");
+    const { places, expert } = together;
+    if (places.length > 4) parts.push(`Only without all ${places.length} underlined words`);
+    else parts.push("Only without ", ...listedParts(places.map(quoted)), " together");
+    parts.push(" would this go to ", named(expert), ".");
   } else if (row.tokens) {
-    parts.push("No few tokens would turn this decision.");
+    parts.push("No few words would turn this decision.");
   }
-  if (alone.length > 1 && new Set(alone.map((one) => one.expert)).size > 1) {
-    parts.pop();
-    parts.push(` Any one of the ${alone.length} underlined would turn it.`);
-  }
-  line.replaceChildren(...parts);
+  find("flip").replaceChildren(...parts);
 }
+
+const listedParts = (parts) => parts.flatMap((part, index) => (index ? [index === parts.length - 1 ? " and " : ", ", part] : [part]));
 
 const named = (expert) => make("span", { class: "name" }, make("i", { class: "swatch", vars: { "--colour": colour(expert) } }), expert);
 
@@ -191,4 +191,4 @@ function setUp() {
 
 setUp();
 
-export const playground = { show: look, hide: settle, asked: () => asked };
+export const playground = { show: look };

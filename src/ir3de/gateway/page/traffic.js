@@ -30,8 +30,7 @@ async function look() {
 }
 
 export function why(error) {
-  if (error.status === 401 || error.status === 403) return "The admin token is needed here: open Keys above.";
-  if (error.status === 404) return "This gateway has no /admin: set its admin token to switch it on.";
+  if (error.status === 401) return "The admin token is needed here: open Keys above.";
   return error.status ? error.message : "The gateway cannot be reached.";
 }
 
