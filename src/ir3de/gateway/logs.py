@@ -98,7 +98,8 @@ def access_line(record: Record) -> bytes:
     handed_on = _json(record.fallbacks[:MOST_RANKED]) if record.fallbacks else "[]"
     return (
         f'{{"time": "{_time(record.started)}", "request_id": {_quoted(record.request_id[:LONGEST_NAME])}, '
-        f'"method": {_quoted(record.method)}, "endpoint": {_quoted(record.endpoint)}, "asked": {_quoted(record.asked[:LONGEST_NAME])}, '
+        f'"method": {_quoted(record.method)}, "endpoint": {_quoted(record.endpoint)}, '
+        f'"asked": {_quoted(record.asked[:LONGEST_NAME])}, '
         f'"expert": {_quoted(record.expert)}, "model": {_quoted(record.model)}, "status": {record.status}, '
         f'"outcome": {_quoted(record.outcome)}, "error": {_quoted(record.error)}, "why": {_quoted(record.why)}, '
         f'"confidence": {_number(record.confidence if routed else None, 1, 6)}, '
