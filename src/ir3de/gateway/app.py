@@ -59,7 +59,13 @@ def create_app(gateway: Gateway) -> ASGIApp:
         lifespan=lifespan,
     )
     app.state.gateway = gateway
-    return Guard(app, gateway.live.snapshot.config, inference)
+    observer = gateway.observer
+    return Guard(
+        observer.watching(app),
+        gateway.live.snapshot.config,
+        inference,
+        lambda scope, problem: observer.note(scope, problem.status, error=problem.code),
+    )
 
 
 async def _problem(request: Request, error: Exception) -> Response:

@@ -94,10 +94,12 @@ def access_line(record: Record) -> bytes:
     """What the access log says about a request."""
     # put together by hand: a dictionary and json.dumps take three times as long
     routed = record.decision is not None
+    cost = "null" if record.cost is None else f"{record.cost:.9g}"
     handed_on = _json(record.fallbacks[:MOST_RANKED]) if record.fallbacks else "[]"
     return (
         f'{{"time": "{_time(record.started)}", "request_id": {_quoted(record.request_id[:LONGEST_NAME])}, '
-        f'"method": "POST", "endpoint": {_quoted(record.endpoint)}, "asked": {_quoted(record.asked[:LONGEST_NAME])}, '
+        f'"method": {_quoted(record.method)}, "endpoint": {_quoted(record.endpoint)}, '
+        f'"asked": {_quoted(record.asked[:LONGEST_NAME])}, '
         f'"expert": {_quoted(record.expert)}, "model": {_quoted(record.model)}, "status": {record.status}, '
         f'"outcome": {_quoted(record.outcome)}, "error": {_quoted(record.error)}, "why": {_quoted(record.why)}, '
         f'"confidence": {_number(record.confidence if routed else None, 1, 6)}, '
@@ -105,7 +107,7 @@ def access_line(record: Record) -> bytes:
         f'"route_us": {_number(record.route_seconds, 1e6, 1)}, "ttft_ms": {_number(record.first_seconds, 1e3, 3)}, '
         f'"total_ms": {_number(record.total_seconds, 1e3, 3)}, "fallbacks": {handed_on}, '
         f'"prompt_tokens": {_number(record.prompt_tokens, 1, 0)}, '
-        f'"completion_tokens": {_number(record.completion_tokens, 1, 0)}, "cost": {_number(record.cost, 1, 9)}, '
+        f'"completion_tokens": {_number(record.completion_tokens, 1, 0)}, "cost": {cost}, '
         f'"received_bytes": {record.received_bytes}, "sent_bytes": {record.sent_bytes}, '
         f'"stream": {"true" if record.stream else "false"}}}\n'
     ).encode()
