@@ -229,22 +229,14 @@ def _load(folder: Path, shared: Path | None) -> RouterParts:
             if outcomes is not None:
                 table = outcomes.table(embedding().matrix)
             else:
-                table = Table.of(
-                    scorer,
-                    [statistics()[name] for name in experts],
-                    embedding().matrix,
-                    log_offset=selector.log_offset,
-                    usualness=header["familiarity"] is not None,
-                    unknown=header["tokenizer"]["unknown_id"],
-                )
+                table = _rebuilt(header, scorer, selector, list(statistics().values()), embedding())
         terms = _terms(header, experts, selector, outcomes)
         if table.scores.shape[1] != terms.columns:
             raise ValueError(f"{len(experts)} experts, but a table of {table.scores.shape[1]}")
-        table_sha256 = header["table"]["sha256"]
         return RouterParts(
             Compiled.build(terms, table)
             if shared is None
-            else Compiled(terms, table, map_ballots(shared, table_sha256, table, selector)),
+            else Compiled(terms, table, map_ballots(shared, header["table"]["sha256"], table, selector)),
             _tokenizer(folder, header["tokenizer"]),
             scorer,
             header["embedding"]["fingerprint"],
@@ -253,6 +245,16 @@ def _load(folder: Path, shared: Path | None) -> RouterParts:
             tuple(header["trials"]),
             None if outcomes is None else outcomes.parts,
         )
+
+
+def _rebuilt(
+    header: Mapping[str, Any], scorer: Scorer, selector: Selector, domains: list[Statistics], embedding: Embedding
+) -> Table:
+    """The table that the file held, from the statistics."""
+    usualness, unknown = header["familiarity"] is not None, header["tokenizer"]["unknown_id"]
+    return Table.of(
+        scorer, domains, embedding.matrix, log_offset=selector.log_offset, usualness=usualness, unknown=unknown
+    )
 
 
 def _terms(
