@@ -174,23 +174,6 @@ def test_an_observer_that_fails_stops_nothing(caplog: pytest.LogCaptureFixture) 
     assert "could not take note of request request-1" in caplog.text and SECRET not in caplog.text
 
 
-def test_messages_go_to_standard_error_from_the_level_asked_for(tmp_path: Path) -> None:
-    script = """
-import logging, sys
-from ir3de.gateway.logs import set_up_messages
-set_up_messages("error"); set_up_messages("error")
-logging.getLogger("ir3de.gateway").warning("hm")
-"""
-    told = {}
-    for level in ("", "warning", "loud"):
-        command, environment = tiny.python_command(script)
-        done = subprocess.run(
-            command, env={**environment, "IR3DE_LOG_LEVEL": level}, capture_output=True, text=True, check=True
-        )
-        told[level] = done.stderr.count("hm"), done.stdout
-    assert told == {"": (0, ""), "warning": (1, ""), "loud": (0, "")}
-
-
 def test_a_gateway_writes_down_its_requests_but_no_secret_of_theirs(tmp_path: Path) -> None:
     access = tmp_path / "access.jsonl"
     paths = {"access": str(access), "decisions": str(tmp_path / "decisions.jsonl")}

@@ -20,11 +20,12 @@ from ir3de.gateway.problems import Problem, unexpected
 from ir3de.gateway.prompts import Endpoint
 from ir3de.gateway.relaying import Inference
 
-ENDPOINTS: dict[Endpoint, str] = {
-    "chat": "chat/completions",
+ENDPOINTS: dict[str, Endpoint] = {
+    "chat/completions": "chat",
     "completions": "completions",
     "responses": "responses",
     "messages": "messages",
+    "messages/count_tokens": "messages",
     "embeddings": "embeddings",
 }
 
@@ -43,7 +44,7 @@ def create_app(gateway: Gateway) -> ASGIApp:
             await gateway.stop()
 
     inference: dict[str, ASGIApp] = {
-        f"/v1/{path}": Inference(gateway, endpoint, path) for endpoint, path in ENDPOINTS.items()
+        f"/v1/{path}": Inference(gateway, endpoint, path) for path, endpoint in ENDPOINTS.items()
     }
     app = Starlette(
         routes=[

@@ -1,11 +1,10 @@
-"""What is written down: a line a request, a line a decision, messages. No keys or headers; prompts only if asked."""
+"""What is written down: a line a request, a line a decision. No keys or headers; prompts only if asked."""
 
 from __future__ import annotations
 
 import json
 import logging
 import os
-import sys
 from datetime import UTC, datetime
 from functools import lru_cache
 from math import isfinite
@@ -25,7 +24,6 @@ COMPLAIN_EVERY = 60.0
 LONGEST_NAME = 100  # of what a client may choose; the line has to fit into a pipe's one write
 LONGEST_TEXT = 100_000  # characters; routing reads the first thousand tokens
 MOST_RANKED = 10
-LEVELS = ("debug", "info", "warning", "error")
 
 _log = logging.getLogger(__name__)
 
@@ -144,19 +142,6 @@ def decision_line(record: Record, *, price: Price | None = None, prompts: bool =
         return json.dumps(line, ensure_ascii=False).encode() + b"\n"
     except UnicodeEncodeError:  # half a surrogate pair, which JSON can write and UTF-8 cannot
         return json.dumps(line).encode() + b"\n"
-
-
-def set_up_messages(level: str) -> None:
-    """Messages of the gateway go to standard error, from IR3DE_LOG_LEVEL or `level` up; handlers there are stay."""
-    logger = logging.getLogger("ir3de")
-    asked = os.environ.get("IR3DE_LOG_LEVEL", "").strip().lower()
-    logger.setLevel((asked if asked in LEVELS else level).upper())
-    if not logger.hasHandlers():
-        handler = logging.StreamHandler(sys.stderr)
-        handler.setFormatter(logging.Formatter("%(asctime)s %(levelname)s %(message)s"))
-        logger.addHandler(handler)
-    if asked and asked not in LEVELS:
-        logger.warning("IR3DE_LOG_LEVEL is %r: use one of %s", asked, ", ".join(LEVELS))
 
 
 def _opened(path: Path) -> int:

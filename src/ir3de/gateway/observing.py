@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import signal
+import sys
 from contextlib import suppress
 from typing import TYPE_CHECKING
 
@@ -85,6 +87,14 @@ class Observer:
         for lines in (self._access, self._decisions):
             if lines is not None:
                 lines.reopen()
+
+    def heed_hangups(self) -> None:
+        """Let SIGHUP mean that logs were rotated; at a terminal it means that the terminal is gone, as ever."""
+        hangup = getattr(signal, "SIGHUP", None)
+        if hangup is None or (sys.stdin is not None and sys.stdin.isatty()):
+            return
+        with suppress(ValueError, RuntimeError, NotImplementedError):  # not the main thread: not ours to say
+            asyncio.get_running_loop().add_signal_handler(hangup, self.reopen)
 
     @property
     def routes(self) -> list[Route]:

@@ -18,12 +18,14 @@ A serving copy holds the table and the tokenizer alone.
 from __future__ import annotations
 
 import gzip
+import threading
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass
 from functools import lru_cache, partial
 from pathlib import Path
 from typing import Any
+from weakref import WeakValueDictionary
 
 import numpy.typing as npt
 
@@ -328,7 +330,17 @@ def _tokenizer(folder: Path, part: Mapping[str, Any]) -> Tokenizer:
     with suppress(ArtifactError):  # only a shortcut: without it the fast engine compiles the tokenizer again
         cache = read_part(folder, part["fast_file"]) if part["fast_file"] else None
     packed = read_part(folder, part["file"])  # checked now, unpacked if it is ever needed
-    return Tokenizer(partial(gzip.decompress, packed), proof=proof, fast_cache=cache, unknown_id=part["unknown_id"])
+    with _tokenizers_turn:
+        if (known := _tokenizers.get(key := repr((part, cache is None)))) is not None:
+            return known
+        made = Tokenizer(partial(gzip.decompress, packed), proof=proof, fast_cache=cache, unknown_id=part["unknown_id"])
+        _tokenizers[key] = made
+        return made
+
+
+# a tokenizer takes twenty megabytes: routers of a process that have the same one, such as an old and a new, share it
+_tokenizers: WeakValueDictionary[str, Tokenizer] = WeakValueDictionary()
+_tokenizers_turn = threading.Lock()
 
 
 def _embedding(folder: Path, header: Mapping[str, Any]) -> Embedding:
