@@ -164,7 +164,7 @@ def main() -> None:
             {
                 "name": name,
                 "base_url": f"{upstream}/{name}/v1",
-                "model": f"smollm2-{name}",
+                "model": f"{name}-expert",
                 "price": {"input_per_1m": PRICES[name], "output_per_1m": 4 * PRICES[name]},
             }
             for name in demo.DOMAINS

@@ -232,6 +232,12 @@ def test_traffic_shows_what_went_through(page: Browser, gateway: Running) -> Non
 def test_an_expert_is_added_and_removed(page: Browser, gateway: Running, tmp_path: Path) -> None:
     page.find("#tab-experts").click()
     page.until(lambda: len(page.all(".person")) == len(TEXTS))
+    assert [one.text for one in page.all(".health")] == ["Healthy"] * len(TEXTS)
+    breaker = gateway.gateway.live.snapshot.experts["law"].breaker
+    for _ in range(5):
+        breaker.failed()
+    page.until(lambda: "Resting" in page.text("[data-expert=law] .health"))  # without a click
+    breaker.succeeded()
     page.find("#add-send").click()
     assert page.text("#add-wrong") == "It needs a name."
     prompts = tmp_path / "sailing.txt"
@@ -243,6 +249,7 @@ def test_an_expert_is_added_and_removed(page: Browser, gateway: Running, tmp_pat
     page.type("#add-url", f"{gateway.url}/v1")
     page.find("#add-send").click()
     page.until(lambda: len(page.all(".person")) == len(TEXTS) + 1)
+    assert "3" in page.text("[data-expert=sailing] .facts")
     assert "sailing" in gateway.gateway.live.snapshot.router.experts
     page.find("#tab-playground").click()
     typed(page, "When do I reef the mainsail?")

@@ -50,7 +50,7 @@ function show(found) {
 
 function person(one) {
   const upstream = one.upstream;
-  const [kind, word] = upstream ? HEALTH[one.state] || ["trying", one.state] : ["trying", "No endpoint"];
+  const [kind, word] = upstream ? HEALTH[one.breaker] || ["trying", one.breaker] : ["trying", "No endpoint"];
   const address = [upstream?.base_url, upstream?.model].filter(Boolean).join(" · ");
   const leave = { class: "button", type: "button", "aria-label": `Remove ${one.name}`, on: { click: () => remove(one.name) } };
   const facts = [
