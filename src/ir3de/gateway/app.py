@@ -10,10 +10,10 @@ from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import Response
-from starlette.routing import Route
+from starlette.routing import Match, Route
 from starlette.types import ASGIApp
 
-from ir3de.gateway import admin, operations, pages, routing_api
+from ir3de.gateway import admin, openapi, operations, pages, routing_api
 from ir3de.gateway.gateway import Gateway
 from ir3de.gateway.guarding import Guard
 from ir3de.gateway.problems import Problem, unexpected
@@ -51,6 +51,7 @@ def create_app(gateway: Gateway) -> ASGIApp:
             *(Route(path, one, methods=["POST"]) for path, one in inference.items()),
             *routing_api.routes,
             *operations.routes,
+            *openapi.routes,
             *gateway.observer.routes,
             *admin.routes,
             *pages.routes,
@@ -79,8 +80,19 @@ async def _problem(request: Request, error: Exception) -> Response:
 async def _http_error(request: Request, error: Exception) -> Response:
     assert isinstance(error, HTTPException)
     known = {404: f"there is nothing at {request.url.path[:200]}", 405: f"{request.method} is not possible here"}
-    problem = Problem(error.status_code, known.get(error.status_code, error.detail), headers=dict(error.headers or {}))
-    return await _problem(request, problem)
+    headers = {"allow": _possible(request)} if error.status_code == 405 else dict(error.headers or {})
+    return await _problem(
+        request, Problem(error.status_code, known.get(error.status_code, error.detail), headers=headers)
+    )
+
+
+def _possible(request: Request) -> str:
+    """The methods of every route with this path: one route alone knows only its own."""
+    routes = [route for route in request.app.routes if isinstance(route, Route)]
+    found = {
+        method for route in routes if route.matches(request.scope)[0] != Match.NONE for method in route.methods or ()
+    }
+    return ", ".join(sorted(found))
 
 
 async def _unexpected(request: Request, error: Exception) -> Response:

@@ -102,7 +102,10 @@ class Guard:
                 self._on_refusal(scope, problem)
             return
         direct = self._direct.get(path) if scope["method"] == "POST" else None
-        await (direct or self._app)(scope, receive, send)
+        if direct is not None:
+            await direct(scope, receive, send)
+        else:
+            await self._app(scope, receive, _numbered(send, number))
 
     def _admit_caller(self, headers: Mapping[bytes, bytes]) -> None:
         """By its own name, and from a page that is known."""
@@ -164,6 +167,18 @@ class Guard:
             await send(message)
 
         return sending
+
+
+def _numbered(send: Send, number: str) -> Send:
+    """Every answer says which request it is for."""
+
+    async def sending(message: Message) -> None:
+        if message["type"] == "http.response.start":
+            headers = [pair for pair in message.get("headers", ()) if pair[0] != b"x-request-id"]
+            message["headers"] = [*headers, (b"x-request-id", number.encode())]
+        await send(message)
+
+    return sending
 
 
 async def respond(send: Send, problem: Problem, number: str) -> None:
