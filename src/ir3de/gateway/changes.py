@@ -44,7 +44,7 @@ class MoreOfExpert(Part):
     """Prompts of its domain."""
     file: Upload | None = None
     """Or a file of them, or of their statistics."""
-    merge: bool = False
+    merge: Annotated[bool, Field(strict=True)] = False
     """Give more to an expert that is there: texts to its domain, another endpoint in place of its own."""
 
 

@@ -7,7 +7,7 @@ import hmac
 import ipaddress
 import os
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from functools import lru_cache
 from urllib.parse import urlsplit
 
@@ -20,6 +20,9 @@ from ir3de.gateway.provenance import HEADERS
 _sane_id = re.compile(rb"[!-~]{1,128}").fullmatch
 _ALLOWED_HEADERS = b"authorization, content-type, x-session-id, x-request-id, if-match, x-api-key"
 _ALLOWED_METHODS = b"GET, POST, PUT, DELETE, OPTIONS"
+
+
+OnRefusal = Callable[[Scope, Problem], None]
 
 
 class Keys:
@@ -58,9 +61,12 @@ class Guard:
     What most requests want, `direct`, is looked up by path; everything else is for the application behind.
     """
 
-    def __init__(self, app: ASGIApp, config: Config, direct: Mapping[str, ASGIApp]) -> None:
+    def __init__(
+        self, app: ASGIApp, config: Config, direct: Mapping[str, ASGIApp], on_refusal: OnRefusal | None = None
+    ) -> None:
         self._app = app
         self._direct = direct
+        self._on_refusal = on_refusal
         server = config.server
         self._keys = Keys(client_keys(server))
         admin = secret(server.admin_token_env)
@@ -92,9 +98,14 @@ class Guard:
             self._admit_key(path, headers)
         except Problem as problem:
             await respond(send, problem, number)
+            if self._on_refusal is not None:
+                self._on_refusal(scope, problem)
             return
         direct = self._direct.get(path) if scope["method"] == "POST" else None
-        await (direct or self._app)(scope, receive, send)
+        if direct is not None:
+            await direct(scope, receive, send)
+        else:
+            await self._app(scope, receive, _numbered(send, number))
 
     def _admit_caller(self, headers: Mapping[bytes, bytes]) -> None:
         """By its own name, and from a page that is known."""
@@ -156,6 +167,18 @@ class Guard:
             await send(message)
 
         return sending
+
+
+def _numbered(send: Send, number: str) -> Send:
+    """Every answer says which request it is for."""
+
+    async def sending(message: Message) -> None:
+        if message["type"] == "http.response.start":
+            headers = [pair for pair in message.get("headers", ()) if pair[0] != b"x-request-id"]
+            message["headers"] = [*headers, (b"x-request-id", number.encode())]
+        await send(message)
+
+    return sending
 
 
 async def respond(send: Send, problem: Problem, number: str) -> None:

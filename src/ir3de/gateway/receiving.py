@@ -26,8 +26,6 @@ async def read_body(receive: Receive, headers: Mapping[bytes, bytes], limits: Li
     announced = headers.get(b"content-length", b"0")
     if announced.isdigit() and int(announced) > limits.body_bytes:
         raise too_large(limits)
-    if headers.get(b"content-encoding", b"identity").strip().lower() not in (b"identity", b""):
-        raise Problem(415, "the request is compressed, which is not read here: send it as it is")
     try:
         async with asyncio.timeout(limits.body_seconds):
             return await _read_pieces(receive, limits)

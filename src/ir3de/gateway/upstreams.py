@@ -7,6 +7,8 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from functools import lru_cache
+from io import BytesIO
+from time import monotonic
 from urllib.parse import urlsplit
 from urllib.request import getproxies, proxy_bypass
 
@@ -21,6 +23,8 @@ RETRIED = frozenset((408, 429))  # and 5xx: another expert may do better
 LARGEST_ANSWER = 64 << 20  # bytes of an answer that are held until it is whole
 
 _PIECE = 1 << 16
+_AT_ONCE = 1 << 20  # bytes of a request that are written in one go; more would keep others waiting
+_SHOWS = 1.0  # seconds within which a connection that was already closed shows
 _PACKED = frozenset(("gzip", "deflate", "br", "zstd"))  # what the client library unpacks, though nobody asked for it
 _KEPT = 4.0  # seconds that an idle connection is kept: many servers close theirs after 5, just as a request may come
 
@@ -92,20 +96,12 @@ async def asking(
 
     Leaving the block before the answer has ended hangs up; after its end the connection is kept for the next request.
     """
-    limits, base_url, answer = expert.config.timeouts, expert.config.base_url, None
+    limits, answer = expert.config.timeouts, None
     ends = asyncio.get_running_loop().time() + limits.total
     try:
         async with (
             asyncio.timeout(min(limits.first_token, limits.total)) as timeout,
-            client.request(
-                "POST",
-                address(base_url, path),
-                data=aiohttp.BytesPayload(body),
-                headers=headers,
-                allow_redirects=False,
-                proxy=proxy_for(base_url),
-                timeout=_connecting(limits.connect),
-            ) as response,
+            await _begun(client, expert, path, body, headers) as response,
         ):
             answer = Answer(response, expert, timeout, ends)
             yield answer
@@ -113,6 +109,30 @@ async def asking(
         if isinstance(error, TimeoutError) and answer is not None and not answer.waited_for:
             raise ClientLeft from error  # or it does not read what it is sent: not the expert's fault
         raise _failure(error, expert) from error
+
+
+async def _begun(
+    client: aiohttp.ClientSession, expert: Expert, path: str, body: bytes, headers: CIMultiDict[str]
+) -> aiohttp.ClientResponse:
+    """The head of an answer. An expert may close a kept connection as a request comes in: then it is sent again."""
+    base_url, started = expert.config.base_url, monotonic()
+    for again in (True, False):
+        try:
+            return await client.request(
+                "POST",
+                address(base_url, path),
+                data=aiohttp.BytesPayload(body) if len(body) < _AT_ONCE else BytesIO(body),
+                headers=headers,
+                allow_redirects=False,
+                proxy=proxy_for(base_url),
+                timeout=_connecting(expert.config.timeouts.connect),
+            )
+        except aiohttp.ClientConnectorError:
+            raise
+        except (aiohttp.ServerDisconnectedError, aiohttp.ClientOSError):
+            if not again or monotonic() - started > _SHOWS:
+                raise
+    raise AssertionError
 
 
 def _failure(error: Exception, expert: Expert) -> Failure:
