@@ -343,9 +343,9 @@ def test_refusals_of_a_fit_are_raised_as_they_are_there(folder: Path) -> None:
 
 
 @contextmanager
-def process(folder: Path) -> Iterator[tuple[Callable[..., Any], Callable[[], None]]]:
-    """`ir3de serve` with two workers: a way to ask it, by a new connection each time, and a way to kill it."""
-    given = config(folder, server={"port": 0, "workers": 2}).model_dump(mode="json", exclude_unset=True)
+def process(folder: Path, workers: int) -> Iterator[tuple[Callable[..., Any], Callable[[], None]]]:
+    """`ir3de serve`: a way to ask it, by a new connection each time, and a way to kill it."""
+    given = config(folder, server={"port": 0, "workers": workers}).model_dump(mode="json", exclude_unset=True)
     (folder / "ir3de.yaml").write_text(json.dumps(given))  # JSON is YAML
     command = [sys.executable, "-m", "ir3de", "serve", str(folder / "ir3de.yaml"), "--json"]
     pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.DEVNULL, "cwd": folder, "start_new_session": True}
@@ -370,14 +370,14 @@ def test_workers_agree_and_what_was_answered_outlives_a_kill(folder: Path) -> No
     def known(ask: Callable[..., Any]) -> list[bool]:
         return ["history" in [row["id"] for row in ask("GET", "/v1/models")["data"]] for _ in range(16)]
 
-    with process(folder) as (ask, kill):
+    with process(folder, 2) as (ask, kill):
         assert not any(known(ask))
         assert ask("POST", "/admin/experts", {"name": "history", "upstream": ENDPOINT})["name"] == "history"
         while not all(known(ask)):  # the other worker looks every second
             pass
         assert ask("DELETE", "/admin/experts/law?domain=keep")["removed"]
         kill()
-    with process(folder) as (ask, kill):
+    with process(folder, 1) as (ask, kill):
         found = [row["name"] for row in ask("GET", "/admin/experts")["data"]]
         assert found == ["maths", "cooking", "history", "law"]  # the last one is known to the router alone
         actions = [line["action"] for line in ask("GET", "/admin/audit")["data"]]
