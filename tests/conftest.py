@@ -15,7 +15,7 @@ from tokenizers import Tokenizer, models, normalizers, pre_tokenizers, trainers
 
 import ir3de
 from commands import CODING, LAW, run
-from ir3de import Router, demo
+from ir3de import Router, carried, demo
 from ir3de.embeddings import Embedding, Matrix
 from ir3de.embeddings.embedding import from_parts
 from saved import first_router
@@ -30,11 +30,25 @@ _STORED_AS = {"F32": "<f4", "F16": "<f2"}
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Tests marked `torch` are left out where it is not installed."""
-    absent = [name for name in ("torch", "transformers") if find_spec(name) is None]
+    """Tests with a marker are left out where what they need is not installed."""
+    absent = {
+        "torch": _not_importable("torch", "transformers"),
+        "local": _not_importable("xllamacpp", "starlette", "openai"),
+        "browser": [
+            *(name for name in ("chromium", "chromedriver") if shutil.which(name) is None),
+            *_not_importable("selenium"),
+        ],
+    }
+    if carried.found("smollm2-135m") is None:
+        absent["local"].append("the model smollm2-135m")
     for item in items:
-        if absent and item.get_closest_marker("torch"):
-            item.add_marker(pytest.mark.skip(reason=f"{' and '.join(absent)} not installed"))
+        for marker, missing in absent.items():
+            if missing and item.get_closest_marker(marker):
+                item.add_marker(pytest.mark.skip(reason=f"{' and '.join(missing)} not installed"))
+
+
+def _not_importable(*names: str) -> list[str]:
+    return [name for name in names if find_spec(name) is None]
 
 
 @pytest.fixture(scope="session")

@@ -222,6 +222,3 @@ def test_models_of_different_shapes_have_no_mean(base: Path) -> None:
 def test_a_model_that_is_none_is_refused(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match="no language model that transformers can read"):
         models.load(tmp_path)
-    with pytest.raises(InputError, match="IR3DE_SMOLLM2 says /nowhere"), pytest.MonkeyPatch.context() as patch:
-        patch.setenv("IR3DE_SMOLLM2", "/nowhere")
-        models.located("smollm2-135m")

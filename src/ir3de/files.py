@@ -45,7 +45,7 @@ def appearing(path: Path) -> Iterator[IO[bytes]]:
                 yield file
                 file.flush()
                 os.fsync(file.fileno())
-            Path(temporary).chmod(0o666 & ~_UMASK)  # mkstemp keeps others out; an artifact is meant to be shared
+            Path(temporary).chmod(0o666 & ~UMASK)  # mkstemp keeps others out; an artifact is meant to be shared
             Path(temporary).replace(path)
         except BaseException:
             with suppress(OSError):
@@ -200,7 +200,7 @@ def _read_umask() -> int:
     return mask
 
 
-_UMASK = _read_umask()  # once: for a moment it is off, and in that moment no other thread should make a file
+UMASK = _read_umask()  # once: for a moment it is off, and in that moment no other thread should make a file
 
 
 def _sync_folder(folder: Path) -> None:

@@ -347,9 +347,13 @@ class Router:
         return save_router(self._parts, path, serving=serving)
 
     @staticmethod
-    def load(path: str | Path) -> Router:
-        """Read a router that `save` wrote."""
-        return Router(load_router(path))
+    def load(path: str | Path, *, mapped: bool = False, derived: str | Path | None = None) -> Router:
+        """Read a router that `save` wrote.
+
+        With `mapped=True`, processes on one machine that load it so have its numbers in memory once. What is worked
+        out from the table is then written to a file beside it, or in the folder `derived`.
+        """
+        return Router(load_router(path, mapped=mapped, derived=derived))
 
     def __reduce__(self) -> NoReturn:
         raise TypeError(

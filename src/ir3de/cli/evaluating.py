@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from pathlib import Path
 from time import perf_counter
@@ -19,6 +19,7 @@ from ir3de.cli.outcome_rows import or_outcomes
 from ir3de.cli.output import FAINT, Output, bar, colour_of, heading, one_line, percent, styled, table
 from ir3de.cli.perturbing import effects_table
 from ir3de.cli.reliability import check_plots, draw_reliability, parse_picture_path, reliability_table
+from ir3de.cli.replaying import or_replay, replay_log
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -33,13 +34,20 @@ MOST_IN_MATRIX = 14
 MOST_CONFUSIONS = 15
 SHADES = "░▒▓█"
 
+Matrix = Sequence[Sequence[int]]
+
 
 @click.command("eval")
 @click.argument("router_path", metavar="ROUTER", type=click.Path(path_type=Path))
 @domains_option
 @reading_options
 @click.option(
-    "--errors", "wanted", type=click.IntRange(min=0), default=0, metavar="N", help="List N misrouted prompts."
+    "--errors",
+    "wanted",
+    type=click.IntRange(min=0),
+    default=0,
+    metavar="N",
+    help="List N misrouted (or moved) prompts.",
 )
 @click.option(
     "--robustness", is_flag=True, help="Also route them mistyped, cut, mixed…: holds all the prompts in memory."
@@ -53,6 +61,7 @@ SHADES = "░▒▓█"
 @frontier_options
 @weight_option("What a unit of a cost is worth this time: price=0.1; instead of the router's own.")
 @output_options
+@or_replay(replay_log)
 @or_outcomes(evaluate_outcomes, "weights")
 def evaluate(
     router_path: Path,
@@ -72,7 +81,8 @@ def evaluate(
     of the decisions with how often they were right. Robustness compares with the same prompts perturbed: a flipped
     route is one that differs from the untouched prompt's. The frontier is the quality to be had for each mean cost of
     a prompt, beside random mixes, single experts and an oracle. With --outcomes: the mean score of the chosen models
-    beside the best single model's, an oracle's and random choice.
+    beside the best single model's, an oracle's and random choice. With --replay: which prompts that a gateway has
+    served would go elsewhere, by the log that `logs.decisions` and `logs.prompts` of its configuration ask for.
 
     \b
     Examples:
@@ -80,6 +90,7 @@ def evaluate(
       ir3de eval router maths=maths-test.jsonl law=law-test.jsonl --robustness
       ir3de eval router maths=maths-test.jsonl law=law-test.jsonl --frontier-plot frontier.png
       ir3de eval router --outcomes answers-test.jsonl
+      ir3de eval candidate --replay decisions.jsonl --errors 10
     """
     from ir3de.evaluation import evaluate as measure
     from ir3de.router import Router
@@ -148,7 +159,8 @@ def show_report(out: Output, report: Report) -> None:
     if out.as_json:
         return
     out.result(headline(report))
-    out.note("", recall_table(report), heading("Confusion"), *_confusion(report, out.console.width))
+    confusion = matrix_table(report.experts, report.confusion, out.console.width, ("is", "went to"))
+    out.note("", recall_table(report), heading("Confusion"), confusion)
     gap = (
         f"expected calibration error {100 * report.calibration_error:.1f} points; █ how often right, │ what was claimed"
     )
@@ -176,19 +188,18 @@ def recall_table(report: Report) -> Table:
     return shown
 
 
-def _confusion(report: Report, width: int) -> Iterator[Any]:
+def matrix_table(experts: Sequence[str], matrix: Matrix, width: int, sides: tuple[str, str]) -> Table:
     """The matrix, shaded by row; for very many experts the largest confusions instead."""
-    if len(report.experts) > MOST_IN_MATRIX:
-        yield _largest_confusions(report)
-        return
-    needed = max(map(len, report.experts)) + sum(max(len(name), 5) + 3 for name in report.experts)
-    headers = list(report.experts) if needed <= width else [str(n + 1) for n in range(len(report.experts))]
-    shown = table("is ↓  went to →", *headers, right=headers)
-    for index, (name, row) in enumerate(zip(report.experts, report.confusion, strict=True)):
+    if len(experts) > MOST_IN_MATRIX:
+        return _largest_confusions(experts, matrix, sides)
+    needed = max(map(len, experts)) + sum(max(len(name), 5) + 3 for name in experts)
+    headers = list(experts) if needed <= width else [str(n + 1) for n in range(len(experts))]
+    shown = table(f"{sides[0]} ↓  {sides[1]} →", *headers, right=headers)
+    for index, (name, row) in enumerate(zip(experts, matrix, strict=True)):
         total = sum(row) or 1
         cells = [_shaded(count, count / total, index == column) for column, count in enumerate(row)]
         shown.add_row(name if needed <= width else f"{index + 1} {name}", *cells)
-    yield shown
+    return shown
 
 
 def _shaded(count: int, share: float, right: bool) -> Text:
@@ -198,16 +209,16 @@ def _shaded(count: int, share: float, right: bool) -> Text:
     return styled((f"{shade} ", "green" if right else "red"), (f"{count:,}", ""))
 
 
-def _largest_confusions(report: Report) -> Table:
+def _largest_confusions(experts: Sequence[str], matrix: Matrix, sides: tuple[str, str]) -> Table:
     pairs = sorted(
         (-count, row, column)
-        for row, counts in enumerate(report.confusion)
+        for row, counts in enumerate(matrix)
         for column, count in enumerate(counts)
         if count and row != column
     )
-    shown = table("is", "went to", "prompts", right=("prompts",))
+    shown = table(*sides, "prompts", right=("prompts",))
     for count, row, column in pairs[:MOST_CONFUSIONS]:
-        shown.add_row(report.experts[row], report.experts[column], f"{-count:,}")
+        shown.add_row(experts[row], experts[column], f"{-count:,}")
     return shown
 
 

@@ -36,7 +36,7 @@ def or_outcomes(instead: Callable[..., None], *also: str) -> Callable[[Function]
         @wraps(function)
         def command(*args: Any, outcomes: Sequence[str], score_field: str | None, **kwargs: Any) -> Any:
             if outcomes:
-                _check_clashes(also)
+                check_clashes("--outcomes", (*ALWAYS, *also))
                 return instead(*args, outcomes=outcomes, score_field=score_field or "scores", **kwargs)
             if score_field is not None:
                 raise click.UsageError(
@@ -51,17 +51,17 @@ def or_outcomes(instead: Callable[..., None], *also: str) -> Callable[[Function]
     return decorate
 
 
-def _check_clashes(also: Sequence[str]) -> None:
-    """Refuse what was given and says nothing about outcomes."""
+def check_clashes(option: str, allowed: Sequence[str]) -> None:
+    """Refuse what was given and says nothing where there is this option."""
     context = click.get_current_context()
     for parameter in context.command.params:
         name = str(parameter.name)
-        if name in (*ALWAYS, *also):
+        if name in allowed:
             continue
         source = context.get_parameter_source(name)
         if source is not None and source.name in ("COMMANDLINE", "PROMPT"):
             given = "NAME=PATH" if name == "domains" else parameter.opts[0]
-            raise click.UsageError(f"{given} does not go with --outcomes: leave one of them out")
+            raise click.UsageError(f"{given} does not go with {option}: leave one of them out")
 
 
 def outcome_rows(paths: Sequence[str], field: str | None, score_field: str, out: Output) -> Iterator[dict[str, Any]]:

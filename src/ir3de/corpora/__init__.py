@@ -49,11 +49,15 @@ def read_texts(
 
 
 def read_rows(
-    sources: Iterable[str | Path], *, on_bytes: Callable[[int], None] | None = None
+    sources: Iterable[str | Path],
+    *,
+    on_bytes: Callable[[int], None] | None = None,
+    on_damage: Callable[[InputError], None] | None = None,
 ) -> Iterator[dict[str, object]]:
     """Stream every row of every source with all its fields; a plain string becomes `{"text": string}`.
 
-    Each row remembers its file and line, so that `text_of` can name them when it complains.
+    Each row remembers its file and line, so that `text_of` can name them when it complains. With `on_damage`, lines
+    of a JSON-lines file that cannot be read are told to it and passed over.
 
     >>> from tempfile import TemporaryDirectory
     >>> with TemporaryDirectory() as folder:
@@ -63,7 +67,7 @@ def read_rows(
     {'id': 7, 'text': 'Sort a list.'} -> Sort a list.
     {'text': 'Prove it.'} -> Prove it.
     """
-    return _rows(expand(sources), Options(on_bytes=on_bytes))
+    return _rows(expand(sources), Options(on_bytes=on_bytes, on_damage=on_damage))
 
 
 def total_bytes(sources: Iterable[str | Path]) -> int | None:
@@ -97,4 +101,11 @@ def _rows(sources: list[Source], options: Options) -> Iterator[dict[str, object]
         form = FORMATS[source.kind]
         with closing(form.read(source, options)) as rows:
             for number, row in rows:
-                yield Row.at(form.place(source.name, number), row)
+                try:
+                    placed = Row.at(form.place(source.name, number), row)
+                except InputError as error:
+                    if options.on_damage is None:
+                        raise
+                    options.on_damage(error)
+                else:
+                    yield placed

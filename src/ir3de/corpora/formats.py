@@ -32,7 +32,7 @@ def _text_rows(source: Source, options: Options) -> Generator[Numbered, None, No
 
 def _json_line_rows(source: Source, options: Options) -> Generator[Numbered, None, None]:
     with source.open(options.on_bytes) as stream:
-        yield from _json_lines(lines_of(stream), source.name)
+        yield from _json_lines(lines_of(stream), source.name, options)
 
 
 def _json_rows(source: Source, options: Options) -> Generator[Numbered, None, None]:
@@ -62,7 +62,7 @@ def _stdin_rows(source: Source, options: Options) -> Generator[Numbered, None, N
                 break
         together = chain(head, lines)
         if head[-1].lstrip().startswith(b"{"):
-            yield from _json_lines(together, source.name)
+            yield from _json_lines(together, source.name, options)
         else:
             yield from _plain_texts(together, source.name, options)
 
@@ -77,7 +77,7 @@ def _plain_texts(lines: Iterable[bytes], name: str, options: Options) -> Iterato
             yield number, text
 
 
-def _json_lines(lines: Iterable[bytes], name: str) -> Iterator[Numbered]:
+def _json_lines(lines: Iterable[bytes], name: str, options: Options) -> Iterator[Numbered]:
     # Decoding here and calling the decoder itself saves what `json.loads` spends on guessing the encoding of
     # each line. Whatever is unusual, blank lines and leading spaces included, goes the careful way.
     parse = json.JSONDecoder().raw_decode
@@ -90,7 +90,14 @@ def _json_lines(lines: Iterable[bytes], name: str) -> Iterator[Numbered]:
         if end >= 0 and not text[end:].strip(" \t\r\n"):
             yield number, row
         elif raw.strip():
-            yield number, _parsed_carefully(raw, name, number)
+            try:
+                row = _parsed_carefully(raw, name, number)
+            except InputError as error:
+                if options.on_damage is None:
+                    raise
+                options.on_damage(error)
+            else:
+                yield number, row
 
 
 def _parsed_carefully(raw: bytes, name: str, number: int) -> object:

@@ -34,6 +34,7 @@ class Options:
     whole_files: bool = False
     columns: Callable[[list[str]], list[str]] | None = None  # those needed, for formats that can skip others
     on_bytes: Callable[[int], None] | None = None
+    on_damage: Callable[[InputError], None] | None = None  # hears of broken JSON lines, which are then passed over
 
 
 @dataclass(frozen=True, slots=True)

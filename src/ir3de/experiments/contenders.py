@@ -21,10 +21,10 @@ from ir3de.bench.baselines.modem import Modem
 from ir3de.bench.baselines.naive_bayes import NaiveBayes
 from ir3de.bench.baselines.tfidf_logistic import TfidfLogistic
 from ir3de.bench.rivals import kept_by
+from ir3de.carried import located, title
 from ir3de.counting import collect
 from ir3de.errors import InputError, MissingExtraError
 from ir3de.experiments.choices import Traits
-from ir3de.experiments.experts.models import located, title
 from ir3de.experiments.settings import Encoders
 from ir3de.router import Router
 from ir3de.scorers import CrossEntropy, KernelRidge, Posterior, PromptRidge, Scorer, TokenRidge

@@ -10,21 +10,22 @@ from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import Response
-from starlette.routing import Route
+from starlette.routing import Match, Route
 from starlette.types import ASGIApp
 
-from ir3de.gateway import operations
+from ir3de.gateway import admin, openapi, operations, pages, routing_api
 from ir3de.gateway.gateway import Gateway
 from ir3de.gateway.guarding import Guard
-from ir3de.gateway.problems import Problem
+from ir3de.gateway.problems import Problem, unexpected
 from ir3de.gateway.prompts import Endpoint
 from ir3de.gateway.relaying import Inference
 
-ENDPOINTS: dict[Endpoint, str] = {
-    "chat": "chat/completions",
+ENDPOINTS: dict[str, Endpoint] = {
+    "chat/completions": "chat",
     "completions": "completions",
     "responses": "responses",
     "messages": "messages",
+    "messages/count_tokens": "messages",
     "embeddings": "embeddings",
 }
 
@@ -43,19 +44,29 @@ def create_app(gateway: Gateway) -> ASGIApp:
             await gateway.stop()
 
     inference: dict[str, ASGIApp] = {
-        f"/v1/{path}": Inference(gateway, endpoint, path) for endpoint, path in ENDPOINTS.items()
+        f"/v1/{path}": Inference(gateway, endpoint, path) for path, endpoint in ENDPOINTS.items()
     }
     app = Starlette(
         routes=[
             *(Route(path, one, methods=["POST"]) for path, one in inference.items()),
+            *routing_api.routes,
             *operations.routes,
+            *openapi.routes,
             *gateway.observer.routes,
+            *admin.routes,
+            *pages.routes,
         ],
         exception_handlers={Problem: _problem, HTTPException: _http_error, Exception: _unexpected},
         lifespan=lifespan,
     )
     app.state.gateway = gateway
-    return Guard(app, gateway.live.snapshot.config, inference)
+    observer = gateway.observer
+    return Guard(
+        observer.watching(app),
+        gateway.live.snapshot.config,
+        inference,
+        lambda scope, problem: observer.note(scope, problem.status, error=problem.code),
+    )
 
 
 async def _problem(request: Request, error: Exception) -> Response:
@@ -69,11 +80,22 @@ async def _problem(request: Request, error: Exception) -> Response:
 async def _http_error(request: Request, error: Exception) -> Response:
     assert isinstance(error, HTTPException)
     known = {404: f"there is nothing at {request.url.path[:200]}", 405: f"{request.method} is not possible here"}
-    problem = Problem(error.status_code, known.get(error.status_code, error.detail), headers=dict(error.headers or {}))
-    return await _problem(request, problem)
+    headers = {"allow": _possible(request)} if error.status_code == 405 else dict(error.headers or {})
+    return await _problem(
+        request, Problem(error.status_code, known.get(error.status_code, error.detail), headers=headers)
+    )
+
+
+def _possible(request: Request) -> str:
+    """The methods of every route with this path: one route alone knows only its own."""
+    routes = [route for route in request.app.routes if isinstance(route, Route)]
+    found = {
+        method for route in routes if route.matches(request.scope)[0] != Match.NONE for method in route.methods or ()
+    }
+    return ", ".join(sorted(found))
 
 
 async def _unexpected(request: Request, error: Exception) -> Response:
     number = request.state.request_id
     _log.error("request %s failed", number, exc_info=error)
-    return await _problem(request, Problem(500, f"the gateway failed: its log has more, request {number}"))
+    return await _problem(request, unexpected(number))

@@ -18,6 +18,7 @@ def _refuse_constant(name: str) -> None:
     raise ValueError(f"{name} is not JSON")
 
 
+_odd = re.compile(r'"(?:[^"\\]|\\.)*"|(-?Infinity|NaN|\d{4300,})')  # strings are passed over
 _scan = json.JSONDecoder(parse_constant=_refuse_constant).scan_once  # type: ignore[attr-defined]
 
 
@@ -60,8 +61,9 @@ class Body:
             raise _no_json(text, error.value, "a value is missing") from error
         except json.JSONDecodeError as error:
             raise _no_json(text, error.pos, error.msg) from error
-        except ValueError as error:  # numbers of thousands of digits, NaN
-            raise Problem(400, f"the request cannot be read as JSON: {error}", "invalid_json") from error
+        except ValueError as error:  # NaN, numbers of thousands of digits
+            found = next((odd for odd in _odd.finditer(text) if odd[1]), None)
+            raise _no_json(text, found.start() if found else 0, "no number can be read here") from error
         if text.count("[") + text.count("{") > depth:  # otherwise it cannot be too deep
             _check_depth(values, depth)
         return cls(text, values, members)

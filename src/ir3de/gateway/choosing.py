@@ -28,7 +28,7 @@ class Choice:
     why: str = ""  # empty where the router decided; otherwise what did
     decision: Decision | None = None
     route_seconds: float | None = None
-    by_name: bool = False
+    by_name: bool = False  # then no other one will do, unless the configuration says so
 
     def others(self) -> Iterator[Expert]:
         """Who is asked when the first one fails: its own fallbacks, then the next-ranked."""
@@ -41,7 +41,7 @@ class Choice:
         for expert in [*named, *ranked]:
             if most == 0:
                 return
-            if expert.name not in seen and (self.by_name or expert in self.eligible):
+            if expert.name not in seen and expert in self.eligible:
                 seen.add(expert.name)
                 most -= 1
                 yield expert
@@ -68,11 +68,14 @@ def choose(snapshot: Snapshot, model: str, prompt: Prompt, controls: Controls, p
                 "model_not_found",
                 "model",
             )
-        return Choice(snapshot, named, tuple(experts.values()), "asked by name", by_name=True)
+        others = [expert for expert in experts.values() if not _refusal(expert, prompt, controls)]
+        return Choice(snapshot, named, others, "asked by name", by_name=True)
     eligible = _eligible(snapshot, prompt, controls)
+    if prompt.follows and (keeper := _keeper(snapshot, prompt, pins, eligible)) is not None:
+        return Choice(snapshot, keeper, (), "pinned")  # nobody else remembers that answer
     if "embeddings" in prompt.needs:  # vectors of two models cannot be compared: always the same one
-        return Choice(snapshot, eligible[0], eligible, "the first with embeddings")
-    if controls.skip:
+        return Choice(snapshot, eligible[0], eligible, "the first with embeddings", by_name=True)
+    if controls.skip and snapshot.config.routing.shadow is None:
         return Choice(snapshot, _default(snapshot, eligible), eligible, "skip")
     started = perf_counter()
     decision = snapshot.router.route(_encodable(prompt.text), weights=controls.weights)
@@ -109,6 +112,19 @@ def _default(snapshot: Snapshot, eligible: Sequence[Expert], decision: Decision 
     return eligible[0]
 
 
+def _keeper(snapshot: Snapshot, prompt: Prompt, pins: Pins, eligible: Sequence[Expert]) -> Expert | None:
+    """Whose server remembers the answer that a request follows."""
+    if not snapshot.config.routing.pinning.ttl or snapshot.config.routing.shadow is not None:
+        return None
+    name = pins.get(answer_pin(prompt.follows))
+    return next((expert for expert in eligible if expert.name == name), None)
+
+
+def answer_pin(response_id: str) -> str:
+    """The name under which it is kept who gave an answer."""
+    return f"response {response_id}"
+
+
 def _pinned(
     snapshot: Snapshot,
     prompt: Prompt,
@@ -121,7 +137,8 @@ def _pinned(
     pinning = snapshot.config.routing.pinning
     if not pinning.ttl or (name := pins.get(controls.session)) is None:
         return None
-    moves = not decision.abstained and decision.expert != name and decision.confidence >= pinning.release < 1
+    clear = not decision.abstained and decision.confidence >= pinning.release < 1
+    moves = clear and decision.expert != name and any(expert.name == decision.expert for expert in eligible)
     if moves and not prompt.tool_loop:
         return None
     return next((expert for expert in eligible if expert.name == name), None)

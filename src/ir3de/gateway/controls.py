@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+import sys
 from collections.abc import Mapping
 from dataclasses import dataclass, fields
 from typing import Any
@@ -9,6 +11,7 @@ from typing import Any
 from ir3de.gateway.problems import Problem
 
 FIELD = "ir3de"
+PRICE = r"^\d{1,12}(\.\d{1,12})?$"  # as a header gives it
 _HEADERS = {
     b"x-ir3de-allow": "allow",
     b"x-ir3de-deny": "deny",
@@ -63,10 +66,9 @@ def _from_header(name: str, value: str, header: str) -> Any:
             raise _wrong(header, "true or false", value)
         return value.lower() in ("true", "1")
     if name == "max_price":
-        try:
-            return _price(float(value), header)
-        except ValueError as error:
-            raise _wrong(header, "a number", value) from error
+        if re.fullmatch(PRICE, value, re.ASCII) is None:
+            raise _wrong(header, "a number such as 0.5", value)
+        return float(value)
     return value
 
 
@@ -104,7 +106,7 @@ def _from_body(given: object) -> dict[str, Any]:
 def _price(value: object, param: str) -> float:
     if isinstance(value, bool) or not isinstance(value, (int, float)) or not value >= 0:
         raise _wrong(param, "a number, at least 0", value)
-    return float(value)
+    return float(min(value, sys.float_info.max))
 
 
 def _weights(value: object, param: str) -> Mapping[str, float]:

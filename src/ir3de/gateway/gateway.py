@@ -2,14 +2,21 @@
 
 from __future__ import annotations
 
+import asyncio
+import tempfile
+from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 from time import time
 from typing import TYPE_CHECKING
 
+from ir3de.gateway.administration import Administration, opened, state_folder
 from ir3de.gateway.config import Config
 from ir3de.gateway.live import Live, Snapshot
 from ir3de.gateway.observing import Observer
 from ir3de.gateway.sessions import MemoryPins, Pins
+from ir3de.gateway.sharing import shared_folder
+from ir3de.gateway.state import StateFolder
 from ir3de.gateway.tracing import Tracing
 from ir3de.gateway.upstreams import new_client
 
@@ -21,11 +28,14 @@ class Gateway:
     """Router, experts, connections, sessions and observers of one process."""
 
     client: aiohttp.ClientSession
+    administration: Administration | None = None  # None where the gateway was put together by hand
 
     def __init__(self, snapshot: Snapshot, *, config_path: Path | None = None) -> None:
         self.live = Live(snapshot)
         self.config_path = config_path
         self.opened = int(time())
+        self._following: asyncio.Task[None] | None = None
+        self._passing: tempfile.TemporaryDirectory[str] | None = None
         self.observer = Observer(self.live)
         self.tracing: Tracing | None = self.observer.tracing
         pinning = snapshot.config.routing.pinning
@@ -33,19 +43,39 @@ class Gateway:
         self.session_headers = tuple(name.lower().encode() for name in pinning.headers)
 
     @classmethod
-    def open(cls, config: Config, *, config_path: Path | None = None) -> Gateway:
-        """Load the router and get ready; connections are made when requests come."""
-        from ir3de.router import Router
-        from ir3de.storage import inspect_router
+    def open(
+        cls, config: Config, *, config_path: Path | None = None, reread: Callable[[], Config] | None = None
+    ) -> Gateway:
+        """Load what /admin changed and the router, and get ready; connections are made when requests come.
 
-        router = Router.load(config.router.path)
-        digest = str(inspect_router(config.router.path).header["sha256"])
-        return cls(Snapshot.of(config, router, digest), config_path=config_path)
+        `reread` reads the configuration again when /admin asks for it.
+        """
+        path, passing = state_folder(config, config_path), None
+        if path is None and (shared := shared_folder()) is not None:
+            path = shared / "state"
+        if path is None:  # nowhere to keep changes: they last as long as the process
+            passing = tempfile.TemporaryDirectory(prefix="ir3de-state-")
+            path = Path(passing.name)
+        folder = StateFolder(path)
+        now = opened(config, None, folder)
+        gateway = cls(now.snapshot, config_path=config_path)
+        gateway.administration = Administration(gateway.live, now, reread or (lambda: config), folder)
+        gateway._passing = passing
+        return gateway
 
     async def start(self) -> None:
         self.client = new_client()
+        self.observer.heed_hangups()
+        if self.administration is not None:
+            self._following = asyncio.create_task(self.administration.follow())
 
     async def stop(self) -> None:
+        if self._following is not None:
+            self._following.cancel()
+            with suppress(asyncio.CancelledError):
+                await self._following
         await self.client.close()
         self.pins.close()
         self.observer.close()
+        if self._passing is not None:
+            self._passing.cleanup()

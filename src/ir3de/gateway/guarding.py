@@ -7,7 +7,7 @@ import hmac
 import ipaddress
 import os
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from functools import lru_cache
 from urllib.parse import urlsplit
 
@@ -20,6 +20,9 @@ from ir3de.gateway.provenance import HEADERS
 _sane_id = re.compile(rb"[!-~]{1,128}").fullmatch
 _ALLOWED_HEADERS = b"authorization, content-type, x-session-id, x-request-id, if-match, x-api-key"
 _ALLOWED_METHODS = b"GET, POST, PUT, DELETE, OPTIONS"
+
+
+OnRefusal = Callable[[Scope, Problem], None]
 
 
 class Keys:
@@ -58,9 +61,12 @@ class Guard:
     What most requests want, `direct`, is looked up by path; everything else is for the application behind.
     """
 
-    def __init__(self, app: ASGIApp, config: Config, direct: Mapping[str, ASGIApp]) -> None:
+    def __init__(
+        self, app: ASGIApp, config: Config, direct: Mapping[str, ASGIApp], on_refusal: OnRefusal | None = None
+    ) -> None:
         self._app = app
         self._direct = direct
+        self._on_refusal = on_refusal
         server = config.server
         self._keys = Keys(client_keys(server))
         admin = secret(server.admin_token_env)
@@ -81,20 +87,30 @@ class Guard:
         if origin is not None:
             send = self._with_cors(send, origin.decode("latin-1"), headers)
         try:
-            self._admit(scope["path"], headers)
+            self._admit_caller(headers)
+            if origin is not None and scope["method"] == "OPTIONS":  # browsers ask without a key whether they may
+                await send(
+                    {"type": "http.response.start", "status": 204, "headers": [(b"x-request-id", number.encode())]}
+                )
+                await send({"type": "http.response.body", "body": b""})
+                return
+            path = _path(scope)
+            self._admit_key(path, headers)
         except Problem as problem:
             await respond(send, problem, number)
+            if self._on_refusal is not None:
+                self._on_refusal(scope, problem)
             return
-        if origin is not None and scope["method"] == "OPTIONS":
-            await send({"type": "http.response.start", "status": 204, "headers": [(b"content-length", b"0")]})
-            await send({"type": "http.response.body", "body": b""})
-            return
-        direct = self._direct.get(scope["path"]) if scope["method"] == "POST" else None
-        await (direct or self._app)(scope, receive, send)
+        direct = self._direct.get(path) if scope["method"] == "POST" else None
+        if direct is not None:
+            await direct(scope, receive, send)
+        else:
+            await self._app(scope, receive, _numbered(send, number))
 
-    def _admit(self, path: str, headers: Mapping[bytes, bytes]) -> None:
+    def _admit_caller(self, headers: Mapping[bytes, bytes]) -> None:
+        """By its own name, and from a page that is known."""
         host = headers.get(b"host", b"").decode("latin-1")
-        if self._own_names_only and not _names_loopback(host):
+        if self._own_names_only and host and not _names_loopback(host):
             raise Problem(
                 403,
                 "this gateway serves its own machine and was called by another name: call 127.0.0.1, or give it a key",
@@ -107,6 +123,8 @@ class Guard:
                 f"pages of {origin[:200].decode('latin-1')} may not call this gateway: see server.cors_origins",
                 "wrong_origin",
             )
+
+    def _admit_key(self, path: str, headers: Mapping[bytes, bytes]) -> None:
         if path.startswith("/v1/"):
             if self._keys and not self._keys.admit(_key(headers)):
                 raise Problem(
@@ -129,7 +147,7 @@ class Guard:
             )
 
     def _knows(self, origin: str, host: str) -> bool:
-        return origin in self._origins or "*" in self._origins or urlsplit(origin).netloc == host
+        return origin in self._origins or "*" in self._origins or origin.partition("://")[2] == host != ""
 
     def _with_cors(self, send: Send, origin: str, headers: Mapping[bytes, bytes]) -> Send:
         if not self._knows(origin, "") or origin == "null":
@@ -151,6 +169,18 @@ class Guard:
         return sending
 
 
+def _numbered(send: Send, number: str) -> Send:
+    """Every answer says which request it is for."""
+
+    async def sending(message: Message) -> None:
+        if message["type"] == "http.response.start":
+            headers = [pair for pair in message.get("headers", ()) if pair[0] != b"x-request-id"]
+            message["headers"] = [*headers, (b"x-request-id", number.encode())]
+        await send(message)
+
+    return sending
+
+
 async def respond(send: Send, problem: Problem, number: str) -> None:
     """Send an error object."""
     body = problem.body()
@@ -164,12 +194,18 @@ async def respond(send: Send, problem: Problem, number: str) -> None:
     await send({"type": "http.response.body", "body": body})
 
 
+def _path(scope: Scope) -> str:
+    """The path as the routes see it, also where the gateway is mounted below another one."""
+    path, root = str(scope["path"]), str(scope.get("root_path", ""))
+    return path[len(root) :] if root and path.startswith(root) else path
+
+
 def _key(headers: Mapping[bytes, bytes]) -> str:
-    given = headers.get(b"authorization", b"").decode("latin-1")
+    given = headers.get(b"authorization", b"").decode(errors="replace")
     scheme, _, key = given.partition(" ")
     if scheme.lower() == "bearer":
         return key.strip()
-    return headers.get(b"x-api-key", b"").decode("latin-1").strip()
+    return headers.get(b"x-api-key", b"").decode(errors="replace").strip()
 
 
 @lru_cache(maxsize=256)

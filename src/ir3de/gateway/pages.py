@@ -1,4 +1,4 @@
-"""The page at /: a playground, the traffic, the experts. Files of the package, no build step, nothing from elsewhere."""
+"""The page at /: playground, traffic, experts. Files of the package; no build step, nothing from elsewhere."""
 
 from __future__ import annotations
 

@@ -26,6 +26,9 @@ _KINDS = {
     503: ("server_error", "unavailable"),
     504: ("timeout_error", "upstream_timeout"),
 }
+_ANTHROPIC = {404: "not_found_error", 413: "request_too_large", 503: "overloaded_error", 504: "timeout_error"}
+
+MOST = 1_000  # characters of a message: what was found may be as long as a request
 
 
 @dataclass(eq=False)
@@ -43,17 +46,31 @@ class Problem(Exception):  # noqa: N818 - also what is not the client's or anybo
         self.kind, usual = _KINDS.get(self.status, ("server_error", "error"))
         self.code = self.code or usual
 
-    def body(self) -> bytes:
-        """The error object."""
-        error = {"message": self.message, "type": self.kind, "param": self.param, "code": self.code}
-        return json.dumps({"error": error}, ensure_ascii=False).encode()
+    def body(self, endpoint: str = "") -> bytes:
+        """The error object, as clients of this endpoint know it."""
+        error = {"message": self.message[:MOST], "type": self.kind, "param": self.param, "code": self.code}
+        said: dict[str, object] = {"error": error}
+        if endpoint == "messages":
+            usual = "api_error" if self.status >= 500 else self.kind
+            said = {"type": "error", "error": {**error, "type": _ANTHROPIC.get(self.status, usual)}}
+        return json.dumps(said, ensure_ascii=False).encode(errors="replace")
 
-    def event(self) -> bytes:
+    def event(self, endpoint: str = "") -> bytes:
         """The error object as an event of a stream that has begun."""
-        return b"data: " + self.body() + b"\n\n"
+        said = self.body(endpoint)
+        if endpoint == "responses":
+            told = {"type": "error", "code": self.code, "message": self.message, "param": self.param}
+            said = json.dumps({**told, **json.loads(said)}, ensure_ascii=False).encode()
+        name = b"event: error\n" if endpoint in ("responses", "messages") else b""
+        return name + b"data: " + said + b"\n\n"
 
     def header_list(self) -> list[tuple[bytes, bytes]]:
         given = dict(self.headers)
         if self.retry_after is not None:
             given["retry-after"] = str(max(1, round(self.retry_after)))
         return [(name.encode("latin-1"), value.encode("latin-1", "replace")) for name, value in given.items()]
+
+
+def unexpected(request_id: str) -> Problem:
+    """A fault of the gateway itself: what it was is for its log, not for a client."""
+    return Problem(500, f"the gateway failed: its log has more, request {request_id}")

@@ -6,9 +6,9 @@ The schema of OpenAI's API is not repeated here: only what routing looks at is l
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import lru_cache, partial
 from typing import Any, Literal
 
 from ir3de.gateway.problems import Problem
@@ -17,18 +17,20 @@ How = Literal["last_user", "all_user", "full"]
 Endpoint = Literal["chat", "completions", "responses", "messages", "embeddings"]
 
 BYTES_PER_TOKEN = 4  # roughly, of any language: what a context window is compared with
+MOST_TOKENS = 10**12  # a client may ask for any number, of any length
 _TEXTS = frozenset(("text", "input_text", "output_text"))
 _IMAGES = frozenset(("image_url", "input_image", "image"))
 
 
 @dataclass(frozen=True, slots=True)
 class Prompt:
-    """The text to route on, what answering takes, and whether a tool's result came last."""
+    """The text to route on, what answering takes, whether a tool's result came last, and the answer it follows."""
 
     text: str
     needs: frozenset[str]
     tokens: int  # about, of everything that is sent and asked for
     tool_loop: bool
+    follows: str = ""  # of OpenAI's responses: the id of one that its server remembers
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,18 +53,23 @@ def read_prompt(endpoint: Endpoint, values: Mapping[str, Any], how: How, envelop
         needs.add("vision")
     size = sum(len(turn.text) for turn in turns)
     wanted = values.get("max_completion_tokens") or values.get("max_tokens") or values.get("max_output_tokens") or 0
-    tokens = size // BYTES_PER_TOKEN + (wanted if isinstance(wanted, int) else 0)
+    tokens = size // BYTES_PER_TOKEN + (max(0, min(wanted, MOST_TOKENS)) if isinstance(wanted, int) else 0)
     last = turns[-1] if turns else None
     loop = last is not None and (last.role == "tool" or (last.tool_result and not last.text.strip()))
-    return Prompt(text_of(turns, how, envelopes), frozenset(needs), tokens, loop)
+    before = values.get("previous_response_id") if endpoint == "responses" else None
+    follows = before if isinstance(before, str) else ""
+    return Prompt(text_of(turns, how, envelopes), frozenset(needs), tokens, loop, follows)
 
 
 def text_of(turns: Sequence[Turn], how: How, envelopes: Sequence[str] = ()) -> str:
     """The words to route on; envelopes that tools put around them are taken off."""
-    pattern = _envelope_pattern(tuple(envelopes))
+    take_off = [_envelope(one) for one in envelopes]
 
     def words(turn: Turn) -> str:
-        return turn.text if pattern is None or "<" not in turn.text else pattern.sub("", turn.text)
+        text = turn.text
+        for take in take_off:
+            text = take(text)
+        return text
 
     if how == "last_user":
         for turn in reversed(turns):
@@ -74,8 +81,20 @@ def text_of(turns: Sequence[Turn], how: How, envelopes: Sequence[str] = ()) -> s
 
 
 @lru_cache(maxsize=64)
-def _envelope_pattern(envelopes: tuple[str, ...]) -> re.Pattern[str] | None:
-    return re.compile("|".join(f"(?:{one})" for one in envelopes), re.DOTALL) if envelopes else None
+def _envelope(pattern: str) -> Callable[[str], str]:
+    """Takes what the pattern describes out of a text. `begin.*?end` is not left to `re`: many beginnings without an
+    end would take it time by the square of the text."""
+    if plain := re.fullmatch(r"([\w<>/ :=\"-]+)\.\*\?([\w<>/ :=\"-]+)", pattern):
+        return partial(_without, begin=plain[1], end=plain[2])
+    return partial(re.compile(pattern, re.DOTALL).sub, "")
+
+
+def _without(text: str, begin: str, end: str) -> str:
+    kept, done = [], 0
+    while (start := text.find(begin, done)) >= 0 and (stop := text.find(end, start + len(begin))) >= 0:
+        kept.append(text[done:start])
+        done = stop + len(end)
+    return "".join((*kept, text[done:])) if done else text
 
 
 def chat_turns(values: Mapping[str, Any], param: str = "messages") -> list[Turn]:
@@ -158,7 +177,7 @@ def _response_turns(values: Mapping[str, Any]) -> list[Turn]:
 
 def _embedding_turns(values: Mapping[str, Any]) -> list[Turn]:
     given = values.get("input")
-    if given is None or given == []:
+    if not isinstance(given, (str, list)) or given == []:
         raise _wrong("input", "a string or a list", given)
     return [Turn("user", given if isinstance(given, str) else "")]
 

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Mapping
-from typing import Any
+from contextlib import suppress
 
 from starlette.types import Receive
 
 from ir3de.gateway.config import Limits
 from ir3de.gateway.problems import Problem
+
+LINGER = 2.0  # seconds that a client may go on sending a request that was refused for its size
 
 
 class ClientLeft(Exception):  # noqa: N818 - nobody's error
@@ -17,25 +19,26 @@ class ClientLeft(Exception):  # noqa: N818 - nobody's error
 
 
 async def read_body(receive: Receive, headers: Mapping[bytes, bytes], limits: Limits) -> bytes:
-    """The whole body, or a `Problem`: too large, or too slow."""
+    """The whole body, or a `Problem`: too large, too slow, or packed."""
+    coding = headers.get(b"content-encoding", b"identity").decode("latin-1")
+    if coding.lower() != "identity":
+        raise Problem(415, f"the request is packed as {coding[:50]}: send it as it is, without content-encoding")
     announced = headers.get(b"content-length", b"0")
     if announced.isdigit() and int(announced) > limits.body_bytes:
         raise too_large(limits)
-    message = await receive()  # bodies of one piece are usual, and need no clock
-    if message["type"] == "http.request" and not message.get("more_body"):
-        return _checked([message.get("body", b"")], limits)
     try:
         async with asyncio.timeout(limits.body_seconds):
-            return await _read_pieces(receive, message, limits)
+            return await _read_pieces(receive, limits)
     except TimeoutError:
         raise Problem(
             408, f"the request did not arrive within {limits.body_seconds:g} s", headers={"connection": "close"}
         ) from None
 
 
-async def _read_pieces(receive: Receive, message: Any, limits: Limits) -> bytes:
+async def _read_pieces(receive: Receive, limits: Limits) -> bytes:
     pieces, size = [], 0
     while True:
+        message = await receive()
         if message["type"] == "http.disconnect":
             raise ClientLeft
         pieces.append(message.get("body", b""))
@@ -43,14 +46,15 @@ async def _read_pieces(receive: Receive, message: Any, limits: Limits) -> bytes:
         if size > limits.body_bytes:
             raise too_large(limits)
         if not message.get("more_body"):
-            return b"".join(pieces)
-        message = await receive()
+            return pieces[0] if len(pieces) == 1 else b"".join(pieces)
 
 
-def _checked(pieces: list[bytes], limits: Limits) -> bytes:
-    if len(pieces[0]) > limits.body_bytes:
-        raise too_large(limits)
-    return pieces[0]
+async def let_finish(receive: Receive, seconds: float = LINGER) -> None:
+    """Read on for a while and forget it: a client that is still sending would not see an answer before its end."""
+    with suppress(TimeoutError):
+        async with asyncio.timeout(seconds):
+            while (message := await receive())["type"] != "http.disconnect" and message.get("more_body"):
+                pass
 
 
 def too_large(limits: Limits) -> Problem:

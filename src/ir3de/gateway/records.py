@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Literal
 if TYPE_CHECKING:
     from ir3de.decisions import Decision
 
-Outcome = Literal["ok", "client_error", "upstream_error", "unavailable", "cancelled", "broken_stream"]
+Outcome = Literal["ok", "client_error", "upstream_error", "unavailable", "cancelled", "broken_stream", "failed"]
 
 
 @dataclass(slots=True)
@@ -44,3 +44,4 @@ class Record:
     cost: float | None = None  # tokens times the expert's price
     received_bytes: int = 0
     sent_bytes: int = 0
+    method: str = "POST"

@@ -4,37 +4,36 @@ from __future__ import annotations
 
 import asyncio
 import json
+import logging
 from collections.abc import Iterator, Mapping
 from itertools import chain
 from time import perf_counter
 from typing import Any
+from urllib.parse import quote
 
 from multidict import CIMultiDict
 from starlette.types import Receive, Scope, Send
 
 from ir3de.gateway.bodies import Body
-from ir3de.gateway.choosing import Choice, choose
+from ir3de.gateway.choosing import Choice, answer_pin, choose
 from ir3de.gateway.controls import FIELD, Controls, read_controls
 from ir3de.gateway.gateway import Gateway
+from ir3de.gateway.headers import HeaderList, for_client, for_expert
 from ir3de.gateway.live import Expert, Snapshot
-from ir3de.gateway.problems import Problem
+from ir3de.gateway.problems import Problem, unexpected
 from ir3de.gateway.prompts import Endpoint, read_prompt
 from ir3de.gateway.provenance import provenance_member
 from ir3de.gateway.receiving import ClientLeft, Leaving, read_body
 from ir3de.gateway.records import Record
-from ir3de.gateway.replies import JSON, HeaderList, Reply
+from ir3de.gateway.replies import Reply
 from ir3de.gateway.slots import Busy
 from ir3de.gateway.streams import EventRelay, with_member
 from ir3de.gateway.upstreams import RETRIED, Answer, Failure, asking
 
-_KEPT_BACK = frozenset(  # of a request: about this connection, or secrets between client and gateway
-    b"host connection keep-alive proxy-authenticate proxy-authorization te trailer transfer-encoding upgrade "
-    b"content-length authorization x-api-key api-key cookie accept-encoding expect".split()
-)
-_NOT_PASSED_ON = frozenset(  # of an answer
-    b"connection keep-alive proxy-authenticate trailer transfer-encoding upgrade content-length date server "
-    b"set-cookie alt-svc x-request-id".split()
-)
+_QUERY = "!$&'()*+,-./:;=?@_~%"  # of a query, as it came
+_WAITS = (b"retry-after", b"x-should-retry", b"x-ratelimit-")  # when to come back, also of an answer that is no JSON
+_log = logging.getLogger("ir3de.gateway")
+_WITHOUT_SAMPLING = ("embeddings", "messages/count_tokens")  # where an expert's defaults would be out of place
 _CODES = {"connect": "upstream_unreachable", "garbage": "upstream_invalid", "broken": "upstream_broken"}
 
 
@@ -50,7 +49,17 @@ class Inference:
         try:
             await exchange.run(receive)
         except ClientLeft:
-            record.outcome, record.status = "cancelled", record.status or 499
+            if record.outcome == "ok" and not exchange.complete:
+                record.outcome, record.status = "cancelled", record.status or 499
+        except Exception as error:
+            record.outcome = "failed"
+            _log.error("request %s failed", record.request_id, exc_info=error)
+            if exchange.reply.begun:
+                raise
+            await exchange.reply.problem(unexpected(record.request_id))
+        except BaseException:
+            record.outcome, record.status = "cancelled", record.status or 500
+            raise
         finally:
             record.total_seconds = perf_counter() - record.clock
             self._gateway.observer.observe(record)
@@ -64,7 +73,8 @@ class Exchange:
     def __init__(
         self, gateway: Gateway, endpoint: Endpoint, path: str, scope: Scope, record: Record, send: Send
     ) -> None:
-        self.gateway, self.endpoint, self.path, self.record = gateway, endpoint, path, record
+        self.gateway, self.endpoint, self.record = gateway, endpoint, record
+        self.path = path if not (query := scope["query_string"]) else f"{path}?{quote(query, safe=_QUERY)}"
         self.snapshot: Snapshot = gateway.live.snapshot
         self.received: Mapping[bytes, bytes] = scope["state"]["headers"]
         self.all_received: HeaderList = scope["headers"]
@@ -72,13 +82,20 @@ class Exchange:
         self.signs_body = "body" in said
         self.reply = Reply(send, record, signed="headers" in said)
         self.trace = gateway.tracing.begin(self.received) if gateway.tracing is not None else None
+        self.relay: EventRelay | None = None
+        self.answered = ""  # the id by which a later request may refer to this answer
+
+    @property
+    def complete(self) -> bool:
+        """Whether a stream has said its last word, even if its connection has not ended."""
+        return self.relay is not None and self.relay.done
 
     async def run(self, receive: Receive) -> None:
         try:
             content = await read_body(receive, self.received, self.snapshot.config.server.limits)
         except Problem as problem:
             self.record.outcome = "client_error"
-            await self.reply.problem(problem)
+            await self.reply.refusal(problem, receive)
             return
         self.record.received_bytes = len(content)
         leaving = self.reply.leaving = Leaving(receive)
@@ -106,8 +123,10 @@ class Exchange:
             record.confidence, record.margin = decision.confidence, decision.margin
         record.router, record.text, record.session = self.snapshot.digest, prompt.text, controls.session
         await self._ask_in_turn(choice, body)
-        if controls.session and choice.decision is not None and record.outcome == "ok":
+        if controls.session and choice.decision is not None and record.outcome == "ok" and choice.why != "shadow":
             self.gateway.pins.put(controls.session, record.expert)
+        if self.answered and record.outcome == "ok":
+            self.gateway.pins.put(answer_pin(self.answered), record.expert)
 
     def _asked(self, body: Body) -> tuple[str, Controls]:
         model, stream = body.values.get("model", "auto"), body.values.get("stream")
@@ -143,14 +162,19 @@ class Exchange:
             async with asking(self.gateway.client, expert, self.path, content, headers) as answer:
                 if answer.status in RETRIED or answer.status >= 500:
                     raise await _refusal(answer, expert)
+                if 300 <= answer.status < 400:
+                    raise Failure("garbage", f"'{expert.name}' points to another address: correct its base_url")
                 await self._pass_on(answer, expert)
             expert.breaker.succeeded()
         except Failure as failure:
+            if self.complete:
+                expert.breaker.succeeded()
+                await self.reply.end()
+                return
             (expert.breaker.failed if failure.unwell else expert.breaker.abandoned)()
             if not self.reply.begun:
                 raise
-            self.record.outcome = "broken_stream"
-            await self.reply.problem(Problem(failure.status, failure.message, _CODES.get(failure.reason, "")))
+            await self._break_off(failure)
         except BaseException:
             expert.breaker.abandoned()
             raise
@@ -177,9 +201,10 @@ class Exchange:
 
     def _body_for(self, expert: Expert, body: Body) -> bytes:
         config = expert.config
-        changes: dict[str, Any] = {"model": config.served_model}
-        if config.defaults:
-            changes |= {key: value for key, value in config.defaults.items() if key not in body.values}
+        changes: dict[str, Any] = {}
+        if config.defaults and self.path.partition("?")[0] not in _WITHOUT_SAMPLING:
+            changes = {key: value for key, value in config.defaults.items() if key not in body.values}
+        changes["model"] = config.served_model
         first = None
         if config.system_prompt is not None and self.endpoint == "chat":
             roles = {message["role"] for message in body.values["messages"]}
@@ -188,12 +213,7 @@ class Exchange:
         return body.rewritten(changes, drop=FIELD, first_message=first)
 
     def _headers_for(self, expert: Expert) -> CIMultiDict[str]:
-        headers: CIMultiDict[str] = CIMultiDict()
-        for name, value in self.all_received:
-            if name not in _KEPT_BACK and not name.startswith(b"x-ir3de-"):
-                headers.add(name.decode("latin-1"), value.decode("latin-1"))
-        headers["accept-encoding"] = "identity"  # the answer is read on its way, and gets one more field
-        headers["x-request-id"] = self.record.request_id
+        headers = for_expert(self.all_received, self.record.request_id)
         if expert.authorization is not None:
             headers["authorization"] = expert.authorization
             if self.endpoint == "messages":  # as Anthropic's API has it
@@ -205,7 +225,7 @@ class Exchange:
     # passing on -------------------------------------------------------------------------------------------------
 
     async def _pass_on(self, answer: Answer, expert: Expert) -> None:
-        headers = _passed_on(answer)
+        headers = for_client(answer.headers, unpacked=answer.unpacked)
         if answer.is_stream:
             await self._stream(answer, expert, headers)
             return
@@ -215,10 +235,14 @@ class Exchange:
             return
         if answer.status == 200:
             said = _object(body)
+            kind = answer.content_type or "something"
             if said is None:
-                kind = answer.content_type or "something"
                 raise Failure("garbage", f"'{expert.name}' answered with {kind} that is no JSON object")
+            if self.record.stream and self.endpoint != "embeddings":
+                raise Failure("garbage", f"'{expert.name}' answered with {kind}, asked for a stream of events")
             self._count(said.get("usage"), expert)
+            if self.endpoint == "responses" and isinstance(said.get("id"), str):
+                self.answered = said["id"]
             if self.signs_body:
                 body = with_member(body, provenance_member(self.record))
         elif answer.status >= 400:
@@ -230,7 +254,7 @@ class Exchange:
         piece = await answer.first_piece()
         if not piece:
             raise Failure("broken", f"'{expert.name}' ended its stream before it began")
-        relay = EventRelay(provenance_member(self.record) if self.signs_body else b"")
+        relay = self.relay = EventRelay(provenance_member(self.record) if self.signs_body else b"", self.endpoint)
         self.record.first_seconds = perf_counter() - self.record.clock
         await self.reply.start(answer.status, headers)
         try:
@@ -239,10 +263,11 @@ class Exchange:
                     await self.reply.piece(ready)
                 piece = await answer.piece()
             rest = relay.rest()
-            if self.endpoint in ("chat", "completions") and not relay.done:
+            if not relay.done:
                 raise Failure("broken", f"'{expert.name}' ended its stream in the middle")
         finally:
             self._count(relay.usage(), expert)
+            self.answered = relay.response_id()
         await self.reply.end(rest)
 
     async def _stream_as_it_is(self, answer: Answer, headers: HeaderList) -> None:
@@ -252,6 +277,14 @@ class Exchange:
             await self.reply.piece(piece)
             piece = await answer.piece()
         await self.reply.end()
+
+    async def _break_off(self, failure: Failure) -> None:
+        """A stream that has begun ends with an error object; anything else must not look as if it were whole."""
+        problem = Problem(failure.status, failure.message, _CODES.get(failure.reason, ""))
+        self.record.outcome, self.record.error = "broken_stream", problem.code
+        if self.relay is None:
+            raise ClientLeft from failure
+        await self.reply.end(self.relay.closing(problem.event(self.endpoint)))
 
     def _count(self, usage: object, expert: Expert) -> None:
         if not isinstance(usage, dict):
@@ -274,18 +307,11 @@ class Exchange:
         more = f", nor did {before} asked before it answer" if before else ""
         problem = Problem(failure.status, failure.message + more, _CODES.get(failure.reason, ""))
         problem.retry_after = failure.retry_after
-        kept = [pair for pair in failure.headers if pair[0] == b"retry-after"]
-        record.error = problem.code
-        await self.reply.whole(failure.status, [*JSON, *problem.header_list(), *kept], problem.body())
+        await self.reply.problem(problem, *(pair for pair in failure.headers if pair[0].startswith(_WAITS)))
 
 
 def _later(choice: Choice) -> Iterator[Expert]:
     yield from choice.others()  # worked out only if the first one fails
-
-
-def _passed_on(answer: Answer) -> HeaderList:
-    lower = ((name.lower(), value) for name, value in answer.headers)
-    return [pair for pair in lower if pair[0] not in _NOT_PASSED_ON]
 
 
 async def _refusal(answer: Answer, expert: Expert) -> Failure:
@@ -294,16 +320,17 @@ async def _refusal(answer: Answer, expert: Expert) -> Failure:
     reason = str(answer.status) if answer.status in RETRIED else "5xx"
     message = f"'{expert.name}' answered with status {answer.status}"
     said = body if body is not None and _object(body) is not None else None
-    return Failure(reason, message, answer.status, _passed_on(answer), said, unwell=answer.status != 429)
+    headers = for_client(answer.headers, unpacked=answer.unpacked)
+    return Failure(reason, message, answer.status, headers, said, unwell=answer.status != 429)
 
 
 def _object(body: bytes) -> dict[str, Any] | None:
     try:
-        found = json.loads(body)
+        found = json.loads(body.decode("utf-8-sig"))
     except (ValueError, RecursionError):
         return None
     return found if isinstance(found, dict) else None
 
 
 def _whole(value: object) -> int | None:
-    return value if isinstance(value, int) and not isinstance(value, bool) and value >= 0 else None
+    return value if isinstance(value, int) and not isinstance(value, bool) and 0 <= value < 1 << 53 else None

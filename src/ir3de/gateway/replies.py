@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from starlette.types import Message, Send
+from starlette.types import Message, Receive, Send
 
+from ir3de.gateway.headers import HeaderList
 from ir3de.gateway.problems import Problem
 from ir3de.gateway.provenance import provenance_headers
-from ir3de.gateway.receiving import ClientLeft, Leaving
+from ir3de.gateway.receiving import ClientLeft, Leaving, let_finish
 from ir3de.gateway.records import Record
-
-HeaderList = list[tuple[bytes, bytes]]
 
 JSON: HeaderList = [(b"content-type", b"application/json")]
 
@@ -37,13 +36,20 @@ class Reply:
     async def end(self, content: bytes = b"") -> None:
         await self._piece(content, last=True)
 
-    async def problem(self, problem: Problem) -> None:
-        """An error instead of an answer; in the middle of a stream, as its last event."""
+    async def problem(self, problem: Problem, *more: tuple[bytes, bytes]) -> None:
+        """An error instead of an answer."""
         self._record.error = problem.code
-        if self.begun:
-            await self._piece(problem.event(), last=True)
-        else:
-            await self.whole(problem.status, [*JSON, *problem.header_list()], problem.body())
+        headers = [*JSON, *problem.header_list(), *more]
+        await self.whole(problem.status, headers, problem.body(self._record.endpoint))
+
+    async def refusal(self, problem: Problem, receive: Receive) -> None:
+        """An error about a body that has not been read to its end."""
+        self._record.error, body = problem.code, problem.body(self._record.endpoint)
+        length = (b"content-length", str(len(body)).encode())
+        await self._start(problem.status, [*JSON, *problem.header_list(), length])
+        await self._piece(body, last=False)
+        await let_finish(receive)
+        await self._piece(b"", last=True)
 
     async def _start(self, status: int, headers: HeaderList) -> None:
         record = self._record

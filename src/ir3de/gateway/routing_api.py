@@ -17,6 +17,7 @@ from ir3de.errors import InputError
 from ir3de.gateway.bodies import Body
 from ir3de.gateway.problems import Problem
 from ir3de.gateway.prompts import chat_turns, text_of
+from ir3de.gateway.receiving import ClientLeft, read_body
 from ir3de.gateway.variants import Wanted, is_ready, options, variant
 from ir3de.policies import Cost
 from ir3de.selectors import MOST_TOKENS
@@ -65,7 +66,12 @@ class Asked:
 async def route(request: Request) -> Response:
     """Say where each prompt would go."""
     snapshot: Snapshot = request.app.state.gateway.live.snapshot
-    body = Body.read(await request.body(), snapshot.config.server.limits.json_depth)
+    limits = snapshot.config.server.limits
+    try:
+        content = await read_body(request.receive, dict(request.scope["headers"]), limits)
+    except ClientLeft:
+        return Response(status_code=400)  # which nobody reads
+    body = Body.read(content, limits.json_depth)
     asked = Asked.read(body.values, snapshot.config.routing)
     try:
         if asked.quick and is_ready(snapshot.router, asked.wanted):
@@ -84,7 +90,10 @@ def answer(router: Router, digest: str, asked: Asked) -> bytes:
     """The answer as JSON."""
     reading = variant(router, asked.wanted)
     begin = perf_counter()
-    decisions = reading.route_batch(asked.texts, weights=asked.weights)
+    if len(asked.texts) == 1:
+        decisions = [reading.route(asked.texts[0], weights=asked.weights)]
+    else:
+        decisions = reading.route_batch(asked.texts, weights=asked.weights)
     took = perf_counter() - begin
     data = []
     for index, (text, decision) in enumerate(zip(asked.texts, decisions, strict=True)):
@@ -101,6 +110,7 @@ def answer(router: Router, digest: str, asked: Asked) -> bytes:
             "experts": list(reading.experts),
             "default": reading.default,
             "calibrated": reading.calibrated,
+            "expects_quality": reading.from_outcomes,  # then shares are scores to expect, not probabilities
             "route_us": round(took / len(asked.texts) * 1e6, 1),  # a prompt, on average
             "data": data,
             "options": options(router),

@@ -5,32 +5,30 @@ from __future__ import annotations
 import logging
 import multiprocessing
 import os
-import shutil
 import signal
 import socket
 import sys
-import tempfile
 import threading
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager, nullcontext, suppress
 from typing import TYPE_CHECKING, Any
 
 import uvicorn
-from uvicorn.supervisors import Multiprocess
+from uvicorn.supervisors.multiprocess import Multiprocess, Process
 
 from ir3de.errors import InputError, IR3DEError
 from ir3de.gateway.checking import refused_host
 from ir3de.gateway.config import Config
 from ir3de.gateway.config_files import Source
 from ir3de.gateway.protocol import GuardedProtocol
+from ir3de.gateway.sharing import sharing
 
 if TYPE_CHECKING:
     from starlette.types import ASGIApp
 
 FACTORY = "ir3de.gateway.serving:application"
-METRICS_FOLDER = "PROMETHEUS_MULTIPROC_DIR"
 KEEP_ALIVE = 75  # seconds between requests: longer than load balancers keep theirs, so that they close first
-WORKER_SECONDS = 60  # without a sign of life, also while starting, after which a worker is replaced
+WORKER_SECONDS = 60  # that a new worker may take to start when SIGHUP replaces them one by one
 STARTUP_FAILURE = 3  # exit code of a process that cannot serve, also uvicorn's own
 LEVELS = ("debug", "info", "warning", "error")
 
@@ -49,7 +47,7 @@ def serve(source: Source, *, ready: Callable[[str], None] | None = None, factory
     if ready is not None:
         threading.Thread(target=_announce, args=(listening, ready, ended), daemon=True).start()
     try:
-        with _metrics_folder(config.server.workers), _calm_signals():
+        with sharing() if config.server.workers > 1 else nullcontext(), _calm_signals():
             if config.server.workers > 1:
                 return Workers(settings, [listening]).serve()
             server = uvicorn.Server(settings)
@@ -72,7 +70,7 @@ def application() -> ASGIApp:
 
     source = Source.handed_over()
     try:
-        return create_app(Gateway.open(source.read(), config_path=source.path))
+        return create_app(Gateway.open(source.read(), config_path=source.path, reread=source.read))
     except IR3DEError as error:
         if multiprocessing.parent_process() is None:
             raise
@@ -194,17 +192,11 @@ class Workers(Multiprocess):
         if self.failed:  # every other one would fail the same way
             self.should_exit.set()
             return
-        before = {process.pid for process in self.processes}
-        super().keep_subprocess_alive()
-        for pid in before - {process.pid for process in self.processes}:
-            _forget_metrics(pid)
-
-
-def _forget_metrics(pid: int | None) -> None:
-    """What a worker that died was just doing is not going on."""
-    from prometheus_client import multiprocess
-
-    multiprocess.mark_process_dead(pid)  # type: ignore[no-untyped-call]
+        for index, old in enumerate(self.processes):  # asking them how they are would wait long for one that just died
+            if not old.process.is_alive():
+                logger.warning("worker %d ended with code %s: another takes its place", old.pid, old.process.exitcode)
+                self.processes[index] = Process(self.config, self.sockets)
+                self.processes[index].start()
 
 
 def _announce(listening: socket.socket, ready: Callable[[str], None], ended: threading.Event) -> None:
@@ -217,23 +209,6 @@ def _announce(listening: socket.socket, ready: Callable[[str], None], ended: thr
             if trial.connect_ex((host, port)) == 0:
                 ready(address)
                 return
-
-
-@contextmanager
-def _metrics_folder(workers: int) -> Iterator[None]:
-    """Where several workers put their figures, so that each can tell those of all."""
-    if workers == 1:
-        yield
-        return
-    before = os.environ.get(METRICS_FOLDER)
-    os.environ[METRICS_FOLDER] = folder = tempfile.mkdtemp(prefix="ir3de-metrics-")
-    try:
-        yield
-    finally:
-        shutil.rmtree(folder, ignore_errors=True)
-        os.environ.pop(METRICS_FOLDER)
-        if before is not None:
-            os.environ[METRICS_FOLDER] = before
 
 
 @contextmanager

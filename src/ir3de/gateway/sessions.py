@@ -42,12 +42,13 @@ class MemoryPins:
         self._pins: OrderedDict[str, tuple[str, float]] = OrderedDict()
 
     def get(self, session: str) -> str | None:
-        found = self._pins.get(session)
+        found = self._pins.get(_short(session))
         return found[0] if found is not None and self._clock() < found[1] else None
 
     def put(self, session: str, expert: str) -> None:
-        self._pins[session] = expert, self._clock() + self._ttl
-        self._pins.move_to_end(session)
+        key = _short(session)
+        self._pins[key] = expert, self._clock() + self._ttl
+        self._pins.move_to_end(key)
         if len(self._pins) > MOST:
             self._pins.popitem(last=False)
 
@@ -79,6 +80,11 @@ class SharedPins:
 
     def close(self) -> None:
         self._database.close()
+
+
+def _short(session: str) -> str:
+    """Clients may send a session as long as a request may be; what is kept of it is short."""
+    return session if len(session) <= 64 else _hashed(session)
 
 
 def _hashed(session: str) -> str:

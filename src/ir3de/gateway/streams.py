@@ -6,12 +6,21 @@ import json
 import re
 from typing import Any
 
-DONE = b"data: [DONE]"
+_ENDS = {  # how a stream says that it is complete, or that there is nothing more to come
+    "": re.compile(rb"(?:^|[\r\n])data: ?\[DONE\]"),  # at the beginning of a line: answers may speak of it
+    "responses": re.compile(
+        rb"(?m)^data: ?\[DONE\]|^event: ?(?:response\.(?:completed|incomplete|failed)|error)\s"
+        rb'|"type": ?"response\.(?:completed|incomplete|failed)"'
+    ),
+    "messages": re.compile(rb'(?m)^event: ?(?:message_stop|error)\s|^data: ?\{"type": ?"(?:message_stop|error)"'),
+}
 LARGEST_HELD = 1 << 20  # bytes of one event; what is larger is passed on in pieces
 _TAIL = 1 << 13  # bytes of the end that are kept to find the usage in
 
-_GAPS = (b"\n\n", b"\r\n\r\n", b"\r\r")  # between events
-_data = re.compile(rb"(?m)^data: ?(?=\{)")
+_GAPS = (b"\n\n", b"\n\r\n", b"\r\r")  # between events
+_data = re.compile(rb"(?:^|(?<=[\r\n]))data: ?(?=\{)")
+_line_end = re.compile(rb"[\r\n]")
+_response = re.compile(rb'"response": ?\{[^{}]*?"id": ?"([!-~]{1,256}?)"')
 
 
 class EventRelay:
@@ -24,9 +33,14 @@ class EventRelay:
     b'data: {"id":2}'
     """
 
-    def __init__(self, signature: bytes = b"") -> None:
+    def __init__(self, signature: bytes = b"", endpoint: str = "") -> None:
         self._signature = signature  # a member to add to the first event's object
+        self._ends = _ENDS.get(endpoint, _ENDS[""])
+        self._ended = False
         self._held = b""
+        self._inside = False  # half of an event has gone on, since it was too large to be held
+        self._endpoint = endpoint
+        self.head = b""
         self.tail = b""
 
     def feed(self, piece: bytes) -> bytes:
@@ -41,50 +55,71 @@ class EventRelay:
                 return b""
             end = max(ends, default=len(held))
             ready, self._held = held[:end], held[end:]
+        self._inside = not ready.endswith(_GAPS)
         if self._signature:
             ready = self._signed(ready)
-        self.tail = (self.tail + ready)[-_TAIL:]
+        self._keep(ready)
         return ready
 
     def rest(self) -> bytes:
         """What was held back, at the end of a stream that ended well."""
         rest, self._held = self._held, b""
-        self.tail = (self.tail + rest)[-_TAIL:]
+        self._keep(rest)
         return rest
+
+    def _keep(self, passed: bytes) -> None:
+        if len(passed) > _TAIL and self._ends.search(passed):  # a last event as long as an answer
+            self._ended = True
+        if not self.head:
+            self.head = passed[:_TAIL]
+        self.tail = (self.tail + passed)[-_TAIL:]
 
     @property
     def done(self) -> bool:
         """Whether the stream said that it is complete."""
-        return DONE in self.tail
+        return self._ended or self._ends.search(self.tail) is not None
+
+    def closing(self, event: bytes) -> bytes:
+        """An event of our own for the end of a stream that broke."""
+        return b"\n\n" + event if self._inside else event
 
     def usage(self) -> dict[str, Any] | None:
-        """What the expert said of tokens, if it did, near the end."""
-        place = self.tail.rfind(b'"usage":{')
-        if place < 0:
-            place = self.tail.rfind(b'"usage": {')
-        if place < 0:
-            return None
-        try:
-            text = self.tail[place:].decode(errors="replace")
-            found, _ = json.JSONDecoder().raw_decode(text, text.index("{"))
-        except ValueError:
-            return None
-        return found if isinstance(found, dict) else None
+        """What the expert said of tokens, if it did, near the end; messages tell the prompt's at the beginning."""
+        found = _usage_in(self.tail)
+        if self._endpoint == "messages" and (before := _usage_in(self.head)) is not None:
+            return {**before, **(found or {})}
+        return found
+
+    def response_id(self) -> str:
+        """By which a later request may refer to this answer; only OpenAI's responses have one."""
+        found = _response.search(self.head) if self._endpoint == "responses" else None
+        return found.group(1).decode() if found is not None else ""
 
     def _signed(self, ready: bytes) -> bytes:
         found = _data.search(ready)
-        if found is None:
+        if found is None or (line_end := _line_end.search(ready, found.end())) is None:
             return ready
-        line_end = min(end for end in (ready.find(b"\n", found.end()), ready.find(b"\r", found.end())) if end >= 0)
-        signed = with_member(ready[found.end() : line_end], self._signature)
+        signed = with_member(ready[found.end() : line_end.start()], self._signature)
         self._signature = b""
-        return ready[: found.end()] + signed + ready[line_end:]
+        return ready[: found.end()] + signed + ready[line_end.start() :]
+
+
+def _usage_in(events: bytes) -> dict[str, Any] | None:
+    place = max(events.rfind(b'"usage":{'), events.rfind(b'"usage": {'))
+    if place < 0:
+        return None
+    try:
+        text = events[place:].decode(errors="replace")
+        found, _ = json.JSONDecoder().raw_decode(text, text.index("{"))
+    except (ValueError, RecursionError):
+        return None
+    return found if isinstance(found, dict) else None
 
 
 def with_member(content: bytes, member: bytes) -> bytes:
-    """A JSON object with one more member at its end, every other byte as it was."""
+    """A JSON object with one more member at its end, every other byte as it was; one that has it is left alone."""
     end = len(content.rstrip()) - 1
-    if end < 1 or content[end : end + 1] != b"}":
+    if end < 1 or content[end : end + 1] != b"}" or member.partition(b":")[0] + b":" in content:
         return content
     comma = b"" if content[:end].rstrip().endswith(b"{") else b","
     return content[:end] + comma + member + content[end:]

@@ -1,11 +1,26 @@
 """Routers and statistics on disk: the only room that knows their file names. docs/format.md describes the layout."""
 
-from ir3de.storage.folders import RouterParts, check_destination, load_router, save_policy, save_router
+from ir3de.storage.folders import (
+    HEADER,
+    KIND,
+    VERSION,
+    RouterParts,
+    check_destination,
+    load_router,
+    read_header,
+    save_policy,
+    save_router,
+    stamp,
+)
 from ir3de.storage.inspection import FileState, RouterFiles, holds_router, inspect_router
 from ir3de.storage.outcome_files import OutcomeParts
+from ir3de.storage.parts import is_ours
 from ir3de.storage.statistics_files import load_statistics, save_statistics
 
 __all__ = [
+    "HEADER",
+    "KIND",
+    "VERSION",
     "FileState",
     "OutcomeParts",
     "RouterFiles",
@@ -13,9 +28,12 @@ __all__ = [
     "check_destination",
     "holds_router",
     "inspect_router",
+    "is_ours",
     "load_router",
     "load_statistics",
+    "read_header",
     "save_policy",
     "save_router",
     "save_statistics",
+    "stamp",
 ]

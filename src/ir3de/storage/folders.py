@@ -8,6 +8,7 @@ reader sees the old router, whole, and after it the new one, whole. No file is e
     outcomes-<sha>.safetensors         instead of those, where the router was fitted from outcomes
     embedding-<sha>.safetensors        the matrix, unless it is the bundled one
     table-<sha>.safetensors            derived: may be deleted and is then rebuilt
+    ballots-<sha>.safetensors          derived from the table by the first process that maps it; named by no header
     tokenizer-<sha>.json.gz            the tokenizer
     tokenizer-<sha>.tkz.gz             derived: the fast engine's compiled form
 
@@ -17,12 +18,14 @@ A serving copy holds the table and the tokenizer alone.
 from __future__ import annotations
 
 import gzip
+import threading
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass
 from functools import lru_cache, partial
 from pathlib import Path
 from typing import Any
+from weakref import WeakValueDictionary
 
 import numpy.typing as npt
 
@@ -37,6 +40,7 @@ from ir3de.policies import Calibration, Familiarity, Policy
 from ir3de.scorers import Scorer
 from ir3de.selectors import Selector
 from ir3de.statistics import Statistics
+from ir3de.storage.mapping import map_ballots, map_tensors
 from ir3de.storage.outcome_files import (
     OutcomeParts,
     RestoredOutcomes,
@@ -47,7 +51,7 @@ from ir3de.storage.outcome_files import (
     outcomes_from,
     restore_outcomes,
 )
-from ir3de.storage.parts import Parts, is_ours, read_part
+from ir3de.storage.parts import Parts, checked_path, is_ours, read_part
 from ir3de.storage.statistics_files import statistics_bytes, statistics_from
 from ir3de.storage.strategies import SCORERS, SELECTORS, describe, restore
 from ir3de.table import Table
@@ -88,7 +92,7 @@ def save_policy(path: str | Path, policy: Policy, default: str) -> None:
     """Give the router in a folder another policy and default expert: only its header is written, in one step."""
     folder = Path(path).expanduser()
     with files.exclusive(folder):
-        header = _read_header(folder)
+        header = read_header(folder)
         del header["sha256"]
         changed = {**header, "policy": policy.to_dict(), "default": default}
         files.write(folder / HEADER, files.to_json(files.sealed(changed)))
@@ -103,7 +107,7 @@ def check_destination(path: str | Path, *, serving: bool = False) -> Path:
         raise ArtifactError(
             f"cannot save a router at {folder}: the folder holds other files; choose a new or empty one"
         )
-    if serving and (folder / HEADER).is_file() and not _read_header(folder)["serving"]:
+    if serving and (folder / HEADER).is_file() and not read_header(folder)["serving"]:
         raise ArtifactError(
             f"{folder} holds a whole router, and a serving copy in its place would lose its statistics: "
             "choose another folder"
@@ -171,25 +175,30 @@ def _described_scorer(scorer: Scorer | Shrinkage) -> dict[str, Any]:
     return describe_shrinkage(scorer) if isinstance(scorer, Shrinkage) else describe(scorer, SCORERS)
 
 
-def load_router(path: str | Path) -> RouterParts:
-    """Read a router's table and tokenizer; statistics and matrix are read when a change first needs them."""
+def load_router(path: str | Path, *, mapped: bool = False, derived: str | Path | None = None) -> RouterParts:
+    """Read a router's table and tokenizer; statistics and matrix are read when a change first needs them.
+
+    With `mapped`, table and ballots are shared with every other process on the machine that maps them; the ballots are
+    written to the folder `derived`, otherwise to the router's own.
+    """
     folder = Path(path).expanduser()
     if not folder.is_dir():
         raise ArtifactError(
             f"no router at {folder}: " + ("it is a file" if folder.exists() else "there is no such folder")
         )
+    shared = (folder if derived is None else Path(derived).expanduser()) if mapped else None
     for _ in range(_ATTEMPTS):
-        header = _stamp(folder / HEADER)
+        header = stamp(folder / HEADER)
         try:
-            return _load(folder)
+            return _load(folder, shared)
         except ArtifactError:
-            if _stamp(folder / HEADER) == header:
+            if stamp(folder / HEADER) == header:
                 raise
             # replaced between reading the header and its files: read the new one
-    return _load(folder)
+    return _load(folder, shared)
 
 
-def _stamp(path: Path) -> tuple[int, int] | None:
+def stamp(path: Path) -> tuple[int, int] | None:
     """Tells a file from the one that is renamed into its place."""
     with suppress(OSError):
         found = path.stat()
@@ -197,10 +206,10 @@ def _stamp(path: Path) -> tuple[int, int] | None:
     return None
 
 
-def _load(folder: Path) -> RouterParts:
+def _load(folder: Path, shared: Path | None) -> RouterParts:
     if not (folder / HEADER).is_file():
         raise ArtifactError(f"no router at {folder}: it holds no {HEADER}")
-    header = _read_header(folder)
+    header = read_header(folder)
     with _damage_named(folder):
         embedding = lru_cache(maxsize=1)(partial(_embedding, folder, header))
         statistics = lru_cache(maxsize=1)(partial(_all_statistics, folder, header))
@@ -210,8 +219,9 @@ def _load(folder: Path) -> RouterParts:
         scorer: Any = restore(header["scorer"], SCORERS) if outcomes is None else outcomes.expectation.shrinkage
         selector = restore(header["selector"], SELECTORS)
         experts = [expert["name"] for expert in header["experts"]]
-        table = _load_table(folder, header)
+        table = _load_table(folder, header, mapped=shared is not None)
         if table is None:
+            shared = None  # the one that is made here is nobody else's
             if header["serving"]:
                 raise ArtifactError(
                     f"{folder / header['table']['name']} is missing, and a serving copy cannot rebuild it"
@@ -219,19 +229,14 @@ def _load(folder: Path) -> RouterParts:
             if outcomes is not None:
                 table = outcomes.table(embedding().matrix)
             else:
-                table = Table.of(
-                    scorer,
-                    [statistics()[name] for name in experts],
-                    embedding().matrix,
-                    log_offset=selector.log_offset,
-                    usualness=header["familiarity"] is not None,
-                    unknown=header["tokenizer"]["unknown_id"],
-                )
+                table = _rebuilt(header, scorer, selector, list(statistics().values()), embedding())
         terms = _terms(header, experts, selector, outcomes)
         if table.scores.shape[1] != terms.columns:
             raise ValueError(f"{len(experts)} experts, but a table of {table.scores.shape[1]}")
         return RouterParts(
-            Compiled.build(terms, table),
+            Compiled.build(terms, table)
+            if shared is None
+            else Compiled(terms, table, map_ballots(shared, header["table"]["sha256"], table, selector)),
             _tokenizer(folder, header["tokenizer"]),
             scorer,
             header["embedding"]["fingerprint"],
@@ -240,6 +245,16 @@ def _load(folder: Path) -> RouterParts:
             tuple(header["trials"]),
             None if outcomes is None else outcomes.parts,
         )
+
+
+def _rebuilt(
+    header: Mapping[str, Any], scorer: Scorer, selector: Selector, domains: list[Statistics], embedding: Embedding
+) -> Table:
+    """The table that the file held, from the statistics."""
+    usualness, unknown = header["familiarity"] is not None, header["tokenizer"]["unknown_id"]
+    return Table.of(
+        scorer, domains, embedding.matrix, log_offset=selector.log_offset, usualness=usualness, unknown=unknown
+    )
 
 
 def _terms(
@@ -261,7 +276,8 @@ def _plain(value: Calibration | Familiarity | None) -> dict[str, Any] | None:
     return None if value is None else asdict(value)
 
 
-def _read_header(folder: Path) -> files.Header:
+def read_header(folder: Path) -> files.Header:
+    """What a router's folder says of itself, as it was sealed."""
     header = files.read_json(folder / HEADER, kind=KIND, version=VERSION)
     files.check_seal(header, folder / HEADER)
     return header
@@ -294,12 +310,16 @@ def _table_bytes(table: Table) -> bytes:
     return files.to_safetensors(tensors, {"kind": "ir3de.table", "version": 1})
 
 
-def _load_table(folder: Path, header: Mapping[str, Any]) -> Table | None:
+def _load_table(folder: Path, header: Mapping[str, Any], *, mapped: bool) -> Table | None:
     path = folder / header["table"]["name"]
     if not path.is_file():
         return None
+    tensors: files.Tensors
     try:
-        tensors, _ = files.from_safetensors(read_part(folder, header["table"]), path)
+        if mapped:
+            tensors, _ = map_tensors(checked_path(folder, header["table"]), sha256=header["table"]["sha256"])
+        else:
+            tensors, _ = files.from_safetensors(read_part(folder, header["table"]), path)
     except ArtifactError as error:
         remedy = "" if header["serving"] else ". Or delete it: it is then rebuilt from the statistics"
         raise ArtifactError(f"{error}{remedy}") from error
@@ -312,7 +332,17 @@ def _tokenizer(folder: Path, part: Mapping[str, Any]) -> Tokenizer:
     with suppress(ArtifactError):  # only a shortcut: without it the fast engine compiles the tokenizer again
         cache = read_part(folder, part["fast_file"]) if part["fast_file"] else None
     packed = read_part(folder, part["file"])  # checked now, unpacked if it is ever needed
-    return Tokenizer(partial(gzip.decompress, packed), proof=proof, fast_cache=cache, unknown_id=part["unknown_id"])
+    with _tokenizers_turn:
+        if (known := _tokenizers.get(key := repr((part, cache is None)))) is not None:
+            return known
+        made = Tokenizer(partial(gzip.decompress, packed), proof=proof, fast_cache=cache, unknown_id=part["unknown_id"])
+        _tokenizers[key] = made
+        return made
+
+
+# a tokenizer takes twenty megabytes: routers of a process that have the same one, such as an old and a new, share it
+_tokenizers: WeakValueDictionary[str, Tokenizer] = WeakValueDictionary()
+_tokenizers_turn = threading.Lock()
 
 
 def _embedding(folder: Path, header: Mapping[str, Any]) -> Embedding:

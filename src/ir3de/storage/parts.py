@@ -11,7 +11,7 @@ from pathlib import Path
 from ir3de import files
 from ir3de.errors import ArtifactError
 
-_PART = r"(?:statistics|outcomes|embedding|table|tokenizer)-[0-9a-f]{16}\.(?:safetensors|json\.gz|tkz\.gz)"
+_PART = r"(?:statistics|outcomes|embedding|table|ballots|tokenizer)-[0-9a-f]{16}\.(?:safetensors|json\.gz|tkz\.gz)"
 _OURS = re.compile(rf"{_PART}|\.(?:{_PART}|router\.json)\.\w+\.part")  # finished, or left by a save that was cut short
 
 
@@ -60,6 +60,11 @@ def is_ours(path: Path) -> bool:
 
 def read_part(folder: Path, part: Mapping[str, str]) -> bytes:
     """A file that a header names, checked against its hash."""
+    return files.read(checked_path(folder, part), sha256=part["sha256"])
+
+
+def checked_path(folder: Path, part: Mapping[str, str]) -> Path:
+    """Where a file that a header names lies; it is there, and in the folder itself."""
     if Path(part["name"]).name != part["name"]:
         raise ArtifactError(f"{folder / 'router.json'} is damaged: '{part['name']}' is not a file name")
     path = folder / part["name"]
@@ -67,4 +72,4 @@ def read_part(folder: Path, part: Mapping[str, str]) -> bytes:
         raise ArtifactError(
             f"{path} is missing: it was deleted, or the router was replaced since it was loaded: load it again"
         )
-    return files.read(path, sha256=part["sha256"])
+    return path

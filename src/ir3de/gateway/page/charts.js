@@ -1,6 +1,6 @@
 // Small charts, drawn by hand: columns over time, columns of a histogram.
 
-import { draw, number } from "./dom.js";
+import { draw, make, number, say } from "./dom.js";
 
 const WIDTH = 720;
 
@@ -14,9 +14,11 @@ function frame(place, height, label) {
   return picture;
 }
 
+const level = (y, kind) => draw("line", { x1: 0, x2: WIDTH, y1: y, y2: y, class: kind });
+
 const nice = (value) => {
   const power = 10 ** Math.floor(Math.log10(Math.max(1, value)));
-  return [1, 2, 5, 10].map((step) => step * power).find((step) => step >= value) || 1;
+  return [1, 1.5, 2, 3, 4, 5, 6, 8, 10].map((step) => step * power).find((step) => step >= value) || 1;
 };
 
 // Requests a second, the newest on the right.
@@ -28,11 +30,14 @@ export function rateChart(place, points) {
   const step = WIDTH / Math.max(1, points.length);
   const bars = points.map((point, index) => {
     const tall = (point.requests / most) * (height - 4);
-    return draw("rect", { x: (index * step + step * 0.14).toFixed(2), y: (height - tall).toFixed(2), width: (step * 0.72).toFixed(2), height: tall.toFixed(2), rx: 1, class: "bar" });
+    const [x, y, width] = [(index + 0.14) * step, height - tall, 0.72 * step].map((value) => value.toFixed(2));
+    return draw("rect", { x, y, width, height: tall.toFixed(2), rx: 1, class: "bar" });
   });
-  const lines = [0.5, 1].map((part) => draw("line", { x1: 0, x2: WIDTH, y1: height - part * (height - 4), y2: height - part * (height - 4), class: "grid" }));
-  picture.replaceChildren(...lines, draw("line", { x1: 0, x2: WIDTH, y1: height, y2: height, class: "ground" }), ...bars);
-  scale(place, [`${points.length} s ago`, `most ${number(most)}`, "now"]);
+  picture.replaceChildren(level(4, "grid"), level(height, "ground"), ...bars);
+  let mark = place.querySelector(".mark");
+  if (!mark) place.append((mark = make("span", { class: "mark" })));
+  say(mark, number(most));
+  scale(place, [`${points.length} s ago`, "now"]);
 }
 
 // How sure the router was.
@@ -50,17 +55,15 @@ export function histogram(place, edges, counts) {
     bar.firstChild.textContent = `${edges[index]} to ${edges[index + 1]}: ${number(count)}`;
     return bar;
   });
-  picture.replaceChildren(draw("line", { x1: 0, x2: WIDTH, y1: height, y2: height, class: "ground" }), ...bars);
+  picture.replaceChildren(level(height, "ground"), ...bars);
   scale(place, ["unsure", `${number(all)} decisions`, "sure"]);
 }
 
 function scale(place, words) {
   let line = place.querySelector(".scale");
   if (!line) {
-    line = document.createElement("p");
-    line.className = "scale";
-    for (const _ of words) line.append(document.createElement("span"));
+    line = make("p", { class: "scale" }, ...words.map(() => make("span")));
     place.append(line);
   }
-  words.forEach((word, index) => (line.children[index].textContent = word));
+  words.forEach((word, index) => say(line.children[index], word));
 }

@@ -1,12 +1,12 @@
 // Who answers, how they are, and how they come and go.
 
 import { ask } from "./api.js";
-import { colour, learn } from "./colors.js";
+import { learn, named } from "./colors.js";
 import { find, make, number, say, tell } from "./dom.js";
 import { why } from "./traffic.js";
 
 const EVERY = 4000;
-const HEALTH = { closed: ["well", "Well"], "half-open": ["trying", "Being tried again"], open: ["ill", "Left alone"] };
+const HEALTH = { closed: ["well", "Healthy"], "half-open": ["trying", "Being tried again"], open: ["ill", "Resting after failures"] };
 let timer = 0;
 let version = null; // the ETag of what is shown: a change is made to that, or not at all
 let file = null;
@@ -31,7 +31,7 @@ async function look() {
 }
 
 function show(found) {
-  const all = found.data || found.experts || [];
+  const all = found.data;
   learn(all.map((one) => one.name));
   const place = find("people");
   const present = new Map([...place.children].map((item) => [item.dataset.expert, item]));
@@ -49,27 +49,27 @@ function show(found) {
 }
 
 function person(one) {
-  const upstream = one.upstream || one;
-  const state = one.breaker?.state || one.breaker || "closed";
-  const [kind, word] = HEALTH[state] || ["trying", state];
+  const upstream = one.upstream;
+  const [kind, word] = upstream ? HEALTH[one.breaker] || ["trying", one.breaker] : ["trying", "No endpoint"];
+  const address = [upstream?.base_url, upstream?.model].filter(Boolean).join(" · ");
+  const leave = { class: "button", type: "button", "aria-label": `Remove ${one.name}`, on: { click: () => remove(one.name) } };
   const facts = [
     ["in flight", one.in_flight],
     ["waiting", one.waiting],
     ["prompts", one.prompts],
     ["tokens", one.tokens],
   ];
-  const known = one.in_router ?? one.routed ?? one.known ?? true;
   return make(
     "li",
     { class: "card person", "data-expert": one.name },
     make(
       "div",
       { class: "row" },
-      make("h3", { class: "name" }, make("i", { class: "swatch", vars: { "--colour": colour(one.name) } }), one.name),
+      named(one.name, "h3"),
       make("span", { class: `health ${kind}` }, word),
     ),
-    make("p", { class: "quiet address" }, `${upstream.base_url || ""}${upstream.model ? ` · ${upstream.model}` : ""}`),
-    known ? null : make("p", { class: "quiet" }, "The router does not know it: it answers when asked for by name."),
+    make("p", { class: "quiet" }, upstream ? address : "The router knows it, and nobody answers for it."),
+    one.routed ? null : make("p", { class: "quiet" }, "The router does not know it: it answers when asked for by name."),
     make(
       "div",
       { class: "row" },
@@ -80,7 +80,7 @@ function person(one) {
           .filter(([, value]) => value !== null && value !== undefined)
           .map(([name, value]) => make("div", {}, make("dt", {}, name), make("dd", {}, number(value)))),
       ),
-      make("button", { class: "button", type: "button", "aria-label": `Remove ${one.name}`, on: { click: () => remove(one.name) } }, "Remove"),
+      make("button", leave, "Remove"),
     ),
   );
 }
@@ -135,6 +135,7 @@ async function add(event) {
   else body.texts = texts;
   const button = find("add-send");
   button.disabled = true;
+  say(button, "Adding…");
   try {
     await change("admin/experts", { method: "POST", body });
     find("add").reset();
@@ -143,6 +144,7 @@ async function add(event) {
     wrong("add-name", error.message);
   } finally {
     button.disabled = false;
+    say(button, "Add expert");
   }
 }
 

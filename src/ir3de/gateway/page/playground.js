@@ -1,20 +1,24 @@
 // Type a prompt and see, as you type, who would answer, and why.
 
 import { askJSON } from "./api.js";
-import { answers, settle } from "./answer.js";
-import { colour, learn } from "./colors.js";
-import { find, listed, make, percent, say } from "./dom.js";
+import { answers } from "./answer.js";
+import { colour, learn, named } from "./colors.js";
+import { find, make, percent, say } from "./dom.js";
 import { showTokens, visible } from "./tokens.js";
 
 const EXAMPLES = [
-  ["A tenant with a broken leg", "The tenant stopped paying rent after breaking a leg: may the landlord terminate the lease?"],
+  ["Lawyers in Rome", "How did lawyers in ancient Rome prove that a will was forged?"],
+  ["A broken leg", "The tenant stopped paying rent after breaking a leg: may the landlord terminate the lease?"],
   ["√2", "Prove that √2 is irrational."],
-  ["Ten largest orders", "Write a SQL query for the ten largest orders of each customer."],
-  ["A function, a theorem", "Write a function that proves a theorem"],
-  ["1648", "Which treaties ended the Thirty Years' War, and who signed them?"],
-  ["Fever at night", "Why does a fever rise in the evening, and when should I call a doctor?"],
+  ["Largest orders", "Write a SQL query for the ten largest orders of each customer."],
+  ["Function or theorem", "Write a function that proves a theorem"],
+  ["Fever", "Why does a fever rise in the evening, and when should I call a doctor?"],
 ];
-const SELECTORS = { average: ["Average", "The mean of all tokens' scores decides"], all: ["All", "Every token has a vote"], entropy: ["Surest", "The tokens of lowest entropy have a vote"] };
+const SELECTORS = {
+  average: ["Average", "The mean of all tokens' scores decides"],
+  all: ["All", "Every token has a vote"],
+  entropy: ["Surest", "The tokens of lowest entropy have a vote"],
+};
 const WAIT = 60; // milliseconds without a key before the gateway is asked
 const RANKED = 12;
 
@@ -23,7 +27,6 @@ const reading = { selector: null, scorer: null, k: null };
 let served = null; // how the gateway itself reads
 let asking = null; // the request under way: the last one wins
 let timer = 0;
-let asked = null;
 
 function later() {
   clearTimeout(timer);
@@ -37,7 +40,7 @@ async function look() {
   for (const [name, value] of Object.entries(reading)) if (value !== null) body[name] = value;
   try {
     const found = await askJSON("v1/route", { method: "POST", body, signal: mine.signal });
-    if (mine === asking) show(found);
+    if (mine === asking) show(found, body.input);
   } catch (error) {
     if (error.name === "AbortError" || mine !== asking) return;
     say(find("winner"), "…");
@@ -46,21 +49,20 @@ async function look() {
   }
 }
 
-function show(found) {
+function show(found, text) {
   const row = found.data[0];
-  asked = row.expert;
   learn(found.experts);
   find("winner-swatch").style.setProperty("--colour", colour(row.expert));
   say(find("winner"), row.expert);
   say(find("sure"), sentence(row, found));
   say(find("send-to"), row.expert);
   say(find("cost-of-it"), `${row.counted} of ${row.tokens} tokens decided, in ${microseconds(found.route_us)}`);
-  showRanking(row);
+  showRanking(row, found.expects_quality);
   showTokens(row, found.experts, row.flips);
   showFlips(row);
   showLegend(found.experts, row);
   showOptions(found.options);
-  document.documentElement.dataset.ready = prompt.value;
+  document.documentElement.dataset.ready = text; // for whoever waits for it, such as a test
 }
 
 const microseconds = (value) => (value < 1000 ? `${Math.round(value)} µs` : `${(value / 1000).toFixed(1)} ms`);
@@ -72,56 +74,60 @@ function sentence(row, found) {
     "unlike every domain": "by default: this is unlike every domain",
   };
   if (row.abstained) return reasons[row.reason] || "by default";
-  const words = found.calibrated ? `${percent(row.confidence)} sure` : `${percent(row.confidence)} of the say`;
+  if (found.expects_quality) return `a score of ${row.confidence.toFixed(2)} is expected`;
+  const votes = (reading.selector || found.options.selector) !== "average";
+  const words = `${percent(row.confidence)} ${found.calibrated ? "sure" : votes ? "of the votes" : "of the score"}`;
   return row.unlike ? `${words}, though unlike every domain` : words;
 }
 
-function showRanking(row) {
+function showRanking(row, qualities) {
   const list = find("ranking");
   const present = new Map([...list.children].map((item) => [item.dataset.expert, item]));
   const shown = row.ranking.slice(0, RANKED);
+  const largest = qualities ? Math.max(1, ...shown.map((one) => one.share)) : 1; // expected scores have units of their own
   shown.forEach(({ expert, share }, index) => {
     let item = present.get(expert);
     if (!item) {
-      item = make("li", { "data-expert": expert }, make("span", { class: "name" }, expert), make("span", { class: "track" }, make("i", {})), make("span", { class: "value" }));
+      const track = make("span", { class: "track" }, make("i"));
+      item = make("li", { "data-expert": expert }, make("span", { class: "name" }, expert), track, make("span", { class: "value" }));
       list.append(item);
     }
     present.delete(expert);
     item.style.setProperty("--colour", colour(expert));
-    item.style.setProperty("--share", Math.max(0, Math.min(1, share)));
+    item.style.setProperty("--share", Math.max(0, share / largest));
     item.style.setProperty("--row", index);
     item.classList.toggle("first", expert === row.expert);
-    say(item.querySelector(".value"), percent(share));
+    say(item.querySelector(".value"), qualities ? share.toFixed(2) : percent(share));
   });
   for (const gone of present.values()) gone.remove();
   list.style.setProperty("--rows", shown.length);
-  const ordered = shown.map(({ expert }) => [...list.children].find((item) => item.dataset.expert === expert));
-  ordered.forEach((item, index) => item.setAttribute("aria-posinset", index + 1));
+  const ranked = [...list.children].sort((one, other) => one.style.getPropertyValue("--row") - other.style.getPropertyValue("--row"));
+  const move = list.moveBefore || list.insertBefore; // the former lets a row glide to its place
+  ranked.forEach((item, index) => item !== list.children[index] && move.call(list, item, list.children[index]));
 }
 
 function showFlips(row) {
-  const line = find("flip");
-  const quoted = (index) => `“${visible(row.votes[index].text)}”`;
+  const quoted = (index) => make("b", {}, `“${visible(row.votes[index].text)}”`);
   const { alone, together } = row.flips;
   const parts = [];
   if (alone.length) {
-    const one = alone.find((other) => other.place === together?.places[0]) || alone[0];
-    parts.push("Without ", make("b", {}, quoted(one.place)), " this would go to ", named(one.expert), ".");
-    if (alone.length > 1) parts.push(` So it would without any one of the ${alone.length} underlined.`);
+    const first = alone.find((one) => one.place === together.places[0]);
+    parts.push("Without ", quoted(first.place), " this would go to ", named(first.expert), ".");
+    const others = alone.filter((one) => one !== first);
+    if (others.length === 1) parts.push(" Without ", quoted(others[0].place), " to ", named(others[0].expert), ".");
+    if (others.length > 1) parts.push(` Each of the ${alone.length} underlined words turns it on its own.`);
   } else if (together) {
-    const words = together.places.map(quoted);
-    parts.push("Only without ", make("b", {}, listed(words)), " together would this go to ", named(together.expert), ".");
+    const { places, expert } = together;
+    if (places.length > 4) parts.push(`Only without all ${places.length} underlined words`);
+    else parts.push("Only without ", ...listedParts(places.map(quoted)), " together");
+    parts.push(" would this go to ", named(expert), ".");
   } else if (row.tokens) {
-    parts.push("No few tokens would turn this decision.");
+    parts.push("No few words would turn this decision.");
   }
-  if (alone.length > 1 && new Set(alone.map((one) => one.expert)).size > 1) {
-    parts.pop();
-    parts.push(` Any one of the ${alone.length} underlined would turn it.`);
-  }
-  line.replaceChildren(...parts);
+  find("flip").replaceChildren(...parts);
 }
 
-const named = (expert) => make("span", { class: "name" }, make("i", { class: "swatch", vars: { "--colour": colour(expert) } }), expert);
+const listedParts = (parts) => parts.flatMap((part, index) => (index ? [index === parts.length - 1 ? " and " : ", ", part] : [part]));
 
 function showLegend(experts, row) {
   const voted = new Set(row.votes.map((vote) => vote.vote));
@@ -169,7 +175,8 @@ function reflect() {
   find("k-field").hidden = selector !== "entropy";
   const own = `${(SELECTORS[options.selector] || [options.selector])[0].toLowerCase()}, ${options.scorer}`;
   const same = !reading.selector && !reading.scorer && (reading.k === null || reading.k === options.k);
-  say(find("reading-note"), same ? SELECTORS[selector]?.[1] || "" : `To try out: what is sent goes by the router as it is served (${own}).`);
+  const trying = `To try out: what is sent goes by the router as it is served (${own}).`;
+  say(find("reading-note"), same ? SELECTORS[selector]?.[1] || "" : trying);
 }
 
 function setUp() {
@@ -191,4 +198,4 @@ function setUp() {
 
 setUp();
 
-export const playground = { show: look, hide: settle, asked: () => asked };
+export const playground = { show: look };

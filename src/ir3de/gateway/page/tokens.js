@@ -1,6 +1,6 @@
 // A prompt's tokens, each in the colour of the expert it votes for; what one says, in a bubble.
 
-import { colour } from "./colors.js";
+import { colour, named } from "./colors.js";
 import { draw, find, make, percent } from "./dom.js";
 
 const place = find("tokens");
@@ -20,10 +20,10 @@ export function showTokens(row, names, flips) {
   votes = row.votes;
   experts = names;
   current = Math.min(current, Math.max(0, votes.length - 1));
-  const turning = new Map((flips?.alone || []).map((one) => [one.place, one.expert]));
+  const alone = new Map((flips?.alone || []).map((one) => [one.place, one.expert]));
   const together = new Set(flips?.together?.places || []);
   hideBubble();
-  const made = votes.map((vote, index) => token(vote, index, turning.get(index), together.has(index)));
+  const made = votes.flatMap((vote, index) => token(vote, index, alone.get(index), together.has(index)));
   if (row.tokens > votes.length) {
     made.push(make("span", { class: "beyond" }, ` and ${row.tokens - votes.length} more that are not looked at`));
   }
@@ -31,22 +31,30 @@ export function showTokens(row, names, flips) {
   place.classList.toggle("empty", !made.length);
 }
 
+// The token as an element, and before it the space that it begins with, which has no colour.
 function token(vote, index, other, together) {
+  const word = vote.text.trim();
+  const before = word ? vote.text.slice(0, vote.text.indexOf(word)) : "";
+  const after = word ? vote.text.slice(before.length + word.length) : vote.text.replace(/[^\n]/g, "");
   const sure = certainty(vote.entropy, experts.length);
   const said = [visible(vote.text), vote.counted ? `votes ${vote.vote}` : "not counted", `${percent(sure)} certain`];
   if (other) said.push(`without it ${other}`);
-  const element = make("span", {
-    class: `token${vote.counted ? "" : " filtered"}${other || together ? " turning" : ""}`,
-    role: "option",
-    "aria-selected": "false",
-    "aria-label": said.join(", "),
-    tabindex: index === current ? "0" : "-1",
-    "data-index": index,
-    "data-vote": vote.vote,
-    vars: { "--colour": colour(vote.vote), "--strength": (0.07 + 0.86 * Math.sqrt(sure)).toFixed(3) },
-  });
-  element.textContent = vote.text.replaceAll("\n", "⏎\n");
-  return element;
+  const kinds = ["token", !vote.counted && "filtered", other && "alone", together && "together", !word && "space"];
+  const element = make(
+    "span",
+    {
+      class: kinds.filter(Boolean).join(" "),
+      role: "option",
+      "aria-selected": "false",
+      "aria-label": said.join(", "),
+      tabindex: index === current ? "0" : "-1",
+      "data-index": index,
+      "data-vote": vote.vote,
+      vars: { "--colour": colour(vote.vote), "--strength": (0.07 + 0.86 * Math.sqrt(sure)).toFixed(3) },
+    },
+    visible(vote.text),
+  );
+  return [before, element, after];
 }
 
 function showBubble(element) {
@@ -64,8 +72,8 @@ function showBubble(element) {
     const filled = draw("rect", { x: score < 0 ? 50 - width : 50, y: 1, width, height: 6, rx: 1 });
     filled.style.fill = colour(experts[index]);
     bar.append(filled);
-    const name = make("span", { class: "name" }, make("i", { class: "swatch", vars: { "--colour": colour(experts[index]) } }), experts[index]);
-    return make("div", { class: "score" }, name, bar, make("span", { class: "value" }, score.toFixed(2).replace("-", "−")));
+    const value = make("span", { class: "value" }, score.toFixed(2).replace("-", "−"));
+    return make("div", { class: "score" }, named(experts[index]), bar, value);
   });
   bubble.replaceChildren(head, ...rows);
   bubble.hidden = false;

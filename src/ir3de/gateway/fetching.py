@@ -1,0 +1,131 @@
+"""A router at an address, fetched file by file into a folder of this machine.
+
+Each router has a folder of its own there, named by its header. Only what serving needs is fetched, only what is not
+there yet, and every file is checked against the hash that the header gives; the header is written last.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import shutil
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlsplit
+
+from ir3de import files
+from ir3de.errors import ArtifactError, InputError, MissingExtraError
+from ir3de.storage import HEADER, KIND, VERSION, is_ours
+
+_Part = dict[str, str]
+
+
+class Remote:
+    """Routers that are published at an address."""
+
+    def __init__(self, address: str, cache: Path) -> None:
+        self._files, self._root = _filesystem(address)
+        self._cache = cache
+        self._shown = without_user(address).rstrip("/")
+
+    def mark(self) -> object:
+        return hashlib.sha256(self._read(HEADER)).hexdigest()
+
+    def last(self) -> Path | None:
+        folders = [path.parent for path in self._cache.glob(f"*/{HEADER}")]
+        return max(folders, key=lambda folder: (folder / HEADER).stat().st_mtime_ns, default=None)
+
+    def fetch(self) -> Path:
+        """Make a folder of what is published now; several workers of a machine fetch it once."""
+        content = self._read(HEADER)
+        needed, useful = self._wanted(content)
+        folder = self._cache / hashlib.sha256(content).hexdigest()[:16]
+        with files.exclusive(self._cache):
+            files.make_folder(folder)
+            for part in needed:
+                self._bring(folder, part)
+            for part in useful:
+                with suppress(ArtifactError):
+                    self._bring(folder, part)
+            files.write(folder / HEADER, content)
+        return folder
+
+    def settled(self, folder: Path) -> None:
+        """Other folders are dropped: who has their files open or mapped keeps them."""
+        for other in self._cache.iterdir():
+            if other.is_dir() and other != folder:
+                shutil.rmtree(other, ignore_errors=True)
+
+    def _wanted(self, content: bytes) -> tuple[list[_Part], list[_Part]]:
+        """Files that routing needs, and those that only make it start faster."""
+        place = Path(f"{self._shown}/{HEADER}")
+        try:
+            header: Any = json.loads(content)
+        except ValueError as error:
+            raise ArtifactError(f"{self._shown}/{HEADER} is not whole ({error}): upload it again, last") from error
+        files.check_kind(header, KIND, VERSION, place)
+        files.check_seal(header, place)
+        try:
+            needed = [header["table"], header["tokenizer"]["file"]]
+            useful = [part for part in (header["tokenizer"]["fast_file"],) if part]
+            strange = [part["name"] for part in (*needed, *useful) if not is_ours(Path(part["name"]))]
+        except (KeyError, TypeError) as error:
+            raise ArtifactError(f"{self._shown}/{HEADER} is damaged: {error!r}. Upload it again") from error
+        if strange:
+            raise ArtifactError(f"{self._shown}/{HEADER} is damaged: {strange[0]!r} is no name of a router's file")
+        return needed, useful
+
+    def _bring(self, folder: Path, part: _Part) -> None:
+        path = folder / part["name"]
+        for there in (path, *self._cache.glob(f"*/{part['name']}")):
+            with suppress(ArtifactError):
+                files.read(there, sha256=part["sha256"])
+                if there != path:
+                    _link(there, path)
+                return
+        content = self._read(part["name"])
+        if hashlib.sha256(content).hexdigest() != part["sha256"]:
+            raise ArtifactError(f"{self._shown}/{part['name']} is damaged or half uploaded: upload it again")
+        files.write(path, content)
+
+    def _read(self, name: str) -> bytes:
+        try:
+            content: bytes = self._files.cat_file(f"{self._root}/{name}")
+        except FileNotFoundError as error:
+            raise ArtifactError(
+                f"{self._shown}/{name} is missing: upload a router's files there, {HEADER} last"
+            ) from error
+        except Exception as error:  # every kind of filesystem has errors of its own
+            raise ArtifactError(f"cannot read {self._shown}/{name}: {type(error).__name__}: {error}") from error
+        return content
+
+
+def _filesystem(address: str) -> tuple[Any, str]:
+    try:
+        from fsspec.core import url_to_fs
+    except ImportError:
+        raise MissingExtraError("fsspec", "serve", f"A router at {without_user(address)}") from None
+    try:
+        found, root = url_to_fs(address)
+    except ImportError as error:  # s3 and others need a package each, which the message names
+        raise InputError(f"cannot follow {without_user(address)}: {error}") from error
+    except ValueError as error:
+        raise InputError(f"cannot follow {without_user(address)}: {error}: use a folder or s3://, gs://, …") from error
+    return found, str(root).rstrip("/")
+
+
+def without_user(address: str) -> str:
+    """For messages: an address may hold a password."""
+    user, at, _ = urlsplit(address).netloc.rpartition("@")
+    return address.replace(user + at, "", 1)
+
+
+def _link(there: Path, path: Path) -> None:
+    """The same file under another name, as a copy where it must be."""
+    path.unlink(missing_ok=True)
+    try:
+        os.link(there, path)
+    except OSError:
+        shutil.copyfile(there, path)

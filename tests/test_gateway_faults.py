@@ -1,0 +1,421 @@
+"""What goes wrong on either side: the error that fits, within the time limits, and the gateway goes on serving."""
+
+from __future__ import annotations
+
+import asyncio
+import gzip
+import json
+import time
+from collections.abc import Iterator
+
+import pytest
+
+from gateway_parts import QUESTIONS, Running, failing, running
+from gateway_raw import (
+    DONE,
+    FIRST,
+    GOOD,
+    STREAM_HEAD,
+    Conduct,
+    Got,
+    Raw,
+    answer,
+    ask,
+    chat,
+    dial,
+    eventually,
+    holds,
+    raw_expert,
+    says,
+    sent,
+)
+
+SECRET = "sk-upstream-secret"
+LAW = QUESTIONS["law"]
+
+
+class World:
+    """A gateway whose expert for law stands on a bare socket, has short limits, and does what a test says."""
+
+    def __init__(self, gateway: Running, raw: Raw) -> None:
+        self.gateway, self.raw, self.url = gateway, raw, gateway.url
+        self.law = gateway.gateway.live.snapshot.experts["law"]
+
+    def ask(self, model: str = "auto", *, does: Conduct | bytes | None = None, **more: object) -> Got:
+        if does is not None:
+            self.raw.does = says(does) if isinstance(does, bytes) else does
+        return ask(self.url, chat(LAW, model, **more))
+
+    @property
+    def quiet(self) -> bool:
+        return (self.law.slots.taken, self.law.slots.waiting) == (0, 0)
+
+
+@pytest.fixture(scope="module")
+def everything(tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
+    patch = pytest.MonkeyPatch()
+    patch.setenv("LAW_KEY", SECRET)
+    with patch.context(), raw_expert() as raw:
+        law = {
+            "base_url": f"{raw.url}/v1",
+            "api_key_env": "LAW_KEY",
+            "timeouts": {"connect": 2, "first_token": 0.5, "idle": 0.5, "total": 1.5},
+            "concurrency": {"limit": 2, "queue": 1, "wait": 0.2},
+            "breaker": {"failures": 3, "rest": 0.3},
+            "price": {"input_per_1m": 1},
+        }
+        folder = tmp_path_factory.mktemp("faults")
+        with running(
+            folder, experts={"law": law}, server={"limits": {"body_bytes": 100_000, "body_seconds": 0.5}}
+        ) as it:
+            yield World(it, raw)
+    patch.undo()
+
+
+@pytest.fixture
+def world(everything: World) -> Iterator[World]:
+    everything.raw.does = says(answer(200, GOOD))
+    for expert in everything.gateway.gateway.live.snapshot.experts.values():
+        expert.breaker.succeeded()
+    everything.gateway.upstream.behaviour.clear()
+    everything.gateway.upstream.asked.clear()
+    yield everything
+    assert eventually(lambda: everything.quiet), "a place at the expert was not given back"
+
+
+# the client's faults --------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("body", "code", "param"),
+    [
+        (b"", "invalid_json", None),
+        (b"{", "invalid_json", None),
+        (b"\xff\xfe", "invalid_json", None),
+        (b'{"messages": "\x00"}', "invalid_json", None),
+        (b"[]", "invalid_json", None),
+        (b'"auto"', "invalid_json", None),
+        (b"[" * 50_000, "invalid_json", None),
+        (b'{"model": "a", "model": "b"}', "invalid_json", None),
+        ({}, "invalid_type", "messages"),
+        ({"messages": None}, "invalid_type", "messages"),
+        ({"messages": []}, "empty_messages", "messages"),
+        ({"messages": {}}, "invalid_type", "messages"),
+        ({"messages": ["hello"]}, "invalid_type", "messages[0]"),
+        ({"messages": [{}]}, "invalid_type", "messages[0].role"),
+        ({"messages": [{"role": 1}]}, "invalid_type", "messages[0].role"),
+        ({"messages": [{"role": "user", "content": 1}]}, "invalid_type", "messages[0].content"),
+        ({"messages": [{"role": "user", "content": [1]}]}, "invalid_type", "messages[0].content[0]"),
+        (
+            {"messages": [{"role": "user", "content": [{"type": "text"}]}]},
+            "invalid_type",
+            "messages[0].content[0].text",
+        ),
+        (chat("hi", 7), "invalid_type", "model"),  # type: ignore[arg-type]
+        (chat("hi", ""), "invalid_type", "model"),
+        (chat("hi", stream="yes"), "invalid_type", "stream"),
+        (chat("hi", ir3de=7), "invalid_type", "ir3de"),
+        (chat("hi", ir3de={"deny": ["law", "maths", "cooking"]}), "no_eligible_expert", "model"),
+        (chat([{"type": "image_url", "image_url": {"url": "data:,"}}]), "no_eligible_expert", "model"),
+    ],
+)
+def test_what_cannot_be_answered_is_refused_and_says_where(
+    world: World, body: object, code: str, param: str | None
+) -> None:
+    got = ask(world.url, body)
+    assert (got.status, got.error["code"], got.error["param"]) == (400, code, param)
+    assert got.error["type"] == "invalid_request_error"
+    assert world.gateway.upstream.asked == []
+
+
+@pytest.mark.parametrize("path", ["completions", "responses", "embeddings", "messages"])
+@pytest.mark.parametrize("wrong", [None, 7, {}, []])
+def test_other_endpoints_want_their_text_too(world: World, path: str, wrong: object) -> None:
+    field = {"completions": "prompt", "messages": "messages"}.get(path, "input")
+    got = ask(world.url, {field: wrong}, f"/v1/{path}")
+    assert (got.status, got.error["param"]) == (400, field)
+
+
+def test_an_unknown_model_is_not_found(world: World) -> None:
+    got = world.ask("gpt-9")
+    assert (got.status, got.error["code"], got.error["param"]) == (404, "model_not_found", "model")
+
+
+def test_unusual_texts_are_answered(world: World) -> None:
+    for content in ("", "\x00", "\ud800", "😀" * 1000, "\u2028", " \n", "<system-reminder>" * 5_000):
+        assert ask(world.url, chat(content, ir3de={"deny": ["law"]})).status == 200
+        assert json.loads(world.gateway.upstream.bodies[-1])["messages"][0]["content"] == content
+
+
+def test_a_body_too_large_is_refused_before_it_has_come(world: World) -> None:
+    with dial(world.url) as line:
+        line.sendall(b"POST /v1/chat/completions HTTP/1.1\r\nhost: localhost\r\ncontent-length: 50000000\r\n\r\n")
+        assert line.recv(12) == b"HTTP/1.1 413"
+
+
+def test_a_client_that_sends_fifty_megabytes_reads_the_refusal(world: World) -> None:
+    got = ask(world.url, b"x" * 50_000_000)
+    assert (got.status, got.error["code"]) == (413, "request_too_large")
+
+
+def test_a_body_without_a_length_is_cut_off_at_the_limit(world: World) -> None:
+    with dial(world.url) as line:
+        line.sendall(b"POST /v1/chat/completions HTTP/1.1\r\nhost: localhost\r\ntransfer-encoding: chunked\r\n\r\n")
+        for _ in range(11):
+            line.sendall(b"2710\r\n" + b"x" * 10_000 + b"\r\n")
+        assert line.recv(12) == b"HTTP/1.1 413"
+
+
+@pytest.mark.parametrize("begun", [b"", b'{"messages"'])
+def test_a_body_that_never_arrives_is_not_waited_for(world: World, begun: bytes) -> None:
+    with dial(world.url) as line:
+        line.sendall(b"POST /v1/chat/completions HTTP/1.1\r\nhost: localhost\r\ncontent-length: 99\r\n\r\n" + begun)
+        assert line.recv(12) == b"HTTP/1.1 408"
+
+
+def test_a_compressed_body_is_refused_by_that_name(world: World) -> None:
+    got = ask(world.url, gzip.compress(json.dumps(chat(LAW)).encode()), content_encoding="gzip")
+    assert (got.status, got.error["code"]) == (415, "unsupported_media_type")
+
+
+def test_two_hundred_bad_requests_and_then_a_good_one(world: World) -> None:
+    bad: list[object] = [
+        b"{",
+        b"\x00",
+        {},
+        {"messages": [7]},
+        chat(LAW, "nobody"),
+        chat(LAW, ir3de=1),
+        b"x" * 200_000,
+        [],
+    ]
+    for number in range(200):
+        assert 400 <= ask(world.url, bad[number % len(bad)]).status < 500
+    assert world.ask().status == 200
+
+
+# the experts' faults --------------------------------------------------------------------------------------------
+
+HTML = answer(200, b"<html>It works!</html>", "text/html")
+BROKEN: dict[str, tuple[Conduct | bytes, int, str]] = {
+    "resets before the head": (says(reset=True), 502, "upstream_broken"),
+    "hangs up before the head": (says(), 502, "upstream_broken"),
+    "hangs up in the head": (says(b"HTTP/1.1 200 OK\r\ncontent-"), 502, "upstream_broken"),
+    "resets after the head": (says(answer(200, GOOD)[:90], 0.05, reset=True), 502, "upstream_broken"),
+    "stops in the body": (says(answer(200, GOOD)[:-5]), 502, "upstream_broken"),
+    "sends what is not HTTP": (b"SSH-2.0-OpenSSH_9.6\r\n\r\n", 502, "upstream_invalid"),
+    "sends noise": (b"\x00\xff\x16\x03" * 50, 502, "upstream_invalid"),
+    "answers with HTML": (HTML, 502, "upstream_invalid"),
+    "answers with a list": (answer(200, [1, 2]), 502, "upstream_invalid"),
+    "answers with half an object": (answer(200, b'{"choices": ['), 502, "upstream_invalid"),
+    "answers with nothing": (answer(200, b""), 502, "upstream_invalid"),
+    "answers with other bytes": (answer(200, b"\xff\xfe\x00"), 502, "upstream_invalid"),
+    "nests without end": (answer(200, b'{"a":' + b"[" * 100_000), 502, "upstream_invalid"),
+    "points elsewhere": (answer(307, b"", location="http://127.0.0.1:1/"), 502, "upstream_invalid"),
+    "says it is compressed": (answer(200, GOOD, content_encoding="gzip"), 502, "upstream_broken"),
+    "never answers": (holds(), 504, "upstream_timeout"),
+    "never goes on": (holds(answer(200, GOOD)[:-5]), 504, "upstream_timeout"),
+    "is ill and says so in HTML": (answer(503, b"<html>", "text/html", retry_after="7"), 503, "unavailable"),
+}
+STREAMS: dict[str, tuple[Conduct | bytes, int, str]] = {
+    "answers whole, asked for a stream": (answer(200, GOOD), 502, "upstream_invalid"),
+    "ends a stream before it begins": (STREAM_HEAD, 502, "upstream_broken"),
+    "holds a stream before it begins": (holds(STREAM_HEAD), 504, "upstream_timeout"),
+}
+
+
+@pytest.mark.parametrize("fault", BROKEN)
+def test_an_expert_that_is_asked_by_name_and_fails(world: World, fault: str) -> None:
+    does, status, code = BROKEN[fault]
+    got = world.ask("law", does=does)
+    assert (got.status, got.error["code"]) == (status, code)
+    assert "law" in got.error["message"]
+    assert got.headers["x-ir3de-expert"] == "law"
+    assert got.headers.get("retry-after") == ("7" if status == 503 else None)
+    for kept_quiet in (LAW, SECRET, "Bearer", "127.0.0.1"):
+        assert kept_quiet.encode() not in got.body
+
+
+@pytest.mark.parametrize("fault", BROKEN | STREAMS)
+def test_the_next_ranked_expert_answers_for_one_that_fails(world: World, fault: str) -> None:
+    does, _, _ = (BROKEN | STREAMS)[fault]
+    got = world.ask(does=does, stream=fault in STREAMS)
+    assert got.status == 200
+    assert got.headers["x-ir3de-fallbacks"] == "1"
+    assert [got.headers["x-ir3de-expert"]] == world.gateway.upstream.asked
+    assert world.law.breaker.state == "closed"
+
+
+@pytest.mark.parametrize("fault", STREAMS)
+def test_a_stream_that_fails_before_it_begins_is_an_error_as_any_other(world: World, fault: str) -> None:
+    does, status, code = STREAMS[fault]
+    got = world.ask("law", does=does, stream=True)
+    assert (got.status, got.error["code"]) == (status, code)
+
+
+@pytest.mark.parametrize("status", [408, 429, 500, 502, 503, 504])
+def test_an_expert_that_says_it_cannot_is_replaced_or_has_the_last_word(world: World, status: int) -> None:
+    word = {"error": {"message": "no", "type": "t", "param": None, "code": "c"}}
+    does = answer(status, word, retry_after="9", x_other="kept")
+    got = world.ask(does=does)
+    assert (got.status, got.headers["x-ir3de-fallbacks"]) == (200, "1")
+    for name in ("maths", "cooking"):
+        world.gateway.upstream.behaviour[name] = failing(501)
+    assert world.ask(does=does).status == 501  # of three that failed, the last one's
+    got = world.ask("law", does=does)
+    assert (got.status, got.json, got.headers["retry-after"], got.headers["x-other"]) == (status, word, "9", "kept")
+
+
+@pytest.mark.parametrize("status", [400, 401, 403, 404, 422])
+@pytest.mark.parametrize("kind", ["application/json", "text/event-stream", "text/html"])
+def test_what_the_request_is_to_blame_for_is_passed_on_as_it_is(world: World, status: int, kind: str) -> None:
+    words = b'{"error":  "yours"}\n'
+    got = world.ask(does=answer(status, words, kind), stream=kind == "text/event-stream")
+    assert (got.status, got.body, got.headers["content-type"]) == (status, words, kind)
+    assert world.gateway.upstream.asked == []
+
+
+def test_nobody_is_asked_after_the_first_byte(world: World) -> None:
+    for does, code in (
+        (says(STREAM_HEAD, FIRST, b'data: {"half'), "upstream_broken"),
+        (says(STREAM_HEAD.replace(b"\r\n\r\n", b"\r\ntransfer-encoding: chunked\r\n\r\n")
+              + b"%x\r\n" % len(FIRST) + FIRST + b"\r\n"), "upstream_broken"),
+        (says(STREAM_HEAD, FIRST, 0.05, reset=True), "upstream_broken"),
+        (holds(STREAM_HEAD, FIRST, b": half"), "upstream_timeout"),
+        (says(STREAM_HEAD, *[FIRST, 0.2] * 10), "upstream_timeout"),
+    ):  # fmt: skip
+        world.law.breaker.succeeded()
+        got = world.ask(does=does, stream=True)
+        events = got.body.split(b"\n\n")
+        assert got.status == 200
+        assert b'"We"' in events[0]
+        assert json.loads(events[-2].removeprefix(b"data: "))["error"]["code"] == code
+        assert b"half" not in got.body
+        assert events[-1] == b""
+        assert world.gateway.upstream.asked == []
+
+
+def test_a_stream_is_complete_once_it_says_so(world: World) -> None:
+    for does in (says(STREAM_HEAD, FIRST, DONE), holds(STREAM_HEAD, FIRST, DONE), says(STREAM_HEAD, FIRST + DONE[:-2])):
+        got = world.ask("law", does=does, stream=True)
+        assert got.body.rstrip().endswith(b"data: [DONE]")
+        assert b"error" not in got.body
+        assert b'"ir3de":{"expert":"law"' in got.body
+
+
+def test_an_answer_that_is_compressed_unasked_is_read(world: World) -> None:
+    packed = gzip.compress(json.dumps(GOOD).encode())
+    got = world.ask("law", does=answer(200, packed, content_encoding="gzip"))
+    assert (got.status, got.json["usage"], "content-encoding" in got.headers) == (200, GOOD["usage"], False)
+
+
+def test_numbers_of_tokens_that_are_none_do_no_harm(world: World) -> None:
+    for usage in (
+        7,
+        [],
+        {"prompt_tokens": 10**400},
+        {"prompt_tokens": "x", "completion_tokens": -1},
+        {"prompt_tokens": True},
+    ):
+        assert world.ask("law", does=answer(200, GOOD | {"usage": usage})).status == 200
+
+
+def test_an_expert_that_is_not_there(world: World, tmp_path_factory: pytest.TempPathFactory) -> None:
+    nobody = {"base_url": "http://127.0.0.1:1/v1"}
+    with running(tmp_path_factory.mktemp("refused"), experts={"law": nobody, "maths": nobody}) as it:
+        got = ask(it.url, chat(LAW, "law"))
+        assert (got.status, got.error["code"]) == (502, "upstream_unreachable")
+        got = ask(it.url, chat(LAW))
+        assert (got.status, got.headers["x-ir3de-expert"]) == (200, "cooking")
+        assert int(got.headers["x-ir3de-fallbacks"]) in (1, 2)
+
+
+# health, and places in line -------------------------------------------------------------------------------------
+
+
+def test_an_expert_that_keeps_failing_rests_and_is_tried_again(world: World) -> None:
+    for _ in range(3):
+        assert world.ask("law", does=answer(500, {})).status == 500
+    asked = len(world.raw.heads)
+    got = world.ask("law")
+    assert (got.status, got.error["code"], got.headers["retry-after"]) == (503, "unavailable", "1")
+    assert world.ask().status == 200  # somebody else's
+    assert len(world.raw.heads) == asked
+    assert eventually(lambda: world.law.breaker.state == "half-open")
+    assert world.ask("law", does=answer(500, {})).status == 500  # the probe, which fails
+    assert world.ask("law").status == 503
+    assert eventually(lambda: world.law.breaker.state == "half-open")
+    assert world.ask("law", does=answer(200, GOOD)).status == 200
+    assert world.law.breaker.state == "closed"
+
+
+def test_refusing_and_being_busy_is_no_illness(world: World) -> None:
+    for _ in range(5):
+        assert world.ask("law", does=answer(429, {})).status == 429
+        assert world.ask("law", does=answer(400, {})).status == 400
+    assert world.law.breaker.state == "closed"
+
+
+def test_beyond_the_line_the_next_expert_is_asked_or_the_client_comes_back(world: World) -> None:
+    world.raw.does = holds()
+    before = len(world.raw.heads)
+    lines = [sent(world.url, json.dumps(chat(LAW, "law")).encode()) for _ in range(2)]
+    assert eventually(lambda: len(world.raw.heads) == before + 2)
+    got = world.ask("law")  # waits its turn in vain
+    assert (got.status, got.error["type"], got.headers["retry-after"]) == (429, "rate_limit_error", "1")
+    assert world.ask().headers["x-ir3de-expert"] != "law"
+    for line in lines:
+        line.close()
+
+
+def test_a_connection_that_was_closed_meanwhile_is_no_failure(world: World) -> None:
+    async def closes_unannounced(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        writer.write(answer(200, GOOD))
+        await asyncio.sleep(0.02)  # long enough for the connection to be kept, and to be used again
+
+    world.raw.does = closes_unannounced
+    for _ in range(30):
+        assert world.ask("law").status == 200
+        time.sleep(0.018)
+
+
+# clients that leave ---------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("stream", "begun"), [(False, []), (True, []), (True, [STREAM_HEAD]), (True, [STREAM_HEAD, FIRST])]
+)
+def test_when_the_client_leaves_the_expert_is_told(world: World, stream: bool, begun: list[bytes]) -> None:
+    for limit in ("first_token", "idle"):
+        assert getattr(world.law.config.timeouts, limit) == 0.5
+    before, left = len(world.raw.heads), world.raw.hung_up
+    world.raw.does = holds(*begun)
+    line = sent(world.url, json.dumps(chat(LAW, "law", stream=stream)).encode())
+    assert eventually(lambda: len(world.raw.heads) == before + 1)
+    if len(begun) == 2:
+        assert line.recv(5) == b"HTTP/"
+    line.close()
+    assert eventually(lambda: world.raw.hung_up == left + 1)
+    assert eventually(lambda: world.quiet)
+    assert world.law.breaker.state == "closed"
+    assert world.ask("law", does=answer(200, GOOD)).status == 200
+
+
+def test_a_client_that_leaves_the_line_gives_up_its_place(world: World) -> None:
+    world.raw.does = holds()
+    lines = [sent(world.url, json.dumps(chat(LAW, "law")).encode()) for _ in range(3)]
+    assert eventually(lambda: (world.law.slots.taken, world.law.slots.waiting) == (2, 1))
+    for line in lines:
+        line.close()
+    assert eventually(lambda: world.quiet)
+
+
+def test_a_client_that_does_not_read_is_not_held_against_the_expert(world: World) -> None:
+    for _ in range(2):
+        world.ask("law", does=answer(500, {}))
+    before = len(world.raw.heads)
+    world.raw.does = holds(STREAM_HEAD, FIRST.replace(b"We", b"W" * 500_000) * 40)
+    with sent(world.url, json.dumps(chat(LAW, "law", stream=True)).encode()):
+        assert eventually(lambda: len(world.raw.heads) == before + 1)
+        assert eventually(lambda: world.quiet)
+    assert world.law.breaker.state == "closed"  # a third failure would have opened it

@@ -1,0 +1,138 @@
+"""Places at an expert, and whether it is asked at all: nothing is lost, nobody waits in vain."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from ir3de.gateway.breakers import CircuitBreaker
+from ir3de.gateway.slots import Busy, Slots
+
+steps = st.lists(st.tuples(st.sampled_from(["come", "go", "cancel", "both", "turn"]), st.integers(0, 20)), max_size=40)
+
+
+@given(st.integers(1, 3), st.integers(0, 3), steps)
+@settings(max_examples=100, deadline=None)
+def test_places_are_never_overdrawn_nor_lost_and_first_come_is_first_served(
+    limit: int, queue: int, told: list[tuple[str, int]]
+) -> None:
+    """Coming, going, giving up, and giving up in the moment of getting a place, in any order."""
+
+    async def play() -> None:
+        slots, inside, came, served = Slots(limit, queue, wait=60), set[int](), [], []
+        tasks: dict[int, asyncio.Task[None]] = {}
+
+        async def visit(number: int) -> None:
+            await slots.acquire()
+            inside.add(number)
+            served.append(number)
+
+        def go(place: int) -> None:
+            if inside:
+                inside.remove(sorted(inside)[place % len(inside)])
+                slots.release()
+
+        for number, (step, place) in enumerate(told):
+            waiting = [task for one, task in tasks.items() if one not in inside and not task.done()]
+            if step == "come":
+                tasks[number] = asyncio.ensure_future(visit(number))
+                came.append(number)
+            if step in ("go", "both"):
+                go(place)
+            if step in ("cancel", "both") and waiting:
+                waiting[place % len(waiting)].cancel()
+            if step != "both":
+                await asyncio.sleep(0)
+                await asyncio.sleep(0)
+            assert len(inside) <= limit
+            assert slots.waiting <= queue
+        for task in tasks.values():
+            if not task.done():
+                task.cancel()
+        done = await asyncio.gather(*tasks.values(), return_exceptions=True)
+        assert all(found is None or isinstance(found, (Busy, asyncio.CancelledError)) for found in done)
+        assert served == sorted(served)
+        assert slots.taken == len(inside)
+        while inside:
+            go(0)
+        assert (slots.taken, slots.waiting) == (0, 0)
+
+    asyncio.run(play())
+
+
+def test_waiting_too_long_is_busy_and_leaves_the_line() -> None:
+    async def play() -> None:
+        slots = Slots(1, 1, wait=0.01)
+        await slots.acquire()
+        with pytest.raises(Busy):
+            await slots.acquire()
+        assert (slots.taken, slots.waiting) == (1, 0)
+        slots.release()
+        await slots.acquire()
+
+    asyncio.run(play())
+
+
+class Model:
+    """A breaker in the words of its description."""
+
+    def __init__(self, failures: int, rest: float) -> None:
+        self.allowed, self.rest = failures, rest
+        self.row, self.until, self.probing = 0, None, False  # type: ignore[var-annotated]
+
+    def state(self, now: float) -> str:
+        if self.until is None:
+            return "closed"
+        return "half-open" if self.probing or now >= self.until else "open"
+
+
+@given(
+    st.integers(1, 3),
+    st.lists(st.sampled_from(["ask", "well", "fails", "leaves", "wait", "rest"]), max_size=40),
+)
+@settings(max_examples=150, deadline=None)
+def test_a_breaker_is_the_machine_it_describes(failures: int, told: list[str]) -> None:
+    """Requests one after the other: each that is admitted ends in one of three ways before the next is asked for."""
+    now, model = [0.0], Model(failures, 10.0)
+    breaker = CircuitBreaker(failures, 10.0, clock=lambda: now[0])
+    admitted = False
+    for step in told:
+        if step == "ask" and not admitted:
+            expected = model.state(now[0]) != "open"
+            admitted = breaker.admits()
+            assert admitted == expected
+            if admitted and model.until is not None:
+                model.probing, model.until = True, now[0] + 10.0
+        elif step == "well" and admitted:
+            breaker.succeeded()
+            model.row, model.until, model.probing, admitted = 0, None, False, False
+        elif step == "fails" and admitted:
+            breaker.failed()
+            model.row += 1
+            if model.probing or model.row >= failures:
+                model.until, model.probing = now[0] + 10.0, False
+            admitted = False
+        elif step == "leaves" and admitted:
+            breaker.abandoned()
+            if model.probing:
+                model.until, model.probing = now[0], False
+            admitted = False
+        elif step in ("wait", "rest"):
+            now[0] += 3.0 if step == "wait" else 10.0
+        assert breaker.state == model.state(now[0])
+        assert breaker.retry_after == max(0.0, (model.until or 0.0) - now[0])
+
+
+def test_a_probe_is_alone_until_it_ends_or_is_lost() -> None:
+    now = [0.0]
+    breaker = CircuitBreaker(1, 10.0, clock=lambda: now[0])
+    breaker.failed()
+    now[0] = 10.0
+    assert [breaker.admits() for _ in range(3)] == [True, False, False]
+    breaker.abandoned()
+    assert [breaker.admits() for _ in range(2)] == [True, False]
+    now[0] = 20.0  # never heard of again
+    assert breaker.admits()
