@@ -37,9 +37,9 @@ IMAGES = Path(__file__).parent.parent / "docs" / "images"
 TOKEN = "drawing"
 SIZE = (1280, 800)
 ANSWER = (
-    "Unpaid rent can end a lease, though not from one day to the next: most statutes ask for two months of arrears, a "
-    "written warning and a reasonable time to pay. An illness does not remove the debt, yet courts weigh it when they "
-    "decide about a stay. Propose instalments in writing."
+    "Mostly by people and by seals. A will was sealed by its witnesses, seven of them in the praetor's form, and "
+    "opened before them: a broken seal, or a witness who did not know his own, spoke for a forgery. From 81 BC the "
+    "lex Cornelia made it a crime, and handwriting was compared in court."
 )
 SECONDS = {"coding": 0.5, "mathematics": 0.7, "law": 0.8, "medicine": 0.6, "history": 0.3}
 PRICES = {"coding": 0.6, "mathematics": 0.4, "law": 0.9, "medicine": 0.5, "history": 0.2}
@@ -51,7 +51,7 @@ async def expert(request: Request) -> Response:
     if name == "law" and not asked.get("stream") and random.random() < 0.03:
         return JSONResponse({"error": {"message": "overloaded"}}, 503)
     if asked.get("stream"):
-        return StreamingResponse(_events(asked["model"]), media_type="text/event-stream")
+        return StreamingResponse(_events(asked["model"], SECONDS[name]), media_type="text/event-stream")
     await asyncio.sleep(random.lognormvariate(0, 0.35) * SECONDS[name])
     message = {"role": "assistant", "content": ANSWER}
     usage = {"prompt_tokens": 21, "completion_tokens": random.randint(60, 240)}
@@ -59,12 +59,12 @@ async def expert(request: Request) -> Response:
     return JSONResponse({"object": "chat.completion", "model": asked["model"], "choices": [choice], "usage": usage})
 
 
-async def _events(model: str) -> AsyncIterator[bytes]:
-    await asyncio.sleep(0.12)
+async def _events(model: str, seconds: float) -> AsyncIterator[bytes]:
+    await asyncio.sleep(random.lognormvariate(0, 0.3) * seconds / 6)
     for word in ANSWER.split(" "):
         choice = {"index": 0, "delta": {"content": word + " "}, "finish_reason": None}
         yield b"data: %s\n\n" % json.dumps({"model": model, "choices": [choice]}).encode()
-        await asyncio.sleep(0.02)
+        await asyncio.sleep(seconds / 60)
     usage = {"prompt_tokens": 21, "completion_tokens": 62}
     yield b"data: %s\n\n" % json.dumps({"model": model, "choices": [], "usage": usage}).encode()
     yield b"data: [DONE]\n\n"
@@ -94,7 +94,7 @@ async def send_traffic(url: str, seconds: int) -> None:
             text = random.choice(prompts[one])
             if random.random() < 0.25:
                 text = f"{text[: len(text) // 2]} {random.choice(prompts[other])[:40]}"
-            body = {"model": "auto", "messages": [{"role": "user", "content": text}]}
+            body = {"model": "auto", "messages": [{"role": "user", "content": text}], "stream": random.random() < 0.6}
             timeout = aiohttp.ClientTimeout(0.25 if random.random() < 0.01 else 60)
             try:
                 async with client.post(f"{url}/v1/chat/completions", json=body, timeout=timeout) as response:
@@ -136,12 +136,17 @@ def draw(url: str, folder: Path, seconds: int) -> None:
         driver.find_element("id", "send").click()
         driver.execute_script("document.activeElement.blur()")
         sleep(4)
+        for _ in range(5):  # as after some typing: the first look of a process takes longer
+            driver.execute_script("document.getElementById('prompt').dispatchEvent(new Event('input'))")
+            sleep(0.5)
         driver.save_screenshot(str(IMAGES / "gateway-playground.png"))
         driver.find_element("id", "tab-traffic").click()
-        asyncio.run(send_traffic(url, seconds))
         look("dark")
-        sleep(3)
+        sending = threading.Thread(target=asyncio.run, args=[send_traffic(url, seconds)])
+        sending.start()
+        sleep(seconds - 5)
         driver.save_screenshot(str(IMAGES / "gateway-traffic.png"))
+        sending.join()
     finally:
         driver.quit()
 
@@ -159,7 +164,7 @@ def main() -> None:
             {
                 "name": name,
                 "base_url": f"{upstream}/{name}/v1",
-                "model": f"smollm2-{name}",
+                "model": f"{name}-expert",
                 "price": {"input_per_1m": PRICES[name], "output_per_1m": 4 * PRICES[name]},
             }
             for name in demo.DOMAINS

@@ -9,6 +9,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from ir3de.bench.gateway.tables import GATEWAY_NOTES, SOAK_NOTES, proxy_table, soak_table
+
 ROOT = Path(__file__).parent.parent
 PAGE, README, SCORERS = ROOT / "docs" / "benchmarks.md", ROOT / "README.md", ROOT / "docs" / "scorers.md"
 
@@ -230,11 +232,14 @@ def outcome_bars(outcomes: dict[str, Any]) -> list[str]:
 OWN_OUTCOMES = "ir3de"
 
 
-def section(title: str, name: str, notes: Sequence[str], document: dict[str, Any], *tables: Sequence[str]) -> list[str]:
+def section(
+    title: str, name: str, notes: Sequence[str], document: dict[str, Any], *tables: Sequence[str], data: bool = True
+) -> list[str]:
     """A part of the page: the command, the raw file, notes, the machine, and the tables."""
     given = circumstances(document) if "circumstances" in document else ""
     file = f"results/{name}.json"
-    command = f"`ir3de bench {name} --data DIR --save {file}` → [{file}](../{file})"
+    given_data = " --data DIR" if data else ""
+    command = f"`ir3de bench {name}{given_data} --save {file}` → [{file}](../{file})"
     parts = [f"## {title}", "", command, "", *notes, "", *([given, ""] if given else [])]
     for table in tables:
         parts += [*table, ""]
@@ -244,6 +249,7 @@ def section(title: str, name: str, notes: Sequence[str], document: dict[str, Any
 def page(documents: dict[str, dict[str, Any]]) -> str:
     speed, accuracy, rivals = documents["speed"], documents["accuracy"], documents["rivals"]
     robustness, experts, outcomes = documents["robustness"], documents["experts"], documents["outcome_routing"]
+    gateway, soak = documents["gateway"], documents["soak"]
     speed_notes = (*SPEED_NOTES, without_sampling(speed))
     lines = [
         "# Benchmarks",
@@ -266,6 +272,8 @@ def page(documents: dict[str, dict[str, Any]]) -> str:
         *section("Speed and memory", "speed", speed_notes, speed, speed_table(speed)),
         *section("Robustness", "robustness", ROBUSTNESS_NOTES, robustness, robustness_tables(robustness)),
         *section("Many experts", "experts", EXPERTS_NOTES, experts, scale_table(experts), speed_table(experts)),
+        *section("Gateway", "gateway", GATEWAY_NOTES, gateway, speed_table(gateway), proxy_table(gateway), data=False),
+        *section("Gateway, soaked", "soak", SOAK_NOTES, soak, speed_table(soak), soak_table(soak), data=False),
     ]
     text = "\n".join(lines)
     return re.sub(r"\n{3,}", "\n\n", text).rstrip() + "\n"
@@ -329,7 +337,7 @@ def renewed(text: str, name: str, content: str, glue: str = "") -> str:
 
 
 def main() -> int:
-    names = ("speed", "accuracy", "rivals", "robustness", "experts", "outcome_routing")
+    names = ("speed", "accuracy", "rivals", "robustness", "experts", "outcome_routing", "gateway", "soak")
     documents = {name: raw(name) for name in names}
     current = README.read_text(encoding="utf-8")
     scorers = SCORERS.read_text(encoding="utf-8")

@@ -39,6 +39,7 @@ COMMANDS = {  # every raw file beside the settings: what makes it, and the page 
     "accuracy.json": ("ir3de bench accuracy --data DIR --save results/accuracy.json", "benchmarks.md"),
     "confidence.json": ("ir3de bench confidence --data DIR --save results/confidence.json", "confidence.md"),
     "experts.json": ("ir3de bench experts --data DIR --save results/experts.json", "benchmarks.md"),
+    "gateway.json": ("ir3de bench gateway --save results/gateway.json", "benchmarks.md"),
     "novelty.json": ("ir3de bench novelty --data DIR --save results/novelty.json", "confidence.md"),
     "outcome_routing.json": (
         "ir3de bench outcome-routing --data DIR --leave-out arc_easy --save results/outcome_routing.json",
@@ -47,6 +48,7 @@ COMMANDS = {  # every raw file beside the settings: what makes it, and the page 
     "reproduce.json": ("python scripts/reproduce.py --run", "experiments.md"),
     "rivals.json": ("ir3de bench rivals --data DIR --encoder SOURCE --save results/rivals.json", "benchmarks.md"),
     "robustness.json": ("ir3de bench robustness --data DIR --save results/robustness.json", "benchmarks.md"),
+    "soak.json": ("ir3de bench soak --save results/soak.json", "benchmarks.md"),
     "speed.json": ("ir3de bench speed --data DIR --save results/speed.json", "benchmarks.md"),
 }
 RAW = {  # what may lie in a setting's folder

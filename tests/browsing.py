@@ -49,7 +49,7 @@ class Browser:
     def text(self, selector: str) -> str:
         return str(self.run("return document.querySelector(arguments[0])?.textContent ?? ''", selector))
 
-    def until(self, condition: Callable[[], Any], seconds: float = 30) -> Any:
+    def until(self, condition: Callable[[], Any], seconds: float = 60) -> Any:
         from selenium.common.exceptions import StaleElementReferenceException
         from selenium.webdriver.support.ui import WebDriverWait
 

@@ -85,6 +85,7 @@ CHAT_EVENTS = _events("chat.completion.chunk", [*_DELTAS, {"delta": {}, "finish_
 TOOL_EVENTS = _events(
     "chat.completion.chunk",
     [
+        {"delta": {"role": "assistant", "content": None}},
         *({"delta": {"tool_calls": [{"index": 0, **call}]}} for call in (*_CALLS, *_MORE)),
         {"delta": {}, "finish_reason": "tool_calls"},
     ],

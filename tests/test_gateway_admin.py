@@ -168,6 +168,8 @@ REFUSED: list[tuple[str, dict[str, Any], int, str]] = [
     ("an unknown field", {"name": "new", "upstream": {**ENDPOINT, "colour": 1}}, 422, "upstream.colour: "),
     ("two names", {"name": "new", "upstream": {**ENDPOINT, "name": "x"}}, 422, "upstream.name: "),
     ("a reserved name", {"name": "auto", "upstream": ENDPOINT}, 422, "upstream.name: 'auto' is how clients"),
+    ("our key", {"name": "new", "upstream": {**ENDPOINT, "api_key_env": "IR3DE_ADMIN_TOKEN"}}, 422, "of the gateway"),
+    ("half a letter", {"name": "new", "upstream": {**ENDPOINT, "defaults": {"stop": "\ud800"}}}, 422, "written down"),
     ("an unknown fallback", {"name": "new", "upstream": {**ENDPOINT, "fallbacks": ["who"]}}, 422, "no expert 'who'"),
     ("texts of numbers", {"name": "new", "upstream": ENDPOINT, "texts": [1]}, 422, "texts.0: "),
     ("both", {"name": "new", "upstream": ENDPOINT, "texts": [], "file": {"name": "a", "content": ""}}, 422, "one of"),
@@ -187,12 +189,14 @@ def test_what_cannot_be_is_refused_and_changes_nothing(folder: Path) -> None:
     with admin(config(folder)) as client:
         before, snapshot = client.get("/admin/experts"), client.gateway.live.snapshot
         for what, body, status, complaint in REFUSED:
-            found, message = error(client.post("/admin/experts", json=body))
+            found, message = error(client.post("/admin/experts", content=json.dumps(body)))
             assert (found, complaint in message) == (status, True), (what, found, message)
         assert error(client.post("/admin/experts", content=b"{"))[0] == 400
         assert error(client.post("/admin/experts", content=b"[" * 100_000))[0] == 400
         assert error(client.post("/admin/experts", json=["x"]))[0] == 422
         assert error(client.put("/admin/router", json={}))[0] == 422
+        secret = client.put("/admin/router", json={"path": "s3://me:hush@bucket/router"})
+        assert secret.status_code == 422 and "hush" not in secret.text + (folder / "state/audit.jsonl").read_text()
         assert error(client.delete("/admin/experts/nobody"))[0] == 404
         assert error(client.delete("/admin/experts/law?domain=drop"))[0] == 422
         assert error(client.get("/admin/audit?last=0"))[0] == 422

@@ -11,6 +11,8 @@ from jsonschema import Draft202012Validator
 
 from commands import ROOT, complaint, run, run_json, wrong_call
 from gateway_parts import Upstream, served, small_router
+from ir3de.cli.output import Output
+from ir3de.cli.serving import Checked, _welcome
 from ir3de.errors import ArtifactError, InputError
 from ir3de.gateway import checking, yaml_files
 from ir3de.gateway.config import Config
@@ -300,3 +302,24 @@ def test_dry_run(router: Path) -> None:
     run("serve", "--router", router, "--expert", expert, "--host", "0.0.0.0", "--open", "--dry-run")
     assert "no configuration at" in complaint("serve", "--dry-run")
     assert "--demo brings its own" in wrong_call("serve", "--demo", "--router", router)
+
+
+def test_without_the_extra_it_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("ir3de.cli.gateway_arguments.PACKAGES", ("json", "not_there"))
+    for command in (["serve"], ["config", "show"]):
+        assert "needs the package 'not_there'" in complaint(*command)
+        assert "pip install 'ir3de[serve]'" in complaint(*command)
+
+
+def test_the_welcome_on_a_terminal(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    monkeypatch.setenv("FORCE_COLOR", "1")  # by which rich takes anything for a terminal
+    monkeypatch.setenv("IR3DE_API_KEY", "sesame")
+    _welcome("http://127.0.0.1:8100", Checked(parsed(GOOD + "routing: {shadow: law}\n"), None, []), Output())
+    printed = capsys.readouterr()
+    assert printed.out == ""  # where the access log goes
+    for expected in ("http://127.0.0.1:8100/v1", "everything goes to law", "Bearer $IR3DE_API_KEY", '"model": "auto"'):
+        assert expected in printed.err
+    assert "sesame" not in printed.err
+    monkeypatch.delenv("FORCE_COLOR")
+    _welcome("http://127.0.0.1:8100", Checked(parsed(GOOD), None, []), Output())
+    assert capsys.readouterr().err == "serving on http://127.0.0.1:8100\n"

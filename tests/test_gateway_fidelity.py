@@ -34,7 +34,7 @@ REQUESTS = {
     "chat/completions": b'"messages": [{"role":"user","content":"Is my contr\\u0061ct void?"}]',
     "completions": b'"prompt":"Is my contract void?"',
     "responses": b'"input" :"Is my contract void?"',
-    "messages": b'"max_tokens":9,"messages":[{"role":"user","content":[{"type":"text","text":"Is my contract void?"}]}]',
+    "messages": b'"max_tokens":9,"messages":[{"role":"user","content":[{"type":"text","text":"Is a contract void?"}]}]',
     "embeddings": b'"input":["Is my contract void?"]',
 }
 ODD = b'"seed":12345678901234567890123, "top_p" : 1.0e-0 ,"caf\xc3\xa9":"\\u00e9\\ud83d\\ude00\\/", "x":{"ir3de":[ ]}'

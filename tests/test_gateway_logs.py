@@ -174,21 +174,29 @@ def test_an_observer_that_fails_stops_nothing(caplog: pytest.LogCaptureFixture) 
     assert "could not take note of request request-1" in caplog.text and SECRET not in caplog.text
 
 
-def test_messages_go_to_standard_error_from_the_level_asked_for(tmp_path: Path) -> None:
-    script = """
-import logging, sys
-from ir3de.gateway.logs import set_up_messages
-set_up_messages("error"); set_up_messages("error")
-logging.getLogger("ir3de.gateway").warning("hm")
-"""
-    told = {}
-    for level in ("", "warning", "loud"):
-        command, environment = tiny.python_command(script)
-        done = subprocess.run(
-            command, env={**environment, "IR3DE_LOG_LEVEL": level}, capture_output=True, text=True, check=True
-        )
-        told[level] = done.stderr.count("hm"), done.stdout
-    assert told == {"": (0, ""), "warning": (1, ""), "loud": (0, "")}
+def test_requests_that_ask_no_expert_have_a_line_but_for_probes_that_go_well(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("IR3DE_API_KEY", "sesame")
+    monkeypatch.delenv("IR3DE_ADMIN_TOKEN", raising=False)
+    access = tmp_path / "access.jsonl"
+
+    async def ask(url: str) -> None:
+        async with aiohttp.ClientSession(headers={"authorization": f"Bearer {SECRET}"}) as session:
+            for path in ("/version", "/livez", "/metrics", f"/nothing?{SECRET}", "/v1/models", "/admin/traffic"):
+                async with session.get(url + path) as answer:
+                    await answer.read()
+
+    with gateway_parts.running(tmp_path, logs={"access": str(access)}) as running:
+        asyncio.run(ask(running.url))
+    told = [(line["method"], line["endpoint"], line["status"], line["error"]) for line in lines(access)]
+    assert told == [
+        ("GET", "/version", 200, ""),
+        ("GET", "/nothing", 404, ""),
+        ("GET", "/v1/models", 401, "invalid_api_key"),
+        ("GET", "/admin/traffic", 403, "no_admin"),
+    ]
+    assert SECRET not in access.read_text() and lines(access)[0]["sent_bytes"] > 0
 
 
 def test_a_gateway_writes_down_its_requests_but_no_secret_of_theirs(tmp_path: Path) -> None:

@@ -139,14 +139,16 @@ def test_openmetrics_where_the_client_prefers_it(client: TestClient) -> None:
 # several workers ------------------------------------------------------------------------------------------------
 
 WORKER = """
-import asyncio, json, sys
+import asyncio, json, os, signal, sys
+from pathlib import Path
 sys.path.insert(0, sys.argv[1])
 import gateway_records as made
 from ir3de.gateway.observing import Observer
 from starlette.requests import Request
 
 async def main():
-    observer = Observer(made.live())
+    observer = Observer(made.live(made.log_paths(Path(sys.argv[2]))))
+    observer.heed_hangups()
     for line in sys.stdin:
         asked = line.split()
         if asked[0] == "serve":
@@ -154,6 +156,11 @@ async def main():
             observer.observe(made.record(total_seconds=float(asked[1])))
             observer._publish()
             print("served", flush=True)
+        elif asked[0] == "hangup":
+            os.kill(os.getpid(), signal.SIGHUP)
+            while os.path.exists(asked[1]) is False:
+                await asyncio.sleep(0.01)
+            print("heard", flush=True)
         else:
             scope = {"type": "http", "headers": []}
             metrics = await observer._get_metrics(Request(scope))
@@ -164,7 +171,7 @@ asyncio.run(main())
 """
 
 
-def test_workers_answer_for_all_of_them_and_for_those_that_died() -> None:
+def test_workers_answer_for_all_of_them_and_for_those_that_died(tmp_path: Path) -> None:
     def ask(worker: subprocess.Popen[str], line: str) -> str:
         assert worker.stdin is not None and worker.stdout is not None
         worker.stdin.write(line + "\n")
@@ -173,7 +180,7 @@ def test_workers_answer_for_all_of_them_and_for_those_that_died() -> None:
 
     with sharing() as folder:
         assert shared_folder() == folder
-        command, environment = tiny.python_command(WORKER, Path(__file__).parent)
+        command, environment = tiny.python_command(WORKER, Path(__file__).parent, tmp_path)
         pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "text": True}
         workers = [
             subprocess.Popen(command, env={**environment, VARIABLE: str(folder)}, **pipes)  # type: ignore[call-overload]
@@ -194,6 +201,11 @@ def test_workers_answer_for_all_of_them_and_for_those_that_died() -> None:
                 law = next(row for row in traffic["experts"] if row["expert"] == "law")
                 assert law["p50_ms"] == pytest.approx(1, rel=0.1) and law["p99_ms"] == pytest.approx(1000, rel=0.1)
                 assert sum(second["requests"] for second in traffic["per_second"]) == 4
+            access = tmp_path / "access.jsonl"
+            for worker in workers:
+                access.rename(tmp_path / f"{worker.pid}.jsonl")
+                assert ask(worker, f"hangup {access}") == "heard\n"
+            assert len((tmp_path / f"{workers[0].pid}.jsonl").read_text().splitlines()) == 4
             workers[0].kill()
             workers[0].wait()
             text, traffic = json.loads(ask(workers[1], "tell"))

@@ -35,8 +35,8 @@ WEATHER = {
 
 @pytest.fixture(scope="module")
 def one_gateway(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Running]:
-    slow = {"timeouts": {"first_token": 0.05}}
-    with serving(tmp_path_factory.mktemp("openai"), experts={"cooking": slow}) as gateway:
+    sampling = {"defaults": {"temperature": 0.5}}
+    with serving(tmp_path_factory.mktemp("openai"), experts={"cooking": sampling}) as gateway:
         yield gateway
 
 
@@ -129,6 +129,29 @@ def test_the_responses_api(gateway: Running, client: Any) -> None:
     assert gateway.upstream.asked == ["law", "maths"]
 
 
+@pytest.mark.parametrize("stream", [False, True])
+def test_a_response_is_continued_by_whoever_gave_it(gateway: Running, client: Any, stream: bool) -> None:
+    def ask(question: str, **more: Any) -> str:
+        answer = client.responses.create(model="auto", input=question, stream=stream, **more)
+        first, *_ = answer if stream else [answer]  # a stream to its end
+        return str(first.ir3de["expert"])
+
+    gateway.gateway.pins.put("response resp_1", "law")
+    assert ask(QUESTIONS["maths"], previous_response_id="resp_0") == "maths"  # an answer nobody here gave
+    assert ask("Prove that 2 + 2 = 4.", previous_response_id="resp_1") == "maths"  # which gave resp_1, as all do
+    assert ask(QUESTIONS["law"], previous_response_id="resp_1") == "maths"
+    gateway.upstream.behaviour["maths"] = saying(b'{"error": {"message": "no"}}', 503)
+    with pytest.raises(openai.InternalServerError):  # others do not know that answer
+        ask(QUESTIONS["law"], previous_response_id="resp_1")
+    assert gateway.upstream.asked == ["maths"] * 4
+
+
+def test_sampling_is_for_answers(gateway: Running, client: Any) -> None:
+    client.chat.completions.create(model="cooking", messages=LAW)
+    client.embeddings.create(model="cooking", input="x")
+    assert [json.loads(body).get("temperature") for body in gateway.upstream.bodies] == [0.5, None]
+
+
 def test_models(client: Any) -> None:
     assert [model.id for model in client.models.list()] == ["auto", "ir3de/auto", "maths", "law", "cooking"]
     assert client.models.retrieve("law").id == "law"
@@ -219,18 +242,17 @@ def test_the_gateway_s_own_errors(gateway: Running, client: Any) -> None:
     with pytest.raises(openai.BadRequestError) as empty:
         client.chat.completions.create(model="auto", messages=[])
     assert empty.value.param == "messages"
-    gateway.upstream.behaviour["cooking"] = gateway.upstream.behaviour["law"] = never
-    with pytest.raises(openai.InternalServerError) as late:
-        client.chat.completions.create(model="cooking", messages=LAW)
-    assert (late.value.status_code, late.value.code) == (504, "upstream_timeout")
+    gateway.upstream.behaviour["law"] = never
     with pytest.raises(openai.APITimeoutError):
         client.with_options(timeout=0.05).chat.completions.create(model="law", messages=LAW)
 
 
-def test_a_key_is_needed_where_there_is_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_keys_and_timeouts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("IR3DE_API_KEY", "sesame")
     monkeypatch.setenv("LAW_KEY", "secret")
-    with serving(tmp_path, experts={"law": {"api_key_env": "LAW_KEY"}}) as gateway:
+    slow = {"timeouts": {"first_token": 0.05}}
+    with serving(tmp_path, experts={"law": {"api_key_env": "LAW_KEY"}, "maths": slow}) as gateway:
+        gateway.upstream.behaviour["maths"] = never
         for key in ("sesam", "sesame"):
             with openai.OpenAI(base_url=f"{gateway.url}/v1", api_key=key, max_retries=0) as client:
                 if key != "sesame":
@@ -238,7 +260,10 @@ def test_a_key_is_needed_where_there_is_one(tmp_path: Path, monkeypatch: pytest.
                         client.models.list()
                     continue
                 client.chat.completions.create(model="auto", messages=LAW)  # type: ignore[arg-type]
-        assert [sent["authorization"] for sent in gateway.upstream.headers] == ["Bearer secret"]
+                with pytest.raises(openai.InternalServerError) as late:
+                    client.chat.completions.create(model="maths", messages=LAW)  # type: ignore[arg-type]
+                assert (late.value.status_code, late.value.code) == (504, "upstream_timeout")
+        assert [sent.get("authorization") for sent in gateway.upstream.headers] == ["Bearer secret", None]
 
 
 def test_a_stream_that_breaks_is_an_error_and_no_short_answer(gateway: Running, client: Any) -> None:

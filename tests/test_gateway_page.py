@@ -93,9 +93,7 @@ def test_every_token_has_the_colour_of_its_vote_and_is_as_strong_as_it_is_certai
     assert len({one["painted"] for one in shown}) > 3
     decision = small_router().route(PROMPT)
     assert page.text("#winner") == page.text("#send-to") == decision.expert
-    rows = page.run("""return [...document.querySelectorAll('#ranking li')].sort(
-        (a, b) => a.style.getPropertyValue('--row') - b.style.getPropertyValue('--row')).map(
-        one => one.querySelector('.name').textContent)""")
+    rows = page.run("return [...document.querySelectorAll('#ranking .name')].map(one => one.textContent)")
     assert rows == [expert for expert, _ in decision.ranking]
 
 
@@ -147,7 +145,7 @@ def test_the_last_prompt_typed_is_the_one_shown_and_examples_are_a_click_away(pa
     for text in ("Solve x", "Is my contract void", "How do I boil an egg"):
         page.type("#prompt", text)
     page.until(lambda: page.text("#winner") == "cooking")
-    page.all(".chip")[1].click()
+    page.find(".chip[title*=irrational]").click()
     page.until(lambda: "irrational" in page.text("#tokens"))
     typed(page, "<img src=x onerror=alert(1)> <b>egg</b>")
     assert page.text("#tokens") == "<img src=x onerror=alert(1)> <b>egg</b>"
@@ -234,6 +232,12 @@ def test_traffic_shows_what_went_through(page: Browser, gateway: Running) -> Non
 def test_an_expert_is_added_and_removed(page: Browser, gateway: Running, tmp_path: Path) -> None:
     page.find("#tab-experts").click()
     page.until(lambda: len(page.all(".person")) == len(TEXTS))
+    assert [one.text for one in page.all(".health")] == ["Healthy"] * len(TEXTS)
+    breaker = gateway.gateway.live.snapshot.experts["law"].breaker
+    for _ in range(5):
+        breaker.failed()
+    page.until(lambda: "Resting" in page.text("[data-expert=law] .health"))  # without a click
+    breaker.succeeded()
     page.find("#add-send").click()
     assert page.text("#add-wrong") == "It needs a name."
     prompts = tmp_path / "sailing.txt"
@@ -245,6 +249,7 @@ def test_an_expert_is_added_and_removed(page: Browser, gateway: Running, tmp_pat
     page.type("#add-url", f"{gateway.url}/v1")
     page.find("#add-send").click()
     page.until(lambda: len(page.all(".person")) == len(TEXTS) + 1)
+    assert "3" in page.text("[data-expert=sailing] .facts")
     assert "sailing" in gateway.gateway.live.snapshot.router.experts
     page.find("#tab-playground").click()
     typed(page, "When do I reef the mainsail?")

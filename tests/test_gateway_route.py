@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+import tiny
 from gateway_parts import QUESTIONS, TEXTS, Running, running, small_router
 from ir3de import AllTokens, EntropyTopK, PromptRidge, Router
 from ir3de.gateway.routing_api import MOST_EXPLAINED, MOST_INPUTS
@@ -126,6 +127,22 @@ def test_a_serving_copy_offers_no_scorer(tmp_path: Path) -> None:
         status, found = ask(gateway, {"input": "x", "scorer": "paper"})
         assert (status, found["error"]["param"]) == (422, "scorer")
         assert ask(gateway, {"input": "x", "selector": "all"})[0] == 200
+
+
+def test_a_router_from_outcomes_is_read_in_one_way(tmp_path: Path) -> None:
+    rows = [
+        {"text": text, "task": task, "scores": {name: float(name == task) for name in TEXTS}}
+        for task, texts in TEXTS.items()
+        for text in texts
+    ]
+    router = Router.fit_outcomes(rows, embedding=tiny.embedding())
+    router.save(tmp_path / "router")
+    with running(tmp_path) as gateway:
+        _, found = ask(gateway, {"input": "Is my contract void?", "explain": True, "flips": True})
+        assert found["expects_quality"] is True
+        assert (found["options"]["selectors"], found["options"]["scorers"]) == (["average"], [])
+        assert found["data"][0]["flips"] == plain(router.flips("Is my contract void?").to_dict())
+        assert ask(gateway, {"input": "x", "selector": "all"})[0] == 422
 
 
 @pytest.mark.parametrize(

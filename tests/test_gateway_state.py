@@ -259,6 +259,14 @@ def test_a_folder_that_cannot_be_written_to_changes_nothing_and_says_so(tmp_path
     assert caught.value.status == 500 and each.live.snapshot is before
 
 
+def test_a_changed_router_that_is_gone_is_missed_with_what_to_do(tmp_path: Path, base: Config) -> None:
+    folder = StateFolder(tmp_path / "state")
+    files.make_folder(folder.path)
+    folder.write(State(router=RouterChoice("router-0123456789abcdef", own=True)), {})
+    with pytest.raises(ArtifactError, match=r"no router at .*router-0123.*delete .*state\.json"):
+        worker(base, folder.path)
+
+
 def test_another_router_is_kept_over_a_restart_until_the_configured_one_is_wanted(tmp_path: Path, base: Config) -> None:
     other = second_router().save(tmp_path / "other")
     each = worker(base, tmp_path / "state")

@@ -4,6 +4,7 @@ import asyncio
 import json
 import os
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 import aiohttp
@@ -115,6 +116,24 @@ def test_what_other_workers_left_is_added_and_what_is_broken_or_old_passed_over(
     mine.publish()
     assert [path.name for path in tmp_path.iterdir()] == [f"traffic_{os.getpid()}_{int(clock.now) // SLOT * SLOT}.json"]
     assert mine.report(made.EXPERTS)["totals"]["requests"] == 1
+
+
+@tiny.LAW
+@given(st.lists(st.tuples(st.floats(0, 4), st.booleans()), max_size=40))
+def test_once_told_the_others_know_all(steps: list[tuple[float, bool]]) -> None:
+    with TemporaryDirectory() as folder:
+        clock = Clock()
+        told, asked = Traffic(Path(folder), clock), Traffic(Path(folder), clock)
+        for wait, publishes in steps:
+            clock.now += wait
+            told.observe(made.record(), label)
+            if publishes:
+                told.publish()
+        told.publish()
+        expected = told.report(made.EXPERTS)
+        for path in Path(folder).iterdir():
+            path.rename(path.with_name(path.name.replace(str(os.getpid()), str(os.getppid()))))
+        assert asked.report(made.EXPERTS) == expected
 
 
 def test_a_clock_set_back_begins_anew() -> None:

@@ -154,3 +154,12 @@ def test_two_processes_have_the_numbers_in_memory_once(tmp_path: Path) -> None:
     finally:
         for process in processes:
             process.communicate()
+
+
+def test_routers_of_one_process_share_a_tokenizer_that_is_the_same(tmp_path: Path) -> None:
+    one = Router.load(first_router().save(tmp_path / "one"))
+    two = Router.load(second_router().save(tmp_path / "two"), mapped=True)
+    assert one.tokenizer is two.tokenizer
+    (definition,) = (tmp_path / "one").glob("tokenizer-*.json.gz")
+    definition.write_bytes(b"garbage")
+    assert "damaged" in refusal(Router.load, tmp_path / "one")  # also while a good one is at hand

@@ -50,6 +50,8 @@ def test_commands_run_in_the_order_they_are_written(named_files: Path) -> None:
     assert len(COMMANDS) >= 10
     for command in COMMANDS:
         arguments = shlex.split(command, comments=True)[1:]
+        if arguments[0] == "serve":
+            arguments.append("--dry-run")  # as far as it goes without serving
         done = subprocess.run(
             [sys.executable, "-m", "ir3de", *arguments], cwd=named_files, capture_output=True, text=True, timeout=120
         )

@@ -74,7 +74,7 @@ def serve(
     if demo and (file or router or experts):
         raise click.UsageError("--demo brings its own router and experts: leave the file, --router and --expert out")
     told = _overrides(router, experts, server, is_open=is_open)
-    with _demo(told) if demo else _source(file, told) as source:
+    with _demo(told, out) if demo else _source(file, told) as source:
         checked = _check(source)
         if dry_run:
             _show(checked, out)
@@ -133,13 +133,12 @@ def _source(file: str | None, overrides: dict[str, Any]) -> Iterator[Source]:
 
 
 @contextmanager
-def _demo(overrides: dict[str, Any]) -> Iterator[Source]:
+def _demo(overrides: dict[str, Any], out: Output) -> Iterator[Source]:
     """Local experts, as long as the gateway serves."""
-    from importlib import import_module
-
     from ir3de.gateway.config_files import Source, merged
+    from ir3de.gateway.local import demo
 
-    with import_module("ir3de.gateway.local").demo() as config:
+    with demo(lambda line: out.note(styled((line, "")))) as config:
         yield Source(None, merged(config.model_dump(mode="json"), overrides))
 
 

@@ -9,5 +9,11 @@ A request goes through these rooms, in this order:
     relaying      asks them one after the other until one answers, and passes the answer on
     records       what there is to say about it: metrics, logs and traces read it at the end
 
-`live` holds what they work with, and swaps it in one step when the router, the experts or the settings change.
+`live` holds what they work with, and swaps it in one step when the router, the experts or the settings change:
+
+    following       looks for a new router in a folder or, by `fetching`, at an address
+    admin           the endpoints by which experts and routers come and go; `changes` says what is possible
+    administration  makes one change at a time, and takes up those of other workers
+    fitting         works out a changed router, in a process of its own
+    state           what was changed, on disk
 """

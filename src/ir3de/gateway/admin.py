@@ -16,6 +16,7 @@ from starlette.routing import Route
 from ir3de.errors import IR3DEError
 from ir3de.gateway.administration import Administration, Caller
 from ir3de.gateway.changes import MoreOfExpert, Now, OtherRouter, validated
+from ir3de.gateway.fetching import without_user
 from ir3de.gateway.following import is_address
 from ir3de.gateway.problems import Problem
 from ir3de.gateway.receiving import ClientLeft, read_body
@@ -122,7 +123,7 @@ def _domain(now: Now, name: str, counted: dict[str, Any]) -> dict[str, Any]:
 
 def router_row(now: Now) -> dict[str, Any]:
     """The router that serves, and whether it is the configured one."""
-    choice, header, path = now.state.router, now.follower.header, now.snapshot.config.router.path
+    choice, header, path = now.state.router, now.follower.header, now.follower.shown
     serving = bool(header.get("serving"))
     return {
         "path": path,
@@ -141,7 +142,7 @@ def router_row(now: Now) -> dict[str, Any]:
 def _configured(now: Now) -> dict[str, Any]:
     """The configured router; where /admin has changed a copy of it, whether there is a newer one since."""
     choice, path = now.state.router, now.base.router.path
-    found: dict[str, Any] = {"path": path}
+    found: dict[str, Any] = {"path": without_user(path)}
     if choice is not None and choice.own and not is_address(path):
         try:
             digest = read_header(Path(path).expanduser())["sha256"]

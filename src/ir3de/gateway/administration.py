@@ -20,11 +20,12 @@ from ir3de import files
 from ir3de.errors import ArtifactError, IR3DEError
 from ir3de.gateway.changes import MoreOfExpert, Now, OtherRouter, add_expert, choose_router, remove_expert
 from ir3de.gateway.config import Config
+from ir3de.gateway.fetching import without_user
 from ir3de.gateway.fitting import FitFailed
 from ir3de.gateway.following import Follower, repeat
 from ir3de.gateway.live import Live, Snapshot
 from ir3de.gateway.problems import Problem
-from ir3de.gateway.state import CACHE, State, StateFolder
+from ir3de.gateway.state import CACHE, STATE, State, StateFolder
 
 LOOK_SECONDS = 1.0  # between two looks at the state file
 
@@ -88,7 +89,7 @@ class Administration:
         def change(now: Now) -> tuple[Config, State]:
             return now.base, choose_router(now, given)
 
-        path = self._now.base.router.path if given is None else given.path
+        path = without_user(self._now.base.router.path if given is None else given.path)
         await self._make(change, caller, action="replace router" if given else "configured router", path=path)
 
     async def reload(self, caller: Caller, *, configured_router: bool = False) -> None:
@@ -148,6 +149,8 @@ class Administration:
             state = self.folder.write(new.state, line)
         except ArtifactError as error:
             raise Problem(500, f"nothing was changed: {error}", "state_unusable") from error
+        except ValueError as error:  # JSON can write halves of characters, and no file can hold them
+            raise Problem(422, f"not to be written down: {error}", "invalid_field") from error
         self.folder.complete_audit(state)
         self.folder.drop_routers(state)
         return replace(new, state=state, stamp=self.folder.stamp())
@@ -202,7 +205,15 @@ def opened(base: Config, state: State | None, folder: StateFolder, before: Now |
     else:
         own = state.router is not None and state.router.own
         follower = Follower(config.router.path, None if own else folder.path / CACHE)
-        router, _ = follower.load()
+        try:
+            router, _ = follower.load()
+        except ArtifactError as error:
+            if not own:
+                raise
+            raise ArtifactError(
+                f"{error}. It is the router as /admin changed it: put it back, or delete {folder.path / STATE}, "
+                "and with it all that was changed"
+            ) from error
     earlier = None if before is None else before.snapshot
     return Now(base, state, stamp, follower, router, Snapshot.of(config, router, follower.digest, earlier))
 

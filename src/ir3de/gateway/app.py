@@ -20,11 +20,12 @@ from ir3de.gateway.problems import Problem, unexpected
 from ir3de.gateway.prompts import Endpoint
 from ir3de.gateway.relaying import Inference
 
-ENDPOINTS: dict[Endpoint, str] = {
-    "chat": "chat/completions",
+ENDPOINTS: dict[str, Endpoint] = {
+    "chat/completions": "chat",
     "completions": "completions",
     "responses": "responses",
     "messages": "messages",
+    "messages/count_tokens": "messages",
     "embeddings": "embeddings",
 }
 
@@ -43,7 +44,7 @@ def create_app(gateway: Gateway) -> ASGIApp:
             await gateway.stop()
 
     inference: dict[str, ASGIApp] = {
-        f"/v1/{path}": Inference(gateway, endpoint, path) for endpoint, path in ENDPOINTS.items()
+        f"/v1/{path}": Inference(gateway, endpoint, path) for path, endpoint in ENDPOINTS.items()
     }
     app = Starlette(
         routes=[
@@ -59,7 +60,13 @@ def create_app(gateway: Gateway) -> ASGIApp:
         lifespan=lifespan,
     )
     app.state.gateway = gateway
-    return Guard(app, gateway.live.snapshot.config, inference)
+    observer = gateway.observer
+    return Guard(
+        observer.watching(app),
+        gateway.live.snapshot.config,
+        inference,
+        lambda scope, problem: observer.note(scope, problem.status, error=problem.code),
+    )
 
 
 async def _problem(request: Request, error: Exception) -> Response:

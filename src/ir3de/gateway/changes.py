@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 from pydantic import Field, ValidationError
 
 from ir3de.gateway.config import Config, ExpertConfig, Name, Part
+from ir3de.gateway.fetching import without_user
 from ir3de.gateway.fitting import Order, fit
 from ir3de.gateway.following import Follower, is_address
 from ir3de.gateway.live import Snapshot
@@ -97,7 +98,9 @@ def add_expert(now: Now, folder: StateFolder, more: MoreOfExpert) -> State:
     if more.upstream is not None:
         if "name" in more.upstream:
             raise Problem(422, "upstream.name: the name is given once, beside it", "invalid_field", "upstream.name")
-        state = state.with_expert(validated(ExpertConfig, {"name": name, **more.upstream}, "upstream"))
+        expert: ExpertConfig = validated(ExpertConfig, {"name": name, **more.upstream}, "upstream")
+        _check_variable(expert, now.base)
+        state = state.with_expert(expert)
         state.applied(now.base, folder.path)  # or it is refused, before anything is fitted
     if not domain:
         return state
@@ -132,6 +135,8 @@ def choose_router(now: Now, given: OtherRouter | None) -> State:
     """With another router, or with the configured one again."""
     if given is None:
         return replace(now.state, router=None)
+    if is_address(given.path) and without_user(given.path) != given.path:
+        raise Problem(422, "path: must not hold a user or password: use the environment", "invalid_field", "path")
     if not is_address(given.path) and not Path(given.path).is_absolute():
         raise Problem(422, f"path: give the whole path, found {given.path[:200]!r}", "invalid_field", "path")
     return replace(now.state, router=RouterChoice(given.path))
@@ -139,7 +144,7 @@ def choose_router(now: Now, given: OtherRouter | None) -> State:
 
 def check_changeable(now: Now, otherwise: str) -> None:
     """Refuse to change the domains of a router that is published elsewhere, or that only routes."""
-    path = now.snapshot.config.router.path
+    path = now.follower.shown
     if is_address(path):
         raise Problem(
             409,
@@ -154,6 +159,14 @@ def check_changeable(now: Now, otherwise: str) -> None:
             f"made from, or {otherwise}",
             "serving_copy",
         )
+
+
+def _check_variable(expert: ExpertConfig, config: Config) -> None:
+    """The gateway's own keys are for nobody else: an endpoint would be sent them."""
+    own = (config.server.admin_token_env, "IR3DE_API_KEY", *config.server.api_keys_env)
+    if expert.api_key_env in own:
+        place, found = "upstream.api_key_env", expert.api_key_env
+        raise Problem(422, f"{place}: {found} holds a key of the gateway itself: name another", "invalid_field", place)
 
 
 def _refitted(now: Now, folder: StateFolder, action: Any, more: MoreOfExpert) -> RouterChoice:

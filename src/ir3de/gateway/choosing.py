@@ -71,6 +71,8 @@ def choose(snapshot: Snapshot, model: str, prompt: Prompt, controls: Controls, p
         others = [expert for expert in experts.values() if not _refusal(expert, prompt, controls)]
         return Choice(snapshot, named, others, "asked by name", by_name=True)
     eligible = _eligible(snapshot, prompt, controls)
+    if prompt.follows and (keeper := _keeper(snapshot, prompt, pins, eligible)) is not None:
+        return Choice(snapshot, keeper, (), "pinned")  # nobody else remembers that answer
     if "embeddings" in prompt.needs:  # vectors of two models cannot be compared: always the same one
         return Choice(snapshot, eligible[0], eligible, "the first with embeddings", by_name=True)
     if controls.skip and snapshot.config.routing.shadow is None:
@@ -108,6 +110,19 @@ def _default(snapshot: Snapshot, eligible: Sequence[Expert], decision: Decision 
             if expert.name == name:
                 return expert
     return eligible[0]
+
+
+def _keeper(snapshot: Snapshot, prompt: Prompt, pins: Pins, eligible: Sequence[Expert]) -> Expert | None:
+    """Whose server remembers the answer that a request follows."""
+    if not snapshot.config.routing.pinning.ttl or snapshot.config.routing.shadow is not None:
+        return None
+    name = pins.get(answer_pin(prompt.follows))
+    return next((expert for expert in eligible if expert.name == name), None)
+
+
+def answer_pin(response_id: str) -> str:
+    """The name under which it is kept who gave an answer."""
+    return f"response {response_id}"
 
 
 def _pinned(

@@ -28,7 +28,7 @@ class Remote:
     def __init__(self, address: str, cache: Path) -> None:
         self._files, self._root = _filesystem(address)
         self._cache = cache
-        self._shown = _without_user(address).rstrip("/")
+        self._shown = without_user(address).rstrip("/")
 
     def mark(self) -> object:
         return hashlib.sha256(self._read(HEADER)).hexdigest()
@@ -106,17 +106,17 @@ def _filesystem(address: str) -> tuple[Any, str]:
     try:
         from fsspec.core import url_to_fs
     except ImportError:
-        raise MissingExtraError("fsspec", "serve", f"A router at {_without_user(address)}") from None
+        raise MissingExtraError("fsspec", "serve", f"A router at {without_user(address)}") from None
     try:
         found, root = url_to_fs(address)
     except ImportError as error:  # s3 and others need a package each, which the message names
-        raise InputError(f"cannot follow {_without_user(address)}: {error}") from error
+        raise InputError(f"cannot follow {without_user(address)}: {error}") from error
     except ValueError as error:
-        raise InputError(f"cannot follow {_without_user(address)}: {error}: use a folder or s3://, gs://, …") from error
+        raise InputError(f"cannot follow {without_user(address)}: {error}: use a folder or s3://, gs://, …") from error
     return found, str(root).rstrip("/")
 
 
-def _without_user(address: str) -> str:
+def without_user(address: str) -> str:
     """For messages: an address may hold a password."""
     user, at, _ = urlsplit(address).netloc.rpartition("@")
     return address.replace(user + at, "", 1)

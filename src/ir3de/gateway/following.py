@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
 from ir3de.errors import ArtifactError, IR3DEError
-from ir3de.gateway.fetching import Remote
+from ir3de.gateway.fetching import Remote, without_user
 from ir3de.storage import HEADER, read_header, stamp
 
 if TYPE_CHECKING:
@@ -70,6 +70,7 @@ class Follower:
     def __init__(self, location: str, cache: Path | None = None) -> None:
         """`cache` is for what is fetched or derived; without it a folder's derived files lie in the folder itself."""
         self.location = location
+        self.shown = without_user(location)
         self.digest = ""  # SHA-256 of the router that was loaded last
         self.header: Mapping[str, Any] = {}  # what its folder says of it
         self._derived: Path | None = None
@@ -79,7 +80,7 @@ class Follower:
         if not is_address(location):
             self._place = Folder(Path(location).expanduser())
         elif self._derived is None:
-            raise ArtifactError(f"{location} is an address: what is fetched from it needs a folder")
+            raise ArtifactError(f"{self.shown} is an address: what is fetched from it needs a folder")
         else:
             self._place = Remote(location, self._derived)
         self._mark: object = None
@@ -105,10 +106,10 @@ class Follower:
         try:
             found = self.load() if self.changed() else None
         except IR3DEError as error:
-            self._say(f"no new router taken from {self.location}: {error}. The one at hand goes on serving")
+            self._say(f"no new router taken from {self.shown}: {error}. The one at hand goes on serving")
             return None
         if found is not None:
-            log.info("router %s taken from %s", self.digest[:12], self.location)
+            log.info("router %s taken from %s", self.digest[:12], self.shown)
             self._said = ""
         return found
 

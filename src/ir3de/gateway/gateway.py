@@ -65,6 +65,7 @@ class Gateway:
 
     async def start(self) -> None:
         self.client = new_client()
+        self.observer.heed_hangups()
         if self.administration is not None:
             self._following = asyncio.create_task(self.administration.follow())
 

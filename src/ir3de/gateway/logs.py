@@ -1,11 +1,10 @@
-"""What is written down: a line a request, a line a decision, messages. No keys or headers; prompts only if asked."""
+"""What is written down: a line a request, a line a decision. No keys or headers; prompts only if asked."""
 
 from __future__ import annotations
 
 import json
 import logging
 import os
-import sys
 from datetime import UTC, datetime
 from functools import lru_cache
 from math import isfinite
@@ -25,7 +24,6 @@ COMPLAIN_EVERY = 60.0
 LONGEST_NAME = 100  # of what a client may choose; the line has to fit into a pipe's one write
 LONGEST_TEXT = 100_000  # characters; routing reads the first thousand tokens
 MOST_RANKED = 10
-LEVELS = ("debug", "info", "warning", "error")
 
 _log = logging.getLogger(__name__)
 
@@ -96,10 +94,12 @@ def access_line(record: Record) -> bytes:
     """What the access log says about a request."""
     # put together by hand: a dictionary and json.dumps take three times as long
     routed = record.decision is not None
+    cost = "null" if record.cost is None else f"{record.cost:.9g}"
     handed_on = _json(record.fallbacks[:MOST_RANKED]) if record.fallbacks else "[]"
     return (
         f'{{"time": "{_time(record.started)}", "request_id": {_quoted(record.request_id[:LONGEST_NAME])}, '
-        f'"method": "POST", "endpoint": {_quoted(record.endpoint)}, "asked": {_quoted(record.asked[:LONGEST_NAME])}, '
+        f'"method": {_quoted(record.method)}, "endpoint": {_quoted(record.endpoint)}, '
+        f'"asked": {_quoted(record.asked[:LONGEST_NAME])}, '
         f'"expert": {_quoted(record.expert)}, "model": {_quoted(record.model)}, "status": {record.status}, '
         f'"outcome": {_quoted(record.outcome)}, "error": {_quoted(record.error)}, "why": {_quoted(record.why)}, '
         f'"confidence": {_number(record.confidence if routed else None, 1, 6)}, '
@@ -107,7 +107,7 @@ def access_line(record: Record) -> bytes:
         f'"route_us": {_number(record.route_seconds, 1e6, 1)}, "ttft_ms": {_number(record.first_seconds, 1e3, 3)}, '
         f'"total_ms": {_number(record.total_seconds, 1e3, 3)}, "fallbacks": {handed_on}, '
         f'"prompt_tokens": {_number(record.prompt_tokens, 1, 0)}, '
-        f'"completion_tokens": {_number(record.completion_tokens, 1, 0)}, "cost": {_number(record.cost, 1, 9)}, '
+        f'"completion_tokens": {_number(record.completion_tokens, 1, 0)}, "cost": {cost}, '
         f'"received_bytes": {record.received_bytes}, "sent_bytes": {record.sent_bytes}, '
         f'"stream": {"true" if record.stream else "false"}}}\n'
     ).encode()
@@ -144,19 +144,6 @@ def decision_line(record: Record, *, price: Price | None = None, prompts: bool =
         return json.dumps(line, ensure_ascii=False).encode() + b"\n"
     except UnicodeEncodeError:  # half a surrogate pair, which JSON can write and UTF-8 cannot
         return json.dumps(line).encode() + b"\n"
-
-
-def set_up_messages(level: str) -> None:
-    """Messages of the gateway go to standard error, from IR3DE_LOG_LEVEL or `level` up; handlers there are stay."""
-    logger = logging.getLogger("ir3de")
-    asked = os.environ.get("IR3DE_LOG_LEVEL", "").strip().lower()
-    logger.setLevel((asked if asked in LEVELS else level).upper())
-    if not logger.hasHandlers():
-        handler = logging.StreamHandler(sys.stderr)
-        handler.setFormatter(logging.Formatter("%(asctime)s %(levelname)s %(message)s"))
-        logger.addHandler(handler)
-    if asked and asked not in LEVELS:
-        logger.warning("IR3DE_LOG_LEVEL is %r: use one of %s", asked, ", ".join(LEVELS))
 
 
 def _opened(path: Path) -> int:

@@ -4,15 +4,20 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import signal
+import sys
 from contextlib import suppress
+from time import perf_counter
 from typing import TYPE_CHECKING
 
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from ir3de.gateway.logs import Lines, access_line, decision_line
+from ir3de.gateway.logs import LONGEST_NAME, Lines, access_line, decision_line
 from ir3de.gateway.metrics import Metrics
+from ir3de.gateway.records import Outcome, Record
 from ir3de.gateway.sharing import shared_folder
 from ir3de.gateway.tracing import Tracing, from_environment
 from ir3de.gateway.traffic import Traffic
@@ -20,8 +25,8 @@ from ir3de.gateway.traffic import Traffic
 if TYPE_CHECKING:
     from ir3de.gateway.config import Logs
     from ir3de.gateway.live import Live
-    from ir3de.gateway.records import Record
 
+PROBED = frozenset(("/livez", "/readyz", "/health", "/metrics"))
 PUBLISH_EVERY = 1.0  # seconds, where there are other workers
 
 _log = logging.getLogger(__name__)
@@ -80,11 +85,53 @@ class Observer:
         if self._shared is not None and self._timer is None:
             self._publish()
 
+    def note(self, scope: Scope, status: int, *, began: float | None = None, error: str = "", sent: int = 0) -> None:
+        """The access log's line about a request that asked no expert; of probes that went well there is none."""
+        path = str(scope.get("path", ""))[:LONGEST_NAME]
+        if self._access is None or (status < 400 and path in PROBED):
+            return
+        seconds = 0.0 if began is None else perf_counter() - began
+        outcome: Outcome = "ok" if status < 400 else "client_error" if status < 500 else "unavailable"
+        record = Record(scope["state"]["request_id"], path, status=status, outcome=outcome, error=error)
+        record.started -= seconds
+        record.total_seconds, record.sent_bytes, record.method = seconds, sent, scope["method"]
+        self._access.write(access_line(record))
+
+    def watching(self, app: ASGIApp) -> ASGIApp:
+        """The application behind, whose requests are in the access log too."""
+
+        async def watched(scope: Scope, receive: Receive, send: Send) -> None:
+            if scope["type"] != "http":
+                await app(scope, receive, send)
+                return
+            began, status, sent = perf_counter(), 500, 0
+
+            async def heard(message: Message) -> None:
+                nonlocal status, sent
+                status = message.get("status", status)
+                sent += len(message.get("body", b""))
+                await send(message)
+
+            try:
+                await app(scope, receive, heard)
+            finally:
+                self.note(scope, status, began=began, sent=sent)
+
+        return watched
+
     def reopen(self) -> None:
         """Go on in new log files, for a SIGHUP; that one was rotated away is also seen without it, within a second."""
         for lines in (self._access, self._decisions):
             if lines is not None:
                 lines.reopen()
+
+    def heed_hangups(self) -> None:
+        """Let SIGHUP mean that logs were rotated; at a terminal it means that the terminal is gone, as ever."""
+        hangup = getattr(signal, "SIGHUP", None)
+        if hangup is None or (sys.stdin is not None and sys.stdin.isatty()):
+            return
+        with suppress(ValueError, RuntimeError, NotImplementedError):  # not the main thread: not ours to say
+            asyncio.get_running_loop().add_signal_handler(hangup, self.reopen)
 
     @property
     def routes(self) -> list[Route]:

@@ -24,12 +24,13 @@ _IMAGES = frozenset(("image_url", "input_image", "image"))
 
 @dataclass(frozen=True, slots=True)
 class Prompt:
-    """The text to route on, what answering takes, and whether a tool's result came last."""
+    """The text to route on, what answering takes, whether a tool's result came last, and the answer it follows."""
 
     text: str
     needs: frozenset[str]
     tokens: int  # about, of everything that is sent and asked for
     tool_loop: bool
+    follows: str = ""  # of OpenAI's responses: the id of one that its server remembers
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,7 +56,9 @@ def read_prompt(endpoint: Endpoint, values: Mapping[str, Any], how: How, envelop
     tokens = size // BYTES_PER_TOKEN + (max(0, min(wanted, MOST_TOKENS)) if isinstance(wanted, int) else 0)
     last = turns[-1] if turns else None
     loop = last is not None and (last.role == "tool" or (last.tool_result and not last.text.strip()))
-    return Prompt(text_of(turns, how, envelopes), frozenset(needs), tokens, loop)
+    before = values.get("previous_response_id") if endpoint == "responses" else None
+    follows = before if isinstance(before, str) else ""
+    return Prompt(text_of(turns, how, envelopes), frozenset(needs), tokens, loop, follows)
 
 
 def text_of(turns: Sequence[Turn], how: How, envelopes: Sequence[str] = ()) -> str:

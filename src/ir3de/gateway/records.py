@@ -44,3 +44,4 @@ class Record:
     cost: float | None = None  # tokens times the expert's price
     received_bytes: int = 0
     sent_bytes: int = 0
+    method: str = "POST"

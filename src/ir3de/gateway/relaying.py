@@ -15,7 +15,7 @@ from multidict import CIMultiDict
 from starlette.types import Receive, Scope, Send
 
 from ir3de.gateway.bodies import Body
-from ir3de.gateway.choosing import Choice, choose
+from ir3de.gateway.choosing import Choice, answer_pin, choose
 from ir3de.gateway.controls import FIELD, Controls, read_controls
 from ir3de.gateway.gateway import Gateway
 from ir3de.gateway.headers import HeaderList, for_client, for_expert
@@ -33,6 +33,7 @@ from ir3de.gateway.upstreams import RETRIED, Answer, Failure, asking
 _QUERY = "!$&'()*+,-./:;=?@_~%"  # of a query, as it came
 _WAITS = (b"retry-after", b"x-should-retry", b"x-ratelimit-")  # when to come back, also of an answer that is no JSON
 _log = logging.getLogger("ir3de.gateway")
+_WITHOUT_SAMPLING = ("embeddings", "messages/count_tokens")  # where an expert's defaults would be out of place
 _CODES = {"connect": "upstream_unreachable", "garbage": "upstream_invalid", "broken": "upstream_broken"}
 
 
@@ -82,6 +83,7 @@ class Exchange:
         self.reply = Reply(send, record, signed="headers" in said)
         self.trace = gateway.tracing.begin(self.received) if gateway.tracing is not None else None
         self.relay: EventRelay | None = None
+        self.answered = ""  # the id by which a later request may refer to this answer
 
     @property
     def complete(self) -> bool:
@@ -123,6 +125,8 @@ class Exchange:
         await self._ask_in_turn(choice, body)
         if controls.session and choice.decision is not None and record.outcome == "ok" and choice.why != "shadow":
             self.gateway.pins.put(controls.session, record.expert)
+        if self.answered and record.outcome == "ok":
+            self.gateway.pins.put(answer_pin(self.answered), record.expert)
 
     def _asked(self, body: Body) -> tuple[str, Controls]:
         model, stream = body.values.get("model", "auto"), body.values.get("stream")
@@ -198,7 +202,7 @@ class Exchange:
     def _body_for(self, expert: Expert, body: Body) -> bytes:
         config = expert.config
         changes: dict[str, Any] = {}
-        if config.defaults:
+        if config.defaults and self.path.partition("?")[0] not in _WITHOUT_SAMPLING:
             changes = {key: value for key, value in config.defaults.items() if key not in body.values}
         changes["model"] = config.served_model
         first = None
@@ -237,6 +241,8 @@ class Exchange:
             if self.record.stream and self.endpoint != "embeddings":
                 raise Failure("garbage", f"'{expert.name}' answered with {kind}, asked for a stream of events")
             self._count(said.get("usage"), expert)
+            if self.endpoint == "responses" and isinstance(said.get("id"), str):
+                self.answered = said["id"]
             if self.signs_body:
                 body = with_member(body, provenance_member(self.record))
         elif answer.status >= 400:
@@ -261,6 +267,7 @@ class Exchange:
                 raise Failure("broken", f"'{expert.name}' ended its stream in the middle")
         finally:
             self._count(relay.usage(), expert)
+            self.answered = relay.response_id()
         await self.reply.end(rest)
 
     async def _stream_as_it_is(self, answer: Answer, headers: HeaderList) -> None:

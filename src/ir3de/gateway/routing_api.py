@@ -110,6 +110,7 @@ def answer(router: Router, digest: str, asked: Asked) -> bytes:
             "experts": list(reading.experts),
             "default": reading.default,
             "calibrated": reading.calibrated,
+            "expects_quality": reading.from_outcomes,  # then shares are scores to expect, not probabilities
             "route_us": round(took / len(asked.texts) * 1e6, 1),  # a prompt, on average
             "data": data,
             "options": options(router),

@@ -166,7 +166,7 @@ class StateFolder:
             files.make_folder(self.path)
             with path.open("ab+") as file:
                 torn = file.tell() > 0 and file.seek(-1, os.SEEK_END) >= 0 and file.read(1) != b"\n"
-                file.write(b"\n" * torn + json.dumps(line, ensure_ascii=False).encode() + b"\n")
+                file.write(b"\n" * torn + json.dumps(line).encode() + b"\n")
                 file.flush()
                 os.fsync(file.fileno())
         except OSError as error:

@@ -20,6 +20,7 @@ _TAIL = 1 << 13  # bytes of the end that are kept to find the usage in
 _GAPS = (b"\n\n", b"\n\r\n", b"\r\r")  # between events
 _data = re.compile(rb"(?:^|(?<=[\r\n]))data: ?(?=\{)")
 _line_end = re.compile(rb"[\r\n]")
+_response = re.compile(rb'"response": ?\{[^{}]*?"id": ?"([!-~]{1,256}?)"')
 
 
 class EventRelay:
@@ -38,6 +39,8 @@ class EventRelay:
         self._ended = False
         self._held = b""
         self._inside = False  # half of an event has gone on, since it was too large to be held
+        self._endpoint = endpoint
+        self.head = b""
         self.tail = b""
 
     def feed(self, piece: bytes) -> bytes:
@@ -67,6 +70,8 @@ class EventRelay:
     def _keep(self, passed: bytes) -> None:
         if len(passed) > _TAIL and self._ends.search(passed):  # a last event as long as an answer
             self._ended = True
+        if not self.head:
+            self.head = passed[:_TAIL]
         self.tail = (self.tail + passed)[-_TAIL:]
 
     @property
@@ -79,16 +84,16 @@ class EventRelay:
         return b"\n\n" + event if self._inside else event
 
     def usage(self) -> dict[str, Any] | None:
-        """What the expert said of tokens, if it did, near the end."""
-        place = max(self.tail.rfind(b'"usage":{'), self.tail.rfind(b'"usage": {'))
-        if place < 0:
-            return None
-        try:
-            text = self.tail[place:].decode(errors="replace")
-            found, _ = json.JSONDecoder().raw_decode(text, text.index("{"))
-        except (ValueError, RecursionError):
-            return None
-        return found if isinstance(found, dict) else None
+        """What the expert said of tokens, if it did, near the end; messages tell the prompt's at the beginning."""
+        found = _usage_in(self.tail)
+        if self._endpoint == "messages" and (before := _usage_in(self.head)) is not None:
+            return {**before, **(found or {})}
+        return found
+
+    def response_id(self) -> str:
+        """By which a later request may refer to this answer; only OpenAI's responses have one."""
+        found = _response.search(self.head) if self._endpoint == "responses" else None
+        return found.group(1).decode() if found is not None else ""
 
     def _signed(self, ready: bytes) -> bytes:
         found = _data.search(ready)
@@ -97,6 +102,18 @@ class EventRelay:
         signed = with_member(ready[found.end() : line_end.start()], self._signature)
         self._signature = b""
         return ready[: found.end()] + signed + ready[line_end.start() :]
+
+
+def _usage_in(events: bytes) -> dict[str, Any] | None:
+    place = max(events.rfind(b'"usage":{'), events.rfind(b'"usage": {'))
+    if place < 0:
+        return None
+    try:
+        text = events[place:].decode(errors="replace")
+        found, _ = json.JSONDecoder().raw_decode(text, text.index("{"))
+    except (ValueError, RecursionError):
+        return None
+    return found if isinstance(found, dict) else None
 
 
 def with_member(content: bytes, member: bytes) -> bytes:

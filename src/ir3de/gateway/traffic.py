@@ -30,6 +30,7 @@ class Traffic:
         self._slots: list[Slot] = []  # oldest first
         self.in_flight: Counter[str] = Counter()
         self._changed = False
+        self._untold: dict[int, Slot] = {}  # changed since the others were told
 
     def began(self, expert: str) -> None:
         self.in_flight[expert] += 1
@@ -48,23 +49,29 @@ class Traffic:
             slot.expert(label(giver)).fallbacks_from += 1
             slot.expert(label(taker)).fallbacks_to += 1
         self._changed = True
+        if self._folder is not None:
+            self._untold[slot.start] = slot
 
     def publish(self) -> None:
         """Tell the other workers, if there is anything new; a disk that is full keeps it from them, no more."""
         busy = +self.in_flight
         if self._folder is None or not (self._changed or busy):
             return
-        slot = self._current(int(self._clock()))
-        content = json.dumps({**slot.to_dict(), "in_flight": dict(busy)})
-        target = self._folder / f"traffic_{os.getpid()}_{slot.start}.json"
-        part = target.with_suffix(".part")
+        current = self._current(int(self._clock()))
+        self._untold[current.start] = current  # with it goes what is in flight
         with suppress(OSError):
-            part.write_text(content)
-            part.replace(target)
+            for start, slot in list(self._untold.items()):
+                target = self._folder / f"traffic_{os.getpid()}_{start}.json"
+                part = target.with_suffix(".part")
+                part.write_text(json.dumps({**slot.to_dict(), "in_flight": dict(busy)}))
+                part.replace(target)
+                del self._untold[start]
             self._changed = False
-        for old in self._folder.glob("traffic_*.json"):
-            if int(old.stem.rpartition("_")[2]) < slot.start - WINDOW - SLOT:
-                old.unlink(missing_ok=True)
+        oldest = current.start - WINDOW - SLOT
+        self._untold = {start: slot for start, slot in self._untold.items() if start >= oldest}
+        for path in self._folder.glob("traffic_*.json"):
+            if int(path.stem.rpartition("_")[2]) < oldest:
+                path.unlink(missing_ok=True)
 
     def report(self, experts: Iterable[str]) -> dict[str, Any]:
         """The window as JSON: the experts of the configuration, then what else there was."""

@@ -7,6 +7,7 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from functools import lru_cache
+from io import BytesIO
 from time import monotonic
 from urllib.parse import urlsplit
 from urllib.request import getproxies, proxy_bypass
@@ -22,7 +23,8 @@ RETRIED = frozenset((408, 429))  # and 5xx: another expert may do better
 LARGEST_ANSWER = 64 << 20  # bytes of an answer that are held until it is whole
 
 _PIECE = 1 << 16
-_AT_ONCE = 1.0  # seconds within which a connection that was already closed shows
+_AT_ONCE = 1 << 20  # bytes of a request that are written in one go; more would keep others waiting
+_SHOWS = 1.0  # seconds within which a connection that was already closed shows
 _PACKED = frozenset(("gzip", "deflate", "br", "zstd"))  # what the client library unpacks, though nobody asked for it
 _KEPT = 4.0  # seconds that an idle connection is kept: many servers close theirs after 5, just as a request may come
 
@@ -119,7 +121,7 @@ async def _begun(
             return await client.request(
                 "POST",
                 address(base_url, path),
-                data=aiohttp.BytesPayload(body),
+                data=aiohttp.BytesPayload(body) if len(body) < _AT_ONCE else BytesIO(body),
                 headers=headers,
                 allow_redirects=False,
                 proxy=proxy_for(base_url),
@@ -128,7 +130,7 @@ async def _begun(
         except aiohttp.ClientConnectorError:
             raise
         except (aiohttp.ServerDisconnectedError, aiohttp.ClientOSError):
-            if not again or monotonic() - started > _AT_ONCE:
+            if not again or monotonic() - started > _SHOWS:
                 raise
     raise AssertionError
 

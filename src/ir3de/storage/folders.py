@@ -18,12 +18,14 @@ A serving copy holds the table and the tokenizer alone.
 from __future__ import annotations
 
 import gzip
+import threading
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass
 from functools import lru_cache, partial
 from pathlib import Path
 from typing import Any
+from weakref import WeakValueDictionary
 
 import numpy.typing as npt
 
@@ -227,22 +229,14 @@ def _load(folder: Path, shared: Path | None) -> RouterParts:
             if outcomes is not None:
                 table = outcomes.table(embedding().matrix)
             else:
-                table = Table.of(
-                    scorer,
-                    [statistics()[name] for name in experts],
-                    embedding().matrix,
-                    log_offset=selector.log_offset,
-                    usualness=header["familiarity"] is not None,
-                    unknown=header["tokenizer"]["unknown_id"],
-                )
+                table = _rebuilt(header, scorer, selector, list(statistics().values()), embedding())
         terms = _terms(header, experts, selector, outcomes)
         if table.scores.shape[1] != terms.columns:
             raise ValueError(f"{len(experts)} experts, but a table of {table.scores.shape[1]}")
-        table_sha256 = header["table"]["sha256"]
         return RouterParts(
             Compiled.build(terms, table)
             if shared is None
-            else Compiled(terms, table, map_ballots(shared, table_sha256, table, selector)),
+            else Compiled(terms, table, map_ballots(shared, header["table"]["sha256"], table, selector)),
             _tokenizer(folder, header["tokenizer"]),
             scorer,
             header["embedding"]["fingerprint"],
@@ -251,6 +245,16 @@ def _load(folder: Path, shared: Path | None) -> RouterParts:
             tuple(header["trials"]),
             None if outcomes is None else outcomes.parts,
         )
+
+
+def _rebuilt(
+    header: Mapping[str, Any], scorer: Scorer, selector: Selector, domains: list[Statistics], embedding: Embedding
+) -> Table:
+    """The table that the file held, from the statistics."""
+    usualness, unknown = header["familiarity"] is not None, header["tokenizer"]["unknown_id"]
+    return Table.of(
+        scorer, domains, embedding.matrix, log_offset=selector.log_offset, usualness=usualness, unknown=unknown
+    )
 
 
 def _terms(
@@ -328,7 +332,17 @@ def _tokenizer(folder: Path, part: Mapping[str, Any]) -> Tokenizer:
     with suppress(ArtifactError):  # only a shortcut: without it the fast engine compiles the tokenizer again
         cache = read_part(folder, part["fast_file"]) if part["fast_file"] else None
     packed = read_part(folder, part["file"])  # checked now, unpacked if it is ever needed
-    return Tokenizer(partial(gzip.decompress, packed), proof=proof, fast_cache=cache, unknown_id=part["unknown_id"])
+    with _tokenizers_turn:
+        if (known := _tokenizers.get(key := repr((part, cache is None)))) is not None:
+            return known
+        made = Tokenizer(partial(gzip.decompress, packed), proof=proof, fast_cache=cache, unknown_id=part["unknown_id"])
+        _tokenizers[key] = made
+        return made
+
+
+# a tokenizer takes twenty megabytes: routers of a process that have the same one, such as an old and a new, share it
+_tokenizers: WeakValueDictionary[str, Tokenizer] = WeakValueDictionary()
+_tokenizers_turn = threading.Lock()
 
 
 def _embedding(folder: Path, header: Mapping[str, Any]) -> Embedding:

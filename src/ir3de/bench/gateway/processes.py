@@ -117,7 +117,7 @@ def gateway(folder: Path, upstream: int, **changes: Any) -> Iterator[Server]:
     path = folder / "gateway.yaml"
     path.write_text(json.dumps(config), encoding="utf-8")  # JSON is YAML
     port = config["server"]["port"]
-    with started(["-m", "ir3de", "serve", str(path)], measured=True, port=port) as server:
+    with started(["-m", "ir3de", "serve", str(path), "--quiet"], measured=True, port=port) as server:
         wait_for(server)
         yield server
 

@@ -1,7 +1,7 @@
 // The answer, as it streams from the expert that was chosen, and who that was.
 
 import { ask, events } from "./api.js";
-import { colour } from "./colors.js";
+import { named } from "./colors.js";
 import { find, make, milliseconds, percent, say } from "./dom.js";
 
 let under = null; // the answer under way
@@ -113,9 +113,7 @@ function note(known, piece) {
 function facts(known) {
   const rows = [];
   const row = (name, value) => value && rows.push(make("div", {}, make("dt", {}, name), make("dd", {}, value)));
-  if (known.expert) {
-    row("Expert", make("span", { class: "name" }, make("i", { class: "swatch", vars: { "--colour": colour(known.expert) } }), known.expert));
-  }
+  row("Expert", known.expert ? named(known.expert) : null);
   row("Model", known.model && known.model !== known.expert ? known.model : null);
   row("Confidence", Number.isFinite(known.confidence) ? percent(known.confidence) : null);
   row("Routed in", Number.isFinite(known.route) ? `${Math.round(known.route)} µs` : null);
@@ -123,6 +121,7 @@ function facts(known) {
   row("In all", Number.isFinite(known.total) ? milliseconds(known.total) : null);
   row("Tokens", known.tokens ? String(known.tokens) : null);
   row("Because", known.why);
-  if (known.fallbacks || known.tried?.length) row("After", known.tried?.length ? `${known.tried.join(", ")} failed` : `${known.fallbacks} failed`);
+  const failed = known.tried?.length ? known.tried.join(", ") : known.fallbacks;
+  row("After", failed ? `${failed} failed` : null);
   find("answer-facts").replaceChildren(...rows);
 }

@@ -14,6 +14,8 @@ function frame(place, height, label) {
   return picture;
 }
 
+const level = (y, kind) => draw("line", { x1: 0, x2: WIDTH, y1: y, y2: y, class: kind });
+
 const nice = (value) => {
   const power = 10 ** Math.floor(Math.log10(Math.max(1, value)));
   return [1, 1.5, 2, 3, 4, 5, 6, 8, 10].map((step) => step * power).find((step) => step >= value) || 1;
@@ -28,10 +30,10 @@ export function rateChart(place, points) {
   const step = WIDTH / Math.max(1, points.length);
   const bars = points.map((point, index) => {
     const tall = (point.requests / most) * (height - 4);
-    return draw("rect", { x: (index * step + step * 0.14).toFixed(2), y: (height - tall).toFixed(2), width: (step * 0.72).toFixed(2), height: tall.toFixed(2), rx: 1, class: "bar" });
+    const [x, y, width] = [(index + 0.14) * step, height - tall, 0.72 * step].map((value) => value.toFixed(2));
+    return draw("rect", { x, y, width, height: tall.toFixed(2), rx: 1, class: "bar" });
   });
-  const lines = [1].map((part) => draw("line", { x1: 0, x2: WIDTH, y1: height - part * (height - 4), y2: height - part * (height - 4), class: "grid" }));
-  picture.replaceChildren(...lines, draw("line", { x1: 0, x2: WIDTH, y1: height, y2: height, class: "ground" }), ...bars);
+  picture.replaceChildren(level(4, "grid"), level(height, "ground"), ...bars);
   let mark = place.querySelector(".mark");
   if (!mark) place.append((mark = make("span", { class: "mark" })));
   say(mark, number(most));
@@ -53,7 +55,7 @@ export function histogram(place, edges, counts) {
     bar.firstChild.textContent = `${edges[index]} to ${edges[index + 1]}: ${number(count)}`;
     return bar;
   });
-  picture.replaceChildren(draw("line", { x1: 0, x2: WIDTH, y1: height, y2: height, class: "ground" }), ...bars);
+  picture.replaceChildren(level(height, "ground"), ...bars);
   scale(place, ["unsure", `${number(all)} decisions`, "sure"]);
 }
 

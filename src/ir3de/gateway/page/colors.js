@@ -1,5 +1,7 @@
 // One colour an expert, the same every time: the first free one when it is first seen, remembered by name.
 
+import { make } from "./dom.js";
+
 const COLOURS = 12;
 const PLACE = "ir3de-colours";
 
@@ -32,4 +34,9 @@ export function learn(experts) {
 export function colour(name) {
   learn([name]);
   return `var(--e${slots[name]})`;
+}
+
+// An expert's name with its colour before it.
+export function named(name, tag = "span") {
+  return make(tag, { class: "name" }, make("i", { class: "swatch", vars: { "--colour": colour(name) } }), name);
 }

@@ -1,7 +1,7 @@
 // Who answers, how they are, and how they come and go.
 
 import { ask } from "./api.js";
-import { colour, learn } from "./colors.js";
+import { learn, named } from "./colors.js";
 import { find, make, number, say, tell } from "./dom.js";
 import { why } from "./traffic.js";
 
@@ -50,7 +50,9 @@ function show(found) {
 
 function person(one) {
   const upstream = one.upstream;
-  const [kind, word] = upstream ? HEALTH[one.state] || ["trying", one.state] : ["trying", "No endpoint"];
+  const [kind, word] = upstream ? HEALTH[one.breaker] || ["trying", one.breaker] : ["trying", "No endpoint"];
+  const address = [upstream?.base_url, upstream?.model].filter(Boolean).join(" · ");
+  const leave = { class: "button", type: "button", "aria-label": `Remove ${one.name}`, on: { click: () => remove(one.name) } };
   const facts = [
     ["in flight", one.in_flight],
     ["waiting", one.waiting],
@@ -63,10 +65,10 @@ function person(one) {
     make(
       "div",
       { class: "row" },
-      make("h3", { class: "name" }, make("i", { class: "swatch", vars: { "--colour": colour(one.name) } }), one.name),
+      named(one.name, "h3"),
       make("span", { class: `health ${kind}` }, word),
     ),
-    make("p", { class: "quiet" }, upstream ? `${upstream.base_url}${upstream.model ? ` · ${upstream.model}` : ""}` : "The router knows it, and nobody answers for it."),
+    make("p", { class: "quiet" }, upstream ? address : "The router knows it, and nobody answers for it."),
     one.routed ? null : make("p", { class: "quiet" }, "The router does not know it: it answers when asked for by name."),
     make(
       "div",
@@ -78,7 +80,7 @@ function person(one) {
           .filter(([, value]) => value !== null && value !== undefined)
           .map(([name, value]) => make("div", {}, make("dt", {}, name), make("dd", {}, number(value)))),
       ),
-      make("button", { class: "button", type: "button", "aria-label": `Remove ${one.name}`, on: { click: () => remove(one.name) } }, "Remove"),
+      make("button", leave, "Remove"),
     ),
   );
 }
@@ -133,6 +135,7 @@ async function add(event) {
   else body.texts = texts;
   const button = find("add-send");
   button.disabled = true;
+  say(button, "Adding…");
   try {
     await change("admin/experts", { method: "POST", body });
     find("add").reset();
@@ -141,6 +144,7 @@ async function add(event) {
     wrong("add-name", error.message);
   } finally {
     button.disabled = false;
+    say(button, "Add expert");
   }
 }
 

@@ -2,19 +2,23 @@
 
 import { askJSON } from "./api.js";
 import { answers } from "./answer.js";
-import { colour, learn } from "./colors.js";
+import { colour, learn, named } from "./colors.js";
 import { find, make, percent, say } from "./dom.js";
 import { showTokens, visible } from "./tokens.js";
 
 const EXAMPLES = [
-  ["Rent and a broken leg", "The tenant stopped paying rent after breaking a leg: may the landlord terminate the lease?"],
+  ["Lawyers in Rome", "How did lawyers in ancient Rome prove that a will was forged?"],
+  ["A broken leg", "The tenant stopped paying rent after breaking a leg: may the landlord terminate the lease?"],
   ["√2", "Prove that √2 is irrational."],
   ["Largest orders", "Write a SQL query for the ten largest orders of each customer."],
   ["Function or theorem", "Write a function that proves a theorem"],
-  ["1648", "Which treaties ended the Thirty Years' War, and who signed them?"],
   ["Fever", "Why does a fever rise in the evening, and when should I call a doctor?"],
 ];
-const SELECTORS = { average: ["Average", "The mean of all tokens' scores decides"], all: ["All", "Every token has a vote"], entropy: ["Surest", "The tokens of lowest entropy have a vote"] };
+const SELECTORS = {
+  average: ["Average", "The mean of all tokens' scores decides"],
+  all: ["All", "Every token has a vote"],
+  entropy: ["Surest", "The tokens of lowest entropy have a vote"],
+};
 const WAIT = 60; // milliseconds without a key before the gateway is asked
 const RANKED = 12;
 
@@ -36,7 +40,7 @@ async function look() {
   for (const [name, value] of Object.entries(reading)) if (value !== null) body[name] = value;
   try {
     const found = await askJSON("v1/route", { method: "POST", body, signal: mine.signal });
-    if (mine === asking) show(found);
+    if (mine === asking) show(found, body.input);
   } catch (error) {
     if (error.name === "AbortError" || mine !== asking) return;
     say(find("winner"), "…");
@@ -45,7 +49,7 @@ async function look() {
   }
 }
 
-function show(found) {
+function show(found, text) {
   const row = found.data[0];
   learn(found.experts);
   find("winner-swatch").style.setProperty("--colour", colour(row.expert));
@@ -53,12 +57,12 @@ function show(found) {
   say(find("sure"), sentence(row, found));
   say(find("send-to"), row.expert);
   say(find("cost-of-it"), `${row.counted} of ${row.tokens} tokens decided, in ${microseconds(found.route_us)}`);
-  showRanking(row);
+  showRanking(row, found.expects_quality);
   showTokens(row, found.experts, row.flips);
   showFlips(row);
   showLegend(found.experts, row);
   showOptions(found.options);
-  document.documentElement.dataset.ready = prompt.value;
+  document.documentElement.dataset.ready = text; // for whoever waits for it, such as a test
 }
 
 const microseconds = (value) => (value < 1000 ? `${Math.round(value)} µs` : `${(value / 1000).toFixed(1)} ms`);
@@ -70,32 +74,36 @@ function sentence(row, found) {
     "unlike every domain": "by default: this is unlike every domain",
   };
   if (row.abstained) return reasons[row.reason] || "by default";
+  if (found.expects_quality) return `a score of ${row.confidence.toFixed(2)} is expected`;
   const votes = (reading.selector || found.options.selector) !== "average";
   const words = `${percent(row.confidence)} ${found.calibrated ? "sure" : votes ? "of the votes" : "of the score"}`;
   return row.unlike ? `${words}, though unlike every domain` : words;
 }
 
-function showRanking(row) {
+function showRanking(row, qualities) {
   const list = find("ranking");
   const present = new Map([...list.children].map((item) => [item.dataset.expert, item]));
   const shown = row.ranking.slice(0, RANKED);
+  const largest = qualities ? Math.max(1, ...shown.map((one) => one.share)) : 1; // expected scores have units of their own
   shown.forEach(({ expert, share }, index) => {
     let item = present.get(expert);
     if (!item) {
-      item = make("li", { "data-expert": expert }, make("span", { class: "name" }, expert), make("span", { class: "track" }, make("i", {})), make("span", { class: "value" }));
+      const track = make("span", { class: "track" }, make("i"));
+      item = make("li", { "data-expert": expert }, make("span", { class: "name" }, expert), track, make("span", { class: "value" }));
       list.append(item);
     }
     present.delete(expert);
     item.style.setProperty("--colour", colour(expert));
-    item.style.setProperty("--share", Math.max(0, Math.min(1, share)));
+    item.style.setProperty("--share", Math.max(0, share / largest));
     item.style.setProperty("--row", index);
     item.classList.toggle("first", expert === row.expert);
-    say(item.querySelector(".value"), percent(share));
+    say(item.querySelector(".value"), qualities ? share.toFixed(2) : percent(share));
   });
   for (const gone of present.values()) gone.remove();
   list.style.setProperty("--rows", shown.length);
-  const ordered = shown.map(({ expert }) => [...list.children].find((item) => item.dataset.expert === expert));
-  ordered.forEach((item, index) => item.setAttribute("aria-posinset", index + 1));
+  const ranked = [...list.children].sort((one, other) => one.style.getPropertyValue("--row") - other.style.getPropertyValue("--row"));
+  const move = list.moveBefore || list.insertBefore; // the former lets a row glide to its place
+  ranked.forEach((item, index) => item !== list.children[index] && move.call(list, item, list.children[index]));
 }
 
 function showFlips(row) {
@@ -120,8 +128,6 @@ function showFlips(row) {
 }
 
 const listedParts = (parts) => parts.flatMap((part, index) => (index ? [index === parts.length - 1 ? " and " : ", ", part] : [part]));
-
-const named = (expert) => make("span", { class: "name" }, make("i", { class: "swatch", vars: { "--colour": colour(expert) } }), expert);
 
 function showLegend(experts, row) {
   const voted = new Set(row.votes.map((vote) => vote.vote));
@@ -169,7 +175,8 @@ function reflect() {
   find("k-field").hidden = selector !== "entropy";
   const own = `${(SELECTORS[options.selector] || [options.selector])[0].toLowerCase()}, ${options.scorer}`;
   const same = !reading.selector && !reading.scorer && (reading.k === null || reading.k === options.k);
-  say(find("reading-note"), same ? SELECTORS[selector]?.[1] || "" : `To try out: what is sent goes by the router as it is served (${own}).`);
+  const trying = `To try out: what is sent goes by the router as it is served (${own}).`;
+  say(find("reading-note"), same ? SELECTORS[selector]?.[1] || "" : trying);
 }
 
 function setUp() {

@@ -1,6 +1,6 @@
 // A prompt's tokens, each in the colour of the expert it votes for; what one says, in a bubble.
 
-import { colour } from "./colors.js";
+import { colour, named } from "./colors.js";
 import { draw, find, make, percent } from "./dom.js";
 
 const place = find("tokens");
@@ -72,8 +72,8 @@ function showBubble(element) {
     const filled = draw("rect", { x: score < 0 ? 50 - width : 50, y: 1, width, height: 6, rx: 1 });
     filled.style.fill = colour(experts[index]);
     bar.append(filled);
-    const name = make("span", { class: "name" }, make("i", { class: "swatch", vars: { "--colour": colour(experts[index]) } }), experts[index]);
-    return make("div", { class: "score" }, name, bar, make("span", { class: "value" }, score.toFixed(2).replace("-", "−")));
+    const value = make("span", { class: "value" }, score.toFixed(2).replace("-", "−"));
+    return make("div", { class: "score" }, named(experts[index]), bar, value);
   });
   bubble.replaceChildren(head, ...rows);
   bubble.hidden = false;

@@ -2,7 +2,7 @@
 
 import { askJSON } from "./api.js";
 import { histogram, rateChart } from "./charts.js";
-import { colour, learn } from "./colors.js";
+import { colour, learn, named } from "./colors.js";
 import { find, make, milliseconds, number, percent, say, tell } from "./dom.js";
 
 const EVERY = 2000;
@@ -40,7 +40,7 @@ function show(found) {
   const tiles = [
     ["Requests", number(totals.requests), since(found.since)],
     ["In flight", number(totals.in_flight), "at this moment"],
-    ["Errors", number(totals.errors), totals.requests ? `${(100 * bad).toFixed(1)} %` : ""],
+    ["Errors", number(totals.errors), totals.requests ? `${bad ? (100 * bad).toFixed(1) : 0} %` : ""],
     ["Cancelled", number(totals.cancelled), "by clients"],
     ["Abstained", number(totals.abstained), totals.requests ? percent(totals.abstained / totals.requests) : ""],
   ];
@@ -67,12 +67,11 @@ function since(seconds) {
 function line(one, most) {
   const cell = (text, name, worth = false) => make("td", { class: worth ? "worth" : "", "data-name": name }, text);
   const share = make("span", { class: "track", vars: { "--share": one.requests / most, "--colour": colour(one.expert) } }, make("i"));
-  const title = make("th", { scope: "row" }, make("span", { class: "name" }, make("i", { class: "swatch", vars: { "--colour": colour(one.expert) } }), one.expert));
   return make(
     "tr",
     { "data-expert": one.expert },
-    title,
-    make("td", { class: "share", "data-name": "Requests" }, share, make("span", {}, number(one.requests)), make("span", { class: "quiet" }, percent(one.share))),
+    make("th", { scope: "row" }, named(one.expert)),
+    make("td", { class: "share" }, share, make("span", {}, number(one.requests)), make("span", { class: "quiet" }, percent(one.share))),
     cell(milliseconds(one.p50_ms ?? NaN), "p50"),
     cell(milliseconds(one.p99_ms ?? NaN), "p99"),
     cell(milliseconds(one.ttft_p50_ms ?? NaN), "First token"),
