@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sqlite3
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +14,7 @@ from ir3de.gateway.controls import Controls, read_controls
 from ir3de.gateway.live import Snapshot
 from ir3de.gateway.problems import Problem
 from ir3de.gateway.prompts import read_prompt
-from ir3de.gateway.sessions import MemoryPins, Pins, SharedPins
+from ir3de.gateway.sessions import MemoryPins, Pins, SharedPins, new_pins
 
 NOBODY = MemoryPins(60)
 PICTURE = {"type": "image_url", "image_url": {"url": "data:,"}}
@@ -197,6 +198,21 @@ def test_without_a_ttl_nothing_is_pinned() -> None:
     pins.put("monday", "cooking")
     found = snapshot(routing={"pinning": {"ttl": 0}})
     assert chosen(found, pins=pins, controls={"session": "monday"}).first.name == "law"
+
+
+def test_workers_that_meet_share_their_pins(tmp_path: Path) -> None:
+    one, other = new_pins(60, tmp_path), new_pins(60, tmp_path)
+    one.put("monday", "law")
+    assert other.get("monday") == "law"
+    assert b"monday" not in b"".join(path.read_bytes() for path in tmp_path.iterdir())
+    lock = sqlite3.connect(tmp_path / "pins.sqlite", isolation_level=None)
+    lock.execute("BEGIN EXCLUSIVE")
+    one.put("monday", "cooking")  # a pin that cannot be kept costs no request its answer
+    lock.execute("ROLLBACK")
+    assert other.get("monday") == "law"
+    for pins in (one, other, lock):
+        pins.close()
+    assert isinstance(new_pins(60, None), MemoryPins)
 
 
 # what a client may ask ------------------------------------------------------------------------------------------

@@ -66,7 +66,7 @@ def everything(tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
         }
         folder = tmp_path_factory.mktemp("faults")
         with running(
-            folder, experts={"law": law}, server={"limits": {"body_bytes": 100_000, "body_seconds": 0.5}}
+            folder, experts={"law": law}, server={"limits": {"body_bytes": 400_000, "body_seconds": 0.5}}
         ) as it:
             yield World(it, raw)
     patch.undo()
@@ -142,7 +142,7 @@ def test_an_unknown_model_is_not_found(world: World) -> None:
 
 
 def test_unusual_texts_are_answered(world: World) -> None:
-    for content in ("", "\x00", "\ud800", "😀" * 1000, "\u2028", " \n", "<system-reminder>" * 5_000):
+    for content in ("", "\x00", "\ud800", "😀" * 1000, "\u2028", " \n", "<system-reminder>" * 5_000, LAW * 6_000):
         assert ask(world.url, chat(content, ir3de={"deny": ["law"]})).status == 200
         assert json.loads(world.gateway.upstream.bodies[-1])["messages"][0]["content"] == content
 
@@ -161,7 +161,7 @@ def test_a_client_that_sends_fifty_megabytes_reads_the_refusal(world: World) -> 
 def test_a_body_without_a_length_is_cut_off_at_the_limit(world: World) -> None:
     with dial(world.url) as line:
         line.sendall(b"POST /v1/chat/completions HTTP/1.1\r\nhost: localhost\r\ntransfer-encoding: chunked\r\n\r\n")
-        for _ in range(11):
+        for _ in range(41):
             line.sendall(b"2710\r\n" + b"x" * 10_000 + b"\r\n")
         assert line.recv(12) == b"HTTP/1.1 413"
 
@@ -186,7 +186,7 @@ def test_two_hundred_bad_requests_and_then_a_good_one(world: World) -> None:
         {"messages": [7]},
         chat(LAW, "nobody"),
         chat(LAW, ir3de=1),
-        b"x" * 200_000,
+        b"x" * 500_000,
         [],
     ]
     for number in range(200):

@@ -57,7 +57,21 @@ class Choice:
         yield from self.eligible  # those the router does not know come last
 
 
-def choose(snapshot: Snapshot, model: str, prompt: Prompt, controls: Controls, pins: Pins) -> Choice:
+def route(snapshot: Snapshot, prompt: Prompt, controls: Controls) -> tuple[Decision, float]:
+    """The router's decision, and how long it took."""
+    started = perf_counter()
+    decision = snapshot.router.route(_encodable(prompt.text), weights=controls.weights)
+    return decision, perf_counter() - started
+
+
+def choose(
+    snapshot: Snapshot,
+    model: str,
+    prompt: Prompt,
+    controls: Controls,
+    pins: Pins,
+    routed: tuple[Decision, float] | None = None,
+) -> Choice:
     """The choice for a request, or a `Problem`: no such model, or nobody who may answer."""
     experts = snapshot.experts
     if model not in RESERVED:
@@ -77,9 +91,7 @@ def choose(snapshot: Snapshot, model: str, prompt: Prompt, controls: Controls, p
         return Choice(snapshot, eligible[0], eligible, "the first with embeddings", by_name=True)
     if controls.skip and snapshot.config.routing.shadow is None:
         return Choice(snapshot, _default(snapshot, eligible), eligible, "skip")
-    started = perf_counter()
-    decision = snapshot.router.route(_encodable(prompt.text), weights=controls.weights)
-    spent = perf_counter() - started
+    decision, spent = routed or route(snapshot, prompt, controls)
     first, why = _decided(snapshot, decision, eligible)
     if controls.session and (pinned := _pinned(snapshot, prompt, controls, pins, decision, eligible)) is not None:
         first, why = pinned, "pinned"

@@ -14,7 +14,7 @@ from ir3de.gateway.administration import Administration, opened, state_folder
 from ir3de.gateway.config import Config
 from ir3de.gateway.live import Live, Snapshot
 from ir3de.gateway.observing import Observer
-from ir3de.gateway.sessions import MemoryPins, Pins
+from ir3de.gateway.sessions import Pins, new_pins
 from ir3de.gateway.sharing import shared_folder
 from ir3de.gateway.state import StateFolder
 from ir3de.gateway.tracing import Tracing
@@ -39,7 +39,7 @@ class Gateway:
         self.observer = Observer(self.live)
         self.tracing: Tracing | None = self.observer.tracing
         pinning = snapshot.config.routing.pinning
-        self.pins: Pins = MemoryPins(pinning.ttl)
+        self.pins: Pins = new_pins(pinning.ttl, shared_folder())
         self.session_headers = tuple(name.lower().encode() for name in pinning.headers)
 
     @classmethod

@@ -59,8 +59,8 @@ class Problem(Exception):  # noqa: N818 - also what is not the client's or anybo
         """The error object as an event of a stream that has begun."""
         said = self.body(endpoint)
         if endpoint == "responses":
-            told = {"type": "error", "code": self.code, "message": self.message, "param": self.param}
-            said = json.dumps({**told, **json.loads(said)}, ensure_ascii=False).encode()
+            told = {"type": "error", "code": self.code, "message": self.message[:MOST], "param": self.param}
+            said = json.dumps({**told, **json.loads(said)}, ensure_ascii=False).encode(errors="replace")
         name = b"event: error\n" if endpoint in ("responses", "messages") else b""
         return name + b"data: " + said + b"\n\n"
 

@@ -15,7 +15,8 @@ from multidict import CIMultiDict
 from starlette.types import Receive, Scope, Send
 
 from ir3de.gateway.bodies import Body
-from ir3de.gateway.choosing import Choice, answer_pin, choose
+from ir3de.gateway.choosing import Choice, answer_pin, choose, route
+from ir3de.gateway.config import RESERVED
 from ir3de.gateway.controls import FIELD, Controls, read_controls
 from ir3de.gateway.gateway import Gateway
 from ir3de.gateway.headers import HeaderList, for_client, for_expert
@@ -30,6 +31,7 @@ from ir3de.gateway.slots import Busy
 from ir3de.gateway.streams import EventRelay, with_member
 from ir3de.gateway.upstreams import RETRIED, Answer, Failure, asking
 
+LONG = 100_000  # characters of a prompt whose routing takes longer than a request should wait for another: 10 ms
 _QUERY = "!$&'()*+,-./:;=?@_~%"  # of a query, as it came
 _WAITS = (b"retry-after", b"x-should-retry", b"x-ratelimit-")  # when to come back, also of an answer that is no JSON
 _log = logging.getLogger("ir3de.gateway")
@@ -116,7 +118,10 @@ class Exchange:
         body = Body.read(content, config.server.limits.json_depth)
         model, controls = self._asked(body)
         prompt = read_prompt(self.endpoint, body.values, config.routing.text, config.routing.envelopes)
-        choice = choose(self.snapshot, model, prompt, controls, self.gateway.pins)
+        routed = None
+        if len(prompt.text) > LONG and model in RESERVED:  # others are served meanwhile
+            routed = await asyncio.to_thread(route, self.snapshot, prompt, controls)
+        choice = choose(self.snapshot, model, prompt, controls, self.gateway.pins, routed)
         record.why = choice.why
         if (decision := choice.decision) is not None:
             record.decision, record.route_seconds = decision, choice.route_seconds

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import hashlib
+import logging
 import sqlite3
 from collections import OrderedDict
 from collections.abc import Callable
 from pathlib import Path
 from time import time
 from typing import Protocol
+
+_log = logging.getLogger("ir3de.gateway")
 
 MOST = 100_000  # conversations remembered; beyond them the ones longest silent are forgotten
 
@@ -56,12 +59,17 @@ class MemoryPins:
         self._pins.clear()
 
 
+def new_pins(ttl: float, shared: Path | None) -> Pins:
+    """Pins of one worker, or of all that meet in a folder."""
+    return MemoryPins(ttl) if shared is None or not ttl else SharedPins(ttl, shared / "pins.sqlite")
+
+
 class SharedPins:
-    """For several workers of one machine: a small database in a file."""
+    """For several workers of one machine: a small database in a file. While it cannot be used, nothing is pinned."""
 
     def __init__(self, ttl: float, path: Path, clock: Callable[[], float] = time) -> None:
         self._ttl, self._clock = ttl, clock
-        self._database = sqlite3.connect(path, isolation_level=None, timeout=1.0)
+        self._database = sqlite3.connect(path, isolation_level=None, timeout=0.1)  # the others wait meanwhile
         self._database.execute("PRAGMA journal_mode=WAL")
         self._database.execute("PRAGMA synchronous=OFF")  # pins may be lost with the machine's power
         self._database.execute(
@@ -71,12 +79,19 @@ class SharedPins:
 
     def get(self, session: str) -> str | None:
         question = "SELECT expert FROM pins WHERE session = ? AND until > ?"
-        found = self._database.execute(question, (_hashed(session), self._clock())).fetchone()
+        try:
+            found = self._database.execute(question, (_hashed(session), self._clock())).fetchone()
+        except sqlite3.Error as error:
+            _log.warning("pins cannot be read: %s", error)
+            return None
         return None if found is None else str(found[0])
 
     def put(self, session: str, expert: str) -> None:
         row = _hashed(session), expert, self._clock() + self._ttl
-        self._database.execute("INSERT OR REPLACE INTO pins VALUES (?, ?, ?)", row)
+        try:
+            self._database.execute("INSERT OR REPLACE INTO pins VALUES (?, ?, ?)", row)
+        except sqlite3.Error as error:
+            _log.warning("pins cannot be written: %s", error)
 
     def close(self) -> None:
         self._database.close()
