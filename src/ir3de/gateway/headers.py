@@ -24,7 +24,7 @@ def for_expert(received: Iterable[tuple[bytes, bytes]], request_id: str) -> CIMu
     headers: CIMultiDict[str] = CIMultiDict()
     for name, value in received:
         if name not in _KEPT_BACK and not name.startswith(_OURS):
-            headers.add(name.decode("latin-1"), _text(value))
+            headers.add(name.decode("latin-1"), text(value))
     headers["content-type"] = "application/json"  # it was read as that, whatever it was called
     headers["accept-encoding"] = "identity"  # the answer is read on its way, and gets one more field
     headers["x-request-id"] = request_id
@@ -38,8 +38,8 @@ def for_client(answered: Iterable[tuple[bytes, bytes]], *, unpacked: bool) -> He
     return [pair for pair in kept if pair[0] != b"content-encoding"] if unpacked else kept
 
 
-def _text(value: bytes) -> str:
-    """What is written as UTF-8 again, which gives the same bytes wherever they were UTF-8."""
+def text(value: bytes) -> str:
+    """What a header says: UTF-8 where it is that, so that writing it again gives the same bytes."""
     try:
         return value.decode()
     except UnicodeDecodeError:
