@@ -24,10 +24,16 @@ def number(value: float) -> str:
     return f"{value:,.0f}" if abs(value) >= 100 else f"{value:.2f}".rstrip("0").rstrip(".")
 
 
+PACKAGES = ("numpy", "tokenizers", "tokie", "torch", "starlette", "uvicorn", "uvloop", "httptools", "aiohttp")
+
+
 def circumstances(document: dict[str, Any]) -> str:
     c = document["circumstances"]
-    versions = ", ".join(f"{name} {c[name]}" for name in ("numpy", "tokenizers", "tokie", "torch") if c.get(name))
-    return f"{c['processor']}, {c['cores']} cores ({c['machine']}); Python {c['python']}, {versions}; {c['date']}."
+    versions = ", ".join(f"{name} {c[name]}" for name in PACKAGES if c.get(name))
+    busy = f" Load of the machine before: {c['load_before']}." if c.get("load_before") is not None else ""
+    return (
+        f"{c['processor']}, {c['cores']} cores ({c['machine']}); Python {c['python']}, {versions}; {c['date']}.{busy}"
+    )
 
 
 def speed_table(document: dict[str, Any]) -> list[str]:
@@ -232,14 +238,12 @@ def outcome_bars(outcomes: dict[str, Any]) -> list[str]:
 OWN_OUTCOMES = "ir3de"
 
 
-def section(
-    title: str, name: str, notes: Sequence[str], document: dict[str, Any], *tables: Sequence[str], data: bool = True
-) -> list[str]:
+def section(title: str, name: str, notes: Sequence[str], document: dict[str, Any], *tables: Sequence[str]) -> list[str]:
     """A part of the page: the command, the raw file, notes, the machine, and the tables."""
     given = circumstances(document) if "circumstances" in document else ""
     file = f"results/{name}.json"
-    given_data = " --data DIR" if data else ""
-    command = f"`ir3de bench {name}{given_data} --save {file}` → [{file}](../{file})"
+    said = document.get("circumstances", {}).get("command") or f"ir3de bench {name} --data DIR --save {file}"
+    command = f"`{said}` → [{file}](../{file})"
     parts = [f"## {title}", "", command, "", *notes, "", *([given, ""] if given else [])]
     for table in tables:
         parts += [*table, ""]
@@ -272,8 +276,8 @@ def page(documents: dict[str, dict[str, Any]]) -> str:
         *section("Speed and memory", "speed", speed_notes, speed, speed_table(speed)),
         *section("Robustness", "robustness", ROBUSTNESS_NOTES, robustness, robustness_tables(robustness)),
         *section("Many experts", "experts", EXPERTS_NOTES, experts, scale_table(experts), speed_table(experts)),
-        *section("Gateway", "gateway", GATEWAY_NOTES, gateway, speed_table(gateway), proxy_table(gateway), data=False),
-        *section("Gateway, soaked", "soak", SOAK_NOTES, soak, speed_table(soak), soak_table(soak), data=False),
+        *section("Gateway", "gateway", GATEWAY_NOTES, gateway, speed_table(gateway), proxy_table(gateway)),
+        *section("Gateway, soaked", "soak", SOAK_NOTES, soak, speed_table(soak), soak_table(soak)),
     ]
     text = "\n".join(lines)
     return re.sub(r"\n{3,}", "\n\n", text).rstrip() + "\n"

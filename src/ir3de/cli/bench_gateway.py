@@ -36,12 +36,13 @@ def gateway(quick: bool, workers: int, save: Path | None, out: Output) -> None:
 
     from ir3de.bench.gateway.measuring import QUICK, Plan, measure
 
+    circumstances = _circumstances()
     plan = replace(QUICK if quick else Plan(), workers=workers)
     figures: list[Figure] = []
     with out.spinner("measuring the gateway"):
         for found in measure(plan):
             figures += found
-    document = {**_circumstances(), "plan": asdict(plan), "figures": [figure.to_dict() for figure in figures]}
+    document = {**circumstances, "plan": asdict(plan), "figures": [figure.to_dict() for figure in figures]}
     keep(save, document)
     out.json(document)
     out.result(figures_table(figures))
@@ -68,10 +69,11 @@ def soak(requests: int, concurrency: int, seed: int, save: Path | None, out: Out
     from ir3de.bench.gateway.soaking import Plan
     from ir3de.bench.gateway.soaking import soak as soaked
 
+    circumstances = _circumstances()
     with out.spinner(f"asking {requests:,} times"):
         report = soaked(Plan(requests=requests, concurrency=concurrency, seed=seed))
     figures = report.figures()
-    document = {**_circumstances(), "figures": [figure.to_dict() for figure in figures], "report": report.to_dict()}
+    document = {**circumstances, "figures": [figure.to_dict() for figure in figures], "report": report.to_dict()}
     keep(save, document)
     out.json(document)
     out.result(_story(report), figures_table(figures))
@@ -80,12 +82,16 @@ def soak(requests: int, concurrency: int, seed: int, save: Path | None, out: Out
 
 
 def _circumstances() -> dict[str, Any]:
-    """The command, the commit and the machine, with the versions of what serves."""
+    """The command, the commit and the machine, with the versions of what serves, and how busy it was before."""
+    import os
+
     from ir3de.bench.measurement import package_version
     from ir3de.experiments.provenance import this_process
 
     packages = ("starlette", "uvicorn", "uvloop", "httptools", "aiohttp")
-    return {"circumstances": {**this_process(), **{name: package_version(name) for name in packages}}}
+    versions = {name: package_version(name) for name in packages}
+    load = round(os.getloadavg()[0], 2) if hasattr(os, "getloadavg") else None
+    return {"circumstances": {**this_process(), **versions, "load_before": load}}
 
 
 def _rates(figures: list[Figure]) -> Any:

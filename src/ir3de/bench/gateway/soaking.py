@@ -41,6 +41,7 @@ class Plan:
     latency: float = 0.005
     tokens: int = 10
     interval: float = 0.002
+    slow: float = 1.0  # latency of what clients do not wait for: a busy machine may take a while to see them leave
     seed: int = 0
     settling: float = 60.0  # seconds the server has at the end for closing what it does not need any more
 
@@ -169,8 +170,8 @@ def growth_of(samples: Sequence[tuple[int, float]]) -> float:
 def soak(plan: Plan, progress: Progress = lambda _: None) -> Report:
     """Start the gateway in front of a failing upstream, and ask until all requests are over."""
     processes.require_extra()
-    options = {name: getattr(plan, name) for name in ("latency", "tokens", "interval", "failing", "seed")}
-    timeouts = {"first_token": 2.0, "idle": 2.0}
+    options = {name: getattr(plan, name) for name in ("latency", "tokens", "interval", "slow", "failing", "seed")}
+    timeouts = {"first_token": 3.0, "idle": 3.0}
     with (
         tempfile.TemporaryDirectory() as folder,
         started(module("upstream", **options), measured=False) as upstream,

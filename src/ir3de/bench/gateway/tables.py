@@ -12,7 +12,7 @@ GATEWAY_NOTES = (
     "framework (Starlette, uvicorn, aiohttp: forwards and relays, nothing else), and the gateway with the demo's",
     "router, five experts, access log and metrics. Chats of 100 tokens, all different. First as many as go through;",
     "then, at half of what the slower one managed, upstream, bare proxy and gateway in turns. *Added*: the percentile",
-    "less the upstream's own. A latency counts from the moment the request was due, at random within equal intervals or",
+    "less the upstream's own. A latency counts from the moment the request was due: at random in equal intervals, or",
     "altogether at random (*random arrivals*). The proxies have one core, load and upstream the other; figures are",
     "medians over rounds, and the raw file has the spread.",
 )
