@@ -266,7 +266,7 @@ class Exchange:
             while piece:
                 if ready := relay.feed(piece):
                     await self.reply.piece(ready)
-                piece = await answer.piece()
+                piece = await answer.piece(last=relay.ending)
             rest = relay.rest()
             if not relay.done:
                 raise Failure("broken", f"'{expert.name}' ended its stream in the middle")

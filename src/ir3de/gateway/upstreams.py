@@ -24,7 +24,7 @@ LARGEST_ANSWER = 64 << 20  # bytes of an answer that are held until it is whole
 
 _PIECE = 1 << 16
 _AT_ONCE = 1 << 20  # bytes of a request that are written in one go; more would keep others waiting
-_SHOWS = 1.0  # seconds within which a connection that was already closed shows
+_SHOWS = 1.0  # seconds within which it shows that a connection was closed
 _PACKED = frozenset(("gzip", "deflate", "br", "zstd"))  # what the client library unpacks, though nobody asked for it
 _KEPT = 4.0  # seconds that an idle connection is kept: many servers close theirs after 5, just as a request may come
 
@@ -55,9 +55,9 @@ class Answer:
         self.unpacked = response.headers.get("content-encoding", "").strip().lower() in _PACKED
         self.waited_for = True  # False while it is the client that takes its time
 
-    async def piece(self) -> bytes:
-        """The next bytes as they came; none at the end."""
-        wait = self._expert.config.timeouts.idle
+    async def piece(self, *, last: bool = False) -> bytes:
+        """The next bytes as they came; none at the end, which after the `last` ones is not waited for long."""
+        wait = min(_SHOWS, self._expert.config.timeouts.idle) if last else self._expert.config.timeouts.idle
         now = asyncio.get_running_loop().time()
         self._timeout.reschedule(min(now + wait, self._ends))
         return await self._read()
