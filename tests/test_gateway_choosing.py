@@ -230,6 +230,8 @@ def test_controls_come_from_headers_and_the_body_comes_first() -> None:
     assert found == Controls(frozenset(["law"]), frozenset(["cooking"]), 1.5, True, "t")
     assert read_controls({"session": "s", "weights": {"price": 1}}, headers, (b"x-thread-id",)).session == "s"
     assert read_controls({"max_price": 10**400}, {}, ()).max_price is not None
+    for written in ("Küche".encode(), b"K%C3%BCche"):  # as it is, or as the header x-ir3de-expert has it
+        assert read_controls(None, {b"x-ir3de-allow": written}, ()).allow == {"Küche"}
 
 
 @pytest.mark.parametrize(

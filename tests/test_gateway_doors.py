@@ -112,15 +112,15 @@ def test_a_gateway_below_another_application_is_locked_too(locked: Running) -> N
     async def inner(scope: Any, receive: Any, send: Any) -> None:
         seen.append(scope["path"])
 
-    async def call(path: str, root: str = "") -> list[Any]:
+    async def call(path: str, root: str = "", app: Any = None) -> list[Any]:
         said: list[Any] = []
 
         async def send(message: Any) -> None:
             said.append(message)
 
-        outer = Starlette(routes=[Mount("/below", guard)])
+        app = app or Starlette(routes=[Mount("/below", guard)])
         scope = {"type": "http", "method": "POST", "path": path, "root_path": root, "headers": [(b"host", b"x")]}
-        await outer(scope, lambda: asyncio.sleep(0), send)
+        await app(scope, lambda: asyncio.sleep(0), send)
         return [message.get("status") for message in said if message["type"] == "http.response.start"]
 
     with pytest.MonkeyPatch.context() as patch:
@@ -128,6 +128,7 @@ def test_a_gateway_below_another_application_is_locked_too(locked: Running) -> N
         guard = Guard(inner, config, {})
     assert asyncio.run(call("/below/v1/models")) == [401]
     assert asyncio.run(call("/above/below/admin/x", "/above")) == [403]
+    assert asyncio.run(call("/v1/models", "/v", guard)) == [401]  # a prefix ends where a name ends
     assert asyncio.run(call("/below/health")) == []
     assert seen == ["/below/health"]
 

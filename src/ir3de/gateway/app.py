@@ -47,15 +47,7 @@ def create_app(gateway: Gateway) -> ASGIApp:
         f"/v1/{path}": Inference(gateway, endpoint, path) for path, endpoint in ENDPOINTS.items()
     }
     app = Starlette(
-        routes=[
-            *(Route(path, one, methods=["POST"]) for path, one in inference.items()),
-            *routing_api.routes,
-            *operations.routes,
-            *openapi.routes,
-            *gateway.observer.routes,
-            *admin.routes,
-            *pages.routes,
-        ],
+        routes=[*(Route(path, one, methods=["POST"]) for path, one in inference.items()), *other_routes(gateway)],
         exception_handlers={Problem: _problem, HTTPException: _http_error, Exception: _unexpected},
         lifespan=lifespan,
     )
@@ -67,6 +59,18 @@ def create_app(gateway: Gateway) -> ASGIApp:
         inference,
         lambda scope, problem: observer.note(scope, problem.status, error=problem.code),
     )
+
+
+def other_routes(gateway: Gateway) -> list[Route]:
+    """Every route but those to the experts."""
+    return [
+        *routing_api.routes,
+        *operations.routes,
+        *openapi.routes,
+        *gateway.observer.routes,
+        *admin.routes,
+        *pages.routes,
+    ]
 
 
 async def _problem(request: Request, error: Exception) -> Response:

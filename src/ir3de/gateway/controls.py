@@ -7,7 +7,9 @@ import sys
 from collections.abc import Mapping
 from dataclasses import dataclass, fields
 from typing import Any
+from urllib.parse import unquote
 
+from ir3de.gateway.headers import text
 from ir3de.gateway.problems import Problem
 
 FIELD = "ir3de"
@@ -19,6 +21,8 @@ _HEADERS = {
     b"x-ir3de-skip": "skip",
     b"x-ir3de-session": "session",
 }
+
+_NAMES = frozenset(_HEADERS)
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,10 +48,12 @@ _KNOWN = tuple(part.name for part in fields(Controls))
 
 def read_controls(given: object, headers: Mapping[bytes, bytes], session_headers: tuple[bytes, ...]) -> Controls:
     """The controls of a request; the body's field comes before the headers."""
+    if given is None and _NAMES.isdisjoint(headers) and headers.keys().isdisjoint(session_headers):
+        return NONE  # as with most requests
     found: dict[str, Any] = {}
     for header, name in _HEADERS.items():
         if header in headers:
-            found[name] = _from_header(name, headers[header].decode("latin-1").strip(), header.decode())
+            found[name] = _from_header(name, text(headers[header]).strip(), header.decode())
     if given is not None:
         found |= _from_body(given)
     if "session" not in found:
@@ -60,7 +66,7 @@ def read_controls(given: object, headers: Mapping[bytes, bytes], session_headers
 
 def _from_header(name: str, value: str, header: str) -> Any:
     if name in ("allow", "deny"):
-        return frozenset(one.strip() for one in value.split(",") if one.strip())
+        return frozenset(unquote(one.strip()) for one in value.split(",") if one.strip())  # as x-ir3de-expert has them
     if name == "skip":
         if value.lower() not in ("true", "false", "1", "0"):
             raise _wrong(header, "true or false", value)

@@ -197,7 +197,7 @@ async def respond(send: Send, problem: Problem, number: str) -> None:
 def _path(scope: Scope) -> str:
     """The path as the routes see it, also where the gateway is mounted below another one."""
     path, root = str(scope["path"]), str(scope.get("root_path", ""))
-    return path[len(root) :] if root and path.startswith(root) else path
+    return path[len(root) :] if root and path.startswith(root + "/") else path
 
 
 def _key(headers: Mapping[bytes, bytes]) -> str:

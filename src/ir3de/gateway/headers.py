@@ -36,3 +36,11 @@ def for_client(answered: Iterable[tuple[bytes, bytes]], *, unpacked: bool) -> He
     """An expert's headers, as far as they concern the client; `unpacked` where its body is not compressed any more."""
     kept = [pair for pair in answered if pair[0] not in _NOT_PASSED_ON and not pair[0].startswith(_OURS)]
     return [pair for pair in kept if pair[0] != b"content-encoding"] if unpacked else kept
+
+
+def text(value: bytes) -> str:
+    """What a header says: UTF-8 where it is that, so that writing it again gives the same bytes."""
+    try:
+        return value.decode()
+    except UnicodeDecodeError:
+        return value.decode("latin-1")

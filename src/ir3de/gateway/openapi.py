@@ -85,6 +85,7 @@ def _inference(security: list[Schema]) -> dict[str, Schema]:
         "completions": ("Completion", "OpenAI's completions."),
         "responses": ("Response", "OpenAI's responses, where the expert has them."),
         "messages": ("AnthropicMessages", "Anthropic's messages, where the expert has them."),
+        "messages/count_tokens": ("AnthropicMessages", "How many tokens such a request has."),
         "embeddings": ("Embeddings", "OpenAI's embeddings, always of the same expert."),
     }
     said = {name: {"schema": STRING} for name in HEADERS}

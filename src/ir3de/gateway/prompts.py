@@ -63,7 +63,7 @@ def read_prompt(endpoint: Endpoint, values: Mapping[str, Any], how: How, envelop
 
 def text_of(turns: Sequence[Turn], how: How, envelopes: Sequence[str] = ()) -> str:
     """The words to route on; envelopes that tools put around them are taken off."""
-    take_off = [_envelope(one) for one in envelopes]
+    take_off = _envelopes(tuple(envelopes))
 
     def words(turn: Turn) -> str:
         text = turn.text
@@ -81,6 +81,10 @@ def text_of(turns: Sequence[Turn], how: How, envelopes: Sequence[str] = ()) -> s
 
 
 @lru_cache(maxsize=64)
+def _envelopes(patterns: tuple[str, ...]) -> list[Callable[[str], str]]:
+    return [_envelope(one) for one in patterns]
+
+
 def _envelope(pattern: str) -> Callable[[str], str]:
     """Takes what the pattern describes out of a text. `begin.*?end` is not left to `re`: many beginnings without an
     end would take it time by the square of the text."""

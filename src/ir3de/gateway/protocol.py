@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 from typing import Any
 
 from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol
 
 from ir3de.gateway.problems import Problem
+from ir3de.gateway.receiving import WIRE
 
 HEAD_BYTES = 65_536  # of request line and headers; nginx and others stop at 32 kB
 
@@ -60,6 +62,7 @@ class GuardedProtocol(HttpToolsProtocol):
         self._head_bytes = 0
         self._clock: asyncio.TimerHandle | None = None
         self._problem: Problem | None = None
+        self._leaving: set[Callable[[], None]] = set()
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         super().connection_made(transport)
@@ -69,6 +72,8 @@ class GuardedProtocol(HttpToolsProtocol):
     def connection_lost(self, exc: Exception | None) -> None:
         self._stop_clock()
         super().connection_lost(exc)
+        for leaving in tuple(self._leaving):
+            leaving()
 
     def data_received(self, data: bytes) -> None:
         if not self._answering:
@@ -96,7 +101,21 @@ class GuardedProtocol(HttpToolsProtocol):
             self._problem = _too_large()
             raise HeadTooLargeError  # the parser stops, and `send_400_response` is called
         self._in_head, self._head_bytes = False, 0
+        self.scope["extensions"] = {WIRE: self}  # type: ignore[dict-item]
         super().on_headers_complete()
+
+    # what `receiving` asks --------------------------------------------------------------------------------------
+
+    def has_arrived(self) -> bool:
+        """Whether the whole of the request is there; it may also say no where it is."""
+        return not self.cycle.more_body
+
+    def tell(self, leaving: Callable[[], None]) -> None:
+        """Have it called when the client hangs up."""
+        self._leaving.add(leaving)
+
+    def tell_not(self, leaving: Callable[[], None]) -> None:
+        self._leaving.discard(leaving)
 
     def send_400_response(self, msg: str) -> None:
         """Answer a head that cannot be used, and close."""

@@ -3,22 +3,39 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from contextlib import suppress
+from typing import Protocol
 
-from starlette.types import Receive
+from starlette.types import Receive, Scope
 
 from ir3de.gateway.config import Limits
 from ir3de.gateway.problems import Problem
 
+WIRE = "ir3de.wire"  # extension of the ASGI scope by which our own server says what others have to be asked for
 LINGER = 2.0  # seconds that a client may go on sending a request that was refused for its size
+
+
+class Wire(Protocol):
+    """The connection of a request, where the server is ours."""
+
+    def has_arrived(self) -> bool: ...
+    def tell(self, leaving: Callable[[], None]) -> None: ...
+    def tell_not(self, leaving: Callable[[], None]) -> None: ...
+
+
+def wire_of(scope: Scope) -> Wire | None:
+    found: Wire | None = (scope.get("extensions") or {}).get(WIRE)
+    return found
 
 
 class ClientLeft(Exception):  # noqa: N818 - nobody's error
     """The client hung up: there is nobody to answer any more."""
 
 
-async def read_body(receive: Receive, headers: Mapping[bytes, bytes], limits: Limits) -> bytes:
+async def read_body(
+    receive: Receive, headers: Mapping[bytes, bytes], limits: Limits, wire: Wire | None = None
+) -> bytes:
     """The whole body, or a `Problem`: too large, too slow, or packed."""
     coding = headers.get(b"content-encoding", b"identity").decode("latin-1")
     if coding.lower() != "identity":
@@ -26,6 +43,8 @@ async def read_body(receive: Receive, headers: Mapping[bytes, bytes], limits: Li
     announced = headers.get(b"content-length", b"0")
     if announced.isdigit() and int(announced) > limits.body_bytes:
         raise too_large(limits)
+    if wire is not None and wire.has_arrived():  # then there is nothing to wait for, and no need of a clock
+        return await _read_pieces(receive, limits)
     try:
         async with asyncio.timeout(limits.body_seconds):
             return await _read_pieces(receive, limits)
@@ -65,22 +84,32 @@ def too_large(limits: Limits) -> Problem:
 class Leaving:
     """Watches for the client's leaving, and then cancels the work that is done for it."""
 
-    def __init__(self, receive: Receive) -> None:
-        self._receive = receive
+    def __init__(self, receive: Receive, wire: Wire | None = None) -> None:
         self._task = asyncio.current_task()
         self._left = False
-        self._watch = asyncio.ensure_future(self._wait())
+        self._wire = wire
+        self._watch: asyncio.Future[None] | None = None
+        if wire is not None:
+            wire.tell(self._gone)
+        else:
+            self._watch = asyncio.ensure_future(self._wait(receive))
 
-    async def _wait(self) -> None:
-        while (await self._receive())["type"] != "http.disconnect":
+    async def _wait(self, receive: Receive) -> None:
+        while (await receive())["type"] != "http.disconnect":
             pass
+        self._gone()
+
+    def _gone(self) -> None:
         self._left = True
         if self._task is not None:
             self._task.cancel()
 
     def stop(self) -> None:
         """The answer is complete, or there will be none."""
-        self._watch.cancel()
+        if self._wire is not None:
+            self._wire.tell_not(self._gone)
+        elif self._watch is not None:
+            self._watch.cancel()
 
     def settle(self) -> bool:
         """Whether it was the client's leaving that cancelled the work; that cancellation is then over."""

@@ -23,7 +23,7 @@ from ir3de.gateway.live import Expert, Snapshot
 from ir3de.gateway.problems import Problem, unexpected
 from ir3de.gateway.prompts import Endpoint, read_prompt
 from ir3de.gateway.provenance import provenance_member
-from ir3de.gateway.receiving import ClientLeft, Leaving, read_body
+from ir3de.gateway.receiving import ClientLeft, Leaving, read_body, wire_of
 from ir3de.gateway.records import Record
 from ir3de.gateway.replies import Reply
 from ir3de.gateway.slots import Busy
@@ -79,6 +79,7 @@ class Exchange:
         self.snapshot: Snapshot = gateway.live.snapshot
         self.received: Mapping[bytes, bytes] = scope["state"]["headers"]
         self.all_received: HeaderList = scope["headers"]
+        self.wire = wire_of(scope)
         said = self.snapshot.config.routing.provenance
         self.signs_body = "body" in said
         self.reply = Reply(send, record, signed="headers" in said)
@@ -93,13 +94,13 @@ class Exchange:
 
     async def run(self, receive: Receive) -> None:
         try:
-            content = await read_body(receive, self.received, self.snapshot.config.server.limits)
+            content = await read_body(receive, self.received, self.snapshot.config.server.limits, self.wire)
         except Problem as problem:
             self.record.outcome = "client_error"
             await self.reply.refusal(problem, receive)
             return
         self.record.received_bytes = len(content)
-        leaving = self.reply.leaving = Leaving(receive)
+        leaving = self.reply.leaving = Leaving(receive, self.wire)
         try:
             await self._answer(content)
         except Problem as problem:
@@ -265,7 +266,7 @@ class Exchange:
             while piece:
                 if ready := relay.feed(piece):
                     await self.reply.piece(ready)
-                piece = await answer.piece()
+                piece = await answer.piece(last=relay.ending)
             rest = relay.rest()
             if not relay.done:
                 raise Failure("broken", f"'{expert.name}' ended its stream in the middle")

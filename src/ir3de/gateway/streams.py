@@ -75,6 +75,11 @@ class EventRelay:
         self.tail = (self.tail + passed)[-_TAIL:]
 
     @property
+    def ending(self) -> bool:
+        """Whether the last event that most streams have was the last one; `done` takes longer and knows them all."""
+        return self.tail.endswith((b"[DONE]\n\n", b"[DONE]\r\n\r\n"))
+
+    @property
     def done(self) -> bool:
         """Whether the stream said that it is complete."""
         return self._ended or self._ends.search(self.tail) is not None
