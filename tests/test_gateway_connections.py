@@ -1,0 +1,295 @@
+"""Connections to experts: kept, closed, secured, led through proxies; on real sockets."""
+
+from __future__ import annotations
+
+import asyncio
+import ssl
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager, suppress
+from pathlib import Path
+
+import pytest
+
+from ir3de.gateway import connections
+from ir3de.gateway.connections import BrokenOffError, Connections, NotHttpError, NotReachedError, reached, request_line
+
+TLS = Path(__file__).parent / "tls"
+BODY = b'{"model": "m"}'
+ANSWER = b"HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\nok"
+
+UNDER_WAY: list[asyncio.Task[None]] = []  # what servers are doing, so that a test ends after them
+
+Serve = Callable[[asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None]]
+
+
+@pytest.fixture(autouse=True)
+def no_proxies(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("http_proxy", "https_proxy", "no_proxy", "HTTP_PROXY", "HTTPS_PROXY", "NO_PROXY", "all_proxy"):
+        monkeypatch.delenv(name, raising=False)
+    reached.cache_clear()
+    request_line.cache_clear()
+
+
+@asynccontextmanager
+async def listening(serve: Serve, context: ssl.SSLContext | None = None) -> AsyncIterator[int]:
+    async def noted(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        task = asyncio.current_task()
+        assert task is not None
+        UNDER_WAY.append(task)
+        try:
+            await serve(reader, writer)
+        finally:
+            writer.close()
+            with suppress(OSError):
+                await writer.wait_closed()
+
+    server = await asyncio.start_server(noted, "127.0.0.1", 0, ssl=context)
+    async with server:
+        yield server.sockets[0].getsockname()[1]
+
+
+async def request_of(reader: asyncio.StreamReader) -> bytes:
+    head = await reader.readuntil(b"\r\n\r\n")
+    length = int(head.lower().partition(b"content-length: ")[2].partition(b"\r\n")[0] or b"0")
+    return head + await reader.readexactly(length)
+
+
+def replies(*answers: bytes, seen: list[bytes] | None = None, close: bool = False) -> Serve:
+    """A server that gives these answers one after the other, the last one again and again."""
+    left = list(answers)
+
+    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        try:
+            while True:
+                request = await request_of(reader)
+                if seen is not None:
+                    seen.append(request)
+                writer.write(left.pop(0) if len(left) > 1 else left[0])
+                await writer.drain()
+                if close:
+                    break
+        except (asyncio.IncompleteReadError, ConnectionError):
+            pass
+
+    return serve
+
+
+def request_for(base_url: str) -> bytes:
+    return request_line(base_url, "chat/completions") + b"content-length: %d\r\n\r\n" % len(BODY) + BODY
+
+
+async def exchange(pool: Connections, base_url: str) -> tuple[int, bytes]:
+    connection = await pool.ask(base_url, request_for(base_url), 5)
+    body = b""
+    while piece := await connection.read():
+        body += piece
+    pool.give_back(base_url, connection)
+    return connection.status, body
+
+
+def run(work: Callable[[Connections], Awaitable[None]]) -> None:
+    async def main() -> None:
+        pool = Connections()
+        try:
+            await asyncio.wait_for(work(pool), 20)
+        finally:
+            pool.close()
+            await asyncio.wait_for(asyncio.gather(*UNDER_WAY, return_exceptions=True), 20)
+            UNDER_WAY.clear()
+
+    asyncio.run(main())
+
+
+@pytest.mark.parametrize(
+    ("answer", "body"),
+    [
+        (ANSWER, b"ok"),
+        (b"HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n1\r\no\r\n1\r\nk\r\n0\r\n\r\n", b"ok"),
+        (b"HTTP/1.1 204 No Content\r\n\r\n", b""),
+        (b"HTTP/1.1 100 Continue\r\n\r\n" + ANSWER, b"ok"),
+        (b"HTTP/1.1 103 Early Hints\r\nlink: x\r\n\r\n" + ANSWER, b"ok"),
+    ],
+)
+def test_an_answer_that_ends_leaves_its_connection_for_the_next(answer: bytes, body: bytes) -> None:
+    places = set()
+
+    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        places.add(writer.get_extra_info("peername"))
+        await replies(answer)(reader, writer)
+
+    async def work(pool: Connections) -> None:
+        async with listening(serve) as port:
+            for _ in range(3):
+                _, got = await exchange(pool, f"http://127.0.0.1:{port}/v1")
+                assert got == body
+        assert len(places) == 1
+
+    run(work)
+
+
+@pytest.mark.parametrize(
+    "answer", [b"HTTP/1.1 200 OK\r\n\r\nok", ANSWER.replace(b"\r\n\r\n", b"\r\nconnection: close\r\n\r\n")]
+)
+def test_an_answer_that_ends_with_its_connection(answer: bytes) -> None:
+    async def work(pool: Connections) -> None:
+        async with listening(replies(answer, close=True)) as port:
+            for _ in range(2):
+                assert await exchange(pool, f"http://127.0.0.1:{port}/v1") == (200, b"ok")
+
+    run(work)
+
+
+def test_a_kept_connection_that_was_closed_meanwhile_is_replaced() -> None:
+    async def work(pool: Connections) -> None:
+        async with listening(replies(ANSWER, close=True)) as port:
+            for _ in range(3):  # the answer says that the connection stays, and then it does not
+                assert await exchange(pool, f"http://127.0.0.1:{port}/v1") == (200, b"ok")
+                await asyncio.sleep(0)
+
+    run(work)
+
+
+@pytest.mark.parametrize(
+    ("answer", "error"),
+    [
+        (b"", BrokenOffError),
+        (b"HTTP/1.1 200 OK\r\ncontent-le", BrokenOffError),
+        (b"HTTP/1.1 200 OK\r\ncontent-length: 3\r\n\r\nok", BrokenOffError),
+        (b"HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n2\r\nok\r\n", BrokenOffError),
+        (b"SSH-2.0-OpenSSH\r\n", NotHttpError),
+        (b"HTTP/1.1 200 OK\r\nx: " + b"y" * (connections.LARGEST_HEAD + 1), NotHttpError),
+        (b"HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\nzz\r\nok\r\n", NotHttpError),
+    ],
+)
+def test_what_is_no_answer_is_an_error(answer: bytes, error: type[OSError]) -> None:
+    async def work(pool: Connections) -> None:
+        async with listening(replies(answer, close=True)) as port:
+            with pytest.raises(error):
+                await exchange(pool, f"http://127.0.0.1:{port}/v1")
+
+    run(work)
+
+
+def test_words_that_nobody_asked_for_end_a_connection() -> None:
+    async def work(pool: Connections) -> None:
+        async with listening(replies(ANSWER + ANSWER, ANSWER)) as port:
+            assert await exchange(pool, f"http://127.0.0.1:{port}/v1") == (200, b"ok")
+            assert await exchange(pool, f"http://127.0.0.1:{port}/v1") == (200, b"ok")
+
+    run(work)
+
+
+def test_nobody_there() -> None:
+    async def work(pool: Connections) -> None:
+        async with listening(replies(ANSWER)) as port:
+            pass
+        for address in (f"http://127.0.0.1:{port}/v1", "http://no.such.host.invalid/v1", f"http://{'x' * 70}/v1"):
+            with pytest.raises(NotReachedError):
+                await exchange(pool, address)
+
+    run(work)
+
+
+def test_an_expert_that_is_faster_than_the_client_has_to_wait() -> None:
+    large = b"x" * (8 << 20)
+
+    async def work(pool: Connections) -> None:
+        answer = b"HTTP/1.1 200 OK\r\ncontent-length: %d\r\n\r\n" % len(large) + large
+        async with listening(replies(answer)) as port:
+            base_url = f"http://127.0.0.1:{port}/v1"
+            connection = await pool.ask(base_url, request_for(base_url), 5)
+            await asyncio.sleep(0.05)
+            body, most = b"", 0
+            while piece := await connection.read():
+                body, most = body + piece, max(most, len(piece))
+            assert body == large
+            assert most < 4 * connections.HELD
+
+    run(work)
+
+
+def test_idle_connections_are_closed(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(connections, "KEPT", 0.05)
+    gone = asyncio.Event()
+
+    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await replies(ANSWER)(reader, writer)
+        gone.set()
+
+    async def work(pool: Connections) -> None:
+        async with listening(serve) as port:
+            await exchange(pool, f"http://127.0.0.1:{port}/v1")
+            await gone.wait()
+
+    run(work)
+
+
+def server_context() -> ssl.SSLContext:
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.load_cert_chain(TLS / "localhost.pem", TLS / "localhost.key")
+    return context
+
+
+def test_tls_is_checked(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def trusted(pool: Connections) -> None:
+        async with listening(replies(ANSWER), server_context()) as port:
+            for _ in range(2):
+                assert await exchange(pool, f"https://localhost:{port}/v1") == (200, b"ok")
+
+    async def strange(pool: Connections) -> None:
+        async with listening(replies(ANSWER), server_context()) as port:
+            with pytest.raises(NotReachedError):
+                await exchange(pool, f"https://localhost:{port}/v1")
+
+    run(strange)
+    monkeypatch.setenv("SSL_CERT_FILE", str(TLS / "localhost.pem"))
+    run(trusted)
+
+
+async def tunnel(reader: asyncio.StreamReader, writer: asyncio.StreamWriter, seen: list[bytes]) -> None:
+    """A proxy that knows CONNECT alone."""
+    head = await reader.readuntil(b"\r\n\r\n")
+    seen.append(head)
+    if b"proxy-authorization: Basic dTpwIHc=" not in head:  # u:p w
+        writer.write(b"HTTP/1.1 407 Proxy Authentication Required\r\ncontent-length: 0\r\n\r\n")
+        return
+    port = int(head.split(b" ")[1].rpartition(b":")[2])
+    their_reader, their_writer = await asyncio.open_connection("127.0.0.1", port)
+    writer.write(b"HTTP/1.1 200 Connection established\r\n\r\n")
+
+    async def pump(source: asyncio.StreamReader, sink: asyncio.StreamWriter) -> None:
+        while piece := await source.read(1 << 16):
+            sink.write(piece)
+        sink.close()
+
+    await asyncio.gather(pump(reader, their_writer), pump(their_reader, writer), return_exceptions=True)
+
+
+def test_proxies_of_the_environment_lead_to_experts(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("SSL_CERT_FILE", str(TLS / "localhost.pem"))
+    seen: list[bytes] = []
+
+    async def work(pool: Connections) -> None:
+        async with (
+            listening(replies(ANSWER), server_context()) as expert,
+            listening(lambda reader, writer: tunnel(reader, writer, seen)) as proxy,
+            listening(replies(ANSWER, seen=seen)) as plain,
+        ):
+            monkeypatch.setenv("https_proxy", f"http://u:p%20w@127.0.0.1:{proxy}")
+            monkeypatch.setenv("http_proxy", f"127.0.0.1:{plain}")
+            for _ in range(2):
+                assert await exchange(pool, f"https://localhost:{expert}/v1") == (200, b"ok")
+            assert [head.partition(b"\r\n")[0] for head in seen] == [b"CONNECT localhost:%d HTTP/1.1" % expert]
+            assert await exchange(pool, "http://expert.example/v1") == (200, b"ok")
+            assert seen[-1].startswith(
+                b"POST http://expert.example/v1/chat/completions HTTP/1.1\r\nhost: expert.example\r\n"
+            )
+            monkeypatch.setenv("https_proxy", f"http://127.0.0.1:{proxy}")
+            reached.cache_clear()
+            with pytest.raises(NotReachedError, match="407"):
+                await exchange(pool, f"https://localhost:{expert}/v1")
+            monkeypatch.setenv("no_proxy", "localhost")
+            reached.cache_clear()
+            assert await exchange(pool, f"https://localhost:{expert}/v1") == (200, b"ok")
+
+    run(work)
