@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import os
 import re
 from pathlib import Path
@@ -101,7 +100,7 @@ def validate(context: click.Context, file: str | None, ping: bool, out: Output) 
     findings = checking.fit_together(settings, router)
     if ping:
         with out.spinner("asking the endpoints"):
-            findings += asyncio.run(checking.ping(settings.experts))
+            findings += checking.ping(settings.experts)
     out.json({"file": str(path), **described(settings, router, findings)})
     if not out.as_json:
         show_experts(settings, router, out)

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from ir3de.gateway.config_files import Finding
     from ir3de.gateway.config_template import Endpoint
 
-PACKAGES = ("pydantic", "yaml", "aiohttp", "uvicorn", "httptools", "starlette", "prometheus_client")
+PACKAGES = ("pydantic", "yaml", "uvicorn", "httptools", "starlette", "prometheus_client")
 SIGNS = {"error": ("✗", "red"), "warning": ("!", "yellow")}
 
 

@@ -2,19 +2,19 @@
 
 from __future__ import annotations
 
-import asyncio
+import json
 from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from http.client import HTTPException
+from urllib.error import HTTPError, URLError
+from urllib.request import Request, urlopen
 
 from ir3de.errors import ArtifactError
 from ir3de.gateway.config import Config, ExpertConfig, secret
 from ir3de.gateway.config_files import client_variables
 from ir3de.gateway.config_findings import Finding
 from ir3de.gateway.guarding import client_keys, is_loopback
-
-if TYPE_CHECKING:
-    import aiohttp
 
 PING_SECONDS = 5.0
 
@@ -69,13 +69,10 @@ def refused_host(config: Config) -> str | None:
     )
 
 
-async def ping(experts: Sequence[ExpertConfig]) -> list[Finding]:
-    """Ask every endpoint for its models."""
-    import aiohttp
-
-    timeout = aiohttp.ClientTimeout(total=PING_SECONDS)
-    async with aiohttp.ClientSession(timeout=timeout, trust_env=True) as session:
-        answers = await asyncio.gather(*(_ping(session, expert) for expert in experts))
+def ping(experts: Sequence[ExpertConfig]) -> list[Finding]:
+    """Ask every endpoint for its models, all at once."""
+    with ThreadPoolExecutor(max_workers=max(1, min(32, len(experts)))) as pool:
+        answers = list(pool.map(_ping, experts))
     return [
         Finding("warning", f"experts.{index}", f"{expert.name} at {expert.base_url}: {answer}")
         for index, (expert, answer) in enumerate(zip(experts, answers, strict=True))
@@ -83,23 +80,21 @@ async def ping(experts: Sequence[ExpertConfig]) -> list[Finding]:
     ]
 
 
-async def _ping(session: aiohttp.ClientSession, expert: ExpertConfig) -> str:
+def _ping(expert: ExpertConfig) -> str:
     """What is wrong with the endpoint, or nothing."""
-    import aiohttp
-
     key = secret(expert.api_key_env)
     headers = {"authorization": f"Bearer {key}"} if key else {}
     try:
-        async with session.get(f"{expert.base_url}/models", headers=headers) as response:
-            if response.status != 200:
-                return f"/models answers {response.status}" + (": is its key right?" if response.status == 401 else "")
-            listed = (await response.json(content_type=None))["data"]
+        with urlopen(Request(f"{expert.base_url}/models", headers=headers), timeout=PING_SECONDS) as response:
+            listed = json.load(response)["data"]
             models = [str(model["id"]) for model in listed]
-    except TimeoutError:
-        return f"no answer within {PING_SECONDS:g} s"
-    except aiohttp.ClientConnectorError:
-        return "nobody answers there"
-    except (aiohttp.ClientError, OSError) as error:
+    except HTTPError as error:
+        with error:
+            return f"/models answers {error.code}" + (": is its key right?" if error.code == 401 else "")
+    except (URLError, TimeoutError) as error:
+        late = isinstance(error, TimeoutError) or isinstance(error.reason, TimeoutError)
+        return f"no answer within {PING_SECONDS:g} s" if late else "nobody answers there"
+    except (OSError, HTTPException) as error:
         return f"no answer: {error}"
     except (ValueError, KeyError, TypeError):
         return "/models does not answer as OpenAI's API does"

@@ -8,26 +8,22 @@ from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 from time import time
-from typing import TYPE_CHECKING
 
 from ir3de.gateway.administration import Administration, opened, state_folder
 from ir3de.gateway.config import Config
+from ir3de.gateway.connections import Connections
 from ir3de.gateway.live import Live, Snapshot
 from ir3de.gateway.observing import Observer
 from ir3de.gateway.sessions import Pins, new_pins
 from ir3de.gateway.sharing import shared_folder
 from ir3de.gateway.state import StateFolder
 from ir3de.gateway.tracing import Tracing
-from ir3de.gateway.upstreams import new_client
-
-if TYPE_CHECKING:
-    import aiohttp
 
 
 class Gateway:
     """Router, experts, connections, sessions and observers of one process."""
 
-    client: aiohttp.ClientSession
+    connections: Connections
     administration: Administration | None = None  # None where the gateway was put together by hand
 
     def __init__(self, snapshot: Snapshot, *, config_path: Path | None = None) -> None:
@@ -64,7 +60,7 @@ class Gateway:
         return gateway
 
     async def start(self) -> None:
-        self.client = new_client()
+        self.connections = Connections()
         self.observer.heed_hangups()
         if self.administration is not None:
             self._following = asyncio.create_task(self.administration.follow())
@@ -74,7 +70,7 @@ class Gateway:
             self._following.cancel()
             with suppress(asyncio.CancelledError):
                 await self._following
-        await self.client.close()
+        self.connections.close()
         self.pins.close()
         self.observer.close()
         if self._passing is not None:

@@ -11,7 +11,6 @@ from time import perf_counter
 from typing import Any
 from urllib.parse import quote
 
-from multidict import CIMultiDict
 from starlette.types import Receive, Scope, Send
 
 from ir3de.gateway.bodies import Body
@@ -19,7 +18,7 @@ from ir3de.gateway.choosing import Choice, answer_pin, choose, route
 from ir3de.gateway.config import RESERVED
 from ir3de.gateway.controls import FIELD, Controls, read_controls
 from ir3de.gateway.gateway import Gateway
-from ir3de.gateway.headers import HeaderList, for_client, for_expert
+from ir3de.gateway.headers import HeaderList, for_client, head_for_expert
 from ir3de.gateway.live import Expert, Snapshot
 from ir3de.gateway.problems import Problem, unexpected
 from ir3de.gateway.prompts import Endpoint, read_prompt
@@ -29,7 +28,7 @@ from ir3de.gateway.records import Record
 from ir3de.gateway.replies import Reply
 from ir3de.gateway.slots import Busy
 from ir3de.gateway.streams import EventRelay, with_member
-from ir3de.gateway.upstreams import RETRIED, Answer, Failure, asking
+from ir3de.gateway.upstreams import RETRIED, Answer, Asking, Failure
 
 LONG = 100_000  # characters of a prompt whose routing takes longer than a request should wait for another: 10 ms
 _QUERY = "!$&'()*+,-./:;=?@_~%"  # of a query, as it came
@@ -163,8 +162,8 @@ class Exchange:
         await self._enter(expert)
         started = perf_counter()
         try:
-            headers, content = self._headers_for(expert), self._body_for(expert, body)
-            async with asking(self.gateway.client, expert, self.path, content, headers) as answer:
+            head, content = self._head_for(expert), self._body_for(expert, body)
+            async with Asking(self.gateway.connections, expert, self.path, head, content) as answer:
                 if answer.status in RETRIED or answer.status >= 500:
                     raise await _refusal(answer, expert)
                 if 300 <= answer.status < 400:
@@ -217,15 +216,15 @@ class Exchange:
                 first = {"role": "system", "content": config.system_prompt}
         return body.rewritten(changes, drop=FIELD, first_message=first)
 
-    def _headers_for(self, expert: Expert) -> CIMultiDict[str]:
-        headers = for_expert(self.all_received, self.record.request_id)
+    def _head_for(self, expert: Expert) -> bytes:
+        more: dict[str, str] = {}
         if expert.authorization is not None:
-            headers["authorization"] = expert.authorization
+            more["authorization"] = expert.authorization
             if self.endpoint == "messages":  # as Anthropic's API has it
-                headers["x-api-key"] = expert.authorization.removeprefix("Bearer ")
+                more["x-api-key"] = expert.authorization.removeprefix("Bearer ")
         if self.trace is not None:
-            headers.update(self.trace.forward())
-        return headers
+            more |= self.trace.forward()
+        return head_for_expert(self.all_received, self.record.request_id, more)
 
     # passing on -------------------------------------------------------------------------------------------------
 

@@ -3,30 +3,26 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+import zlib
 from dataclasses import dataclass, field
-from functools import lru_cache
-from io import BytesIO
-from time import monotonic
-from urllib.parse import urlsplit
-from urllib.request import getproxies, proxy_bypass
+from types import TracebackType
+from typing import Any
 
-import aiohttp
-from multidict import CIMultiDict
-from yarl import URL
-
+from ir3de.gateway.connections import (
+    SHOWS,
+    Connection,
+    Connections,
+    NotHttpError,
+    NotReachedError,
+    request_line,
+)
 from ir3de.gateway.live import Expert
 from ir3de.gateway.receiving import ClientLeft
 
 RETRIED = frozenset((408, 429))  # and 5xx: another expert may do better
 LARGEST_ANSWER = 64 << 20  # bytes of an answer that are held until it is whole
 
-_PIECE = 1 << 16
-_AT_ONCE = 1 << 20  # bytes of a request that are written in one go; more would keep others waiting
-_SHOWS = 1.0  # seconds within which it shows that a connection was closed
-_PACKED = frozenset(("gzip", "deflate", "br", "zstd"))  # what the client library unpacks, though nobody asked for it
-_KEPT = 4.0  # seconds that an idle connection is kept: many servers close theirs after 5, just as a request may come
+_PACKED = frozenset((b"gzip", b"x-gzip", b"deflate"))  # what is unpacked here, though nobody asked for it
 
 
 @dataclass(eq=False)
@@ -45,36 +41,49 @@ class Failure(Exception):  # noqa: N818 - not always anybody's error
 class Answer:
     """An expert's answer, begun: status, headers, and the pieces of its body as they come."""
 
-    def __init__(self, response: aiohttp.ClientResponse, expert: Expert, timeout: asyncio.Timeout, ends: float) -> None:
-        self._response, self._expert, self._timeout, self._ends = response, expert, timeout, ends
-        self.status = response.status
-        self.headers = response.raw_headers
-        kind = response.headers.get("content-type", "")
-        self.content_type = kind.partition(";")[0].strip().lower()
+    def __init__(self, connection: Connection, expert: Expert, timeout: asyncio.Timeout, ends: float) -> None:
+        self._connection, self._expert, self._timeout, self._ends = connection, expert, timeout, ends
+        self.status = connection.status
+        self.headers = connection.headers
+        named = dict(connection.headers)
+        kind = named.get(b"content-type", b"")
+        self.content_type = kind.partition(b";")[0].strip().lower().decode("latin-1")
         self.is_stream = self.content_type == "text/event-stream" and self.status == 200
-        self.unpacked = response.headers.get("content-encoding", "").strip().lower() in _PACKED
         self.waited_for = True  # False while it is the client that takes its time
+        length = named.get(b"content-length", b"")
+        self._length = int(length) if length.isdigit() else None
+        packing = named.get(b"content-encoding", b"").strip().lower()
+        self.unpacked = packing in _PACKED
+        self._unpacking: Any = zlib.decompressobj(47 if packing != b"deflate" else 15) if self.unpacked else None
 
     async def piece(self, *, last: bool = False) -> bytes:
         """The next bytes as they came; none at the end, which after the `last` ones is not waited for long."""
-        wait = min(_SHOWS, self._expert.config.timeouts.idle) if last else self._expert.config.timeouts.idle
-        now = asyncio.get_running_loop().time()
-        self._timeout.reschedule(min(now + wait, self._ends))
-        return await self._read()
+        wait = min(SHOWS, self._expert.config.timeouts.idle) if last else self._expert.config.timeouts.idle
+        self._timeout.reschedule(min(self._connection.loop.time() + wait, self._ends))
+        return await self.first_piece()
 
     async def first_piece(self) -> bytes:
         """The same under the time limit for the first byte."""
-        return await self._read()
-
-    async def _read(self) -> bytes:
         self.waited_for = True
-        piece = await self._response.content.readany()
+        piece = await self._connection.read()
+        while piece and self._unpacking is not None:
+            if unpacked := self._unpack(piece):
+                piece = unpacked
+                break
+            piece = await self._connection.read()
         self.waited_for = False
         return piece
 
+    def _unpack(self, piece: bytes) -> bytes:
+        try:
+            unpacked: bytes = self._unpacking.decompress(piece, LARGEST_ANSWER)
+        except zlib.error as error:
+            raise NotHttpError(str(error)) from error
+        return unpacked
+
     async def whole(self) -> bytes | None:
         """The whole body, or None if it is too large to be held."""
-        length = None if self.unpacked else self._response.content_length
+        length = None if self.unpacked else self._length
         if length is not None and length > LARGEST_ANSWER:
             return None
         pieces, size = [await self.first_piece()], 0
@@ -88,92 +97,62 @@ class Answer:
         return pieces[0] if len(pieces) == 1 else b"".join(pieces)
 
 
-@asynccontextmanager
-async def asking(
-    client: aiohttp.ClientSession, expert: Expert, path: str, body: bytes, headers: CIMultiDict[str]
-) -> AsyncIterator[Answer]:
-    """An exchange with an expert. What it does wrong, and what takes too long, becomes a `Failure`.
+class Asking:
+    """An exchange with an expert: `async with Asking(…) as answer`.
 
-    Leaving the block before the answer has ended hangs up; after its end the connection is kept for the next request.
+    What the expert does wrong, and what takes too long, becomes a `Failure`. Leaving the block before the answer has
+    ended hangs up; after its end the connection is kept for the next request.
     """
-    limits, answer = expert.config.timeouts, None
-    ends = asyncio.get_running_loop().time() + limits.total
-    try:
-        async with (
-            asyncio.timeout(min(limits.first_token, limits.total)) as timeout,
-            await _begun(client, expert, path, body, headers) as response,
-        ):
-            answer = Answer(response, expert, timeout, ends)
-            yield answer
-    except (aiohttp.ClientError, TimeoutError, OSError) as error:
-        if isinstance(error, TimeoutError) and answer is not None and not answer.waited_for:
-            raise ClientLeft from error  # or it does not read what it is sent: not the expert's fault
-        raise _failure(error, expert) from error
 
+    __slots__ = ("_answer", "_connection", "_connections", "_expert", "_request", "_timeout")
 
-async def _begun(
-    client: aiohttp.ClientSession, expert: Expert, path: str, body: bytes, headers: CIMultiDict[str]
-) -> aiohttp.ClientResponse:
-    """The head of an answer. An expert may close a kept connection as a request comes in: then it is sent again."""
-    base_url, started = expert.config.base_url, monotonic()
-    for again in (True, False):
+    def __init__(self, connections: Connections, expert: Expert, path: str, head: bytes, body: bytes) -> None:
+        self._connections, self._expert = connections, expert
+        line = request_line(expert.config.base_url, path)
+        self._request = b"".join((line, head, b"content-length: %d\r\n\r\n" % len(body), body))
+        self._connection: Connection | None = None
+        self._answer: Answer | None = None
+
+    async def __aenter__(self) -> Answer:
+        expert, limits = self._expert, self._expert.config.timeouts
+        now = asyncio.get_running_loop().time()
+        self._timeout = asyncio.timeout_at(now + min(limits.first_token, limits.total))
+        await self._timeout.__aenter__()
         try:
-            return await client.request(
-                "POST",
-                address(base_url, path),
-                data=aiohttp.BytesPayload(body) if len(body) < _AT_ONCE else BytesIO(body),
-                headers=headers,
-                allow_redirects=False,
-                proxy=proxy_for(base_url),
-                timeout=_connecting(expert.config.timeouts.connect),
-            )
-        except aiohttp.ClientConnectorError:
+            self._connection = await self._connections.ask(expert.config.base_url, self._request, limits.connect)
+        except BaseException as error:
+            await self._leave(type(error), error, error.__traceback__)
             raise
-        except (aiohttp.ServerDisconnectedError, aiohttp.ClientOSError):
-            if not again or monotonic() - started > _SHOWS:
-                raise
-    raise AssertionError
+        self._answer = Answer(self._connection, expert, self._timeout, now + limits.total)
+        return self._answer
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if self._connection is not None:
+            self._connections.give_back(self._expert.config.base_url, self._connection)
+        await self._leave(kind, error, trace)
+
+    async def _leave(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        """Stop the clock; a time limit that cancelled the work, and what the expert did wrong, are told as failures."""
+        try:
+            await self._timeout.__aexit__(kind, error, trace)
+        except TimeoutError as late:
+            if self._answer is not None and not self._answer.waited_for:
+                raise ClientLeft from late  # or it does not read what it is sent: not the expert's fault
+            raise Failure("timeout", f"'{self._expert.name}' did not answer in time", 504) from late
+        if isinstance(error, OSError):
+            raise _failure(error, self._expert) from error
 
 
-def _failure(error: Exception, expert: Expert) -> Failure:
+def _failure(error: OSError, expert: Expert) -> Failure:
     name, limits = expert.name, expert.config.timeouts
-    if isinstance(error, aiohttp.ConnectionTimeoutError):
-        return Failure("connect", f"'{name}' could not be reached within {limits.connect:g} s", 504)
-    if isinstance(error, TimeoutError):
-        return Failure("timeout", f"'{name}' did not answer in time", 504)
-    if isinstance(error, aiohttp.ClientConnectorError):
+    if isinstance(error, NotReachedError):
+        if isinstance(error.__cause__, TimeoutError):
+            return Failure("connect", f"'{name}' could not be reached within {limits.connect:g} s", 504)
         return Failure("connect", f"'{name}' cannot be reached", 502)
-    if isinstance(error, (aiohttp.ClientResponseError, aiohttp.InvalidURL)):
+    if isinstance(error, NotHttpError):
         return Failure("garbage", f"'{name}' sent something that is not HTTP", 502)
     return Failure("broken", f"'{name}' broke off its answer", 502)
-
-
-@lru_cache(maxsize=256)
-def _connecting(seconds: float) -> aiohttp.ClientTimeout:
-    return aiohttp.ClientTimeout(total=None, connect=seconds)  # looking up the name is a part of it
-
-
-@lru_cache(maxsize=1024)
-def address(base_url: str, path: str) -> URL:
-    return URL(f"{base_url}/{path}", encoded=True)
-
-
-@lru_cache(maxsize=256)
-def proxy_for(base_url: str) -> str | None:
-    """The proxy that the environment names for this address; looked up once, it takes longer than a request."""
-    parts = urlsplit(base_url)
-    if proxy_bypass(parts.hostname or ""):
-        return None
-    return getproxies().get(parts.scheme)
-
-
-def new_client() -> aiohttp.ClientSession:
-    """Connections are kept and as many as needed: how many are in use at once is for `slots` to say."""
-    return aiohttp.ClientSession(
-        connector=aiohttp.TCPConnector(limit=0, keepalive_timeout=_KEPT, ttl_dns_cache=60),
-        cookie_jar=aiohttp.DummyCookieJar(),
-        read_bufsize=_PIECE,
-        max_line_size=1 << 15,
-        max_field_size=1 << 15,
-        skip_auto_headers=("User-Agent", "Accept", "Accept-Encoding", "Content-Type"),
-    )

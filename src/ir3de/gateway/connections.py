@@ -1,0 +1,332 @@
+"""Connections to experts: HTTP/1.1 as little as an exchange needs, parsed by httptools, kept for the next request.
+
+A client library does more than a gateway needs, and that took a third of the time of a request (docs/benchmarks.md).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import ssl
+from base64 import b64encode
+from collections import deque
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Any
+from urllib.parse import unquote, urlsplit
+from urllib.request import getproxies, proxy_bypass
+
+import httptools
+
+KEPT = 4.0  # seconds that an idle connection is kept: many servers close theirs after 5, just as a request may come
+HELD = 1 << 18  # bytes that may wait to be read; beyond them the expert has to wait
+LARGEST_HEAD = 1 << 16  # bytes of an answer's headers
+
+SHOWS = 1.0  # seconds within which it shows that a connection was closed
+
+
+class NotHttpError(OSError):
+    """What came is no answer."""
+
+
+class BrokenOffError(OSError):
+    """The connection ended before the answer did."""
+
+
+class NotReachedError(OSError):
+    """There is no connection to be had."""
+
+
+@dataclass(frozen=True)
+class Origin:
+    """Where an expert is reached: its own address, or a proxy that leads there."""
+
+    scheme: str
+    host: str
+    port: int
+    proxy: tuple[str, int, bytes] | None = None  # host, port, header that lets us in
+
+    @property
+    def shown(self) -> str:
+        """As the header `host` has it."""
+        host = f"[{self.host}]" if ":" in self.host else self.host
+        return host if self.port == {"http": 80, "https": 443}[self.scheme] else f"{host}:{self.port}"
+
+
+@lru_cache(maxsize=1024)
+def reached(base_url: str) -> tuple[Origin, str]:
+    """The origin of an address and the path on it; the environment's proxies are looked up once."""
+    parts = urlsplit(base_url)
+    host, port = parts.hostname or "", parts.port or (443 if parts.scheme == "https" else 80)
+    given = None if proxy_bypass(host) else getproxies().get(parts.scheme)
+    origin = Origin(parts.scheme, host, port, _proxy(given) if given else None)
+    through = f"http://{origin.shown}" if origin.proxy and origin.scheme == "http" else ""
+    return origin, through + parts.path
+
+
+def _proxy(given: str) -> tuple[str, int, bytes]:
+    parts = urlsplit(given if "://" in given else f"http://{given}")
+    permit = b""
+    if parts.username is not None:
+        pair = f"{unquote(parts.username)}:{unquote(parts.password or '')}".encode()
+        permit = b"proxy-authorization: Basic " + b64encode(pair) + b"\r\n"
+    return parts.hostname or "", parts.port or 3128, permit
+
+
+@lru_cache(maxsize=4096)
+def request_line(base_url: str, path: str) -> bytes:
+    """The first lines of a request, which are the same each time."""
+    origin, prefix = reached(base_url)
+    lines = f"POST {prefix}/{path} HTTP/1.1\r\nhost: {origin.shown}\r\n".encode()
+    return lines + (origin.proxy[2] if origin.proxy and origin.scheme == "http" else b"")
+
+
+class Connection(asyncio.Protocol):
+    """One connection, one exchange at a time."""
+
+    def __init__(self) -> None:
+        self.transport: Any = None
+        self.loop = asyncio.get_running_loop()
+        self.used = False  # it has answered before
+        self.idle_since = 0.0
+        self._parser = httptools.HttpResponseParser(self)
+        self._waiter: asyncio.Future[None] | None = None
+        self._begin()
+
+    def _begin(self) -> None:
+        self.status = 0
+        self.headers: list[tuple[bytes, bytes]] = []
+        self._pieces: deque[bytes] = deque()
+        self._size = self._head_size = 0
+        self._has_head = self._ended = self._keep = self._paused = False
+        self._framed = True  # the answer says itself where it ends
+        self._error: OSError | None = None
+
+    async def send(self, request: bytes) -> None:
+        """Send a request and wait for the head of its answer."""
+        self._begin()
+        self.transport.write(request)
+        while not self._has_head:
+            if self._error is not None:
+                raise self._error
+            await self._wait()
+
+    async def read(self) -> bytes:
+        """The next bytes of the body; none at its end."""
+        while not self._pieces:
+            if self._error is not None:
+                raise self._error
+            if self._ended:
+                return b""
+            await self._wait()
+        pieces = self._pieces
+        found = pieces[0] if len(pieces) == 1 else b"".join(pieces)
+        pieces.clear()
+        self._size = 0
+        if self._paused:
+            self._paused = False
+            self.transport.resume_reading()
+        return found
+
+    @property
+    def answered(self) -> bool:
+        """Whether anything at all has come."""
+        return self._head_size > 0 or self._has_head
+
+    @property
+    def reusable(self) -> bool:
+        """Whether the exchange is over, to the last byte, and another one may follow."""
+        unread = self._pieces or self._paused  # what nobody read would be taken for the next answer's
+        return self._ended and self._keep and not unread and self._error is None and not self.transport.is_closing()
+
+    async def secure(self, context: ssl.SSLContext, host: str) -> None:
+        """Go on in a tunnel: what follows is between us and `host`."""
+        self.transport = await self.loop.start_tls(self.transport, self, context, server_hostname=host)
+        self._parser = httptools.HttpResponseParser(self)
+
+    async def _wait(self) -> None:
+        self._waiter = self.loop.create_future()
+        try:
+            await self._waiter
+        finally:
+            self._waiter = None
+
+    def _wake(self) -> None:
+        if self._waiter is not None and not self._waiter.done():
+            self._waiter.set_result(None)
+
+    def _fail(self, error: OSError) -> None:
+        if self._error is None and not self._ended:
+            self._error = error
+        self.transport.abort()
+        self._wake()
+
+    # asyncio's calls --------------------------------------------------------------------------------------------
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self.transport = transport
+
+    def data_received(self, data: bytes) -> None:
+        if self._ended:
+            self._fail(NotHttpError("words that nobody asked for"))
+            return
+        if not self._has_head:
+            self._head_size += len(data)
+        try:
+            self._parser.feed_data(data)
+        except (httptools.HttpParserError, httptools.HttpParserUpgrade) as error:
+            self._fail(NotHttpError(str(error)))
+            return
+        if not self._has_head and self._head_size > LARGEST_HEAD:
+            self._fail(NotHttpError("headers without end"))
+
+    def connection_lost(self, error: Exception | None) -> None:
+        if self._has_head and not self._framed and error is None:
+            self._ended = True  # that is how such an answer ends
+        elif not self._ended and self._error is None:
+            self._error = BrokenOffError("the connection was closed")
+        self._wake()
+
+    # httptools' calls -------------------------------------------------------------------------------------------
+
+    def on_message_begin(self) -> None:
+        if self._ended:  # a second answer to one request: the parser stops here, and nobody trusts this one again
+            self._keep = False
+            raise NotHttpError("words that nobody asked for")
+
+    def on_header(self, name: bytes, value: bytes) -> None:
+        self.headers.append((name.lower(), value))
+
+    def on_headers_complete(self) -> None:
+        status = self._parser.get_status_code()
+        if status < 200:  # 100 Continue and the like come before the answer
+            self.headers.clear()
+            return
+        self.status, self._has_head = status, True
+        self._framed = status in (204, 304) or any(
+            name in (b"content-length", b"transfer-encoding") for name, _ in self.headers
+        )
+        self._wake()
+
+    def on_body(self, data: bytes) -> None:
+        self._pieces.append(data)
+        self._size += len(data)
+        if self._size > HELD and not self._paused:
+            self._paused = True
+            self.transport.pause_reading()
+        self._wake()
+
+    def on_message_complete(self) -> None:
+        if self._has_head:
+            self._keep, self._ended = self._parser.should_keep_alive(), True
+            self._wake()
+
+
+class Connections:
+    """Connections that wait for the next request. As many as needed: how many are in use is for `slots` to say."""
+
+    def __init__(self) -> None:
+        self._idle: dict[Origin, deque[Connection]] = {}
+        self._sweep: asyncio.TimerHandle | None = None
+        self._context: ssl.SSLContext | None = None
+
+    async def ask(self, base_url: str, request: bytes, seconds: float) -> Connection:
+        """Send a request to an address; `seconds` is for a connection to come about.
+
+        An expert may close a kept connection just as a request sets out: then it is sent again on a new one.
+        """
+        origin, _ = reached(base_url)
+        kept = self._take(origin)
+        if kept is not None:
+            sent = kept.loop.time()
+            try:
+                await kept.send(request)
+                return kept
+            except BrokenOffError:
+                if kept.answered or kept.loop.time() - sent > SHOWS:
+                    raise
+            except BaseException:
+                kept.transport.abort()
+                raise
+        fresh = await self._connect(origin, seconds)
+        try:
+            await fresh.send(request)
+        except BaseException:
+            fresh.transport.abort()
+            raise
+        return fresh
+
+    def give_back(self, base_url: str, connection: Connection) -> None:
+        """An exchange is over: keep its connection, or hang up if it has not come to its end."""
+        if not connection.reusable:
+            connection.transport.abort()
+            return
+        connection.used, connection.idle_since = True, connection.loop.time()
+        self._idle.setdefault(reached(base_url)[0], deque()).append(connection)
+        if self._sweep is None:
+            self._sweep = connection.loop.call_later(KEPT, self._close_idle)
+
+    def close(self) -> None:
+        if self._sweep is not None:
+            self._sweep.cancel()
+            self._sweep = None
+        for line in self._idle.values():
+            for connection in line:
+                connection.transport.abort()
+        self._idle.clear()
+
+    def _take(self, origin: Origin) -> Connection | None:
+        line = self._idle.get(origin)
+        while line:
+            connection = line.pop()  # the one that was used last
+            if not connection.transport.is_closing() and connection.loop.time() - connection.idle_since < KEPT:
+                return connection
+            connection.transport.abort()
+        return None
+
+    def _close_idle(self) -> None:
+        self._sweep = None
+        now = asyncio.get_running_loop().time()
+        for line in self._idle.values():
+            while line and (line[0].transport.is_closing() or now - line[0].idle_since >= KEPT):
+                line.popleft().transport.abort()
+        self._idle = {origin: line for origin, line in self._idle.items() if line}
+        if self._idle:
+            self._sweep = asyncio.get_running_loop().call_later(KEPT / 2, self._close_idle)
+
+    async def _connect(self, origin: Origin, seconds: float) -> Connection:
+        try:
+            async with asyncio.timeout(seconds):
+                if origin.proxy is None:
+                    return await self._open(origin.host, origin.port, secure=origin.scheme == "https")
+                return await self._through_proxy(origin, origin.proxy)
+        except TimeoutError as error:
+            raise NotReachedError(f"no connection within {seconds:g} s") from error
+        except (OSError, UnicodeError) as error:  # the latter of names that no name can be
+            raise NotReachedError(str(error)) from error
+
+    async def _open(self, host: str, port: int, *, secure: bool) -> Connection:
+        loop = asyncio.get_running_loop()
+        context = self._tls() if secure else None
+        _, connection = await loop.create_connection(Connection, host, port, ssl=context)
+        return connection
+
+    async def _through_proxy(self, origin: Origin, proxy: tuple[str, int, bytes]) -> Connection:
+        host, port, permit = proxy
+        connection = await self._open(host, port, secure=False)
+        if origin.scheme == "http":  # a proxy passes such requests on itself
+            return connection
+        try:
+            there = f"{origin.host}:{origin.port}".encode()
+            await connection.send(b"CONNECT " + there + b" HTTP/1.1\r\nhost: " + there + b"\r\n" + permit + b"\r\n")
+            if connection.status != 200:
+                raise NotReachedError(f"the proxy answers {connection.status}")
+            await connection.secure(self._tls(), origin.host)
+        except BaseException:
+            connection.transport.abort()
+            raise
+        return connection
+
+    def _tls(self) -> ssl.SSLContext:
+        if self._context is None:
+            self._context = ssl.create_default_context()
+        return self._context
