@@ -202,6 +202,7 @@ def test_an_expert_that_is_faster_than_the_client_has_to_wait() -> None:
             body, most = b"", 0
             while piece := await connection.read():
                 body, most = body + piece, max(most, len(piece))
+            pool.give_back(base_url, connection)
             assert body == large
             assert most < 4 * connections.HELD
 
@@ -263,6 +264,9 @@ async def tunnel(reader: asyncio.StreamReader, writer: asyncio.StreamWriter, see
         sink.close()
 
     await asyncio.gather(pump(reader, their_writer), pump(their_reader, writer), return_exceptions=True)
+    their_writer.close()
+    with suppress(OSError):
+        await their_writer.wait_closed()
 
 
 def test_proxies_of_the_environment_lead_to_experts(monkeypatch: pytest.MonkeyPatch) -> None:

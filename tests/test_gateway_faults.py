@@ -31,6 +31,7 @@ from gateway_raw import (
     says,
     sent,
 )
+from ir3de.gateway.connections import HELD, Connections
 
 SECRET = "sk-upstream-secret"
 LAW = QUESTIONS["law"]
@@ -223,6 +224,17 @@ BROKEN: dict[str, tuple[Conduct | bytes, int, str]] = {
     "nests without end": (answer(200, b'{"a":' + b"[" * 100_000), 502, "upstream_invalid"),
     "points elsewhere": (answer(307, b"", location="http://127.0.0.1:1/"), 502, "upstream_invalid"),
     "says it is compressed": (answer(200, GOOD, content_encoding="gzip"), 502, "upstream_invalid"),
+    "switches to another protocol": (
+        b"HTTP/1.1 101 X\r\nupgrade: x\r\nconnection: upgrade\r\n\r\n",
+        502,
+        "upstream_invalid",
+    ),
+    "never ends its head": (b"HTTP/1.1 200 X\r\n" + b"x: y\r\n" * 20_000, 502, "upstream_invalid"),
+    "gives two lengths": (
+        answer(200, GOOD, content_length_="7").replace(b"length-:", b"length:"),
+        502,
+        "upstream_invalid",
+    ),
     "never answers": (holds(), 504, "upstream_timeout"),
     "never goes on": (holds(answer(200, GOOD)[:-5]), 504, "upstream_timeout"),
     "is ill and says so in HTML": (answer(503, b"<html>", "text/html", retry_after="7"), 503, "unavailable"),
@@ -330,6 +342,39 @@ def test_an_answer_that_is_compressed_unasked_is_read(world: World) -> None:
     packed = gzip.compress(json.dumps(GOOD).encode())
     got = world.ask("law", does=answer(200, packed, content_encoding="gzip"))
     assert (got.status, got.json["usage"], "content-encoding" in got.headers) == (200, GOOD["usage"], False)
+
+
+def test_words_before_an_answer_are_passed_over_and_words_after_it_are_no_part_of_it(world: World) -> None:
+    early = b"HTTP/1.1 100 Continue\r\n\r\nHTTP/1.1 103 Early Hints\r\nlink: x\r\n\r\n"
+    got = world.ask("law", does=says(early + answer(200, GOOD) + answer(200, {"stolen": 1}, x_stolen="1")))
+    assert (got.status, got.json["usage"]) == (200, GOOD["usage"])
+    assert "stolen" not in str(got)
+    assert "link" not in got.headers
+    assert world.ask("law").json["model"] == "raw"
+
+
+@pytest.mark.parametrize("size", [10, HELD + 1_000])
+def test_an_answer_that_was_not_read_is_nobody_elses(world: World, size: int) -> None:
+    """Also one that has come to its last byte, of which nobody wanted to know: its connection is not used again."""
+    request = b"POST /v1/x HTTP/1.1\r\nhost: x\r\ncontent-length: 0\r\n\r\n"
+
+    async def exchange() -> bytes:
+        connections = Connections()
+        first = await connections.ask(world.raw.url, request, 5)
+        while len(first._pieces) < 1 or (size > HELD and not first._paused):
+            await asyncio.sleep(0.01)
+        assert first._ended
+        connections.give_back(world.raw.url, first)
+        second = await connections.ask(world.raw.url, request, 5)
+        said = await second.read()
+        assert second is not first
+        second.transport.abort()
+        connections.close()
+        await asyncio.sleep(0.01)  # closing takes a turn of the loop
+        return said
+
+    world.raw.does = holds(answer(200, b"x" * size))
+    assert set(asyncio.run(asyncio.wait_for(exchange(), 20))) == {ord("x")}
 
 
 def test_numbers_of_tokens_that_are_none_do_no_harm(world: World) -> None:

@@ -21,7 +21,7 @@ KEPT = 4.0  # seconds that an idle connection is kept: many servers close theirs
 HELD = 1 << 18  # bytes that may wait to be read; beyond them the expert has to wait
 LARGEST_HEAD = 1 << 16  # bytes of an answer's headers
 
-_SHOWS = 1.0  # seconds within which a kept connection that was closed meanwhile shows
+SHOWS = 1.0  # seconds within which it shows that a connection was closed
 
 
 class NotHttpError(OSError):
@@ -135,7 +135,8 @@ class Connection(asyncio.Protocol):
     @property
     def reusable(self) -> bool:
         """Whether the exchange is over, to the last byte, and another one may follow."""
-        return self._ended and self._keep and self._error is None and not self.transport.is_closing()
+        unread = self._pieces or self._paused  # what nobody read would be taken for the next answer's
+        return self._ended and self._keep and not unread and self._error is None and not self.transport.is_closing()
 
     async def secure(self, context: ssl.SSLContext, host: str) -> None:
         """Go on in a tunnel: what follows is between us and `host`."""
@@ -172,7 +173,7 @@ class Connection(asyncio.Protocol):
             self._head_size += len(data)
         try:
             self._parser.feed_data(data)
-        except httptools.HttpParserError as error:
+        except (httptools.HttpParserError, httptools.HttpParserUpgrade) as error:
             self._fail(NotHttpError(str(error)))
             return
         if not self._has_head and self._head_size > LARGEST_HEAD:
@@ -186,6 +187,11 @@ class Connection(asyncio.Protocol):
         self._wake()
 
     # httptools' calls -------------------------------------------------------------------------------------------
+
+    def on_message_begin(self) -> None:
+        if self._ended:  # a second answer to one request: the parser stops here, and nobody trusts this one again
+            self._keep = False
+            raise NotHttpError("words that nobody asked for")
 
     def on_header(self, name: bytes, value: bytes) -> None:
         self.headers.append((name.lower(), value))
@@ -236,7 +242,7 @@ class Connections:
                 await kept.send(request)
                 return kept
             except BrokenOffError:
-                if kept.answered or kept.loop.time() - sent > _SHOWS:
+                if kept.answered or kept.loop.time() - sent > SHOWS:
                     raise
             except BaseException:
                 kept.transport.abort()

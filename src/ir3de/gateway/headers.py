@@ -39,7 +39,7 @@ def for_client(answered: Iterable[tuple[bytes, bytes]], *, unpacked: bool) -> He
 
 
 def text(value: bytes) -> str:
-    """What a header says: UTF-8 where it is that, so that writing it again gives the same bytes."""
+    """What a header says: UTF-8 where it is that."""
     try:
         return value.decode()
     except UnicodeDecodeError:

@@ -9,6 +9,7 @@ from types import TracebackType
 from typing import Any
 
 from ir3de.gateway.connections import (
+    SHOWS,
     Connection,
     Connections,
     NotHttpError,
@@ -22,7 +23,6 @@ RETRIED = frozenset((408, 429))  # and 5xx: another expert may do better
 LARGEST_ANSWER = 64 << 20  # bytes of an answer that are held until it is whole
 
 _PACKED = frozenset((b"gzip", b"x-gzip", b"deflate"))  # what is unpacked here, though nobody asked for it
-_SHOWS = 1.0  # seconds to wait for the end of a stream that has said its last word
 
 
 @dataclass(eq=False)
@@ -58,9 +58,7 @@ class Answer:
 
     async def piece(self, *, last: bool = False) -> bytes:
         """The next bytes as they came; none at the end, which after the `last` ones is not waited for long."""
-        wait = self._expert.config.timeouts.idle
-        if last:
-            wait = min(_SHOWS, wait)
+        wait = min(SHOWS, self._expert.config.timeouts.idle) if last else self._expert.config.timeouts.idle
         self._timeout.reschedule(min(self._connection.loop.time() + wait, self._ends))
         return await self.first_piece()
 
