@@ -30,7 +30,7 @@ from starlette.types import ASGIApp
 
 from ir3de import Router, demo
 from ir3de.gateway.app import create_app
-from ir3de.gateway.config import Config
+from ir3de.gateway.config.models import Config
 from ir3de.gateway.gateway import Gateway
 
 IMAGES = Path(__file__).parent.parent / "docs" / "images"

@@ -21,7 +21,7 @@ from starlette.types import ASGIApp
 
 from ir3de import Router
 from ir3de.gateway.app import create_app
-from ir3de.gateway.config import Config
+from ir3de.gateway.config.models import Config
 from ir3de.gateway.gateway import Gateway
 
 TEXTS = {

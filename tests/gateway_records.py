@@ -6,8 +6,8 @@ from typing import Any
 
 from ir3de import Router
 from ir3de.decisions import Decision
-from ir3de.gateway.config import Config, ExpertConfig, Logs, Price, RouterConfig
-from ir3de.gateway.live import Live, Snapshot
+from ir3de.gateway.config.models import Config, ExpertConfig, Logs, Price, RouterConfig
+from ir3de.gateway.experts.live import Live, Snapshot
 from ir3de.gateway.records import Record
 
 EXPERTS = ("maths", "law")

@@ -24,9 +24,9 @@ from starlette.testclient import TestClient
 import tiny
 from gateway_parts import Upstream, answer, served
 from ir3de import Router, collect
-from ir3de.gateway import fitting
+from ir3de.gateway.admin import fitting
 from ir3de.gateway.app import create_app
-from ir3de.gateway.config import Config
+from ir3de.gateway.config.models import Config
 from ir3de.gateway.gateway import Gateway
 from ir3de.gateway.problems import Problem
 from ir3de.storage import save_statistics

@@ -9,12 +9,12 @@ from typing import Any
 import pytest
 
 from gateway_parts import QUESTIONS, TEXTS, config_for, small_router
-from ir3de.gateway.choosing import Choice, choose
-from ir3de.gateway.controls import Controls, read_controls
-from ir3de.gateway.live import Snapshot
+from ir3de.gateway.experts.live import Snapshot
 from ir3de.gateway.problems import Problem
-from ir3de.gateway.prompts import read_prompt
-from ir3de.gateway.sessions import MemoryPins, Pins, SharedPins, new_pins
+from ir3de.gateway.requests.choosing import Choice, choose
+from ir3de.gateway.requests.controls import Controls, read_controls
+from ir3de.gateway.requests.prompts import read_prompt
+from ir3de.gateway.requests.sessions import MemoryPins, Pins, SharedPins, new_pins
 
 NOBODY = MemoryPins(60)
 PICTURE = {"type": "image_url", "image_url": {"url": "data:,"}}

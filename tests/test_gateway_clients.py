@@ -30,7 +30,7 @@ from client_parts import (
     without_provenance,
 )
 from gateway_parts import QUESTIONS, Running
-from ir3de.gateway.streams import EventRelay
+from ir3de.gateway.answers.streams import EventRelay
 
 ROOT = Path(__file__).parent.parent
 EXAMPLES = ROOT / "examples" / "clients"

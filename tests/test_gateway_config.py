@@ -14,10 +14,11 @@ from gateway_parts import Upstream, served, small_router
 from ir3de.cli.output import Output
 from ir3de.cli.serving import Checked, _welcome
 from ir3de.errors import ArtifactError, InputError
-from ir3de.gateway import checking, yaml_files
-from ir3de.gateway.config import Config
-from ir3de.gateway.config_files import ConfigError, Source, from_document, locate, merged, read, schema
-from ir3de.gateway.config_template import endpoints_for, template
+from ir3de.gateway import checking
+from ir3de.gateway.config import yaml_files
+from ir3de.gateway.config.files import ConfigError, Source, from_document, locate, merged, read, schema
+from ir3de.gateway.config.models import Config
+from ir3de.gateway.config.template import endpoints_for, template
 
 pytestmark = pytest.mark.usefixtures("plain_terminal", "no_variables")
 

@@ -10,8 +10,15 @@ from pathlib import Path
 
 import pytest
 
-from ir3de.gateway import connections
-from ir3de.gateway.connections import BrokenOffError, Connections, NotHttpError, NotReachedError, reached, request_line
+from ir3de.gateway.experts import connections
+from ir3de.gateway.experts.connections import (
+    BrokenOffError,
+    Connections,
+    NotHttpError,
+    NotReachedError,
+    reached,
+    request_line,
+)
 
 TLS = Path(__file__).parent / "tls"
 BODY = b'{"model": "m"}'

@@ -14,8 +14,8 @@ from starlette.routing import Mount
 
 from gateway_parts import QUESTIONS, Running, config_for, failing, running
 from gateway_raw import Got, ask, chat
-from ir3de.gateway import guarding
-from ir3de.gateway.guarding import Guard, Keys
+from ir3de.gateway.doors import guarding
+from ir3de.gateway.doors.guarding import Guard, Keys
 
 FRIEND, STRANGER = "https://friend.example", "https://stranger.example"
 LAW = chat(QUESTIONS["law"])
@@ -267,7 +267,7 @@ def test_a_fault_of_the_gateway_itself_says_nothing_but_its_number(
     def breaks(*_: object) -> None:
         raise ValueError("the prompt was: my-secret-prompt")
 
-    monkeypatch.setattr("ir3de.gateway.relaying.choose", breaks)
+    monkeypatch.setattr("ir3de.gateway.answers.relaying.choose", breaks)
     got = ask(unlocked.url, LAW, x_request_id="number-7")
     assert (got.status, got.error["code"]) == (500, "internal_error")
     assert "number-7" in got.error["message"]

@@ -31,7 +31,7 @@ from gateway_raw import (
     says,
     sent,
 )
-from ir3de.gateway.connections import HELD, Connections
+from ir3de.gateway.experts.connections import HELD, Connections
 
 SECRET = "sk-upstream-secret"
 LAW = QUESTIONS["law"]

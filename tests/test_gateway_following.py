@@ -12,7 +12,7 @@ import pytest
 import tiny
 from ir3de import files
 from ir3de.errors import ArtifactError, InputError
-from ir3de.gateway.following import Follower, repeat
+from ir3de.gateway.admin.following import Follower, repeat
 from ir3de.storage import read_header
 from saved import assert_same_router, edit, first_router, part, second_router
 

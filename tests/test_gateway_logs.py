@@ -15,10 +15,10 @@ import gateway_parts
 import gateway_records as made
 import tiny
 from ir3de.errors import ArtifactError
-from ir3de.gateway import logs
-from ir3de.gateway.logs import Lines, access_line, decision_line
-from ir3de.gateway.metrics import OUTCOMES
-from ir3de.gateway.observing import Observer
+from ir3de.gateway.observing import logs
+from ir3de.gateway.observing.logs import Lines, access_line, decision_line
+from ir3de.gateway.observing.metrics import OUTCOMES
+from ir3de.gateway.observing.observer import Observer
 
 SECRET = "sk-Geheim"
 ANYTHING = st.text(max_size=200) | st.sampled_from(["\n", '"', "\\", "\ud800", "字🙂", "\u2028", "a" * 5_000])
@@ -127,7 +127,7 @@ def test_a_folder_that_is_missing_is_said_at_the_start(tmp_path: Path) -> None:
 
 FULL = """
 import logging, resource, signal, sys
-from ir3de.gateway.logs import Lines
+from ir3de.gateway.observing.logs import Lines
 signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
 logging.basicConfig(format="%(message)s")
 log = Lines(sys.argv[1])
@@ -154,7 +154,7 @@ def test_a_full_disk_loses_lines_and_nothing_else(tmp_path: Path) -> None:
 def test_several_processes_do_not_mix_their_lines(tmp_path: Path) -> None:
     script = """
 import sys
-from ir3de.gateway.logs import Lines
+from ir3de.gateway.observing.logs import Lines
 log = Lines(sys.argv[1])
 for number in range(300):
     log.write((sys.argv[2] * 3000 + "\\n").encode())

@@ -16,10 +16,10 @@ from starlette.testclient import TestClient
 
 import gateway_records as made
 import tiny
-from ir3de.gateway.live import Live
-from ir3de.gateway.metrics import OUTCOMES, REASONS, Metrics
-from ir3de.gateway.observing import Observer
-from ir3de.gateway.sharing import VARIABLE, alive, shared_folder, sharing
+from ir3de.gateway.experts.live import Live
+from ir3de.gateway.observing.metrics import OUTCOMES, REASONS, Metrics
+from ir3de.gateway.observing.observer import Observer
+from ir3de.gateway.observing.sharing import VARIABLE, alive, shared_folder, sharing
 
 NAMES = st.sampled_from(["maths", "law", "", "gone", "none"]) | st.text(max_size=10)
 
@@ -143,7 +143,7 @@ import asyncio, json, os, signal, sys
 from pathlib import Path
 sys.path.insert(0, sys.argv[1])
 import gateway_records as made
-from ir3de.gateway.observing import Observer
+from ir3de.gateway.observing.observer import Observer
 from starlette.requests import Request
 
 async def main():

@@ -12,8 +12,8 @@ from hypothesis import HealthCheck, given, settings
 from gateway_parts import Running, running
 from gateway_raw import ask
 from ir3de.gateway.app import ENDPOINTS, other_routes
-from ir3de.gateway.config import Server
-from ir3de.gateway.openapi import document
+from ir3de.gateway.config.models import Server
+from ir3de.gateway.doors.openapi import document
 
 KEY = "one-key-for-both-doors"
 ABLE = {"capabilities": ["chat", "completions", "responses", "messages", "embeddings", "tools", "vision"]}

@@ -19,7 +19,7 @@ from starlette.responses import Response, StreamingResponse
 from browsing import Browser, browsing
 from gateway_parts import ANSWER, TEXTS, Running, event, failing, running, small_router
 from ir3de import EntropyTopK
-from ir3de.gateway import pages
+from ir3de.gateway.doors import pages
 
 TOKEN = "the-admin-token"
 PROMPT = "Is a contract void when my landlord cannot boil an egg?"

@@ -13,7 +13,7 @@ import pytest
 import tiny
 from gateway_parts import QUESTIONS, TEXTS, Running, running, small_router
 from ir3de import AllTokens, EntropyTopK, PromptRidge, Router
-from ir3de.gateway.routing_api import MOST_EXPLAINED, MOST_INPUTS
+from ir3de.gateway.doors.routing_api import MOST_EXPLAINED, MOST_INPUTS
 
 PROMPTS = [
     *QUESTIONS.values(),

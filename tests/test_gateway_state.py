@@ -10,12 +10,12 @@ import pytest
 import tiny
 from ir3de import Router, files
 from ir3de.errors import ArtifactError, InputError
-from ir3de.gateway.administration import Administration, Caller, opened, state_folder
-from ir3de.gateway.changes import MoreOfExpert, OtherRouter
-from ir3de.gateway.config import Config, ExpertConfig
-from ir3de.gateway.live import Live
+from ir3de.gateway.admin.administration import Administration, Caller, opened, state_folder
+from ir3de.gateway.admin.changes import MoreOfExpert, OtherRouter
+from ir3de.gateway.admin.state import RouterChoice, State, StateFolder
+from ir3de.gateway.config.models import Config, ExpertConfig
+from ir3de.gateway.experts.live import Live
 from ir3de.gateway.problems import Problem
-from ir3de.gateway.state import RouterChoice, State, StateFolder
 from saved import first_router, second_router
 
 ENDPOINT = {"base_url": "http://127.0.0.1:9/v1"}

@@ -11,7 +11,7 @@ import pytest
 import gateway_parts
 import gateway_records as made
 import tiny
-from ir3de.gateway.tracing import Trace, Tracing, from_environment
+from ir3de.gateway.observing.tracing import Trace, Tracing, from_environment
 
 otel = pytest.importorskip("opentelemetry.sdk.trace")
 from opentelemetry.sdk.trace.export import SimpleSpanProcessor  # noqa: E402
@@ -102,7 +102,7 @@ def test_an_exporter_that_is_not_installed_is_a_message(
 def test_the_environment_or_the_embedding_program_turns_spans_on() -> None:
     script = """
 import json, os, sys
-from ir3de.gateway.tracing import from_environment
+from ir3de.gateway.observing.tracing import from_environment
 from ir3de.gateway.records import Record
 before = from_environment() is None and "opentelemetry.trace" not in sys.modules  # nothing is even loaded
 os.environ["OTEL_TRACES_EXPORTER"] = "console"

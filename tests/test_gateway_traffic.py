@@ -15,8 +15,8 @@ from hypothesis import strategies as st
 import gateway_parts
 import gateway_records as made
 import tiny
-from ir3de.gateway.tallies import SLOT, Slot, latency_bin, quantile_ms
-from ir3de.gateway.traffic import PER_SECOND, WINDOW, Traffic
+from ir3de.gateway.observing.tallies import SLOT, Slot, latency_bin, quantile_ms
+from ir3de.gateway.observing.traffic import PER_SECOND, WINDOW, Traffic
 
 
 class Clock:

@@ -16,8 +16,8 @@ import gateway_records as made
 import tiny
 from commands import complaint, run, run_json, wrong_call
 from ir3de.errors import InputError
-from ir3de.gateway.config import Price
-from ir3de.gateway.logs import decision_line
+from ir3de.gateway.config.models import Price
+from ir3de.gateway.observing.logs import decision_line
 from ir3de.replay import Damage, read_log, replay
 
 QUESTIONS = ["Solve 3x = 12.", "Is my contract void?", "What is 12 times 8?", "字 🙂", "contract + x"]

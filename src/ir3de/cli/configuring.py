@@ -22,7 +22,7 @@ from ir3de.cli.output import FAINT, Output, hint, styled
 from ir3de.errors import InputError
 
 if TYPE_CHECKING:
-    from ir3de.gateway.config_template import Endpoint
+    from ir3de.gateway.config.template import Endpoint
 
 EXAMPLES = ("law", "maths")  # experts of a template that nobody told better
 
@@ -58,8 +58,8 @@ def init(file: str | None, router: str | None, experts: list[Endpoint], force: b
     need_gateway()
     from ir3de import files
     from ir3de.gateway.checking import router_facts
-    from ir3de.gateway.config_files import locate
-    from ir3de.gateway.config_template import endpoints_for, template
+    from ir3de.gateway.config.files import locate
+    from ir3de.gateway.config.template import endpoints_for, template
 
     path = locate(file)
     refuse_existing(path, force=force)
@@ -87,7 +87,7 @@ def validate(context: click.Context, file: str | None, ping: bool, out: Output) 
     """
     need_gateway()
     from ir3de.gateway import checking
-    from ir3de.gateway.config_files import ConfigError, locate, read
+    from ir3de.gateway.config.files import ConfigError, locate, read
 
     path = locate(file)
     try:
@@ -127,7 +127,7 @@ def show(file: str | None, out: Output) -> None:
     need_gateway()
     import yaml
 
-    from ir3de.gateway.config_files import locate, read, variables
+    from ir3de.gateway.config.files import locate, read, variables
 
     path = locate(file)
     settings = read(path, secrets=False)
@@ -154,7 +154,7 @@ def schema(out: Output) -> None:
       ir3de config schema > ir3de.schema.json
     """
     need_gateway()
-    from ir3de.gateway.config_files import schema_text
+    from ir3de.gateway.config.files import schema_text
 
     click.echo(schema_text().rstrip())
 

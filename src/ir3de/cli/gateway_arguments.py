@@ -13,9 +13,9 @@ from ir3de.errors import MissingExtraError
 
 if TYPE_CHECKING:
     from ir3de.gateway.checking import RouterFacts
-    from ir3de.gateway.config import Config
-    from ir3de.gateway.config_files import Finding
-    from ir3de.gateway.config_template import Endpoint
+    from ir3de.gateway.config.files import Finding
+    from ir3de.gateway.config.models import Config
+    from ir3de.gateway.config.template import Endpoint
 
 PACKAGES = ("pydantic", "yaml", "uvicorn", "httptools", "starlette", "prometheus_client")
 SIGNS = {"error": ("✗", "red"), "warning": ("!", "yellow")}
@@ -32,7 +32,7 @@ def need_gateway() -> None:
 
 def parse_experts(context: click.Context, parameter: click.Parameter, given: Iterable[str]) -> list[Endpoint]:
     """NAME=URL[#MODEL] as endpoints; a click callback."""
-    from ir3de.gateway.config_template import Endpoint
+    from ir3de.gateway.config.template import Endpoint
 
     try:
         return [Endpoint.parse(text) for text in given]

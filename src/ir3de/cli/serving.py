@@ -25,9 +25,9 @@ if TYPE_CHECKING:
     from rich.console import RenderableType
 
     from ir3de.gateway.checking import RouterFacts
-    from ir3de.gateway.config import Config
-    from ir3de.gateway.config_files import Finding, Source
-    from ir3de.gateway.config_template import Endpoint
+    from ir3de.gateway.config.files import Finding, Source
+    from ir3de.gateway.config.models import Config
+    from ir3de.gateway.config.template import Endpoint
 
 INTERRUPTED = 130
 QUESTION = '{"model": "auto", "messages": [{"role": "user", "content": "Can my landlord keep the deposit?"}]}'
@@ -126,7 +126,7 @@ def _serve(source: Source, checked: Checked, out: Output) -> bool:
 @contextmanager
 def _source(file: str | None, overrides: dict[str, Any]) -> Iterator[Source]:
     """The file, and what the command line says over it; no file where the command line says enough."""
-    from ir3de.gateway.config_files import Source, locate
+    from ir3de.gateway.config.files import Source, locate
 
     enough = file is None and "router" in overrides and "experts" in overrides
     yield Source(None if enough else locate(file), overrides)
@@ -135,8 +135,8 @@ def _source(file: str | None, overrides: dict[str, Any]) -> Iterator[Source]:
 @contextmanager
 def _demo(overrides: dict[str, Any], out: Output) -> Iterator[Source]:
     """Local experts, as long as the gateway serves."""
-    from ir3de.gateway.config_files import Source, merged
-    from ir3de.gateway.local import demo
+    from ir3de.gateway.config.files import Source, merged
+    from ir3de.gateway.local.experts import demo
 
     with demo(lambda line: out.note(styled((line, "")))) as config:
         yield Source(None, merged(config.model_dump(mode="json"), overrides))
@@ -164,8 +164,8 @@ def _welcome(address: str, checked: Checked, out: Output) -> None:
     """Where it is, who answers, and how to ask; on standard error, because the access log has standard output."""
     from rich.panel import Panel
 
-    from ir3de.gateway.config import secret
-    from ir3de.gateway.config_files import client_variables
+    from ir3de.gateway.config.files import client_variables
+    from ir3de.gateway.config.models import secret
 
     settings, router, _ = checked
     console = out.progress_console

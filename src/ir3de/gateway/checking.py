@@ -11,10 +11,10 @@ from urllib.error import HTTPError, URLError
 from urllib.request import Request, urlopen
 
 from ir3de.errors import ArtifactError
-from ir3de.gateway.config import Config, ExpertConfig, secret
-from ir3de.gateway.config_files import client_variables
-from ir3de.gateway.config_findings import Finding
-from ir3de.gateway.guarding import client_keys, is_loopback
+from ir3de.gateway.config.files import client_variables
+from ir3de.gateway.config.findings import Finding
+from ir3de.gateway.config.models import Config, ExpertConfig, secret
+from ir3de.gateway.doors.guarding import client_keys, is_loopback
 
 PING_SECONDS = 5.0
 

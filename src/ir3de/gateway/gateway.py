@@ -9,15 +9,15 @@ from contextlib import suppress
 from pathlib import Path
 from time import time
 
-from ir3de.gateway.administration import Administration, opened, state_folder
-from ir3de.gateway.config import Config
-from ir3de.gateway.connections import Connections
-from ir3de.gateway.live import Live, Snapshot
-from ir3de.gateway.observing import Observer
-from ir3de.gateway.sessions import Pins, new_pins
-from ir3de.gateway.sharing import shared_folder
-from ir3de.gateway.state import StateFolder
-from ir3de.gateway.tracing import Tracing
+from ir3de.gateway.admin.administration import Administration, opened, state_folder
+from ir3de.gateway.admin.state import StateFolder
+from ir3de.gateway.config.models import Config
+from ir3de.gateway.experts.connections import Connections
+from ir3de.gateway.experts.live import Live, Snapshot
+from ir3de.gateway.observing.observer import Observer
+from ir3de.gateway.observing.sharing import shared_folder
+from ir3de.gateway.observing.tracing import Tracing
+from ir3de.gateway.requests.sessions import Pins, new_pins
 
 
 class Gateway:

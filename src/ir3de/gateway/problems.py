@@ -74,3 +74,7 @@ class Problem(Exception):  # noqa: N818 - also what is not the client's or anybo
 def unexpected(request_id: str) -> Problem:
     """A fault of the gateway itself: what it was is for its log, not for a client."""
     return Problem(500, f"the gateway failed: its log has more, request {request_id}")
+
+
+class ClientLeft(Exception):  # noqa: N818 - nobody's error
+    """The client hung up: there is nobody to answer any more."""

@@ -9,7 +9,7 @@ from typing import Any
 from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol
 
 from ir3de.gateway.problems import Problem
-from ir3de.gateway.receiving import WIRE
+from ir3de.gateway.requests.receiving import WIRE
 
 HEAD_BYTES = 65_536  # of request line and headers; nginx and others stop at 32 kB
 

@@ -1,0 +1,192 @@
+"""What each change of /admin makes of the state, or why it is refused."""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import re
+import tempfile
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+from pydantic import Field, ValidationError
+
+from ir3de.gateway.admin.fetching import without_user
+from ir3de.gateway.admin.fitting import Order, fit
+from ir3de.gateway.admin.following import Follower, is_address
+from ir3de.gateway.admin.state import RouterChoice, State, StateFolder
+from ir3de.gateway.config.models import Config, ExpertConfig, Name, Part
+from ir3de.gateway.experts.live import Snapshot
+from ir3de.gateway.problems import Problem
+
+if TYPE_CHECKING:
+    from ir3de.router import Router
+
+
+class Upload(Part):
+    """A file of texts or statistics."""
+
+    name: Annotated[str, Field(min_length=1, max_length=1_000)]
+    """Its suffix says what is in it: law.jsonl.gz, law.txt, law.stats"""
+    content: str
+    """In base64."""
+
+
+class MoreOfExpert(Part):
+    """An expert to add, or more for one that is there."""
+
+    name: Name
+    """As clients will ask for it."""
+    upstream: dict[str, Any] | None = None
+    """Its endpoint, as in the configuration file; needed for a new one."""
+    texts: list[str] | None = None
+    """Prompts of its domain."""
+    file: Upload | None = None
+    """Or a file of them, or of their statistics."""
+    merge: Annotated[bool, Field(strict=True)] = False
+    """Give more to an expert that is there: texts to its domain, another endpoint in place of its own."""
+
+
+class OtherRouter(Part):
+    """A router in place of the configured one."""
+
+    path: Annotated[str, Field(min_length=1, max_length=4_000)]
+    """A folder, by its whole path, or an address."""
+
+
+@dataclass(frozen=True)
+class Now:
+    """Everything at one moment: the file's configuration, what was changed of it, and what came of both."""
+
+    base: Config
+    state: State
+    stamp: object  # of the state file
+    follower: Follower
+    router: Router  # as it was loaded: the snapshot's has the configuration's threshold and default
+    snapshot: Snapshot
+
+
+def validated(kind: type[Part], given: object, within: str = "") -> Any:
+    """A part of a request as what it must be; a `Problem` names the field otherwise."""
+    try:
+        return kind.model_validate(given)
+    except ValidationError as error:
+        faults = []
+        for fault in error.errors(include_url=False, include_input=False):
+            place = ".".join(str(step) for step in (*([within] if within else []), *fault["loc"])) or "the body"
+            faults.append((place, fault["msg"].removeprefix("Value error, ")))
+        message = "; ".join(f"{place}: {complaint}" for place, complaint in faults)
+        raise Problem(422, message, "invalid_field", faults[0][0]) from None
+
+
+def add_expert(now: Now, folder: StateFolder, more: MoreOfExpert) -> State:
+    """With a new expert, or more of one that is there."""
+    name, served, routed = more.name, more.name in now.snapshot.experts, more.name in now.router.experts
+    if more.texts is not None and more.file is not None:
+        raise Problem(422, "texts and file: give one of them", "invalid_field", "file")
+    domain = more.texts is not None or more.file is not None
+    if not more.merge and (served or (routed and domain)):
+        raise Problem(409, f"{name!r} is an expert already: merge: true gives it more, DELETE takes it out", "exists")
+    if more.merge and not served and not routed:
+        raise Problem(404, f"no expert {name!r} to give more to: without merge it is added", "expert_not_found", "name")
+    if more.upstream is None and not served:
+        raise Problem(422, "upstream: a new expert needs an endpoint, {base_url: …}", "invalid_field", "upstream")
+    if more.upstream is None and not domain:
+        raise Problem(422, "nothing to do: give upstream, texts or file", "invalid_field")
+    state = now.state
+    if more.upstream is not None:
+        if "name" in more.upstream:
+            raise Problem(422, "upstream.name: the name is given once, beside it", "invalid_field", "upstream.name")
+        expert: ExpertConfig = validated(ExpertConfig, {"name": name, **more.upstream}, "upstream")
+        _check_variable(expert, now.base)
+        state = state.with_expert(expert)
+        state.applied(now.base, folder.path)  # or it is refused, before anything is fitted
+    if not domain:
+        return state
+    check_changeable(now, "leave out texts and file")
+    return replace(state, router=_refitted(now, folder, "more", more))
+
+
+def remove_expert(now: Now, folder: StateFolder, name: str, *, keep_domain: bool) -> State:
+    """Without an expert; with `keep_domain` the router still knows it, and others answer in its place."""
+    config, routed = now.snapshot.config, name in now.router.experts
+    served = name in now.snapshot.experts
+    if not served and not (routed and not keep_domain):
+        raise Problem(404, f"no expert {name[:200]!r}: GET /admin/experts lists them", "expert_not_found")
+    if served and len(now.snapshot.experts) == 1:
+        raise Problem(409, f"{name!r} is the only expert: add another first", "last_expert")
+    named = {"routing.default": config.routing.default, "routing.shadow": config.routing.shadow}
+    named |= {f"the fallbacks of {other.name}": name for other in config.experts if name in other.fallbacks}
+    if places := [place for place, mentioned in named.items() if mentioned == name]:
+        raise Problem(
+            409, f"{name!r} is named as {', '.join(places)}: change that first, then remove it", "expert_in_use"
+        )
+    state = now.state.without(name, now.base)
+    if routed and not keep_domain:
+        check_changeable(now, "remove its endpoint alone with ?domain=keep")
+        if len(now.router.experts) == 1:
+            raise Problem(409, f"{name!r} is the only domain of the router: add another first", "last_expert")
+        state = replace(state, router=_refitted(now, folder, "remove", MoreOfExpert(name=name)))
+    return state
+
+
+def choose_router(now: Now, given: OtherRouter | None) -> State:
+    """With another router, or with the configured one again."""
+    if given is None:
+        return replace(now.state, router=None)
+    if is_address(given.path) and without_user(given.path) != given.path:
+        raise Problem(422, "path: must not hold a user or password: use the environment", "invalid_field", "path")
+    if not is_address(given.path) and not Path(given.path).is_absolute():
+        raise Problem(422, f"path: give the whole path, found {given.path[:200]!r}", "invalid_field", "path")
+    return replace(now.state, router=RouterChoice(given.path))
+
+
+def check_changeable(now: Now, otherwise: str) -> None:
+    """Refuse to change the domains of a router that is published elsewhere, or that only routes."""
+    path = now.follower.shown
+    if is_address(path):
+        raise Problem(
+            409,
+            f"the router is followed at {path}, and its domains are changed where it is made: change it there with "
+            f"`ir3de add` or `ir3de remove` and publish it, or {otherwise}",
+            "router_elsewhere",
+        )
+    if now.follower.header.get("serving"):
+        raise Problem(
+            409,
+            f"{path} is a serving copy: it can route, but not change. PUT /admin/router with the whole router it was "
+            f"made from, or {otherwise}",
+            "serving_copy",
+        )
+
+
+def _check_variable(expert: ExpertConfig, config: Config) -> None:
+    """The gateway's own keys are for nobody else: an endpoint would be sent them."""
+    own = (config.server.admin_token_env, "IR3DE_API_KEY", *config.server.api_keys_env)
+    if expert.api_key_env in own:
+        place, found = "upstream.api_key_env", expert.api_key_env
+        raise Problem(422, f"{place}: {found} holds a key of the gateway itself: name another", "invalid_field", place)
+
+
+def _refitted(now: Now, folder: StateFolder, action: Any, more: MoreOfExpert) -> RouterChoice:
+    """The router with the change made, in a folder of our own; the one it is made from stays as it is."""
+    source = Path(now.snapshot.config.router.path).expanduser().resolve()
+    made = folder.new_router(source)
+    with tempfile.TemporaryDirectory(prefix="ir3de-fit-") as work:
+        file = None if more.file is None else _unpacked(more.file, Path(work))
+        fit(Order(str(source), str(made), action, more.name, more.texts, file), Path(work))
+    choice = now.state.router
+    base = choice.base if choice is not None and choice.own else now.snapshot.digest
+    return folder.adopt(made, base)
+
+
+def _unpacked(upload: Upload, work: Path) -> str:
+    """The file under a harmless name with its own suffixes."""
+    try:
+        content = base64.b64decode(upload.content, validate=True)
+    except binascii.Error as error:
+        raise Problem(422, f"file.content: must be base64 ({error})", "invalid_field", "file.content") from None
+    name = re.sub(r"[^\w.-]", "_", re.split(r"[/\\]", upload.name)[-1]).lstrip(".-")[-100:] or "upload"
+    (work / name).write_bytes(content)
+    return name

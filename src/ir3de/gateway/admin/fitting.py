@@ -1,0 +1,102 @@
+"""A router with one expert more, with more of one, or without one: worked out in a process of its own.
+
+A fit takes several hundred megabytes and all the processor it can get. Beside a worker and not in it, the worker stays
+small and its requests go first.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from contextlib import suppress
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+from ir3de import errors
+from ir3de.errors import InputError, IR3DEError
+
+STATISTICS_SUFFIXES = (".stats", ".safetensors")
+
+_REFUSED = 3  # the exit status where standard output says why
+
+
+class FitFailed(Exception):  # noqa: N818 - nobody's mistake: out of memory, or stopped from outside
+    """The process ended without saying why."""
+
+
+@dataclass(frozen=True)
+class Order:
+    """What is to be done to the router in `source`; the outcome goes to `target`."""
+
+    source: str
+    target: str
+    action: Literal["more", "remove"]  # more: of an expert that is there, or a new one
+    name: str
+    texts: list[str] | None = None
+    file: str | None = None  # instead of texts: its name in the working folder
+
+
+def fit(order: Order, folder: Path) -> None:
+    """Have an order done, in a working folder; refusals are raised as they would be here."""
+    command = [sys.executable, "-m", "ir3de.gateway.admin.fitting"]
+    done = subprocess.run(command, input=json.dumps(asdict(order)).encode(), capture_output=True, cwd=folder)
+    if done.returncode == _REFUSED:
+        refusal = json.loads(done.stdout)
+        kind: Any = getattr(errors, refusal["kind"], InputError)
+        refused: Exception = kind.__new__(kind, refusal["message"])
+        refused.args = (refusal["message"],)
+        raise refused
+    if done.returncode:
+        if done.returncode < 0:
+            raise FitFailed(f"the fit of '{order.name}' was killed, perhaps for want of memory: it takes about 500 MB")
+        last = (done.stderr.decode(errors="replace").strip().splitlines() or ["it said nothing"])[-1]
+        raise FitFailed(f"the fit of '{order.name}' ended with status {done.returncode}: {last}")
+
+
+def carry_out(order: Order) -> None:
+    """Change the router and save it."""
+    from ir3de.router import Router
+
+    router = Router.load(order.source)
+    if order.action == "remove":
+        router.remove(order.name)
+    else:
+        domain = _domain(order, outcomes=router.from_outcomes)
+        (router.merge if order.name in router.experts else router.add)(order.name, domain)
+    router.save(order.target)
+
+
+def _domain(order: Order, *, outcomes: bool) -> Any:
+    if order.file is None:
+        if outcomes:
+            raise InputError(
+                f"the router was fitted from outcomes: '{order.name}' needs a file of rows with its scores, found texts"
+            )
+        return [text for text in order.texts or () if text.strip()]  # as files are read
+    if Path(order.file).suffix.lower() in STATISTICS_SUFFIXES:
+        from ir3de.storage import load_statistics
+
+        return load_statistics(order.file)
+    from ir3de.corpora import read_rows, read_texts
+
+    return read_rows([order.file]) if outcomes else read_texts([order.file])
+
+
+def main() -> int:
+    """Do the order on standard input."""
+    if hasattr(os, "nice"):
+        with suppress(OSError):
+            os.nice(10)  # requests go first
+    try:
+        carry_out(Order(**json.load(sys.stdin)))
+    except IR3DEError as error:
+        json.dump({"kind": type(error).__name__, "message": str(error)}, sys.stdout)
+        return _REFUSED
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,204 @@
+"""What /admin changed, in a folder: the configuration file is the users', and is never written to.
+
+    state.json            experts added, replaced and taken out, which router serves; written last, in one step
+    router-<digest>/      the router as /admin changed it
+    audit.jsonl           who changed what, one line a change
+    cache/                fetched or derived: may be deleted
+
+`state.json` also holds the line of the change that made it, so that no crash leaves a change without its line.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+import shutil
+import tempfile
+from collections.abc import Mapping
+from contextlib import suppress
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+from pydantic import ValidationError
+
+from ir3de import files
+from ir3de.errors import ArtifactError, InputError
+from ir3de.gateway.config.models import Config, ExpertConfig, RouterConfig
+from ir3de.storage import holds_router, inspect_router, is_ours, read_header, stamp
+
+log = logging.getLogger(__name__)
+
+KIND, VERSION = "ir3de.state", 1
+STATE, AUDIT, CACHE = "state.json", "audit.jsonl", "cache"
+
+
+@dataclass(frozen=True)
+class RouterChoice:
+    """A router in place of the configured one."""
+
+    path: str  # a folder or an address; of our own, the name of a folder beside `state.json`
+    own: bool = False  # changed by /admin
+    base: str = ""  # digest of the router that /admin changed first
+
+
+@dataclass(frozen=True)
+class State:
+    """Everything that /admin changed."""
+
+    experts: tuple[ExpertConfig, ...] = ()  # added, or in place of the configured ones of the same names
+    removed: tuple[str, ...] = ()
+    router: RouterChoice | None = None
+    reloads: int = 0  # a worker that finds another number reads the configuration file again
+    changes: int = 0
+    last: Mapping[str, Any] = field(default_factory=dict)  # the audit line of the last change
+    sha256: str = ""  # of all that, as it was sealed
+
+    def applied(self, base: Config, folder: Path) -> Config:
+        """The configuration with the changes."""
+        changed = {expert.name: expert for expert in self.experts}
+        experts = [changed.pop(own.name, own) for own in base.experts if own.name not in self.removed]
+        router = base.router
+        if self.router is not None:
+            path = str(folder / self.router.path) if self.router.own else self.router.path
+            router = RouterConfig(path=path, follow=base.router.follow)
+        try:
+            return Config(**{**dict(base), "router": router, "experts": (*experts, *changed.values())})
+        except ValidationError as error:
+            found = "; ".join(fault["msg"].removeprefix("Value error, ") for fault in error.errors())
+            raise InputError(
+                f"the configuration and what /admin changed ({folder / STATE}) do not go together: {found}"
+            ) from error
+
+    def with_expert(self, expert: ExpertConfig) -> State:
+        """With that expert, new or in place of the one of its name."""
+        experts = {own.name: own for own in self.experts} | {expert.name: expert}
+        removed = tuple(name for name in self.removed if name != expert.name)
+        return replace(self, experts=tuple(experts.values()), removed=removed)
+
+    def without(self, name: str, base: Config) -> State:
+        """Without that expert; `base` says whether the configuration has it."""
+        experts = tuple(own for own in self.experts if own.name != name)
+        gone = (name,) if name in base.by_name and name not in self.removed else ()
+        return replace(self, experts=experts, removed=(*self.removed, *gone))
+
+
+class StateFolder:
+    """The folder. Who writes holds `files.exclusive(folder.path)`."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+
+    def stamp(self) -> object:
+        """Tells one state from the next, cheaply."""
+        return stamp(self.path / STATE)
+
+    def read(self) -> State:
+        """What was changed; nothing, where there is no file."""
+        path = self.path / STATE
+        if not path.exists():
+            return State()
+        header = files.read_json(path, kind=KIND, version=VERSION)
+        files.check_seal(header, path)
+        try:
+            router = None if header["router"] is None else RouterChoice(**header["router"])
+            experts = tuple(ExpertConfig(**expert) for expert in header["experts"])
+            counters = int(header["reloads"]), int(header["changes"])
+            return State(experts, tuple(header["removed"]), router, *counters, header["last"], header["sha256"])
+        except (KeyError, TypeError, ValueError) as error:
+            raise ArtifactError(f"{path} is damaged: {error!r}. Put a copy of it back, or delete it") from error
+
+    def write(self, state: State, line: Mapping[str, Any]) -> State:
+        """Make this the state, with the audit line of the change that led to it; all of it or nothing."""
+        changes = state.changes + 1
+        last = {**line, "change": changes}
+        header = {
+            "kind": KIND,
+            "version": VERSION,
+            "experts": [expert.model_dump(mode="json", exclude_defaults=True) for expert in state.experts],
+            "removed": list(state.removed),
+            "router": None if state.router is None else vars(state.router),
+            "reloads": state.reloads,
+            "changes": changes,
+            "last": last,
+        }
+        sealed = files.sealed(header)
+        files.write(self.path / STATE, files.to_json(sealed))
+        return replace(state, changes=changes, last=last, sha256=sealed["sha256"])
+
+    # routers ----------------------------------------------------------------------------------------------------
+
+    def new_router(self, source: Path) -> Path:
+        """An empty folder for the next router; files of our last one are there already, so that few are written."""
+        files.make_folder(self.path)
+        folder = Path(tempfile.mkdtemp(prefix=".router-", dir=self.path))
+        if source.parent == self.path:
+            for path in filter(is_ours, source.iterdir()):
+                with suppress(OSError):
+                    os.link(path, folder / path.name)
+        return folder
+
+    def adopt(self, made: Path, base: str) -> RouterChoice:
+        """Give a new router its name, by its digest."""
+        choice = RouterChoice(f"router-{str(read_header(made)['sha256'])[:16]}", own=True, base=base)
+        folder = self.path / choice.path
+        if holds_router(folder) and inspect_router(folder).whole:  # it has been like this before, and may be serving
+            shutil.rmtree(made)
+            return choice
+        shutil.rmtree(folder, ignore_errors=True)
+        made.chmod(0o777 & ~files.UMASK)
+        made.rename(folder)
+        return choice
+
+    def drop_routers(self, state: State) -> None:
+        """Remove routers that do not serve any more, and what a crash left; who has them mapped keeps them."""
+        for folder in (*self.path.glob("router-*"), *self.path.glob(".router-*")):
+            if state.router is None or folder.name != state.router.path:
+                shutil.rmtree(folder, ignore_errors=True)
+
+    # audit ------------------------------------------------------------------------------------------------------
+
+    def record(self, line: Mapping[str, Any]) -> None:
+        """Append a line to the audit log, on disk when this returns."""
+        path = self.path / AUDIT
+        try:
+            files.make_folder(self.path)
+            with path.open("ab+") as file:
+                torn = file.tell() > 0 and file.seek(-1, os.SEEK_END) >= 0 and file.read(1) != b"\n"
+                file.write(b"\n" * torn + json.dumps(line).encode() + b"\n")
+                file.flush()
+                os.fsync(file.fileno())
+        except OSError as error:
+            raise ArtifactError(f"cannot write {path}: {error.strerror or error}") from error
+
+    def complete_audit(self, state: State) -> None:
+        """Write the line of the last change if it is not there: a crash may come between the change and its line."""
+        if not state.last or self._has_line(state):
+            return
+        try:
+            with files.exclusive(self.path):
+                if not self._has_line(state):
+                    self.record(state.last)
+        except ArtifactError as error:  # the change is made, and its line is in the state until it can be written
+            log.error("the audit log lacks a line: %s", error)
+
+    def _has_line(self, state: State) -> bool:
+        return any(line.get("change") == state.changes for line in self.history(50))
+
+    def history(self, most: int) -> list[dict[str, Any]]:
+        """The last lines of the audit log, newest first; half a line is left out."""
+        try:
+            lines = (self.path / AUDIT).read_bytes().splitlines()
+        except FileNotFoundError:
+            return []
+        except OSError as error:
+            raise ArtifactError(f"cannot read {self.path / AUDIT}: {error.strerror or error}") from error
+        found: list[dict[str, Any]] = []
+        for line in reversed(lines):
+            with suppress(ValueError):
+                entry = json.loads(line)
+                found += [entry] if isinstance(entry, dict) else []
+            if len(found) >= most:
+                break
+        return found

@@ -1,0 +1,158 @@
+"""Reading the configuration: every problem at once, each with its line, its field and what to do about it."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from pydantic import ValidationError
+
+from ir3de.errors import InputError
+from ir3de.gateway.config import findings, yaml_files
+from ir3de.gateway.config.findings import ConfigError, Finding, dotted, in_order, shown
+from ir3de.gateway.config.models import Config, beside, secret
+from ir3de.gateway.config.yaml_files import Document, Path_
+
+__all__ = ["ConfigError", "Finding", "Source", "locate", "read", "schema"]
+
+DEFAULT_FILE = "ir3de.yaml"
+SCHEMA_ID = "urn:ir3de:config:1"
+HANDED_OVER = "IR3DE_SERVE_SOURCE"  # the variable by which workers learn where their configuration is
+DIALECT = "https://json-schema.org/draft/2020-12/schema"
+
+
+@dataclass(frozen=True)
+class Source:
+    """Where a configuration comes from: a file, and what the command line says beyond it. Workers are told so."""
+
+    path: Path | None = None
+    overrides: Mapping[str, Any] = field(default_factory=dict)
+
+    def read(self, *, secrets: bool = True) -> Config:
+        """The configuration as it is now."""
+        if self.path is not None:
+            return read(self.path, secrets=secrets, overrides=self.overrides)
+        said = Document("the command line", {})
+        return from_document(said, Path.cwd() / DEFAULT_FILE, secrets=secrets, overrides=self.overrides)
+
+    def hand_over(self) -> None:
+        """Leave it in the environment for the processes that serve."""
+        path = None if self.path is None else str(self.path.resolve())
+        os.environ[HANDED_OVER] = json.dumps({"path": path, "overrides": self.overrides})
+
+    @classmethod
+    def handed_over(cls) -> Source:
+        """What this process was started with; without that, what `ir3de serve` would read."""
+        given = os.environ.get(HANDED_OVER)
+        if given is None:
+            return cls(locate())
+        said = json.loads(given)
+        return cls(None if said["path"] is None else Path(said["path"]), said["overrides"])
+
+
+def locate(given: str | Path | None = None) -> Path:
+    """The file to read: the one given, else $IR3DE_CONFIG, else ir3de.yaml here."""
+    return Path(given or os.environ.get("IR3DE_CONFIG") or DEFAULT_FILE).expanduser()
+
+
+def read(path: Path, *, secrets: bool = True, overrides: Mapping[str, Any] | None = None) -> Config:
+    """The configuration of a file, its paths made absolute; `secrets` demands that the variables it names are set."""
+    return from_document(yaml_files.read(path), path, secrets=secrets, overrides=overrides)
+
+
+def from_document(
+    document: Document, path: Path, *, secrets: bool = True, overrides: Mapping[str, Any] | None = None
+) -> Config:
+    """The configuration a document holds, with `overrides` put over it; its paths are meant from where `path` is."""
+    if document.value is None:
+        raise InputError(f"{document.name} is empty: `ir3de config init` shows what belongs into it")
+    if not isinstance(document.value, dict):
+        raise InputError(f"{document.name}: expected fields such as `router:`, found {shown(document.value)}")
+    name, literal = document.name, list(findings.literal_secrets(document, document.value, ()))
+    try:
+        # the strict reading of JSON takes lists for tuples and 1 for 1.0, but "1" for nothing but a text
+        config = Config.model_validate_json(json.dumps(merged(document.value, overrides or {})), strict=True)
+    except ValidationError as error:
+        told = {finding.where for finding in literal}
+        found = findings.of_errors(document, error.errors(include_url=False))
+        raise ConfigError(name, in_order([*literal, *(one for one in found if one.where not in told)])) from None
+    if literal:  # among free fields, such as an expert's defaults
+        raise ConfigError(name, in_order(literal))
+    if secrets and (unset := unset_variables(config, document)):
+        raise ConfigError(name, unset)
+    return resolved(config, path)
+
+
+def merged(below: Mapping[str, Any], above: Mapping[str, Any]) -> dict[str, Any]:
+    """Fields of `above` over those of `below`; experts of the same name are replaced, others stay."""
+    result = dict(below)
+    for key, value in above.items():
+        before = result.get(key)
+        if isinstance(value, Mapping) and isinstance(before, Mapping):
+            result[key] = merged(before, value)
+        elif key == "experts" and isinstance(before, list):
+            names = {expert["name"] for expert in value}
+            kept = [one for one in before if not (isinstance(one, Mapping) and one.get("name") in names)]
+            result[key] = [*kept, *value]
+        else:
+            result[key] = value
+    return result
+
+
+def resolved(config: Config, path: Path) -> Config:
+    """The configuration with its paths absolute: relative ones are meant from the folder of `path`."""
+
+    def absolute(given: str | None) -> str | None:
+        return beside(path, given) if given and given != "-" else given
+
+    logs = config.logs
+    return config.model_copy(
+        update={
+            "router": config.router.model_copy(update={"path": absolute(config.router.path)}),
+            "logs": logs.model_copy(update={"access": absolute(logs.access), "decisions": absolute(logs.decisions)}),
+            "state": absolute(config.state),
+        }
+    )
+
+
+def variables(config: Config) -> dict[str, bool]:
+    """Every variable that may hold a secret, and whether it is set."""
+    names = [*client_variables(config), config.server.admin_token_env]
+    names += [expert.api_key_env for expert in config.experts if expert.api_key_env]
+    return {name: secret(name) is not None for name in names}
+
+
+def client_variables(config: Config) -> tuple[str, ...]:
+    """The variables that may hold clients' keys."""
+    return config.server.api_keys_env or ("IR3DE_API_KEY",)
+
+
+def unset_variables(config: Config, document: Document | None = None) -> list[Finding]:
+    """Variables that the configuration names and that are not set: without them it would not do what it says."""
+    named: list[tuple[Path_, str]] = [
+        (("server", "api_keys_env", index), name) for index, name in enumerate(config.server.api_keys_env)
+    ]
+    named += [
+        (("experts", index, "api_key_env"), expert.api_key_env)
+        for index, expert in enumerate(config.experts)
+        if expert.api_key_env
+    ]
+    return [
+        Finding("error", dotted(path), findings.unset(name), None if document is None else document.line(path))
+        for path, name in named
+        if secret(name) is None
+    ]
+
+
+def schema() -> dict[str, Any]:
+    """The JSON Schema of a configuration file."""
+    return {"$schema": DIALECT, "$id": SCHEMA_ID, **Config.model_json_schema()}
+
+
+def schema_text() -> str:
+    """The same, as docs/ir3de.schema.json has it."""
+    return json.dumps(schema(), indent=2, ensure_ascii=False) + "\n"

@@ -1,0 +1,77 @@
+"""Models, health and version: what clients and operators ask about the gateway itself."""
+
+from __future__ import annotations
+
+from importlib.metadata import version
+
+from starlette.requests import Request
+from starlette.responses import JSONResponse, Response
+from starlette.routing import Route
+
+from ir3de.gateway.config.models import RESERVED
+from ir3de.gateway.gateway import Gateway
+from ir3de.gateway.problems import Problem
+
+
+def _gateway(request: Request) -> Gateway:
+    gateway: Gateway = request.app.state.gateway
+    return gateway
+
+
+def _model(name: str, gateway: Gateway) -> dict[str, object]:
+    return {"id": name, "object": "model", "created": gateway.opened, "owned_by": "ir3de"}
+
+
+async def models(request: Request) -> Response:
+    """`auto`, and every expert by name."""
+    gateway = _gateway(request)
+    names = [*RESERVED, *gateway.live.snapshot.experts]
+    return JSONResponse({"object": "list", "data": [_model(name, gateway) for name in names]})
+
+
+async def model(request: Request) -> Response:
+    """One of them."""
+    gateway, name = _gateway(request), request.path_params["name"]
+    if name not in RESERVED and name not in gateway.live.snapshot.experts:
+        raise Problem(404, f"no model {name[:200]!r}: GET /v1/models lists them", "model_not_found", "model")
+    return JSONResponse(_model(name, gateway))
+
+
+async def live(request: Request) -> Response:
+    """The process is there."""
+    return JSONResponse({"status": "ok"})
+
+
+async def ready(request: Request) -> Response:
+    """It can answer: at least one expert is not resting."""
+    health = _health(_gateway(request))
+    return JSONResponse({"status": health["status"]}, 200 if health["status"] != "unavailable" else 503)
+
+
+async def health(request: Request) -> Response:
+    """How each expert is; 200 as long as the process is there, whatever the experts do."""
+    return JSONResponse(_health(_gateway(request)))
+
+
+def _health(gateway: Gateway) -> dict[str, object]:
+    snapshot = gateway.live.snapshot
+    experts = {name: expert.breaker.state for name, expert in snapshot.experts.items()}
+    resting = [name for name, state in experts.items() if state == "open"]
+    status = "ok" if not resting else "degraded" if len(resting) < len(experts) else "unavailable"
+    return {"status": status, "router": snapshot.digest[:16], "experts": experts}
+
+
+async def show_version(request: Request) -> Response:
+    return JSONResponse(
+        {"name": "ir3de", "version": version("ir3de"), "router": _gateway(request).live.snapshot.digest}
+    )
+
+
+routes = [
+    Route("/v1/models", models),
+    Route("/v1/models/{name:path}", model),
+    Route("/livez", live),
+    Route("/readyz", ready),
+    Route("/health", health),
+    Route("/version", show_version),
+]

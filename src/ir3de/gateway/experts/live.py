@@ -1,0 +1,108 @@
+"""What the gateway works with at this moment, as one value that is swapped whole."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from typing import TYPE_CHECKING
+
+from ir3de.gateway.config.models import Config, ExpertConfig, secret
+from ir3de.gateway.experts.breakers import CircuitBreaker
+from ir3de.gateway.experts.slots import Slots
+
+if TYPE_CHECKING:
+    from ir3de.router import Router
+
+
+@dataclass(eq=False)
+class Expert:
+    """An expert as it is served: its configuration, the line in front of it, and whether it is well."""
+
+    config: ExpertConfig
+    slots: Slots
+    breaker: CircuitBreaker
+
+    @classmethod
+    def of(cls, config: ExpertConfig, workers: int = 1) -> Expert:
+        """The limits of the configuration are for all workers together."""
+        limit, queue = (math.ceil(n / workers) for n in (config.concurrency.limit, config.concurrency.queue))
+        breaker = CircuitBreaker(config.breaker.failures, config.breaker.rest)
+        return cls(config, Slots(limit, queue, config.concurrency.wait), breaker)
+
+    @property
+    def name(self) -> str:
+        return self.config.name
+
+    @cached_property
+    def capabilities(self) -> frozenset[str]:
+        return frozenset(self.config.capabilities)
+
+    @cached_property
+    def authorization(self) -> str | None:
+        """The header that the endpoint wants, from the environment."""
+        key = secret(self.config.api_key_env)
+        return None if key is None else f"Bearer {key}"
+
+
+@dataclass(frozen=True)
+class Snapshot:
+    """Router, experts and settings that belong together: a request takes one and keeps it to its end."""
+
+    config: Config
+    router: Router
+    digest: str  # SHA-256 of the router's artifact
+    experts: Mapping[str, Expert] = field(default_factory=dict)  # in the order of the configuration
+    _capable: dict[frozenset[str], tuple[Expert, ...]] = field(default_factory=dict, init=False, repr=False)
+
+    @classmethod
+    def of(cls, config: Config, router: Router, digest: str, before: Snapshot | None = None) -> Snapshot:
+        """Experts whose configuration is as before keep their line and their health."""
+        known = {} if before is None else before.experts
+        experts = {}
+        for wanted in config.experts:
+            kept = known.get(wanted.name)
+            same = kept is not None and kept.config == wanted
+            experts[wanted.name] = kept if same and kept is not None else Expert.of(wanted, config.server.workers)
+        return cls(config, applied(router, config), digest, experts)
+
+    def capable(self, needs: frozenset[str]) -> tuple[Expert, ...]:
+        """The experts with all these capabilities; looked up again and again, so worked out once."""
+        found = self._capable.get(needs)
+        if found is None:
+            found = tuple(expert for expert in self.experts.values() if needs <= expert.capabilities)
+            self._capable[needs] = found
+        return found
+
+    @cached_property
+    def windows(self) -> bool:
+        """Whether any expert's context window is known."""
+        return any(expert.config.context_window is not None for expert in self.experts.values())
+
+    def with_router(self, router: Router, digest: str) -> Snapshot:
+        return replace(self, router=applied(router, self.config), digest=digest)
+
+
+def applied(router: Router, config: Config) -> Router:
+    """The router, warm, with the threshold and the default of the configuration, where it names them."""
+    from ir3de.policies import Policy
+
+    router.route("The first prompt loads the tokenizer, which should not be a client's.")
+
+    routing, policy = config.routing, router.policy
+    default = routing.default if routing.default in router.experts else None
+    if routing.threshold is None and default is None:
+        return router
+    threshold = policy.threshold if routing.threshold is None else routing.threshold
+    return router.with_policy(Policy(threshold, policy.weights, policy.costs), default=default)
+
+
+class Live:
+    """The one reference that changes. Requests in flight keep the snapshot they began with."""
+
+    def __init__(self, snapshot: Snapshot) -> None:
+        self.snapshot = snapshot
+
+    def swap(self, snapshot: Snapshot) -> None:
+        self.snapshot = snapshot

