@@ -2,6 +2,12 @@
 
 from __future__ import annotations
 
+import os
+
+if "PYTEST_XDIST_WORKER" in os.environ:  # a worker a core: more threads would only wait for one another
+    os.environ |= {"OPENBLAS_NUM_THREADS": "1", "OMP_NUM_THREADS": "1"}
+    os.environ.pop("COLUMNS", None)  # set for the worker, and not the user's
+
 import json
 import shutil
 from collections.abc import Callable, Iterable, Iterator, Mapping

@@ -78,7 +78,7 @@ def test_default_comes_from_the_recorded_source() -> None:
     script = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(script)
     assert script.notice(BUNDLED) == (BUNDLED / "NOTICE.md").read_text("utf-8")
-    assert script.GGUF_SHA256 in script.notice(BUNDLED)
+    assert script.SOURCE.sha256 in script.notice(BUNDLED)
     if "IR3DE_SMOLLM2_GGUF" not in os.environ:
         pytest.skip("IR3DE_SMOLLM2_GGUF does not name the 98 MB source; CI compares with --check")
     source = Path(os.environ["IR3DE_SMOLLM2_GGUF"])
