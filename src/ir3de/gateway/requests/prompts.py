@@ -7,9 +7,8 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from functools import lru_cache, partial
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 from ir3de.gateway.problems import Problem
 
@@ -22,8 +21,7 @@ _TEXTS = frozenset(("text", "input_text", "output_text"))
 _IMAGES = frozenset(("image_url", "input_image", "image"))
 
 
-@dataclass(frozen=True, slots=True)
-class Prompt:
+class Prompt(NamedTuple):
     """The text to route on, what answering takes, whether a tool's result came last, and the answer it follows."""
 
     text: str
@@ -33,8 +31,7 @@ class Prompt:
     follows: str = ""  # of OpenAI's responses: the id of one that its server remembers
 
 
-@dataclass(frozen=True, slots=True)
-class Turn:
+class Turn(NamedTuple):
     """One message: who says it, its words, and whether there are pictures or tools' results in it."""
 
     role: str
@@ -46,19 +43,23 @@ class Turn:
 def read_prompt(endpoint: Endpoint, values: Mapping[str, Any], how: How, envelopes: Sequence[str]) -> Prompt:
     """What the request says, or a `Problem` about the field that cannot be read."""
     turns = _TURNS[endpoint](values)
-    needs: set[str] = {endpoint}
-    if values.get("tools") or values.get("functions"):
-        needs.add("tools")
-    if any(turn.images for turn in turns):
-        needs.add("vision")
-    size = sum(len(turn.text) for turn in turns)
+    size, images = 0, False
+    for turn in turns:
+        size += len(turn.text)
+        images = images or turn.images
+    tools = bool(values.get("tools") or values.get("functions"))
     wanted = values.get("max_completion_tokens") or values.get("max_tokens") or values.get("max_output_tokens") or 0
     tokens = size // BYTES_PER_TOKEN + (max(0, min(wanted, MOST_TOKENS)) if isinstance(wanted, int) else 0)
     last = turns[-1] if turns else None
     loop = last is not None and (last.role == "tool" or (last.tool_result and not last.text.strip()))
     before = values.get("previous_response_id") if endpoint == "responses" else None
     follows = before if isinstance(before, str) else ""
-    return Prompt(text_of(turns, how, envelopes), frozenset(needs), tokens, loop, follows)
+    return Prompt(text_of(turns, how, envelopes), _needs(endpoint, tools, images), tokens, loop, follows)
+
+
+@lru_cache(maxsize=64)
+def _needs(endpoint: str, tools: bool, images: bool) -> frozenset[str]:
+    return frozenset([endpoint, *(["tools"] if tools else []), *(["vision"] if images else [])])
 
 
 def text_of(turns: Sequence[Turn], how: How, envelopes: Sequence[str] = ()) -> str:
@@ -108,7 +109,13 @@ def chat_turns(values: Mapping[str, Any], param: str = "messages") -> list[Turn]
         raise _wrong(param, "a list of messages", messages)
     if not messages:
         raise Problem(400, f"{param} is empty: there is nothing to answer", "empty_messages", param)
-    return [_turn(message, f"{param}[{place}]") for place, message in enumerate(messages)]
+    turns = []
+    for place, message in enumerate(messages):
+        if type(message) is dict and type(message.get("content")) is str and type(message.get("role")) is str:
+            turns.append(Turn(message["role"], message["content"], False, message["role"] == "tool"))  # as most are
+        else:
+            turns.append(_turn(message, f"{param}[{place}]"))
+    return turns
 
 
 def _turn(message: object, param: str) -> Turn:
