@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from ir3de.gateway.experts.live import Live
 
 PROBED = frozenset(("/livez", "/readyz", "/health", "/metrics"))
-LATER = 0.02  # seconds after which ended requests are taken note of
+LATER = 0.003  # seconds after which ended requests are taken note of
 MOST_UNTOLD = 1_000
 PUBLISH_EVERY = 1.0  # seconds, where there are other workers
 
