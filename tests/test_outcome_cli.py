@@ -111,7 +111,7 @@ def test_costs_go_with_outcomes(file: Path, tmp_path: Path) -> None:
 
 
 def test_inspect_shows_the_means(router: Path) -> None:
-    shown = run("inspect", router).stdout
+    shown = " ".join(run("inspect", router).stdout.split())
     assert "fitted from outcomes" in shown and "Shrinkage" in shown and "coding" in shown
     assert run_json("inspect", router)["outcomes"]["tasks"] == ["coding", "law"]
 
