@@ -49,5 +49,6 @@ class MissingExtraError(IR3DEError, ImportError):
 
     def __init__(self, package: str, extra: str, purpose: str) -> None:
         super().__init__(
-            f"{purpose} needs the package '{package}', which is not installed: pip install 'ir3de[{extra}]'"
+            f"{purpose} needs the package '{package}', which is not installed: pip install 'ir3de[{extra}]', "
+            f"or in a checkout pip install '.[{extra}]'"
         )

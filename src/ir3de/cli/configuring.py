@@ -91,13 +91,13 @@ def validate(context: click.Context, file: str | None, ping: bool, out: Output) 
 
     path = locate(file)
     try:
-        settings = read(path)
+        settings, changes = checking.effective(read(path), path)
         router = checking.router_facts(settings.router.path)
     except ConfigError as error:
         out.json({"ok": False, "file": str(path), "findings": [vars(finding) for finding in error.findings]})
         show_findings(error.findings, out)
         raise InputError(f"{path}: {_count(len(error.findings), 'problem')}") from None
-    findings = checking.fit_together(settings, router)
+    findings = [*changes, *checking.fit_together(settings, router)]
     if ping:
         with out.spinner("asking the endpoints"):
             findings += checking.ping(settings.experts)
@@ -127,10 +127,13 @@ def show(file: str | None, out: Output) -> None:
     need_gateway()
     import yaml
 
+    from ir3de.gateway import checking
     from ir3de.gateway.config.files import locate, read, variables
 
     path = locate(file)
-    settings = read(path, secrets=False)
+    settings, changes = checking.effective(read(path, secrets=False), path)
+    for finding in changes:
+        out.warn(finding.message)
     state = {name: "set" if there else "not set" for name, there in variables(settings).items()}
     document = settings.model_dump(mode="json")
     out.json({"file": str(path), "config": document, "secrets": state})

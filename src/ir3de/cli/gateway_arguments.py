@@ -21,13 +21,13 @@ PACKAGES = ("pydantic", "yaml", "uvicorn", "httptools", "starlette", "prometheus
 SIGNS = {"error": ("✗", "red"), "warning": ("!", "yellow")}
 
 
-def need_gateway() -> None:
-    """Say which extra is missing before an import fails."""
+def need_gateway(*, local: bool = False) -> None:
+    """Say which extra is missing before an import fails; `local` where models are served here, too."""
     from importlib.util import find_spec
 
-    for package in PACKAGES:
+    for package in (*PACKAGES, "xllamacpp") if local else PACKAGES:
         if find_spec(package) is None:
-            raise MissingExtraError(package, "serve", "the gateway")
+            raise MissingExtraError(package, "local" if local else "serve", "the gateway")
 
 
 def parse_experts(context: click.Context, parameter: click.Parameter, given: Iterable[str]) -> list[Endpoint]:

@@ -63,6 +63,11 @@ class Output:
         if not self.quiet:
             self.result(*renderables)
 
+    def remark(self, message: str) -> None:
+        """Say on standard error what is going on."""
+        if not self.quiet:
+            self.progress_console.print(styled((message, "")))
+
     def warn(self, message: str) -> None:
         """Say it on standard error, where it disturbs no program."""
         if not self.quiet:

@@ -110,7 +110,9 @@ def _remarks(report: ReplayReport) -> Iterator[Text]:
     yield styled(("Abstained  ", "bold"), (counts, ""), (f"; {report.abstained_both:,} of them both times", FAINT))
     if report.costs is not None:
         spent = f"{report.costs.served:.6g} → {report.costs.candidate:.6g}"
-        whose = f"; {report.costs.prompts:,} prompts with tokens and prices, answers as long as they were"
+        counted = f"{report.costs.prompts:,} of {report.prompts:,} prompts"
+        known = f"; {counted}, where the tokens and both experts' prices are known"
+        whose = f"{known}; answers as long as they were"
         yield styled(("Cost  ", "bold"), (spent, ""), (whose, FAINT))
 
 

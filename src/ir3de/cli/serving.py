@@ -70,7 +70,7 @@ def serve(
       ir3de serve ir3de.yaml --port 8080 --workers 4
       ir3de serve --router router --expert law=http://127.0.0.1:8001/v1 --expert maths=http://127.0.0.1:8002/v1#qwen
     """
-    need_gateway()
+    need_gateway(local=demo)
     if demo and (file or router or experts):
         raise click.UsageError("--demo brings its own router and experts: leave the file, --router and --expert out")
     told = _overrides(router, experts, server, is_open=is_open)
@@ -97,9 +97,9 @@ class Checked(NamedTuple):
 def _check(source: Source) -> Checked:
     from ir3de.gateway import checking
 
-    settings = source.read()
+    settings, changes = checking.effective(source.read(), source.path)
     router = checking.router_facts(settings.router.path)
-    return Checked(settings, router, checking.fit_together(settings, router))
+    return Checked(settings, router, [*changes, *checking.fit_together(settings, router)])
 
 
 def _show(checked: Checked, out: Output) -> None:
@@ -138,7 +138,7 @@ def _demo(overrides: dict[str, Any], out: Output) -> Iterator[Source]:
     from ir3de.gateway.config.files import Source, merged
     from ir3de.gateway.local.experts import demo
 
-    with demo(lambda line: out.note(styled((line, "")))) as config:
+    with demo(out.remark) as config:
         yield Source(None, merged(config.model_dump(mode="json"), overrides))
 
 

@@ -7,10 +7,13 @@ from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from http.client import HTTPException
+from pathlib import Path
 from urllib.error import HTTPError, URLError
 from urllib.request import Request, urlopen
 
 from ir3de.errors import ArtifactError
+from ir3de.gateway.admin.administration import state_folder
+from ir3de.gateway.admin.state import StateFolder
 from ir3de.gateway.config.files import client_variables
 from ir3de.gateway.config.findings import Finding
 from ir3de.gateway.config.models import Config, ExpertConfig, secret
@@ -26,6 +29,27 @@ class RouterFacts:
     path: str
     digest: str  # SHA-256 over all of it
     experts: tuple[str, ...]
+
+
+def effective(config: Config, path: Path | None) -> tuple[Config, list[Finding]]:
+    """The configuration with what /admin changed, and a word about that, which is soon forgotten."""
+    where = state_folder(config, path)
+    if where is None or not (state := StateFolder(where).read()).changes:
+        return config, []
+    own = set(config.by_name)
+    added = [expert.name for expert in state.experts if expert.name not in own]
+    instead = [expert.name for expert in state.experts if expert.name in own]
+    said = [
+        f"{what} {', '.join(names)}"
+        for what, names in (("added", added), ("changed", instead), ("taken out", state.removed))
+        if names
+    ]
+    said += ["a router in place of the configured one"] if state.router is not None else []
+    if not said:
+        return config, []
+    kept = f"It lies in {where}: without that folder the file alone counts"
+    message = f"what /admin changed is in force: {'; '.join(said)}. {kept}"
+    return state.applied(config, where), [Finding("warning", "state", message)]
 
 
 def router_facts(path: str) -> RouterFacts | None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import gc
 import logging
 import multiprocessing
@@ -126,12 +127,21 @@ def logging_for(level: str) -> dict[str, Any]:
         "version": 1,
         "disable_existing_loggers": False,
         "formatters": {"plain": {"format": "%(asctime)s %(levelname)s %(message)s", "datefmt": "%Y-%m-%dT%H:%M:%S%z"}},
-        "handlers": {"stderr": {"class": "logging.StreamHandler", "formatter": "plain"}},
+        "filters": {"calm": {"()": "ir3de.gateway.serving.NotGivenUp"}},
+        "handlers": {"stderr": {"class": "logging.StreamHandler", "formatter": "plain", "filters": ["calm"]}},
         "loggers": {
             "ir3de": {"handlers": ["stderr"], "level": level.upper(), "propagate": False},
             "uvicorn": {"handlers": ["stderr"], "level": quiet, "propagate": False},
         },
     }
+
+
+class NotGivenUp(logging.Filter):
+    """Leaves out the traces of requests that were cut off because nobody wanted to wait for them any more."""
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        error = record.exc_info[1] if record.exc_info else None
+        return not isinstance(error, asyncio.CancelledError) and "CancelledError" not in str(record.msg)
 
 
 def bind(host: str, port: int) -> socket.socket:

@@ -171,6 +171,7 @@ class Administration:
 
     async def look_at_router(self) -> None:
         """Take up a router that was published."""
+        await self.look_at_state()  # the router to look at may have been changed for another
         async with self._turn:
             found = await asyncio.to_thread(self._now.follower.look)
             if found is not None:

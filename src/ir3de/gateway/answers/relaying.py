@@ -176,7 +176,10 @@ class Exchange:
                 expert.breaker.succeeded()
                 await self.reply.end()
                 return
-            (expert.breaker.failed if failure.unwell else expert.breaker.abandoned)()
+            if failure.unwell:
+                self._failed(expert, failure)
+            else:
+                expert.breaker.abandoned()
             if not self.reply.begun:
                 raise
             await self._break_off(failure)
@@ -187,6 +190,14 @@ class Exchange:
             self.record.upstream_seconds = perf_counter() - started
             expert.slots.release()
             self.gateway.observer.ended(expert.name)
+
+    def _failed(self, expert: Expert, failure: Failure) -> None:
+        """Count a failure; the operator is told when it is one too many."""
+        was_closed = expert.breaker.state == "closed"
+        expert.breaker.failed()
+        if was_closed and expert.breaker.state == "open":
+            rest, address = expert.config.breaker.rest, expert.config.base_url
+            _log.warning("%s at %s: it is left alone for %g s, then tried again", failure.message, address, rest)
 
     async def _enter(self, expert: Expert) -> None:
         """Wait for a place at an expert that is well."""
@@ -251,6 +262,11 @@ class Exchange:
             if self.signs_body:
                 body = with_member(body, provenance_member(self.record))
         elif answer.status >= 400:
+            if answer.status in (401, 403):
+                variable = expert.config.api_key_env or "not set"
+                _log.warning(
+                    "'%s' refuses the gateway's key (api_key_env: %s): %d", expert.name, variable, answer.status
+                )
             self.record.outcome, self.record.error = "client_error", f"upstream_{answer.status}"
         self.record.first_seconds = perf_counter() - self.record.clock
         await self.reply.whole(answer.status, headers, body)
@@ -308,8 +324,8 @@ class Exchange:
             record.error = f"upstream_{failure.status}"
             await self.reply.whole(failure.status, failure.headers, failure.body)
             return
-        before = len(record.fallbacks)
-        more = f", nor did {before} asked before it answer" if before else ""
+        before = [f"{name} ({reason})" for name, _, reason in record.fallbacks]
+        more = f". Asked before: {', '.join(before)}" if before else ""
         problem = Problem(failure.status, failure.message + more, _CODES.get(failure.reason, ""))
         problem.retry_after = failure.retry_after
         await self.reply.problem(problem, *(pair for pair in failure.headers if pair[0].startswith(_WAITS)))

@@ -17,7 +17,7 @@ from pathlib import Path
 from ir3de import carried
 from ir3de import demo as examples
 from ir3de.errors import ArtifactError, InputError, MissingExtraError
-from ir3de.gateway.config.models import Concurrency, Config, ExpertConfig, RouterConfig, Timeouts, secret
+from ir3de.gateway.config.models import Concurrency, Config, ExpertConfig, Logs, RouterConfig, Timeouts, secret
 
 MODEL = "smollm2-135m"
 SLOTS, CONTEXT, ANSWER = 4, 2048, 256
@@ -163,6 +163,7 @@ def demo(say: Callable[[str], None] = lambda line: None) -> Iterator[Config]:
                 router=RouterConfig(path=str(Path(folder, "router"))),
                 experts=tuple(_expert(domain, base_url) for domain in examples.DOMAINS),
                 state=str(Path(folder, "state")),
+                logs=Logs(access=None),  # the page shows the traffic, and the terminal the address
             )
             with _admin_token(config.server.admin_token_env, say):
                 yield config
