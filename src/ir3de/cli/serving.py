@@ -70,9 +70,9 @@ def serve(
       ir3de serve ir3de.yaml --port 8080 --workers 4
       ir3de serve --router router --expert law=http://127.0.0.1:8001/v1 --expert maths=http://127.0.0.1:8002/v1#qwen
     """
-    need_gateway(local=demo)
     if demo and (file or router or experts):
         raise click.UsageError("--demo brings its own router and experts: leave the file, --router and --expert out")
+    need_gateway(local=demo)
     told = _overrides(router, experts, server, is_open=is_open)
     with _demo(told, out) if demo else _source(file, told) as source:
         checked = _check(source)
