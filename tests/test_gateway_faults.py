@@ -32,6 +32,7 @@ from gateway_raw import (
     sent,
 )
 from ir3de.gateway.experts.connections import HELD, Connections
+from ir3de.gateway.protocol import GuardedProtocol
 
 SECRET = "sk-upstream-secret"
 LAW = QUESTIONS["law"]
@@ -62,8 +63,8 @@ class World:
         return next((float(one.rpartition(" ")[2]) for one in said.splitlines() if one.startswith(line)), 0.0)
 
 
-@pytest.fixture(scope="module")
-def everything(tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
+@pytest.fixture(scope="module", params=[{"http": GuardedProtocol}, {}], ids=["our server", "any server"])
+def everything(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
     patch = pytest.MonkeyPatch()
     patch.setenv("LAW_KEY", SECRET)
     with patch.context(), raw_expert() as raw:
@@ -76,9 +77,8 @@ def everything(tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
             "price": {"input_per_1m": 1},
         }
         folder = tmp_path_factory.mktemp("faults")
-        with running(
-            folder, experts={"law": law}, server={"limits": {"body_bytes": 400_000, "body_seconds": 0.5}}
-        ) as it:
+        limits = {"body_bytes": 400_000, "body_seconds": 0.5}
+        with running(folder, request.param, experts={"law": law}, server={"limits": limits}) as it:
             yield World(it, raw)
     patch.undo()
 
@@ -237,6 +237,7 @@ BROKEN: dict[str, tuple[Conduct | bytes, int, str]] = {
     ),
     "never answers": (holds(), 504, "upstream_timeout"),
     "never goes on": (holds(answer(200, GOOD)[:-5]), 504, "upstream_timeout"),
+    "answers with a stream, asked for a whole": (says(STREAM_HEAD, FIRST + DONE), 502, "upstream_invalid"),
     "is ill and says so in HTML": (answer(503, b"<html>", "text/html", retry_after="7"), 503, "unavailable"),
 }
 STREAMS: dict[str, tuple[Conduct | bytes, int, str]] = {
