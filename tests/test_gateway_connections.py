@@ -251,6 +251,15 @@ def test_addresses_are_written_as_http_has_them(address: str, shown: str, place:
     assert (origin.shown, origin.place, path) == (shown, place, "/v1")
 
 
+@pytest.mark.parametrize(
+    ("past", "led"), [("a", False), ("a:8001", False), ("a:8002", True), ("*", False), ("b", True)]
+)
+def test_no_proxy_names_hosts_or_hosts_with_their_ports(monkeypatch: pytest.MonkeyPatch, past: str, led: bool) -> None:
+    monkeypatch.setenv("http_proxy", "http://proxy:3128")
+    monkeypatch.setenv("no_proxy", past)
+    assert (reached("http://a:8001/v1")[0].proxy is not None) == led
+
+
 def test_nobody_there() -> None:
     async def work(pool: Connections) -> None:
         async with listening(replies(ANSWER)) as port:

@@ -62,7 +62,8 @@ def reached(base_url: str) -> tuple[Origin, str]:
     """The origin of an address and the path on it; the environment's proxies are looked up once."""
     parts = urlsplit(base_url)
     host, port = parts.hostname or "", parts.port or (443 if parts.scheme == "https" else 80)
-    given = None if proxy_bypass(host) else getproxies().get(parts.scheme)
+    past = proxy_bypass(host) or proxy_bypass(f"{host}:{port}")  # NO_PROXY names hosts, or hosts with their ports
+    given = None if past else getproxies().get(parts.scheme)
     origin = Origin(parts.scheme, host, port, _proxy(given) if given else None)
     through = f"http://{origin.shown}" if origin.proxy and origin.scheme == "http" else ""
     return origin, through + parts.path
