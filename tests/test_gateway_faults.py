@@ -7,6 +7,7 @@ import gzip
 import json
 import time
 from collections.abc import AsyncIterator, Iterator
+from pathlib import Path
 
 import pytest
 from starlette.requests import Request
@@ -397,6 +398,18 @@ def test_an_expert_that_is_not_there(world: World, tmp_path_factory: pytest.Temp
         got = ask(it.url, chat(LAW))
         assert (got.status, got.headers["x-ir3de-expert"]) == (200, "cooking")
         assert int(got.headers["x-ir3de-fallbacks"]) in (1, 2)
+
+
+def test_why_an_expert_cannot_be_reached_is_in_the_log_and_not_in_the_answer(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    with running(tmp_path, experts={"law": {"base_url": "http://127.0.0.1:1/v1"}}) as it:
+        got = ask(it.url, chat(LAW, "law"))
+    assert b"127.0.0.1" not in got.body
+    told = [line.getMessage() for line in caplog.records if line.name == "ir3de.gateway"]
+    assert len(told) == 1 and told[0].startswith("'law' at http://127.0.0.1:1/v1: ")
+    assert "refused" in told[0].lower() or "errno" in told[0].lower()
+    assert LAW not in told[0]
 
 
 # health, and places in line -------------------------------------------------------------------------------------
