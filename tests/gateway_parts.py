@@ -146,12 +146,12 @@ class Running:
 
 
 @contextmanager
-def running(folder: Path, **changes: Any) -> Iterator[Running]:
+def running(folder: Path, server_options: Mapping[str, Any] | None = None, **changes: Any) -> Iterator[Running]:
     """The whole thing: experts and gateway, each on its own port."""
     upstream, router = Upstream(), folder / "router"
     if not router.exists():
         small_router().save(router)
     with served(upstream.app()) as experts:
         gateway = Gateway.open(config_for(experts, router, **changes))
-        with served(create_app(gateway)) as url:
+        with served(create_app(gateway), **(server_options or {})) as url:
             yield Running(url, upstream, gateway)

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 import yaml
 from jsonschema import Draft202012Validator
+from pydantic import ValidationError
 
 from commands import ROOT, complaint, run, run_json, wrong_call
 from gateway_parts import Upstream, served, small_router
@@ -17,7 +18,7 @@ from ir3de.errors import ArtifactError, InputError
 from ir3de.gateway import checking
 from ir3de.gateway.config import yaml_files
 from ir3de.gateway.config.files import ConfigError, Source, from_document, locate, merged, read, schema
-from ir3de.gateway.config.models import Config
+from ir3de.gateway.config.models import Config, ExpertConfig
 from ir3de.gateway.config.template import endpoints_for, template
 
 pytestmark = pytest.mark.usefixtures("plain_terminal", "no_variables")
@@ -105,6 +106,31 @@ def test_secrets_are_refused_and_never_repeated(field: str, hint: str) -> None:
     said = refusal(GOOD + field)
     assert hint in said and re.search("line [56],", said)
     assert "sesame" not in said.lower()
+
+
+@pytest.mark.parametrize("address", ["http://u:sesame@a/v1", "ftp://u:sesame@a/v1", "u:sesame@a/v1"])
+def test_passwords_in_addresses_are_never_repeated(address: str) -> None:
+    said = refusal(GOOD.replace("http://127.0.0.1:1/v1", address))
+    assert "experts.0.base_url: must not contain a user or password" in said
+    assert "sesame" not in said
+
+
+@pytest.mark.parametrize(
+    ("address", "told"),
+    [
+        ("http://a:99999/v1", "a port from 1 to 65535"),
+        ("http://a:0/v1", "a port from 1 to 65535"),
+        ("http://a:b/v1", "a port from 1 to 65535"),
+        ("http://a b/v1", "no spaces"),
+        ("http://a/v1 x", "no spaces"),
+        ("http://a/\u00e4", "no spaces"),
+        ("http://a\r\nx: y/v1", "no spaces"),
+        ("http://a\0/v1", "no spaces"),
+    ],
+)
+def test_addresses_that_no_request_can_be_sent_to_are_refused(address: str, told: str) -> None:
+    with pytest.raises(ValidationError, match=told):
+        ExpertConfig(name="a", base_url=address)
 
 
 def test_a_named_variable_must_be_set(monkeypatch: pytest.MonkeyPatch) -> None:

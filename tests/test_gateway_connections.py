@@ -16,6 +16,8 @@ from ir3de.gateway.experts.connections import (
     Connections,
     NotHttpError,
     NotReachedError,
+    Origin,
+    _request_line,
     reached,
     request_line,
 )
@@ -34,7 +36,7 @@ def no_proxies(monkeypatch: pytest.MonkeyPatch) -> None:
     for name in ("http_proxy", "https_proxy", "no_proxy", "HTTP_PROXY", "HTTPS_PROXY", "NO_PROXY", "all_proxy"):
         monkeypatch.delenv(name, raising=False)
     reached.cache_clear()
-    request_line.cache_clear()
+    _request_line.cache_clear()
 
 
 @asynccontextmanager
@@ -184,6 +186,78 @@ def test_words_that_nobody_asked_for_end_a_connection() -> None:
             assert await exchange(pool, f"http://127.0.0.1:{port}/v1") == (200, b"ok")
 
     run(work)
+
+
+def test_an_answer_that_comes_before_the_request_has_gone_is_the_last_of_its_connection() -> None:
+    """Nobody knows whether the rest of the request will be read, and the next one would wait behind it."""
+    places = []
+
+    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        places.append(writer)
+        await reader.readuntil(b"\r\n\r\n")
+        writer.write(ANSWER)
+        while len(places) < 2:  # reads nothing meanwhile
+            await asyncio.sleep(0.01)
+
+    async def work(pool: Connections) -> None:
+        async with listening(serve) as port:
+            base_url = f"http://127.0.0.1:{port}/v1"
+            body = b"x" * (32 << 20)
+            head = request_line(base_url, "chat/completions") + b"content-length: %d\r\n\r\n" % len(body)
+            for request in (head + body, request_for(base_url)):
+                connection = await asyncio.wait_for(pool.ask(base_url, request, 5), 5)
+                assert await connection.read() == b"ok"
+                pool.give_back(base_url, connection)
+        assert len(places) == 2
+
+    run(work)
+
+
+def test_what_comes_after_a_body_is_no_part_of_the_head() -> None:
+    answer = b"HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n2\r\nok\r\n0\r\nset-this: x\r\n\r\n"
+
+    async def work(pool: Connections) -> None:
+        async with listening(replies(answer)) as port:
+            base_url = f"http://127.0.0.1:{port}/v1"
+            connection = await pool.ask(base_url, request_for(base_url), 5)
+            assert (await connection.read(), await connection.read()) == (b"ok", b"")
+            assert connection.headers == [(b"transfer-encoding", b"chunked")]
+            assert connection.reusable
+            pool.give_back(base_url, connection)
+
+    run(work)
+
+
+def test_queries_of_clients_are_not_kept() -> None:
+    request_line("http://a/v1", "chat/completions")
+    kept = _request_line.cache_info().currsize
+    assert request_line("http://a/v1", "chat/completions?x=1").startswith(b"POST /v1/chat/completions?x=1 HTTP/1.1\r\n")
+    assert _request_line.cache_info().currsize == kept == 1
+
+
+@pytest.mark.parametrize(
+    ("address", "shown", "place"),
+    [
+        ("http://a/v1", "a", "a:80"),
+        ("https://a:443/v1", "a", "a:443"),
+        ("https://a:80/v1", "a:80", "a:80"),
+        ("https://[::1]/v1", "[::1]", "[::1]:443"),
+        ("http://[::1]:8001/v1", "[::1]:8001", "[::1]:8001"),
+    ],
+)
+def test_addresses_are_written_as_http_has_them(address: str, shown: str, place: str) -> None:
+    origin, path = reached(address)
+    assert isinstance(origin, Origin)
+    assert (origin.shown, origin.place, path) == (shown, place, "/v1")
+
+
+@pytest.mark.parametrize(
+    ("past", "led"), [("a", False), ("a:8001", False), ("a:8002", True), ("*", False), ("b", True)]
+)
+def test_no_proxy_names_hosts_or_hosts_with_their_ports(monkeypatch: pytest.MonkeyPatch, past: str, led: bool) -> None:
+    monkeypatch.setenv("http_proxy", "http://proxy:3128")
+    monkeypatch.setenv("no_proxy", past)
+    assert (reached("http://a:8001/v1")[0].proxy is not None) == led
 
 
 def test_nobody_there() -> None:

@@ -7,6 +7,7 @@ import gzip
 import json
 import time
 from collections.abc import AsyncIterator, Iterator
+from pathlib import Path
 
 import pytest
 from starlette.requests import Request
@@ -32,6 +33,7 @@ from gateway_raw import (
     sent,
 )
 from ir3de.gateway.experts.connections import HELD, Connections
+from ir3de.gateway.protocol import GuardedProtocol
 
 SECRET = "sk-upstream-secret"
 LAW = QUESTIONS["law"]
@@ -62,8 +64,8 @@ class World:
         return next((float(one.rpartition(" ")[2]) for one in said.splitlines() if one.startswith(line)), 0.0)
 
 
-@pytest.fixture(scope="module")
-def everything(tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
+@pytest.fixture(scope="module", params=[{"http": GuardedProtocol}, {}], ids=["our server", "any server"])
+def everything(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
     patch = pytest.MonkeyPatch()
     patch.setenv("LAW_KEY", SECRET)
     with patch.context(), raw_expert() as raw:
@@ -76,9 +78,8 @@ def everything(tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
             "price": {"input_per_1m": 1},
         }
         folder = tmp_path_factory.mktemp("faults")
-        with running(
-            folder, experts={"law": law}, server={"limits": {"body_bytes": 400_000, "body_seconds": 0.5}}
-        ) as it:
+        limits = {"body_bytes": 400_000, "body_seconds": 0.5}
+        with running(folder, request.param, experts={"law": law}, server={"limits": limits}) as it:
             yield World(it, raw)
     patch.undo()
 
@@ -237,6 +238,7 @@ BROKEN: dict[str, tuple[Conduct | bytes, int, str]] = {
     ),
     "never answers": (holds(), 504, "upstream_timeout"),
     "never goes on": (holds(answer(200, GOOD)[:-5]), 504, "upstream_timeout"),
+    "answers with a stream, asked for a whole": (says(STREAM_HEAD, FIRST + DONE), 502, "upstream_invalid"),
     "is ill and says so in HTML": (answer(503, b"<html>", "text/html", retry_after="7"), 503, "unavailable"),
 }
 STREAMS: dict[str, tuple[Conduct | bytes, int, str]] = {
@@ -396,6 +398,18 @@ def test_an_expert_that_is_not_there(world: World, tmp_path_factory: pytest.Temp
         got = ask(it.url, chat(LAW))
         assert (got.status, got.headers["x-ir3de-expert"]) == (200, "cooking")
         assert int(got.headers["x-ir3de-fallbacks"]) in (1, 2)
+
+
+def test_why_an_expert_cannot_be_reached_is_in_the_log_and_not_in_the_answer(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    with running(tmp_path, experts={"law": {"base_url": "http://127.0.0.1:1/v1"}}) as it:
+        got = ask(it.url, chat(LAW, "law"))
+    assert b"127.0.0.1" not in got.body
+    told = [line.getMessage() for line in caplog.records if line.name == "ir3de.gateway"]
+    assert len(told) == 1 and told[0].startswith("'law' at http://127.0.0.1:1/v1: ")
+    assert "refused" in told[0].lower() or "errno" in told[0].lower()
+    assert LAW not in told[0]
 
 
 # health, and places in line -------------------------------------------------------------------------------------

@@ -12,6 +12,7 @@ import pytest
 import tiny
 from ir3de import files
 from ir3de.errors import ArtifactError, InputError
+from ir3de.gateway.admin.fetching import without_user
 from ir3de.gateway.admin.following import Follower, repeat
 from ir3de.storage import read_header
 from saved import assert_same_router, edit, first_router, part, second_router
@@ -178,6 +179,22 @@ def test_addresses_that_cannot_be_followed_say_why(tmp_path: Path) -> None:
         Follower("memory://router")
     with pytest.raises(ArtifactError, match="there is no such folder"):
         Follower(str(tmp_path / "none"), tmp_path).load()
+
+
+@pytest.mark.parametrize(
+    ("address", "shown"),
+    [
+        ("s3://bucket/router", "s3://bucket/router"),
+        ("ftp://u:sesame@host/router", "ftp://host/router"),
+        ("ftp://u:ses@me@host/router", "ftp://host/router"),
+        ("simplecache::ftp://u:sesame@host/router", "simplecache::ftp://host/router"),
+        ("zip://router::ftp://u:sesame@host/x.zip", "zip://router::ftp://host/x.zip"),
+        ("s3://bucket/a@b", "s3://bucket/a@b"),
+        ("/a/folder@home", "/a/folder@home"),
+    ],
+)
+def test_users_and_passwords_of_addresses_are_not_told(address: str, shown: str) -> None:
+    assert without_user(address) == shown
 
 
 def test_looking_goes_on_whatever_goes_wrong(caplog: pytest.LogCaptureFixture) -> None:

@@ -177,6 +177,21 @@ def test_heads_that_never_end(tmp_path: Path) -> None:
         assert gateway.ask("law", user=large_body).result()[0] == 200
 
 
+def test_the_rest_of_a_refused_body_is_no_part_of_the_next_head(tmp_path: Path) -> None:
+    refused = b"POST /v1/route HTTP/1.1\r\nhost: 127.0.0.1\r\norigin: http://x\r\ncontent-length: 200000\r\n\r\n"
+    with (
+        served(Upstream().app()) as upstream,
+        serving(tmp_path, upstream) as gateway,
+        socket.create_connection(("127.0.0.1", gateway.port), timeout=60) as connection,
+    ):
+        connection.sendall(refused)
+        assert connection.recv(65_536).startswith(b"HTTP/1.1 403 ")
+        for piece in (b" " * 200_000, b"GET /livez HTTP/1.1\r\n", b"host: 127.0.0.1\r\n\r\n"):
+            connection.sendall(piece)
+            threading.Event().wait(0.1)  # each comes for itself
+        assert connection.recv(65_536).startswith(b"HTTP/1.1 200 ")
+
+
 def test_a_place_that_is_taken() -> None:
     with bind("127.0.0.1", 0) as taken:
         taken.listen()

@@ -76,8 +76,8 @@ class GuardedProtocol(HttpToolsProtocol):
             leaving()
 
     def data_received(self, data: bytes) -> None:
-        if not self._answering:
-            self._head_bytes += len(data)
+        if not self._answering:  # a head may begin in any piece; what came before it, of a refused body, is not its own
+            self._head_bytes = len(data) + (self._head_bytes if self._in_head else 0)
         super().data_received(data)
         if self._answering:
             self._stop_clock()

@@ -9,11 +9,11 @@ from __future__ import annotations
 import hashlib
 import json
 import os
+import re
 import shutil
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
-from urllib.parse import urlsplit
 
 from ir3de import files
 from ir3de.errors import ArtifactError, InputError, MissingExtraError
@@ -117,9 +117,8 @@ def _filesystem(address: str) -> tuple[Any, str]:
 
 
 def without_user(address: str) -> str:
-    """For messages: an address may hold a password."""
-    user, at, _ = urlsplit(address).netloc.rpartition("@")
-    return address.replace(user + at, "", 1)
+    """For messages: an address may hold a password, also one inside another, as in simplecache::ftp://u:p@host/path."""
+    return re.sub(r"(?<=://)[^/?#]*@", "", address)
 
 
 def _link(there: Path, path: Path) -> None:

@@ -243,6 +243,8 @@ class Exchange:
     async def _pass_on(self, answer: Answer, expert: Expert) -> None:
         headers = for_client(answer.headers, unpacked=answer.unpacked)
         if answer.is_stream:
+            if not self.record.stream and "stream" not in expert.config.defaults:
+                raise Failure("garbage", f"'{expert.name}' answered with a stream of events, asked for a whole answer")
             await self._stream(answer, expert, headers)
             return
         body = await answer.whole()

@@ -103,10 +103,18 @@ class ExpertConfig(Part):
     @classmethod
     def _is_web_address(cls, value: str) -> str:
         parts = urlsplit(value)
+        if "@" in (parts.netloc or value):
+            raise ValueError("must not contain a user or password: name a variable in api_key_env")
         if parts.scheme not in ("http", "https") or not parts.hostname:
             raise ValueError(f"must look like http://127.0.0.1:8001/v1, found {value!r}")
-        if parts.username or parts.password:
-            raise ValueError("must not contain a user or password: name a variable in api_key_env")
+        if re.search(r"[^!-~]", value):
+            raise ValueError("must have no spaces and only ASCII: write others as %C3%A4, in a host as xn--…")
+        try:
+            port = parts.port
+        except ValueError:
+            port = 0
+        if port == 0:
+            raise ValueError("must have a port from 1 to 65535, or none")
         if parts.query or parts.fragment:
             raise ValueError("must end with the path: no ? and no #")
         return value.rstrip("/")

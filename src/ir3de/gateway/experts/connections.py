@@ -46,10 +46,15 @@ class Origin:
     proxy: tuple[str, int, bytes] | None = None  # host, port, header that lets us in
 
     @property
+    def place(self) -> str:
+        """Host and port, as a proxy is asked for them."""
+        return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
+
+    @property
     def shown(self) -> str:
         """As the header `host` has it."""
-        host = f"[{self.host}]" if ":" in self.host else self.host
-        return host if self.port == {"http": 80, "https": 443}[self.scheme] else f"{host}:{self.port}"
+        usual = {"http": ":80", "https": ":443"}[self.scheme]
+        return self.place.removesuffix(usual)
 
 
 @lru_cache(maxsize=1024)
@@ -57,7 +62,8 @@ def reached(base_url: str) -> tuple[Origin, str]:
     """The origin of an address and the path on it; the environment's proxies are looked up once."""
     parts = urlsplit(base_url)
     host, port = parts.hostname or "", parts.port or (443 if parts.scheme == "https" else 80)
-    given = None if proxy_bypass(host) else getproxies().get(parts.scheme)
+    past = proxy_bypass(host) or proxy_bypass(f"{host}:{port}")  # NO_PROXY names hosts, or hosts with their ports
+    given = None if past else getproxies().get(parts.scheme)
     origin = Origin(parts.scheme, host, port, _proxy(given) if given else None)
     through = f"http://{origin.shown}" if origin.proxy and origin.scheme == "http" else ""
     return origin, through + parts.path
@@ -72,9 +78,15 @@ def _proxy(given: str) -> tuple[str, int, bytes]:
     return parts.hostname or "", parts.port or 3128, permit
 
 
-@lru_cache(maxsize=4096)
 def request_line(base_url: str, path: str) -> bytes:
-    """The first lines of a request, which are the same each time."""
+    """The first lines of a request, which are the same each time but for the query, if there is one."""
+    if "?" in path:  # as long as clients like, and never the same: nothing to keep
+        return _request_line.__wrapped__(base_url, path)
+    return _request_line(base_url, path)
+
+
+@lru_cache(maxsize=4096)
+def _request_line(base_url: str, path: str) -> bytes:
     origin, prefix = reached(base_url)
     lines = f"POST {prefix}/{path} HTTP/1.1\r\nhost: {origin.shown}\r\n".encode()
     return lines + (origin.proxy[2] if origin.proxy and origin.scheme == "http" else b"")
@@ -136,7 +148,10 @@ class Connection(asyncio.Protocol):
     def reusable(self) -> bool:
         """Whether the exchange is over, to the last byte, and another one may follow."""
         unread = self._pieces or self._paused  # what nobody read would be taken for the next answer's
-        return self._ended and self._keep and not unread and self._error is None and not self.transport.is_closing()
+        if not self._ended or not self._keep or unread or self._error is not None or self.transport.is_closing():
+            return False
+        unsent = self.transport.get_write_buffer_size()  # answered early: who knows whether it reads on to the end
+        return not unsent
 
     async def secure(self, context: ssl.SSLContext, host: str) -> None:
         """Go on in a tunnel: what follows is between us and `host`."""
@@ -194,7 +209,8 @@ class Connection(asyncio.Protocol):
             raise NotHttpError("words that nobody asked for")
 
     def on_header(self, name: bytes, value: bytes) -> None:
-        self.headers.append((name.lower(), value))
+        if not self._has_head:  # what comes after the body is no part of the head, and may be without end
+            self.headers.append((name.lower(), value))
 
     def on_headers_complete(self) -> None:
         status = self._parser.get_status_code()
@@ -316,7 +332,7 @@ class Connections:
         if origin.scheme == "http":  # a proxy passes such requests on itself
             return connection
         try:
-            there = f"{origin.host}:{origin.port}".encode()
+            there = origin.place.encode()
             await connection.send(b"CONNECT " + there + b" HTTP/1.1\r\nhost: " + there + b"\r\n" + permit + b"\r\n")
             if connection.status != 200:
                 raise NotReachedError(f"the proxy answers {connection.status}")

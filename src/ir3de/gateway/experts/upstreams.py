@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import zlib
 from dataclasses import dataclass, field
 from types import TracebackType
@@ -22,6 +23,7 @@ from ir3de.gateway.problems import ClientLeft
 RETRIED = frozenset((408, 429))  # and 5xx: another expert may do better
 LARGEST_ANSWER = 64 << 20  # bytes of an answer that are held until it is whole
 
+_log = logging.getLogger("ir3de.gateway")
 _PACKED = frozenset((b"gzip", b"x-gzip", b"deflate"))  # what is unpacked here, though nobody asked for it
 
 
@@ -149,6 +151,8 @@ class Asking:
 
 def _failure(error: OSError, expert: Expert) -> Failure:
     name, limits = expert.name, expert.config.timeouts
+    if isinstance(error, (NotReachedError, NotHttpError)):  # why is for the log: a client need not know addresses
+        _log.warning("'%s' at %s: %s", name, expert.config.base_url, " ".join(str(error).split())[:300])
     if isinstance(error, NotReachedError):
         if isinstance(error.__cause__, TimeoutError):
             return Failure("connect", f"'{name}' could not be reached within {limits.connect:g} s", 504)
