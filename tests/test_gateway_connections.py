@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import socket
 import ssl
 from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import asynccontextmanager, suppress
+from contextlib import ExitStack, asynccontextmanager, suppress
 from pathlib import Path
 
 import pytest
@@ -267,6 +268,24 @@ def test_nobody_there() -> None:
         for address in (f"http://127.0.0.1:{port}/v1", "http://no.such.host.invalid/v1", f"http://{'x' * 70}/v1"):
             with pytest.raises(NotReachedError):
                 await exchange(pool, address)
+
+    run(work)
+
+
+def test_a_connection_that_does_not_come_about_is_not_waited_for_long() -> None:
+    async def work(pool: Connections) -> None:
+        with socket.socket() as full, ExitStack() as callers:
+            full.bind(("127.0.0.1", 0))
+            full.listen(0)
+            for _ in range(4):  # more than may wait to be let in
+                caller = callers.enter_context(socket.socket())
+                caller.setblocking(False)
+                with suppress(BlockingIOError):
+                    caller.connect(full.getsockname())
+            base_url = f"http://127.0.0.1:{full.getsockname()[1]}/v1"
+            with pytest.raises(NotReachedError) as found:
+                await pool.ask(base_url, request_for(base_url), 0.2)
+            assert isinstance(found.value.__cause__, TimeoutError)
 
     run(work)
 

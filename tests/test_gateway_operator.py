@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import logging
+from http.client import HTTPConnection
 from pathlib import Path
 from typing import Any
 
@@ -32,9 +33,11 @@ def test_an_expert_that_refuses_our_key_is_told_of(
     monkeypatch.setenv("LAW_KEY", "sk-very-secret")
     with running(tmp_path, experts={"law": {"api_key_env": "LAW_KEY"}}) as gateway, caplog.at_level(logging.WARNING):
         gateway.upstream.behaviour["law"] = failing(401)
+        ask(gateway.url, "law")
         error = ask(gateway.url, "law")
+    assert caplog.text.count("refuses") == 1
     assert error.status_code == 401 and error.response.headers["x-ir3de-expert"] == "law"
-    assert "'law' refuses the gateway's key (api_key_env: LAW_KEY): 401" in caplog.text
+    assert "'law' refuses the gateway's key (api_key_env: LAW_KEY)" in caplog.text
     assert "sk-very-secret" not in caplog.text
 
 
@@ -52,6 +55,17 @@ def test_who_was_asked_before_is_said(tmp_path: Path) -> None:
     with running(tmp_path, experts={name: {"base_url": "http://127.0.0.1:1/v1"} for name in QUESTIONS}) as gateway:
         said: Any = ask(gateway.url, "law").body
     assert "cannot be reached. Asked before: law (connect), " in said["message"]
+
+
+def test_fifty_megabytes_are_refused_before_they_are_sent(tmp_path: Path) -> None:
+    with running(tmp_path) as gateway:
+        connection = HTTPConnection(gateway.url.removeprefix("http://"), timeout=20)
+        connection.putrequest("POST", "/v1/chat/completions")
+        connection.putheader("content-length", "50000000")
+        connection.endheaders()
+        answer = connection.getresponse()
+        assert answer.status == 413 and json.load(answer)["error"]["code"] == "request_too_large"
+        connection.close()
 
 
 @pytest.fixture

@@ -23,6 +23,8 @@ from ir3de.gateway.problems import Problem
 if TYPE_CHECKING:
     from ir3de.router import Router
 
+FOR_EXPERTS = "IR3DE_EXPERT_"  # how variables begin whose values /admin may have sent to experts
+
 
 class Upload(Part):
     """A file of texts or statistics."""
@@ -162,11 +164,17 @@ def check_changeable(now: Now, otherwise: str) -> None:
 
 
 def _check_variable(expert: ExpertConfig, config: Config) -> None:
-    """The gateway's own keys are for nobody else: an endpoint would be sent them."""
-    own = (config.server.admin_token_env, "IR3DE_API_KEY", *config.server.api_keys_env)
-    if expert.api_key_env in own:
-        place, found = "upstream.api_key_env", expert.api_key_env
-        raise Problem(422, f"{place}: {found} holds a key of the gateway itself: name another", "invalid_field", place)
+    """Who may change experts must not be able to have just any secret of this process sent to an address."""
+    found, place = expert.api_key_env, "upstream.api_key_env"
+    if found is None or found.startswith(FOR_EXPERTS) or found in {known.api_key_env for known in config.experts}:
+        return
+    raise Problem(
+        422,
+        f"{place}: {found} is for somebody else. Name a variable that an expert of the configuration names, "
+        f"or one that begins with {FOR_EXPERTS}",
+        "invalid_field",
+        place,
+    )
 
 
 def _refitted(now: Now, folder: StateFolder, action: Any, more: MoreOfExpert) -> RouterChoice:

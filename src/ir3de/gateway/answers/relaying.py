@@ -264,11 +264,9 @@ class Exchange:
             if self.signs_body:
                 body = with_member(body, provenance_member(self.record))
         elif answer.status >= 400:
-            if answer.status in (401, 403):
-                variable = expert.config.api_key_env or "not set"
-                _log.warning(
-                    "'%s' refuses the gateway's key (api_key_env: %s): %d", expert.name, variable, answer.status
-                )
+            if answer.status == 401 and expert.complains():
+                variable = expert.config.api_key_env or "none"
+                _log.warning("'%s' refuses the gateway's key (api_key_env: %s)", expert.name, variable)
             self.record.outcome, self.record.error = "client_error", f"upstream_{answer.status}"
         self.record.first_seconds = perf_counter() - self.record.clock
         await self.reply.whole(answer.status, headers, body)

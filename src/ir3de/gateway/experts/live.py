@@ -6,6 +6,7 @@ import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
+from time import monotonic
 from typing import TYPE_CHECKING
 
 from ir3de.gateway.config.models import Config, ExpertConfig, secret
@@ -15,6 +16,8 @@ from ir3de.gateway.experts.slots import Slots
 if TYPE_CHECKING:
     from ir3de.router import Router
 
+COMPLAIN_EVERY = 60.0  # seconds
+
 
 @dataclass(eq=False)
 class Expert:
@@ -23,6 +26,14 @@ class Expert:
     config: ExpertConfig
     slots: Slots
     breaker: CircuitBreaker
+    _complained: float = -math.inf
+
+    def complains(self) -> bool:
+        """Whether it is time to tell the operator again of something that every request would tell."""
+        if monotonic() - self._complained < COMPLAIN_EVERY:
+            return False
+        self._complained = monotonic()
+        return True
 
     @classmethod
     def of(cls, config: ExpertConfig, workers: int = 1) -> Expert:
