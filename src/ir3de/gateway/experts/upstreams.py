@@ -151,7 +151,8 @@ class Asking:
 
 def _failure(error: OSError, expert: Expert) -> Failure:
     name, limits = expert.name, expert.config.timeouts
-    if isinstance(error, (NotReachedError, NotHttpError)):  # why is for the log: a client need not know addresses
+    # why is for the log, once in a while: a client need not know addresses
+    if isinstance(error, (NotReachedError, NotHttpError)) and expert.complains():
         _log.warning("'%s' at %s: %s", name, expert.config.base_url, " ".join(str(error).split())[:300])
     if isinstance(error, NotReachedError):
         if isinstance(error.__cause__, TimeoutError):
