@@ -21,8 +21,10 @@ from ir3de.gateway.config.models import ExpertConfig
 
 
 def ask(url: str, expert: str, model: str = "auto") -> APIStatusError:
-    client = OpenAI(base_url=f"{url}/v1", api_key="none", max_retries=0)
-    with pytest.raises(APIStatusError) as found:
+    with (
+        OpenAI(base_url=f"{url}/v1", api_key="none", max_retries=0) as client,
+        pytest.raises(APIStatusError) as found,
+    ):
         client.chat.completions.create(model=model, messages=[{"role": "user", "content": QUESTIONS[expert]}])
     return found.value
 
