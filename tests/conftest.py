@@ -21,6 +21,7 @@ from tokenizers import Tokenizer, models, normalizers, pre_tokenizers, trainers
 
 import ir3de
 from commands import CODING, LAW, run
+from gateway_world import everything, world  # noqa: F401 - fixtures
 from ir3de import Router, carried, demo
 from ir3de.embeddings import Embedding, Matrix
 from ir3de.embeddings.embedding import from_parts
