@@ -12,6 +12,7 @@ import pytest
 import yaml
 from openai import APIStatusError, OpenAI
 
+import gateway_raw
 from commands import run
 from gateway_parts import QUESTIONS, failing, running, small_router
 from ir3de.gateway import checking
@@ -57,6 +58,19 @@ def test_who_was_asked_before_is_said(tmp_path: Path) -> None:
     with running(tmp_path, experts={name: {"base_url": "http://127.0.0.1:1/v1"} for name in QUESTIONS}) as gateway:
         said: Any = ask(gateway.url, "law").body
     assert "cannot be reached. Asked before: law (connect), " in said["message"]
+
+
+@pytest.mark.parametrize("proxy", ["socks5://u:sk-very-secret@127.0.0.1:1", "http://u:sk-very-secret@127.0.0.1:port"])
+def test_a_proxy_that_cannot_be_used_is_told_of_without_its_password(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch, proxy: str
+) -> None:
+    elsewhere = {name: {"base_url": f"http://{name}.example/v1"} for name in QUESTIONS}
+    with running(tmp_path, experts=elsewhere) as gateway, caplog.at_level(logging.WARNING):
+        monkeypatch.setenv("http_proxy", proxy)
+        monkeypatch.setenv("no_proxy", "127.0.0.1")
+        got = gateway_raw.ask(gateway.url, gateway_raw.chat(QUESTIONS["law"], "auto"))
+    assert got.status == 502 and "cannot be reached" in got.error["message"]
+    assert "the environment's proxy" in caplog.text and "sk-very-secret" not in caplog.text + got.error["message"]
 
 
 def test_fifty_megabytes_are_refused_before_they_are_sent(tmp_path: Path) -> None:

@@ -70,12 +70,18 @@ def reached(base_url: str) -> tuple[Origin, str]:
 
 
 def _proxy(given: str) -> tuple[str, int, bytes]:
-    parts = urlsplit(given if "://" in given else f"http://{given}")
+    try:
+        parts = urlsplit(given if "://" in given else f"http://{given}")
+        host, port = parts.hostname or "", parts.port or 3128
+    except ValueError as error:  # not told: it may hold a password
+        raise NotReachedError("the environment's proxy has an address that cannot be read") from error
+    if parts.scheme != "http":
+        raise NotReachedError(f"the environment's proxy is of the kind {parts.scheme}://: only http:// is spoken to")
     permit = b""
     if parts.username is not None:
         pair = f"{unquote(parts.username)}:{unquote(parts.password or '')}".encode()
         permit = b"proxy-authorization: Basic " + b64encode(pair) + b"\r\n"
-    return parts.hostname or "", parts.port or 3128, permit
+    return host, port, permit
 
 
 def request_line(base_url: str, path: str) -> bytes:

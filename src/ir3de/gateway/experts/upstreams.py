@@ -106,12 +106,11 @@ class Asking:
     ended hangs up; after its end the connection is kept for the next request.
     """
 
-    __slots__ = ("_answer", "_connection", "_connections", "_expert", "_request", "_timeout")
+    __slots__ = ("_answer", "_connection", "_connections", "_expert", "_path", "_rest", "_timeout")
 
     def __init__(self, connections: Connections, expert: Expert, path: str, head: bytes, body: bytes) -> None:
-        self._connections, self._expert = connections, expert
-        line = request_line(expert.config.base_url, path)
-        self._request = b"".join((line, head, b"content-length: %d\r\n\r\n" % len(body), body))
+        self._connections, self._expert, self._path = connections, expert, path
+        self._rest = head, b"content-length: %d\r\n\r\n" % len(body), body
         self._connection: Connection | None = None
         self._answer: Answer | None = None
 
@@ -121,7 +120,9 @@ class Asking:
         self._timeout = asyncio.timeout_at(now + min(limits.first_token, limits.total))
         await self._timeout.__aenter__()
         try:
-            self._connection = await self._connections.ask(expert.config.base_url, self._request, limits.connect)
+            base_url = expert.config.base_url
+            request = b"".join((request_line(base_url, self._path), *self._rest))
+            self._connection = await self._connections.ask(base_url, request, limits.connect)
         except BaseException as error:
             await self._leave(type(error), error, error.__traceback__)
             raise
