@@ -27,6 +27,9 @@ from ir3de.samples import Sample
 
 Integers = npt.NDArray[np.int64]
 
+MOST = 1 << 53  # of one token: beyond it a float64 is no longer exact
+LARGEST_SUM = (1 << 62) - 1  # of a prompt sum: two of them still add up in 64 bits
+
 
 @dataclass(frozen=True, eq=False)
 class PromptSums:
@@ -57,6 +60,9 @@ class PromptSums:
         diagonal = self.gram[np.cumsum(np.r_[0, np.arange(self.width, 1, -1)])]
         if self.windows < 0 or (diagonal < 0).any() or (self.pairs is not None and (self.pairs < 0).any()):
             raise InputError("prompt sums fell below zero: what was taken out was never put in")
+        parts = (self.vector, self.gram, *(() if self.pairs is None else (self.pairs,)))
+        if any(max(int(part.max(initial=0)), -int(part.min(initial=0))) > LARGEST_SUM for part in parts):
+            raise InputError("prompt sums overflow: they are beyond 2⁶². Collect fewer texts, or a histogram only")
 
     @property
     def width(self) -> int:
@@ -127,6 +133,11 @@ class Statistics:
             raise InputError(f"a histogram counts in whole numbers, found {self.histogram.dtype}")
         if self.prompts < 0 or (self.histogram < 0).any():
             raise InputError("statistics fell below zero: what was taken out was never put in")
+        if self.histogram.max(initial=0) > MOST:
+            raise InputError(
+                f"counts overflow: {int(self.histogram.max()):,} of one token is more than the {MOST:,} that can be "
+                "told apart"
+            )
 
     @cached_property
     def tokens(self) -> int:
