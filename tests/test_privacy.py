@@ -1,6 +1,9 @@
 """What collecting can leave out, to the last bit; and what the rest still tells whoever asks."""
 
+import doctest
+import json
 import random
+import re
 from collections import Counter
 from pathlib import Path
 
@@ -10,8 +13,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import tiny
-from commands import complaint, run_json, wrong_call
-from ir3de import Embedding, Router, Statistics, TokenRidge, collect
+from commands import ROOT, complaint, run_json, wrong_call
+from ir3de import Embedding, Router, Statistics, TokenRidge, collect, demo
+from ir3de.bench import privacy as measured
 from ir3de.bench.recovery import counts_from_gram, order_from_pairs
 from ir3de.counting import Recipe, count, thresholded
 from ir3de.errors import InputError
@@ -248,3 +252,39 @@ def test_the_difference_of_two_files_is_what_came_between() -> None:
 
 def test_a_digest_confirms_a_guess() -> None:
     assert counted(["the landlord"]).digest == counted(["the landlord"]).digest != counted(["the tenant"]).digest
+
+
+def test_the_page_shows_what_happens() -> None:
+    page = (ROOT / "docs" / "privacy.md").read_text(encoding="utf-8")
+    blocks = "\n".join(re.findall(r"```python\n(.*?)```", page, re.DOTALL))
+    test = doctest.DocTestParser().get_doctest(blocks, {}, "privacy.md", "privacy.md", 0)
+    assert len(test.examples) >= 9
+    assert doctest.DocTestRunner().run(test).failed == 0
+
+
+# the benchmark --------------------------------------------------------------------------------------------------
+
+
+def test_the_benchmark_counts_what_is_left_and_recovers_a_real_domain(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(measured, "SETTINGS", ((None, 1), (1, 2)))
+    monkeypatch.setattr(measured, "CONTENDERS", measured.CONTENDERS[:1])
+    monkeypatch.setattr(measured, "UNKNOWNS", 1_200)
+    for domain in ("law", "coding"):
+        (tmp_path / domain).mkdir()
+        for split, prompts in (("train", demo.prompts()), ("test", demo.held_out())):
+            lines = [json.dumps({"text": text}) for text in prompts[domain]]
+            (tmp_path / domain / f"{split}.jsonl").write_text("\n".join(lines), encoding="utf-8")
+    (row,) = run_json("bench", "privacy", "--data", tmp_path)["rows"]
+    plain = {domain: collect(demo.prompts()[domain], prompt_sums=False) for domain in ("coding", "law")}
+    assert [one["below"]["2"] for one in row["domains"]] == [int((s.histogram == 1).sum()) for s in plain.values()]
+    left = {name: collect(demo.prompts()[name], clip=1, min_count=2, prompt_sums=False) for name in plain}
+    shares = [left[name].tokens / plain[name].tokens for name in plain]
+    assert [one["occurrences"] for one in row["settings"]] == [1.0, pytest.approx(np.mean(shares))]
+    router = Router.fit({domain: demo.prompts()[domain] for domain in plain}, keep_sample=False)
+    right = [np.mean([d.expert == name for d in router.route_batch(demo.held_out()[name])]) for name in plain]
+    (accuracy,) = row["settings"][0]["accuracies"].values()
+    assert accuracy == {"test": pytest.approx(100 * np.mean(right)), "ood": None}
+    assert (row["recovery"]["unknowns"], row["recovery"]["wrong"]) == (1_200, 0)
+    assert measured.recover(plain, unknowns=100) is None

@@ -102,7 +102,7 @@ def collect(
     >>> ir3de.collect(["What is 2 + 2?", "Solve x² = 9."])
     Statistics(2 prompts, 16 tokens, 2 windows, embedding 0a049b450d48)
     >>> ir3de.collect(["What is 2 + 2?", "Solve x² = 9."], clip=1, min_count=2)
-    Statistics(2 prompts, 4 tokens, 2 windows, embedding 0a049b450d48)
+    Statistics(2 prompts, 2 tokens, 2 windows, embedding 0a049b450d48)
     """
     recipe = Recipe(window, sample, cap, prompt_sums, keep_sample, clip, min_count)
     if isinstance(texts, (str, bytes)) or not isinstance(texts, Iterable):

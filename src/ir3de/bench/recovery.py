@@ -13,6 +13,7 @@ from ir3de.pairs import pair_buckets
 from ir3de.statistics import Statistics
 
 ROUNDS = 4  # of putting right what rounding in the last bits left
+EXACT = 1e-12  # of the largest entry: nothing is left to explain
 MOST_STEPS = 100_000  # of trying tokens at the next place
 
 
@@ -28,10 +29,9 @@ def counts_from_gram(gram: npt.NDArray[np.float64], embeddings: npt.NDArray[np.f
     found = np.zeros(len(rows))
     for _ in range(ROUNDS):
         left = gram - (rows.T * found) @ rows
-        change = np.rint(np.linalg.solve(squares, np.einsum("vh,vh->v", rows @ left, rows)))
-        if not change.any():
+        if np.abs(left).max() <= EXACT * np.abs(gram).max():
             break
-        found += change
+        found += np.rint(np.linalg.solve(squares, np.einsum("vh,vh->v", rows @ left, rows)))
     return found.astype(np.int64)
 
 

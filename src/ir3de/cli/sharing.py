@@ -49,7 +49,11 @@ if TYPE_CHECKING:
     help="Leave out tokens that occur fewer than N times in all of it, as if no text had them; the texts are then read "
     "twice, unless with --histogram-only. With --clip 1: that fewer than N prompts have.",
 )
-@click.option("--histogram-only", is_flag=True, help="Count tokens only: smaller, but not for the scorer prompt-ridge.")
+@click.option(
+    "--histogram-only",
+    is_flag=True,
+    help="Count tokens only: smaller, but not for the scorers blend (the default), prompt-ridge and posterior.",
+)
 @embedding_option
 @force_option
 @output_options
