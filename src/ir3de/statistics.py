@@ -97,6 +97,10 @@ class PromptSums:
             None if self.pairs is None or other.pairs is None else self.pairs + sign * other.pairs,
         )
 
+    def pairs_at_least(self, count: int) -> PromptSums:
+        """The same sums, without the buckets of pairs that occurred less often."""
+        return self if self.pairs is None else replace(self, pairs=_at_least(self.pairs, count))
+
     def __eq__(self, other: object) -> bool:
         return isinstance(other, PromptSums) and (
             (self.window, self.unit, self.windows) == (other.window, other.unit, other.windows)
@@ -192,6 +196,16 @@ class Statistics:
         """The same statistics without the prompt sums."""
         return replace(self, sums=None)
 
+    def at_least(self, count: int) -> Statistics:
+        """The histogram of the tokens that occurred at least so often, and nothing else if anything may be rare.
+
+        Prompt sums and a sample hold rare tokens too, and cannot be rid of them here: `collect(..., min_count=)` can.
+        What is dropped from two statistics is not what would be dropped from their sum.
+        """
+        if check_threshold(count) == 1:
+            return self
+        return Statistics(self.fingerprint, self.prompts, _at_least(self.histogram, count))
+
     @cached_property
     def digest(self) -> str:
         """SHA-256 of the content: equal statistics have equal digests, wherever and in whatever order made."""
@@ -239,6 +253,17 @@ def triangle_size(width: int) -> int:
 def triangle(width: int) -> tuple[npt.NDArray[np.intp], npt.NDArray[np.intp]]:
     """Row and column of each entry of the upper triangle, row by row."""
     return np.triu_indices(width)
+
+
+def check_threshold(count: object) -> int:
+    """Refuse what is no count that a token must reach."""
+    if not isinstance(count, int) or isinstance(count, bool) or count < 1:
+        raise InputError(f"min_count must be a whole number, at least 1, which leaves nothing out, found {count!r}")
+    return count
+
+
+def _at_least(counts: Integers, least: int) -> Integers:
+    return np.where(counts >= least, counts, 0)
 
 
 def _freeze(*arrays: Integers) -> None:
