@@ -9,6 +9,7 @@ import numpy as np
 
 from ir3de.arithmetic import current
 from ir3de.errors import InputError
+from ir3de.scorers import grams
 from ir3de.scorers.scorer import Embeddings, Floats, check_strength
 from ir3de.statistics import Statistics, full_square, triangle_size
 
@@ -48,12 +49,26 @@ class TokenRidge:
     def scores(self, domains: Sequence[Statistics], embeddings: Embeddings) -> Floats:
         weights = [1.0 / max(1, domain.tokens) if self.balanced else 1.0 for domain in domains]
         penalty = self.strength * (sum(weights) if self.balanced else 1.0)
-        counts = np.stack([w * domain.histogram for w, domain in zip(weights, domains, strict=True)], axis=1)
-        W = _solve(counts, embeddings, penalty, self.bias)
+        W = current().solve(*self._system(domains, weights, embeddings), penalty)
         if self.unit_columns:
             norms = np.linalg.norm(W[: embeddings.shape[1]], axis=0)
             W = W / np.where(norms > 0, norms, 1.0)
         return current().apply(W, embeddings)
+
+    def needs_grams(self, domains: Sequence[Statistics]) -> bool:
+        return True
+
+    def _system(
+        self, domains: Sequence[Statistics], weights: Sequence[float], embeddings: Embeddings
+    ) -> tuple[Floats, Floats]:
+        """A = Ẽᵀ diag(Σ w_c n_c) Ẽ and B_c = w_c Ẽᵀ n_c: in one product, or from each expert's own if E is wide."""
+        width = embeddings.shape[1] + self.bias
+        if embeddings.shape[1] >= grams.REMEMBERED_WIDTH:
+            A, B = grams.ridge_system(domains, weights, embeddings)
+            return A[:width, :width], B[:width]
+        counts = np.stack([w * domain.histogram for w, domain in zip(weights, domains, strict=True)], axis=1)
+        G = current().product(embeddings, counts, bias=self.bias)
+        return G[:width, :width], G[:width, width:]
 
 
 @dataclass(frozen=True)
@@ -94,10 +109,3 @@ class PromptRidge:
         energy = np.trace(A[:h, :h]) / (h * len(domains))  # mean square of an entry of x̄
         penalty *= float(energy) or 1.0
         return current().apply(current().solve(A, B, penalty), embeddings)
-
-
-def _solve(counts: Floats, embeddings: Embeddings, penalty: float, bias: bool) -> Floats:
-    """W from the (weighted) histograms n_c, the columns of `counts`, by one symmetric product."""
-    width = embeddings.shape[1] + bias
-    G = current().product(embeddings, counts, bias=bias)
-    return current().solve(G[:width, :width], G[:width, width:], penalty)

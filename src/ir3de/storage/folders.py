@@ -6,6 +6,7 @@ reader sees the old router, whole, and after it the new one, whole. No file is e
     router.json                        what the router is, and which files belong to it
     statistics-<sha>.safetensors       one per expert: the truth, in integers
     outcomes-<sha>.safetensors         instead of those, where the router was fitted from outcomes
+    gram-<sha>.safetensors             one per expert where the embedding is wide; derived, like the table
     embedding-<sha>.safetensors        the matrix, unless it is the bundled one
     table-<sha>.safetensors            derived: may be deleted and is then rebuilt
     ballots-<sha>.safetensors          derived from the table by the first process that maps it; named by no header
@@ -40,6 +41,7 @@ from ir3de.policies import Calibration, Familiarity, Policy
 from ir3de.scorers import Scorer
 from ir3de.selectors import Selector
 from ir3de.statistics import Statistics
+from ir3de.storage.grams import attach_gram, describe_grams
 from ir3de.storage.mapping import map_ballots, map_tensors
 from ir3de.storage.outcome_files import (
     OutcomeParts,
@@ -132,6 +134,7 @@ def _describe(router: RouterParts, parts: Parts, serving: bool) -> dict[str, Any
             kept = 0 if owned.sample is None else len(owned.sample)
             expert |= {"prompts": owned.prompts, "tokens": owned.tokens, "kept": kept}
             expert |= {"digest": owned.digest, "statistics": file}
+        describe_grams(experts, statistics, router.scorer, stored.width, parts)
     proof, cache = tokenizer.proof, tokenizer.fast_cache
     described = _describe_outcomes(router, experts, parts, serving)
     return {
@@ -371,6 +374,7 @@ def _all_statistics(folder: Path, header: Mapping[str, Any]) -> dict[str, Statis
         for expert in header["experts"]:
             file = expert["statistics"]
             found[expert["name"]] = statistics_from(read_part(folder, file), folder / file["name"])
+            attach_gram(folder, expert, found[expert["name"]])
         return found
 
 

@@ -11,7 +11,7 @@ from ir3de import files
 from ir3de.errors import ArtifactError
 from ir3de.storage.folders import HEADER, KIND, VERSION
 
-State = Literal["ok", "missing, rebuilt when needed", "missing", "damaged"]
+State = Literal["ok", "missing, rebuilt when needed", "damaged, rebuilt when needed", "missing", "damaged"]
 
 
 @dataclass(frozen=True)
@@ -33,7 +33,7 @@ class RouterFiles:
     @property
     def whole(self) -> bool:
         """Whether the router can be loaded from these files."""
-        return all(file.state in ("ok", "missing, rebuilt when needed") for file in self.files)
+        return all(file.state not in ("missing", "damaged") for file in self.files)
 
     @property
     def bytes(self) -> int:
@@ -52,7 +52,11 @@ def inspect_router(path: str | Path) -> RouterFiles:
     own = FileState(HEADER, (folder / HEADER).stat().st_size, "ok")
     rebuilt = set() if header.get("serving") else {_name(header.get("table"))}
     rebuilt.add(_name((header.get("tokenizer") or {}).get("fast_file")))
-    states = [_state(folder, part, part["name"] in rebuilt) for part in _parts(header)]
+    forgettable = {_name(expert.get("gram")) for expert in header.get("experts", ())}  # even where it is damaged
+    states = [
+        _state(folder, part, part["name"] in rebuilt | forgettable, part["name"] in forgettable)
+        for part in _parts(header)
+    ]
     return RouterFiles(header, (own, *states))
 
 
@@ -72,12 +76,13 @@ def _name(part: object) -> object:
     return part.get("name") if isinstance(part, dict) else None
 
 
-def _state(folder: Path, part: Mapping[str, str], rebuilt: bool) -> FileState:
+def _state(folder: Path, part: Mapping[str, str], rebuilt: bool, forgettable: bool) -> FileState:
     path = folder / Path(part["name"]).name
     if not path.is_file():
         return FileState(path.name, 0, "missing, rebuilt when needed" if rebuilt else "missing")
     try:
         files.read(path, sha256=part["sha256"])
     except ArtifactError:
-        return FileState(path.name, path.stat().st_size, "damaged")
+        damaged: State = "damaged, rebuilt when needed" if forgettable else "damaged"
+        return FileState(path.name, path.stat().st_size, damaged)
     return FileState(path.name, path.stat().st_size, "ok")

@@ -11,7 +11,7 @@ from pathlib import Path
 from ir3de import files
 from ir3de.errors import ArtifactError
 
-_PART = r"(?:statistics|outcomes|embedding|table|ballots|tokenizer)-[0-9a-f]{16}\.(?:safetensors|json\.gz|tkz\.gz)"
+_PART = r"(?:statistics|outcomes|gram|embedding|table|ballots|tokenizer)-[0-9a-f]{16}\.(?:safetensors|json\.gz|tkz\.gz)"
 _OURS = re.compile(rf"{_PART}|\.(?:{_PART}|router\.json)\.\w+\.part")  # finished, or left by a save that was cut short
 
 
