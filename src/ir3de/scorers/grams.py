@@ -1,7 +1,7 @@
 """Each expert's own Gram matrix G_c = Ẽᵀ diag(n_c) Ẽ, remembered: of a wide embedding, only what changed is computed.
 
 G_c is a function of the expert's counts alone, and A = Σ_c w_c G_c is added up in the experts' order. So a router that
-an expert joined or left is, bit for bit, the one that a fit of all its experts gives, whichever of the G_c were at hand.
+an expert joined or left is, bit for bit, the one that a fit of all its experts gives, whichever G_c were at hand.
 The column of Ẽ that is the constant 1 makes Ẽᵀ n_c the last column of G_c.
 """
 
