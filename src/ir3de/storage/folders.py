@@ -42,7 +42,7 @@ from ir3de.scorers import Scorer
 from ir3de.selectors import Selector
 from ir3de.statistics import Statistics
 from ir3de.storage.grams import attach_gram, describe_grams
-from ir3de.storage.mapping import map_ballots, map_tensors
+from ir3de.storage.mapping import map_ballots
 from ir3de.storage.outcome_files import (
     OutcomeParts,
     RestoredOutcomes,
@@ -57,6 +57,7 @@ from ir3de.storage.parts import Parts, checked_path, is_ours, read_part
 from ir3de.storage.statistics_files import statistics_bytes, statistics_from
 from ir3de.storage.strategies import SCORERS, SELECTORS, describe, restore
 from ir3de.table import Table
+from ir3de.tensor_files import map_tensors, read_tensors, tensor_file
 
 HEADER = "router.json"
 KIND, VERSION = "ir3de.router", 1
@@ -125,7 +126,7 @@ def _describe(router: RouterParts, parts: Parts, serving: bool) -> dict[str, Any
         stored = router.embedding()
         embedding["name"] = stored.name
         if stored.fingerprint != Embedding.default().fingerprint:
-            content = files.to_safetensors(stored.stored.tensors, {"width": stored.width})
+            content = tensor_file(stored.stored.tensors, {"width": stored.width})
             embedding["file"] = parts.add("embedding", ".safetensors", content)
         statistics = router.statistics() if router.outcomes is None else {}
         for expert in experts if router.outcomes is None else ():
@@ -230,7 +231,7 @@ def _load(folder: Path, shared: Path | None) -> RouterParts:
                     f"{folder / header['table']['name']} is missing, and a serving copy cannot rebuild it"
                 )
             if outcomes is not None:
-                table = outcomes.table(embedding().matrix)
+                table = outcomes.table(embedding().rows)
             else:
                 table = _rebuilt(header, scorer, selector, list(statistics().values()), embedding())
         terms = _terms(header, experts, selector, outcomes)
@@ -256,7 +257,7 @@ def _rebuilt(
     """The table that the file held, from the statistics."""
     usualness, unknown = header["familiarity"] is not None, header["tokenizer"]["unknown_id"]
     return Table.of(
-        scorer, domains, embedding.matrix, log_offset=selector.log_offset, usualness=usualness, unknown=unknown
+        scorer, domains, embedding.rows, log_offset=selector.log_offset, usualness=usualness, unknown=unknown
     )
 
 
@@ -355,7 +356,7 @@ def _embedding(folder: Path, header: Mapping[str, Any]) -> Embedding:
         if "file" not in part:
             embedding = Embedding.default()
         else:
-            tensors, extra = files.from_safetensors(read_part(folder, part["file"]), folder / part["file"]["name"])
+            tensors, extra = read_tensors(checked_path(folder, part["file"]), sha256=part["file"]["sha256"])
             tokenizer = _tokenizer(folder, header["tokenizer"])
             embedding = Embedding(tokenizer, Matrix(tensors, extra["width"]), name=part["name"])
         if embedding.fingerprint != part["fingerprint"]:

@@ -15,8 +15,8 @@ from ir3de import files
 from ir3de.errors import ArtifactError
 from ir3de.scorers import Gram, remember, remembered, remembers_grams
 from ir3de.statistics import Statistics
-from ir3de.storage.mapping import map_tensors
 from ir3de.storage.parts import Parts, checked_path
+from ir3de.tensor_files import map_tensors, tensor_file
 
 KIND, VERSION = "ir3de.gram", 1
 
@@ -31,7 +31,7 @@ def describe_grams(
         owned = statistics[expert["name"]]
         if (gram := remembered(owned)) is not None:
             header = {"kind": KIND, "version": VERSION, "of": owned.digest, "made_by": gram.made_by}
-            expert["gram"] = parts.add("gram", ".safetensors", files.to_safetensors({"packed": gram.packed}, header))
+            expert["gram"] = parts.add("gram", ".safetensors", tensor_file({"packed": gram.packed}, header))
 
 
 def attach_gram(folder: Path, expert: Mapping[str, Any], statistics: Statistics) -> None:

@@ -10,6 +10,7 @@ from pathlib import Path
 
 from ir3de import files
 from ir3de.errors import ArtifactError
+from ir3de.tensor_files import TensorFile
 
 _PART = r"(?:statistics|outcomes|gram|embedding|table|ballots|tokenizer)-[0-9a-f]{16}\.(?:safetensors|json\.gz|tkz\.gz)"
 _OURS = re.compile(rf"{_PART}|\.(?:{_PART}|router\.json)\.\w+\.part")  # finished, or left by a save that was cut short
@@ -20,11 +21,11 @@ class Parts:
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
-        self._contents: dict[str, bytes] = {}
+        self._contents: dict[str, bytes | TensorFile] = {}
 
-    def add(self, stem: str, suffix: str, content: bytes) -> dict[str, str]:
+    def add(self, stem: str, suffix: str, content: bytes | TensorFile) -> dict[str, str]:
         """Take a file into the save; its name and hash, for the header."""
-        sha256 = hashlib.sha256(content).hexdigest()
+        sha256 = hashlib.sha256(content).hexdigest() if isinstance(content, bytes) else content.sha256
         name = f"{stem}-{sha256[:16]}{suffix}"
         self._contents[name] = content
         return {"name": name, "sha256": sha256}
@@ -35,8 +36,12 @@ class Parts:
         try:
             for name, content in self._contents.items():
                 path = self._folder / name
-                if not (path.is_file() and path.read_bytes() == content):
-                    files.write(path, content)
+                if isinstance(content, TensorFile):
+                    there = content.lies_at(path)
+                else:
+                    there = path.is_file() and path.read_bytes() == content
+                if not there:
+                    content.write(path) if isinstance(content, TensorFile) else files.write(path, content)
                     written.append(path)
         except BaseException:  # interrupted or out of space: no header names these files yet
             for path in written:

@@ -14,6 +14,7 @@ from functools import cached_property
 import numpy as np
 import numpy.typing as npt
 
+from ir3de.arithmetic import chosen
 from ir3de.counting import recount
 from ir3de.embeddings import Embedding
 from ir3de.pairs import pair_buckets, within_prompts
@@ -84,7 +85,7 @@ def folds_of(domains: Sequence[Statistics], embedding: Embedding, *, cap: int = 
         return
     count = 5 if largest < FEW_PROMPTS and len(domains) <= FEW_DOMAINS else 3
     seen = np.flatnonzero(np.any([domain.histogram > 0 for domain in domains], axis=0))
-    rows = embedding.matrix[seen]
+    rows = chosen(embedding.rows, seen)
     for part in range(count):
         fold = _fold(domains, samples, part, count, embedding, seen, rows, min(cap, LONGEST))
         if fold is not None:
