@@ -23,8 +23,8 @@ def expand(sources: Iterable[str | Path]) -> list[Source]:
 
 def on_disk_bytes(sources: Iterable[Source]) -> int | None:
     """Add up the sizes of the files; None when one of the sources is standard input."""
-    paths = [source.path for source in sources]
-    return sum(path.stat().st_size for path in paths if path is not None) if None not in paths else None
+    sources = list(sources)
+    return None if any(source.path is None for source in sources) else sum(source.state().size for source in sources)
 
 
 def _expand_one(named: str) -> list[Source]:

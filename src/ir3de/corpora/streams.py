@@ -24,6 +24,7 @@ _BUFFER = 1 << 20  # large reads keep the cost of a line low, and set how often 
 # Compressed bytes handed over at once. Small, because all they decompress to is held in memory: text grows
 # threefold to tenfold, a run of equal bytes far more.
 _PIECE = 1 << 14
+_SCAN = 1 << 13  # bytes looked through at a time for the end of a line
 _BOM = b"\xef\xbb\xbf"
 
 
@@ -34,25 +35,59 @@ class Options:
     whole_files: bool = False
     columns: Callable[[list[str]], list[str]] | None = None  # those needed, for formats that can skip others
     on_bytes: Callable[[int], None] | None = None
-    on_damage: Callable[[InputError], None] | None = None  # hears of broken JSON lines, which are then passed over
+    on_damage: Callable[[InputError], None] | None = None  # hears of broken records, which are then passed over
+
+    def damaged(self, error: InputError) -> None:
+        """A record is broken: it is told of and passed over, or the end of reading."""
+        if self.on_damage is None:
+            raise error
+        self.on_damage(error)
+
+
+@dataclass(frozen=True, slots=True)
+class State:
+    """What tells one content of a file from another without reading it."""
+
+    size: int
+    modified: float | None  # None where nobody keeps it
 
 
 @dataclass(frozen=True, slots=True)
 class Source:
-    """One file, or standard input when there is no path, with the suffixes that say how to read it."""
+    """One file, a stretch of one, or standard input, with the suffixes that say how to read it.
 
-    path: Path | None
+    A stretch is bytes `begin` to `end` of a file of lines, and has the lines whose first byte lies there; of a Parquet
+    file it is row groups. `end` is None for all the rest.
+    """
+
+    path: Path | None  # None for standard input
     kind: str
     codec: str = ""
+    begin: int = 0
+    end: int | None = None
 
     @property
     def name(self) -> str:
         return "<stdin>" if self.path is None else str(self.path)
 
+    def place(self, line: int) -> str:
+        """Where a line stands; those of a stretch are counted from where it begins."""
+        return f"{self.name}, after byte {self.begin:,}, line {line:,}" if self.begin else f"{self.name}:{line}"
+
+    def state(self) -> State:
+        """Size and time of the last change; of standard input nothing is known."""
+        if self.path is None:
+            return State(0, None)
+        try:
+            found = self.path.stat()
+        except OSError as error:
+            raise _unreadable(self.name, error) from error
+        return State(found.st_size, found.st_mtime)
+
     def open(self, on_bytes: Callable[[int], None] | None = None) -> io.BufferedReader:
         """Open the decompressed bytes, telling `on_bytes` of the bytes on disk."""
         codec = CODECS[self.codec]() if self.codec else None  # a missing package is said before opening
-        raw = _counted_stdin(on_bytes) if self.path is None else _counted_file(self.path, on_bytes)
+        raw = _counted_stdin(on_bytes) if self.path is None else _counted_file(self, on_bytes)
         stream: io.BufferedReader = io.BufferedReader(raw, _BUFFER)
         if codec is not None:
             stream = io.BufferedReader(_Decompressed(stream, codec, self), _BUFFER)
@@ -180,14 +215,60 @@ class _Decompressed(io.RawIOBase):
         super().close()
 
 
-def _counted_file(path: Path, on_bytes: Callable[[int], None] | None) -> _Counted:
+def _counted_file(source: Source, on_bytes: Callable[[int], None] | None) -> _Counted:
+    assert source.path is not None
     try:
-        file = path.open("rb", buffering=0)
+        file = source.path.open("rb", buffering=0)
     except OSError as error:
-        raise InputError(
-            f"{path}: cannot be read ({error.strerror}): check that the file is there and may be read"
-        ) from error
-    return _Counted(file.readinto, file.close, on_bytes)
+        raise _unreadable(source.name, error) from error
+    if source.begin == 0 and source.end is None:
+        return _Counted(file.readinto, file.close, on_bytes)
+    try:
+        return _Counted(_whole_lines(file, source.begin, source.end), file.close, on_bytes)
+    except BaseException:
+        file.close()
+        raise
+
+
+def _whole_lines(file: io.RawIOBase, begin: int, end: int | None) -> Callable[[WriteableBuffer], int | None]:
+    """Read the lines whose first byte lies in a stretch, and nothing else."""
+    first = _line_from(file, begin, end)
+    last = None if end is None else first if first >= end else _line_from(file, end)
+    file.seek(first)
+    left = None if last is None else last - first
+
+    def read_into(buffer: WriteableBuffer) -> int | None:
+        nonlocal left
+        if left is None:
+            return file.readinto(buffer)
+        count = file.readinto(memoryview(buffer)[:left]) or 0
+        left -= count
+        return count
+
+    return read_into
+
+
+def _line_from(file: io.RawIOBase, offset: int, end: int | None = None) -> int:
+    """Where the first line that begins at `offset` or later begins; nobody asks exactly from `end` on."""
+    if offset == 0:
+        return 0
+    position = offset - 1  # a line begins after a line end, and that may be the byte before
+    file.seek(position)
+    while end is None or position < end:
+        piece = file.read(_SCAN)
+        if not piece:
+            break
+        found = piece.find(b"\n")
+        if found >= 0:
+            return position + found + 1
+        position += len(piece)
+    return position
+
+
+def _unreadable(name: str, error: OSError) -> InputError:
+    return InputError(
+        f"{name}: cannot be read ({error.strerror or error}): check that the file is there and may be read"
+    )
 
 
 def _counted_stdin(on_bytes: Callable[[int], None] | None) -> _Counted:
@@ -198,18 +279,18 @@ def _counted_stdin(on_bytes: Callable[[int], None] | None) -> _Counted:
     return _Counted(stdin.readinto1, lambda: None, on_bytes)
 
 
-def lines_of(stream: io.BufferedReader) -> Iterator[bytes]:
+def lines_of(stream: io.BufferedReader, source: Source) -> Iterator[bytes]:
     """Iterate over the lines with their ends, split at `\\n` only, without the byte-order mark."""
-    return chain([stream.readline().removeprefix(_BOM)], stream)
+    return iter(stream) if source.begin else chain([stream.readline().removeprefix(_BOM)], stream)
 
 
-def decoded(raw: bytes, name: str, *, first_line: int = 1) -> str:
+def decoded(raw: bytes, source: Source, *, first_line: int = 1) -> str:
     """Decode UTF-8, or say on which line the first wrong byte stands."""
     try:
         return raw.decode()
     except UnicodeDecodeError as error:
         line = first_line + raw.count(b"\n", 0, error.start)
         raise InputError(
-            f"{name}:{line}: not valid UTF-8 (found the byte 0x{raw[error.start]:02x}): "
+            f"{source.place(line)}: not valid UTF-8 (found the byte 0x{raw[error.start]:02x}): "
             "convert the file to UTF-8, for instance with iconv"
         ) from None
