@@ -86,7 +86,7 @@ class EmbeddingParts:
 
 @contextmanager
 def _on_one_core() -> Iterator[None]:
-    """Have the fast engine believe that there is one core: it looks when it is first used, and has no setting for it."""
+    """Have the fast engine believe that there is one core: it looks when it is first used, and cannot be told."""
     if not hasattr(os, "sched_setaffinity"):  # not on Linux: then its threads are in each other's way, no more
         yield
         return
