@@ -77,7 +77,8 @@ def add(
     with changing(router_path) as router:
         with out.spinner("solving"):
             for domain in counted:
-                (router.merge if merge else router.add)(domain.name, domain.statistics)
+                change = router.merge if merge else router.add
+                change(domain.name, domain.domain, keep_sample=False if no_sample else None)
         router = router.with_policy(router.policy.changed(costs, {}))
         save_and_report(out, router, [router_path.expanduser()], counted, perf_counter() - begun)
 

@@ -111,15 +111,16 @@ def fit(
         count_domain(name, paths, embedding, texts, out, keep_sample=not no_sample, counting=counting)
         for name, paths in domains.items()
     ]
-    statistics = {domain.name: domain.statistics for domain in counted}
+    given = {domain.name: domain.domain for domain in counted}
     policy = Policy(costs=costs)
     begun = perf_counter()
     with out.spinner("solving"):
         if tune and texts.cap is None:
-            router = Router.fit(statistics, embedding=embedding, default=default, policy=policy, tune=True)
+            router = Router.fit(given, embedding=embedding, default=default, policy=policy, tune=True)
         else:
             router = Router.fit(
-                statistics,
+                given,
+                keep_sample=not no_sample,
                 embedding=embedding,
                 scorer=strategies[0],
                 selector=strategies[1],

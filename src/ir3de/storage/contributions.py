@@ -122,22 +122,16 @@ class Holding:
 
     def with_more(self, more: Iterable[Contribution], expert: str) -> Holding:
         """With these as well; what is there already is refused, by its hash."""
+        more = list(more)
+        holders((*self.contributions, *more), f"'{expert}' has this contribution already:")
         known = {contribution.id: contribution for contribution in self.contributions}
-        inside = {digest: one.id for one in self.contributions for digest in (one.digest, *one.parts)}
         for one in more:
-            twice = next((digest for digest in (one.digest, *one.parts) if digest in inside), None)
-            if twice is not None:
-                raise InputError(
-                    f"'{expert}' has this contribution already: {one.id} holds the statistics {twice[:16]}, which are "
-                    f"in contribution {inside[twice]}. Nothing is counted twice"
-                )
             if one.id in known:
                 raise InputError(
                     f"'{expert}' has another contribution with the id {one.id} ({known[one.id].digest[:16]}, this one "
                     f"is {one.digest[:16]}): collect this one with another --id, or remove the other first"
                 )
             known[one.id] = one
-            inside |= dict.fromkeys((one.digest, *one.parts), one.id)
         return Holding(self.own, tuple(known[name] for name in sorted(known)))
 
     def without(self, contribution: str, expert: str) -> tuple[Contribution, Holding]:
@@ -168,6 +162,20 @@ class Holding:
             total = found if total is None else total + found
         assert total is not None
         return total
+
+
+def holders(contributions: Iterable[Contribution], complaint: str) -> dict[str, str]:
+    """Which contribution holds which statistics, by their digests; the same twice are refused."""
+    found: dict[str, str] = {}
+    for one in contributions:
+        for digest in (one.digest, *one.parts):
+            if digest in found:
+                raise InputError(
+                    f"{complaint} {one.id} holds the statistics {digest[:16]}, which are in contribution "
+                    f"{found[digest]}. Nothing is counted twice"
+                )
+        found |= dict.fromkeys((one.digest, *one.parts), one.id)
+    return found
 
 
 def describe_contribution(contribution: Contribution, file: Mapping[str, str]) -> dict[str, Any]:
