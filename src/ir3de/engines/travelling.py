@@ -63,7 +63,7 @@ class EmbeddingParts:
         except OSError as error:
             raise ArtifactError(
                 f"cannot write {path}: {error.strerror or error}. The folder for temporary files must have room for "
-                f"{4 * self.vocabulary * self.width:,} bytes: name another in TMPDIR, or count in one process (workers=1)"
+                f"{4 * self.vocabulary * self.width:,} bytes: name another in TMPDIR, or use one process (workers=1)"
             ) from error
         return replace(self, fixed_point=str(path))
 
