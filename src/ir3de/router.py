@@ -30,6 +30,7 @@ from ir3de.selectors import Average, EntropyTopK, Selector
 from ir3de.statistics import Statistics
 from ir3de.storage import RouterParts, load_router, save_router
 from ir3de.table import Table, check_experts
+from ir3de.torch_arithmetic import on_device
 
 if TYPE_CHECKING:
     from ir3de.quality import Validation
@@ -76,6 +77,7 @@ class Router:
         policy: Policy | None = None,
         tune: bool = False,
         keep_sample: bool = True,
+        device: str | None = None,
     ) -> Router:
         """Fit a router from each expert's texts, or from statistics collected elsewhere.
 
@@ -86,6 +88,8 @@ class Router:
         A sample of up to 1,024 prompts an expert is kept, as token ids, to calibrate confidence and to tune again
         when experts come and go; it is saved with the router, but never in a serving copy. `keep_sample=False` keeps
         none: then there is no tuning, and confidence is not calibrated.
+
+        `device` ("cuda", "cuda:1", "cpu") solves by torch on that device; otherwise numpy does it.
         """
         if not isinstance(domains, Mapping):
             raise InputError(f"domains must map each expert's name to its texts, found {type(domains).__name__}")
@@ -110,10 +114,12 @@ class Router:
             0 if default is None else place(default, experts),
             policy=check_policy(policy or Policy(), experts),
         )
+        computing = on_device(device)
         statistics = {name: counted(name, domain, chosen, keep_sample=keep_sample) for name, domain in domains.items()}
-        if not tune:
-            return cls(fitted(statistics, chosen, scorer, terms))
-        return cls(tuned(statistics, chosen, terms)[0])
+        with computing:
+            if not tune:
+                return cls(fitted(statistics, chosen, scorer, terms))
+            return cls(tuned(statistics, chosen, terms)[0])
 
     @classmethod
     def fit_outcomes(

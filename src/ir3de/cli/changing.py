@@ -17,6 +17,7 @@ from ir3de.cli.outcome_fitting import ADD_TAKES, add_outcomes
 from ir3de.cli.outcome_rows import or_outcomes
 from ir3de.cli.output import Output
 from ir3de.cli.saving import save_and_report
+from ir3de.cli.solving import arithmetic_on, device_option, solving
 from ir3de.errors import InputError, UnknownExpertError
 
 if TYPE_CHECKING:
@@ -30,6 +31,7 @@ if TYPE_CHECKING:
 @no_sample_option
 @cost_options
 @click.option("--merge", is_flag=True, help="Give more texts to experts that are there already.")
+@device_option
 @output_options
 @or_outcomes(add_outcomes, *ADD_TAKES)
 def add(
@@ -39,6 +41,7 @@ def add(
     no_sample: bool,
     costs: GivenCosts,
     merge: bool,
+    device: str | None,
     out: Output,
 ) -> None:
     """Add experts to a router, or more texts to its experts.
@@ -52,6 +55,7 @@ def add(
       ir3de add router --merge law=new-cases.csv
       ir3de add router --outcomes new-model.jsonl
     """
+    arithmetic = arithmetic_on(device)
     router = loaded(router_path)
     if router.from_outcomes:
         raise InputError(f"the router at {router_path} was fitted from outcomes: add models with --outcomes")
@@ -65,7 +69,7 @@ def add(
         counted.append(count_domain(name, paths, router.embedding, texts, out, **recipe))
     begun = perf_counter()
     with changing(router_path) as router:
-        with out.spinner("solving"):
+        with solving(out, arithmetic):
             for domain in counted:
                 (router.merge if merge else router.add)(domain.name, domain.statistics)
         router = router.with_policy(router.policy.changed(costs, {}))
@@ -75,8 +79,9 @@ def add(
 @click.command()
 @click.argument("router_path", metavar="ROUTER", type=click.Path(path_type=Path))
 @click.argument("names", nargs=-1, required=True, metavar="NAME...")
+@device_option
 @output_options
-def remove(router_path: Path, names: tuple[str, ...], out: Output) -> None:
+def remove(router_path: Path, names: tuple[str, ...], device: str | None, out: Output) -> None:
     """Take experts out of a router.
 
     What is left is, bit for bit, the router that never saw them.
@@ -85,9 +90,10 @@ def remove(router_path: Path, names: tuple[str, ...], out: Output) -> None:
     Example:
       ir3de remove router cooking
     """
+    arithmetic = arithmetic_on(device)
     begun = perf_counter()
     with changing(router_path) as router:
-        with out.spinner("solving"):
+        with solving(out, arithmetic):
             for name in dict.fromkeys(names):
                 router.remove(name)
         save_and_report(out, router, [router_path.expanduser()], [], perf_counter() - begun)
