@@ -2,17 +2,22 @@
 
 from __future__ import annotations
 
+import os
+import warnings
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from ir3de.counting import collect
+from ir3de.counting import Recipe, collect
 from ir3de.decisions import Compiled, Terms
 from ir3de.embeddings import Embedding
+from ir3de.engines.domains import Counting, Files
 from ir3de.errors import InputError, MismatchError, UnknownExpertError
 from ir3de.scorers import Scorer
 from ir3de.statistics import Statistics
-from ir3de.storage import RouterParts
+from ir3de.storage import Contribution, Holding, RouterParts
 from ir3de.table import Table
 
 if TYPE_CHECKING:  # a process that only routes never pays for it
@@ -36,12 +41,12 @@ def fitted(
 
 
 def tuned(
-    statistics: Mapping[str, Statistics], embedding: Embedding, terms: Terms
+    statistics: Mapping[str, Statistics], embedding: Embedding, terms: Terms, *, windows: bool = True
 ) -> tuple[RouterParts, tuple[Trial, ...]]:
-    """Choose scorer and selector, fit, calibrate and compile; and what was tried."""
+    """Choose scorer and selector, and windows where they may be counted anew, fit and compile; and what was tried."""
     from ir3de.tuning import choose
 
-    choice = choose(list(statistics.values()), embedding, cap=terms.selector.cap)
+    choice = choose(list(statistics.values()), embedding, cap=terms.selector.cap, windows=windows)
     terms = replace(terms, selector=choice.selector)
     tried = [trial.to_dict() for trial in choice.trials]
     chosen = dict(zip(statistics, choice.domains, strict=True))
@@ -78,6 +83,40 @@ def _compiled(
     )
 
 
+def with_holdings(parts: RouterParts, holdings: Mapping[str, Holding]) -> RouterParts:
+    """The parts with what their experts were given; experts without a contribution need no word of it."""
+    held = {
+        name: holdings[name] for name in parts.compiled.experts if name in holdings and holdings[name].contributions
+    }
+    return replace(parts, holdings=lambda: held)
+
+
+def parted(domain: Any) -> tuple[list[Statistics], list[Contribution]] | None:
+    """The statistics and the contributions that a domain consists of; None when it is something else."""
+    given = list(domain) if isinstance(domain, (list, tuple)) and domain else [domain]
+    if not all(isinstance(one, (Statistics, Contribution)) for one in given):
+        return None
+    statistics = [one for one in given if isinstance(one, Statistics)]
+    return statistics, [one for one in given if isinstance(one, Contribution)]
+
+
+def summed(name: str, contributions: Sequence[Contribution], embedding: Embedding) -> Statistics:
+    """The sum of contributions, read a few at a time, on every core."""
+    with ThreadPoolExecutor(os.cpu_count(), thread_name_prefix="ir3de-sum") as pool:
+        parts = pool.map(partial(_share, name, contributions, embedding), _shares(len(contributions)))
+        return sum(parts)  # type: ignore[return-value]
+
+
+def _shares(number: int) -> list[range]:
+    workers = min(os.cpu_count() or 1, number)
+    return [range(worker, number, workers) for worker in range(workers)]
+
+
+def _share(name: str, contributions: Sequence[Contribution], embedding: Embedding, places: range) -> Statistics:
+    found = (counted(name, contributions[place].statistics(), embedding, keep_sample=True) for place in places)
+    return sum(found)  # type: ignore[return-value]
+
+
 def place(default: str, experts: Sequence[str]) -> int:
     """Where the default expert stands among the experts."""
     if default not in experts:
@@ -85,8 +124,16 @@ def place(default: str, experts: Sequence[str]) -> int:
     return experts.index(default)
 
 
-def counted(name: str, domain: Any, embedding: Embedding, *, keep_sample: bool, window: int = 128) -> Statistics:
-    """An expert's statistics, from its texts or from what was counted of them elsewhere."""
+def counted(
+    name: str,
+    domain: Any,
+    embedding: Embedding,
+    *,
+    keep_sample: bool,
+    window: int = 128,
+    counting: Counting | None = None,
+) -> Statistics:
+    """An expert's statistics, from its texts or files, or from what was counted of them elsewhere."""
     if isinstance(domain, Statistics):
         if domain.fingerprint != embedding.fingerprint:
             raise MismatchError(
@@ -94,15 +141,30 @@ def counted(name: str, domain: Any, embedding: Embedding, *, keep_sample: bool, 
                 f"{embedding.fingerprint[:12]} ({embedding.name}): collect them again with that embedding"
             )
         statistics = domain if keep_sample else domain.without_sample()
+    elif isinstance(domain, Files):
+        statistics = _counted_files(name, domain, embedding, Recipe(window, keep_sample=keep_sample), counting or {})
     elif isinstance(domain, str) or not isinstance(domain, Iterable):
         raise InputError(
-            f"the texts of '{name}' must be an iterable of str or Statistics, found {type(domain).__name__}"
+            f"the texts of '{name}' must be an iterable of str, Files or Statistics, found {type(domain).__name__}"
         )
     else:
         statistics = collect(domain, embedding=embedding, window=window, keep_sample=keep_sample)
     if statistics.tokens == 0:
         raise InputError(f"expert '{name}' has no text: give it at least one prompt of its domain")
     return statistics
+
+
+def _counted_files(name: str, domain: Files, embedding: Embedding, recipe: Recipe, counting: Counting) -> Statistics:
+    from ir3de.engines import collect_files
+
+    collected = collect_files(domain, name=name, embedding=embedding, recipe=recipe, **counting)
+    if collected.skipped:
+        warnings.warn(
+            f"'{name}': {collected.skipped:,} of {collected.records:,} records could not be read and were skipped: "
+            + "; ".join(collected.examples),
+            stacklevel=2,
+        )
+    return collected.statistics
 
 
 def prompts_of(name: str, texts: Iterable[str]) -> Iterator[str]:

@@ -9,26 +9,28 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from itertools import chain
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import TYPE_CHECKING, Any, NoReturn, Unpack
 
 import numpy as np
 
-from ir3de.building import checked, chunks, counted, fitted, place, tuned
-from ir3de.changing import Domain, with_more, with_rows, without
+from ir3de.building import checked, chunks, place
+from ir3de.changing import Domain, built, retuned, with_more, with_rows, without, without_contribution
 from ir3de.counting import unshouted
 from ir3de.decisions import Compiled, Decision, Terms, decide, decide_batch
 from ir3de.embeddings import Embedding, Tokenizer
+from ir3de.engines.domains import Counting
 from ir3de.errors import InputError, UnknownExpertError
 from ir3de.expectations import Shrinkage
 from ir3de.explanations import Explanation, explain
 from ir3de.flips import Flips, flips
+from ir3de.ledger import History
 from ir3de.outcome_router import OutcomeRows, check_selector, collected, fit_parts, refuse, sums_of
 from ir3de.outcomes import Outcomes
 from ir3de.policies import Calibration, Costs, Policy, check_policy
 from ir3de.scorers import Blend, Scorer
 from ir3de.selectors import Average, EntropyTopK, Selector
 from ir3de.statistics import Statistics
-from ir3de.storage import RouterParts, load_router, save_router
+from ir3de.storage import Contribution, Holding, RouterParts, load_router, save_router
 from ir3de.table import Table, check_experts
 from ir3de.torch_arithmetic import on_device
 
@@ -78,6 +80,7 @@ class Router:
         tune: bool = False,
         keep_sample: bool = True,
         device: str | None = None,
+        **counting: Unpack[Counting],
     ) -> Router:
         """Fit a router from each expert's texts, or from statistics collected elsewhere.
 
@@ -88,6 +91,9 @@ class Router:
         A sample of up to 1,024 prompts an expert is kept, as token ids, to calibrate confidence and to tune again
         when experts come and go; it is saved with the router, but never in a serving copy. `keep_sample=False` keeps
         none: then there is no tuning, and confidence is not calibrated.
+
+        Texts in files are named by `ir3de.engines.Files`; `engine`, `workers`, `address`, `checkpoint` and `skip_bad`
+        say how those are counted, as in `ir3de.engines.collect_files`.
 
         `device` ("cuda", "cuda:1", "cpu") solves by torch on that device; otherwise numpy does it.
         """
@@ -114,12 +120,8 @@ class Router:
             0 if default is None else place(default, experts),
             policy=check_policy(policy or Policy(), experts),
         )
-        computing = on_device(device)
-        statistics = {name: counted(name, domain, chosen, keep_sample=keep_sample) for name, domain in domains.items()}
-        with computing:
-            if not tune:
-                return cls(fitted(statistics, chosen, scorer, terms))
-            return cls(tuned(statistics, chosen, terms)[0])
+        with on_device(device):  # refused, if it is not there, before anything is counted
+            return cls(built(domains, chosen, scorer, terms, tune=tune, keep_sample=keep_sample, counting=counting))
 
     @classmethod
     def fit_outcomes(
@@ -162,11 +164,11 @@ class Router:
         with self._change:
             self._swap(with_rows(self._parts, rows, field, merge=merge))
 
-    def add(self, name: str, domain: Domain, *, keep_sample: bool | None = None) -> None:
+    def add(self, name: str, domain: Domain, *, keep_sample: bool | None = None, **counting: Unpack[Counting]) -> None:
         """Add an expert from its texts or statistics. Nothing is retrained; routing goes on meanwhile.
 
         A sample of its prompts is kept if the router has one of any other, or as `keep_sample` says. To a router from
-        outcomes a model is added from rows with its scores.
+        outcomes a model is added from rows with its scores. `Files` are counted as in `fit`.
         """
         checked(name)
         with self._change:
@@ -174,25 +176,33 @@ class Router:
                 raise InputError(
                     f"'{name}' is an expert already: merge(name, texts) gives it more, remove(name) takes it out"
                 )
-            self._swap(with_more(self._parts, name, domain, keep_sample))
+            self._swap(with_more(self._parts, name, domain, keep_sample, counting))
 
-    def merge(self, name: str, domain: Domain, *, keep_sample: bool | None = None) -> None:
+    def merge(
+        self, name: str, domain: Domain, *, keep_sample: bool | None = None, **counting: Unpack[Counting]
+    ) -> None:
         """Give an expert more texts, exactly as if they had been there from the beginning."""
         with self._change:
             self._require(name)
-            self._swap(with_more(self._parts, name, domain, keep_sample))
+            self._swap(with_more(self._parts, name, domain, keep_sample, counting))
 
-    def remove(self, name: str) -> None:
-        """Take an expert out: the router is then, bit for bit, one that never saw it."""
+    def remove(self, name: str, *, contribution: str | None = None) -> None:
+        """Take an expert out: the router is then, bit for bit, one that never saw it.
+
+        With the id of a `contribution`, only that one is taken from the expert, with the same result.
+        """
         with self._change:
             self._require(name)
-            self._swap(without(self._parts, name))
+            if contribution is None:
+                self._swap(without(self._parts, name))
+            else:
+                self._swap(without_contribution(self._parts, name, contribution))
 
     def tune(self) -> tuple[Trial, ...]:
         """Choose scorer and selector anew on the prompts that were kept: everything tried, best first."""
         refuse(self._parts, "there is nothing to tune, its shrinkage is cross-validated at every fit")
         with self._change:
-            parts, trials = tuned(self.statistics, self.embedding, self._compiled.terms)
+            parts, trials = retuned(self._parts)
             self._swap(parts)
             return trials
 
@@ -291,6 +301,22 @@ class Router:
         return self._parts.statistics()
 
     @property
+    def contributions(self) -> Mapping[str, tuple[Contribution, ...]]:
+        """What each expert was given by others, in the order of the ids."""
+        held = self.holdings
+        return {name: held[name].contributions if name in held else () for name in self.experts}
+
+    @property
+    def holdings(self) -> Mapping[str, Holding]:
+        """Contributions and texts of one's own, for the experts that were given any contribution."""
+        return self._parts.holdings() if self._parts.outcomes is None else {}
+
+    @property
+    def history(self) -> History:
+        """What was done to the router as far as it was saved, one entry a change: its ledger."""
+        return self._parts.history()
+
+    @property
     def outcomes(self) -> Outcomes:
         """The outcomes that the router was fitted from: all that is needed to change it."""
         return sums_of(self._parts)
@@ -350,7 +376,12 @@ class Router:
 
     def save(self, path: str | Path, *, serving: bool = False) -> Path:
         """Write the router to a folder; `serving=True` leaves out what only changes need."""
-        return save_router(self._parts, path, serving=serving)
+        if serving:
+            return save_router(self._parts, path, serving=True)[0]
+        with self._change:
+            folder, history = save_router(self._parts, path)
+            self._parts = replace(self._parts, history=lambda: history, changes=())
+        return folder
 
     @staticmethod
     def load(path: str | Path, *, mapped: bool = False, derived: str | Path | None = None) -> Router:

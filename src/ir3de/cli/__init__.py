@@ -18,6 +18,7 @@ from ir3de.cli import (
     bench_gateway,
     bench_novelty,
     bench_outcome_routing,
+    bench_privacy,
     bench_robustness,
     bench_run,
     bench_tables,
@@ -26,6 +27,7 @@ from ir3de.cli import (
     changing,
     completion,
     configuring,
+    contributing,
     demo,
     doctor,
     embeddings,
@@ -51,6 +53,7 @@ SECTIONS = {
     "Use it": (routing.route, explaining.explain, evaluating.evaluate, inspecting.inspect),
     "Serve it": (serving.serve, configuring.config),
     "Share the work": (sharing.collect, sharing.merge, embeddings.embedding),
+    "Answer for it": (contributing.ledger, contributing.receipt, contributing.verify),
     "Measure and set up": (benching.bench, completion.completion),
 }
 INTERRUPTED = 130  # 128 + SIGINT, as shells have it
@@ -133,6 +136,7 @@ for _measurement in (
     bench_big.big,
     bench_novelty.novelty,
     bench_confidence.confidence,
+    bench_privacy.privacy,
     bench_outcome_routing.outcome_routing,
     bench_gateway.gateway,
     bench_gateway.soak,

@@ -10,17 +10,25 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from ir3de.cli.arguments import TextOptions, domains_option, no_sample_option, output_options, text_options
+from ir3de.cli.arguments import (
+    TextOptions,
+    domains_option,
+    engine_options,
+    no_sample_option,
+    output_options,
+    text_options,
+)
 from ir3de.cli.costing import GivenCosts, check_costs, cost_options
 from ir3de.cli.counting import check_sources, count_domain
 from ir3de.cli.outcome_fitting import ADD_TAKES, add_outcomes
 from ir3de.cli.outcome_rows import or_outcomes
-from ir3de.cli.output import Output
+from ir3de.cli.output import Output, hint
 from ir3de.cli.saving import save_and_report
 from ir3de.cli.solving import arithmetic_on, device_option, solving
 from ir3de.errors import InputError, UnknownExpertError
 
 if TYPE_CHECKING:
+    from ir3de.engines import Counting
     from ir3de.router import Router
 
 
@@ -28,6 +36,7 @@ if TYPE_CHECKING:
 @click.argument("router_path", metavar="ROUTER", type=click.Path(path_type=Path))
 @domains_option
 @text_options
+@engine_options
 @no_sample_option
 @cost_options
 @click.option("--merge", is_flag=True, help="Give more texts to experts that are there already.")
@@ -38,6 +47,7 @@ def add(
     router_path: Path,
     domains: Mapping[str, list[str]],
     texts: TextOptions,
+    counting: Counting,
     no_sample: bool,
     costs: GivenCosts,
     merge: bool,
@@ -66,12 +76,13 @@ def add(
     for name, paths in domains.items():
         recipe = _recipe_of(router, name if merge else router.experts[0])
         recipe["keep_sample"] = not no_sample and any(own.sample is not None for own in router.statistics.values())
-        counted.append(count_domain(name, paths, router.embedding, texts, out, **recipe))
+        counted.append(count_domain(name, paths, router.embedding, texts, out, counting=counting, **recipe))
     begun = perf_counter()
     with changing(router_path) as router:
         with solving(out, arithmetic):
             for domain in counted:
-                (router.merge if merge else router.add)(domain.name, domain.statistics)
+                change = router.merge if merge else router.add
+                change(domain.name, domain.domain, keep_sample=False if no_sample else None)
         router = router.with_policy(router.policy.changed(costs, {}))
         save_and_report(out, router, [router_path.expanduser()], counted, perf_counter() - begun)
 
@@ -79,24 +90,32 @@ def add(
 @click.command()
 @click.argument("router_path", metavar="ROUTER", type=click.Path(path_type=Path))
 @click.argument("names", nargs=-1, required=True, metavar="NAME...")
+@click.option("--contribution", metavar="ID", help="Take only this contribution from the expert, not the expert.")
 @device_option
 @output_options
-def remove(router_path: Path, names: tuple[str, ...], device: str | None, out: Output) -> None:
-    """Take experts out of a router.
+def remove(
+    router_path: Path, names: tuple[str, ...], contribution: str | None, device: str | None, out: Output
+) -> None:
+    """Take experts out of a router, or what one owner gave an expert.
 
-    What is left is, bit for bit, the router that never saw them.
+    What is left is, bit for bit, the router that never saw them. `ir3de receipt` then prints what others can check.
 
     \b
     Example:
       ir3de remove router cooking
+      ir3de remove router law --contribution berlin-2026
     """
+    if contribution is not None and len(names) > 1:
+        raise click.UsageError("--contribution is taken from one expert: name only that one")
     arithmetic = arithmetic_on(device)
     begun = perf_counter()
     with changing(router_path) as router:
         with solving(out, arithmetic):
             for name in dict.fromkeys(names):
-                router.remove(name)
+                router.remove(name, contribution=contribution)
         save_and_report(out, router, [router_path.expanduser()], [], perf_counter() - begun)
+    if contribution is not None:
+        out.note(hint(f"ir3de receipt {router_path} --contribution {contribution}", "the receipt:"))
 
 
 @contextmanager

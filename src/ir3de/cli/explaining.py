@@ -67,9 +67,9 @@ def _text(text: str | None) -> str:
         return text
     if text is None and sys.stdin.isatty():
         raise click.UsageError("nothing to explain: write the prompt in quotes, or pipe it")
-    from ir3de.corpora.streams import decoded
+    from ir3de.corpora.streams import Source, decoded
 
-    return decoded(sys.stdin.buffer.read(), "<stdin>").rstrip("\n")
+    return decoded(sys.stdin.buffer.read(), Source(None, "-")).rstrip("\n")
 
 
 def show_explanation(out: Output, router: Router, explanation: Explanation, rows: int) -> None:

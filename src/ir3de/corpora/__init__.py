@@ -1,7 +1,8 @@
-"""Streams texts and rows out of files, folders, glob patterns and standard input.
+"""Streams texts and rows out of files, folders, glob patterns, addresses and standard input.
 
     sources   what the caller named      -> one `Source` a file, in an order that never changes
-    streams   a `Source`                 -> its bytes, decompressed and counted
+    remote    an address                 -> the files there, by pyarrow or fsspec
+    streams   a `Source`                 -> its bytes, counted; `packing` decompresses them
     formats   text, JSON and JSON lines  -> numbered rows
     tables    CSV, TSV and Parquet       -> numbered rows
     rows      a row                      -> its text
@@ -20,7 +21,7 @@ from ir3de.corpora.sources import expand, on_disk_bytes
 from ir3de.corpora.streams import Options, Source
 from ir3de.errors import InputError
 
-__all__ = ["read_rows", "read_texts", "text_of", "total_bytes"]
+__all__ = ["Source", "expand", "read_rows", "read_texts", "text_of", "texts_in", "total_bytes"]
 
 
 def read_texts(
@@ -32,10 +33,10 @@ def read_texts(
 ) -> Iterator[str]:
     """Stream every text of every source, in order, leaving out the empty ones.
 
-    A source is a file, a folder, a glob pattern, or `-` for standard input. Names are checked at the call,
-    contents as they are read. `field` names the field (or `a.b` path) that holds the text; `whole_files`
-    makes each plain-text file one text instead of one a line; `on_bytes` hears how many bytes were read
-    from disk since it was last called.
+    A source is a file, a folder, a glob pattern, an address (s3://…) of these, or `-` for standard input. Names
+    are checked at the call, contents as they are read. `field` names the field (or `a.b` path) that holds the text;
+    `whole_files` makes each plain-text file one text instead of one a line; `on_bytes` hears how many bytes were
+    read from disk since it was last called.
 
     >>> from tempfile import TemporaryDirectory
     >>> with TemporaryDirectory() as folder:
@@ -44,8 +45,19 @@ def read_texts(
     ...     list(read_texts([folder]))
     ['What is a cell?', 'Prove it.', 'Sort a list.']
     """
-    options = Options(whole_files, partial(columns_with_text, field=field), on_bytes)
-    return _texts(expand(sources), field, options)
+    return _texts(expand(sources), field, _text_options(field, whole_files, on_bytes))
+
+
+def texts_in(
+    source: Source,
+    *,
+    field: str | None = None,
+    whole_files: bool = False,
+    on_bytes: Callable[[int], None] | None = None,
+    on_damage: Callable[[InputError], None] | None = None,
+) -> Iterator[str]:
+    """Stream the texts of one source; with `on_damage`, records that cannot be read are told to it and passed over."""
+    return _texts([source], field, _text_options(field, whole_files, on_bytes, on_damage))
 
 
 def read_rows(
@@ -56,8 +68,8 @@ def read_rows(
 ) -> Iterator[dict[str, object]]:
     """Stream every row of every source with all its fields; a plain string becomes `{"text": string}`.
 
-    Each row remembers its file and line, so that `text_of` can name them when it complains. With `on_damage`, lines
-    of a JSON-lines file that cannot be read are told to it and passed over.
+    Each row remembers its file and line, so that `text_of` can name them when it complains. With `on_damage`, rows
+    that cannot be read are told to it and passed over.
 
     >>> from tempfile import TemporaryDirectory
     >>> with TemporaryDirectory() as folder:
@@ -82,6 +94,15 @@ def total_bytes(sources: Iterable[str | Path]) -> int | None:
     return on_disk_bytes(expand(sources))
 
 
+def _text_options(
+    field: str | None,
+    whole_files: bool,
+    on_bytes: Callable[[int], None] | None,
+    on_damage: Callable[[InputError], None] | None = None,
+) -> Options:
+    return Options(whole_files, partial(columns_with_text, field=field), on_bytes, on_damage)
+
+
 def _texts(sources: list[Source], field: str | None, options: Options) -> Iterator[str]:
     for source in sources:
         form = FORMATS[source.kind]
@@ -91,7 +112,8 @@ def _texts(sources: list[Source], field: str | None, options: Options) -> Iterat
                 try:
                     text = text_in(row, field)
                 except InputError as error:
-                    raise InputError(f"{form.place(source.name, number)}: {error}") from None
+                    options.damaged(InputError(f"{form.place(source, number)}: {error}"))
+                    continue
                 if text and not text.isspace():
                     yield text
 
@@ -102,10 +124,8 @@ def _rows(sources: list[Source], options: Options) -> Iterator[dict[str, object]
         with closing(form.read(source, options)) as rows:
             for number, row in rows:
                 try:
-                    placed = Row.at(form.place(source.name, number), row)
+                    placed = Row.at(form.place(source, number), row)
                 except InputError as error:
-                    if options.on_damage is None:
-                        raise
-                    options.on_damage(error)
+                    options.damaged(error)
                 else:
                     yield placed

@@ -19,25 +19,25 @@ class Format:
     """How a format is read, and what its numbers count."""
 
     read: Callable[[Source, Options], Generator[Numbered, None, None]]
-    place_pattern: str = "{name}:{number}"
+    numbers_rows: bool = False  # or lines
 
-    def place(self, name: str, number: int) -> str:
-        return self.place_pattern.format(name=name, number=number)
+    def place(self, source: Source, number: int) -> str:
+        return f"{source.name}, row {number}" if self.numbers_rows else source.place(number)
 
 
 def _text_rows(source: Source, options: Options) -> Generator[Numbered, None, None]:
     with source.open(options.on_bytes) as stream:
-        yield from _plain_texts(lines_of(stream), source.name, options)
+        yield from _plain_texts(lines_of(stream, source), source, options)
 
 
 def _json_line_rows(source: Source, options: Options) -> Generator[Numbered, None, None]:
     with source.open(options.on_bytes) as stream:
-        yield from _json_lines(lines_of(stream), source.name, options)
+        yield from _json_lines(lines_of(stream, source), source, options)
 
 
 def _json_rows(source: Source, options: Options) -> Generator[Numbered, None, None]:
     with source.open(options.on_bytes) as stream:
-        text = decoded(b"".join(lines_of(stream)), source.name)
+        text = decoded(b"".join(lines_of(stream, source)), source)
     try:
         rows = json.loads(text)
     except (ValueError, RecursionError) as error:
@@ -54,7 +54,7 @@ def _json_rows(source: Source, options: Options) -> Generator[Numbered, None, No
 
 def _stdin_rows(source: Source, options: Options) -> Generator[Numbered, None, None]:
     with source.open(options.on_bytes) as stream:
-        lines = lines_of(stream)
+        lines = lines_of(stream, source)
         head: list[bytes] = []  # the blank lines are kept so that the others keep their numbers
         for line in lines:
             head.append(line)
@@ -62,22 +62,27 @@ def _stdin_rows(source: Source, options: Options) -> Generator[Numbered, None, N
                 break
         together = chain(head, lines)
         if head[-1].lstrip().startswith(b"{"):
-            yield from _json_lines(together, source.name, options)
+            yield from _json_lines(together, source, options)
         else:
-            yield from _plain_texts(together, source.name, options)
+            yield from _plain_texts(together, source, options)
 
 
-def _plain_texts(lines: Iterable[bytes], name: str, options: Options) -> Iterator[Numbered]:
+def _plain_texts(lines: Iterable[bytes], source: Source, options: Options) -> Iterator[Numbered]:
     if options.whole_files:
-        yield 1, decoded(b"".join(lines), name)
-        return
+        lines = [b"".join(lines)]
     for number, raw in enumerate(lines, 1):
-        text = decoded(raw, name, first_line=number).removesuffix("\n").removesuffix("\r")
+        try:
+            text = decoded(raw, source, first_line=number)
+        except InputError as error:
+            options.damaged(error)
+            continue
+        if not options.whole_files:
+            text = text.removesuffix("\n").removesuffix("\r")
         if text and not text.isspace():
             yield number, text
 
 
-def _json_lines(lines: Iterable[bytes], name: str, options: Options) -> Iterator[Numbered]:
+def _json_lines(lines: Iterable[bytes], source: Source, options: Options) -> Iterator[Numbered]:
     # Decoding here and calling the decoder itself saves what `json.loads` spends on guessing the encoding of
     # each line. Whatever is unusual, blank lines and leading spaces included, goes the careful way.
     parse = json.JSONDecoder().raw_decode
@@ -91,22 +96,20 @@ def _json_lines(lines: Iterable[bytes], name: str, options: Options) -> Iterator
             yield number, row
         elif raw.strip():
             try:
-                row = _parsed_carefully(raw, name, number)
+                row = _parsed_carefully(raw, source, number)
             except InputError as error:
-                if options.on_damage is None:
-                    raise
-                options.on_damage(error)
+                options.damaged(error)
             else:
                 yield number, row
 
 
-def _parsed_carefully(raw: bytes, name: str, number: int) -> object:
-    text = decoded(raw, name, first_line=number)
+def _parsed_carefully(raw: bytes, source: Source, number: int) -> object:
+    text = decoded(raw, source, first_line=number)
     try:
         return json.loads(text)
     except (ValueError, RecursionError) as error:
         advice = "write one JSON object or string a line, or use a .txt file for plain lines"
-        raise _broken_json(f"{name}:{number}", text, error, advice) from None
+        raise _broken_json(source.place(number), text, error, advice) from None
 
 
 def _broken_json(place: str, text: str, error: Exception, advice: str) -> InputError:
@@ -129,9 +132,9 @@ FORMATS: dict[str, Format] = {
     ".md": _TEXT,
     ".jsonl": _JSON_LINES,
     ".ndjson": _JSON_LINES,
-    ".json": Format(_json_rows, "{name}, row {number}"),
+    ".json": Format(_json_rows, numbers_rows=True),
     ".csv": Format(csv_rows),
     ".tsv": Format(tsv_rows),
-    ".parquet": Format(parquet_rows, "{name}, row {number}"),
+    ".parquet": Format(parquet_rows, numbers_rows=True),
     STDIN: Format(_stdin_rows),
 }

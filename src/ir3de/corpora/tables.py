@@ -2,11 +2,15 @@
 
 import csv
 from collections.abc import Generator, Iterable, Iterator
+from contextlib import contextmanager
+from dataclasses import replace
 from functools import partial
+from itertools import pairwise
 from typing import TYPE_CHECKING
 
+from ir3de.corpora.remote import Remote
 from ir3de.corpora.rows import Row, listed
-from ir3de.corpora.streams import Options, Source, decoded, lines_of
+from ir3de.corpora.streams import Options, Source, decoded, lines_of, not_utf8
 from ir3de.errors import InputError, MissingExtraError
 
 if TYPE_CHECKING:
@@ -23,16 +27,20 @@ def _separated_rows(source: Source, options: Options, *, separator: str) -> Gene
     # It is only ever raised: to put it back would break another reader that is still at work.
     csv.field_size_limit(max(csv.field_size_limit(), _LONGEST_FIELD))
     with source.open(options.on_bytes) as stream:
-        lines = (decoded(raw, source.name, first_line=n) for n, raw in enumerate(lines_of(stream), 1))
+        # a line that is not UTF-8 may be part of a longer row, so where rows may be skipped it is decoded all the same
+        numbered = enumerate(lines_of(stream, source), 1)
+        if options.on_damage is None:
+            lines = (decoded(raw, source, first_line=number) for number, raw in numbered)
+        else:
+            lines = (raw.decode(errors="surrogateescape") for _, raw in numbered)
         records = _records(lines, source.name, separator)
-        header = _checked_header(next(records, (1, []))[1], source.name, separator)
+        header = _checked_header(next(records, (1, []))[1], source, separator)
         sole = header[0] if len(header) == 1 else None
         for number, values in records:
-            if len(values) != len(header):
-                raise InputError(
-                    f"{source.name}:{number}: the row has {len(values)} values, but the header has "
-                    f"{len(header)} columns: put quotes around values that hold a {_SEPARATORS[separator]}"
-                )
+            wrong = _wrong_with(values, header, source.place(number), separator)
+            if wrong is not None:
+                options.damaged(wrong)
+                continue
             row = Row(zip(header, values, strict=True))
             row.sole_column = sole
             yield number, row
@@ -56,7 +64,22 @@ def _records(lines: Iterable[str], name: str, separator: str) -> Iterator[tuple[
             yield number, values
 
 
-def _checked_header(header: list[str], name: str, separator: str) -> list[str]:
+def _wrong_with(values: list[str], header: list[str], place: str, separator: str) -> InputError | None:
+    if len(values) != len(header):
+        return InputError(
+            f"{place}: the row has {len(values)} values, but the header has "
+            f"{len(header)} columns: put quotes around values that hold a {_SEPARATORS[separator]}"
+        )
+    try:
+        "".join(values).encode()
+    except UnicodeEncodeError as error:
+        return not_utf8(place, ord(error.object[error.start]) - 0xDC00)
+    return None
+
+
+def _checked_header(header: list[str], source: Source, separator: str) -> list[str]:
+    name = source.name
+    decoded("".join(header).encode(errors="surrogateescape"), source)  # without a header there are no rows to skip
     if not header:
         raise InputError(f"{name}: found no header: write the names of the columns on the first line")
     if len(set(header)) < len(header):
@@ -76,19 +99,36 @@ tsv_rows = partial(_separated_rows, separator="\t")
 
 
 def parquet_rows(source: Source, options: Options) -> Generator[tuple[int, dict[str, object]], None, None]:
-    """Iterate over the rows of a Parquet file, reading only the columns that are needed."""
+    """Iterate over the rows of a Parquet file, or of some of its row groups, reading only the columns needed."""
+    with _opened(source) as file:
+        names: list[str] = file.schema_arrow.names
+        columns = names if options.columns is None else options.columns(names)
+        yield from _batched_rows(file, columns, source, options)
+
+
+def row_group_bytes(source: Source) -> list[int]:
+    """How many bytes of the file are each row group's, about; together they are all of it."""
+    with _opened(source) as file:
+        size = source.state().size
+        sizes = [file.metadata.row_group(group).total_byte_size for group in range(file.metadata.num_row_groups)]
+    reached = [size * sum(sizes[: group + 1]) // max(1, sum(sizes)) for group in range(len(sizes))]
+    return [after - before for before, after in pairwise([0, *reached])]
+
+
+@contextmanager
+def _opened(source: Source) -> Iterator["ParquetFile"]:
     try:
         import pyarrow
         import pyarrow.parquet
     except ImportError:
         raise MissingExtraError("pyarrow", "parquet", "Reading a .parquet file") from None
-    with source.open():
+    whole = replace(source, begin=0, end=None)  # row groups are no bytes
+    with whole.open():
         pass  # so that a file that may not be read is said like any other
     try:
-        with pyarrow.parquet.ParquetFile(source.path, buffer_size=_PARQUET_BUFFER) as file:
-            names: list[str] = file.schema_arrow.names
-            columns = names if options.columns is None else options.columns(names)
-            yield from _batched_rows(file, columns, source, options)
+        where = source.path.open() if isinstance(source.path, Remote) else source.path
+        with pyarrow.parquet.ParquetFile(where, buffer_size=_PARQUET_BUFFER) as file:
+            yield file
     except (pyarrow.ArrowException, OSError, UnicodeDecodeError) as error:
         raise InputError(
             f"{source.name}: not a valid Parquet file ({error}): download it, or write it, again"
@@ -99,14 +139,17 @@ def _batched_rows(
     file: "ParquetFile", columns: list[str], source: Source, options: Options
 ) -> Iterator[tuple[int, dict[str, object]]]:
     """Iterate over the rows, telling the bytes in proportion, for columns may lie anywhere in the file."""
-    size = source.path.stat().st_size if source.path is not None else 0
-    rows, done, told = file.metadata.num_rows, 0, 0
-    for batch in file.iter_batches(batch_size=_PARQUET_ROWS, columns=columns):
+    groups = range(file.metadata.num_row_groups)[source.begin : source.end]
+    counts = [file.metadata.row_group(group).num_rows for group in range(groups.stop)]
+    skipped, rows = sum(counts[: groups.start]), sum(counts[groups.start :])
+    size = sum(row_group_bytes(source)[groups.start : groups.stop]) if options.on_bytes is not None else 0
+    done = told = 0
+    for batch in file.iter_batches(batch_size=_PARQUET_ROWS, columns=columns, row_groups=list(groups)):
         if options.on_bytes is not None:
             reached = size * (done + batch.num_rows) // rows
             options.on_bytes(reached - told)
             told = reached
-        yield from enumerate(batch.to_pylist(), done + 1)
+        yield from enumerate(batch.to_pylist(), skipped + done + 1)
         done += batch.num_rows
     if options.on_bytes is not None and told < size:
         options.on_bytes(size - told)

@@ -4,16 +4,61 @@ from __future__ import annotations
 
 import hashlib
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from contextlib import suppress
+from dataclasses import dataclass
 from pathlib import Path
+from typing import Protocol
 
 from ir3de import files
 from ir3de.errors import ArtifactError
-from ir3de.tensor_files import TensorFile
 
-_PART = r"(?:statistics|outcomes|gram|embedding|table|ballots|tokenizer)-[0-9a-f]{16}\.(?:safetensors|json\.gz|tkz\.gz)"
-_OURS = re.compile(rf"{_PART}|\.(?:{_PART}|router\.json)\.\w+\.part")  # finished, or left by a save that was cut short
+LEDGER = "ledger.jsonl"
+_STEMS = "statistics|contribution|outcomes|gram|embedding|table|ballots|tokenizer"
+_PART = rf"(?:{_STEMS})-[0-9a-f]{{16}}\.(?:safetensors|stats|json\.gz|tkz\.gz)"
+# finished, or left by a save that was cut short
+_OURS = re.compile(rf"{_PART}|ledger\.jsonl|\.(?:{_PART}|ledger\.jsonl|router\.json)\.\w+\.part")
+
+
+class Content(Protocol):
+    """What a file of a save is to hold."""
+
+    @property
+    def sha256(self) -> str: ...
+    def lies_at(self, path: Path) -> bool: ...
+    def write(self, path: Path) -> object: ...
+
+
+@dataclass(frozen=True)
+class Bytes:
+    """A file that is at hand."""
+
+    content: bytes
+
+    @property
+    def sha256(self) -> str:
+        return hashlib.sha256(self.content).hexdigest()
+
+    def lies_at(self, path: Path) -> bool:
+        return path.is_file() and path.read_bytes() == self.content
+
+    def write(self, path: Path) -> None:
+        files.write(path, self.content)
+
+
+@dataclass(frozen=True)
+class Elsewhere:
+    """A file that lies somewhere: if it is where it is to be, it is not read for a save."""
+
+    sha256: str
+    read: Callable[[], bytes]
+    origin: Path
+
+    def lies_at(self, path: Path) -> bool:
+        return path.is_file() and (self.origin == path or path.read_bytes() == self.read())
+
+    def write(self, path: Path) -> None:
+        files.write(path, self.read())
 
 
 class Parts:
@@ -21,11 +66,12 @@ class Parts:
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
-        self._contents: dict[str, bytes | TensorFile] = {}
+        self._contents: dict[str, Content] = {}
 
-    def add(self, stem: str, suffix: str, content: bytes | TensorFile) -> dict[str, str]:
+    def add(self, stem: str, suffix: str, given: bytes | Content) -> dict[str, str]:
         """Take a file into the save; its name and hash, for the header."""
-        sha256 = hashlib.sha256(content).hexdigest() if isinstance(content, bytes) else content.sha256
+        content = Bytes(given) if isinstance(given, bytes) else given
+        sha256 = content.sha256
         name = f"{stem}-{sha256[:16]}{suffix}"
         self._contents[name] = content
         return {"name": name, "sha256": sha256}
@@ -36,12 +82,8 @@ class Parts:
         try:
             for name, content in self._contents.items():
                 path = self._folder / name
-                if isinstance(content, TensorFile):
-                    there = content.lies_at(path)
-                else:
-                    there = path.is_file() and path.read_bytes() == content
-                if not there:
-                    content.write(path) if isinstance(content, TensorFile) else files.write(path, content)
+                if not content.lies_at(path):
+                    content.write(path)
                     written.append(path)
         except BaseException:  # interrupted or out of space: no header names these files yet
             for path in written:
@@ -53,7 +95,7 @@ class Parts:
     def drop_all_others(self) -> None:
         """Remove what earlier saves left and this one does not name, half-written files included."""
         for path in list(self._folder.iterdir()):
-            if is_ours(path) and path.name not in self._contents:
+            if is_ours(path) and path.name not in (*self._contents, LEDGER):
                 with suppress(OSError):
                     path.unlink()
 

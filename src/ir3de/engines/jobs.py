@@ -1,0 +1,103 @@
+"""What is done with a shard, wherever it runs: its records read, its texts counted, what is broken told of."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from time import perf_counter
+
+from ir3de.corpora import texts_in
+from ir3de.counting import CHUNK_CHARACTERS, Recipe, count
+from ir3de.embeddings import Embedding
+from ir3de.engines.shards import Shard
+from ir3de.errors import InputError
+from ir3de.statistics import Statistics
+
+EXAMPLES = 5  # of records that were skipped
+
+
+@dataclass(frozen=True)
+class Job:
+    """How shards are read and counted; `skip_bad`: so many broken records of the whole domain may be skipped."""
+
+    recipe: Recipe
+    field: str | None = None
+    whole_files: bool = False
+    skip_bad: int = 0
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.skip_bad, int) or self.skip_bad < 0:
+            raise InputError(f"skip_bad must be a whole number, 0 or more, found {self.skip_bad!r}")
+
+
+@dataclass(frozen=True)
+class ShardCount:
+    """What became of a shard: all that goes back from where it was counted."""
+
+    index: int
+    statistics: Statistics
+    records: int  # that were read, the skipped among them; blank ones are none
+    skipped: int
+    examples: tuple[str, ...]  # what was wrong with the first few of those
+    bytes: int
+    seconds: float
+
+
+class BadRecords:
+    """Counts the records that are skipped, until there are more than may be."""
+
+    def __init__(self, limit: int, skipped: int = 0, examples: Sequence[str] = ()) -> None:
+        self.limit, self.skipped = limit, skipped
+        self.examples = list(examples)
+
+    def add(self, skipped: int, examples: Sequence[str]) -> None:
+        self.skipped += skipped
+        self.examples += examples[: EXAMPLES - len(self.examples)]
+        if self.skipped > self.limit:
+            shown = "; ".join(self.examples)
+            raise InputError(
+                f"{self.skipped:,} records cannot be read, and no more than {self.limit:,} may be skipped (skip_bad=…, "
+                f"on the command line --skip-bad): repair them, or allow more. The first: {shown}"
+            )
+
+    def hear(self, error: InputError) -> None:
+        self.add(1, (str(error),))
+
+
+def count_shard(
+    shard: Shard, job: Job, embedding: Embedding, on_bytes: Callable[[int], None] | None = None
+) -> ShardCount:
+    """Count one shard in this thread; of its texts no more than one chunk is in memory."""
+    begun = perf_counter()
+    bad = BadRecords(job.skip_bad)
+    total = count([], embedding, job.recipe)
+    for chunk in chunks(shard, job, bad, on_bytes):
+        total += count(chunk, embedding, job.recipe)
+    return counted(shard, total, bad, perf_counter() - begun)
+
+
+def counted(shard: Shard, total: Statistics, bad: BadRecords, seconds: float) -> ShardCount:
+    records = total.prompts + bad.skipped
+    return ShardCount(shard.index, total, records, bad.skipped, tuple(bad.examples), shard.bytes, seconds)
+
+
+def chunks(
+    shard: Shard, job: Job, bad: BadRecords, on_bytes: Callable[[int], None] | None = None
+) -> Iterator[list[str]]:
+    """The shard's texts, a few megabytes at a time; a file that changes meanwhile is refused."""
+    on_damage = bad.hear if job.skip_bad else None
+    chunk: list[str] = []
+    characters = 0
+    for piece in shard.pieces:
+        piece.check()
+        for text in texts_in(
+            piece.source, field=job.field, whole_files=job.whole_files, on_bytes=on_bytes, on_damage=on_damage
+        ):
+            chunk.append(text)
+            characters += len(text)
+            if characters >= CHUNK_CHARACTERS:
+                yield chunk
+                chunk, characters = [], 0
+        piece.check()
+    if chunk:
+        yield chunk
