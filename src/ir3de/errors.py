@@ -7,6 +7,7 @@
     ├── UnknownExpertError    KeyError      an expert the router does not have
     ├── ArtifactError         OSError       a file that is missing, truncated, corrupt or not ours
     │   └── VersionError                    a file written by a newer IR3DE
+    ├── ClusterError          RuntimeError  a cluster that is not there, or whose workers cannot do the work
     └── MissingExtraError     ImportError   an optional package that is not installed
 
 A message says what was wrong, what was found, and what to do.
@@ -42,6 +43,10 @@ class ArtifactError(IR3DEError, OSError):
 
 class VersionError(ArtifactError):
     """A file written by a newer IR3DE than this one."""
+
+
+class ClusterError(IR3DEError, RuntimeError):
+    """A cluster that is not there, or whose workers cannot do the work."""
 
 
 class MissingExtraError(IR3DEError, ImportError):
