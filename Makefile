@@ -16,6 +16,7 @@ lint:            ## style, types, and which room may import which
 	python scripts/generate_config_schema.py --check
 	python scripts/generate_benchmark_docs.py --check
 	python scripts/generate_confidence_docs.py --check
+	python scripts/generate_privacy_docs.py --check
 	python scripts/generate_results_readme.py --check
 
 fix:             ## what a machine can put right
@@ -29,6 +30,7 @@ bench:           ## speed as ratios, accuracy where IR3DE_DATA points, robustnes
 	ir3de bench experts --save results/experts.json
 	ir3de bench novelty --save results/novelty.json
 	ir3de bench confidence --save results/confidence.json
+	ir3de bench privacy --save results/privacy.json
 	ir3de bench gateway --save results/gateway.json
 	ir3de bench soak --save results/soak.json
 	ir3de bench outcome-routing --leave-out arc_easy --save results/outcome_routing.json
@@ -38,6 +40,7 @@ docs:            ## the generated pages and pictures
 	python scripts/generate_config_schema.py
 	python scripts/generate_benchmark_docs.py
 	python scripts/generate_confidence_docs.py
+	python scripts/generate_privacy_docs.py
 	ir3de bench figures --output docs/images/experiments
 	python scripts/generate_results_readme.py
 	python scripts/draw_explain.py

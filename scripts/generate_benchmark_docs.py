@@ -261,7 +261,7 @@ def page(documents: dict[str, dict[str, Any]]) -> str:
         "Written by `scripts/generate_benchmark_docs.py` from the raw figures in `results/`; no number here is",
         "typed by hand. Machines are noisy: a figure is a ratio to something measured in the same run, the two",
         "taking turns. Confidence is measured in [confidence.md](confidence.md), models' outcomes in",
-        "[outcomes.md](outcomes.md).",
+        "[outcomes.md](outcomes.md), what leaving rare tokens out costs in [privacy.md](privacy.md).",
         "",
         "## What was aimed at",
         "",

@@ -45,6 +45,7 @@ COMMANDS = {  # every raw file beside the settings: what makes it, and the page 
         "ir3de bench outcome-routing --data DIR --leave-out arc_easy --save results/outcome_routing.json",
         "outcomes.md",
     ),
+    "privacy.json": ("ir3de bench privacy --data DIR --save results/privacy.json", "privacy.md"),
     "reproduce.json": ("python scripts/reproduce.py --run", "experiments.md"),
     "rivals.json": ("ir3de bench rivals --data DIR --encoder SOURCE --save results/rivals.json", "benchmarks.md"),
     "robustness.json": ("ir3de bench robustness --data DIR --save results/robustness.json", "benchmarks.md"),

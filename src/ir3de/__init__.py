@@ -20,10 +20,12 @@ if TYPE_CHECKING:
     from ir3de.scorers import PromptRidge, TokenRidge
     from ir3de.selectors import AllTokens, Average, EntropyTopK
     from ir3de.statistics import Statistics
+    from ir3de.storage import Contribution
 
 __all__ = [
     "AllTokens",
     "Average",
+    "Contribution",
     "Decision",
     "Embedding",
     "EntropyTopK",
@@ -44,6 +46,7 @@ _ROOMS = {
     "ir3de.scorers": ("PromptRidge", "TokenRidge"),
     "ir3de.selectors": ("AllTokens", "Average", "EntropyTopK"),
     "ir3de.statistics": ("Statistics",),
+    "ir3de.storage": ("Contribution",),
 }
 _ROOM_OF = {name: room for room, names in _ROOMS.items() for name in names}
 

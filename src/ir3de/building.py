@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from ir3de.counting import collect
@@ -12,7 +15,7 @@ from ir3de.embeddings import Embedding
 from ir3de.errors import InputError, MismatchError, UnknownExpertError
 from ir3de.scorers import Scorer
 from ir3de.statistics import Statistics
-from ir3de.storage import RouterParts
+from ir3de.storage import Contribution, Holding, RouterParts
 from ir3de.table import Table
 
 if TYPE_CHECKING:  # a process that only routes never pays for it
@@ -36,12 +39,12 @@ def fitted(
 
 
 def tuned(
-    statistics: Mapping[str, Statistics], embedding: Embedding, terms: Terms
+    statistics: Mapping[str, Statistics], embedding: Embedding, terms: Terms, *, windows: bool = True
 ) -> tuple[RouterParts, tuple[Trial, ...]]:
-    """Choose scorer and selector, fit, calibrate and compile; and what was tried."""
+    """Choose scorer and selector, and windows where they may be counted anew, fit and compile; and what was tried."""
     from ir3de.tuning import choose
 
-    choice = choose(list(statistics.values()), embedding, cap=terms.selector.cap)
+    choice = choose(list(statistics.values()), embedding, cap=terms.selector.cap, windows=windows)
     terms = replace(terms, selector=choice.selector)
     tried = [trial.to_dict() for trial in choice.trials]
     chosen = dict(zip(statistics, choice.domains, strict=True))
@@ -76,6 +79,40 @@ def _compiled(
         lambda: owned,
         tuple(trials),
     )
+
+
+def with_holdings(parts: RouterParts, holdings: Mapping[str, Holding]) -> RouterParts:
+    """The parts with what their experts were given; experts without a contribution need no word of it."""
+    held = {
+        name: holdings[name] for name in parts.compiled.experts if name in holdings and holdings[name].contributions
+    }
+    return replace(parts, holdings=lambda: held)
+
+
+def contributed(domain: Any) -> list[Contribution] | None:
+    """The contributions that a domain consists of; None when it is something else."""
+    if isinstance(domain, Contribution):
+        return [domain]
+    if isinstance(domain, (list, tuple)) and domain and all(isinstance(one, Contribution) for one in domain):
+        return list(domain)
+    return None
+
+
+def summed(name: str, contributions: Sequence[Contribution], embedding: Embedding) -> Statistics:
+    """The sum of contributions, read a few at a time, on every core."""
+    with ThreadPoolExecutor(os.cpu_count(), thread_name_prefix="ir3de-sum") as pool:
+        parts = pool.map(partial(_share, name, contributions, embedding), _shares(len(contributions)))
+        return sum(parts)  # type: ignore[return-value]
+
+
+def _shares(number: int) -> list[range]:
+    workers = min(os.cpu_count() or 1, number)
+    return [range(worker, number, workers) for worker in range(workers)]
+
+
+def _share(name: str, contributions: Sequence[Contribution], embedding: Embedding, places: range) -> Statistics:
+    found = (counted(name, contributions[place].statistics(), embedding, keep_sample=True) for place in places)
+    return sum(found)  # type: ignore[return-value]
 
 
 def place(default: str, experts: Sequence[str]) -> int:

@@ -5,28 +5,80 @@ Routers from texts have statistics of domains, routers from outcomes sums of sco
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
-from typing import TypeAlias
+from typing import TYPE_CHECKING, TypeAlias
 
-from ir3de.building import checked, counted, fitted
+from ir3de.building import checked, contributed, counted, fitted, summed, tuned, with_holdings
+from ir3de.decisions import Terms
+from ir3de.embeddings import Embedding
 from ir3de.errors import InputError
 from ir3de.expectations import Shrinkage
-from ir3de.outcome_router import OutcomeRows, changed_parts, collected, of_model, sums_of
+from ir3de.ledger import Action, Change, Given
+from ir3de.outcome_router import OutcomeRows, changed_parts, collected, of_model, refuse, sums_of
+from ir3de.scorers import Scorer
 from ir3de.statistics import Statistics
-from ir3de.storage import RouterParts
+from ir3de.storage import Contribution, Holding, RouterParts
+
+if TYPE_CHECKING:
+    from ir3de.tuning import Trial
 
 # an expert's texts, or what was counted from them; for a router from outcomes, rows with its scores
-Domain: TypeAlias = "Iterable[str] | Statistics | OutcomeRows"
+Domain: TypeAlias = "Iterable[str] | Statistics | Contribution | Iterable[Contribution] | OutcomeRows"
+
+
+def built(
+    domains: Mapping[str, Domain], embedding: Embedding, scorer: Scorer, terms: Terms, *, tune: bool, keep_sample: bool
+) -> RouterParts:
+    """Count, fit and compile a new router."""
+    statistics, held, changes = {}, {}, []
+    for name, domain in domains.items():
+        given = contributed(domain)
+        if given is None:
+            statistics[name] = counted(name, domain, embedding, keep_sample=keep_sample)
+            gifts = [_given(statistics[name])]
+        else:
+            kept = given if keep_sample else [one.without_sample() for one in given]
+            held[name] = Holding(None, ()).with_more(kept, name)
+            statistics[name] = summed(name, kept, embedding)
+            gifts = [one.given for one in kept]
+        after = statistics[name].digest
+        changes += [Change.now("fit", expert=name, given=gift, after=after) for gift in gifts]
+    if tune:
+        parts = tuned(statistics, embedding, terms, windows=not held)[0]
+        changes.append(Change.now("tune"))
+    else:
+        parts = fitted(statistics, embedding, scorer, terms)
+    return replace(with_holdings(parts, held), changes=tuple(changes))
+
+
+def retuned(parts: RouterParts) -> tuple[RouterParts, tuple[Trial, ...]]:
+    """With scorer and selector chosen anew; and what was tried."""
+    held = parts.holdings()
+    changed, trials = tuned(parts.statistics(), parts.embedding(), parts.compiled.terms, windows=not held)
+    return noted(parts, with_holdings(changed, held), [Change.now("tune")]), trials
 
 
 def with_more(parts: RouterParts, name: str, domain: Domain, keep_sample: bool | None) -> RouterParts:
     """With a new expert, or with more of one that is there."""
+    action: Action = "merge" if name in parts.compiled.experts else "add"
     if parts.outcomes is not None:
-        return changed_parts(parts, sums_of(parts) + of_model(name, domain, parts.embedding()))
-    known = parts.statistics()
-    more = _counted_alike(parts, name, domain, keep_sample)
-    return _refitted(parts, {**known, name: known[name] + more if name in known else more})
+        changed = changed_parts(parts, sums_of(parts) + of_model(name, domain, parts.embedding()))
+        return noted(parts, changed, [Change.now(action, expert=name)])
+    known, given = parts.statistics(), contributed(domain)
+    held = parts.holdings().get(name, Holding(known.get(name), ()))
+    if given is None:
+        more = _counted_alike(parts, name, domain, keep_sample)
+        held = Holding(more if held.own is None else held.own + more, held.contributions)
+        gifts = [_given(more)]
+    else:
+        kept = given if keep_sample is not False else [one.without_sample() for one in given]
+        held, more = held.with_more(kept, name), summed(name, kept, parts.embedding())
+        gifts = [one.given for one in kept]
+    total = known[name] + more if name in known else more
+    before = known[name].digest if name in known else None
+    changes = [Change.now(action, expert=name, given=gift, before=before, after=total.digest) for gift in gifts]
+    return noted(parts, _refitted(parts, {**known, name: total}, {name: held}), changes)
 
 
 def without(parts: RouterParts, name: str) -> RouterParts:
@@ -34,8 +86,34 @@ def without(parts: RouterParts, name: str) -> RouterParts:
     if len(parts.compiled.experts) == 1:
         raise InputError(f"'{name}' is the only expert: a router needs at least one")
     if parts.outcomes is not None:
-        return changed_parts(parts, sums_of(parts).without(name))
-    return _refitted(parts, {other: kept for other, kept in parts.statistics().items() if other != name})
+        return noted(parts, changed_parts(parts, sums_of(parts).without(name)), [Change.now("remove", expert=name)])
+    known = parts.statistics()
+    gone = Change.now("remove", expert=name, given=_given(known[name]), before=known[name].digest)
+    rest = {other: kept for other, kept in known.items() if other != name}
+    return noted(parts, _refitted(parts, rest, {}), [gone])
+
+
+def without_contribution(parts: RouterParts, name: str, contribution: str) -> RouterParts:
+    """Without what one owner gave that expert, as if it had never been given.
+
+    Sums are integers, so the difference is the sum of the others; a sample of prompts is drawn again from theirs.
+    Where tuning saw the contribution, it is done again.
+    """
+    refuse(parts, "it has no contributions; remove the model, and add it again from other rows")
+    known, holdings = parts.statistics(), parts.holdings()
+    if name not in holdings:
+        raise InputError(f"'{name}' has no contributions: its texts were counted here and cannot be told apart")
+    gone, left = holdings[name].without(contribution, name)
+    before, taken = known[name], gone.statistics()
+    rest = before.without_sample() - taken.without_sample()
+    after = replace(rest, sample=left.sample() if gone.kept else before.sample)
+    change = Change.now("remove", expert=name, given=gone.given, before=before.digest, after=after.digest)
+    statistics = {**known, name: after}
+    changed = _refitted(parts, statistics, {name: left})
+    if parts.trials and _tuned_since(parts, gone.digest):
+        again = tuned(statistics, parts.embedding(), changed.compiled.terms, windows=False)[0]
+        changed = replace(again, holdings=changed.holdings)
+    return noted(parts, changed, [change])
 
 
 def with_rows(parts: RouterParts, rows: OutcomeRows, field: str, *, merge: bool) -> RouterParts:
@@ -48,7 +126,24 @@ def with_rows(parts: RouterParts, rows: OutcomeRows, field: str, *, merge: bool)
             f"'{known[0]}' is an expert already: merge=True (--merge on the command line) gives it more rows, "
             "remove(name) (`ir3de remove`) takes it out"
         )
-    return changed_parts(parts, before + more)
+    changes = [Change.now("merge" if model in known else "add", expert=model) for model in more.models]
+    return noted(parts, changed_parts(parts, before + more), changes)
+
+
+def noted(old: RouterParts, new: RouterParts, changes: Sequence[Change]) -> RouterParts:
+    """The new parts, with the history of the old ones and these changes."""
+    return replace(new, history=old.history, changes=(*old.changes, *changes))
+
+
+def _given(statistics: Statistics) -> Given:
+    return Given(statistics.digest, statistics.prompts, statistics.tokens)
+
+
+def _tuned_since(parts: RouterParts, digest: str) -> bool:
+    """Whether the router was tuned while it had that contribution; without a word of when it came, it was."""
+    changes = [*(entry.change for entry in parts.history()), *parts.changes]
+    came = [place for place, change in enumerate(changes) if change.given is not None and change.given.digest == digest]
+    return any(change.action == "tune" for change in changes[came[-1] if came else 0 :])
 
 
 def _counted_alike(parts: RouterParts, name: str, domain: Domain, keep_sample: bool | None) -> Statistics:
@@ -61,7 +156,7 @@ def _counted_alike(parts: RouterParts, name: str, domain: Domain, keep_sample: b
     return counted(name, domain, parts.embedding(), keep_sample=keep_sample, window=window)
 
 
-def _refitted(parts: RouterParts, statistics: Mapping[str, Statistics]) -> RouterParts:
+def _refitted(parts: RouterParts, statistics: Mapping[str, Statistics], held: Mapping[str, Holding]) -> RouterParts:
     terms, experts = parts.compiled.terms, tuple(statistics)
     default = terms.experts[terms.default]
     changed = replace(
@@ -71,4 +166,5 @@ def _refitted(parts: RouterParts, statistics: Mapping[str, Statistics]) -> Route
         policy=terms.policy.among(experts),
     )
     assert not isinstance(parts.scorer, Shrinkage)  # those have outcomes, not statistics
-    return fitted(statistics, parts.embedding(), parts.scorer, changed, parts.trials)
+    fit = fitted(statistics, parts.embedding(), parts.scorer, changed, parts.trials)
+    return with_holdings(fit, {**parts.holdings(), **held})

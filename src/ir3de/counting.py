@@ -8,9 +8,10 @@ from __future__ import annotations
 
 import os
 from collections import deque
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -19,7 +20,7 @@ from ir3de.embeddings import Embedding
 from ir3de.errors import InputError
 from ir3de.pairs import pair_counts
 from ir3de.samples import Sample, text_hash
-from ir3de.statistics import PromptSums, Statistics, triangle, triangle_size
+from ir3de.statistics import PromptSums, Statistics, check_threshold, triangle, triangle_size
 
 CHUNK_CHARACTERS = 2_000_000
 SHOUTED = 16  # characters from which a text all in capitals is read in small letters
@@ -36,8 +37,9 @@ class Recipe:
 
     `window`: prompts longer than this many tokens enter the prompt sums as several windows of about this length.
     `sample`: only 1 window in `sample`, chosen by its prompt's content, enters the prompt sums, `sample` times; the
-    histogram always counts every token. `cap`: tokens of a prompt beyond this many are ignored. `keep_sample`: keep a
-    bounded sample of the prompts as token ids.
+    histogram always counts every token. `cap`: tokens of a prompt beyond this many are ignored. `clip`: of a prompt at
+    most this many occurrences of the same token are counted. `min_count`: tokens that the whole collection has fewer
+    of are left out of it. `keep_sample`: keep a bounded sample of the prompts as token ids.
     """
 
     window: int = 128
@@ -45,13 +47,32 @@ class Recipe:
     cap: int | None = None
     prompt_sums: bool = True
     keep_sample: bool = False
+    clip: int | None = None
+    min_count: int = 1
+    left_out: bytes = field(default=b"", repr=False)  # a bit a token: those that `thresholded` found to be rare
 
     def __post_init__(self) -> None:
         for name, value, limit in (("window", self.window, 8_192), ("sample", self.sample, 1 << 20)):
             if not isinstance(value, int) or not 1 <= value <= limit:
                 raise InputError(f"{name} must be a whole number between 1 and {limit:,}, found {value!r}")
-        if self.cap is not None and (not isinstance(self.cap, int) or self.cap < 1):
-            raise InputError(f"cap must be a whole number, at least 1, or None for no cap, found {self.cap!r}")
+        for name, most in (("cap", self.cap), ("clip", self.clip)):
+            if most is not None and (not isinstance(most, int) or most < 1):
+                raise InputError(f"{name} must be a whole number, at least 1, or None for no {name}, found {most!r}")
+        check_threshold(self.min_count)
+        if self.min_count > 1 and self.keep_sample:
+            raise InputError(
+                f"min_count={self.min_count} leaves rare tokens out, and keep_sample keeps prompts whole, rare tokens "
+                "and all: leave one of them out"
+            )
+
+    @property
+    def readings(self) -> int:
+        """How often the texts are read: twice where rare tokens must be known before prompts are summed."""
+        return 2 if self.min_count > 1 and self.prompt_sums else 1
+
+    def to_dict(self) -> dict[str, Any]:
+        """What was asked for, as a file can tell it later."""
+        return {name: getattr(self, name) for name in ("window", "sample", "cap", "clip", "min_count")}
 
 
 def collect(
@@ -63,6 +84,8 @@ def collect(
     cap: int | None = None,
     prompt_sums: bool = True,
     keep_sample: bool = False,
+    clip: int | None = None,
+    min_count: int = 1,
 ) -> Statistics:
     """Count a domain's texts: one pass, constant memory, the same bits in any order.
 
@@ -71,14 +94,48 @@ def collect(
     `keep_sample=True` keeps up to 1,024 of the prompts, as token ids, for tuning and calibration: whoever gets the
     statistics can then read those prompts.
 
+    For what leaves its owner: `clip=1` counts a token once a prompt however often it occurs there, and `min_count=5`
+    leaves out tokens that occur fewer than five times in all these texts, as if the texts did not have them. The
+    latter reads the texts twice, unless only the histogram is counted.
+
     >>> import ir3de
     >>> ir3de.collect(["What is 2 + 2?", "Solve x² = 9."])
     Statistics(2 prompts, 16 tokens, 2 windows, embedding 0a049b450d48)
+    >>> ir3de.collect(["What is 2 + 2?", "Solve x² = 9."], clip=1, min_count=2)
+    Statistics(2 prompts, 2 tokens, 2 windows, embedding 0a049b450d48)
     """
-    recipe = Recipe(window=window, sample=sample, cap=cap, prompt_sums=prompt_sums, keep_sample=keep_sample)
+    recipe = Recipe(window, sample, cap, prompt_sums, keep_sample, clip, min_count)
     if isinstance(texts, (str, bytes)) or not isinstance(texts, Iterable):
         raise InputError(f"texts must be an iterable of str, found one {type(texts).__name__}: put texts in a list")
-    return count_chunks(_chunks(texts), embedding or Embedding.default(), recipe)
+    if recipe.readings > 1 and isinstance(texts, Iterator):
+        raise InputError(
+            f"min_count={min_count} reads the texts twice, and {type(texts).__name__} can be read once: put the texts "
+            "in a list, or count the histogram alone with prompt_sums=False"
+        )
+    embedding = embedding or Embedding.default()
+    return thresholded(lambda recipe: count_texts(texts, embedding, recipe), recipe)
+
+
+def thresholded(counted: Callable[[Recipe], Statistics], recipe: Recipe) -> Statistics:
+    """What `counted` gives for all the texts, without the tokens that they have too few of.
+
+    `counted` may share the texts out as it likes: which tokens are rare is found from the whole. Prompt sums cannot be
+    rid of a token afterwards, so with them the histogram is counted first, and then everything without what is rare.
+    """
+    if recipe.readings == 1:
+        return counted(replace(recipe, min_count=1)).at_least(recipe.min_count)
+    first = counted(replace(recipe, min_count=1, prompt_sums=False))
+    wanted = first.at_least(recipe.min_count)
+    second = counted(replace(recipe, min_count=1, left_out=np.packbits(wanted.histogram == 0).tobytes()))
+    if second.histogram_only() != wanted:
+        raise InputError("the texts changed between the two readings that min_count takes: collect them again")
+    assert second.sums is not None
+    return replace(second, sums=second.sums.pairs_at_least(recipe.min_count))
+
+
+def count_texts(texts: Iterable[str], embedding: Embedding, recipe: Recipe) -> Statistics:
+    """The statistics of texts that come one by one; what is rare among them is `thresholded`'s to say."""
+    return count_chunks(_chunks(texts), embedding, recipe)
 
 
 def count_chunks(chunks: Iterable[Sequence[str]], embedding: Embedding, recipe: Recipe) -> Statistics:
@@ -103,6 +160,11 @@ def count(texts: Sequence[str], embedding: Embedding, recipe: Recipe) -> Statist
     starts = np.cumsum(lengths) - lengths
     if recipe.cap is not None:
         flat, starts, lengths = _capped(flat, starts, lengths, recipe.cap)
+    if recipe.clip is not None:
+        flat, starts, lengths = _only(_clipped(flat, lengths, recipe.clip), flat, lengths)
+    if recipe.left_out:
+        kept = np.unpackbits(np.frombuffer(recipe.left_out, np.uint8), count=embedding.vocabulary_size) == 0
+        flat, starts, lengths = _only(kept[flat], flat, lengths)
     hashes = _hashes(texts) if recipe.sample > 1 or recipe.keep_sample else np.zeros(len(texts), np.uint32)
     sums = sample = None
     if recipe.keep_sample:
@@ -219,6 +281,30 @@ def _capped(
     inside = np.arange(len(flat)) - np.repeat(starts, lengths) < cap
     shorter = np.minimum(lengths, cap)
     return flat[inside], np.cumsum(shorter) - shorter, shorter
+
+
+def _clipped(flat: npt.NDArray[np.uint32], lengths: Indices, clip: int) -> npt.NDArray[np.bool_]:
+    """Which tokens are among the first `clip` of their kind in their prompt."""
+    prompt = np.repeat(np.arange(len(lengths)), lengths)
+    shift = np.int64(len(flat).bit_length())
+    # by token, then by place: what a prompt has of a token lies side by side, and plain numbers sort fastest
+    ordered = np.sort(flat.astype(np.int64) << shift | np.arange(len(flat)))
+    token, place = ordered >> shift, ordered & ((1 << shift) - 1)
+    prompt = prompt[place]
+    late = (token[clip:] == token[:-clip]) & (prompt[clip:] == prompt[:-clip])
+    kept = np.ones(len(flat), bool)
+    kept[place[clip:][late]] = False
+    return kept
+
+
+def _only(
+    kept: npt.NDArray[np.bool_], flat: npt.NDArray[np.uint32], lengths: Indices
+) -> tuple[npt.NDArray[np.uint32], Indices, Indices]:
+    """The prompts with those tokens alone."""
+    before = np.r_[0, np.cumsum(kept)]
+    ends = np.cumsum(lengths)
+    shorter = before[ends] - before[ends - lengths]
+    return flat[kept], np.cumsum(shorter) - shorter, shorter
 
 
 def _chunks(texts: Iterable[str]) -> Iterator[list[str]]:

@@ -7,11 +7,13 @@
     ├── UnknownExpertError    KeyError      an expert the router does not have
     ├── ArtifactError         OSError       a file that is missing, truncated, corrupt or not ours
     │   └── VersionError                    a file written by a newer IR3DE
-    ├── ClusterError          RuntimeError  a cluster that is not there, or whose workers cannot do the work
+    ├── EngineError           RuntimeError  an engine that cannot go on: its workers die, its cluster is not there
     └── MissingExtraError     ImportError   an optional package that is not installed
 
 A message says what was wrong, what was found, and what to do.
 """
+
+from __future__ import annotations
 
 
 class IR3DEError(Exception):
@@ -45,8 +47,8 @@ class VersionError(ArtifactError):
     """A file written by a newer IR3DE than this one."""
 
 
-class ClusterError(IR3DEError, RuntimeError):
-    """A cluster that is not there, or whose workers cannot do the work."""
+class EngineError(IR3DEError, RuntimeError):
+    """An engine that cannot go on: a worker that dies again and again, a cluster that is not there."""
 
 
 class MissingExtraError(IR3DEError, ImportError):
@@ -57,3 +59,7 @@ class MissingExtraError(IR3DEError, ImportError):
             f"{purpose} needs the package '{package}', which is not installed: pip install 'ir3de[{extra}]', "
             f"or in a checkout pip install '.[{extra}]'"
         )
+        self._given = package, extra, purpose
+
+    def __reduce__(self) -> tuple[type[MissingExtraError], tuple[str, str, str]]:
+        return type(self), self._given  # it is not made from its message, and must come back from other processes

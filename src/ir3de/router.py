@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Any, NoReturn
 
 import numpy as np
 
-from ir3de.building import checked, chunks, counted, fitted, place, tuned
-from ir3de.changing import Domain, with_more, with_rows, without
+from ir3de.building import checked, chunks, place
+from ir3de.changing import Domain, built, retuned, with_more, with_rows, without, without_contribution
 from ir3de.counting import unshouted
 from ir3de.decisions import Compiled, Decision, Terms, decide, decide_batch
 from ir3de.embeddings import Embedding, Tokenizer
@@ -22,13 +22,14 @@ from ir3de.errors import InputError, UnknownExpertError
 from ir3de.expectations import Shrinkage
 from ir3de.explanations import Explanation, explain
 from ir3de.flips import Flips, flips
+from ir3de.ledger import History
 from ir3de.outcome_router import OutcomeRows, check_selector, collected, fit_parts, refuse, sums_of
 from ir3de.outcomes import Outcomes
 from ir3de.policies import Calibration, Costs, Policy, check_policy
 from ir3de.scorers import Blend, Scorer
 from ir3de.selectors import Average, EntropyTopK, Selector
 from ir3de.statistics import Statistics
-from ir3de.storage import RouterParts, load_router, save_router
+from ir3de.storage import Contribution, RouterParts, load_router, save_router
 from ir3de.table import Table, check_experts
 
 if TYPE_CHECKING:
@@ -110,10 +111,7 @@ class Router:
             0 if default is None else place(default, experts),
             policy=check_policy(policy or Policy(), experts),
         )
-        statistics = {name: counted(name, domain, chosen, keep_sample=keep_sample) for name, domain in domains.items()}
-        if not tune:
-            return cls(fitted(statistics, chosen, scorer, terms))
-        return cls(tuned(statistics, chosen, terms)[0])
+        return cls(built(domains, chosen, scorer, terms, tune=tune, keep_sample=keep_sample))
 
     @classmethod
     def fit_outcomes(
@@ -176,17 +174,23 @@ class Router:
             self._require(name)
             self._swap(with_more(self._parts, name, domain, keep_sample))
 
-    def remove(self, name: str) -> None:
-        """Take an expert out: the router is then, bit for bit, one that never saw it."""
+    def remove(self, name: str, *, contribution: str | None = None) -> None:
+        """Take an expert out: the router is then, bit for bit, one that never saw it.
+
+        With the id of a `contribution`, only that one is taken from the expert, with the same result.
+        """
         with self._change:
             self._require(name)
-            self._swap(without(self._parts, name))
+            if contribution is None:
+                self._swap(without(self._parts, name))
+            else:
+                self._swap(without_contribution(self._parts, name, contribution))
 
     def tune(self) -> tuple[Trial, ...]:
         """Choose scorer and selector anew on the prompts that were kept: everything tried, best first."""
         refuse(self._parts, "there is nothing to tune, its shrinkage is cross-validated at every fit")
         with self._change:
-            parts, trials = tuned(self.statistics, self.embedding, self._compiled.terms)
+            parts, trials = retuned(self._parts)
             self._swap(parts)
             return trials
 
@@ -285,6 +289,17 @@ class Router:
         return self._parts.statistics()
 
     @property
+    def contributions(self) -> Mapping[str, tuple[Contribution, ...]]:
+        """What each expert was given by others, in the order of the ids."""
+        held = self._parts.holdings() if self._parts.outcomes is None else {}
+        return {name: held[name].contributions if name in held else () for name in self.experts}
+
+    @property
+    def history(self) -> History:
+        """What was done to the router as far as it was saved, one entry a change: its ledger."""
+        return self._parts.history()
+
+    @property
     def outcomes(self) -> Outcomes:
         """The outcomes that the router was fitted from: all that is needed to change it."""
         return sums_of(self._parts)
@@ -344,7 +359,12 @@ class Router:
 
     def save(self, path: str | Path, *, serving: bool = False) -> Path:
         """Write the router to a folder; `serving=True` leaves out what only changes need."""
-        return save_router(self._parts, path, serving=serving)
+        if serving:
+            return save_router(self._parts, path, serving=True)[0]
+        with self._change:
+            folder, history = save_router(self._parts, path)
+            self._parts = replace(self._parts, history=lambda: history, changes=())
+        return folder
 
     @staticmethod
     def load(path: str | Path, *, mapped: bool = False, derived: str | Path | None = None) -> Router:

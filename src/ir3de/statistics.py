@@ -27,6 +27,9 @@ from ir3de.samples import Sample
 
 Integers = npt.NDArray[np.int64]
 
+MOST = 1 << 53  # of one token: beyond it a float64 is no longer exact
+LARGEST_SUM = (1 << 62) - 1  # of a prompt sum: two of them still add up in 64 bits
+
 
 @dataclass(frozen=True, eq=False)
 class PromptSums:
@@ -57,6 +60,9 @@ class PromptSums:
         diagonal = self.gram[np.cumsum(np.r_[0, np.arange(self.width, 1, -1)])]
         if self.windows < 0 or (diagonal < 0).any() or (self.pairs is not None and (self.pairs < 0).any()):
             raise InputError("prompt sums fell below zero: what was taken out was never put in")
+        parts = (self.vector, self.gram, *(() if self.pairs is None else (self.pairs,)))
+        if any(max(int(part.max(initial=0)), -int(part.min(initial=0))) > LARGEST_SUM for part in parts):
+            raise InputError("prompt sums overflow: they are beyond 2⁶². Collect fewer texts, or a histogram only")
 
     @property
     def width(self) -> int:
@@ -90,6 +96,10 @@ class PromptSums:
             self.gram + sign * other.gram,
             None if self.pairs is None or other.pairs is None else self.pairs + sign * other.pairs,
         )
+
+    def pairs_at_least(self, count: int) -> PromptSums:
+        """The same sums, without the buckets of pairs that occurred less often."""
+        return self if self.pairs is None else replace(self, pairs=_at_least(self.pairs, count))
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, PromptSums) and (
@@ -127,6 +137,11 @@ class Statistics:
             raise InputError(f"a histogram counts in whole numbers, found {self.histogram.dtype}")
         if self.prompts < 0 or (self.histogram < 0).any():
             raise InputError("statistics fell below zero: what was taken out was never put in")
+        if self.histogram.max(initial=0) > MOST:
+            raise InputError(
+                f"counts overflow: {int(self.histogram.max()):,} of one token is more than the {MOST:,} that can be "
+                "told apart"
+            )
 
     @cached_property
     def tokens(self) -> int:
@@ -181,6 +196,16 @@ class Statistics:
         """The same statistics without the prompt sums."""
         return replace(self, sums=None)
 
+    def at_least(self, count: int) -> Statistics:
+        """The histogram of the tokens that occurred at least so often, and nothing else if anything may be rare.
+
+        Prompt sums and a sample hold rare tokens too, and cannot be rid of them here: `collect(..., min_count=)` can.
+        What is dropped from two statistics is not what would be dropped from their sum.
+        """
+        if check_threshold(count) == 1:
+            return self
+        return Statistics(self.fingerprint, self.prompts, _at_least(self.histogram, count))
+
     @cached_property
     def digest(self) -> str:
         """SHA-256 of the content: equal statistics have equal digests, wherever and in whatever order made."""
@@ -228,6 +253,17 @@ def triangle_size(width: int) -> int:
 def triangle(width: int) -> tuple[npt.NDArray[np.intp], npt.NDArray[np.intp]]:
     """Row and column of each entry of the upper triangle, row by row."""
     return np.triu_indices(width)
+
+
+def check_threshold(count: object) -> int:
+    """Refuse what is no count that a token must reach."""
+    if not isinstance(count, int) or isinstance(count, bool) or count < 1:
+        raise InputError(f"min_count must be a whole number, at least 1, which leaves nothing out, found {count!r}")
+    return count
+
+
+def _at_least(counts: Integers, least: int) -> Integers:
+    return np.where(counts >= least, counts, 0)
 
 
 def _freeze(*arrays: Integers) -> None:

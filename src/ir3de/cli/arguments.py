@@ -32,6 +32,7 @@ class TextOptions:
     whole_files: bool
     sample: int | None
     cap: int | None
+    clip: int | None = None
 
 
 def parse_sample(context: click.Context, parameter: click.Parameter, value: str) -> int | None:
@@ -89,11 +90,20 @@ def text_options(function: Function) -> Function:
     @click.option(
         "--cap", type=click.IntRange(min=1), metavar="N", help="Ignore the tokens of a prompt beyond the first N."
     )
+    @click.option(
+        "--clip", type=click.IntRange(min=1), metavar="N", help="Count a token of a prompt N times at the most."
+    )
     @wraps(function)
     def command(
-        *args: Any, field: str | None, whole_files: bool, sample: int | None, cap: int | None, **kwargs: Any
+        *args: Any,
+        field: str | None,
+        whole_files: bool,
+        sample: int | None,
+        cap: int | None,
+        clip: int | None,
+        **kwargs: Any,
     ) -> Any:
-        return function(*args, texts=TextOptions(field, whole_files, sample, cap), **kwargs)
+        return function(*args, texts=TextOptions(field, whole_files, sample, cap, clip), **kwargs)
 
     return command  # type: ignore[return-value]
 

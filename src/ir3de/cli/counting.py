@@ -72,10 +72,11 @@ def count_domain(
     window: int = 128,
     prompt_sums: bool = True,
     keep_sample: bool = True,
+    min_count: int = 1,
 ) -> Counted:
     """Count the texts of all paths, and add the statistics files among them; prompts are kept only if asked for."""
     from ir3de.corpora import read_texts, total_bytes
-    from ir3de.counting import collect
+    from ir3de.counting import Recipe, count_texts, thresholded
     from ir3de.storage import load_statistics
 
     files = [path for path in paths if Path(path).suffix == STATISTICS_SUFFIX]
@@ -86,23 +87,21 @@ def count_domain(
     begun = perf_counter()
     parts = [load_statistics(path) for path in files]
     read = sum(Path(path).stat().st_size for path in files)
-    if sources:
-        total = total_bytes(sources)
-        sample = options.sample or (LARGE_SAMPLE if (total or 0) > LARGE_DOMAIN else 1)
+    total = total_bytes(sources) if sources else 0
+    sample = options.sample or (LARGE_SAMPLE if (total or 0) > LARGE_DOMAIN else 1)
+
+    def everything(recipe: Recipe) -> Statistics:
+        nonlocal read
+        if not sources:
+            return sum(parts[1:], parts[0])
         with reading(out, name, total) as (on_bytes, bytes_read):
             texts = read_texts(sources, field=options.field, whole_files=options.whole_files, on_bytes=on_bytes)
-            collected = collect(
-                texts,
-                embedding=embedding,
-                window=window,
-                sample=sample,
-                cap=options.cap,
-                prompt_sums=prompt_sums,
-                keep_sample=keep_sample,
-            )
-            parts.append(collected)
+            counted = count_texts(texts, embedding, recipe)
         read += bytes_read()
-    total_of = sum(parts[1:], parts[0])
+        return sum(parts, counted)
+
+    recipe = Recipe(window, sample, options.cap, prompt_sums, keep_sample, options.clip, min_count)
+    total_of = thresholded(everything, recipe)
     return Counted(name, total_of if keep_sample else total_of.without_sample(), read, perf_counter() - begun)
 
 

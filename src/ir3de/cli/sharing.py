@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from ir3de.cli.arguments import (
+    STATISTICS_SUFFIX,
     TextOptions,
     embedding_option,
     force_option,
@@ -40,7 +41,19 @@ if TYPE_CHECKING:
     help="Keep up to 1,024 of the prompts, as token ids, for tuning and calibration. Whoever gets the file can then "
     "read those prompts.",
 )
-@click.option("--histogram-only", is_flag=True, help="Count tokens only: smaller, but not for the scorer prompt-ridge.")
+@click.option(
+    "--min-count",
+    type=click.IntRange(min=1),
+    metavar="N",
+    default=1,
+    help="Leave out tokens that occur fewer than N times in all of it, as if no text had them; the texts are then read "
+    "twice, unless with --histogram-only. With --clip 1: that fewer than N prompts have.",
+)
+@click.option(
+    "--histogram-only",
+    is_flag=True,
+    help="Count tokens only: smaller, but not for the scorers blend (the default), prompt-ridge and posterior.",
+)
 @embedding_option
 @force_option
 @output_options
@@ -50,6 +63,7 @@ def collect(
     texts: TextOptions,
     window: int,
     keep_sample: bool,
+    min_count: int,
     histogram_only: bool,
     source: str,
     force: bool,
@@ -60,14 +74,20 @@ def collect(
     The file holds sums of integers, and no text unless --keep-sample asks for it. It stands in for the texts in `fit`,
     `add` and `merge`.
 
+    A histogram still tells of rare words, names and numbers; --clip, --min-count and --histogram-only give less away,
+    and docs/privacy.md says what is left. What --min-count leaves out is settled for this file: the sum of two such
+    files is not what one collection with --min-count gives.
+
     \b
     Example:
       ir3de collect law.stats cases/ statutes.jsonl
+      ir3de collect law.stats cases/ --clip 1 --min-count 10
       ir3de fit router law=law.stats maths=maths.jsonl
     """
     from ir3de.cli.counting import check_sources, count_domain, counted_table, load_embedding
     from ir3de.storage import save_statistics
 
+    _check_thresholded(min_count, paths, keep_sample=keep_sample, histogram_only=histogram_only)
     refuse_existing(target, force=force)
     _refuse_repeated(paths)
     check_sources({target.stem: paths})
@@ -81,8 +101,9 @@ def collect(
         window=window,
         prompt_sums=not histogram_only,
         keep_sample=keep_sample,
+        min_count=min_count,
     )
-    _refuse_empty(counted.statistics)
+    _refuse_empty(counted.statistics, min_count)
     save_statistics(counted.statistics, target)
     out.json({"statistics": str(target), "bytes": target.stat().st_size, **describe_statistics(counted.statistics)})
     out.note(counted_table([counted]), "")
@@ -145,15 +166,34 @@ def describe_statistics(statistics: Statistics) -> dict[str, Any]:
     }
 
 
+def _check_thresholded(min_count: int, paths: tuple[str, ...], *, keep_sample: bool, histogram_only: bool) -> None:
+    """Refuse what would bring rare tokens back in, and what cannot be read twice."""
+    if min_count == 1:
+        return
+    if keep_sample:
+        raise click.UsageError(
+            "--min-count leaves rare tokens out, --keep-sample keeps prompts whole: leave one of them out"
+        )
+    once = [path for path in paths if path == "-" or Path(path).suffix == STATISTICS_SUFFIX]
+    if once and not histogram_only:
+        what = "standard input can be read once" if once[0] == "-" else f"the prompt sums of {once[0]} hold every token"
+        raise click.UsageError(
+            f"--min-count reads the texts twice, to keep rare tokens out of the prompt sums, and {what}: "
+            "name files of texts, or give --histogram-only"
+        )
+
+
 def _refuse_repeated(paths: tuple[str, ...]) -> None:
     twice = next((path for index, path in enumerate(paths) if path in paths[:index]), None)
     if twice is not None:
         raise click.UsageError(f"{twice} is named twice: name it once, or it would count twice")
 
 
-def _refuse_empty(statistics: Statistics) -> None:
+def _refuse_empty(statistics: Statistics, min_count: int) -> None:
     from ir3de.errors import InputError
 
+    if statistics.tokens == 0 and min_count > 1 and statistics.prompts:
+        raise InputError(f"no token occurs {min_count:,} times in what was named: name more texts, or a smaller count")
     if statistics.tokens == 0:
         raise InputError("there is no text in what was named: name at least one file with a text in it")
 

@@ -1,7 +1,8 @@
-"""Streams texts and rows out of files, folders, glob patterns and standard input.
+"""Streams texts and rows out of files, folders, glob patterns, addresses and standard input.
 
     sources   what the caller named      -> one `Source` a file, in an order that never changes
-    streams   a `Source`                 -> its bytes, decompressed and counted
+    remote    an address                 -> the files there, by pyarrow or fsspec
+    streams   a `Source`                 -> its bytes, counted; `packing` decompresses them
     formats   text, JSON and JSON lines  -> numbered rows
     tables    CSV, TSV and Parquet       -> numbered rows
     rows      a row                      -> its text
@@ -32,10 +33,10 @@ def read_texts(
 ) -> Iterator[str]:
     """Stream every text of every source, in order, leaving out the empty ones.
 
-    A source is a file, a folder, a glob pattern, or `-` for standard input. Names are checked at the call,
-    contents as they are read. `field` names the field (or `a.b` path) that holds the text; `whole_files`
-    makes each plain-text file one text instead of one a line; `on_bytes` hears how many bytes were read
-    from disk since it was last called.
+    A source is a file, a folder, a glob pattern, an address (s3://…) of these, or `-` for standard input. Names
+    are checked at the call, contents as they are read. `field` names the field (or `a.b` path) that holds the text;
+    `whole_files` makes each plain-text file one text instead of one a line; `on_bytes` hears how many bytes were
+    read from disk since it was last called.
 
     >>> from tempfile import TemporaryDirectory
     >>> with TemporaryDirectory() as folder:

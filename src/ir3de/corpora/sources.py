@@ -7,7 +7,9 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 from ir3de.corpora.formats import FORMATS
-from ir3de.corpora.streams import CODECS, STDIN, Source
+from ir3de.corpora.packing import CODECS
+from ir3de.corpora.remote import AnyPath, files_at, is_address, local_path
+from ir3de.corpora.streams import STDIN, Source
 from ir3de.errors import InputError
 
 _SUFFIXES = tuple(kind for kind in FORMATS if kind != STDIN)
@@ -30,6 +32,11 @@ def on_disk_bytes(sources: Iterable[Source]) -> int | None:
 def _expand_one(named: str) -> list[Source]:
     if named == STDIN:
         return [Source(None, STDIN)]
+    if is_address(named):
+        here = local_path(named)
+        if here is None:
+            return _at_address(named)
+        named = here
     path = Path(named)
     try:
         if path.is_dir():
@@ -43,9 +50,14 @@ def _expand_one(named: str) -> list[Source]:
     raise InputError(f"{named}: no such file or folder: {_suggestion(path)}")
 
 
-def _supported(paths: Iterable[Path], what: str) -> list[Source]:
+def _at_address(named: str) -> list[Source]:
+    found, what = files_at(named)
+    return [_source_of(found[0])] if what == "the file" else _supported(found, what)
+
+
+def _supported(paths: Iterable[AnyPath], what: str) -> list[Source]:
     """Keep the files that can be read, sorted; it is an error to be left with none."""
-    found = sorted(paths, key=Path.as_posix)
+    found = sorted(paths, key=lambda path: path.as_posix())
     sources = [source for source in map(_recognised, found) if source is not None]
     if not sources:
         names = ", ".join(path.name for path in found[:3]) + (", …" if len(found) > 3 else "")
@@ -70,15 +82,15 @@ def _files_matching(pattern: str) -> Iterator[Path]:
     return (path for path in matches if path.is_file())
 
 
-def _source_of(path: Path) -> Source:
+def _source_of(path: AnyPath) -> Source:
     source = _recognised(path)
     if source is None:
-        found = "".join(path.suffixes[-2:]) or "no suffix"
+        found = "".join(Path(path.name).suffixes[-2:]) or "no suffix"
         raise InputError(f"{path}: cannot tell the format, found {found}: use {_supported_suffixes()}")
     return source
 
 
-def _recognised(path: Path) -> Source | None:
+def _recognised(path: AnyPath) -> Source | None:
     name = path.name.lower()
     codec = next((suffix for suffix in CODECS if name.endswith(suffix)), "")
     kind = Path(name.removesuffix(codec)).suffix

@@ -1,19 +1,18 @@
-"""The bytes of one source: opened, decompressed, counted, and decoded with errors that name the place."""
+"""The bytes of one source or a stretch of it: opened, counted, and decoded with errors that name the place."""
 
 from __future__ import annotations
 
-import bz2
 import io
-import lzma
 import sys
-import zlib
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from itertools import chain
 from pathlib import Path
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING
 
-from ir3de.errors import InputError, MissingExtraError
+from ir3de.corpora.packing import CODECS, Decompressed
+from ir3de.corpora.remote import Remote
+from ir3de.errors import InputError
 
 if TYPE_CHECKING:
     from _typeshed import WriteableBuffer
@@ -21,9 +20,6 @@ if TYPE_CHECKING:
 STDIN = "-"
 
 _BUFFER = 1 << 20  # large reads keep the cost of a line low, and set how often `on_bytes` is called
-# Compressed bytes handed over at once. Small, because all they decompress to is held in memory: text grows
-# threefold to tenfold, a run of equal bytes far more.
-_PIECE = 1 << 14
 _SCAN = 1 << 13  # bytes looked through at a time for the end of a line
 _BOM = b"\xef\xbb\xbf"
 
@@ -60,7 +56,7 @@ class Source:
     file it is row groups. `end` is None for all the rest.
     """
 
-    path: Path | None  # None for standard input
+    path: Path | Remote | None  # None for standard input
     kind: str
     codec: str = ""
     begin: int = 0
@@ -78,6 +74,8 @@ class Source:
         """Size and time of the last change; of standard input nothing is known."""
         if self.path is None:
             return State(0, None)
+        if isinstance(self.path, Remote):
+            return State(*self.path.stat())
         try:
             found = self.path.stat()
         except OSError as error:
@@ -90,54 +88,8 @@ class Source:
         raw = _counted_stdin(on_bytes) if self.path is None else _counted_file(self, on_bytes)
         stream: io.BufferedReader = io.BufferedReader(raw, _BUFFER)
         if codec is not None:
-            stream = io.BufferedReader(_Decompressed(stream, codec, self), _BUFFER)
+            stream = io.BufferedReader(Decompressed(stream, codec, self.name, self.codec), _BUFFER)
         return stream
-
-
-class Decompressor(Protocol):
-    """What the decompressors of every compression module have in common."""
-
-    @property
-    def eof(self) -> bool: ...
-    @property
-    def unused_data(self) -> bytes: ...
-    def decompress(self, data: bytes, /) -> bytes: ...
-
-
-@dataclass(frozen=True, slots=True)
-class Codec:
-    """How one compression is undone, and the error that says the data are broken."""
-
-    new: Callable[[], Decompressor]
-    error: type[Exception]
-
-
-def _zstd() -> Codec:
-    # Corpora are often packed with `zstd --long=31`, which needs a window above the default limit.
-    try:
-        from compression import zstd  # Python 3.14 and later
-    except ImportError:
-        return _zstandard()
-    options = {zstd.DecompressionParameter.window_log_max: 31}
-    return Codec(lambda: zstd.ZstdDecompressor(options=options), zstd.ZstdError)
-
-
-def _zstandard() -> Codec:
-    try:
-        import zstandard
-    except ImportError:
-        raise MissingExtraError("zstandard", "zstd", "Reading a .zst file") from None
-    # Its `stream_reader` takes a truncated file for a complete one; the object below tells them apart.
-    unpacker = zstandard.ZstdDecompressor(max_window_size=1 << 31)
-    return Codec(lambda: unpacker.decompressobj(), zstandard.ZstdError)
-
-
-CODECS: dict[str, Callable[[], Codec]] = {
-    ".gz": lambda: Codec(lambda: zlib.decompressobj(wbits=31), zlib.error),  # 31: a gzip header, checksummed
-    ".bz2": lambda: Codec(bz2.BZ2Decompressor, OSError),
-    ".xz": lambda: Codec(lzma.LZMADecompressor, lzma.LZMAError),
-    ".zst": _zstd,
-}
 
 
 class _Counted(io.RawIOBase):
@@ -148,14 +100,18 @@ class _Counted(io.RawIOBase):
         read_into: Callable[[WriteableBuffer], int | None],
         close: Callable[[], None],
         on_bytes: Callable[[int], None] | None,
+        name: str,
     ) -> None:
-        self._read_into, self._close, self._on_bytes = read_into, close, on_bytes
+        self._read_into, self._close, self._on_bytes, self._name = read_into, close, on_bytes, name
 
     def readable(self) -> bool:
         return True
 
     def readinto(self, buffer: WriteableBuffer, /) -> int:
-        count = self._read_into(buffer) or 0
+        try:
+            count = self._read_into(buffer) or 0
+        except OSError as error:
+            raise _unreadable(self._name, error) from error
         if count and self._on_bytes is not None:
             self._on_bytes(count)
         return count
@@ -166,65 +122,16 @@ class _Counted(io.RawIOBase):
         super().close()
 
 
-class _Decompressed(io.RawIOBase):
-    """The bytes inside a compressed stream of one or more members; truncated or corrupt data raise."""
-
-    def __init__(self, packed: io.BufferedReader, codec: Codec, source: Source) -> None:
-        self._packed, self._codec, self._source = packed, codec, source
-        self._decompressor: Decompressor | None = codec.new()  # None between members
-        self._unused = b""
-        self._ready = memoryview(b"")
-
-    def readable(self) -> bool:
-        return True
-
-    def readinto(self, buffer: WriteableBuffer, /) -> int:
-        try:
-            while not self._ready and self._refill():
-                pass
-        except (self._codec.error, EOFError) as error:
-            raise InputError(
-                f"{self._source.name}: the {self._source.codec} data are truncated or corrupt ({error}): "
-                "download the file, or compress it, again"
-            ) from error
-        target = memoryview(buffer)
-        count = min(len(target), len(self._ready))
-        target[:count] = self._ready[:count]
-        self._ready = self._ready[count:]
-        return count
-
-    def _refill(self) -> bool:
-        """Decompress one more piece; False at the end of the file."""
-        piece, self._unused = self._unused or self._packed.read(_PIECE), b""
-        if not piece:
-            if self._decompressor is not None:
-                raise EOFError("the file ends too early")
-            return False
-        if self._decompressor is None:
-            piece = piece.lstrip(b"\0")  # members may be padded with zeros, and no member begins with one
-            if not piece:
-                return True
-            self._decompressor = self._codec.new()
-        self._ready = memoryview(self._decompressor.decompress(piece))
-        if self._decompressor.eof:
-            self._unused, self._decompressor = self._decompressor.unused_data, None
-        return True
-
-    def close(self) -> None:
-        self._packed.close()
-        super().close()
-
-
 def _counted_file(source: Source, on_bytes: Callable[[int], None] | None) -> _Counted:
     assert source.path is not None
     try:
-        file = source.path.open("rb", buffering=0)
+        file = source.path.open() if isinstance(source.path, Remote) else source.path.open("rb", buffering=0)
     except OSError as error:
         raise _unreadable(source.name, error) from error
     if source.begin == 0 and source.end is None:
-        return _Counted(file.readinto, file.close, on_bytes)
+        return _Counted(file.readinto, file.close, on_bytes, source.name)
     try:
-        return _Counted(_whole_lines(file, source.begin, source.end), file.close, on_bytes)
+        return _Counted(_whole_lines(file, source.begin, source.end), file.close, on_bytes, source.name)
     except BaseException:
         file.close()
         raise
@@ -276,7 +183,7 @@ def _counted_stdin(on_bytes: Callable[[int], None] | None) -> _Counted:
     if stdin is None:
         raise InputError("standard input was asked for with '-', but there is none: name a file instead")
     # `readinto1` hands over what has arrived, so that a line typed or piped is seen at once.
-    return _Counted(stdin.readinto1, lambda: None, on_bytes)
+    return _Counted(stdin.readinto1, lambda: None, on_bytes, "<stdin>")
 
 
 def lines_of(stream: io.BufferedReader, source: Source) -> Iterator[bytes]:
@@ -290,7 +197,10 @@ def decoded(raw: bytes, source: Source, *, first_line: int = 1) -> str:
         return raw.decode()
     except UnicodeDecodeError as error:
         line = first_line + raw.count(b"\n", 0, error.start)
-        raise InputError(
-            f"{source.place(line)}: not valid UTF-8 (found the byte 0x{raw[error.start]:02x}): "
-            "convert the file to UTF-8, for instance with iconv"
-        ) from None
+        raise not_utf8(source.place(line), raw[error.start]) from None
+
+
+def not_utf8(place: str, byte: int) -> InputError:
+    return InputError(
+        f"{place}: not valid UTF-8 (found the byte 0x{byte:02x}): convert the file to UTF-8, for instance with iconv"
+    )

@@ -8,8 +8,9 @@ from functools import partial
 from itertools import pairwise
 from typing import TYPE_CHECKING
 
+from ir3de.corpora.remote import Remote
 from ir3de.corpora.rows import Row, listed
-from ir3de.corpora.streams import Options, Source, decoded, lines_of
+from ir3de.corpora.streams import Options, Source, decoded, lines_of, not_utf8
 from ir3de.errors import InputError, MissingExtraError
 
 if TYPE_CHECKING:
@@ -26,18 +27,19 @@ def _separated_rows(source: Source, options: Options, *, separator: str) -> Gene
     # It is only ever raised: to put it back would break another reader that is still at work.
     csv.field_size_limit(max(csv.field_size_limit(), _LONGEST_FIELD))
     with source.open(options.on_bytes) as stream:
-        lines = (decoded(raw, source, first_line=n) for n, raw in enumerate(lines_of(stream, source), 1))
+        # a line that is not UTF-8 may be part of a longer row, so where rows may be skipped it is decoded all the same
+        numbered = enumerate(lines_of(stream, source), 1)
+        if options.on_damage is None:
+            lines = (decoded(raw, source, first_line=number) for number, raw in numbered)
+        else:
+            lines = (raw.decode(errors="surrogateescape") for _, raw in numbered)
         records = _records(lines, source.name, separator)
-        header = _checked_header(next(records, (1, []))[1], source.name, separator)
+        header = _checked_header(next(records, (1, []))[1], source, separator)
         sole = header[0] if len(header) == 1 else None
         for number, values in records:
-            if len(values) != len(header):
-                options.damaged(
-                    InputError(
-                        f"{source.name}:{number}: the row has {len(values)} values, but the header has "
-                        f"{len(header)} columns: put quotes around values that hold a {_SEPARATORS[separator]}"
-                    )
-                )
+            wrong = _wrong_with(values, header, source.place(number), separator)
+            if wrong is not None:
+                options.damaged(wrong)
                 continue
             row = Row(zip(header, values, strict=True))
             row.sole_column = sole
@@ -62,7 +64,22 @@ def _records(lines: Iterable[str], name: str, separator: str) -> Iterator[tuple[
             yield number, values
 
 
-def _checked_header(header: list[str], name: str, separator: str) -> list[str]:
+def _wrong_with(values: list[str], header: list[str], place: str, separator: str) -> InputError | None:
+    if len(values) != len(header):
+        return InputError(
+            f"{place}: the row has {len(values)} values, but the header has "
+            f"{len(header)} columns: put quotes around values that hold a {_SEPARATORS[separator]}"
+        )
+    try:
+        "".join(values).encode()
+    except UnicodeEncodeError as error:
+        return not_utf8(place, ord(error.object[error.start]) - 0xDC00)
+    return None
+
+
+def _checked_header(header: list[str], source: Source, separator: str) -> list[str]:
+    name = source.name
+    decoded("".join(header).encode(errors="surrogateescape"), source)  # without a header there are no rows to skip
     if not header:
         raise InputError(f"{name}: found no header: write the names of the columns on the first line")
     if len(set(header)) < len(header):
@@ -109,7 +126,8 @@ def _opened(source: Source) -> Iterator["ParquetFile"]:
     with whole.open():
         pass  # so that a file that may not be read is said like any other
     try:
-        with pyarrow.parquet.ParquetFile(source.path, buffer_size=_PARQUET_BUFFER) as file:
+        where = source.path.open() if isinstance(source.path, Remote) else source.path
+        with pyarrow.parquet.ParquetFile(where, buffer_size=_PARQUET_BUFFER) as file:
             yield file
     except (pyarrow.ArrowException, OSError, UnicodeDecodeError) as error:
         raise InputError(

@@ -2,17 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field
 from pathlib import Path
+from time import monotonic
 
 from ir3de.counting import Recipe, count
 from ir3de.embeddings import Embedding
+from ir3de.engines.checkpoints import Checkpoint, Progress
 from ir3de.engines.domains import Files
 from ir3de.engines.engine import Engine, engine_for
 from ir3de.engines.jobs import BadRecords, Job, ShardCount
-from ir3de.engines.shards import SHARD_BYTES, plan
+from ir3de.engines.shards import SHARD_BYTES, Shard, plan
+from ir3de.errors import ArtifactError, EngineError
 from ir3de.statistics import Statistics
+
+CHECKPOINT_SECONDS = 5.0  # between two writings
 
 
 @dataclass(frozen=True)
@@ -20,12 +26,13 @@ class Collected:
     """A domain's statistics, and what it took to get them."""
 
     statistics: Statistics
-    records: int  # that were read, the skipped among them
+    records: int  # that were read, the skipped among them; blank ones are none
     skipped: int  # records that could not be read
     examples: tuple[str, ...]  # what was wrong with the first few of those
     shards: int
     resumed: int  # shards that a checkpoint had already
     bytes: int  # on disk
+    checkpoint: Checkpoint | None = field(default=None, repr=False)  # to be discarded once the result is safe
 
 
 def collect_files(
@@ -40,19 +47,100 @@ def collect_files(
     recipe: Recipe | None = None,
     name: str = "texts",
     shard_bytes: int = SHARD_BYTES,
+    checkpoint_seconds: float = CHECKPOINT_SECONDS,
     on_bytes: Callable[[int], None] | None = None,
     on_shard: Callable[[ShardCount], None] | None = None,
 ) -> Collected:
-    """Count a domain's files: the same bits from every engine, with any number of workers, in shards of any size."""
+    """Count a domain's files: the same bits from every engine, with any number of workers, in shards of any size.
+
+    `engine` is "local" (this process for small jobs, else `workers` processes, as many as there are cores unless
+    said), "ray" (the cluster at `address`, or one started here), or an `Engine` of one's own. In the folder
+    `checkpoint` it is written down every few seconds, under the domain's `name`, how far the job is: the same call
+    goes on from there. `skip_bad` records of the domain may be broken: they are skipped and told of in the result.
+
+    >>> from tempfile import TemporaryDirectory
+    >>> with TemporaryDirectory() as folder:
+    ...     _ = Path(folder, "a.jsonl").write_text('{"text": "What is 2 + 2?"}\\n{"text": \\n"Solve x² = 9."\\n')
+    ...     collected = collect_files(folder, skip_bad=1)
+    >>> collected.statistics, collected.records, collected.skipped
+    (Statistics(2 prompts, 16 tokens, 2 windows, embedding 0a049b450d48), 3, 1)
+    """
     files = files if isinstance(files, Files) else Files(files)
     chosen, embedding = engine_for(engine, workers=workers, address=address), embedding or Embedding.default()
     job = Job(recipe or Recipe(), files.field, files.whole_files, skip_bad)
     shards = plan(files, shard_bytes=shard_bytes)
-    total, records, read, bad = count([], embedding, job.recipe), 0, 0, BadRecords(skip_bad)
-    for done in chosen.count(shards, job, embedding, on_bytes):
-        total += done.statistics
-        records, read = records + done.records, read + done.bytes
-        bad.add(done.skipped, done.examples)
-        if on_shard is not None:
-            on_shard(done)
-    return Collected(total, records, bad.skipped, tuple(bad.examples), len(shards), 0, read)
+    kept = None if checkpoint is None else Checkpoint(checkpoint, name, job, embedding, shards)
+    before = None if kept is None else kept.load()
+    progress = before or Progress(count([], embedding, job.recipe))
+    resumed = len(progress.done)
+    if kept is not None and before is None:
+        kept.save(progress)  # a folder that cannot be written to is found before hours are spent
+    if on_bytes is not None and progress.bytes:
+        on_bytes(progress.bytes)
+    left = [shard for shard in shards if shard.index not in progress.done]
+    _run(chosen, left, job, embedding, progress, _Notes(kept, checkpoint_seconds), on_bytes, on_shard)
+    return Collected(
+        progress.total,
+        progress.records,
+        progress.skipped,
+        progress.examples,
+        len(shards),
+        resumed,
+        progress.bytes,
+        kept,
+    )
+
+
+class _Notes:
+    """Writes down how far a job is, every few seconds."""
+
+    def __init__(self, checkpoint: Checkpoint | None, seconds: float) -> None:
+        self._checkpoint, self._seconds = checkpoint, seconds
+        self._written = monotonic()
+        self._behind = False
+
+    def take(self, progress: Progress) -> None:
+        self._behind = True
+        if monotonic() - self._written >= self._seconds:
+            self.write(progress)
+
+    def write(self, progress: Progress) -> None:
+        if self._checkpoint is not None and self._behind:
+            self._checkpoint.save(progress)
+        self._written, self._behind = monotonic(), False
+
+
+def _run(
+    engine: Engine,
+    shards: Sequence[Shard],
+    job: Job,
+    embedding: Embedding,
+    progress: Progress,
+    notes: _Notes,
+    on_bytes: Callable[[int], None] | None,
+    on_shard: Callable[[ShardCount], None] | None,
+) -> None:
+    """Have the shards counted and added up; whatever ends it early, what is counted by then is written down."""
+    bad = BadRecords(job.skip_bad, progress.skipped, progress.examples)
+    counts = engine.count(shards, job, embedding, on_bytes)
+    left = {shard.index for shard in shards}
+    try:
+        for done in counts:
+            bad.add(done.skipped, done.examples)  # before it is in the sum: too many, and it is not
+            progress.add(done)
+            progress.skipped, progress.examples = bad.skipped, tuple(bad.examples)
+            left.discard(done.index)
+            notes.take(progress)
+            if on_shard is not None:
+                on_shard(done)
+        if left:
+            raise EngineError(f"the engine left out {len(left):,} of {len(shards):,} shards, the first is {min(left)}")
+    except BaseException:
+        with suppress(ArtifactError):  # what went wrong first is what is said
+            notes.write(progress)
+        raise
+    finally:
+        close = getattr(counts, "close", None)
+        if close is not None:
+            close()  # ends the engine's workers at once
+    notes.write(progress)

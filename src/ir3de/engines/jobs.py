@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from time import perf_counter
 
@@ -46,11 +46,11 @@ class ShardCount:
 class BadRecords:
     """Counts the records that are skipped, until there are more than may be."""
 
-    def __init__(self, limit: int) -> None:
-        self.limit, self.skipped = limit, 0
-        self.examples: list[str] = []
+    def __init__(self, limit: int, skipped: int = 0, examples: Sequence[str] = ()) -> None:
+        self.limit, self.skipped = limit, skipped
+        self.examples = list(examples)
 
-    def add(self, skipped: int, examples: tuple[str, ...]) -> None:
+    def add(self, skipped: int, examples: Sequence[str]) -> None:
         self.skipped += skipped
         self.examples += examples[: EXAMPLES - len(self.examples)]
         if self.skipped > self.limit:

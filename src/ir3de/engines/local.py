@@ -11,12 +11,15 @@ from time import perf_counter
 from ir3de.counting import count
 from ir3de.embeddings import Embedding
 from ir3de.engines.jobs import BadRecords, Job, ShardCount, chunks, counted
+from ir3de.engines.pool import Pool
 from ir3de.engines.shards import Shard
 from ir3de.statistics import Statistics
 
+SMALL = 64 << 20  # bytes on disk, below which starting processes takes longer than it saves
+
 
 class LocalEngine:
-    """This process for small jobs, and a process a core for others; `workers` says how many."""
+    """This process for small jobs, and for others a process a core, or as many as `workers` says."""
 
     def __init__(self, workers: int | None = None) -> None:
         self.workers = workers
@@ -24,7 +27,16 @@ class LocalEngine:
     def count(
         self, shards: Sequence[Shard], job: Job, embedding: Embedding, on_bytes: Callable[[int], None] | None = None
     ) -> Iterator[ShardCount]:
-        return InProcess().count(shards, job, embedding, on_bytes)
+        usual = 1 if sum(shard.bytes for shard in shards) < SMALL else cores()
+        workers = min(self.workers or usual, len(shards))
+        if workers <= 1 or any(shard.is_stdin for shard in shards):
+            return InProcess().count(shards, job, embedding, on_bytes)
+        return Pool(workers).count(shards, job, embedding, on_bytes)
+
+
+def cores() -> int:
+    """Of this machine, those that this process may use."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 class InProcess:
@@ -33,7 +45,7 @@ class InProcess:
     def count(
         self, shards: Sequence[Shard], job: Job, embedding: Embedding, on_bytes: Callable[[int], None] | None = None
     ) -> Iterator[ShardCount]:
-        threads = os.cpu_count() or 1
+        threads = cores()
         pending: deque[tuple[_Open, Future[Statistics]]] = deque()
         with ThreadPoolExecutor(threads, thread_name_prefix="ir3de-count") as pool:
             for shard in shards:

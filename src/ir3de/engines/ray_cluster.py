@@ -14,7 +14,7 @@ from types import ModuleType
 from typing import Any
 from urllib.parse import urlsplit
 
-from ir3de.errors import ClusterError, InputError, MissingExtraError
+from ir3de.errors import EngineError, InputError, MissingExtraError
 
 PATIENCE = 10.0  # seconds to wait for an answer at the address
 _HELLO = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + bytes((0, 0, 0, 4, 0, 0, 0, 0, 0))  # HTTP/2, and no settings
@@ -42,7 +42,7 @@ def connect(address: str | None, workers: int | None, runtime_env: dict[str, Any
     elif _ours is None:
         _check_given(ray, address, runtime_env)
     if ray.cluster_resources().get("CPU", 0) < 1:
-        raise ClusterError(f"the Ray cluster at {wanted} has no CPU to count with: start a worker node, or wait for one")
+        raise EngineError(f"the Ray cluster at {wanted} has no CPU to count with: start a worker node, or wait for one")
     return ray
 
 
@@ -75,7 +75,7 @@ def _initialise(ray: ModuleType, address: str, workers: int | None, runtime_env:
         ray.init(address=address, **options)
     except Exception as error:  # of many classes
         where = "on this machine" if address == "local" else f"at {address}"
-        raise ClusterError(f"there is no Ray cluster {where} to work with: {_innermost(error)}. {_ADVICE}") from error
+        raise EngineError(f"there is no Ray cluster {where} to work with: {_innermost(error)}. {_ADVICE}") from error
 
 
 def _innermost(error: BaseException) -> str:
@@ -115,6 +115,6 @@ def _check_address(address: str) -> None:
             connection.sendall(_HELLO)
             answer = connection.recv(9)
     except OSError as error:
-        raise ClusterError(f"there is no Ray cluster at {address}: {error.strerror or error}. {_ADVICE}") from error
+        raise EngineError(f"there is no Ray cluster at {address}: {error.strerror or error}. {_ADVICE}") from error
     if answer[3:4] != bytes((_SETTINGS,)):
-        raise ClusterError(f"what listens at {address} is no Ray cluster, it answered {answer!r}. {_ADVICE}")
+        raise EngineError(f"what listens at {address} is no Ray cluster, it answered {answer!r}. {_ADVICE}")

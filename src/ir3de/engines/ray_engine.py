@@ -21,7 +21,7 @@ from ir3de.engines.jobs import Job, ShardCount
 from ir3de.engines.ray_cluster import connect, imported, is_client
 from ir3de.engines.ray_worker import Setup
 from ir3de.engines.shards import Shard
-from ir3de.errors import ClusterError, InputError
+from ir3de.errors import EngineError, InputError
 from ir3de.statistics import Statistics
 
 if TYPE_CHECKING:
@@ -66,7 +66,7 @@ class RayEngine:
                     on_bytes(done.bytes)
                 yield done
         if missing:
-            raise ClusterError(f"{len(missing):,} of {len(shards):,} shards did not come back from the cluster: run again")
+            raise EngineError(f"{len(missing):,} of {len(shards):,} shards did not come back from the cluster: run again")
 
 
 def collect_dataset(
@@ -118,7 +118,7 @@ def _said(outcomes: Iterator[bytes]) -> Iterator[bytes]:
         yield from outcomes
     except RayError as error:
         first = next(iter(str(error).strip().splitlines()), "")
-        raise ClusterError(f"the Ray cluster gave up ({type(error).__name__}): {first}") from error
+        raise EngineError(f"the Ray cluster gave up ({type(error).__name__}): {first}") from error
 
 
 def _opened(outcome: bytes) -> Any:
@@ -127,7 +127,7 @@ def _opened(outcome: bytes) -> Any:
     if kind == "result":
         return value
     if kind == "unfit":
-        raise ClusterError(
+        raise EngineError(
             f"the node {node} {value}, and this machine has IR3DE {ir3de.__version__}: install the same on every node, "
             "or have Ray do so (runtime_env=…)"
         )

@@ -13,7 +13,7 @@ from ir3de.counting import CHUNK_CHARACTERS, count
 from ir3de.embeddings import Embedding
 from ir3de.engines.jobs import Job, ShardCount, count_shard
 from ir3de.engines.travelling import EmbeddingParts
-from ir3de.errors import ClusterError, IR3DEError, MissingExtraError
+from ir3de.errors import EngineError, IR3DEError, MissingExtraError
 from ir3de.statistics import Statistics
 
 if TYPE_CHECKING:
@@ -47,9 +47,9 @@ def told(function: str, batch: pyarrow.Table, setup: Any, node: str) -> bytes:
         _check_attempts()
         return pickle.dumps(("result", _FUNCTIONS[function](batch, *_prepared(setup)), node), protocol=5)
     except Exception as error:
-        kind = type(error) if isinstance(error, IR3DEError) else ClusterError
+        kind = type(error) if isinstance(error, IR3DEError) else EngineError
         message = str(error) if isinstance(error, IR3DEError) else f"{type(error).__name__}: {error}"
-        of_node = not isinstance(error, IR3DEError) or isinstance(error, (ClusterError, MissingExtraError))
+        of_node = not isinstance(error, IR3DEError) or isinstance(error, (EngineError, MissingExtraError))
         return pickle.dumps(("error", (kind, message, of_node or isinstance(error.__cause__, OSError)), node))
 
 
@@ -58,7 +58,7 @@ def _check_attempts() -> None:
 
     attempts = getattr(global_worker.core_worker, "get_current_task_attempt_number", lambda: 0)()
     if attempts >= ATTEMPTS:
-        raise ClusterError(
+        raise EngineError(
             f"a task was begun {attempts:,} times, and each time its worker died: see Ray's logs for why, for instance "
             "too little memory for one worker a core (then fewer workers help)"
         )
@@ -71,7 +71,7 @@ def _prepared(setup: Any) -> tuple[Job, Embedding]:
     found: Setup = ray.get(setup)
     embedding = found.parts.embedding()
     if count(PROBE, embedding, found.job.recipe).digest != found.digest:
-        raise ClusterError(
+        raise EngineError(
             "a worker counts a line of text otherwise than this machine: install the same IR3DE, and the same versions "
             "of numpy, tokenizers and tokie, on both"
         )

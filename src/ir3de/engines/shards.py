@@ -16,7 +16,7 @@ from ir3de.corpora.tables import row_group_bytes
 from ir3de.engines.domains import Files
 from ir3de.errors import InputError
 
-SHARD_BYTES = 32 << 20
+SHARD_BYTES = 16 << 20
 MOST_PIECES = 4_096  # in a shard, so that a million empty files are not one
 
 _LINES = frozenset({".jsonl", ".ndjson"})

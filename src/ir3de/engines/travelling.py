@@ -6,6 +6,9 @@ once a machine, or as the name of a file that the processes of one machine map i
 
 from __future__ import annotations
 
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -16,6 +19,8 @@ from ir3de.embeddings import Embedding, Matrix, Proof, Tokenizer
 from ir3de.errors import ArtifactError
 
 FIXED_POINT = "fixed_point.npy"
+
+_BATCH = 64  # texts that the fast engine would share out among threads
 
 
 @dataclass(frozen=True, eq=False)
@@ -62,7 +67,7 @@ class EmbeddingParts:
         return replace(self, fixed_point=str(path))
 
     def embedding(self) -> Embedding:
-        """The embedding as far as counting needs it: it has no other use, its matrix is in fixed point only."""
+        """The embedding as far as counting on one thread needs it; its matrix is in fixed point only."""
         fixed_point = self.fixed_point
         if isinstance(fixed_point, str):
             fixed_point = np.load(fixed_point, mmap_mode="r")
@@ -74,4 +79,20 @@ class EmbeddingParts:
         # what would be computed from the matrix is known, and of this matrix it would be wrong
         vars(stored).update(fixed_point=fixed_point, unit=self.unit)
         vars(made).update(fingerprint=self.fingerprint)
+        with _on_one_core():
+            tokenizer.encode_batch([self.name] * _BATCH)
         return made
+
+
+@contextmanager
+def _on_one_core() -> Iterator[None]:
+    """Have the fast engine believe that there is one core: it looks when it is first used, and cannot be told."""
+    if not hasattr(os, "sched_setaffinity"):  # not on Linux: then its threads are in each other's way, no more
+        yield
+        return
+    cores = os.sched_getaffinity(0)
+    os.sched_setaffinity(0, {sorted(cores)[os.getpid() % len(cores)]})
+    try:
+        yield
+    finally:
+        os.sched_setaffinity(0, cores)

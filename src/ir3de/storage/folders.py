@@ -5,6 +5,8 @@ reader sees the old router, whole, and after it the new one, whole. No file is e
 
     router.json                        what the router is, and which files belong to it
     statistics-<sha>.safetensors       one per expert: the truth, in integers
+    contribution-<sha>.stats           what owners gave an expert, as they gave it
+    ledger.jsonl                       what was done to the router; named by no header, nothing depends on it
     outcomes-<sha>.safetensors         instead of those, where the router was fitted from outcomes
     embedding-<sha>.safetensors        the matrix, unless it is the bundled one
     table-<sha>.safetensors            derived: may be deleted and is then rebuilt
@@ -18,48 +20,32 @@ A serving copy holds the table and the tokenizer alone.
 from __future__ import annotations
 
 import gzip
-import threading
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager, suppress
+from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass
-from functools import lru_cache, partial
 from pathlib import Path
 from typing import Any
-from weakref import WeakValueDictionary
 
 import numpy.typing as npt
 
 from ir3de import files
-from ir3de.decisions import Compiled, Terms
-from ir3de.embeddings import Embedding, Matrix, Proof, Tokenizer
+from ir3de.decisions import Compiled
+from ir3de.embeddings import Embedding, Tokenizer
 from ir3de.embeddings.tokenizer import PACKING
-from ir3de.errors import ArtifactError, MismatchError
+from ir3de.errors import ArtifactError
 from ir3de.expectations import Shrinkage
-from ir3de.outcomes import Outcomes
+from ir3de.ledger import Change, History, extended, from_lines, to_lines, up_to
 from ir3de.policies import Calibration, Familiarity, Policy
 from ir3de.scorers import Scorer
-from ir3de.selectors import Selector
 from ir3de.statistics import Statistics
-from ir3de.storage.mapping import map_ballots, map_tensors
-from ir3de.storage.outcome_files import (
-    OutcomeParts,
-    RestoredOutcomes,
-    check_outcomes,
-    describe_outcomes,
-    describe_shrinkage,
-    outcomes_bytes,
-    outcomes_from,
-    restore_outcomes,
-)
-from ir3de.storage.parts import Parts, checked_path, is_ours, read_part
-from ir3de.storage.statistics_files import statistics_bytes, statistics_from
-from ir3de.storage.strategies import SCORERS, SELECTORS, describe, restore
+from ir3de.storage.contributions import Holding, describe_contribution
+from ir3de.storage.outcome_files import OutcomeParts, describe_outcomes, describe_shrinkage, outcomes_bytes
+from ir3de.storage.parts import LEDGER, Parts, is_ours
+from ir3de.storage.statistics_files import statistics_bytes
+from ir3de.storage.strategies import SCORERS, SELECTORS, describe
 from ir3de.table import Table
 
 HEADER = "router.json"
 KIND, VERSION = "ir3de.router", 1
-
-_ATTEMPTS = 100  # to read a router that is being replaced all the time
 
 
 @dataclass(frozen=True)
@@ -74,18 +60,25 @@ class RouterParts:
     statistics: Callable[[], Mapping[str, Statistics]]
     trials: tuple[Mapping[str, Any], ...] = ()  # what tuning tried
     outcomes: OutcomeParts | None = None  # of a router fitted from outcomes, which has no statistics of domains
+    holdings: Callable[[], Mapping[str, Holding]] = dict  # of the experts that were given contributions
+    history: Callable[[], History] = tuple  # what was done to the router as far as it was saved
+    changes: tuple[Change, ...] = ()  # and what was done since
 
 
-def save_router(router: RouterParts, path: str | Path, *, serving: bool = False) -> Path:
-    """Write a router to a folder, replacing whatever router is there in one step."""
+def save_router(router: RouterParts, path: str | Path, *, serving: bool = False) -> tuple[Path, History]:
+    """Write a router to a folder, replacing whatever router is there in one step; where it is, and its history."""
     folder = check_destination(path, serving=serving)
     parts = Parts(folder)
-    header = {"kind": KIND, "version": VERSION, "serving": serving, **_describe(router, parts, serving)}
+    described = {"kind": KIND, "version": VERSION, "serving": serving, **_describe(router, parts, serving)}
+    header = files.sealed(described)
+    history = router.history() if serving else extended(router.history(), router.changes, header["sha256"])
     with files.exclusive(folder):  # another writer would drop parts that no header names yet
         parts.write()
-        files.write(folder / HEADER, files.to_json(files.sealed(header)))
+        if not serving:  # before the header: an entry too many is told from one that came to be, one too few is not
+            files.write(folder / LEDGER, to_lines(history))
+        files.write(folder / HEADER, files.to_json(header))
         parts.drop_all_others()
-    return folder
+    return folder, history
 
 
 def save_policy(path: str | Path, policy: Policy, default: str) -> None:
@@ -93,9 +86,18 @@ def save_policy(path: str | Path, policy: Policy, default: str) -> None:
     folder = Path(path).expanduser()
     with files.exclusive(folder):
         header = read_header(folder)
-        del header["sha256"]
-        changed = {**header, "policy": policy.to_dict(), "default": default}
-        files.write(folder / HEADER, files.to_json(files.sealed(changed)))
+        header_sha256 = header.pop("sha256")
+        changed = files.sealed({**header, "policy": policy.to_dict(), "default": default})
+        if not header["serving"]:
+            history = extended(read_history(folder, header_sha256), (), changed["sha256"])
+            files.write(folder / LEDGER, to_lines(history))
+        files.write(folder / HEADER, files.to_json(changed))
+
+
+def read_history(folder: Path, router: str) -> History:
+    """What was done to the router of that hash in a folder; a folder without a ledger has none."""
+    path = folder / LEDGER
+    return up_to(from_lines(files.read(path), path), router) if path.is_file() else ()
 
 
 def check_destination(path: str | Path, *, serving: bool = False) -> Path:
@@ -132,6 +134,8 @@ def _describe(router: RouterParts, parts: Parts, serving: bool) -> dict[str, Any
             kept = 0 if owned.sample is None else len(owned.sample)
             expert |= {"prompts": owned.prompts, "tokens": owned.tokens, "kept": kept}
             expert |= {"digest": owned.digest, "statistics": file}
+            if (holding := router.holdings().get(expert["name"])) is not None:
+                expert |= _describe_holding(holding, parts)
     proof, cache = tokenizer.proof, tokenizer.fast_cache
     described = _describe_outcomes(router, experts, parts, serving)
     return {
@@ -155,6 +159,17 @@ def _describe(router: RouterParts, parts: Parts, serving: bool) -> dict[str, Any
     }
 
 
+def _describe_holding(holding: Holding, parts: Parts) -> dict[str, Any]:
+    """What an expert was given, and by whom."""
+    given = []
+    for one in holding.contributions:
+        file = parts.add_file("contribution", ".stats", one.sha256, one.content, one.origin)
+        given.append(describe_contribution(one, file))
+    own = holding.own
+    described = {} if own is None else {"own": parts.add("statistics", ".safetensors", statistics_bytes(own))}
+    return {**described, "contributions": given}
+
+
 def _describe_outcomes(
     router: RouterParts, experts: list[dict[str, Any]], parts: Parts, serving: bool
 ) -> dict[str, Any]:
@@ -175,107 +190,6 @@ def _described_scorer(scorer: Scorer | Shrinkage) -> dict[str, Any]:
     return describe_shrinkage(scorer) if isinstance(scorer, Shrinkage) else describe(scorer, SCORERS)
 
 
-def load_router(path: str | Path, *, mapped: bool = False, derived: str | Path | None = None) -> RouterParts:
-    """Read a router's table and tokenizer; statistics and matrix are read when a change first needs them.
-
-    With `mapped`, table and ballots are shared with every other process on the machine that maps them; the ballots are
-    written to the folder `derived`, otherwise to the router's own.
-    """
-    folder = Path(path).expanduser()
-    if not folder.is_dir():
-        raise ArtifactError(
-            f"no router at {folder}: " + ("it is a file" if folder.exists() else "there is no such folder")
-        )
-    shared = (folder if derived is None else Path(derived).expanduser()) if mapped else None
-    for _ in range(_ATTEMPTS):
-        header = stamp(folder / HEADER)
-        try:
-            return _load(folder, shared)
-        except ArtifactError:
-            if stamp(folder / HEADER) == header:
-                raise
-            # replaced between reading the header and its files: read the new one
-    return _load(folder, shared)
-
-
-def stamp(path: Path) -> tuple[int, int] | None:
-    """Tells a file from the one that is renamed into its place."""
-    with suppress(OSError):
-        found = path.stat()
-        return found.st_mtime_ns, found.st_ino
-    return None
-
-
-def _load(folder: Path, shared: Path | None) -> RouterParts:
-    if not (folder / HEADER).is_file():
-        raise ArtifactError(f"no router at {folder}: it holds no {HEADER}")
-    header = read_header(folder)
-    with _damage_named(folder):
-        embedding = lru_cache(maxsize=1)(partial(_embedding, folder, header))
-        statistics = lru_cache(maxsize=1)(partial(_all_statistics, folder, header))
-        outcomes = None
-        if "outcomes" in header:
-            outcomes = restore_outcomes(header, lru_cache(maxsize=1)(partial(_outcomes, folder, header)))
-        scorer: Any = restore(header["scorer"], SCORERS) if outcomes is None else outcomes.expectation.shrinkage
-        selector = restore(header["selector"], SELECTORS)
-        experts = [expert["name"] for expert in header["experts"]]
-        table = _load_table(folder, header, mapped=shared is not None)
-        if table is None:
-            shared = None  # the one that is made here is nobody else's
-            if header["serving"]:
-                raise ArtifactError(
-                    f"{folder / header['table']['name']} is missing, and a serving copy cannot rebuild it"
-                )
-            if outcomes is not None:
-                table = outcomes.table(embedding().matrix)
-            else:
-                table = _rebuilt(header, scorer, selector, list(statistics().values()), embedding())
-        terms = _terms(header, experts, selector, outcomes)
-        if table.scores.shape[1] != terms.columns:
-            raise ValueError(f"{len(experts)} experts, but a table of {table.scores.shape[1]}")
-        return RouterParts(
-            Compiled.build(terms, table)
-            if shared is None
-            else Compiled(terms, table, map_ballots(shared, header["table"]["sha256"], table, selector)),
-            _tokenizer(folder, header["tokenizer"]),
-            scorer,
-            header["embedding"]["fingerprint"],
-            embedding,
-            statistics,
-            tuple(header["trials"]),
-            None if outcomes is None else outcomes.parts,
-        )
-
-
-def _rebuilt(
-    header: Mapping[str, Any], scorer: Scorer, selector: Selector, domains: list[Statistics], embedding: Embedding
-) -> Table:
-    """The table that the file held, from the statistics."""
-    usualness, unknown = header["familiarity"] is not None, header["tokenizer"]["unknown_id"]
-    return Table.of(
-        scorer, domains, embedding.matrix, log_offset=selector.log_offset, usualness=usualness, unknown=unknown
-    )
-
-
-def _terms(
-    header: Mapping[str, Any], experts: list[str], selector: Selector, outcomes: RestoredOutcomes | None
-) -> Terms:
-    calibration, familiarity = header["calibration"], header["familiarity"]
-    return Terms(
-        tuple(experts),
-        selector,
-        experts.index(header["default"]),
-        None if calibration is None else Calibration(**calibration),
-        None if familiarity is None else Familiarity(**familiarity),
-        Policy(**header["policy"]),
-        None if outcomes is None else outcomes.expectation,
-    )
-
-
-def _plain(value: Calibration | Familiarity | None) -> dict[str, Any] | None:
-    return None if value is None else asdict(value)
-
-
 def read_header(folder: Path) -> files.Header:
     """What a router's folder says of itself, as it was sealed."""
     header = files.read_json(folder / HEADER, kind=KIND, version=VERSION)
@@ -283,17 +197,8 @@ def read_header(folder: Path) -> files.Header:
     return header
 
 
-@contextmanager
-def _damage_named(folder: Path) -> Iterator[None]:
-    """What goes wrong in reading a header's fields is damage to the header."""
-    try:
-        yield
-    except MismatchError:
-        raise
-    except (KeyError, TypeError, ValueError) as error:
-        raise ArtifactError(
-            f"{folder / HEADER} is damaged: {error!r}. Copy it again from where it came from"
-        ) from error
+def _plain(value: Calibration | Familiarity | None) -> dict[str, Any] | None:
+    return None if value is None else asdict(value)
 
 
 def _table_bytes(table: Table) -> bytes:
@@ -308,82 +213,3 @@ def _table_bytes(table: Table) -> bytes:
     if table.pairs is not None:
         tensors["pairs"] = table.pairs
     return files.to_safetensors(tensors, {"kind": "ir3de.table", "version": 1})
-
-
-def _load_table(folder: Path, header: Mapping[str, Any], *, mapped: bool) -> Table | None:
-    path = folder / header["table"]["name"]
-    if not path.is_file():
-        return None
-    tensors: files.Tensors
-    try:
-        if mapped:
-            tensors, _ = map_tensors(checked_path(folder, header["table"]), sha256=header["table"]["sha256"])
-        else:
-            tensors, _ = files.from_safetensors(read_part(folder, header["table"]), path)
-    except ArtifactError as error:
-        remedy = "" if header["serving"] else ". Or delete it: it is then rebuilt from the statistics"
-        raise ArtifactError(f"{error}{remedy}") from error
-    return Table(**tensors)
-
-
-def _tokenizer(folder: Path, part: Mapping[str, Any]) -> Tokenizer:
-    proof = Proof(**part["fast_engine"]) if part["fast_engine"] else None
-    cache = None
-    with suppress(ArtifactError):  # only a shortcut: without it the fast engine compiles the tokenizer again
-        cache = read_part(folder, part["fast_file"]) if part["fast_file"] else None
-    packed = read_part(folder, part["file"])  # checked now, unpacked if it is ever needed
-    with _tokenizers_turn:
-        if (known := _tokenizers.get(key := repr((part, cache is None)))) is not None:
-            return known
-        made = Tokenizer(partial(gzip.decompress, packed), proof=proof, fast_cache=cache, unknown_id=part["unknown_id"])
-        _tokenizers[key] = made
-        return made
-
-
-# a tokenizer takes twenty megabytes: routers of a process that have the same one, such as an old and a new, share it
-_tokenizers: WeakValueDictionary[str, Tokenizer] = WeakValueDictionary()
-_tokenizers_turn = threading.Lock()
-
-
-def _embedding(folder: Path, header: Mapping[str, Any]) -> Embedding:
-    with _damage_named(folder):
-        _refuse_serving(folder, header)
-        part = header["embedding"]
-        if "file" not in part:
-            embedding = Embedding.default()
-        else:
-            tensors, extra = files.from_safetensors(read_part(folder, part["file"]), folder / part["file"]["name"])
-            tokenizer = _tokenizer(folder, header["tokenizer"])
-            embedding = Embedding(tokenizer, Matrix(tensors, extra["width"]), name=part["name"])
-        if embedding.fingerprint != part["fingerprint"]:
-            raise MismatchError(
-                f"the router at {folder} was fitted with embedding {part['fingerprint'][:12]}, "
-                f"found {embedding.fingerprint[:12]}: it can still route, but not change. "
-                "Fit it again with this version of ir3de"
-            )
-        return embedding
-
-
-def _all_statistics(folder: Path, header: Mapping[str, Any]) -> dict[str, Statistics]:
-    with _damage_named(folder):
-        _refuse_serving(folder, header)
-        found = {}
-        for expert in header["experts"]:
-            file = expert["statistics"]
-            found[expert["name"]] = statistics_from(read_part(folder, file), folder / file["name"])
-        return found
-
-
-def _outcomes(folder: Path, header: Mapping[str, Any]) -> Outcomes:
-    with _damage_named(folder):
-        _refuse_serving(folder, header)
-        file, models = header["outcomes"]["file"], [expert["name"] for expert in header["experts"]]
-        found = outcomes_from(read_part(folder, file), folder / file["name"])
-        return check_outcomes(found, header["embedding"]["fingerprint"], models, folder)
-
-
-def _refuse_serving(folder: Path, header: Mapping[str, Any]) -> None:
-    if header["serving"]:
-        raise ArtifactError(
-            f"{folder} is a serving copy: it can route, but not change. Change the router it was made from"
-        )

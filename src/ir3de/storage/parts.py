@@ -4,15 +4,19 @@ from __future__ import annotations
 
 import hashlib
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from pathlib import Path
 
 from ir3de import files
 from ir3de.errors import ArtifactError
 
-_PART = r"(?:statistics|outcomes|embedding|table|ballots|tokenizer)-[0-9a-f]{16}\.(?:safetensors|json\.gz|tkz\.gz)"
-_OURS = re.compile(rf"{_PART}|\.(?:{_PART}|router\.json)\.\w+\.part")  # finished, or left by a save that was cut short
+LEDGER = "ledger.jsonl"
+_STEMS = "statistics|contribution|outcomes|embedding|table|ballots|tokenizer"
+_PART = rf"(?:{_STEMS})-[0-9a-f]{{16}}\.(?:safetensors|stats|json\.gz|tkz\.gz)"
+_OURS = re.compile(
+    rf"{_PART}|ledger\.jsonl|\.(?:{_PART}|ledger\.jsonl|router\.json)\.\w+\.part"
+)  # finished, or left by a save that was cut short
 
 
 class Parts:
@@ -20,13 +24,21 @@ class Parts:
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
-        self._contents: dict[str, bytes] = {}
+        self._contents: dict[str, Callable[[], bytes]] = {}
+        self._there: set[str] = set()  # read from this very folder: whole or not, they are not written again
 
     def add(self, stem: str, suffix: str, content: bytes) -> dict[str, str]:
         """Take a file into the save; its name and hash, for the header."""
-        sha256 = hashlib.sha256(content).hexdigest()
+        return self.add_file(stem, suffix, hashlib.sha256(content).hexdigest(), lambda: content)
+
+    def add_file(
+        self, stem: str, suffix: str, sha256: str, content: Callable[[], bytes], origin: Path | None = None
+    ) -> dict[str, str]:
+        """Take a file into the save that is not read where it comes from this very folder."""
         name = f"{stem}-{sha256[:16]}{suffix}"
         self._contents[name] = content
+        if origin == self._folder / name:
+            self._there.add(name)
         return {"name": name, "sha256": sha256}
 
     def write(self) -> None:
@@ -35,8 +47,11 @@ class Parts:
         try:
             for name, content in self._contents.items():
                 path = self._folder / name
-                if not (path.is_file() and path.read_bytes() == content):
-                    files.write(path, content)
+                if name in self._there and path.is_file():
+                    continue
+                wanted = content()
+                if not (path.is_file() and path.read_bytes() == wanted):
+                    files.write(path, wanted)
                     written.append(path)
         except BaseException:  # interrupted or out of space: no header names these files yet
             for path in written:
@@ -48,7 +63,7 @@ class Parts:
     def drop_all_others(self) -> None:
         """Remove what earlier saves left and this one does not name, half-written files included."""
         for path in list(self._folder.iterdir()):
-            if is_ours(path) and path.name not in self._contents:
+            if is_ours(path) and path.name not in (*self._contents, LEDGER):
                 with suppress(OSError):
                     path.unlink()
 

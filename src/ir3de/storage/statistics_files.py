@@ -17,6 +17,7 @@ from ir3de.samples import Sample
 from ir3de.statistics import PromptSums, Statistics
 
 KIND, VERSION = "ir3de.statistics", 1
+LARGEST_VOCABULARY = 1 << 24
 
 
 def save_statistics(statistics: Statistics, path: str | Path) -> Path:
@@ -33,8 +34,8 @@ def load_statistics(path: str | Path) -> Statistics:
     return statistics_from(files.read(path), path)
 
 
-def statistics_bytes(statistics: Statistics) -> bytes:
-    """The file's bytes: sparse counts, each tensor in the smallest integers that hold it."""
+def statistics_bytes(statistics: Statistics, more: Mapping[str, Any] | None = None) -> bytes:
+    """The file's bytes: sparse counts, each tensor in the smallest integers that hold it; `more` is for the header."""
     tokens = np.flatnonzero(statistics.histogram)
     tensors = {"tokens": smallest(tokens), "counts": smallest(statistics.histogram[tokens])}
     header: dict[str, Any] = {
@@ -52,9 +53,20 @@ def statistics_bytes(statistics: Statistics) -> bytes:
             tensors |= _pairs(sums.pairs)
         header |= {"window": sums.window, "unit": sums.unit, "windows": sums.windows}
     if (sample := statistics.sample) is not None:
-        header["sample"] = sample.digest
+        header |= {"sample": sample.digest, "kept": len(sample)}
         tensors |= {f"sample.{field.name}": smallest(getattr(sample, field.name)) for field in fields(sample)}
-    return files.to_safetensors(tensors, header)
+    return files.to_safetensors(tensors, files.sealed({**header, **(more or {})}))
+
+
+def statistics_header(content: bytes, path: Path) -> files.Header:
+    """What a file of statistics says of itself, as it was sealed."""
+    return _header(files.from_safetensors(content, path)[1], path)
+
+
+def _header(header: files.Header, path: Path) -> files.Header:
+    files.check_kind(header, KIND, VERSION, path)
+    files.check_seal(header, path)
+    return header
 
 
 def _pairs(pairs: npt.NDArray[np.int64]) -> dict[str, npt.NDArray[Any]]:
@@ -86,10 +98,14 @@ def _sample_from(tensors: Mapping[str, npt.NDArray[Any]], vocabulary: int) -> Sa
 def statistics_from(content: bytes, path: Path) -> Statistics:
     """The statistics in a file's bytes; `path` is for the messages."""
     tensors, header = files.from_safetensors(content, path)
-    files.check_kind(header, KIND, VERSION, path)
+    _header(header, path)
     try:
         if any(not np.issubdtype(tensor.dtype, np.integer) for tensor in tensors.values()):
             raise ValueError("it holds numbers that are not whole")
+        if any(tensor.dtype == np.uint64 for tensor in tensors.values()):
+            raise ValueError("it holds numbers beyond 2⁶³: they overflowed, or are none of ours")
+        if not 0 < header["vocabulary"] <= LARGEST_VOCABULARY:
+            raise ValueError(f"a vocabulary of {header['vocabulary']:,} tokens")
         histogram = np.zeros(header["vocabulary"], np.int64)
         histogram[tensors["tokens"].astype(np.int64)] = tensors["counts"]
         sums = None

@@ -80,8 +80,12 @@ def calibrate(domains: Sequence[Statistics], embedding: Embedding, scorer: Score
     return _reading(folds_of(domains, embedding, cap=selector.cap), scorer, selector)
 
 
-def choose(domains: Sequence[Statistics], embedding: Embedding, *, cap: int = 1_024) -> Choice:
-    """Try scorers and selectors on held-out prompts and choose: accuracy first, and of equals the simplest."""
+def choose(domains: Sequence[Statistics], embedding: Embedding, *, cap: int = 1_024, windows: bool = True) -> Choice:
+    """Try scorers and selectors on held-out prompts and choose: accuracy first, and of equals the simplest.
+
+    Without `windows` the prompt sums stay in the windows they came in, as contributions have to that are to be taken
+    out again.
+    """
     if len(domains) < 2:
         raise InputError("tuning needs at least two experts to choose between")
     bare = sum(domain.sample is None for domain in domains)
@@ -96,7 +100,7 @@ def choose(domains: Sequence[Statistics], embedding: Embedding, *, cap: int = 1_
     search = _Search(folds, cap)
     search.run()
     counted = {search.window: tuple(domains)}
-    for window in WINDOWS if all(map(_whole, domains)) else ():
+    for window in WINDOWS if windows and all(map(_whole, domains)) else ():
         if window != search.window:
             counted[window] = tuple(_recounted(domain, embedding, window) for domain in domains)
             search.run_window(window, list(folds_of(counted[window], embedding, cap=cap)))

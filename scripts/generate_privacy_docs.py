@@ -1,0 +1,96 @@
+"""Renew the tables of docs/privacy.md from the raw figures in results/; `--check` only compares."""
+
+from __future__ import annotations
+
+import json
+import re
+import sys
+from pathlib import Path
+from typing import Any
+
+ROOT = Path(__file__).parent.parent
+PAGE = ROOT / "docs" / "privacy.md"
+
+
+def raw() -> dict[str, Any]:
+    content: dict[str, Any] = json.loads((ROOT / "results" / "privacy.json").read_text(encoding="utf-8"))
+    return content
+
+
+def percent(value: float | None) -> str:
+    return "–" if value is None else f"{value:.1f}"
+
+
+def rare(document: dict[str, Any]) -> list[str]:
+    leasts = list(document["rows"][0]["domains"][0]["below"])
+    heads = ["once" if least == "2" else f"below {least}" for least in leasts]
+    lines = [f"| suite | domain | prompts | tokens | different | {' | '.join(heads)} |"]
+    lines.append("|---|---|" + "---:|" * (3 + len(leasts)))
+    for row in document["rows"]:
+        for domain in row["domains"]:
+            counts = " | ".join(f"{domain[name]:,}" for name in ("prompts", "tokens", "different"))
+            shares = " | ".join(f"{100 * domain['below'][least] / domain['different']:.0f} %" for least in leasts)
+            lines.append(f"| {row['suite']} | {domain['domain']} | {counts} | {shares} |")
+    return lines
+
+
+def accuracy(document: dict[str, Any]) -> list[str]:
+    """A table for each suite and split: a line a setting, a column a router."""
+    lines: list[str] = []
+    for row in document["rows"]:
+        routers = list(row["settings"][0]["accuracies"])
+        for split, told in (("test", ""), ("ood", ", other sources")):
+            if row["settings"][0]["accuracies"][routers[0]][split] is None:
+                continue
+            lines += ["", f"| {row['suite']}{told} | tokens left | occurrences left | {' | '.join(routers)} |"]
+            lines.append("|---|" + "---:|" * (2 + len(routers)))
+            for left in row["settings"]:
+                shares = f"{percent(100 * left['different'])} | {percent(100 * left['occurrences'])}"
+                cells = " | ".join(percent(left["accuracies"][router][split]) for router in routers)
+                lines.append(f"| {_setting(left)} | {shares} | {cells} |")
+    return [*lines[1:], ""]
+
+
+def _setting(left: dict[str, Any]) -> str:
+    options = [f"--clip {left['clip']}"] if left["clip"] is not None else []
+    options += [f"--min-count {left['min_count']}"] if left["min_count"] > 1 else []
+    return f"`{' '.join(options)}`" if options else "as it is"
+
+
+def recovery(document: dict[str, Any]) -> list[str]:
+    lines = ["| domain | equations | unknown counts | of tokens that occur | wrong | seconds |"]
+    lines.append("|---|---:|---:|---:|---:|---:|")
+    for row in document["rows"]:
+        if (found := row["recovery"]) is not None:
+            counts = " | ".join(f"{found[name]:,}" for name in ("equations", "unknowns", "occurring", "wrong"))
+            lines.append(f"| {row['suite']}, {found['domain']} | {counts} | {found['seconds']} |")
+    return lines
+
+
+def circumstances(document: dict[str, Any]) -> list[str]:
+    c = document["circumstances"]
+    return [f"{c['processor']}, {c['cores']} cores; Python {c['python']}, numpy {c['numpy']}; {c['date']}."]
+
+
+def renewed(text: str) -> str:
+    document = raw()
+    for part in (rare, accuracy, recovery, circumstances):
+        name, made = part.__name__, "\n".join(part(document))
+        pattern = re.compile(rf"(<!-- {name} -->\n).*?(<!-- /{name} -->)", re.DOTALL)
+        text = pattern.sub(rf"\g<1>{made}\n\g<2>", text)
+    return text
+
+
+def main() -> int:
+    current = PAGE.read_text(encoding="utf-8")
+    wanted = renewed(current)
+    if "--check" in sys.argv[1:]:
+        if wanted != current:
+            print("docs/privacy.md is not what results/ says: run scripts/generate_privacy_docs.py")
+        return int(wanted != current)
+    PAGE.write_text(wanted, encoding="utf-8")
+    return 0
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())

@@ -1,0 +1,181 @@
+"""`Pool`: shards counted by several processes of this machine, each on one thread.
+
+The processes are started as commands of their own, not forked and not by `multiprocessing`: so a script needs no
+guard around its main part, each process has its own environment, and when one dies it is known which shard it had.
+"""
+
+from __future__ import annotations
+
+import os
+import pickle
+import queue
+import signal
+import subprocess
+import tempfile
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
+from pathlib import Path
+from time import perf_counter
+from typing import Any
+
+from ir3de.embeddings import Embedding
+from ir3de.engines.jobs import Job, ShardCount
+from ir3de.engines.shards import Shard
+from ir3de.engines.travelling import EmbeddingParts
+from ir3de.engines.worker import ONE_THREAD, command
+from ir3de.errors import EngineError
+
+TRIES = 2  # of a shard: a worker may be killed by accident once
+
+
+class Pool:
+    """So many processes, each with one thread; a shard whose process dies is given to a fresh one, once."""
+
+    def __init__(self, workers: int) -> None:
+        self.workers = workers
+        self.start_up = 0.0  # seconds until the last of the first workers was ready
+
+    def count(
+        self, shards: Sequence[Shard], job: Job, embedding: Embedding, on_bytes: Callable[[int], None] | None = None
+    ) -> Iterator[ShardCount]:
+        begun = perf_counter()
+        with tempfile.TemporaryDirectory(prefix="ir3de-") as folder:
+            parts = EmbeddingParts.of(embedding, prompt_sums=job.recipe.prompt_sums).in_file(Path(folder))
+            crew = _Crew(shards, pickle.dumps((job, parts), pickle.HIGHEST_PROTOCOL), self.workers)
+            try:
+                for what, value in crew.answers():
+                    if what == "count":
+                        yield value
+                    elif what == "ready":
+                        self.start_up = perf_counter() - begun
+                    elif on_bytes is not None:
+                        on_bytes(value)
+            finally:
+                crew.dismiss()
+
+
+class _Crew:
+    """Threads, each with a process of its own that it gives shards to."""
+
+    def __init__(self, shards: Sequence[Shard], greeting: bytes, workers: int) -> None:
+        self._greeting = greeting
+        self._waiting: queue.SimpleQueue[Shard] = queue.SimpleQueue()
+        for shard in shards:
+            self._waiting.put(shard)
+        self._answers: queue.Queue[tuple[str, Any]] = queue.Queue(2 * workers)  # no more than can be taken in
+        self._dismissed = False
+        self._workers: set[_Worker] = set()
+        self._threads = [threading.Thread(target=self._lead, name=f"ir3de-worker-{i}") for i in range(workers)]
+        for thread in self._threads:
+            thread.start()
+
+    def answers(self) -> Iterator[tuple[str, Any]]:
+        """What the workers say, until all is done; what went wrong for one of them is raised here."""
+        left = len(self._threads)
+        while left:
+            what, value = self._answers.get()
+            if what == "error":
+                raise value
+            if what == "done":
+                left -= 1
+            else:
+                yield what, value
+
+    def dismiss(self) -> None:
+        """End every process and every thread, wherever they are."""
+        self._dismissed = True
+        while any(thread.is_alive() for thread in self._threads):
+            for worker in list(self._workers):
+                worker.end()
+            with suppress(queue.Empty):
+                self._answers.get(timeout=0.02)  # a thread may be waiting for room
+
+    def _lead(self) -> None:
+        worker: _Worker | None = None
+        try:
+            while not self._dismissed:
+                shard = self._waiting.get_nowait()
+                for tried in range(1, TRIES + 1):
+                    worker = worker or self._hired()
+                    if self._counted(worker, shard):
+                        break
+                    died, worker = worker.end(), None
+                    if self._dismissed:
+                        return
+                    if tried == TRIES:
+                        raise _gave_up(shard, died)
+        except queue.Empty:
+            pass
+        except BaseException as error:  # whatever it is, it is raised where the answers are taken
+            self._answers.put(("error", error))
+        finally:
+            if worker is not None:
+                worker.end()
+            self._answers.put(("done", None))
+
+    def _hired(self) -> _Worker:
+        worker = _Worker(self._greeting)
+        self._workers.add(worker)
+        return worker
+
+    def _counted(self, worker: _Worker, shard: Shard) -> bool:
+        """Have a shard counted; False when the worker dies over it."""
+        told = 0
+        for what, value in worker.ask(shard):
+            told += value if what == "bytes" else 0
+            self._answers.put((what, value))
+            if what in ("count", "error"):
+                return True
+        self._answers.put(("bytes", -told))  # it will be read again
+        self._workers.discard(worker)
+        return False
+
+
+class _Worker:
+    """One process, seen from here."""
+
+    def __init__(self, greeting: bytes) -> None:
+        try:
+            self._process = subprocess.Popen(
+                command(), stdin=subprocess.PIPE, stdout=subprocess.PIPE, env={**os.environ, **ONE_THREAD}
+            )
+        except OSError as error:
+            raise EngineError(f"a worker cannot be started ({error.strerror or error}): use fewer workers") from error
+        with suppress(OSError):  # it died at once, which is seen when it does not answer
+            self._send(greeting)
+
+    def _send(self, content: bytes) -> None:
+        assert self._process.stdin is not None
+        self._process.stdin.write(content)
+        self._process.stdin.flush()
+
+    def ask(self, shard: Shard) -> Iterator[tuple[str, Any]]:
+        """Its answers, which end early when it dies."""
+        assert self._process.stdout is not None
+        with suppress(EOFError, OSError, pickle.UnpicklingError):  # all of them: half an answer, or none
+            self._send(pickle.dumps(shard, pickle.HIGHEST_PROTOCOL))
+            while True:
+                yield pickle.load(self._process.stdout)
+
+    def end(self) -> str:
+        """End the process, if it has not ended; how it did."""
+        self._process.kill()
+        code = self._process.wait()
+        for pipe in (self._process.stdin, self._process.stdout):
+            with suppress(OSError):
+                assert pipe is not None
+                pipe.close()
+        if code < 0:
+            return f"killed by {signal.Signals(-code).name}"
+        return f"it ended with status {code}"
+
+
+def _gave_up(shard: Shard, died: str) -> EngineError:
+    names = [piece.source.name for piece in shard.pieces]
+    what = names[0] if len(names) == 1 else f"{names[0]} and {len(names) - 1:,} files more"
+    return EngineError(
+        f"a worker died ({died}) while it counted shard {shard.index} ({what}), and so did the one after it: the "
+        "machine may be out of memory, so use fewer workers. Shards that are in a checkpoint stay there: run the same "
+        "again to go on"
+    )

@@ -1,0 +1,233 @@
+"""One owner's statistics of a domain, as the file they came in; and what an expert has been given of them."""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field, replace
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from ir3de import files
+from ir3de.errors import ArtifactError, InputError
+from ir3de.ledger import Given
+from ir3de.samples import Sample
+from ir3de.statistics import Statistics
+from ir3de.storage.statistics_files import statistics_bytes, statistics_from, statistics_header
+
+DIGEST_SHOWN = 12  # characters of the digest that an id is made of where none is given
+LONGEST_OWNER = 200
+_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
+
+
+@dataclass(frozen=True, eq=False)
+class Contribution:
+    """One owner's statistics of a domain, with a name of their own, so that they can be taken out again.
+
+    >>> import ir3de
+    >>> berlin = ir3de.Contribution.of(ir3de.collect(["Is this contract void?"]), owner="Berlin")
+    >>> berlin
+    Contribution(2a8d70c1c017 of 'Berlin', 1 prompt, 5 tokens)
+    >>> router = ir3de.Router.fit({"law": ["Can my landlord evict me?"], "maths": ["Solve 3x = 12."]})
+    >>> router.merge("law", berlin)
+    >>> router.remove("law", contribution=berlin.id)
+    """
+
+    id: str
+    owner: str
+    digest: str  # of the statistics: what two contributions are the same by
+    prompts: int
+    tokens: int
+    kept: int  # prompts in the sample
+    parts: tuple[str, ...]  # digests of the contributions that were merged into it
+    recipe: Mapping[str, Any]  # how it was collected, as far as that is known
+    sha256: str  # of the file
+    content: Callable[[], bytes] = field(repr=False)  # the file's bytes
+    origin: Path = field(repr=False, default=Path("contribution.stats"))  # for the messages
+
+    @classmethod
+    def of(
+        cls,
+        statistics: Statistics,
+        *,
+        owner: str = "",
+        id: str | None = None,  # noqa: A002 - what it is called everywhere else
+        recipe: Mapping[str, Any] | None = None,
+        parts: Iterable[str] = (),
+    ) -> Contribution:
+        """Statistics as a contribution; the id is made of their digest unless one is given."""
+        if statistics.tokens == 0:
+            raise InputError("a contribution needs at least one text, and these statistics have none")
+        named = statistics.digest[:DIGEST_SHOWN] if id is None else id
+        more: dict[str, Any] = {"id": checked_id(named), "owner": checked_owner(owner)}
+        more |= {"recipe": dict(recipe or {}), "parts": sorted(parts)}
+        content = statistics_bytes(statistics, more)
+        return _described(statistics_header(content, cls.origin), content, lambda: content, cls.origin)
+
+    @classmethod
+    def load(cls, path: str | Path) -> Contribution:
+        """Read a file that `ir3de collect` or `save` wrote; damage of any kind is found by its hashes."""
+        path = Path(path).expanduser()
+        content = files.read(path)
+        statistics_from(content, path)  # or it is refused
+        sha256 = hashlib.sha256(content).hexdigest()
+        return _described(statistics_header(content, path), content, partial(_read_again, path, sha256), path)
+
+    def save(self, path: str | Path) -> Path:
+        """Write the file."""
+        path = Path(path).expanduser()
+        files.make_folder(path.parent)
+        files.write(path, self.content())
+        return path
+
+    def statistics(self) -> Statistics:
+        """What was contributed; read and checked at every call, so that a thousand of them take no memory."""
+        return statistics_from(self.content(), self.origin)
+
+    def sample(self) -> Sample | None:
+        """The prompts that came with it."""
+        return self.statistics().sample if self.kept else None
+
+    def without_sample(self) -> Contribution:
+        """The same without any prompt."""
+        if not self.kept:
+            return self
+        bare = self.statistics().without_sample()
+        return Contribution.of(bare, owner=self.owner, id=self.id, recipe=self.recipe, parts=self.parts)
+
+    @property
+    def given(self) -> Given:
+        """As a ledger tells of it."""
+        return Given(self.digest, self.prompts, self.tokens, self.id, self.owner)
+
+    def __repr__(self) -> str:
+        prompts = "1 prompt" if self.prompts == 1 else f"{self.prompts:,} prompts"
+        return (
+            f"Contribution({self.id}{f' of {self.owner!r}' if self.owner else ''}, {prompts}, {self.tokens:,} tokens)"
+        )
+
+
+@dataclass(frozen=True, eq=False)
+class Holding:
+    """What an expert's statistics are the sum of: texts counted here, and contributions in the order of their ids."""
+
+    own: Statistics | None
+    contributions: tuple[Contribution, ...]
+
+    def with_more(self, more: Iterable[Contribution], expert: str) -> Holding:
+        """With these as well; what is there already is refused, by its hash."""
+        known = {contribution.id: contribution for contribution in self.contributions}
+        inside = {digest: one.id for one in self.contributions for digest in (one.digest, *one.parts)}
+        for one in more:
+            twice = next((digest for digest in (one.digest, *one.parts) if digest in inside), None)
+            if twice is not None:
+                raise InputError(
+                    f"'{expert}' has this contribution already: {one.id} holds the statistics {twice[:16]}, which are "
+                    f"in contribution {inside[twice]}. Nothing is counted twice"
+                )
+            if one.id in known:
+                raise InputError(
+                    f"'{expert}' has another contribution with the id {one.id} ({known[one.id].digest[:16]}, this one "
+                    f"is {one.digest[:16]}): collect this one with another --id, or remove the other first"
+                )
+            known[one.id] = one
+            inside |= dict.fromkeys((one.digest, *one.parts), one.id)
+        return Holding(self.own, tuple(known[name] for name in sorted(known)))
+
+    def without(self, contribution: str, expert: str) -> tuple[Contribution, Holding]:
+        """The contribution of that id, and what is left without it."""
+        found = [one for one in self.contributions if one.id == contribution]
+        if not found:
+            names = ", ".join(one.id for one in self.contributions[:20]) or "none"
+            merged = next((one.id for one in self.contributions if contribution in one.parts), None)
+            inside = f"; it was merged into {merged}, and only that can be taken out" if merged else ""
+            raise InputError(f"'{expert}' has no contribution '{contribution}': it has {names}{inside}")
+        if self.own is None and len(self.contributions) == 1:
+            raise InputError(
+                f"{contribution} is all that '{expert}' has: take the expert out (`ir3de remove ROUTER {expert}`)"
+            )
+        return found[0], replace(self, contributions=tuple(one for one in self.contributions if one is not found[0]))
+
+    def sample(self) -> Sample | None:
+        """The prompts of all of them together."""
+        samples = [one.sample() for one in self.contributions]
+        kept = [s for s in (None if self.own is None else self.own.sample, *samples) if s is not None]
+        return sum(kept[1:], kept[0]) if kept else None
+
+    def total(self) -> Statistics:
+        """The sum of everything, from scratch."""
+        total = self.own
+        for one in self.contributions:
+            total = one.statistics() if total is None else total + one.statistics()
+        assert total is not None
+        return total
+
+
+def describe_contribution(contribution: Contribution, file: Mapping[str, str]) -> dict[str, Any]:
+    """As a router's header tells of it."""
+    return {
+        "id": contribution.id,
+        "owner": contribution.owner,
+        "digest": contribution.digest,
+        "prompts": contribution.prompts,
+        "tokens": contribution.tokens,
+        "kept": contribution.kept,
+        "parts": list(contribution.parts),
+        "recipe": dict(contribution.recipe),
+        "file": dict(file),
+    }
+
+
+def restore_contribution(described: Mapping[str, Any], folder: Path) -> Contribution:
+    """The contribution that a router's header tells of; its file is read when it is needed."""
+    fields = {**described, "parts": tuple(described["parts"])}
+    file = fields.pop("file")
+    path = folder / Path(file["name"]).name
+    return Contribution(
+        **fields, sha256=file["sha256"], content=partial(files.read, path, sha256=file["sha256"]), origin=path
+    )
+
+
+def checked_id(value: object) -> str:
+    """Refuse what cannot be a contribution's id."""
+    if not isinstance(value, str) or not _ID.fullmatch(value):
+        raise InputError(
+            "a contribution's id is up to 64 letters, digits, points, dashes and underscores, and begins with a letter "
+            f"or digit, found {value!r}"
+        )
+    return value
+
+
+def checked_owner(value: object) -> str:
+    """Refuse what cannot be an owner's label."""
+    if not isinstance(value, str) or len(value) > LONGEST_OWNER or not value.isprintable():
+        raise InputError(f"an owner's label is up to {LONGEST_OWNER} printable characters, found {value!r:.80}")
+    return value
+
+
+def _described(header: Mapping[str, Any], content: bytes, again: Callable[[], bytes], path: Path) -> Contribution:
+    try:
+        return Contribution(
+            checked_id(header.get("id", header["digest"][:DIGEST_SHOWN])),
+            checked_owner(header.get("owner", "")),
+            header["digest"],
+            header["prompts"],
+            header["tokens"],
+            header.get("kept", 0),
+            tuple(map(str, header.get("parts", ()))),
+            dict(header.get("recipe", {})),
+            hashlib.sha256(content).hexdigest(),
+            again,
+            path,
+        )
+    except (InputError, TypeError, ValueError) as error:
+        raise ArtifactError(f"{path} is damaged: {error}. Copy it again from where it came from") from error
+
+
+def _read_again(path: Path, sha256: str) -> bytes:
+    content = files.read(path)
+    if hashlib.sha256(content).hexdigest() != sha256:
+        raise ArtifactError(f"{path} has changed since it was read: nothing was done. Try again once it stays as it is")
+    return content
