@@ -10,6 +10,7 @@ import pickle
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing
 from dataclasses import replace
+from pathlib import Path
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
@@ -20,7 +21,7 @@ from ir3de.engines import ray_tasks
 from ir3de.engines.jobs import Job, ShardCount
 from ir3de.engines.ray_cluster import connect, imported, is_client
 from ir3de.engines.ray_worker import Setup
-from ir3de.engines.shards import Shard
+from ir3de.engines.shards import Piece, Shard
 from ir3de.errors import EngineError, InputError
 from ir3de.statistics import Statistics
 
@@ -55,18 +56,16 @@ class RayEngine:
             return
         ray = connect(self.address, self.workers, self.runtime_env)
         work = _work(ray, "shard", job, embedding, self.workers)
-        missing = {shard.index for shard in shards}
+        left = {shard.index for shard in shards}
         with closing(_outcomes(ray, [pickle.dumps(_placed(shard)) for shard in shards], work)) as outcomes:
             for outcome in outcomes:
                 done: ShardCount = _opened(outcome)
-                if done.index not in missing:
+                if done.index not in left:  # a task that was repeated although it had ended
                     continue
-                missing.remove(done.index)
+                left.remove(done.index)
                 if on_bytes is not None:
                     on_bytes(done.bytes)
                 yield done
-        if missing:
-            raise EngineError(f"{len(missing):,} of {len(shards):,} shards did not come back from the cluster: run again")
 
 
 def collect_dataset(
@@ -144,8 +143,8 @@ def _opened(outcome: bytes) -> Any:
 
 def _placed(shard: Shard) -> Shard:
     """The shard by absolute paths: a worker's working directory is another."""
-    pieces = (
-        piece if piece.source.path is None else replace(piece, source=replace(piece.source, path=piece.source.path.absolute()))
-        for piece in shard.pieces
-    )
-    return replace(shard, pieces=tuple(pieces))
+    def placed(piece: Piece) -> Piece:
+        path = piece.source.path
+        return replace(piece, source=replace(piece.source, path=path.absolute())) if isinstance(path, Path) else piece
+
+    return replace(shard, pieces=tuple(map(placed, shard.pieces)))
