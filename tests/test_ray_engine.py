@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import os
-import pickle
+import platform
 import secrets
 import signal
 import socket
@@ -12,6 +12,7 @@ import subprocess
 import sys
 import threading
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 from types import ModuleType
 
@@ -20,7 +21,7 @@ import pytest
 import ir3de
 import tiny
 from ir3de.counting import Recipe, collect
-from ir3de.engines import Files, Job, collect_files, plan
+from ir3de.engines import Files, Job, ShardCount, collect_files, plan
 from ir3de.errors import EngineError, InputError
 
 pytestmark = pytest.mark.ray
@@ -125,3 +126,145 @@ def _is_ours(process: Path) -> bool:
             return False
         process = process.parent / parent
     return process.name == str(os.getpid())
+
+
+def test_a_job_begun_here_goes_on_on_the_cluster(ray: ModuleType, files: Path, tmp_path: Path) -> None:
+    options = {"embedding": tiny.embedding(), "recipe": RECIPE, "skip_bad": 3, "shard_bytes": 4_000}
+
+    def stop(done: ShardCount) -> None:
+        if done.index == 3:
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        collect_files(files, checkpoint=tmp_path, on_shard=stop, **options)
+    resumed = collect_files(files, checkpoint=tmp_path, engine="ray", **options)
+    whole = collect_files(files, **options)
+    assert 4 <= resumed.resumed < resumed.shards
+    assert resumed.statistics == whole.statistics and resumed.records == whole.records
+    again = collect_files(files, checkpoint=tmp_path, engine="ray", **options)
+    assert again.resumed == again.shards and again.statistics == whole.statistics
+
+
+def test_what_a_worker_cannot_read_is_said_as_here(ray: ModuleType, files: Path) -> None:
+    """The same class and the same words, with the place in the file."""
+    said = []
+    for engine in ("local", "ray"):
+        with pytest.raises(InputError) as error:
+            collect_files(files / "maths.jsonl", engine=engine, embedding=tiny.embedding())
+        said.append(str(error.value))
+    assert said[0] == said[1] and "maths.jsonl:201: not valid JSON" in said[0]
+
+
+def test_a_file_that_a_node_does_not_have_is_said_with_the_node(ray: ModuleType, tmp_path: Path) -> None:
+    from ir3de.engines.ray_engine import RayEngine
+
+    path = tmp_path / "here.txt"
+    path.write_text("What is a contract?\n")
+    shards = plan(Files(path))
+    path.unlink()
+    with pytest.raises(InputError, match=rf"here\.txt: cannot be read .* the node .*{platform.node()}"):
+        list(RayEngine().count(shards, Job(RECIPE), tiny.embedding()))
+
+
+def test_a_worker_with_another_ir3de_is_refused(
+    ray: ModuleType, files: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    found = ir3de.__version__
+    monkeypatch.setattr(ir3de, "__version__", "99.0", raising=False)
+    with pytest.raises(EngineError, match=rf"has IR3DE {found}, and this machine has IR3DE 99\.0"):
+        collect_files(files / "law.txt", engine="ray", embedding=tiny.embedding(), skip_bad=9)
+
+
+def test_a_worker_that_counts_otherwise_is_refused(ray: ModuleType, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Stands for other versions of what counting needs: the driver expects what no worker gets."""
+    from ir3de.engines import ray_engine
+
+    monkeypatch.setattr("ir3de.engines.ray_worker.PROBE", ("something else",))
+    with pytest.raises(EngineError, match="counts a line of text otherwise"):
+        ray_engine.collect_dataset(ray.data.from_items([{"text": "Is it so?"}]), embedding=tiny.embedding())
+
+
+def test_a_worker_without_ir3de_says_so() -> None:
+    """What travels is unpickled and run in a Python that has Ray, and cannot import IR3DE."""
+    import ray
+
+    from ir3de.engines import ray_tasks
+
+    ray.cloudpickle.register_pickle_by_value(ray_tasks)
+    travelling = ray.cloudpickle.dumps(partial(ray_tasks.worked, work=ray_tasks.Work("shard", "1.0", None, None)))
+    script = (
+        "import pickle, sys; sys.modules['ir3de'] = None; work = pickle.load(sys.stdin.buffer)\n"
+        "print(pickle.loads(work(None)['outcome'][0].as_py()))"
+    )
+    done = subprocess.run([sys.executable, "-c", script], input=travelling, capture_output=True, check=True)
+    assert done.stdout.startswith(b"('unfit', 'cannot import IR3DE (import of ir3de halted")
+
+
+@pytest.mark.parametrize("kind", ["parquet", "json", "text"])
+def test_what_ray_reads_is_counted_as_collect_counts_it(ray: ModuleType, tmp_path: Path, kind: str) -> None:
+    import pyarrow.parquet
+
+    from ir3de.engines.ray_engine import collect_dataset
+
+    texts = tiny.sentences("maths", 300)
+    rows = [{"id": number, "text": text} for number, text in enumerate([*texts, None, " "])]
+    path = tmp_path / f"a.{kind}"
+    if kind == "parquet":
+        pyarrow.parquet.write_table(pyarrow.Table.from_pylist(rows), path)
+    else:
+        path.write_text("\n".join(texts if kind == "text" else map(json.dumps, rows)))
+    counted = collect_dataset(getattr(ray.data, f"read_{kind}")(str(path)), embedding=tiny.embedding(), recipe=RECIPE)
+    here = collect(texts, embedding=tiny.embedding(), window=RECIPE.window, keep_sample=True)
+    assert counted == here and counted.sample == here.sample
+
+
+def test_a_dataset_without_the_column_is_refused(ray: ModuleType) -> None:
+    from ir3de.engines.ray_engine import collect_dataset
+
+    with pytest.raises(InputError, match=r"(?s)'body'.*'title'"):
+        collect_dataset(ray.data.from_items([{"title": "On cells"}]), column="body", embedding=tiny.embedding())
+    with pytest.raises(InputError, match=r"takes a ray\.data\.Dataset, found list"):
+        collect_dataset(["a text"], embedding=tiny.embedding())
+
+
+def test_a_cluster_that_is_there_is_found_by_its_address(ray: ModuleType, files: Path, tmp_path: Path) -> None:
+    """Another process connects, counts, and leaves the cluster and the terminal as they were."""
+    script = (
+        "import sys; from ir3de.engines import collect_files;\n"
+        "got = collect_files(sys.argv[1], engine='ray', address=sys.argv[2])\n"
+        "print(got.statistics.digest)"
+    )
+    address = ray.get_runtime_context().gcs_address
+    arguments, environment = tiny.python_command(script, files / "cooking.parquet", address)
+    done = subprocess.run(arguments, env=environment, capture_output=True, text=True, cwd=tmp_path)
+    here = collect_files(files / "cooking.parquet")
+    assert (done.stdout, done.stderr) == (here.statistics.digest + "\n", "")
+    with pytest.raises(InputError, match="initialised already, with the cluster at .* says 127.0.0.1:1"):
+        collect_files(files, engine="ray", address="127.0.0.1:1", embedding=tiny.embedding())
+
+
+def test_an_address_without_a_cluster_is_refused() -> None:
+    """Nobody listens, or somebody else does, or it is no address."""
+    from ir3de.engines.ray_cluster import check_address
+
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        address = f"127.0.0.1:{server.getsockname()[1]}"
+        threading.Thread(target=_answer, args=(server, b"HTTP/1.0 400 Bad Request\r\n\r\n")).start()
+        with pytest.raises(EngineError, match=rf"what listens at {address} is no Ray cluster, it answered b'HTTP/1"):
+            check_address(address)
+    with pytest.raises(EngineError, match=rf"no Ray cluster at ray://{address}: Connection refused\. Start one with"):
+        check_address(f"ray://{address}")
+    for wrong in ("head", "http://head:1", "head:port", ":6379"):
+        with pytest.raises(InputError, match="HOST:PORT"):
+            check_address(wrong)
+
+
+def _answer(server: socket.socket, answer: bytes) -> None:
+    with server.accept()[0] as connection:
+        connection.sendall(answer)
+        connection.recv(100)
+
+
+def test_standard_input_is_not_for_a_cluster() -> None:
+    with pytest.raises(InputError, match="standard input"):
+        collect_files("-", engine="ray", embedding=tiny.embedding())

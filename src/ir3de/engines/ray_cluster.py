@@ -36,7 +36,7 @@ def connect(address: str | None, workers: int | None, runtime_env: dict[str, Any
         ray.shutdown()  # it was for another job
     if not ray.is_initialized():
         _ours = None
-        _check_address(wanted)
+        check_address(wanted)
         _initialise(ray, wanted, workers, runtime_env)
         _ours = (wanted, workers if wanted == "local" else None)
     elif _ours is None:
@@ -97,7 +97,7 @@ def _check_given(ray: ModuleType, address: str | None, runtime_env: dict[str, An
         )
 
 
-def _check_address(address: str) -> None:
+def check_address(address: str) -> None:
     """Refuse an address where nobody answers as Ray does, within seconds."""
     if address in ("local", "auto"):
         return

@@ -11,8 +11,6 @@ from functools import partial
 from typing import Any, NamedTuple
 
 MOST_BLOCKS = 1_024  # Ray spends a millisecond on each before it begins; beyond, a task has several shards
-# Ray starts a worker a core; these are read when numpy and the tokenizer are loaded
-ONE_THREAD = dict.fromkeys(("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS", "MKL_NUM_THREADS", "RAYON_NUM_THREADS"), "1")
 
 
 class Work(NamedTuple):
@@ -42,8 +40,7 @@ def streamed(dataset: Any, work: Work, batch_size: int | None) -> Iterator[bytes
         batch_format="pyarrow",
         zero_copy_batch=True,
         compute=ray.data.TaskPoolStrategy(work.workers),
-        num_cpus=1,
-        runtime_env={"env_vars": ONE_THREAD},
+        num_cpus=1,  # for which Ray has BLAS use one thread
     )
     outcomes.context.enable_progress_bars = False
     for table in outcomes.iter_batches(batch_size=None, batch_format="pyarrow", prefetch_batches=0):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import pickle
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -13,6 +14,7 @@ from ir3de.counting import CHUNK_CHARACTERS, count
 from ir3de.embeddings import Embedding
 from ir3de.engines.jobs import Job, ShardCount, count_shard
 from ir3de.engines.travelling import EmbeddingParts
+from ir3de.engines.worker import ONE_THREAD
 from ir3de.errors import EngineError, IR3DEError, MissingExtraError
 from ir3de.statistics import Statistics
 
@@ -68,6 +70,8 @@ def _check_attempts() -> None:
 def _prepared(setup: Any) -> tuple[Job, Embedding]:
     import ray
 
+    for name, value in ONE_THREAD.items():  # Ray starts a worker a core; tokenizers look when they are first used
+        os.environ.setdefault(name, value)
     found: Setup = ray.get(setup)
     embedding = found.parts.embedding()
     if count(PROBE, embedding, found.job.recipe).digest != found.digest:
