@@ -95,7 +95,7 @@ def collect_dataset(
 
 def _work(ray: ModuleType, function: str, job: Job, embedding: Embedding, workers: int | None) -> ray_tasks.Work:
     ray.cloudpickle.register_pickle_by_value(ray_tasks)
-    return ray_tasks.Work(function, ir3de.__version__, ray.put(Setup.of(job, embedding)), workers)
+    return ray_tasks.Work(function, ir3de.__version__, ray.put(Setup.of(job, embedding).packed()), workers)
 
 
 def _outcomes(ray: ModuleType, items: list[bytes], work: ray_tasks.Work) -> Iterator[bytes]:

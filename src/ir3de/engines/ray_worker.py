@@ -9,6 +9,9 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+import numpy.typing as npt
+
 from ir3de.corpora.rows import columns_with_text, text_in
 from ir3de.counting import CHUNK_CHARACTERS, count
 from ir3de.embeddings import Embedding
@@ -20,6 +23,8 @@ from ir3de.statistics import Statistics
 
 if TYPE_CHECKING:
     import pyarrow
+
+Packed = tuple[bytes, list[npt.NDArray[np.uint8]]]
 
 PROBE = ("Does this worker count as the others do?", "√2, naïve, 字, 🙂: tokenizer, matrix and arithmetic at once.")
 ATTEMPTS = 6  # Ray repeats the task of a worker that died for ever, and a shard may be what kills it
@@ -38,6 +43,12 @@ class Setup:
     def of(cls, job: Job, embedding: Embedding) -> Setup:
         parts = EmbeddingParts.of(embedding, prompt_sums=job.recipe.prompt_sums)
         return cls(job, parts, count(PROBE, embedding, job.recipe).digest)
+
+    def packed(self) -> Packed:
+        """A form that is unpacked without IR3DE, as Ray does where it passes through, and whose arrays are not copied."""
+        arrays: list[pickle.PickleBuffer] = []
+        content = pickle.dumps(self, protocol=5, buffer_callback=arrays.append)
+        return content, [np.frombuffer(array.raw(), np.uint8) for array in arrays]
 
 
 def told(function: str, batch: pyarrow.Table, setup: Any, node: str) -> bytes:
@@ -72,7 +83,8 @@ def _prepared(setup: Any) -> tuple[Job, Embedding]:
 
     for name, value in ONE_THREAD.items():  # Ray starts a worker a core; tokenizers look when they are first used
         os.environ.setdefault(name, value)
-    found: Setup = ray.get(setup)
+    content, arrays = ray.get(setup)
+    found: Setup = pickle.loads(content, buffers=arrays)
     embedding = found.parts.embedding()
     if count(PROBE, embedding, found.job.recipe).digest != found.digest:
         raise EngineError(
