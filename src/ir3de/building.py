@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import os
+import warnings
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from ir3de.counting import collect
+from ir3de.counting import Recipe, collect
 from ir3de.decisions import Compiled, Terms
 from ir3de.embeddings import Embedding
+from ir3de.engines.domains import Counting, Files
 from ir3de.errors import InputError, MismatchError, UnknownExpertError
 from ir3de.scorers import Scorer
 from ir3de.statistics import Statistics
@@ -122,8 +124,16 @@ def place(default: str, experts: Sequence[str]) -> int:
     return experts.index(default)
 
 
-def counted(name: str, domain: Any, embedding: Embedding, *, keep_sample: bool, window: int = 128) -> Statistics:
-    """An expert's statistics, from its texts or from what was counted of them elsewhere."""
+def counted(
+    name: str,
+    domain: Any,
+    embedding: Embedding,
+    *,
+    keep_sample: bool,
+    window: int = 128,
+    counting: Counting | None = None,
+) -> Statistics:
+    """An expert's statistics, from its texts or files, or from what was counted of them elsewhere."""
     if isinstance(domain, Statistics):
         if domain.fingerprint != embedding.fingerprint:
             raise MismatchError(
@@ -131,15 +141,30 @@ def counted(name: str, domain: Any, embedding: Embedding, *, keep_sample: bool, 
                 f"{embedding.fingerprint[:12]} ({embedding.name}): collect them again with that embedding"
             )
         statistics = domain if keep_sample else domain.without_sample()
+    elif isinstance(domain, Files):
+        statistics = _counted_files(name, domain, embedding, Recipe(window, keep_sample=keep_sample), counting or {})
     elif isinstance(domain, str) or not isinstance(domain, Iterable):
         raise InputError(
-            f"the texts of '{name}' must be an iterable of str or Statistics, found {type(domain).__name__}"
+            f"the texts of '{name}' must be an iterable of str, Files or Statistics, found {type(domain).__name__}"
         )
     else:
         statistics = collect(domain, embedding=embedding, window=window, keep_sample=keep_sample)
     if statistics.tokens == 0:
         raise InputError(f"expert '{name}' has no text: give it at least one prompt of its domain")
     return statistics
+
+
+def _counted_files(name: str, domain: Files, embedding: Embedding, recipe: Recipe, counting: Counting) -> Statistics:
+    from ir3de.engines import collect_files
+
+    collected = collect_files(domain, name=name, embedding=embedding, recipe=recipe, **counting)
+    if collected.skipped:
+        warnings.warn(
+            f"'{name}': {collected.skipped:,} of {collected.records:,} records could not be read and were skipped: "
+            + "; ".join(collected.examples),
+            stacklevel=2,
+        )
+    return collected.statistics
 
 
 def prompts_of(name: str, texts: Iterable[str]) -> Iterator[str]:

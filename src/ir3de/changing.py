@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, TypeAlias
 from ir3de.building import checked, contributed, counted, fitted, summed, tuned, with_holdings
 from ir3de.decisions import Terms
 from ir3de.embeddings import Embedding
+from ir3de.engines.domains import Counting, Files, check_counting
 from ir3de.errors import InputError
 from ir3de.expectations import Shrinkage
 from ir3de.ledger import Action, Change, Given
@@ -24,18 +25,26 @@ if TYPE_CHECKING:
     from ir3de.tuning import Trial
 
 # an expert's texts, or what was counted from them; for a router from outcomes, rows with its scores
-Domain: TypeAlias = "Iterable[str] | Statistics | Contribution | Iterable[Contribution] | OutcomeRows"
+Domain: TypeAlias = "Iterable[str] | Files | Statistics | Contribution | Iterable[Contribution] | OutcomeRows"
 
 
 def built(
-    domains: Mapping[str, Domain], embedding: Embedding, scorer: Scorer, terms: Terms, *, tune: bool, keep_sample: bool
+    domains: Mapping[str, Domain],
+    embedding: Embedding,
+    scorer: Scorer,
+    terms: Terms,
+    *,
+    tune: bool,
+    keep_sample: bool,
+    counting: Counting,
 ) -> RouterParts:
     """Count, fit and compile a new router."""
+    check_counting(counting)
     statistics, held, changes = {}, {}, []
     for name, domain in domains.items():
         given = contributed(domain)
         if given is None:
-            statistics[name] = counted(name, domain, embedding, keep_sample=keep_sample)
+            statistics[name] = counted(name, domain, embedding, keep_sample=keep_sample, counting=counting)
             gifts = [_given(statistics[name])]
         else:
             kept = given if keep_sample else [one.without_sample() for one in given]
@@ -59,8 +68,11 @@ def retuned(parts: RouterParts) -> tuple[RouterParts, tuple[Trial, ...]]:
     return noted(parts, with_holdings(changed, held), [Change.now("tune")]), trials
 
 
-def with_more(parts: RouterParts, name: str, domain: Domain, keep_sample: bool | None) -> RouterParts:
+def with_more(
+    parts: RouterParts, name: str, domain: Domain, keep_sample: bool | None, counting: Counting
+) -> RouterParts:
     """With a new expert, or with more of one that is there."""
+    check_counting(counting)
     action: Action = "merge" if name in parts.compiled.experts else "add"
     if parts.outcomes is not None:
         changed = changed_parts(parts, sums_of(parts) + of_model(name, domain, parts.embedding()))
@@ -68,7 +80,7 @@ def with_more(parts: RouterParts, name: str, domain: Domain, keep_sample: bool |
     known, given = parts.statistics(), contributed(domain)
     held = parts.holdings().get(name, Holding(known.get(name), ()))
     if given is None:
-        more = _counted_alike(parts, name, domain, keep_sample)
+        more = _counted_alike(parts, name, domain, keep_sample, counting)
         held = Holding(more if held.own is None else held.own + more, held.contributions)
         gifts = [_given(more)]
     else:
@@ -146,14 +158,16 @@ def _tuned_since(parts: RouterParts, digest: str) -> bool:
     return any(change.action == "tune" for change in changes[came[-1] if came else 0 :])
 
 
-def _counted_alike(parts: RouterParts, name: str, domain: Domain, keep_sample: bool | None) -> Statistics:
+def _counted_alike(
+    parts: RouterParts, name: str, domain: Domain, keep_sample: bool | None, counting: Counting
+) -> Statistics:
     """What is to be added, counted like what is there; no sample is kept where the router has none."""
     known = parts.statistics()
     if keep_sample is None:
         keep_sample = any(own.sample is not None for own in known.values())
     sums = known.get(name, next(iter(known.values()))).sums
     window = 128 if sums is None else sums.window
-    return counted(name, domain, parts.embedding(), keep_sample=keep_sample, window=window)
+    return counted(name, domain, parts.embedding(), keep_sample=keep_sample, window=window, counting=counting)
 
 
 def _refitted(parts: RouterParts, statistics: Mapping[str, Statistics], held: Mapping[str, Holding]) -> RouterParts:

@@ -9,7 +9,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from itertools import chain
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import TYPE_CHECKING, Any, NoReturn, Unpack
 
 import numpy as np
 
@@ -18,6 +18,7 @@ from ir3de.changing import Domain, built, retuned, with_more, with_rows, without
 from ir3de.counting import unshouted
 from ir3de.decisions import Compiled, Decision, Terms, decide, decide_batch
 from ir3de.embeddings import Embedding, Tokenizer
+from ir3de.engines.domains import Counting
 from ir3de.errors import InputError, UnknownExpertError
 from ir3de.expectations import Shrinkage
 from ir3de.explanations import Explanation, explain
@@ -77,6 +78,7 @@ class Router:
         policy: Policy | None = None,
         tune: bool = False,
         keep_sample: bool = True,
+        **counting: Unpack[Counting],
     ) -> Router:
         """Fit a router from each expert's texts, or from statistics collected elsewhere.
 
@@ -87,6 +89,9 @@ class Router:
         A sample of up to 1,024 prompts an expert is kept, as token ids, to calibrate confidence and to tune again
         when experts come and go; it is saved with the router, but never in a serving copy. `keep_sample=False` keeps
         none: then there is no tuning, and confidence is not calibrated.
+
+        Texts in files are named by `ir3de.engines.Files`; `engine`, `workers`, `address`, `checkpoint` and `skip_bad`
+        say how those are counted, as in `ir3de.engines.collect_files`.
         """
         if not isinstance(domains, Mapping):
             raise InputError(f"domains must map each expert's name to its texts, found {type(domains).__name__}")
@@ -111,7 +116,7 @@ class Router:
             0 if default is None else place(default, experts),
             policy=check_policy(policy or Policy(), experts),
         )
-        return cls(built(domains, chosen, scorer, terms, tune=tune, keep_sample=keep_sample))
+        return cls(built(domains, chosen, scorer, terms, tune=tune, keep_sample=keep_sample, counting=counting))
 
     @classmethod
     def fit_outcomes(
@@ -154,11 +159,11 @@ class Router:
         with self._change:
             self._swap(with_rows(self._parts, rows, field, merge=merge))
 
-    def add(self, name: str, domain: Domain, *, keep_sample: bool | None = None) -> None:
+    def add(self, name: str, domain: Domain, *, keep_sample: bool | None = None, **counting: Unpack[Counting]) -> None:
         """Add an expert from its texts or statistics. Nothing is retrained; routing goes on meanwhile.
 
         A sample of its prompts is kept if the router has one of any other, or as `keep_sample` says. To a router from
-        outcomes a model is added from rows with its scores.
+        outcomes a model is added from rows with its scores. `Files` are counted as in `fit`.
         """
         checked(name)
         with self._change:
@@ -166,13 +171,15 @@ class Router:
                 raise InputError(
                     f"'{name}' is an expert already: merge(name, texts) gives it more, remove(name) takes it out"
                 )
-            self._swap(with_more(self._parts, name, domain, keep_sample))
+            self._swap(with_more(self._parts, name, domain, keep_sample, counting))
 
-    def merge(self, name: str, domain: Domain, *, keep_sample: bool | None = None) -> None:
+    def merge(
+        self, name: str, domain: Domain, *, keep_sample: bool | None = None, **counting: Unpack[Counting]
+    ) -> None:
         """Give an expert more texts, exactly as if they had been there from the beginning."""
         with self._change:
             self._require(name)
-            self._swap(with_more(self._parts, name, domain, keep_sample))
+            self._swap(with_more(self._parts, name, domain, keep_sample, counting))
 
     def remove(self, name: str, *, contribution: str | None = None) -> None:
         """Take an expert out: the router is then, bit for bit, one that never saw it.

@@ -14,6 +14,7 @@ from ir3de.cli.output import Output
 from ir3de.errors import ArtifactError
 
 if TYPE_CHECKING:
+    from ir3de.engines import Counting
     from ir3de.scorers import Scorer
     from ir3de.selectors import Selector
 
@@ -104,6 +105,61 @@ def text_options(function: Function) -> Function:
         **kwargs: Any,
     ) -> Any:
         return function(*args, texts=TextOptions(field, whole_files, sample, cap, clip), **kwargs)
+
+    return command  # type: ignore[return-value]
+
+
+def engine_options(function: Function) -> Function:
+    """All that says where texts are counted, handed over as one `counting`."""
+
+    @click.option(
+        "--engine",
+        type=click.Choice(("local", "ray")),
+        default="local",
+        show_default=True,
+        help="Where to count: on this machine, or on a Ray cluster.",
+    )
+    @click.option(
+        "--workers",
+        type=click.IntRange(min=1),
+        metavar="N",
+        help="Processes to count with.  [default: one a core; none for less than 64 MB]",
+    )
+    @click.option("--address", metavar="A", help="Of the Ray cluster, such as auto; else one is started here.")
+    @click.option(
+        "--checkpoint",
+        metavar="DIR",
+        type=click.Path(path_type=Path),
+        help="Write down there, every few seconds, how far it is: the same command then goes on where it was killed.",
+    )
+    @click.option(
+        "--skip-bad",
+        type=click.IntRange(min=0),
+        metavar="N",
+        default=0,
+        show_default=True,
+        help="Skip up to N broken records a domain, and tell of them, instead of ending at the first.",
+    )
+    @wraps(function)
+    def command(
+        *args: Any,
+        engine: str,
+        workers: int | None,
+        address: str | None,
+        checkpoint: Path | None,
+        skip_bad: int,
+        **kwargs: Any,
+    ) -> Any:
+        if address is not None and engine != "ray":
+            raise click.UsageError("--address is of a Ray cluster: add --engine ray, or leave it out")
+        given: Counting = {
+            "engine": engine,
+            "workers": workers,
+            "address": address,
+            "checkpoint": checkpoint,
+            "skip_bad": skip_bad,
+        }
+        return function(*args, counting=given, **kwargs)
 
     return command  # type: ignore[return-value]
 

@@ -10,7 +10,14 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from ir3de.cli.arguments import TextOptions, domains_option, no_sample_option, output_options, text_options
+from ir3de.cli.arguments import (
+    TextOptions,
+    domains_option,
+    engine_options,
+    no_sample_option,
+    output_options,
+    text_options,
+)
 from ir3de.cli.costing import GivenCosts, check_costs, cost_options
 from ir3de.cli.counting import check_sources, count_domain
 from ir3de.cli.outcome_fitting import ADD_TAKES, add_outcomes
@@ -20,6 +27,7 @@ from ir3de.cli.saving import save_and_report
 from ir3de.errors import InputError, UnknownExpertError
 
 if TYPE_CHECKING:
+    from ir3de.engines import Counting
     from ir3de.router import Router
 
 
@@ -27,6 +35,7 @@ if TYPE_CHECKING:
 @click.argument("router_path", metavar="ROUTER", type=click.Path(path_type=Path))
 @domains_option
 @text_options
+@engine_options
 @no_sample_option
 @cost_options
 @click.option("--merge", is_flag=True, help="Give more texts to experts that are there already.")
@@ -36,6 +45,7 @@ def add(
     router_path: Path,
     domains: Mapping[str, list[str]],
     texts: TextOptions,
+    counting: Counting,
     no_sample: bool,
     costs: GivenCosts,
     merge: bool,
@@ -62,7 +72,7 @@ def add(
     for name, paths in domains.items():
         recipe = _recipe_of(router, name if merge else router.experts[0])
         recipe["keep_sample"] = not no_sample and any(own.sample is not None for own in router.statistics.values())
-        counted.append(count_domain(name, paths, router.embedding, texts, out, **recipe))
+        counted.append(count_domain(name, paths, router.embedding, texts, out, counting=counting, **recipe))
     begun = perf_counter()
     with changing(router_path) as router:
         with out.spinner("solving"):

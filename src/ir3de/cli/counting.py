@@ -10,12 +10,13 @@ from time import perf_counter
 from typing import TYPE_CHECKING, Any
 
 from ir3de.cli.arguments import STATISTICS_SUFFIX, TextOptions
-from ir3de.cli.output import FAINT, Output, size, table
+from ir3de.cli.output import FAINT, Output, size, styled, table
 
 if TYPE_CHECKING:
     from rich.table import Table
 
     from ir3de.embeddings import Embedding
+    from ir3de.engines import Collected, Counting
     from ir3de.statistics import Statistics
 
 LARGE_DOMAIN = 100_000_000  # bytes, from which `--sample auto` takes 1 window in 16
@@ -30,6 +31,16 @@ class Counted:
     statistics: Statistics
     bytes: int
     seconds: float
+    collected: Collected | None = None  # from texts; None when there were only files of statistics
+
+    @property
+    def skipped(self) -> int:
+        return 0 if self.collected is None else self.collected.skipped
+
+    def discard_checkpoints(self) -> None:
+        """Remove what the counting could go on from: for when its result is saved."""
+        if self.collected is not None:
+            self.collected.discard_checkpoints()
 
     def to_dict(self) -> dict[str, Any]:
         return {
@@ -40,6 +51,18 @@ class Counted:
             "digest": self.statistics.digest,
             "source_bytes": self.bytes,
             "seconds": round(self.seconds, 3),
+            **self.told(),
+        }
+
+    def told(self) -> dict[str, Any]:
+        """What was skipped, and what was taken from a checkpoint."""
+        if self.collected is None:
+            return {"records": 0, "skipped": 0, "skipped_examples": [], "resumed_shards": 0}
+        return {
+            "records": self.collected.records,
+            "skipped": self.collected.skipped,
+            "skipped_examples": list(self.collected.examples),
+            "resumed_shards": self.collected.resumed,
         }
 
 
@@ -73,36 +96,51 @@ def count_domain(
     prompt_sums: bool = True,
     keep_sample: bool = True,
     min_count: int = 1,
+    counting: Counting | None = None,
 ) -> Counted:
     """Count the texts of all paths, and add the statistics files among them; prompts are kept only if asked for."""
-    from ir3de.corpora import read_texts, total_bytes
-    from ir3de.counting import Recipe, count_texts, thresholded
+    from ir3de.corpora import total_bytes
+    from ir3de.counting import Recipe
+    from ir3de.engines import Files, collect_files
     from ir3de.storage import load_statistics
 
-    files = [path for path in paths if Path(path).suffix == STATISTICS_SUFFIX]
-    sources = [path for path in paths if path not in files]
+    stored = [path for path in paths if Path(path).suffix == STATISTICS_SUFFIX]
+    sources = [path for path in paths if path not in stored]
     if sources:
         with out.spinner("unpacking the embedding"):  # once, and not a part of any domain's time
             _unpack(embedding, prompt_sums)
     begun = perf_counter()
-    parts = [load_statistics(path) for path in files]
-    read = sum(Path(path).stat().st_size for path in files)
-    total = total_bytes(sources) if sources else 0
-    sample = options.sample or (LARGE_SAMPLE if (total or 0) > LARGE_DOMAIN else 1)
-
-    def everything(recipe: Recipe) -> Statistics:
-        nonlocal read
-        if not sources:
-            return sum(parts[1:], parts[0])
-        with reading(out, name, total) as (on_bytes, bytes_read):
-            texts = read_texts(sources, field=options.field, whole_files=options.whole_files, on_bytes=on_bytes)
-            counted = count_texts(texts, embedding, recipe)
+    parts = [load_statistics(path) for path in stored]
+    read = sum(Path(path).stat().st_size for path in stored)
+    collected = None
+    if sources:
+        total = total_bytes(sources)
+        sample = options.sample or (LARGE_SAMPLE if (total or 0) > LARGE_DOMAIN else 1)
+        least = 1 if parts else min_count  # what is rare is told from the whole
+        recipe = Recipe(window, sample, options.cap, prompt_sums, keep_sample, options.clip, least)
+        files = Files(sources, options.field, options.whole_files)
+        with reading(out, name, total and total * recipe.readings) as (on_bytes, bytes_read):
+            collected = collect_files(
+                files, name=name, embedding=embedding, recipe=recipe, on_bytes=on_bytes, **counting or {}
+            )
+        parts.append(collected.statistics)
         read += bytes_read()
-        return sum(parts, counted)
+    whole = sum(parts[1:], parts[0])
+    whole = whole.at_least(min_count) if stored else whole
+    return Counted(name, whole if keep_sample else whole.without_sample(), read, perf_counter() - begun, collected)
 
-    recipe = Recipe(window, sample, options.cap, prompt_sums, keep_sample, options.clip, min_count)
-    total_of = thresholded(everything, recipe)
-    return Counted(name, total_of if keep_sample else total_of.without_sample(), read, perf_counter() - begun)
+
+def note_skipped(out: Output, domains: Sequence[Counted]) -> None:
+    """Say what was left out, and why."""
+    for domain in domains:
+        if domain.collected is None:
+            continue
+        if domain.collected.resumed:
+            shards = f"{domain.collected.resumed:,} of {domain.collected.shards:,} shards"
+            out.note(styled((f"{domain.name}: {shards} were in the checkpoint", FAINT)))
+        if domain.skipped:
+            many = f"{domain.skipped:,} of {domain.collected.records:,} records could not be read and were skipped"
+            out.warn(f"{domain.name}: {many}: " + "; ".join(domain.collected.examples))
 
 
 def _unpack(embedding: Embedding, prompt_sums: bool) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from pathlib import Path
 from time import perf_counter
+from typing import TYPE_CHECKING
 
 import click
 
@@ -14,6 +15,7 @@ from ir3de.cli.arguments import (
     TextOptions,
     domains_option,
     embedding_option,
+    engine_options,
     force_option,
     no_sample_option,
     output_options,
@@ -29,11 +31,15 @@ from ir3de.cli.outcome_rows import or_outcomes
 from ir3de.cli.output import Output
 from ir3de.cli.saving import save_and_report
 
+if TYPE_CHECKING:
+    from ir3de.engines import Counting
+
 
 @click.command()
 @click.argument("router_path", metavar="OUT", type=click.Path(path_type=Path))
 @domains_option
 @text_options
+@engine_options
 @embedding_option
 @click.option("--tune", is_flag=True, help="Choose scorer and selector on held-out prompts; takes seconds.")
 @no_sample_option
@@ -57,6 +63,7 @@ def fit(
     router_path: Path,
     domains: Mapping[str, list[str]],
     texts: TextOptions,
+    counting: Counting,
     source: str,
     tune: bool,
     no_sample: bool,
@@ -101,7 +108,8 @@ def fit(
     check_sources(domains)
     embedding = load_embedding(source, out)
     counted = [
-        count_domain(name, paths, embedding, texts, out, keep_sample=not no_sample) for name, paths in domains.items()
+        count_domain(name, paths, embedding, texts, out, keep_sample=not no_sample, counting=counting)
+        for name, paths in domains.items()
     ]
     statistics = {domain.name: domain.statistics for domain in counted}
     policy = Policy(costs=costs)

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ir3de.cli.counting import Counted, counted_table
+from ir3de.cli.counting import Counted, counted_table, note_skipped
 from ir3de.cli.output import FAINT, Output, hint, percent, size, styled
 from ir3de.cli.trials import trials_table
 
@@ -22,6 +22,8 @@ def save_and_report(
 ) -> None:
     """Save the router, and a serving copy where a second folder is named; `tuned` shows what was tried."""
     written = save_folders(out, router, folders)
+    for domain in counted:
+        domain.discard_checkpoints()
     header = written[folders[0]].header
     out.json(
         {
@@ -35,6 +37,7 @@ def save_and_report(
     )
     if counted:
         out.note(counted_table(counted), "")
+        note_skipped(out, counted)
     if tuned:
         out.note(trials_table(router.trials), "")
     experts = "1 expert" if len(router.experts) == 1 else f"{len(router.experts)} experts"

@@ -11,6 +11,7 @@ from ir3de.cli.arguments import (
     STATISTICS_SUFFIX,
     TextOptions,
     embedding_option,
+    engine_options,
     force_option,
     output_options,
     parse_statistics_path,
@@ -20,6 +21,7 @@ from ir3de.cli.arguments import (
 from ir3de.cli.output import FAINT, Output, facts, hint, size, styled
 
 if TYPE_CHECKING:
+    from ir3de.engines import Counting
     from ir3de.statistics import Statistics
 
 
@@ -27,6 +29,7 @@ if TYPE_CHECKING:
 @click.argument("target", metavar="OUT.stats", callback=parse_statistics_path)
 @click.argument("paths", nargs=-1, required=True, metavar="PATH...")
 @text_options
+@engine_options
 @click.option(
     "--window",
     type=click.IntRange(1, 8_192),
@@ -61,6 +64,7 @@ def collect(
     target: Path,
     paths: tuple[str, ...],
     texts: TextOptions,
+    counting: Counting,
     window: int,
     keep_sample: bool,
     min_count: int,
@@ -84,7 +88,7 @@ def collect(
       ir3de collect law.stats cases/ --clip 1 --min-count 10
       ir3de fit router law=law.stats maths=maths.jsonl
     """
-    from ir3de.cli.counting import check_sources, count_domain, counted_table, load_embedding
+    from ir3de.cli.counting import check_sources, count_domain, counted_table, load_embedding, note_skipped
     from ir3de.storage import save_statistics
 
     _check_thresholded(min_count, paths, keep_sample=keep_sample, histogram_only=histogram_only)
@@ -102,11 +106,21 @@ def collect(
         prompt_sums=not histogram_only,
         keep_sample=keep_sample,
         min_count=min_count,
+        counting=counting,
     )
     _refuse_empty(counted.statistics, min_count)
     save_statistics(counted.statistics, target)
-    out.json({"statistics": str(target), "bytes": target.stat().st_size, **describe_statistics(counted.statistics)})
+    counted.discard_checkpoints()
+    out.json(
+        {
+            "statistics": str(target),
+            "bytes": target.stat().st_size,
+            **describe_statistics(counted.statistics),
+            **counted.told(),
+        }
+    )
     out.note(counted_table([counted]), "")
+    note_skipped(out, [counted])
     _show_saved(out, target)
 
 

@@ -58,7 +58,8 @@ class Checkpoint:
             raise InputError(
                 "a job that reads standard input cannot be resumed: name a file, or leave the checkpoint out"
             )
-        self.path = Path(folder).expanduser() / _file_name(name)
+        second = " (second reading)" if job.recipe.left_out else ""  # which begins when the first is complete
+        self.path = Path(folder).expanduser() / _file_name(name + second)
         self._job = _identity(job, embedding, shards)
 
     def load(self) -> Progress | None:
@@ -133,8 +134,9 @@ def _identity(job: Job, embedding: Embedding, shards: Sequence[Shard]) -> dict[s
             source, state = piece.source, piece.state
             known = (shard.index, source.name, source.begin, source.end, state.size, state.modified)
             cuts.update(repr(known).encode("utf-8", "surrogateescape"))
+    recipe = asdict(job.recipe)
     return {
-        "recipe": asdict(job.recipe),
+        "recipe": {**recipe, "left_out": hashlib.sha256(recipe["left_out"]).hexdigest()},
         "field": job.field,
         "whole_files": job.whole_files,
         "embedding": embedding.fingerprint,

@@ -4,18 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from time import monotonic
+from typing import Unpack
 
-from ir3de.counting import Recipe, count
+from ir3de.counting import Recipe, count, thresholded
 from ir3de.embeddings import Embedding
 from ir3de.engines.checkpoints import Checkpoint, Progress
-from ir3de.engines.domains import Files
+from ir3de.engines.domains import Counting, Files, check_counting
 from ir3de.engines.engine import Engine, engine_for
 from ir3de.engines.jobs import BadRecords, Job, ShardCount
 from ir3de.engines.shards import SHARD_BYTES, Shard, plan
-from ir3de.errors import ArtifactError, EngineError
+from ir3de.errors import ArtifactError, EngineError, InputError
 from ir3de.statistics import Statistics
 
 CHECKPOINT_SECONDS = 5.0  # between two writings
@@ -32,17 +33,17 @@ class Collected:
     shards: int
     resumed: int  # shards that a checkpoint had already
     bytes: int  # on disk
-    checkpoint: Checkpoint | None = field(default=None, repr=False)  # to be discarded once the result is safe
+    checkpoints: tuple[Checkpoint, ...] = field(default=(), repr=False)
+
+    def discard_checkpoints(self) -> None:
+        """Remove what was written down to go on from: for when the result is safe."""
+        for checkpoint in self.checkpoints:
+            checkpoint.discard()
 
 
 def collect_files(
     files: Files | str | Path | Iterable[str | Path],
     *,
-    engine: Engine | str = "local",
-    workers: int | None = None,
-    address: str | None = None,
-    checkpoint: str | Path | None = None,
-    skip_bad: int = 0,
     embedding: Embedding | None = None,
     recipe: Recipe | None = None,
     name: str = "texts",
@@ -50,6 +51,7 @@ def collect_files(
     checkpoint_seconds: float = CHECKPOINT_SECONDS,
     on_bytes: Callable[[int], None] | None = None,
     on_shard: Callable[[ShardCount], None] | None = None,
+    **counting: Unpack[Counting],
 ) -> Collected:
     """Count a domain's files: the same bits from every engine, with any number of workers, in shards of any size.
 
@@ -65,30 +67,50 @@ def collect_files(
     >>> collected.statistics, collected.records, collected.skipped
     (Statistics(2 prompts, 16 tokens, 2 windows, embedding 0a049b450d48), 3, 1)
     """
+    check_counting(counting)
     files = files if isinstance(files, Files) else Files(files)
-    chosen, embedding = engine_for(engine, workers=workers, address=address), embedding or Embedding.default()
-    job = Job(recipe or Recipe(), files.field, files.whole_files, skip_bad)
+    embedding, recipe = embedding or Embedding.default(), recipe or Recipe()
+    engine = engine_for(
+        counting.get("engine", "local"), workers=counting.get("workers"), address=counting.get("address")
+    )
     shards = plan(files, shard_bytes=shard_bytes)
-    kept = None if checkpoint is None else Checkpoint(checkpoint, name, job, embedding, shards)
-    before = None if kept is None else kept.load()
-    progress = before or Progress(count([], embedding, job.recipe))
+    if recipe.readings > 1 and any(shard.is_stdin for shard in shards):
+        raise InputError("min_count reads the texts twice, and standard input can be read once: name a file")
+    runs: list[Collected] = []
+
+    def run(recipe: Recipe) -> Statistics:
+        job = Job(recipe, files.field, files.whole_files, counting.get("skip_bad", 0))
+        folder = counting.get("checkpoint")
+        kept = None if folder is None else Checkpoint(folder, name, job, embedding, shards)
+        notes = _Notes(kept, checkpoint_seconds)
+        runs.append(_collected(engine, shards, job, embedding, notes, on_bytes, on_shard))
+        return runs[-1].statistics
+
+    statistics = thresholded(run, recipe)
+    return replace(runs[-1], statistics=statistics, checkpoints=tuple(kept for run in runs for kept in run.checkpoints))
+
+
+def _collected(
+    engine: Engine,
+    shards: Sequence[Shard],
+    job: Job,
+    embedding: Embedding,
+    notes: _Notes,
+    on_bytes: Callable[[int], None] | None,
+    on_shard: Callable[[ShardCount], None] | None,
+) -> Collected:
+    """One reading of all shards but those that are written down already."""
+    progress = notes.begin() or Progress(count([], embedding, job.recipe))
     resumed = len(progress.done)
-    if kept is not None and before is None:
-        kept.save(progress)  # a folder that cannot be written to is found before hours are spent
-    if on_bytes is not None and progress.bytes:
+    if not resumed:
+        notes.write(progress)  # a folder that cannot be written to is found before hours are spent
+    elif on_bytes is not None:
         on_bytes(progress.bytes)
     left = [shard for shard in shards if shard.index not in progress.done]
-    _run(chosen, left, job, embedding, progress, _Notes(kept, checkpoint_seconds), on_bytes, on_shard)
-    return Collected(
-        progress.total,
-        progress.records,
-        progress.skipped,
-        progress.examples,
-        len(shards),
-        resumed,
-        progress.bytes,
-        kept,
-    )
+    if left:
+        _run(engine, left, job, embedding, progress, notes, on_bytes, on_shard)
+    said = progress.records, progress.skipped, progress.examples
+    return Collected(progress.total, *said, len(shards), resumed, progress.bytes, notes.checkpoints)
 
 
 class _Notes:
@@ -97,7 +119,15 @@ class _Notes:
     def __init__(self, checkpoint: Checkpoint | None, seconds: float) -> None:
         self._checkpoint, self._seconds = checkpoint, seconds
         self._written = monotonic()
-        self._behind = False
+        self._behind = True
+
+    @property
+    def checkpoints(self) -> tuple[Checkpoint, ...]:
+        return () if self._checkpoint is None else (self._checkpoint,)
+
+    def begin(self) -> Progress | None:
+        """What was written down by a run before this one."""
+        return None if self._checkpoint is None else self._checkpoint.load()
 
     def take(self, progress: Progress) -> None:
         self._behind = True
