@@ -166,12 +166,9 @@ def test_a_file_that_a_node_does_not_have_is_said_with_the_node(ray: ModuleType,
         list(RayEngine().count(shards, Job(RECIPE), tiny.embedding()))
 
 
-def test_a_worker_with_another_ir3de_is_refused(
-    ray: ModuleType, files: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    found = ir3de.__version__
-    monkeypatch.setattr(ir3de, "__version__", "99.0", raising=False)
-    with pytest.raises(EngineError, match=rf"has IR3DE {found}, and this machine has IR3DE 99\.0"):
+def test_a_worker_with_another_ir3de_is_refused(ray: ModuleType, files: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("ir3de.engines.ray_engine.version", lambda package: "99.0")
+    with pytest.raises(EngineError, match=rf"has IR3DE {ir3de.__version__}, and this machine has IR3DE 99\.0"):
         collect_files(files / "law.txt", engine="ray", embedding=tiny.embedding(), skip_bad=9)
 
 
@@ -197,7 +194,7 @@ def test_a_worker_without_ir3de_says_so() -> None:
         "print(pickle.loads(work(None)['outcome'][0].as_py()))"
     )
     done = subprocess.run([sys.executable, "-c", script], input=travelling, capture_output=True, check=True)
-    assert done.stdout.startswith(b"('unfit', 'cannot import IR3DE (import of ir3de halted")
+    assert b"'unfit', \"cannot import IR3DE (No module named 'ir3de.engines'" in done.stdout
 
 
 @pytest.mark.parametrize("kind", ["parquet", "json", "text"])
@@ -239,7 +236,7 @@ def test_a_cluster_that_is_there_is_found_by_its_address(ray: ModuleType, files:
     done = subprocess.run(arguments, env=environment, capture_output=True, text=True, cwd=tmp_path)
     here = collect_files(files / "cooking.parquet")
     assert (done.stdout, done.stderr) == (here.statistics.digest + "\n", "")
-    with pytest.raises(InputError, match="initialised already, with the cluster at .* says 127.0.0.1:1"):
+    with pytest.raises(InputError, match=r"initialised already, with the cluster at .* says 127\.0\.0\.1:1"):
         collect_files(files, engine="ray", address="127.0.0.1:1", embedding=tiny.embedding())
 
 

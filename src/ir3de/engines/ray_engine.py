@@ -7,14 +7,14 @@ back. Ray repeats the tasks of a worker that dies, and a shard's count is taken 
 from __future__ import annotations
 
 import pickle
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterator, Sequence
 from contextlib import closing
 from dataclasses import replace
+from importlib.metadata import version
 from pathlib import Path
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
-import ir3de
 from ir3de.counting import Recipe, count
 from ir3de.embeddings import Embedding
 from ir3de.engines import ray_tasks
@@ -27,6 +27,8 @@ from ir3de.statistics import Statistics
 
 if TYPE_CHECKING:
     import ray.data
+
+Outcomes = Generator[bytes, None, None]
 
 
 class RayEngine:
@@ -95,10 +97,10 @@ def collect_dataset(
 
 def _work(ray: ModuleType, function: str, job: Job, embedding: Embedding, workers: int | None) -> ray_tasks.Work:
     ray.cloudpickle.register_pickle_by_value(ray_tasks)
-    return ray_tasks.Work(function, ir3de.__version__, ray.put(Setup.of(job, embedding).packed()), workers)
+    return ray_tasks.Work(function, version("ir3de"), ray.put(Setup.of(job, embedding).packed()), workers)
 
 
-def _outcomes(ray: ModuleType, items: list[bytes], work: ray_tasks.Work) -> Iterator[bytes]:
+def _outcomes(ray: ModuleType, items: list[bytes], work: ray_tasks.Work) -> Outcomes:
     if not is_client(ray):
         yield from _said(ray_tasks.streamed(ray_tasks.of_items(items), work, batch_size=1))
         return
@@ -109,7 +111,7 @@ def _outcomes(ray: ModuleType, items: list[bytes], work: ray_tasks.Work) -> Iter
         ray.kill(conductor)
 
 
-def _said(outcomes: Iterator[bytes]) -> Iterator[bytes]:
+def _said(outcomes: Iterator[bytes]) -> Outcomes:
     """What Ray cannot mend itself, said as an error of IR3DE's."""
     from ray.exceptions import RayError
 
@@ -127,7 +129,7 @@ def _opened(outcome: bytes) -> Any:
         return value
     if kind == "unfit":
         raise EngineError(
-            f"the node {node} {value}, and this machine has IR3DE {ir3de.__version__}: install the same on every node, "
+            f"the node {node} {value}, and this machine has IR3DE {version('ir3de')}: install the same on every node, "
             "or have Ray do so (runtime_env=…)"
         )
     error_class, message, of_node = value
@@ -143,6 +145,7 @@ def _opened(outcome: bytes) -> Any:
 
 def _placed(shard: Shard) -> Shard:
     """The shard by absolute paths: a worker's working directory is another."""
+
     def placed(piece: Piece) -> Piece:
         path = piece.source.path
         return replace(piece, source=replace(piece.source, path=path.absolute())) if isinstance(path, Path) else piece

@@ -6,7 +6,7 @@ what IR3DE does there is in `ray_worker`.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator
 from functools import partial
 from typing import Any, NamedTuple
 
@@ -30,7 +30,7 @@ def of_items(items: list[bytes]) -> Any:
     return ray.data.from_items(rows, override_num_blocks=min(len(rows), MOST_BLOCKS))
 
 
-def streamed(dataset: Any, work: Work, batch_size: int | None) -> Iterator[bytes]:
+def streamed(dataset: Any, work: Work, batch_size: int | None) -> Generator[bytes, None, None]:
     """The outcome of every batch, in any order, each as soon as it is there; Ray holds back when nobody takes them."""
     import ray.data
 
@@ -51,13 +51,17 @@ def worked(batch: Any, *, work: Work) -> Any:
     """One batch, on a worker: IR3DE's function does the work, and what came of it is one row."""
     import pickle
     import platform
+    from contextlib import suppress
+    from importlib.metadata import PackageNotFoundError, version
 
     import pyarrow
     import ray
 
     node = f"{ray.util.get_node_ip_address()} ({platform.node()})"
+    found = work.version
+    with suppress(PackageNotFoundError):  # nobody installed it: Ray carried it here, from where the job was begun
+        found = version("ir3de")
     try:
-        from ir3de import __version__ as found
         from ir3de.engines import ray_worker
     except ImportError as error:
         outcome = pickle.dumps(("unfit", f"cannot import IR3DE ({error})", node))

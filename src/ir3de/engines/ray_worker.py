@@ -45,7 +45,7 @@ class Setup:
         return cls(job, parts, count(PROBE, embedding, job.recipe).digest)
 
     def packed(self) -> Packed:
-        """A form that is unpacked without IR3DE, as Ray does where it passes through, and whose arrays are not copied."""
+        """A form that is unpacked without IR3DE, as where it only passes through, and whose arrays are not copied."""
         arrays: list[pickle.PickleBuffer] = []
         content = pickle.dumps(self, protocol=5, buffer_callback=arrays.append)
         return content, [np.frombuffer(array.raw(), np.uint8) for array in arrays]
