@@ -66,7 +66,7 @@ def _compiled(
     table = Table.of(
         scorer,
         list(statistics.values()),
-        embedding.matrix,
+        embedding.rows,
         log_offset=terms.selector.log_offset,
         usualness=terms.familiarity is not None,
         unknown=embedding.tokenizer.unknown_id,

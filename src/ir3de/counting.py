@@ -17,6 +17,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ir3de.embeddings import Embedding
+from ir3de.embeddings.rows import FixedPointRows
 from ir3de.errors import InputError
 from ir3de.pairs import pair_counts
 from ir3de.samples import Sample, text_hash
@@ -257,7 +258,7 @@ def _prompt_sums(
 
 
 def window_means(
-    flat: npt.NDArray[np.intp], first: Indices, size: Indices, fixed_point: npt.NDArray[np.float32]
+    flat: npt.NDArray[np.intp], first: Indices, size: Indices, fixed_point: npt.NDArray[np.float32] | FixedPointRows
 ) -> npt.NDArray[np.float64]:
     """x̄ of each window in parts of the fixed-point unit, rounded to whole numbers: (windows, h)."""
     longest = min(EXACT_TOKENS, int(size.max(initial=0)))

@@ -65,7 +65,7 @@ def fit_parts(outcomes: Outcomes, embedding: Embedding, terms: Terms, *, default
     from ir3de.outcome_tables import outcome_table
     from ir3de.quality import fit_quality
 
-    quality = fit_quality(outcomes, embedding.matrix)
+    quality = fit_quality(outcomes, embedding.rows)
     models = outcomes.models
     terms = replace(
         terms,

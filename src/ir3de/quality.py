@@ -17,6 +17,7 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
+from ir3de.arithmetic import BLOCK, Rows
 from ir3de.errors import InputError
 from ir3de.expectations import Expectation, Floats, Shrinkage
 from ir3de.outcomes import FOLDS, SCORE_UNIT, Outcomes, OutcomeSums
@@ -60,7 +61,7 @@ class Quality:
     tried: Validation
 
 
-def fit_quality(outcomes: Outcomes, embeddings: npt.NDArray[np.float32], shrinkage: Shrinkage | None = None) -> Quality:
+def fit_quality(outcomes: Outcomes, embeddings: Rows, shrinkage: Shrinkage | None = None) -> Quality:
     """The closed-form fit; the shrinkage is cross-validated unless given."""
     if not outcomes.cells:
         raise InputError("no outcomes to learn from: give at least one row with a score")
@@ -70,11 +71,17 @@ def fit_quality(outcomes: Outcomes, embeddings: npt.NDArray[np.float32], shrinka
     cells = _cells(outcomes, range(FOLDS))
     means = task_means(cells, tasks, models, chosen.pull)
     W = np.hstack([_task_weights(cells, tasks), _Evidence(cells, means).weights(chosen.strength)])
-    h = embeddings.shape[1]
-    scores = (embeddings @ W[:h].astype(np.float32)) + W[h].astype(np.float32)
+    scores = _scores(W.astype(np.float32), embeddings)
     unit = _unit(scores[:, tasks:])
     scores[:, tasks:] /= np.float32(unit)
     return Quality(outcomes.models, scores, Expectation(outcomes.tasks, means, chosen, unit), tried)
+
+
+def _scores(W: npt.NDArray[np.float32], embeddings: Rows) -> npt.NDArray[np.float32]:
+    """ẼW: (V, columns), of a large E some rows at a time."""
+    h, block = embeddings.shape[1], len(embeddings) if isinstance(embeddings, np.ndarray) else BLOCK
+    parts = [embeddings[begin : begin + block] @ W[:h] for begin in range(0, len(embeddings), max(1, block))]
+    return np.asarray(np.concatenate(parts) + W[h])
 
 
 def _unit(scores: npt.NDArray[np.float32]) -> float:

@@ -30,7 +30,7 @@ from ir3de.policies import Calibration, Costs, Policy, check_policy
 from ir3de.scorers import Blend, Scorer
 from ir3de.selectors import Average, EntropyTopK, Selector
 from ir3de.statistics import Statistics
-from ir3de.storage import Contribution, RouterParts, load_router, save_router
+from ir3de.storage import Contribution, Holding, RouterParts, load_router, save_router
 from ir3de.table import Table, check_experts
 
 if TYPE_CHECKING:
@@ -298,8 +298,13 @@ class Router:
     @property
     def contributions(self) -> Mapping[str, tuple[Contribution, ...]]:
         """What each expert was given by others, in the order of the ids."""
-        held = self._parts.holdings() if self._parts.outcomes is None else {}
+        held = self.holdings
         return {name: held[name].contributions if name in held else () for name in self.experts}
+
+    @property
+    def holdings(self) -> Mapping[str, Holding]:
+        """Contributions and texts of one's own, for the experts that were given any contribution."""
+        return self._parts.holdings() if self._parts.outcomes is None else {}
 
     @property
     def history(self) -> History:

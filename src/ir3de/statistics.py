@@ -14,7 +14,7 @@ or not either has one.
 from __future__ import annotations
 
 import hashlib
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import cached_property, lru_cache
 from typing import Any
 
@@ -130,6 +130,7 @@ class Statistics:
     histogram: Integers  # (V,)  n_c: how often each token occurred
     sums: PromptSums | None = None  # None when only the histogram was collected
     sample: Sample | None = None  # None when no prompts were kept
+    derived: dict[str, Any] = field(default_factory=dict, init=False)  # worked out from the counts, and forgettable
 
     def __post_init__(self) -> None:
         _freeze(self.histogram)
@@ -190,11 +191,19 @@ class Statistics:
 
     def without_sample(self) -> Statistics:
         """The same statistics without any prompt: what may leave the machine."""
-        return replace(self, sample=None)
+        return self._same_counts(replace(self, sample=None))
 
     def histogram_only(self) -> Statistics:
         """The same statistics without the prompt sums."""
-        return replace(self, sums=None)
+        return self._same_counts(replace(self, sums=None))
+
+    def among(self, seen: npt.NDArray[np.intp]) -> Statistics:
+        """The same statistics for a vocabulary of these tokens; none of the others may occur."""
+        return self._same_counts(replace(self, histogram=self.histogram[seen]))
+
+    def _same_counts(self, other: Statistics) -> Statistics:
+        object.__setattr__(other, "derived", self.derived)
+        return other
 
     def at_least(self, count: int) -> Statistics:
         """The histogram of the tokens that occurred at least so often, and nothing else if anything may be rare.
@@ -238,10 +247,24 @@ class Statistics:
 
 def full_square(packed: npt.NDArray[np.floating], width: int) -> npt.NDArray[np.float64]:
     """The symmetric (h, h) matrix of an upper triangle."""
-    rows, columns = triangle(width)
     square = np.empty((width, width))
-    square[rows, columns] = square[columns, rows] = packed
+    begin = 0
+    for row in range(width):  # no lists of indices, which would be twice as large as the matrix
+        part = packed[begin : begin + width - row]
+        square[row, row:] = square[row:, row] = part
+        begin += len(part)
     return square
+
+
+def upper_triangle(square: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
+    """The upper triangle of a symmetric matrix, row by row."""
+    width = len(square)
+    packed = np.empty(triangle_size(width))
+    begin = 0
+    for row in range(width):
+        packed[begin : begin + width - row] = square[row, row:]
+        begin += width - row
+    return packed
 
 
 def triangle_size(width: int) -> int:

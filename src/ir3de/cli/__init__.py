@@ -26,6 +26,7 @@ from ir3de.cli import (
     changing,
     completion,
     configuring,
+    contributing,
     demo,
     doctor,
     embeddings,
@@ -51,6 +52,7 @@ SECTIONS = {
     "Use it": (routing.route, explaining.explain, evaluating.evaluate, inspecting.inspect),
     "Serve it": (serving.serve, configuring.config),
     "Share the work": (sharing.collect, sharing.merge, embeddings.embedding),
+    "Answer for it": (contributing.ledger, contributing.receipt, contributing.verify),
     "Measure and set up": (benching.bench, completion.completion),
 }
 INTERRUPTED = 130  # 128 + SIGINT, as shells have it

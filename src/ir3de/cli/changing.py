@@ -22,7 +22,7 @@ from ir3de.cli.costing import GivenCosts, check_costs, cost_options
 from ir3de.cli.counting import check_sources, count_domain
 from ir3de.cli.outcome_fitting import ADD_TAKES, add_outcomes
 from ir3de.cli.outcome_rows import or_outcomes
-from ir3de.cli.output import Output
+from ir3de.cli.output import Output, hint
 from ir3de.cli.saving import save_and_report
 from ir3de.errors import InputError, UnknownExpertError
 
@@ -85,22 +85,28 @@ def add(
 @click.command()
 @click.argument("router_path", metavar="ROUTER", type=click.Path(path_type=Path))
 @click.argument("names", nargs=-1, required=True, metavar="NAME...")
+@click.option("--contribution", metavar="ID", help="Take only this contribution from the expert, not the expert.")
 @output_options
-def remove(router_path: Path, names: tuple[str, ...], out: Output) -> None:
-    """Take experts out of a router.
+def remove(router_path: Path, names: tuple[str, ...], contribution: str | None, out: Output) -> None:
+    """Take experts out of a router, or what one owner gave an expert.
 
-    What is left is, bit for bit, the router that never saw them.
+    What is left is, bit for bit, the router that never saw them. `ir3de receipt` then prints what others can check.
 
     \b
     Example:
       ir3de remove router cooking
+      ir3de remove router law --contribution berlin-2026
     """
+    if contribution is not None and len(names) > 1:
+        raise click.UsageError("--contribution is taken from one expert: name only that one")
     begun = perf_counter()
     with changing(router_path) as router:
         with out.spinner("solving"):
             for name in dict.fromkeys(names):
-                router.remove(name)
+                router.remove(name, contribution=contribution)
         save_and_report(out, router, [router_path.expanduser()], [], perf_counter() - begun)
+    if contribution is not None:
+        out.note(hint(f"ir3de receipt {router_path} --contribution {contribution}", "the receipt:"))
 
 
 @contextmanager

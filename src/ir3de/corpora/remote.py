@@ -76,21 +76,18 @@ def files_at(named: str) -> tuple[list[Remote], str]:
     with _said(shown):
         system, path = _file_system(root)
         _forget_listings(system)
-        if magic:
-            rest = address[address.rindex("/", 0, magic.start()) + 1 :]
-            if system.get_file_info(path).type.name != "Directory":
-                return [], f"the pattern {shown}"
-            chosen = re.compile(_glob_pattern(rest))
-            below = len(path.rstrip("/")) + 1
-            matching = (name for name in _below(system, path, deep="/" in rest) if chosen.fullmatch(name[below:]))
-            return [Remote(root, name) for name in matching], f"the pattern {shown}"
-        info = system.get_file_info(path)
-        if info.is_file:
+        kind = system.get_file_info(path).type.name
+        if kind == "File" and not magic:
             return [Remote(root, path)], "the file"
-        if info.type.name != "Directory":
+        if kind != "Directory" and not magic:
             raise FileNotFoundError("no such file or folder")
-        hidden = (name for name in _below(system, path, deep=True) if "/." not in name[len(path) :])
-        return [Remote(root, name) for name in hidden], f"the folder {shown}"
+        pattern = address[address.rindex("/", 0, magic.start()) + 1 :] if magic else "**"
+        chosen, begin = re.compile(_glob_pattern(pattern)), len(path.rstrip("/")) + 1
+        names = _below(system, path, deep=pattern == "**" or "/" in pattern) if kind == "Directory" else []
+        found = [
+            Remote(root, name) for name in names if chosen.fullmatch(name[begin:]) and "/." not in name[begin - 1 :]
+        ]
+        return found, f"the {'pattern' if magic else 'folder'} {shown}"
 
 
 def _below(system: Any, path: str, *, deep: bool) -> Iterator[str]:

@@ -9,6 +9,7 @@ from pathlib import Path
 import numpy as np
 import numpy.typing as npt
 
+from ir3de.arithmetic import Rows
 from ir3de.embeddings.matrix import Matrix
 from ir3de.embeddings.tokenizer import Ids, Tokenizer, canonical_definition
 from ir3de.errors import EmbeddingError
@@ -57,8 +58,13 @@ class Embedding:
 
     @property
     def matrix(self) -> npt.NDArray[np.float32]:
-        """E (V, h), read-only."""
+        """E (V, h), read-only, whole in memory however large it is: `rows` is not."""
         return self.stored.values
+
+    @property
+    def rows(self) -> Rows:
+        """E (V, h) to take rows of: the matrix, or, if that is large, what reads them where they are stored."""
+        return self.stored.by_rows
 
     @property
     def vocabulary_size(self) -> int:

@@ -14,6 +14,7 @@ from ir3de.embeddings.embedding import Embedding, from_parts
 from ir3de.embeddings.gguf_tokenizer import tokenizer_json
 from ir3de.embeddings.matrix import Matrix
 from ir3de.errors import ArtifactError, EmbeddingError, MissingExtraError
+from ir3de.tensor_files import LARGE
 
 EMBEDDING_TENSOR = "token_embd.weight"
 
@@ -59,9 +60,9 @@ def _matrix(reader: Any, path: Path) -> Matrix:
         )
     tensor = tensors[EMBEDDING_TENSOR]
     try:
-        # plain floats stay as they are; a copy, since the reader only maps the file
+        # plain floats stay as they are; a copy, since the reader only maps the file, unless that is too much
         values: npt.NDArray[np.generic] = (
-            np.array(tensor.data)
+            (tensor.data if tensor.data.nbytes > LARGE else np.array(tensor.data))
             if tensor.data.dtype in (np.float16, np.float32)
             else gguf.dequantize(tensor.data, tensor.tensor_type)
         )

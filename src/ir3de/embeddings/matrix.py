@@ -7,7 +7,7 @@ a byte, the first in the low half. Rows whose width is not a multiple of 32 are 
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Mapping
+from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -15,12 +15,13 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from ir3de.embeddings.rows import BFloat16, FixedPointRows, Floats, StoredRows, Tensors
 from ir3de.errors import EmbeddingError
-
-Floats = npt.NDArray[np.float32]
-Tensors = Mapping[str, npt.NDArray[Any]]
+from ir3de.tensor_files import row_pieces
 
 BLOCK = 32
+LARGE = 1 << 30  # bytes of E as float32, from which it is read some rows at a time
+SOME_ROWS = 4_096
 ROW_BITS = 10  # of the largest entry of a middling row, so that a few wild rows do not coarsen all the others
 LARGEST = 1 << 11  # in fixed point, where wilder entries are cut: 8,192 of them still sum exactly in float32
 
@@ -33,9 +34,10 @@ class Matrix:
     width: int
 
     @classmethod
-    def plain(cls, values: npt.NDArray[np.generic]) -> Matrix:
-        """Keep the floats as they are (float16 or float32)."""
-        return cls({"values": np.ascontiguousarray(values)}, values.shape[1])
+    def plain(cls, values: npt.NDArray[np.generic] | BFloat16) -> Matrix:
+        """Keep the floats as they are (float16 or float32, or bfloat16 that stands for float32)."""
+        kept: Any = values if isinstance(values, BFloat16) else np.ascontiguousarray(values)
+        return cls({"values": kept}, values.shape[1])
 
     @property
     def rows(self) -> int:
@@ -54,35 +56,46 @@ class Matrix:
         """Of the tensors as stored, in the order of their names."""
         sha = hashlib.sha256(f"{self.rows} {self.width} {self.encoding}".encode())
         for name in sorted(self.tensors):
-            sha.update(np.ascontiguousarray(self.tensors[name]).data)
+            for piece in row_pieces(self.tensors[name]):
+                sha.update(piece)
         return sha.hexdigest()
+
+    @property
+    def large(self) -> bool:
+        """Whether E as float32 is too much to be in memory at once."""
+        return self.rows * self.width * 4 > LARGE
 
     @cached_property
     def values(self) -> Floats:
-        """E as float32, read-only."""
-        values = (
-            _unpack(self.tensors, self.width) if "levels" in self.tensors else self.tensors["values"].astype(np.float32)
-        )
-        if not np.isfinite(values).all():
-            rows = np.flatnonzero(~np.isfinite(values).all(axis=1))
-            raise EmbeddingError(
-                f"the embedding is not finite: {rows.size} of {self.rows} rows hold NaN or infinity, "
-                f"the first is row {rows[0]}. "
-                "The weights are damaged or were saved in overflow; take them again from their source"
-            )
+        """E as float32, read-only, however large: see `by_rows`."""
+        values = _unpack(self.tensors, self.width)
+        finite = np.isfinite(values)
+        if not finite.all():
+            raise self._not_finite(np.flatnonzero(~finite.all(axis=1)))
         values.flags.writeable = False
         return values
 
     @cached_property
+    def by_rows(self) -> Floats | StoredRows:
+        """E as float32: the array, or, if that is large, what reads the rows that are asked for."""
+        if not self.large:
+            return self.values
+        if not np.isfinite(self._largest).all():
+            raise self._not_finite(np.flatnonzero(~np.isfinite(self._largest)))
+        return StoredRows(self.tensors, self.width, _unpack)
+
+    @cached_property
     def unit(self) -> float:
         """The power of two in which `fixed_point` counts."""
-        largest = np.maximum(self.values.max(axis=1), -self.values.min(axis=1))
+        largest = self._largest
         middling = float(np.sort(largest[largest > 0])[np.count_nonzero(largest) // 2]) if largest.any() else 1.0
         return float(2.0 ** (np.ceil(np.log2(middling)) - ROW_BITS))
 
     @cached_property
-    def fixed_point(self) -> Floats:
+    def fixed_point(self) -> Floats | FixedPointRows:
         """E / unit rounded to whole numbers, held as float32: sums of these are exact in any order."""
+        if isinstance(self.by_rows, StoredRows):
+            return FixedPointRows(self.by_rows, self.unit, LARGEST)
         counted: Floats = np.rint(self.values * np.float32(1.0 / self.unit))
         return np.clip(counted, -LARGEST, LARGEST, out=counted)
 
@@ -90,8 +103,26 @@ class Matrix:
         """The same matrix in 4-bit blocks."""
         if "levels" in self.tensors:
             return self
-        levels, steps = _pack(self.values)
+        packed = [_pack(block) for block in self._blocks()]
+        levels, steps = (np.concatenate(parts) for parts in zip(*packed, strict=True))
         return Matrix({"levels": levels, "steps": steps}, self.width)
+
+    @cached_property
+    def _largest(self) -> Floats:
+        """The largest entry of each row, whatever its sign; not finite where the row is not."""
+        return np.concatenate([np.maximum(block.max(axis=1), -block.min(axis=1)) for block in self._blocks()])
+
+    def _blocks(self) -> Iterator[Floats]:
+        rows = StoredRows(self.tensors, self.width, _unpack) if self.large else self.values
+        for begin in range(0, self.rows, SOME_ROWS):
+            yield rows[begin : begin + SOME_ROWS]
+
+    def _not_finite(self, rows: npt.NDArray[np.intp]) -> EmbeddingError:
+        return EmbeddingError(
+            f"the embedding is not finite: {rows.size} of {self.rows} rows hold NaN or infinity, "
+            f"the first is row {rows[0]}. "
+            "The weights are damaged or were saved in overflow; take them again from their source"
+        )
 
 
 def _pack(values: Floats) -> tuple[npt.NDArray[np.uint8], npt.NDArray[np.float16]]:
@@ -118,6 +149,8 @@ def _pack(values: Floats) -> tuple[npt.NDArray[np.uint8], npt.NDArray[np.float16
 
 
 def _unpack(tensors: Tensors, width: int) -> Floats:
+    if "values" in tensors:
+        return tensors["values"].astype(np.float32)
     packed, steps = tensors["levels"], tensors["steps"].astype(np.float32)
     levels = np.empty((packed.shape[0], packed.shape[1] * 2), np.float32)
     low, high = _NIBBLE_VALUES

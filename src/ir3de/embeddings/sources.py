@@ -18,6 +18,7 @@ from ir3de.embeddings.matrix import Matrix
 from ir3de.embeddings.proof import Proof
 from ir3de.embeddings.tokenizer import Tokenizer
 from ir3de.errors import ArtifactError, EmbeddingError
+from ir3de.tensor_files import read_tensors, write_tensors
 
 if TYPE_CHECKING:
     from ir3de.files import Header
@@ -94,13 +95,13 @@ def _write(copy: Embedding, folder: Path) -> None:
     }
     files.make_folder(folder)
     files.write(folder / TOKENIZER, copy.tokenizer.definition)
-    files.write(folder / MATRIX, files.to_safetensors(copy.stored.tensors, {"width": copy.width}))
+    write_tensors(folder / MATRIX, copy.stored.tensors, {"width": copy.width})
     files.write(folder / HEADER, files.to_json(header))
 
 
 def _load_copy(folder: Path) -> Embedding:
     header: Header = files.read_json(folder / HEADER, kind=KIND, version=VERSION)
-    tensors, extra = files.from_safetensors(files.read(folder / MATRIX), folder / MATRIX)
+    tensors, extra = read_tensors(folder / MATRIX)
     try:
         definition = files.read(folder / TOKENIZER, sha256=header["tokenizer_sha256"])
         proof = Proof(**header["fast_engine"]) if header["fast_engine"] else None

@@ -9,11 +9,14 @@ import json
 import math
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
+from ir3de.embeddings.rows import BFloat16, widened
 from ir3de.errors import ArtifactError, EmbeddingError
+from ir3de.tensor_files import LARGE
 
 LARGEST_HEADER = 100_000_000  # the format's own limit, in bytes
 
@@ -58,8 +61,11 @@ def stored_tensors(path: Path) -> dict[str, StoredTensor]:
     return tensors
 
 
-def read_tensor(path: Path, name: str, tensor: StoredTensor) -> npt.NDArray[np.generic]:
-    """The tensor's values: float16 and float32 as they are, bfloat16 widened to float32, which loses nothing."""
+def read_tensor(path: Path, name: str, tensor: StoredTensor) -> npt.NDArray[np.generic] | BFloat16:
+    """The tensor's values: float16 and float32 as they are, bfloat16 widened to float32, which loses nothing.
+
+    Many of them stay in their file, mapped, and bfloat16 is then widened when it is asked for.
+    """
     if tensor.dtype not in _STORED_AS:
         raise EmbeddingError(
             f"'{name}' in {path} is stored as {tensor.dtype}; ir3de reads {', '.join(_STORED_AS)}. "
@@ -72,12 +78,11 @@ def read_tensor(path: Path, name: str, tensor: StoredTensor) -> npt.NDArray[np.g
             f"{path} is damaged: '{name}' is {tensor.dtype} {list(tensor.shape)} in {tensor.length} bytes. "
             "Take it again from its source"
         )
+    if tensor.length > LARGE:
+        mapped: npt.NDArray[Any] = np.memmap(path, stored, "r", tensor.start, tensor.shape)
+        return BFloat16(mapped) if tensor.dtype == "BF16" else mapped
     values = np.fromfile(path, stored, count, offset=tensor.start).reshape(tensor.shape)
-    if tensor.dtype == "BF16":
-        widened = values.astype(np.uint32)
-        widened <<= 16
-        return widened.view(np.float32)
-    return values
+    return widened(values) if tensor.dtype == "BF16" else values
 
 
 def _stored_tensor(entry: dict[str, object], data_start: int) -> StoredTensor:

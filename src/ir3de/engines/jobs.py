@@ -54,10 +54,10 @@ class BadRecords:
         self.skipped += skipped
         self.examples += examples[: EXAMPLES - len(self.examples)]
         if self.skipped > self.limit:
-            shown = "".join(f"\n  {example}" for example in self.examples)
+            shown = "; ".join(self.examples)
             raise InputError(
                 f"{self.skipped:,} records cannot be read, and no more than {self.limit:,} may be skipped (skip_bad=…, "
-                f"on the command line --skip-bad): repair them, or allow more. The first:{shown}"
+                f"on the command line --skip-bad): repair them, or allow more. The first: {shown}"
             )
 
     def hear(self, error: InputError) -> None:

@@ -13,13 +13,14 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
-import numpy.typing as npt
 
 from ir3de.embeddings import Embedding, Matrix, Proof, Tokenizer
+from ir3de.embeddings.rows import FixedPointRows, Floats
 from ir3de.errors import ArtifactError
 
 FIXED_POINT = "fixed_point.npy"
 
+SOME_ROWS = 4_096  # written at a time
 _BATCH = 64  # texts that the fast engine would share out among threads
 
 
@@ -35,7 +36,7 @@ class EmbeddingParts:
     vocabulary: int
     width: int
     unit: float
-    fixed_point: npt.NDArray[np.float32] | str | None  # the array, or the file that has it
+    fixed_point: Floats | FixedPointRows | str | None  # the matrix, or the file that has it
 
     @classmethod
     def of(cls, embedding: Embedding, *, prompt_sums: bool = True) -> EmbeddingParts:
@@ -54,15 +55,15 @@ class EmbeddingParts:
 
     def in_file(self, folder: Path) -> EmbeddingParts:
         """The same with its matrix in a file of that folder."""
-        if not isinstance(self.fixed_point, np.ndarray):
+        if self.fixed_point is None or isinstance(self.fixed_point, str):
             return self
         path = folder / FIXED_POINT
         try:
-            np.save(path, self.fixed_point)
+            _write(self.fixed_point, path)
         except OSError as error:
             raise ArtifactError(
                 f"cannot write {path}: {error.strerror or error}. The folder for temporary files must have room for "
-                f"{self.fixed_point.nbytes:,} bytes: name another in TMPDIR, or count in one process (workers=1)"
+                f"{4 * self.vocabulary * self.width:,} bytes: name another in TMPDIR, or use one process (workers=1)"
             ) from error
         return replace(self, fixed_point=str(path))
 
@@ -73,7 +74,7 @@ class EmbeddingParts:
             fixed_point = np.load(fixed_point, mmap_mode="r")
         elif fixed_point is None:
             fixed_point = np.broadcast_to(np.float32(0), (self.vocabulary, self.width))
-        stored = Matrix({"values": fixed_point}, self.width)
+        stored = Matrix({"values": fixed_point}, self.width)  # type: ignore[dict-item]
         tokenizer = Tokenizer(self.definition, proof=self.proof, fast_cache=self.fast_cache)
         made = Embedding(tokenizer, stored, name=self.name)
         # what would be computed from the matrix is known, and of this matrix it would be wrong
@@ -82,6 +83,17 @@ class EmbeddingParts:
         with _on_one_core():
             tokenizer.encode_batch([self.name] * _BATCH)
         return made
+
+
+def _write(fixed_point: Floats | FixedPointRows, path: Path) -> None:
+    """The matrix as an .npy file, some rows at a time, for it may be larger than the memory."""
+    with path.open("wb") as file:
+        shape = fixed_point.shape
+        np.lib.format.write_array_header_1_0(file, {"descr": "<f4", "fortran_order": False, "shape": shape})
+        for begin in range(0, shape[0], SOME_ROWS):
+            rows = np.arange(begin, min(begin + SOME_ROWS, shape[0]))
+            some = np.empty((len(rows), shape[1]), "<f4")
+            file.write(fixed_point.take(rows, axis=0, out=some, mode="clip").data)
 
 
 @contextmanager

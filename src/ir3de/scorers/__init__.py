@@ -5,6 +5,7 @@ A scorer is a small frozen object. It sees the domains' statistics and the embed
 
 from ir3de.scorers.blend import Blend, token_weight, unit_pairs, unit_size
 from ir3de.scorers.cross_entropy import CrossEntropy
+from ir3de.scorers.grams import Gram, part_of, remember, remembered, remembers_grams
 from ir3de.scorers.kernel_ridge import KernelRidge
 from ir3de.scorers.posterior import Posterior, balanced
 from ir3de.scorers.ridge import PromptRidge, TokenRidge
@@ -17,6 +18,7 @@ __all__ = [
     "CrossEntropy",
     "Embeddings",
     "Floats",
+    "Gram",
     "KernelRidge",
     "PairScorer",
     "Posterior",
@@ -24,6 +26,10 @@ __all__ = [
     "Scorer",
     "TokenRidge",
     "balanced",
+    "part_of",
+    "remember",
+    "remembered",
+    "remembers_grams",
     "token_usualness",
     "token_weight",
     "unit_pairs",

@@ -61,6 +61,9 @@ class Blend:
             S += T
         return S
 
+    def needs_grams(self, domains: Sequence[Statistics]) -> bool:
+        return token_weight(domains, self.few) > 0
+
     def pair_scores(self, domains: Sequence[Statistics]) -> Floats | None:
         """The scores of the buckets of neighbouring tokens, (BUCKETS, C); None when they have no weight."""
         return None if self.pairs == 0 else self.pairs * unit_pairs(domains)

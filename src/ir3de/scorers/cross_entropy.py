@@ -12,8 +12,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from ir3de.arithmetic import BLOCK, CACHED, chosen, current
 from ir3de.errors import InputError
-from ir3de.scorers.ridge import BLOCK, CACHED, apply
 from ir3de.scorers.scorer import Embeddings, Floats, check_strength
 from ir3de.statistics import Statistics
 
@@ -51,8 +51,9 @@ class CrossEntropy:
         counts = np.stack([w * domain.histogram for w, domain in zip(weights, domains, strict=True)])
         seen = np.flatnonzero(counts.any(axis=0))
         total = float(counts.sum()) or 1.0  # the loss is a mean, so that the tolerance is that of a token
-        rows = embeddings if len(seen) == len(embeddings) else embeddings[seen]
-        return apply(minimise(Loss(rows, counts[:, seen] / total, penalty / total, self.bias)), embeddings)
+        rows = embeddings if len(seen) == len(embeddings) else chosen(embeddings, seen)
+        W = minimise(Loss(rows, counts[:, seen] / total, penalty / total, self.bias))
+        return current().apply(W, embeddings)
 
 
 @dataclass(frozen=True, eq=False)
@@ -70,7 +71,7 @@ class Loss:
 
     def project(self, W: Floats) -> Floats:
         """Z = (Ẽ W)ᵀ."""
-        return np.ascontiguousarray(apply(W, self.rows).T)
+        return np.ascontiguousarray(current().apply(W, self.rows).T)
 
     def gradient(self, W: Floats, p: Floats) -> Floats:
         """Ẽᵀ(n p − n_c) + λW."""

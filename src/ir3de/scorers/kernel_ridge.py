@@ -8,10 +8,12 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
+from ir3de.arithmetic import current
 from ir3de.errors import InputError
-from ir3de.scorers.ridge import solve_ridge
 from ir3de.scorers.scorer import Embeddings, Floats, check_strength
 from ir3de.statistics import Statistics
+
+Vectors = npt.NDArray[np.float32]
 
 BLOCK = 2_048  # rows of the kernel matrix that exist at a time
 COMPARED = 1_000  # tokens whose distances tell how wide the kernel is
@@ -65,15 +67,15 @@ class KernelRidge:
 class Kernel:
     """Rows of the embedding to their nearness to each landmark, worked out in float32."""
 
-    landmarks: Embeddings  # (M, h)
-    squares: Embeddings  # (M,)  ‖E_m‖²
+    landmarks: Vectors  # (M, h)
+    squares: Vectors  # (M,)  ‖E_m‖²
     gamma: float
 
     @classmethod
     def between(cls, embeddings: Embeddings, ids: npt.NDArray[np.intp], gamma: float) -> Kernel:
         return cls(embeddings[ids], _squares(embeddings[ids]), gamma)
 
-    def __call__(self, rows: Embeddings) -> Floats:
+    def __call__(self, rows: Vectors) -> Floats:
         distances = rows @ self.landmarks.T
         distances *= -2.0
         distances += self.squares
@@ -114,8 +116,8 @@ def _solve(kernel: Kernel, counts: Floats, embeddings: Embeddings, penalty: floa
     A, B = G[:width, :width], G[:width, width:]
     A[:-1, :-1] += penalty * kernel(kernel.landmarks)
     A[-1, -1] += penalty
-    return solve_ridge(A, B, SINGULAR * float(np.trace(A)) / width)
+    return current().solve(A, B, SINGULAR * float(np.trace(A)) / width)
 
 
-def _squares(rows: Embeddings) -> Embeddings:
+def _squares(rows: Vectors) -> Vectors:
     return np.asarray(np.einsum("ij,ij->i", rows, rows), np.float32)

@@ -7,12 +7,11 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from ir3de.arithmetic import current
 from ir3de.errors import InputError
+from ir3de.scorers import grams
 from ir3de.scorers.scorer import Embeddings, Floats, check_strength
 from ir3de.statistics import Statistics, full_square, triangle_size
-
-BLOCK = 4_096  # rows of E in one symmetric product: memory is bounded, and BLAS has enough to do
-CACHED = 128  # rows of E taken to float64 at a time: they stay in the cache
 
 
 @dataclass(frozen=True)
@@ -50,34 +49,26 @@ class TokenRidge:
     def scores(self, domains: Sequence[Statistics], embeddings: Embeddings) -> Floats:
         weights = [1.0 / max(1, domain.tokens) if self.balanced else 1.0 for domain in domains]
         penalty = self.strength * (sum(weights) if self.balanced else 1.0)
-        counts = np.stack([w * domain.histogram for w, domain in zip(weights, domains, strict=True)], axis=1)
-        W = self._solve(counts, embeddings, penalty)
+        W = current().solve(*self._system(domains, weights, embeddings), penalty)
         if self.unit_columns:
             norms = np.linalg.norm(W[: embeddings.shape[1]], axis=0)
             W = W / np.where(norms > 0, norms, 1.0)
-        return apply(W, embeddings)
+        return current().apply(W, embeddings)
 
-    def _solve(self, counts: Floats, embeddings: Embeddings, penalty: float) -> Floats:
-        """W from the (weighted) histograms n_c, the columns of `counts`, in one symmetric product.
+    def needs_grams(self, domains: Sequence[Statistics]) -> bool:
+        return True
 
-        With rows √n·[x, 1] and n_c/√n beside them, YᵀY holds A = Ẽᵀ diag(n) Ẽ and B_c = Ẽᵀ n_c at once.
-        """
-        h = embeddings.shape[1]
-        width, experts = h + self.bias, counts.shape[1]
-        seen = np.flatnonzero(counts.any(axis=1))
-        block = np.empty((min(BLOCK, len(seen)), width + experts))  # one buffer: fresh pages cost as much as the sums
-        G = np.zeros((width + experts, width + experts))
-        for begin in range(0, len(seen), BLOCK):
-            for first in range(begin, min(begin + BLOCK, len(seen)), CACHED):
-                rows = seen[first : min(first + CACHED, begin + BLOCK)]
-                Y = block[first - begin : first - begin + len(rows)]
-                root = np.sqrt(counts[rows].sum(axis=1))[:, None]
-                np.multiply(embeddings[rows], root, out=Y[:, :h])
-                Y[:, h:width] = root
-                np.divide(counts[rows], root, out=Y[:, width:])
-            Y = block[: min(BLOCK, len(seen) - begin)]
-            G += Y.T @ Y
-        return solve_ridge(G[:width, :width], G[:width, width:], penalty)
+    def _system(
+        self, domains: Sequence[Statistics], weights: Sequence[float], embeddings: Embeddings
+    ) -> tuple[Floats, Floats]:
+        """A = Ẽᵀ diag(Σ w_c n_c) Ẽ and B_c = w_c Ẽᵀ n_c: in one product, or from each expert's own if E is wide."""
+        width = embeddings.shape[1] + self.bias
+        if embeddings.shape[1] >= grams.REMEMBERED_WIDTH:
+            A, B = grams.ridge_system(domains, weights, embeddings)
+            return A[:width, :width], B[:width]
+        counts = np.stack([w * domain.histogram for w, domain in zip(weights, domains, strict=True)], axis=1)
+        G = current().product(embeddings, counts, bias=self.bias)
+        return G[:width, :width], G[:width, width:]
 
 
 @dataclass(frozen=True)
@@ -117,23 +108,4 @@ class PromptRidge:
         A[h, h] = len(domains)
         energy = np.trace(A[:h, :h]) / (h * len(domains))  # mean square of an entry of x̄
         penalty *= float(energy) or 1.0
-        return apply(solve_ridge(A, B, penalty), embeddings)
-
-
-def solve_ridge(A: Floats, B: Floats, penalty: float) -> Floats:
-    """W = (A + λI)⁻¹B."""
-    return np.asarray(np.linalg.solve(A + penalty * np.eye(len(A)), B), np.float64)
-
-
-def apply(W: Floats, embeddings: Embeddings) -> Floats:
-    """S = Ẽ W: (V, C)."""
-    h = embeddings.shape[1]
-    S = np.empty((embeddings.shape[0], W.shape[1]))
-    block = np.empty((min(CACHED, len(S)), h))
-    for begin in range(0, len(S), CACHED):
-        rows = embeddings[begin : begin + CACHED]
-        np.copyto(block[: len(rows)], rows)
-        np.dot(block[: len(rows)], W[:h], out=S[begin : begin + CACHED])
-    if len(W) > h:
-        S += W[h]
-    return S
+        return current().apply(current().solve(A, B, penalty), embeddings)

@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Protocol, runtime_checkable
+from typing import Protocol, TypeAlias, runtime_checkable
 
 import numpy as np
 import numpy.typing as npt
 
+from ir3de.arithmetic import Rows
 from ir3de.errors import InputError
 from ir3de.statistics import Statistics
 
 Floats = npt.NDArray[np.float64]
-Embeddings = npt.NDArray[np.float32]
+Embeddings: TypeAlias = Rows  # E (V, h): an array, or what reads its rows from where they are stored
 
 
 @runtime_checkable

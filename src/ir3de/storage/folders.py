@@ -8,6 +8,7 @@ reader sees the old router, whole, and after it the new one, whole. No file is e
     contribution-<sha>.stats           what owners gave an expert, as they gave it
     ledger.jsonl                       what was done to the router; named by no header, nothing depends on it
     outcomes-<sha>.safetensors         instead of those, where the router was fitted from outcomes
+    gram-<sha>.safetensors             one per expert where the embedding is wide; derived, like the table
     embedding-<sha>.safetensors        the matrix, unless it is the bundled one
     table-<sha>.safetensors            derived: may be deleted and is then rebuilt
     ballots-<sha>.safetensors          derived from the table by the first process that maps it; named by no header
@@ -38,11 +39,13 @@ from ir3de.policies import Calibration, Familiarity, Policy
 from ir3de.scorers import Scorer
 from ir3de.statistics import Statistics
 from ir3de.storage.contributions import Holding, describe_contribution
+from ir3de.storage.grams import describe_grams
 from ir3de.storage.outcome_files import OutcomeParts, describe_outcomes, describe_shrinkage, outcomes_bytes
-from ir3de.storage.parts import LEDGER, Parts, is_ours
+from ir3de.storage.parts import LEDGER, Elsewhere, Parts, is_ours
 from ir3de.storage.statistics_files import statistics_bytes
 from ir3de.storage.strategies import SCORERS, SELECTORS, describe
 from ir3de.table import Table
+from ir3de.tensor_files import tensor_file
 
 HEADER = "router.json"
 KIND, VERSION = "ir3de.router", 1
@@ -125,7 +128,7 @@ def _describe(router: RouterParts, parts: Parts, serving: bool) -> dict[str, Any
         stored = router.embedding()
         embedding["name"] = stored.name
         if stored.fingerprint != Embedding.default().fingerprint:
-            content = files.to_safetensors(stored.stored.tensors, {"width": stored.width})
+            content = tensor_file(stored.stored.tensors, {"width": stored.width})
             embedding["file"] = parts.add("embedding", ".safetensors", content)
         statistics = router.statistics() if router.outcomes is None else {}
         for expert in experts if router.outcomes is None else ():
@@ -136,6 +139,7 @@ def _describe(router: RouterParts, parts: Parts, serving: bool) -> dict[str, Any
             expert |= {"digest": owned.digest, "statistics": file}
             if (holding := router.holdings().get(expert["name"])) is not None:
                 expert |= _describe_holding(holding, parts)
+        describe_grams(experts, statistics, router.scorer, stored.width, parts)
     proof, cache = tokenizer.proof, tokenizer.fast_cache
     described = _describe_outcomes(router, experts, parts, serving)
     return {
@@ -163,7 +167,7 @@ def _describe_holding(holding: Holding, parts: Parts) -> dict[str, Any]:
     """What an expert was given, and by whom."""
     given = []
     for one in holding.contributions:
-        file = parts.add_file("contribution", ".stats", one.sha256, one.content, one.origin)
+        file = parts.add("contribution", ".stats", Elsewhere(one.sha256, one.content, one.origin))
         given.append(describe_contribution(one, file))
     own = holding.own
     described = {} if own is None else {"own": parts.add("statistics", ".safetensors", statistics_bytes(own))}

@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Iterator, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
 from ir3de import files
-from ir3de.errors import ArtifactError
 from ir3de.storage.folders import HEADER, KIND, VERSION
 
-State = Literal["ok", "missing, rebuilt when needed", "missing", "damaged"]
+State = Literal["ok", "missing, rebuilt when needed", "damaged, rebuilt when needed", "missing", "damaged"]
 
 
 @dataclass(frozen=True)
@@ -33,7 +34,7 @@ class RouterFiles:
     @property
     def whole(self) -> bool:
         """Whether the router can be loaded from these files."""
-        return all(file.state in ("ok", "missing, rebuilt when needed") for file in self.files)
+        return all(file.state not in ("missing", "damaged") for file in self.files)
 
     @property
     def bytes(self) -> int:
@@ -52,7 +53,11 @@ def inspect_router(path: str | Path) -> RouterFiles:
     own = FileState(HEADER, (folder / HEADER).stat().st_size, "ok")
     rebuilt = set() if header.get("serving") else {_name(header.get("table"))}
     rebuilt.add(_name((header.get("tokenizer") or {}).get("fast_file")))
-    states = [_state(folder, part, part["name"] in rebuilt) for part in _parts(header)]
+    forgettable = {_name(expert.get("gram")) for expert in header.get("experts", ())}  # even where it is damaged
+    states = [
+        _state(folder, part, part["name"] in rebuilt | forgettable, part["name"] in forgettable)
+        for part in _parts(header)
+    ]
     return RouterFiles(header, (own, *states))
 
 
@@ -72,12 +77,18 @@ def _name(part: object) -> object:
     return part.get("name") if isinstance(part, dict) else None
 
 
-def _state(folder: Path, part: Mapping[str, str], rebuilt: bool) -> FileState:
+def _state(folder: Path, part: Mapping[str, str], rebuilt: bool, forgettable: bool) -> FileState:
     path = folder / Path(part["name"]).name
     if not path.is_file():
         return FileState(path.name, 0, "missing, rebuilt when needed" if rebuilt else "missing")
-    try:
-        files.read(path, sha256=part["sha256"])
-    except ArtifactError:
-        return FileState(path.name, path.stat().st_size, "damaged")
+    if _hash(path) != part["sha256"]:
+        damaged: State = "damaged, rebuilt when needed" if forgettable else "damaged"
+        return FileState(path.name, path.stat().st_size, damaged)
     return FileState(path.name, path.stat().st_size, "ok")
+
+
+def _hash(path: Path) -> str | None:
+    """Of the file's bytes, which need not fit in memory; None where they cannot be read."""
+    with suppress(OSError), path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+    return None

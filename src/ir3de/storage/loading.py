@@ -22,12 +22,14 @@ from ir3de.selectors import Selector
 from ir3de.statistics import Statistics
 from ir3de.storage.contributions import Holding, restore_contribution
 from ir3de.storage.folders import HEADER, RouterParts, read_header, read_history
-from ir3de.storage.mapping import map_ballots, map_tensors
+from ir3de.storage.grams import attach_gram
+from ir3de.storage.mapping import map_ballots
 from ir3de.storage.outcome_files import RestoredOutcomes, check_outcomes, outcomes_from, restore_outcomes
 from ir3de.storage.parts import checked_path, read_part
 from ir3de.storage.statistics_files import statistics_from
 from ir3de.storage.strategies import SCORERS, SELECTORS, restore
 from ir3de.table import Table
+from ir3de.tensor_files import map_tensors, read_tensors
 
 _ATTEMPTS = 100  # to read a router that is being replaced all the time
 
@@ -84,7 +86,7 @@ def _load(folder: Path, shared: Path | None) -> RouterParts:
                     f"{folder / header['table']['name']} is missing, and a serving copy cannot rebuild it"
                 )
             if outcomes is not None:
-                table = outcomes.table(embedding().matrix)
+                table = outcomes.table(embedding().rows)
             else:
                 table = _rebuilt(header, scorer, selector, list(statistics().values()), embedding())
         terms = _terms(header, experts, selector, outcomes)
@@ -112,7 +114,7 @@ def _rebuilt(
     """The table that the file held, from the statistics."""
     usualness, unknown = header["familiarity"] is not None, header["tokenizer"]["unknown_id"]
     return Table.of(
-        scorer, domains, embedding.matrix, log_offset=selector.log_offset, usualness=usualness, unknown=unknown
+        scorer, domains, embedding.rows, log_offset=selector.log_offset, usualness=usualness, unknown=unknown
     )
 
 
@@ -186,7 +188,7 @@ def _embedding(folder: Path, header: Mapping[str, Any]) -> Embedding:
         if "file" not in part:
             embedding = Embedding.default()
         else:
-            tensors, extra = files.from_safetensors(read_part(folder, part["file"]), folder / part["file"]["name"])
+            tensors, extra = read_tensors(checked_path(folder, part["file"]), sha256=part["file"]["sha256"])
             tokenizer = _tokenizer(folder, header["tokenizer"])
             embedding = Embedding(tokenizer, Matrix(tensors, extra["width"]), name=part["name"])
         if embedding.fingerprint != part["fingerprint"]:
@@ -205,6 +207,7 @@ def _all_statistics(folder: Path, header: Mapping[str, Any]) -> dict[str, Statis
         for expert in header["experts"]:
             file = expert["statistics"]
             found[expert["name"]] = statistics_from(read_part(folder, file), folder / file["name"])
+            attach_gram(folder, expert, found[expert["name"]])
         return found
 
 

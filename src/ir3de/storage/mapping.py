@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-import mmap
 from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import fields
@@ -24,36 +23,9 @@ from ir3de.errors import ArtifactError
 from ir3de.selectors import Ballots, Selector
 from ir3de.storage.strategies import SELECTORS, describe
 from ir3de.table import Table
+from ir3de.tensor_files import map_tensors
 
 KIND, VERSION = "ir3de.ballots", 1
-
-_TYPES = {"F32": "<f4", "F64": "<f8", "U16": "<u2", "U32": "<u4"}  # of tables and ballots
-
-
-def map_tensors(path: Path, *, sha256: str | None = None) -> tuple[dict[str, npt.NDArray[Any]], files.Header]:
-    """A safetensors file of ours as read-only views on it, checked against its hash; replacing it disturbs no view."""
-    try:
-        with path.open("rb") as file:
-            content = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
-    except (OSError, ValueError) as error:  # ValueError: an empty file
-        raise ArtifactError(f"cannot map {path} into memory: {error}") from error
-    if sha256 is not None and (found := hashlib.sha256(content).hexdigest()) != sha256:
-        raise ArtifactError(
-            f"{path} is damaged: its SHA-256 is {found[:16]}…, {sha256[:16]}… was recorded. "
-            "Copy it again from where it came from"
-        )
-    try:
-        begin = 8 + int.from_bytes(content[:8], "little")
-        described = json.loads(content[8:begin])
-        header = json.loads(described.pop("__metadata__")["ir3de"])
-        return {name: _view(content, begin, part) for name, part in described.items()}, header
-    except (ValueError, KeyError, TypeError, AttributeError) as error:
-        raise ArtifactError(f"{path} is not a file that ir3de wrote, or it is damaged ({error})") from error
-
-
-def _view(content: mmap.mmap, begin: int, part: Mapping[str, Any]) -> npt.NDArray[Any]:
-    kind, (first, last) = np.dtype(_TYPES[part["dtype"]]), part["data_offsets"]
-    return np.frombuffer(content, kind, (last - first) // kind.itemsize, begin + first).reshape(part["shape"])
 
 
 def map_ballots(folder: Path, table_sha256: str, table: Table, selector: Selector) -> Ballots:

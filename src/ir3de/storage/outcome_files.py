@@ -9,9 +9,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import numpy.typing as npt
 
 from ir3de import files
+from ir3de.arithmetic import Rows
 from ir3de.errors import ArtifactError, InputError, MismatchError
 from ir3de.expectations import Expectation, Shrinkage
 from ir3de.outcomes import Outcomes, OutcomeSums
@@ -41,7 +41,7 @@ class RestoredOutcomes:
     expectation: Expectation
     parts: OutcomeParts
 
-    def table(self, embeddings: npt.NDArray[np.float32]) -> Table:
+    def table(self, embeddings: Rows) -> Table:
         """The table again, from the sums and the shrinkage that was chosen."""
         from ir3de.outcome_tables import outcome_table
         from ir3de.quality import fit_quality

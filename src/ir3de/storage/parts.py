@@ -6,17 +6,59 @@ import hashlib
 import re
 from collections.abc import Callable, Mapping
 from contextlib import suppress
+from dataclasses import dataclass
 from pathlib import Path
+from typing import Protocol
 
 from ir3de import files
 from ir3de.errors import ArtifactError
 
 LEDGER = "ledger.jsonl"
-_STEMS = "statistics|contribution|outcomes|embedding|table|ballots|tokenizer"
+_STEMS = "statistics|contribution|outcomes|gram|embedding|table|ballots|tokenizer"
 _PART = rf"(?:{_STEMS})-[0-9a-f]{{16}}\.(?:safetensors|stats|json\.gz|tkz\.gz)"
-_OURS = re.compile(
-    rf"{_PART}|ledger\.jsonl|\.(?:{_PART}|ledger\.jsonl|router\.json)\.\w+\.part"
-)  # finished, or left by a save that was cut short
+# finished, or left by a save that was cut short
+_OURS = re.compile(rf"{_PART}|ledger\.jsonl|\.(?:{_PART}|ledger\.jsonl|router\.json)\.\w+\.part")
+
+
+class Content(Protocol):
+    """What a file of a save is to hold."""
+
+    @property
+    def sha256(self) -> str: ...
+    def lies_at(self, path: Path) -> bool: ...
+    def write(self, path: Path) -> object: ...
+
+
+@dataclass(frozen=True)
+class Bytes:
+    """A file that is at hand."""
+
+    content: bytes
+
+    @property
+    def sha256(self) -> str:
+        return hashlib.sha256(self.content).hexdigest()
+
+    def lies_at(self, path: Path) -> bool:
+        return path.is_file() and path.read_bytes() == self.content
+
+    def write(self, path: Path) -> None:
+        files.write(path, self.content)
+
+
+@dataclass(frozen=True)
+class Elsewhere:
+    """A file that lies somewhere: if it is where it is to be, it is not read for a save."""
+
+    sha256: str
+    read: Callable[[], bytes]
+    origin: Path
+
+    def lies_at(self, path: Path) -> bool:
+        return path.is_file() and (self.origin == path or path.read_bytes() == self.read())
+
+    def write(self, path: Path) -> None:
+        files.write(path, self.read())
 
 
 class Parts:
@@ -24,21 +66,14 @@ class Parts:
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
-        self._contents: dict[str, Callable[[], bytes]] = {}
-        self._there: set[str] = set()  # read from this very folder: whole or not, they are not written again
+        self._contents: dict[str, Content] = {}
 
-    def add(self, stem: str, suffix: str, content: bytes) -> dict[str, str]:
+    def add(self, stem: str, suffix: str, given: bytes | Content) -> dict[str, str]:
         """Take a file into the save; its name and hash, for the header."""
-        return self.add_file(stem, suffix, hashlib.sha256(content).hexdigest(), lambda: content)
-
-    def add_file(
-        self, stem: str, suffix: str, sha256: str, content: Callable[[], bytes], origin: Path | None = None
-    ) -> dict[str, str]:
-        """Take a file into the save that is not read where it comes from this very folder."""
+        content = Bytes(given) if isinstance(given, bytes) else given
+        sha256 = content.sha256
         name = f"{stem}-{sha256[:16]}{suffix}"
         self._contents[name] = content
-        if origin == self._folder / name:
-            self._there.add(name)
         return {"name": name, "sha256": sha256}
 
     def write(self) -> None:
@@ -47,11 +82,8 @@ class Parts:
         try:
             for name, content in self._contents.items():
                 path = self._folder / name
-                if name in self._there and path.is_file():
-                    continue
-                wanted = content()
-                if not (path.is_file() and path.read_bytes() == wanted):
-                    files.write(path, wanted)
+                if not content.lies_at(path):
+                    content.write(path)
                     written.append(path)
         except BaseException:  # interrupted or out of space: no header names these files yet
             for path in written:

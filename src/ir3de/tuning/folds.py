@@ -8,17 +8,18 @@ measured is close to what is deployed.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cached_property
 
 import numpy as np
 import numpy.typing as npt
 
+from ir3de.arithmetic import chosen
 from ir3de.counting import recount
 from ir3de.embeddings import Embedding
 from ir3de.pairs import pair_buckets, within_prompts
 from ir3de.samples import Sample
-from ir3de.scorers import Embeddings, token_usualness
+from ir3de.scorers import Embeddings, part_of, token_usualness
 from ir3de.statistics import Statistics
 
 FEW_PROMPTS = 200  # of a domain: below this every prompt counts, and more is left to train on
@@ -84,7 +85,7 @@ def folds_of(domains: Sequence[Statistics], embedding: Embedding, *, cap: int = 
         return
     count = 5 if largest < FEW_PROMPTS and len(domains) <= FEW_DOMAINS else 3
     seen = np.flatnonzero(np.any([domain.histogram > 0 for domain in domains], axis=0))
-    rows = embedding.matrix[seen]
+    rows = chosen(embedding.rows, seen)
     for part in range(count):
         fold = _fold(domains, samples, part, count, embedding, seen, rows, min(cap, LONGEST))
         if fold is not None:
@@ -108,7 +109,7 @@ def _fold(
         return None
     training = tuple(rest for rest, _ in parted)
     return Fold(
-        tuple(replace(rest, histogram=rest.histogram[seen]) for rest in training),
+        tuple(part_of(rest.among(seen), whole.among(seen)) for rest, whole in zip(training, domains, strict=True)),
         rows,
         token_usualness(training, embedding.tokenizer.unknown_id)[seen],
         Held.of(held, longest, seen),

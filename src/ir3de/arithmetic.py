@@ -1,0 +1,180 @@
+"""The arithmetic of a fit that grows with the embedding: the product over its rows, the solve, and the scores.
+
+All of it goes through one small interface, block by block, so that no more of E than a block is ever in memory as
+float64. numpy does it unless `using` puts another `Arithmetic` in its place:
+
+    with arithmetic.using(TorchArithmetic("cuda"), progress=show):
+        Router.fit(...)
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
+from typing import Any, Protocol, TypeAlias
+
+import numpy as np
+import numpy.typing as npt
+
+Floats = npt.NDArray[np.float64]
+Ids = npt.NDArray[np.intp]
+Progress: TypeAlias = "Callable[[str, int, int], None]"  # what is being done, rows done, rows in all
+
+BLOCK = 4_096  # rows of E in one symmetric product: memory is bounded, and BLAS has enough to do
+CACHED = 128  # rows of E taken to float64 at a time: they stay in the cache
+
+
+class Rows(Protocol):
+    """E (V, h) or some rows of it: an array, or what reads its rows from where they are stored."""
+
+    @property
+    def shape(self) -> tuple[int, ...]: ...
+
+    def __len__(self) -> int: ...
+
+    def __getitem__(self, index: Any) -> npt.NDArray[np.float32]: ...
+
+
+class Arithmetic(Protocol):
+    """What a fit asks of a machine, in float64."""
+
+    @property
+    def name(self) -> str:
+        """Two that may differ in the last bits have different names."""
+        ...
+
+    def product(self, rows: Rows, counts: Floats, *, bias: bool = True, targets: bool = True) -> Floats:
+        """Ẽᵀ diag(n) Ẽ, n = Σ_c n_c with n_c the columns of `counts` (V, C), Ẽ = [E, 1] with a `bias`, else E.
+
+        With `targets`, Ẽᵀ n_c are C further columns (and rows) of the result.
+        """
+        ...
+
+    def solve(self, A: Floats, B: Floats, penalty: float) -> Floats:
+        """W = (A + λI)⁻¹B; A is used up."""
+        ...
+
+    def apply(self, W: Floats, rows: Rows) -> Floats:
+        """S = Ẽ W: (V, C)."""
+        ...
+
+
+class NumpyArithmetic:
+    """On this machine's processor, with numpy's own BLAS."""
+
+    name = "numpy"
+
+    def product(self, rows: Rows, counts: Floats, *, bias: bool = True, targets: bool = True) -> Floats:
+        """With rows √n·[x, 1] and n_c/√n beside them, YᵀY holds Ẽᵀ diag(n) Ẽ and Ẽᵀ n_c at once."""
+        h = rows.shape[1]
+        width = h + bias
+        columns = width + (counts.shape[1] if targets else 0)
+        seen = np.flatnonzero(counts.any(axis=1))
+        block = np.empty((min(BLOCK, len(seen)), columns))  # one buffer: fresh pages cost as much as the sums
+        G = np.zeros((columns, columns))
+        with stage("product", len(seen)) as advance:
+            for begin in range(0, len(seen), BLOCK):
+                for first in range(begin, min(begin + BLOCK, len(seen)), CACHED):
+                    ids = seen[first : min(first + CACHED, begin + BLOCK)]
+                    Y = block[first - begin : first - begin + len(ids)]
+                    root = np.sqrt(counts[ids].sum(axis=1))[:, None]
+                    np.multiply(rows[ids], root, out=Y[:, :h])
+                    Y[:, h:width] = root
+                    if targets:
+                        np.divide(counts[ids], root, out=Y[:, width:])
+                Y = block[: min(BLOCK, len(seen) - begin)]
+                G += Y.T @ Y
+                advance(len(Y))
+        return G
+
+    def solve(self, A: Floats, B: Floats, penalty: float) -> Floats:
+        with stage("solve", len(A)) as advance:
+            A[np.diag_indices(len(A))] += penalty
+            W = np.asarray(np.linalg.solve(A, B), np.float64)
+            advance(len(A))
+        return W
+
+    def apply(self, W: Floats, rows: Rows) -> Floats:
+        h = rows.shape[1]
+        S = np.empty((rows.shape[0], W.shape[1]))
+        block = np.empty((min(CACHED, len(S)), h))
+        with stage("scores", len(S)) as advance:
+            for begin in range(0, len(S), CACHED):
+                part = rows[begin : begin + CACHED]
+                np.copyto(block[: len(part)], part)
+                np.dot(block[: len(part)], W[:h], out=S[begin : begin + CACHED])
+                advance(len(part))
+        if len(W) > h:
+            S += W[h]
+        return S
+
+
+class Chosen:
+    """Some rows of E, read when they are asked for."""
+
+    def __init__(self, rows: Rows, ids: Ids) -> None:
+        self._rows, self._ids = rows, ids
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        return (len(self._ids), *self._rows.shape[1:])
+
+    def __len__(self) -> int:
+        return len(self._ids)
+
+    def __getitem__(self, index: Any) -> npt.NDArray[np.float32]:
+        return self._rows[self._ids[index]]
+
+
+def chosen(rows: Rows, ids: Ids) -> Rows:
+    """Those rows of E: of an array at once, else when they are asked for."""
+    return rows[ids] if isinstance(rows, np.ndarray) else Chosen(rows, ids)
+
+
+# which arithmetic is in use, and who is told how far it is -------------------------------------------------------
+
+_current: ContextVar[Arithmetic] = ContextVar("arithmetic")
+_progress: ContextVar[Progress | None] = ContextVar("progress", default=None)
+_open: ContextVar[Callable[[int], None] | None] = ContextVar("stage", default=None)
+
+_NUMPY = NumpyArithmetic()
+
+
+def current() -> Arithmetic:
+    """The arithmetic that fits use here and now."""
+    return _current.get(_NUMPY)
+
+
+@contextmanager
+def using(arithmetic: Arithmetic | None = None, *, progress: Progress | None = None) -> Iterator[None]:
+    """Fit with that arithmetic, and tell `progress` of every block; what is left out stays as it is."""
+    used = _current.set(current() if arithmetic is None else arithmetic)
+    told = _progress.set(_progress.get() if progress is None else progress)
+    try:
+        yield
+    finally:
+        _current.reset(used)
+        _progress.reset(told)
+
+
+@contextmanager
+def stage(doing: str, rows: int) -> Iterator[Callable[[int], None]]:
+    """A part of a fit that so many rows go through; within another it counts as a piece of that one."""
+    if (outer := _open.get()) is not None:
+        yield outer
+        return
+    told, done = _progress.get(), 0
+
+    def advance(more: int) -> None:
+        nonlocal done
+        done += more
+        if told is not None:
+            told(doing, done, rows)
+
+    token = _open.set(advance)
+    try:
+        advance(0)
+        yield advance
+    finally:
+        _open.reset(token)
