@@ -25,7 +25,7 @@ from ir3de.engines.local import InProcess, LocalEngine
 from ir3de.engines.pool import Pool
 from ir3de.errors import EngineError, InputError
 
-TEXTS = tiny.sentences("law", 60) + ["naïve café ∑ 🙂", "x" * 3_000]
+TEXTS = [*tiny.sentences("law", 60), "naïve café ∑ 🙂", "x" * 3_000]
 RECIPE = Recipe(window=8, sample=2, keep_sample=True)
 
 
