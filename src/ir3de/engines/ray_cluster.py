@@ -9,6 +9,7 @@ from __future__ import annotations
 import logging
 import os
 import socket
+import sys
 import warnings
 from types import ModuleType
 from typing import Any
@@ -53,6 +54,8 @@ def _connection(ray: ModuleType) -> tuple[str, str]:
 
 def imported() -> ModuleType:
     """Ray with Ray Data."""
+    if "ray" not in sys.modules:  # it prints them to standard output, which may be somebody's JSON
+        os.environ.setdefault("RAY_DEDUP_LOGS_SKIP_REGEX", "A worker died or was killed|Task .* will be retried")
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", DeprecationWarning)  # Ray Data warns of settings that it makes itself

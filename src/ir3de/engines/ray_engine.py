@@ -138,12 +138,7 @@ def _opened(outcome: bytes) -> Any:
             f"the node {node} {value}, and this machine has IR3DE {version('ir3de')}: install the same on every node, "
             "or have Ray do so (runtime_env=…)"
         )
-    error_class, message, of_node = value
-    if of_node:
-        message += (
-            f" (so says the node {node}: every node must have what this machine has, and files must lie where all "
-            "can read them, on a shared disk or at an address such as s3://bucket/file)"
-        )
+    error_class, message = value
     error = error_class.__new__(error_class, message)
     error.args = (message,)  # not by calling it: some make their message of other arguments
     raise error
