@@ -290,7 +290,5 @@ def test_the_command_line_goes_on_and_cleans_up(tmp_path: Path) -> None:
     told = run_json("collect", out, file, "--checkpoint", kept, "--skip-bad", "1")
     assert (told["records"], told["skipped"]) == (len(TEXTS) + 1, 1)
     assert list(kept.iterdir()) == []
-    router = tmp_path / "router"
-    run("fit", router, f"law={out}", f"a/b={file}", "--checkpoint", kept, "--skip-bad", "1")
-    run("add", router, f"more={file}", "--checkpoint", kept, "--skip-bad", "1")
+    run("fit", tmp_path / "router", f"law={out}", f"a/b={file}", "--checkpoint", kept, "--skip-bad", "1")
     assert list(kept.iterdir()) == []
