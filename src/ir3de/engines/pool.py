@@ -26,7 +26,6 @@ from ir3de.engines.travelling import EmbeddingParts
 from ir3de.engines.worker import ONE_THREAD, command
 from ir3de.errors import EngineError
 
-PIPE_BYTES = 1 << 20  # where the system lets it: a shard's statistics are some megabytes
 TRIES = 2  # of a shard: a worker may be killed by accident once
 
 
@@ -139,11 +138,7 @@ class _Worker:
     def __init__(self, greeting: bytes) -> None:
         try:
             self._process = subprocess.Popen(
-                command(),
-                stdin=subprocess.PIPE,
-                stdout=subprocess.PIPE,
-                env={**os.environ, **ONE_THREAD},
-                pipesize=PIPE_BYTES,
+                command(), stdin=subprocess.PIPE, stdout=subprocess.PIPE, env={**os.environ, **ONE_THREAD}
             )
         except OSError as error:
             raise EngineError(f"a worker cannot be started ({error.strerror or error}): use fewer workers") from error
