@@ -3,6 +3,8 @@
 import doctest
 import json
 import shutil
+from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -13,6 +15,8 @@ import tiny
 from ir3de import Contribution, Router, collect
 from ir3de.errors import ArtifactError, InputError, MismatchError
 from ir3de.ledger import faults, from_lines, from_receipt, receipt, to_lines
+from ir3de.policies import Calibration, Policy
+from ir3de.selectors import EntropyTopK
 from ir3de.storage import read_header
 from ir3de.verification import verify
 from laws import some_texts
@@ -56,16 +60,64 @@ def test_what_is_taken_out_was_never_there(
     assert tiny.contents(router.save(folder / "one")) == tiny.contents(never.save(folder / "two"))
 
 
-def test_a_tuned_router_is_tuned_again_without_what_went_out(tmp_path: Path) -> None:
-    def tuned(*ids: str) -> Router:
-        domains = {**tiny.domain_texts(), "law": [whole[one] for one in ids]}
-        return Router.fit(domains, embedding=tiny.embedding(), tune=True)
+WHOLE = {n: contribution(tiny.sentences("law", 8, seed=n), keep_sample=True, id=f"c{n}") for n in (1, 2, 3)}
 
-    whole = {f"c{n}": contribution(tiny.sentences("law", 8, seed=n), keep_sample=True, id=f"c{n}") for n in (1, 2)}
-    router, never = tuned("c1", "c2"), tuned("c2")
+
+def tuned(*law: object, **others: object) -> Router:
+    return Router.fit({**tiny.domain_texts(), "law": [*law], **others}, embedding=tiny.embedding(), tune=True)
+
+
+def while_tuned() -> Router:
+    return tuned(WHOLE[1], WHOLE[2])
+
+
+def in_another_expert_later() -> Router:
+    router = tuned(WHOLE[1], WHOLE[2])
+    router.merge("maths", WHOLE[1])
+    router.remove("maths", contribution="c1")
+    return router
+
+
+def when_another_went() -> Router:
+    router = tuned(WHOLE[3], WHOLE[2])
+    router.merge("law", WHOLE[1])
+    router.remove("law", contribution="c3")
+    return router
+
+
+@pytest.mark.parametrize("tuned_with_it", [while_tuned, in_another_expert_later, when_another_went])
+def test_a_tuned_router_is_tuned_again_without_what_went_out(
+    tmp_path: Path, tuned_with_it: Callable[[], Router]
+) -> None:
+    router, never = tuned_with_it(), tuned(WHOLE[2])
     router.remove("law", contribution="c1")
     assert router.trials == never.trials
     assert tiny.contents(router.save(tmp_path / "one")) == tiny.contents(never.save(tmp_path / "two"))
+
+
+def test_without_a_ledger_tuning_is_taken_to_have_seen_everything(tmp_path: Path) -> None:
+    while_tuned().save(tmp_path / "router")
+    (tmp_path / "router" / "ledger.jsonl").unlink()
+    router = Router.load(tmp_path / "router")
+    router.remove("law", contribution="c1")
+    assert router.trials == tuned(WHOLE[2]).trials
+
+
+def test_windows_are_chosen_anew_where_only_texts_are_left() -> None:
+    texts = tiny.domain_texts()
+    router, never = (Router.fit(texts, embedding=tiny.embedding()) for _ in range(2))
+    router.merge("law", WHOLE[1])
+    router.tune()
+    router.remove("law", contribution="c1")
+    never.tune()
+    assert router.trials == never.trials and tiny.same_table(router, never)
+
+
+def test_what_tuning_needed_can_still_be_taken_out() -> None:
+    router = tuned(WHOLE[1], OWNERS["c3"])  # which brings no prompts
+    router.remove("law", contribution="c1")
+    never = Router.fit({**tiny.domain_texts(), "law": OWNERS["c3"]}, embedding=tiny.embedding())
+    assert router.trials == () and tiny.same_table(router, never)
 
 
 def test_the_same_is_refused_by_its_hash_whatever_it_is_called() -> None:
@@ -232,7 +284,7 @@ def test_a_third_party_can_check_a_receipt(tmp_path: Path) -> None:
     content = json.dumps(receipt(router.history[-1])).encode()
     entry = from_receipt(content, Path("receipt.json"))
     checks = list(verify(after, receipt=entry, contribution=OWNERS["c1"], before=before))
-    assert all(check.holds for check in checks) and len(checks) == 11
+    assert all(check.holds for check in checks) and len(checks) == 12
     wrong = [check for check in verify(before, receipt=entry, contribution=OWNERS["c2"]) if check.holds is False]
     claims = " ".join(check.claim for check in wrong)
     assert "is an entry of this router's ledger" in claims
@@ -247,15 +299,44 @@ def test_a_third_party_can_check_a_receipt(tmp_path: Path) -> None:
 def test_a_router_that_was_not_fitted_from_its_statistics_is_found_out(tmp_path: Path) -> None:
     """Everything whole by its hashes, but the table is another's, or a contribution is not in the sum."""
     honest, other = fitted("c1"), fitted("c2")
-    from dataclasses import replace
-
     forged = Router(replace(honest._parts, compiled=other.compiled))
     seen = {check.claim[:9]: check.holds for check in verify(forged.save(tmp_path / "forged"))}
+    assert seen["the table"] is False
+    table = honest.compiled.table
+    voting = replace(honest.compiled, table=replace(table, vote=(table.vote + 1) % 3))
+    forged = Router(replace(honest._parts, compiled=voting))
+    seen = {check.claim[:9]: check.holds for check in verify(forged.save(tmp_path / "voting"))}
     assert seen["the table"] is False
     held = other.holdings
     hidden = Router(replace(honest._parts, holdings=lambda: held))
     seen = {check.claim[:13]: check.holds for check in verify(hidden.save(tmp_path / "hidden"))}
     assert seen["each expert's"] is False and seen["it holds the "] is False
+
+
+def test_settings_are_no_fault_and_another_calibration_is_told(tmp_path: Path) -> None:
+    router = fitted("c1", "c2")
+    router.save(tmp_path)
+    for changed in (
+        router.with_policy(Policy(threshold=0.5), default="law"),
+        router.with_selector(EntropyTopK(5)),
+        router.with_calibration(Calibration(1.0)),
+    ):
+        found = {check.claim[:10]: check.holds for check in verify(changed.save(tmp_path))}
+        assert found.pop("confidence") is (True if changed.policy.threshold else None)
+        assert all(found.values())
+
+
+def test_whoever_gave_something_to_an_expert_that_is_gone_has_a_receipt(tmp_path: Path) -> None:
+    router = fitted("c1", "c2")
+    router.save(tmp_path)
+    router.remove("law")
+    router.save(tmp_path)
+    mine = next(entry for entry in reversed(router.history) if entry.change.given == OWNERS["c1"].given)
+    assert mine.change.action == "remove"
+    assert all(check.holds for check in verify(tmp_path, receipt=mine, contribution=OWNERS["c1"]))
+    router.merge("maths", OWNERS["c1"])
+    seen = [check.seen for check in verify(router.save(tmp_path), receipt=mine) if check.holds is False]
+    assert seen == ["it is in c1 of 'maths'"]
 
 
 def test_lines_come_back(tmp_path: Path) -> None:

@@ -18,7 +18,8 @@ from ir3de.errors import InputError
 from ir3de.expectations import Shrinkage
 from ir3de.ledger import Action, Change, Given
 from ir3de.outcome_router import OutcomeRows, changed_parts, collected, of_model, refuse, sums_of
-from ir3de.scorers import Scorer
+from ir3de.scorers import Blend, Scorer
+from ir3de.selectors import Average
 from ir3de.statistics import Statistics
 from ir3de.storage import Contribution, Holding, RouterParts
 
@@ -94,9 +95,14 @@ def without(parts: RouterParts, name: str) -> RouterParts:
     if parts.outcomes is not None:
         return noted(parts, changed_parts(parts, sums_of(parts).without(name)), [Change.now("remove", expert=name)])
     known = parts.statistics()
-    gone = Change.now("remove", expert=name, given=_given(known[name]), before=known[name].digest)
+    given = [one.given for one in _contributions(parts, name)]  # each with an entry of its own, for their owners
+    gone = [
+        Change.now("remove", expert=name, given=one, before=known[name].digest) for one in (*given, _given(known[name]))
+    ]
     rest = {other: kept for other, kept in known.items() if other != name}
-    return noted(parts, _refitted(parts, rest, {}), [gone])
+    changed = noted(parts, _refitted(parts, rest, {}), gone)
+    again = parts.trials and any(_tuned_since(parts, name, one.digest) for one in given)
+    return _chosen_anew(changed) if again else changed
 
 
 def without_contribution(parts: RouterParts, name: str, contribution: str) -> RouterParts:
@@ -115,11 +121,18 @@ def without_contribution(parts: RouterParts, name: str, contribution: str) -> Ro
     after = replace(rest, sample=left.sample() if gone.kept else before.sample)
     change = Change.now("remove", expert=name, given=gone.given, before=before.digest, after=after.digest)
     statistics = {**known, name: after}
-    changed = _refitted(parts, statistics, {name: left})
-    if parts.trials and _tuned_since(parts, gone.digest):
-        again = tuned(statistics, parts.embedding(), changed.compiled.terms, windows=False)[0]
-        changed = replace(again, holdings=changed.holdings)
-    return noted(parts, changed, [change])
+    changed = noted(parts, _refitted(parts, statistics, {name: left}), [change])
+    return _chosen_anew(changed) if parts.trials and _tuned_since(parts, name, gone.digest) else changed
+
+
+def _chosen_anew(parts: RouterParts) -> RouterParts:
+    """Tuned again; with the usual scorer and selector where too few prompts are left to tune on."""
+    try:
+        return retuned(parts)[0]
+    except InputError:
+        terms = replace(parts.compiled.terms, selector=Average(parts.compiled.selector.cap))
+        usual = fitted(parts.statistics(), parts.embedding(), Blend(), terms)
+        return noted(parts, with_holdings(usual, parts.holdings()), [])
 
 
 def with_rows(parts: RouterParts, rows: OutcomeRows, field: str, *, merge: bool) -> RouterParts:
@@ -186,15 +199,21 @@ def _taken(
     return _Gift(own, kept, theirs if own is None else own + theirs)
 
 
+def _contributions(parts: RouterParts, name: str) -> tuple[Contribution, ...]:
+    held = parts.holdings().get(name)
+    return () if held is None else held.contributions
+
+
 def _given(statistics: Statistics) -> Given:
     return Given(statistics.digest, statistics.prompts, statistics.tokens)
 
 
-def _tuned_since(parts: RouterParts, digest: str) -> bool:
-    """Whether the router was tuned while it had that contribution; without a word of when it came, it was."""
+def _tuned_since(parts: RouterParts, name: str, digest: str) -> bool:
+    """Whether the router was tuned while the expert had that contribution; without a word of when it came, it was."""
     changes = [*(entry.change for entry in parts.history()), *parts.changes]
-    came = [place for place, change in enumerate(changes) if change.given is not None and change.given.digest == digest]
-    return any(change.action == "tune" for change in changes[came[-1] if came else 0 :])
+    told = [(change.expert, change.given.digest) if change.given else None for change in changes]
+    came = [place for place, what in enumerate(told) if what == (name, digest)]
+    return not came or any(change.action == "tune" for change in changes[came[-1] :])
 
 
 def _counted_alike(
