@@ -7,7 +7,7 @@ was given, the table against a new fit, the ledger link by link.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import astuple, dataclass
 from pathlib import Path
 
 import numpy as np
@@ -16,11 +16,13 @@ from ir3de.building import fitted
 from ir3de.errors import IR3DEError
 from ir3de.expectations import Shrinkage
 from ir3de.ledger import Entry, History, faults
+from ir3de.policies import Calibration, Familiarity
 from ir3de.router import Router
 from ir3de.storage import Contribution, inspect_router, read_header
 from ir3de.table import Table
 
 TOLERANCE = 1e-5  # of a score, relative to the largest: what another machine's BLAS may differ by
+CALIBRATION_TOLERANCE = 1e-3  # of a number of a calibration, which is learnt from the scores
 
 
 @dataclass(frozen=True)
@@ -53,7 +55,7 @@ def verify(
     if not router.from_outcomes:
         yield _sums(router)
         yield _replayed(router)
-        yield _table(router)
+        yield from _fit(router)
     if receipt is not None:
         yield from _receipt(receipt, router, digest, contribution)
         if before is not None:
@@ -108,29 +110,54 @@ def _replayed(router: Router) -> Check:
     return Check(claim, not wrong, f"not so of '{wrong[0]}'" if wrong else f"{sum(map(len, found.values()))} of them")
 
 
-def _table(router: Router) -> Check:
-    claim = "the table is what a fit of these statistics gives, and nothing else"
+def _fit(router: Router) -> Iterator[Check]:
+    """Fitted again: the table must be the same, confidence may be read otherwise."""
     assert not isinstance(router.scorer, Shrinkage)
-    again = fitted(router.statistics, router.embedding, router.scorer, router.compiled.terms).compiled
-    if again.terms != router.compiled.terms:
-        return Check(claim, False, "confidence is calibrated otherwise")
-    if _same(again.table, router.compiled.table):
-        return Check(claim, True, "fitted again: the same bits")
-    difference = _difference(again.table, router.compiled.table)
-    near = difference <= TOLERANCE
-    seen = f"fitted again: scores differ by {difference:.1e} of the largest"
-    return Check(claim, near, seen + (", as between two BLAS libraries" if near else ""))
+    found = router.compiled
+    again = fitted(router.statistics, router.embedding, router.scorer, found.terms).compiled
+    claim = "the table is what a fit of these statistics gives, and nothing else"
+    if all(np.array_equal(getattr(again.table, part), getattr(found.table, part)) for part in _PARTS):
+        yield Check(claim, True, "fitted again: the same bits")
+    else:
+        difference = _difference(found.table, again.table)
+        near = difference <= TOLERANCE
+        seen = f"fitted again: it differs by {difference:.1e} of the largest score"
+        yield Check(claim, near, seen + (", as between two BLAS libraries" if near else ""))
+    claim = "confidence is what the prompts that were kept give"
+    if _alike(again.terms.calibration, found.terms.calibration) and _alike(
+        again.terms.familiarity, found.terms.familiarity
+    ):
+        yield Check(claim, True, "calibrated again: the same" if router.calibrated else "not calibrated")
+    else:  # as after `ir3de calibrate`
+        yield Check(claim, None, "calibrated otherwise: on other prompts, or with another selector")
 
 
-def _same(one: Table, other: Table) -> bool:
-    parts = ("scores", "vote", "entropy", "rank", "usualness", "pairs")
-    return all(np.array_equal(getattr(one, part), getattr(other, part)) for part in parts)
+_PARTS = ("scores", "vote", "entropy", "rank", "usualness", "pairs")
 
 
-def _difference(one: Table, other: Table) -> float:
-    if one.scores.shape != other.scores.shape:
+def _difference(found: Table, again: Table) -> float:
+    """The largest error of any part of a table, relative to the largest score; votes and ranks by the scores' own."""
+    worst = 0.0
+    for part in ("scores", "entropy", "usualness", "pairs"):
+        one, other = getattr(found, part), getattr(again, part)
+        if one is not None or other is not None:
+            if one is None or other is None or one.shape != other.shape:
+                return float("inf")
+            worst = max(worst, float(np.abs(one - other).max(initial=0)))
+    rows = np.arange(len(found.scores))
+    if not np.array_equal(np.sort(found.rank), rows) or found.vote.max(initial=0) >= found.scores.shape[1]:
         return float("inf")
-    return float(np.abs(one.scores - other.scores).max() / max(float(np.abs(other.scores).max()), 1e-30))
+    voted = found.scores.max(axis=1) - found.scores[rows, found.vote]
+    ranked = -np.diff(found.entropy[found.by_rank])
+    worst = max(worst, float(voted.max(initial=0)), float(ranked.max(initial=0)))
+    return worst / max(float(np.abs(again.scores).max(initial=0)), 1e-30)
+
+
+def _alike(one: Calibration | Familiarity | None, other: Calibration | Familiarity | None) -> bool:
+    """Whether two were learnt from the same prompts, up to what another machine's BLAS may differ by."""
+    if one is None or other is None:
+        return one is other
+    return bool(np.allclose(astuple(one), astuple(other), rtol=CALIBRATION_TOLERANCE, atol=0))
 
 
 def _receipt(receipt: Entry, router: Router, digest: str, contribution: Contribution | None) -> Iterator[Check]:
@@ -159,8 +186,8 @@ def _gone(receipt: Entry, router: Router) -> Check:
     if change.given.id is None:
         there = change.expert in router.experts and router.statistics[change.expert].digest == change.before
         return Check(claim, not there, "the expert is there again" if there else f"no expert '{change.expert}'")
-    given = router.contributions.get(change.expert, ())
-    holders = [one.id for one in given if digest == one.digest or digest in one.parts]
+    given = [(name, one) for name, all_of_it in router.contributions.items() for one in all_of_it]
+    holders = [f"{one.id} of '{name}'" for name, one in given if digest == one.digest or digest in one.parts]
     return Check(claim, not holders, f"it is in {holders[0]}" if holders else f"not among {len(given)} contributions")
 
 
@@ -169,7 +196,7 @@ def _adds_up(receipt: Entry, router: Router, contribution: Contribution) -> Iter
     assert change.given is not None and change.expert is not None
     same = contribution.digest == change.given.digest
     yield Check("the receipt is for this contribution", same, contribution.digest[:16])
-    if not same or change.action != "remove" or change.given.id is None:
+    if not same or change.action != "remove" or change.given.id is None or change.after is None:
         return
     claim = "what is left and what was taken out add up to what there was before"
     left = router.statistics.get(change.expert)
