@@ -4,6 +4,7 @@ import json
 import subprocess
 import sys
 from collections.abc import Callable
+from dataclasses import asdict
 from pathlib import Path
 
 import numpy as np
@@ -12,6 +13,7 @@ import pytest
 import tiny
 from commands import CODING, HISTORY, LAW, complaint, run, run_json, wrong_call
 from ir3de import Contribution, Router, collect, files
+from ir3de.samples import Sample
 from ir3de.storage import read_header
 
 
@@ -126,6 +128,33 @@ def overflowing_sums(tensors: dict, header: dict) -> None:
     tensors["gram"][0] = 2**63 - 1
 
 
+def fractions(tensors: dict, header: dict) -> None:
+    header["prompts"] = 1.5
+
+
+def hidden_sample(tensors: dict, header: dict) -> None:
+    header["kept"] = 1
+
+
+def endless_sample(tensors: dict, header: dict) -> None:
+    lengths = np.array([2**60])
+    sample = Sample(lengths * 0, lengths * 0 + 1, lengths, lengths * 0 + 1, tensors["tokens"][:1])
+    tensors |= {f"sample.{name}": values for name, values in asdict(sample).items()}
+    header |= {"sample": sample.digest, "kept": 1}
+
+
+def square(tensors: dict, header: dict) -> None:
+    tensors["vector"] = tensors["vector"][:, None]
+
+
+def escaping(tensors: dict, header: dict) -> None:
+    header["recipe"] = {"field": "\x1b]0;mine\x07"}
+
+
+def mistaken(tensors: dict, header: dict) -> None:
+    header["parts"] = "abc"
+
+
 def relabelled(tensors: dict, header: dict) -> None:
     header["id"] = "../../etc"
 
@@ -135,6 +164,9 @@ def relabelled(tensors: dict, header: dict) -> None:
     [
         (negative, "below zero"), (overflowing, "counts overflow"), (unsigned, "beyond 2⁶³"),
         (endless, "a vocabulary of"), (overflowing_sums, "prompt sums overflow"), (relabelled, "up to 64 letters"),
+        (fractions, "and no count"), (hidden_sample, "a sample of 0, and says otherwise"),
+        (endless_sample, "prompts that were not counted"), (square, "in no row"), (escaping, "a recipe is up to"),
+        (mistaken, "are SHA-256 digests"),
     ],
 )  # fmt: skip
 def test_impossible_numbers_are_refused_and_the_router_stays(

@@ -7,6 +7,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
+import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -17,7 +18,7 @@ from ir3de.errors import ArtifactError, InputError, MismatchError
 from ir3de.ledger import faults, from_lines, from_receipt, receipt, to_lines
 from ir3de.policies import Calibration, Policy
 from ir3de.selectors import EntropyTopK
-from ir3de.storage import read_header
+from ir3de.storage import inspect_router, read_header
 from ir3de.verification import verify
 from laws import some_texts
 
@@ -170,6 +171,27 @@ def test_another_embedding_is_refused_and_nothing_changes(tmp_path: Path) -> Non
         router.merge("law", [OWNERS["c1"], foreign])
     assert tiny.contents(router.save(folder)) == before
     assert router.contributions["law"] == ()
+
+
+def test_a_borrowed_fingerprint_does_not_pass(tmp_path: Path) -> None:
+    own = OWNERS["c1"].statistics()
+    longer = replace(own, histogram=np.append(own.histogram, 1))
+    with pytest.raises(MismatchError, match="are of 331 tokens and 12 columns, the embedding has 330 and 12"):
+        fitted().add("more law", Contribution.of(longer))
+
+
+def test_what_owners_write_is_taken_for_no_file_of_the_router(tmp_path: Path) -> None:
+    named = Contribution.of(OWNERS["c1"].statistics(), recipe={"name": "x", "sha256": "0"})
+    router = fitted()
+    router.merge("law", named)
+    assert inspect_router(router.save(tmp_path / "router")).whole
+
+
+def test_a_header_without_end_is_refused(tmp_path: Path) -> None:
+    header = json.dumps({"__metadata__": {"ir3de": "[" * 100_000}}).encode()
+    (tmp_path / "deep.stats").write_bytes(len(header).to_bytes(8, "little") + header)
+    with pytest.raises(ArtifactError, match="truncated or damaged"):
+        Contribution.load(tmp_path / "deep.stats")
 
 
 def test_a_file_that_changes_after_it_was_read_is_refused(tmp_path: Path) -> None:

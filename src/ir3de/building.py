@@ -140,6 +140,12 @@ def counted(
                 f"the statistics of '{name}' belong to embedding {domain.fingerprint[:12]}, the router uses "
                 f"{embedding.fingerprint[:12]} ({embedding.name}): collect them again with that embedding"
             )
+        sizes = domain.histogram.size, embedding.width if domain.sums is None else domain.sums.width
+        if sizes != (embedding.vocabulary_size, embedding.width):
+            raise MismatchError(
+                f"the statistics of '{name}' are of {sizes[0]:,} tokens and {sizes[1]:,} columns, the embedding has "
+                f"{embedding.vocabulary_size:,} and {embedding.width:,}: they are damaged. Collect them again"
+            )
         statistics = domain if keep_sample else domain.without_sample()
     elif isinstance(domain, Files):
         statistics = _counted_files(name, domain, embedding, Recipe(window, keep_sample=keep_sample), counting or {})

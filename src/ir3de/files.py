@@ -117,7 +117,7 @@ def read_json(path: Path, *, kind: str, version: int) -> Header:
     """A JSON header of the given kind, no newer than `version`."""
     try:
         header = json.loads(read(path))
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise ArtifactError(
             f"{path} is damaged: it is not JSON ({error}). Copy it again from where it came from"
         ) from error
@@ -179,7 +179,7 @@ def from_safetensors(content: bytes, path: Path) -> tuple[Tensors, Header]:
         tensors = load(content)
         length = int.from_bytes(content[:8], "little")
         header = json.loads(json.loads(content[8 : 8 + length])["__metadata__"]["ir3de"])
-    except (SafetensorError, ValueError, KeyError, TypeError) as error:
+    except (SafetensorError, ValueError, KeyError, TypeError, RecursionError) as error:
         raise ArtifactError(
             f"{path} is not a file that ir3de wrote, or it is truncated or damaged ({error}). "
             "If it is one of ours, copy it again from where it came from"

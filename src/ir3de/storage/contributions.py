@@ -14,11 +14,13 @@ from ir3de import files
 from ir3de.errors import ArtifactError, InputError
 from ir3de.ledger import Given
 from ir3de.samples import Sample
-from ir3de.statistics import Statistics
+from ir3de.statistics import MOST, Statistics
 from ir3de.storage.statistics_files import read_statistics, statistics_bytes
 
 DIGEST_SHOWN = 12  # characters of the digest that an id is made of where none is given
 LONGEST_OWNER = 200
+MOST_IN_RECIPE = 32
+_DIGEST = re.compile(r"[0-9a-f]{64}")
 _ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
 
 
@@ -62,7 +64,7 @@ class Contribution:
             raise InputError("a contribution needs at least one text, and these statistics have none")
         named = statistics.digest[:DIGEST_SHOWN] if id is None else id
         more: dict[str, Any] = {"id": checked_id(named), "owner": checked_owner(owner)}
-        more |= {"recipe": dict(recipe or {}), "parts": sorted(parts)}
+        more |= {"recipe": _checked_recipe(recipe or {}), "parts": sorted(parts)}
         content = statistics_bytes(statistics, more)
         header = read_statistics(content, cls.origin, known=True)[1]
         return _described(header, hashlib.sha256(content).hexdigest(), lambda: content, cls.origin)
@@ -220,6 +222,29 @@ def checked_owner(value: object) -> str:
     return value
 
 
+def _checked_recipe(value: object) -> dict[str, Any]:
+    """Refuse all but a few plain values: they are shown, and stand in the router's header among its own."""
+    if (
+        not isinstance(value, Mapping)
+        or len(value) > MOST_IN_RECIPE
+        or not all(_plain(part) for pair in value.items() for part in pair)
+    ):
+        raise InputError(f"a recipe is up to {MOST_IN_RECIPE} names with a number or a short text, found {value!r:.80}")
+    return dict(value)
+
+
+def _plain(value: object) -> bool:
+    if isinstance(value, str):
+        return len(value) <= LONGEST_OWNER and value.isprintable()
+    return value is None or (isinstance(value, (bool, int, float)) and abs(value) <= MOST)
+
+
+def _checked_parts(value: object) -> tuple[str, ...]:
+    if not isinstance(value, list) or not all(isinstance(one, str) and _DIGEST.fullmatch(one) for one in value):
+        raise InputError(f"the parts of a contribution are SHA-256 digests, found {value!r:.80}")
+    return tuple(value)
+
+
 def _described(header: Mapping[str, Any], sha256: str, content: Callable[[], bytes], path: Path) -> Contribution:
     try:
         return Contribution(
@@ -229,8 +254,8 @@ def _described(header: Mapping[str, Any], sha256: str, content: Callable[[], byt
             header["prompts"],
             header["tokens"],
             header.get("kept", 0),
-            tuple(map(str, header.get("parts", ()))),
-            dict(header.get("recipe", {})),
+            _checked_parts(header.get("parts", [])),
+            _checked_recipe(header.get("recipe", {})),
             sha256,
             content,
             path,

@@ -67,7 +67,7 @@ def _parts(value: object) -> Iterator[Mapping[str, str]]:
         if isinstance(value.get("name"), str) and isinstance(value.get("sha256"), str):
             yield value
             return
-        value = list(value.values())
+        value = [inner for key, inner in value.items() if key != "recipe"]  # which owners write
     if isinstance(value, list):
         for inner in value:
             yield from _parts(inner)

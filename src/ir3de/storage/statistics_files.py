@@ -14,7 +14,7 @@ from ir3de import files
 from ir3de.errors import ArtifactError
 from ir3de.pairs import BUCKETS
 from ir3de.samples import Sample
-from ir3de.statistics import PromptSums, Statistics
+from ir3de.statistics import MOST, PromptSums, Statistics
 
 KIND, VERSION = "ir3de.statistics", 1
 LARGEST_VOCABULARY = 1 << 24
@@ -90,6 +90,18 @@ def _sample_from(tensors: Mapping[str, npt.NDArray[Any]], vocabulary: int) -> Sa
     return sample
 
 
+def _check_numbers(header: files.Header) -> None:
+    """Refuse what no collection writes."""
+    if not isinstance(header["fingerprint"], str):
+        raise ValueError(f"a fingerprint of {header['fingerprint']!r:.40}")
+    for name in ("prompts", "tokens", "vocabulary", "window", "windows", "kept"):
+        value = header.get(name, 0)
+        if type(value) is not int or not 0 <= value <= MOST:
+            raise ValueError(f"'{name}' is {value!r:.40}, and no count")
+    if "unit" in header and not (isinstance(header["unit"], float) and 0 < header["unit"] < np.inf):
+        raise ValueError(f"a unit of {header['unit']!r:.40}")
+
+
 def statistics_from(content: bytes, path: Path) -> Statistics:
     """The statistics in a file's bytes; `path` is for the messages."""
     return read_statistics(content, path)[0]
@@ -104,6 +116,8 @@ def read_statistics(content: bytes, path: Path, *, known: bool = False) -> tuple
             raise ValueError("it holds numbers that are not whole")
         if any(tensor.dtype == np.uint64 for tensor in tensors.values()):
             raise ValueError("it holds numbers beyond 2⁶³: they overflowed, or are none of ours")
+        if any(tensor.ndim != 1 for tensor in tensors.values()):
+            raise ValueError("it holds numbers that are in no row")
         if not 0 < header["vocabulary"] <= LARGEST_VOCABULARY:
             raise ValueError(f"a vocabulary of {header['vocabulary']:,} tokens")
         histogram = np.zeros(header["vocabulary"], np.int64)
@@ -117,12 +131,14 @@ def read_statistics(content: bytes, path: Path, *, known: bool = False) -> tuple
             raise ValueError("its header and its sample of prompts do not belong together")
         sample = _sample_from(tensors, len(histogram)) if "sample" in header else None
         statistics = Statistics(header["fingerprint"], header["prompts"], histogram, sums, sample)
+        _check_numbers(header)
     except (KeyError, ValueError, IndexError, TypeError) as error:
         raise ArtifactError(f"{path} is damaged: {error}. Copy it again from where it came from") from error
     if not known:
         _check(statistics.digest, header.get("digest"), path)
         if statistics.sample is not None:
             _check(statistics.sample.digest, header["sample"], path)
+        _check_told(statistics, header, path)
     return statistics, header
 
 
@@ -132,6 +148,21 @@ def _check(digest: str, recorded: object, path: Path) -> None:
             f"{path} is damaged or was edited: its content hashes to {digest[:16]}…, its header says "
             f"{str(recorded)[:16]}…. Copy it again from where it came from"
         )
+
+
+def _check_told(statistics: Statistics, header: files.Header, path: Path) -> None:
+    """Refuse a header, or a sample, that is not of these numbers."""
+    sample, counts, wrong = statistics.sample, statistics.histogram, ""
+    kept = 0 if sample is None else len(sample)
+    if (header["tokens"], header.get("kept", 0)) != (statistics.tokens, kept):
+        wrong = f"it holds {statistics.tokens:,} tokens and a sample of {kept:,}, and says otherwise"
+    elif sample is not None and (
+        (np.bincount(sample.ids, minlength=counts.size) > counts).any()
+        or sample.lengths.astype(np.float64).sum() > statistics.tokens
+    ):
+        wrong = "its sample holds prompts that were not counted"
+    if wrong:
+        raise ArtifactError(f"{path} is damaged or was edited: {wrong}. Copy it again from where it came from")
 
 
 def smallest(values: npt.NDArray[np.integer[Any]]) -> npt.NDArray[np.integer[Any]]:
