@@ -294,6 +294,17 @@ def test_a_damaged_ledger_says_where_and_the_router_routes_on(tmp_path: Path) ->
         router.history  # noqa: B018
 
 
+@pytest.mark.parametrize(
+    ("name", "value"), [("expert", "\x1b[31m"), ("expert", {}), ("when", None), ("action", 5), ("entry", "1")]
+)
+def test_what_no_ledger_holds_never_reaches_a_terminal(tmp_path: Path, name: str, value: object) -> None:
+    entry = {**changed(tmp_path / "router").history[-1].to_dict(), name: value}
+    with pytest.raises(ArtifactError, match=rf"x:1 is damaged: .*'{name}' is "):
+        from_lines(json.dumps(entry).encode(), Path("x"))
+    with pytest.raises(ArtifactError, match=rf"x is damaged: .*'{name}' is "):
+        from_receipt(json.dumps({"kind": "ir3de.receipt", "version": 1, **entry}).encode(), Path("x"))
+
+
 # receipts -------------------------------------------------------------------------------------------------------
 
 

@@ -23,6 +23,7 @@ from ir3de import files
 from ir3de.errors import ArtifactError
 
 Action = Literal["fit", "add", "merge", "remove", "tune", "settings"]
+_DAMAGE = (ValueError, KeyError, TypeError, RecursionError)
 RECEIPT, RECEIPT_VERSION = "ir3de.receipt", 1
 
 
@@ -90,6 +91,7 @@ class Entry:
 
     @classmethod
     def from_dict(cls, found: Mapping[str, Any]) -> Entry:
+        _check_plain(found)
         given = found["contribution"]
         change = Change(
             found["action"],
@@ -105,6 +107,22 @@ class Entry:
         )
 
 
+def _check_plain(value: object, name: str = "") -> None:
+    """Refuse what an entry never holds: it comes from others, and is shown on a terminal."""
+    if isinstance(value, Mapping) and name in ("", "contribution", "statistics", "router"):
+        for key, inner in value.items():
+            _check_plain(inner, key)
+    elif name in _NUMBERS:
+        if type(value) is not int:
+            raise ValueError(f"'{name}' is {value!r:.40}, and no number")
+    elif value is None and name in _OPTIONAL:
+        return
+    elif not isinstance(value, str) or any(c < " " or "\ud800" <= c <= "\udfff" for c in value):
+        raise ValueError(f"'{name}' is {value!r:.40}, and no plain text")
+
+
+_NUMBERS = ("entry", "version", "prompts", "tokens")
+_OPTIONAL = ("expert", "contribution", "id", "before", "after", "previous")
 History = tuple[Entry, ...]
 
 
@@ -156,10 +174,10 @@ def from_lines(content: bytes, path: Path) -> History:
     for number, line in enumerate(content.splitlines(), 1):
         try:
             history.append(Entry.from_dict(json.loads(line)))
-        except (ValueError, KeyError, TypeError) as error:
+        except _DAMAGE as error:
             raise ArtifactError(
                 f"{path}:{number} is damaged: it is no entry of a ledger ({error!r}). Copy it again from where it came "
-                "from; the router itself does not need it"
+                "from, or delete it: the router itself does not need it"
             ) from error
     return tuple(history)
 
@@ -173,12 +191,12 @@ def from_receipt(content: bytes, path: Path) -> Entry:
     """The entry of a receipt, refused unless it is as it was written."""
     try:
         found = json.loads(content)
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise ArtifactError(f"{path} is not a receipt: it is not JSON ({error})") from error
     files.check_kind(found, RECEIPT, RECEIPT_VERSION, path)
     try:
         entry = Entry.from_dict(found)
-    except (ValueError, KeyError, TypeError) as error:
+    except _DAMAGE as error:
         raise ArtifactError(f"{path} is damaged: {error!r}. Ask for the receipt again") from error
     if not entry.whole:
         raise ArtifactError(
