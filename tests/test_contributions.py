@@ -18,7 +18,7 @@ from ir3de.errors import ArtifactError, InputError, MismatchError
 from ir3de.ledger import faults, from_lines, from_receipt, receipt, to_lines
 from ir3de.policies import Calibration, Policy
 from ir3de.selectors import EntropyTopK
-from ir3de.storage import inspect_router, read_header
+from ir3de.storage import inspect_router, read_header, save_policy
 from ir3de.verification import verify
 from laws import some_texts
 
@@ -284,6 +284,31 @@ def test_a_ledger_that_was_tampered_with_is_found_out(tmp_path: Path, edit: obje
     assert any(complaint in check.seen for check in verify(tmp_path / "router") if check.holds is False)
 
 
+def test_a_change_made_without_the_ledger_stays_found_out(tmp_path: Path) -> None:
+    """Another router in the folder, and then changes as usual, which the ledger tells of."""
+    changed(tmp_path / "router")
+    kept = (tmp_path / "router" / "ledger.jsonl").read_bytes()
+    fitted("c2", "c3").save(tmp_path / "router")
+    (tmp_path / "router" / "ledger.jsonl").write_bytes(kept)
+    router = Router.load(tmp_path / "router")
+    router.remove("law", contribution="c3")
+    for _ in range(2):
+        save_policy(router.save(tmp_path / "router"), Policy(threshold=0.5), "law")
+        wrong = [check.seen for check in verify(tmp_path / "router") if check.holds is False]
+        assert any("does not begin with the router that the one before it left" in seen for seen in wrong)
+
+
+def test_what_a_save_left_behind_is_found(tmp_path: Path) -> None:
+    router = fitted("c1", "c2")
+    name = next(path for path in router.save(tmp_path / "router").glob("contribution-*"))
+    router.remove("law", contribution="c1")
+    router.remove("law", contribution="c2")
+    kept = name.read_bytes()
+    router.save(tmp_path / "router")
+    name.write_bytes(kept)  # as if it had been cut short before it removed what it no longer names
+    assert [name.name in check.seen for check in verify(tmp_path / "router") if check.holds is False] == [True]
+
+
 def test_a_damaged_ledger_says_where_and_the_router_routes_on(tmp_path: Path) -> None:
     changed(tmp_path / "router")
     path = tmp_path / "router" / "ledger.jsonl"
@@ -317,7 +342,7 @@ def test_a_third_party_can_check_a_receipt(tmp_path: Path) -> None:
     content = json.dumps(receipt(router.history[-1])).encode()
     entry = from_receipt(content, Path("receipt.json"))
     checks = list(verify(after, receipt=entry, contribution=OWNERS["c1"], before=before))
-    assert all(check.holds for check in checks) and len(checks) == 12
+    assert all(check.holds for check in checks) and len(checks) == 13
     wrong = [check for check in verify(before, receipt=entry, contribution=OWNERS["c2"]) if check.holds is False]
     claims = " ".join(check.claim for check in wrong)
     assert "is an entry of this router's ledger" in claims

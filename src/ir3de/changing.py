@@ -151,7 +151,7 @@ def with_rows(parts: RouterParts, rows: OutcomeRows, field: str, *, merge: bool)
 
 def noted(old: RouterParts, new: RouterParts, changes: Sequence[Change]) -> RouterParts:
     """The new parts, with the history of the old ones and these changes."""
-    return replace(new, history=old.history, changes=(*old.changes, *changes))
+    return replace(new, history=old.history, changes=(*old.changes, *changes), saved=old.saved)
 
 
 @dataclass(frozen=True)

@@ -126,13 +126,15 @@ _OPTIONAL = ("expert", "contribution", "id", "before", "after", "previous")
 History = tuple[Entry, ...]
 
 
-def extended(history: History, changes: Sequence[Change], after: str) -> History:
-    """The history with these changes, which together led to the router of that hash.
+def extended(history: History, changes: Sequence[Change], after: str, *, before: str | None = None) -> History:
+    """The history with these changes, which together led to the router of that hash from the one `before`.
 
-    A save that changed the router and of which nothing else is known changed its settings.
+    A save that changed the router and of which nothing else is known changed its settings. A router that the history
+    does not lead to is named all the same: the gap stays for `faults` to find.
     """
-    before = history[-1].router_after if history else None
-    if not changes and before != after:
+    last = history[-1].router_after if history else None
+    before = before if history and before else last
+    if not changes and last != after:
         changes = [Change.now("settings" if history else "fit")]
     for change in changes:
         previous = history[-1].sha256 if history else None
@@ -149,15 +151,15 @@ def up_to(history: History, router: str) -> History:
 def faults(history: History, router: str) -> list[str]:
     """What is wrong with a history that should lead to the router of that hash; empty when it is sound."""
     found = []
-    previous, reached = None, None
+    previous, reached, save = None, None, None
     for place, entry in enumerate(history, 1):
         if not entry.whole:
             found.append(f"entry {place} was edited: it does not match its own SHA-256")
         if entry.entry != place or entry.previous != previous:
             found.append(f"entry {place} does not follow the one before it: entries were taken out or put in")
-        if entry.router_before != reached and entry.router_after != reached:
+        if entry.router_before != reached and (entry.router_before, entry.router_after) != save:
             found.append(f"entry {place} does not begin with the router that the one before it left")
-        previous, reached = entry.sha256, entry.router_after
+        previous, reached, save = entry.sha256, entry.router_after, (entry.router_before, entry.router_after)
     if reached != router:
         found.append(f"it leads to router {str(reached)[:16]}, not to {router[:16]}: a change was made without it")
     return found

@@ -380,7 +380,7 @@ class Router:
             return save_router(self._parts, path, serving=True)[0]
         with self._change:
             folder, history = save_router(self._parts, path)
-            self._parts = replace(self._parts, history=lambda: history, changes=())
+            self._parts = replace(self._parts, history=lambda: history, changes=(), saved=history[-1].router_after)
         return folder
 
     @staticmethod

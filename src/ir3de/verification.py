@@ -19,6 +19,7 @@ from ir3de.ledger import Entry, History, faults
 from ir3de.policies import Calibration, Familiarity
 from ir3de.router import Router
 from ir3de.storage import Contribution, inspect_router, read_header
+from ir3de.storage.parts import LEDGER, is_ours
 from ir3de.table import Table
 
 TOLERANCE = 1e-5  # of a score, relative to the largest: what another machine's BLAS may differ by
@@ -50,6 +51,7 @@ def verify(
     yield files
     if not files.holds:
         return  # the rest would only say so again
+    yield _leftovers(folder)
     router, digest = Router.load(folder), str(read_header(folder)["sha256"])
     yield _ledger(router.history, digest)
     if not router.from_outcomes:
@@ -67,6 +69,14 @@ def _files(folder: Path) -> Check:
     wrong = [file.name for file in found.files if file.state in ("missing", "damaged")]
     seen = f"{len(found.files)} files" if not wrong else f"not so: {', '.join(wrong[:5])}"
     return Check("every file is the one that router.json names, by its SHA-256", not wrong, seen)
+
+
+def _leftovers(folder: Path) -> Check:
+    named = {LEDGER, *(file.name for file in inspect_router(folder).files)}
+    left = [path.name for path in folder.iterdir() if is_ours(path) and path.name not in named]
+    left = sorted(name for name in left if not name.startswith("ballots-"))  # which no header names
+    seen = f"delete {left[0]}, which a save that was cut short left" if left else "none"
+    return Check("no file of an earlier router is left beside them", not left, seen)
 
 
 def _ledger(history: History, digest: str) -> Check:

@@ -66,6 +66,7 @@ class RouterParts:
     holdings: Callable[[], Mapping[str, Holding]] = dict  # of the experts that were given contributions
     history: Callable[[], History] = tuple  # what was done to the router as far as it was saved
     changes: tuple[Change, ...] = ()  # and what was done since
+    saved: str | None = None  # the hash of its header as it was saved
 
 
 def save_router(router: RouterParts, path: str | Path, *, serving: bool = False) -> tuple[Path, History]:
@@ -74,7 +75,7 @@ def save_router(router: RouterParts, path: str | Path, *, serving: bool = False)
     parts = Parts(folder)
     described = {"kind": KIND, "version": VERSION, "serving": serving, **_describe(router, parts, serving)}
     header = files.sealed(described)
-    history = router.history() if serving else extended(router.history(), router.changes, header["sha256"])
+    history = router.history() if serving else _extended(router, header["sha256"])
     with files.exclusive(folder):  # another writer would drop parts that no header names yet
         parts.write()
         if not serving:  # before the header: an entry too many is told from one that came to be, one too few is not
@@ -82,6 +83,10 @@ def save_router(router: RouterParts, path: str | Path, *, serving: bool = False)
         files.write(folder / HEADER, files.to_json(header))
         parts.drop_all_others()
     return folder, history
+
+
+def _extended(router: RouterParts, after: str) -> History:
+    return extended(router.history(), router.changes, after, before=router.saved)
 
 
 def save_policy(path: str | Path, policy: Policy, default: str) -> None:
@@ -92,7 +97,7 @@ def save_policy(path: str | Path, policy: Policy, default: str) -> None:
         header_sha256 = header.pop("sha256")
         changed = files.sealed({**header, "policy": policy.to_dict(), "default": default})
         if not header["serving"]:
-            history = extended(read_history(folder, header_sha256), (), changed["sha256"])
+            history = extended(read_history(folder, header_sha256), (), changed["sha256"], before=header_sha256)
             files.write(folder / LEDGER, to_lines(history))
         files.write(folder / HEADER, files.to_json(changed))
 

@@ -105,6 +105,7 @@ def _load(folder: Path, shared: Path | None) -> RouterParts:
             None if outcomes is None else outcomes.parts,
             lru_cache(maxsize=1)(partial(_holdings, folder, header)),
             lru_cache(maxsize=1)(partial(read_history, folder, header["sha256"])),
+            saved=header["sha256"],
         )
 
 
