@@ -13,12 +13,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import tiny
-from ir3de import Contribution, Router, collect
+from ir3de import Contribution, Router, collect, files
 from ir3de.errors import ArtifactError, InputError, MismatchError
 from ir3de.ledger import faults, from_lines, from_receipt, receipt, to_lines
 from ir3de.policies import Calibration, Policy
 from ir3de.selectors import EntropyTopK
 from ir3de.storage import inspect_router, read_header, save_policy
+from ir3de.storage.statistics_files import statistics_bytes
 from ir3de.verification import verify
 from laws import some_texts
 
@@ -185,6 +186,20 @@ def test_what_owners_write_is_taken_for_no_file_of_the_router(tmp_path: Path) ->
     router = fitted()
     router.merge("law", named)
     assert inspect_router(router.save(tmp_path / "router")).whole
+
+
+def test_a_file_from_before_there_were_contributions_is_one(tmp_path: Path) -> None:
+    """Its header does not say how many prompts were kept: they go out all the same."""
+    statistics = OWNERS["c2"].statistics()
+    tensors, header = files.from_safetensors(statistics_bytes(statistics), tmp_path)
+    header = {key: value for key, value in header.items() if key not in ("kept", "sha256")}
+    (tmp_path / "old.stats").write_bytes(files.to_safetensors(tensors, files.sealed(header)))
+    old = Contribution.load(tmp_path / "old.stats")
+    assert old.kept == len(statistics.sample) and old.without_sample().statistics().sample is None
+    router = fitted("c1")
+    router.merge("law", old)
+    router.remove("law", contribution=old.id)
+    assert tiny.same_samples(router, fitted("c1"))
 
 
 def test_a_header_without_end_is_refused(tmp_path: Path) -> None:

@@ -67,16 +67,16 @@ class Contribution:
         more |= {"recipe": _checked_recipe(recipe or {}), "parts": sorted(parts)}
         content = statistics_bytes(statistics, more)
         header = read_statistics(content, cls.origin, known=True)[1]
-        return _described(header, hashlib.sha256(content).hexdigest(), lambda: content, cls.origin)
+        return _described(statistics, header, hashlib.sha256(content).hexdigest(), lambda: content, cls.origin)
 
     @classmethod
     def load(cls, path: str | Path) -> Contribution:
         """Read a file that `ir3de collect` or `save` wrote; damage of any kind is found by its hashes."""
         path = Path(path).expanduser()
         content = files.read(path)
-        header = read_statistics(content, path)[1]
+        statistics, header = read_statistics(content, path)
         sha256 = hashlib.sha256(content).hexdigest()
-        return _described(header, sha256, partial(_read_again, path, sha256), path)
+        return _described(statistics, header, sha256, partial(_read_again, path, sha256), path)
 
     def save(self, path: str | Path) -> Path:
         """Write the file."""
@@ -245,15 +245,17 @@ def _checked_parts(value: object) -> tuple[str, ...]:
     return tuple(value)
 
 
-def _described(header: Mapping[str, Any], sha256: str, content: Callable[[], bytes], path: Path) -> Contribution:
+def _described(
+    statistics: Statistics, header: Mapping[str, Any], sha256: str, content: Callable[[], bytes], path: Path
+) -> Contribution:
     try:
         return Contribution(
-            checked_id(header.get("id", header["digest"][:DIGEST_SHOWN])),
+            checked_id(header.get("id", statistics.digest[:DIGEST_SHOWN])),
             checked_owner(header.get("owner", "")),
-            header["digest"],
-            header["prompts"],
-            header["tokens"],
-            header.get("kept", 0),
+            statistics.digest,
+            statistics.prompts,
+            statistics.tokens,
+            0 if statistics.sample is None else len(statistics.sample),
             _checked_parts(header.get("parts", [])),
             _checked_recipe(header.get("recipe", {})),
             sha256,

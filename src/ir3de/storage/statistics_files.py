@@ -154,7 +154,7 @@ def _check_told(statistics: Statistics, header: files.Header, path: Path) -> Non
     """Refuse a header, or a sample, that is not of these numbers."""
     sample, counts, wrong = statistics.sample, statistics.histogram, ""
     kept = 0 if sample is None else len(sample)
-    if (header["tokens"], header.get("kept", 0)) != (statistics.tokens, kept):
+    if (header.get("tokens", statistics.tokens), header.get("kept", kept)) != (statistics.tokens, kept):
         wrong = f"it holds {statistics.tokens:,} tokens and a sample of {kept:,}, and says otherwise"
     elif sample is not None and (
         (np.bincount(sample.ids, minlength=counts.size) > counts).any()
