@@ -290,7 +290,8 @@ def big_sections() -> list[str]:
     for name, title in {"big": "Big embeddings", "big_cuda": "Big embeddings, on an accelerator"}.items():
         if (ROOT / "results" / f"{name}.json").is_file():
             document = raw(name)
-            document["circumstances"].setdefault("command", f"ir3de bench big --save results/{name}.json")
+            device = "--device cuda " if name == "big_cuda" else ""
+            document["circumstances"].setdefault("command", f"ir3de bench big {device}--save results/{name}.json")
             lines += section(title, name, BIG_NOTES, document, big_table(document), speed_table(document))
     return lines
 

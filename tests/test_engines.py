@@ -14,7 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import tiny
-from commands import complaint, run_json, wrong_call
+from commands import complaint, run, run_json, wrong_call
 from corpus_files import Piped, as_rows, json_lines, separated, write, write_parquet
 from ir3de import Embedding, Router, Statistics, collect
 from ir3de.corpora import read_texts
@@ -400,6 +400,8 @@ def test_the_command_line_skips_and_tells(tmp_path: Path) -> None:
     assert (told["prompts"], told["records"], told["skipped"], told["resumed_shards"]) == (40, 41, 1, 0)
     assert "law.jsonl:41: not valid JSON" in told["skipped_examples"][0]
     assert list((tmp_path / "kept").iterdir()) == []  # what is saved need not be resumed
+    said = run("collect", out, path, "--skip-bad", "1", "--force").stderr.splitlines()
+    assert "1 of 41 records" in said[0] and said[1].startswith("  ")  # a line each
     told = run_json("fit", tmp_path / "router", f"law={path}", f"b={out}", "--skip-bad", "1")
     assert [domain["skipped"] for domain in told["counted"]] == [1, 0]
     assert "--address is of a Ray cluster" in wrong_call("fit", tmp_path / "other", f"a={path}", "--address", "auto")

@@ -24,6 +24,7 @@ PALETTE = (*_COLOURS, *(f"bright_{name}" for name in _COLOURS))
 FAINT = "bright_black"
 THEME = {f"progress.{name}": FAINT for name in ("download", "data.speed", "remaining", "elapsed")}
 TURNS = "\u200e\u200f\u202a\u202b\u202c\u202d\u202e\u2066\u2067\u2068\u2069"  # they turn the direction of the line
+LEAST_WIDTH = 6  # of a column of words
 PIPE_WIDTH = 100  # of output that no terminal shows
 
 
@@ -133,8 +134,9 @@ def table(*columns: str, right: Sequence[str] = ()) -> Table:
         made.add_column(
             column,
             justify="right" if column in right else "left",
-            overflow="crop" if fixed else "fold",
+            overflow="crop" if not column else "ellipsis" if fixed else "fold",  # a number that is cut must look so
             no_wrap=fixed,
+            min_width=None if fixed else min(len(column), LEAST_WIDTH),  # or a narrow terminal has no room for names
         )
     return made
 
