@@ -15,8 +15,8 @@ from hypothesis import strategies as st
 import tiny
 from commands import ROOT, complaint, run_json, wrong_call
 from ir3de import Embedding, Router, Statistics, TokenRidge, collect, demo
-from ir3de.bench import privacy as measured
 from ir3de.arithmetic import NumpyArithmetic, using
+from ir3de.bench import privacy as measured
 from ir3de.bench.recovery import counts_from_gram, order_from_pairs
 from ir3de.counting import Recipe, count, thresholded
 from ir3de.errors import InputError
