@@ -3,6 +3,7 @@
 The laws hold for any width; here they are stated of the smallest embedding, told that it is wide.
 """
 
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -10,7 +11,9 @@ import numpy as np
 import pytest
 
 import tiny
+from commands import LAW, complaint
 from ir3de import Router, TokenRidge, arithmetic
+from ir3de.errors import InputError, MissingExtraError
 from ir3de.scorers import Blend, Scorer, grams, remembered
 from ir3de.storage import inspect_router
 from laws import counted
@@ -132,3 +135,62 @@ def test_progress_is_told_of_every_row() -> None:
     told.clear()
     fit("x", TokenRidge())
     assert not told
+
+
+@pytest.mark.torch
+@pytest.mark.parametrize("width", [1, 1 << 20])
+@pytest.mark.parametrize("scorer", [TokenRidge(), Blend()])
+def test_torch_gives_the_same_scores_to_a_tolerance(
+    monkeypatch: pytest.MonkeyPatch, scorer: Scorer, width: int
+) -> None:
+    from ir3de.torch_arithmetic import TOLERANCE, TorchArithmetic
+
+    monkeypatch.setattr(grams, "REMEMBERED_WIDTH", width)
+    domains = list(fit("xyz", scorer, keep_sample=True).statistics.values())
+    expected = scorer.scores(domains, tiny.embedding().rows)
+    with arithmetic.using(TorchArithmetic("cpu")):
+        found = scorer.scores(domains, tiny.embedding().rows)
+        assert np.array_equal(found, scorer.scores(domains, tiny.embedding().rows))
+    np.testing.assert_allclose(found, expected, rtol=0, atol=TOLERANCE * np.abs(expected).max())
+
+
+@pytest.mark.torch
+def test_a_router_fitted_by_torch_changes_without_a_trace(tmp_path: Path) -> None:
+    from ir3de.torch_arithmetic import on_device
+
+    texts = tiny.domain_texts()
+    two = {name: texts[name] for name in ("maths", "law")}
+    options = {"embedding": tiny.embedding(), "scorer": TokenRidge(), "device": "cpu"}
+    expected = tiny.contents(Router.fit(two, **options).save(tmp_path / "two"))
+    router = Router.fit(texts, **options)
+    assert {remembered(domain).made_by for domain in router.statistics.values()} == {"torch cpu"}
+    with on_device("cpu"):
+        router.remove("cooking")
+    assert tiny.contents(router.save(tmp_path / "removed")) == expected
+
+
+@pytest.mark.torch
+@pytest.mark.parametrize("device", ["tpu", "cuda:77", "meta", ""])
+def test_a_device_that_is_not_there_is_refused_before_anything_is_read(device: str) -> None:
+    def texts() -> Iterator[str]:
+        raise AssertionError("texts were read")
+        yield
+
+    with pytest.raises(InputError, match=f"no device '{device}'"):
+        Router.fit({"x": texts()}, embedding=tiny.embedding(), device=device)
+
+
+@pytest.mark.torch
+def test_commands_refuse_it_too(tmp_path: Path) -> None:
+    for command in (
+        ["fit", tmp_path / "new", f"law={LAW}"],
+        ["add", tmp_path, f"law={LAW}"],
+        ["remove", tmp_path, "x"],
+    ):
+        assert "no device 'tpu'" in complaint(*command, "--device", "tpu")
+
+
+def test_without_torch_the_extra_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "torch", None)
+    with pytest.raises(MissingExtraError, match=r"needs the package 'torch'.*ir3de\[torch\]"):
+        Router.fit({"x": ["a"]}, embedding=tiny.embedding(), device="cuda")

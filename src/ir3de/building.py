@@ -91,13 +91,13 @@ def with_holdings(parts: RouterParts, holdings: Mapping[str, Holding]) -> Router
     return replace(parts, holdings=lambda: held)
 
 
-def contributed(domain: Any) -> list[Contribution] | None:
-    """The contributions that a domain consists of; None when it is something else."""
-    if isinstance(domain, Contribution):
-        return [domain]
-    if isinstance(domain, (list, tuple)) and domain and all(isinstance(one, Contribution) for one in domain):
-        return list(domain)
-    return None
+def parted(domain: Any) -> tuple[list[Statistics], list[Contribution]] | None:
+    """The statistics and the contributions that a domain consists of; None when it is something else."""
+    given = list(domain) if isinstance(domain, (list, tuple)) and domain else [domain]
+    if not all(isinstance(one, (Statistics, Contribution)) for one in given):
+        return None
+    statistics = [one for one in given if isinstance(one, Statistics)]
+    return statistics, [one for one in given if isinstance(one, Contribution)]
 
 
 def summed(name: str, contributions: Sequence[Contribution], embedding: Embedding) -> Statistics:

@@ -5,11 +5,12 @@ Routers from texts have statistics of domains, routers from outcomes sums of sco
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import replace
-from typing import TYPE_CHECKING, TypeAlias
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import TYPE_CHECKING, Any, TypeAlias
 
-from ir3de.building import checked, contributed, counted, fitted, summed, tuned, with_holdings
+from ir3de.building import checked, counted, fitted, parted, summed, tuned, with_holdings
 from ir3de.decisions import Terms
 from ir3de.embeddings import Embedding
 from ir3de.engines.domains import Counting, Files, check_counting
@@ -24,8 +25,9 @@ from ir3de.storage import Contribution, Holding, RouterParts
 if TYPE_CHECKING:
     from ir3de.tuning import Trial
 
+Counted: TypeAlias = "Statistics | Contribution"
 # an expert's texts, or what was counted from them; for a router from outcomes, rows with its scores
-Domain: TypeAlias = "Iterable[str] | Files | Statistics | Contribution | Iterable[Contribution] | OutcomeRows"
+Domain: TypeAlias = "Iterable[str] | Files | Counted | Sequence[Counted] | OutcomeRows"
 
 
 def built(
@@ -42,17 +44,13 @@ def built(
     check_counting(counting)
     statistics, held, changes = {}, {}, []
     for name, domain in domains.items():
-        given = contributed(domain)
-        if given is None:
-            statistics[name] = counted(name, domain, embedding, keep_sample=keep_sample, counting=counting)
-            gifts = [_given(statistics[name])]
-        else:
-            kept = given if keep_sample else [one.without_sample() for one in given]
-            held[name] = Holding(None, ()).with_more(kept, name)
-            statistics[name] = summed(name, kept, embedding)
-            gifts = [one.given for one in kept]
-        after = statistics[name].digest
-        changes += [Change.now("fit", expert=name, given=gift, after=after) for gift in gifts]
+        take = partial(counted, name, embedding=embedding, keep_sample=keep_sample, counting=counting)
+        gift = _taken(name, domain, take, embedding, keep_sample=keep_sample)
+        statistics[name] = gift.total
+        held[name] = Holding(gift.own, ()).with_more(gift.contributions, name)
+        after = gift.total.digest
+        changes += [Change.now("fit", expert=name, given=one, after=after) for one in gift.told]
+    held = {name: holding for name, holding in held.items() if holding.contributions}
     if tune:
         parts = tuned(statistics, embedding, terms, windows=not held)[0]
         changes.append(Change.now("tune"))
@@ -77,19 +75,15 @@ def with_more(
     if parts.outcomes is not None:
         changed = changed_parts(parts, sums_of(parts) + of_model(name, domain, parts.embedding()))
         return noted(parts, changed, [Change.now(action, expert=name)])
-    known, given = parts.statistics(), contributed(domain)
+    known = parts.statistics()
     held = parts.holdings().get(name, Holding(known.get(name), ()))
-    if given is None:
-        more = _counted_alike(parts, name, domain, keep_sample, counting)
-        held = Holding(more if held.own is None else held.own + more, held.contributions)
-        gifts = [_given(more)]
-    else:
-        kept = given if keep_sample is not False else [one.without_sample() for one in given]
-        held, more = held.with_more(kept, name), summed(name, kept, parts.embedding())
-        gifts = [one.given for one in kept]
-    total = known[name] + more if name in known else more
-    before = known[name].digest if name in known else None
-    changes = [Change.now(action, expert=name, given=gift, before=before, after=total.digest) for gift in gifts]
+    take = partial(_counted_alike, parts, name, keep_sample=keep_sample, counting=counting)
+    gift = _taken(name, domain, take, parts.embedding(), keep_sample=keep_sample is not False, held=held)
+    own = held.own if gift.own is None else gift.own if held.own is None else held.own + gift.own
+    held = Holding(own, held.contributions).with_more(gift.contributions, name)
+    total = known[name] + gift.total if name in known else gift.total
+    before, after = known[name].digest if name in known else None, total.digest
+    changes = [Change.now(action, expert=name, given=one, before=before, after=after) for one in gift.told]
     return noted(parts, _refitted(parts, {**known, name: total}, {name: held}), changes)
 
 
@@ -147,6 +141,51 @@ def noted(old: RouterParts, new: RouterParts, changes: Sequence[Change]) -> Rout
     return replace(new, history=old.history, changes=(*old.changes, *changes))
 
 
+@dataclass(frozen=True)
+class _Gift:
+    """What an expert is given at once: texts counted here, and contributions."""
+
+    own: Statistics | None
+    contributions: Sequence[Contribution]
+    total: Statistics
+
+    @property
+    def told(self) -> list[Given]:
+        """As the ledger tells of it."""
+        own = [] if self.own is None else [_given(self.own)]
+        return [*own, *(one.given for one in self.contributions)]
+
+
+def _taken(
+    name: str,
+    domain: Domain,
+    count: Callable[[Any], Statistics],
+    embedding: Embedding,
+    *,
+    keep_sample: bool,
+    held: Holding | None = None,
+) -> _Gift:
+    """What a domain gives an expert, refused before it is read if the expert has it already.
+
+    `count` turns texts, files or statistics into the expert's own. Contributions bring their samples of prompts along
+    unless `keep_sample` is false.
+    """
+    given = parted(domain)
+    if given is None:
+        texts = count(domain)
+        return _Gift(texts, (), texts)
+    statistics, contributions = given
+    (held or Holding(None, ())).with_more(contributions, name)
+    kept = contributions if keep_sample else [one.without_sample() for one in contributions]
+    counted_here = [count(one) for one in statistics]
+    own = sum(counted_here[1:], counted_here[0]) if counted_here else None
+    if not kept:
+        assert own is not None
+        return _Gift(own, (), own)
+    theirs = summed(name, kept, embedding)
+    return _Gift(own, kept, theirs if own is None else own + theirs)
+
+
 def _given(statistics: Statistics) -> Given:
     return Given(statistics.digest, statistics.prompts, statistics.tokens)
 
@@ -159,7 +198,7 @@ def _tuned_since(parts: RouterParts, digest: str) -> bool:
 
 
 def _counted_alike(
-    parts: RouterParts, name: str, domain: Domain, keep_sample: bool | None, counting: Counting
+    parts: RouterParts, name: str, domain: Domain, *, keep_sample: bool | None, counting: Counting
 ) -> Statistics:
     """What is to be added, counted like what is there; no sample is kept where the router has none."""
     known = parts.statistics()

@@ -32,6 +32,7 @@ from ir3de.selectors import Average, EntropyTopK, Selector
 from ir3de.statistics import Statistics
 from ir3de.storage import Contribution, Holding, RouterParts, load_router, save_router
 from ir3de.table import Table, check_experts
+from ir3de.torch_arithmetic import on_device
 
 if TYPE_CHECKING:
     from ir3de.quality import Validation
@@ -78,6 +79,7 @@ class Router:
         policy: Policy | None = None,
         tune: bool = False,
         keep_sample: bool = True,
+        device: str | None = None,
         **counting: Unpack[Counting],
     ) -> Router:
         """Fit a router from each expert's texts, or from statistics collected elsewhere.
@@ -92,6 +94,8 @@ class Router:
 
         Texts in files are named by `ir3de.engines.Files`; `engine`, `workers`, `address`, `checkpoint` and `skip_bad`
         say how those are counted, as in `ir3de.engines.collect_files`.
+
+        `device` ("cuda", "cuda:1", "cpu") solves by torch on that device; otherwise numpy does it.
         """
         if not isinstance(domains, Mapping):
             raise InputError(f"domains must map each expert's name to its texts, found {type(domains).__name__}")
@@ -116,7 +120,8 @@ class Router:
             0 if default is None else place(default, experts),
             policy=check_policy(policy or Policy(), experts),
         )
-        return cls(built(domains, chosen, scorer, terms, tune=tune, keep_sample=keep_sample, counting=counting))
+        with on_device(device):  # refused, if it is not there, before anything is counted
+            return cls(built(domains, chosen, scorer, terms, tune=tune, keep_sample=keep_sample, counting=counting))
 
     @classmethod
     def fit_outcomes(

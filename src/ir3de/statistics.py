@@ -219,14 +219,14 @@ class Statistics:
     def digest(self) -> str:
         """SHA-256 of the content: equal statistics have equal digests, wherever and in whatever order made."""
         sha = hashlib.sha256(f"{self.fingerprint} {self.prompts} {self.histogram.size}".encode())
-        sha.update(self.histogram.astype("<i8").tobytes())
+        sha.update(_little_endian(self.histogram))
         if self.sums is not None:
             sums = self.sums
             sha.update(f"{sums.window} {sums.unit!r} {sums.windows} {sums.width}".encode())
-            sha.update(sums.vector.astype("<i8").tobytes())
-            sha.update(sums.gram.astype("<i8").tobytes())
+            sha.update(_little_endian(sums.vector))
+            sha.update(_little_endian(sums.gram))
             if sums.pairs is not None:
-                sha.update(sums.pairs.astype("<i8").tobytes())
+                sha.update(_little_endian(sums.pairs))
         return sha.hexdigest()
 
     def __eq__(self, other: object) -> bool:
@@ -287,6 +287,11 @@ def check_threshold(count: object) -> int:
 
 def _at_least(counts: Integers, least: int) -> Integers:
     return np.where(counts >= least, counts, 0)
+
+
+def _little_endian(values: Integers) -> memoryview:
+    """The integers' bytes, eight each, copied only where they lie otherwise."""
+    return np.ascontiguousarray(values, "<i8").data
 
 
 def _freeze(*arrays: Integers) -> None:

@@ -11,6 +11,7 @@ from typing import Any
 import click
 
 from ir3de.cli import (
+    bench_big,
     bench_confidence,
     bench_experts,
     bench_figures,
@@ -132,6 +133,7 @@ def cli() -> None:
 for _measurement in (
     bench_robustness.robustness,
     bench_experts.experts,
+    bench_big.big,
     bench_novelty.novelty,
     bench_confidence.confidence,
     bench_privacy.privacy,

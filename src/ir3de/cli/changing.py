@@ -24,6 +24,7 @@ from ir3de.cli.outcome_fitting import ADD_TAKES, add_outcomes
 from ir3de.cli.outcome_rows import or_outcomes
 from ir3de.cli.output import Output, hint
 from ir3de.cli.saving import save_and_report
+from ir3de.cli.solving import arithmetic_on, device_option, solving
 from ir3de.errors import InputError, UnknownExpertError
 
 if TYPE_CHECKING:
@@ -39,6 +40,7 @@ if TYPE_CHECKING:
 @no_sample_option
 @cost_options
 @click.option("--merge", is_flag=True, help="Give more texts to experts that are there already.")
+@device_option
 @output_options
 @or_outcomes(add_outcomes, *ADD_TAKES)
 def add(
@@ -49,6 +51,7 @@ def add(
     no_sample: bool,
     costs: GivenCosts,
     merge: bool,
+    device: str | None,
     out: Output,
 ) -> None:
     """Add experts to a router, or more texts to its experts.
@@ -62,6 +65,7 @@ def add(
       ir3de add router --merge law=new-cases.csv
       ir3de add router --outcomes new-model.jsonl
     """
+    arithmetic = arithmetic_on(device)
     router = loaded(router_path)
     if router.from_outcomes:
         raise InputError(f"the router at {router_path} was fitted from outcomes: add models with --outcomes")
@@ -75,9 +79,10 @@ def add(
         counted.append(count_domain(name, paths, router.embedding, texts, out, counting=counting, **recipe))
     begun = perf_counter()
     with changing(router_path) as router:
-        with out.spinner("solving"):
+        with solving(out, arithmetic):
             for domain in counted:
-                (router.merge if merge else router.add)(domain.name, domain.statistics)
+                change = router.merge if merge else router.add
+                change(domain.name, domain.domain, keep_sample=False if no_sample else None)
         router = router.with_policy(router.policy.changed(costs, {}))
         save_and_report(out, router, [router_path.expanduser()], counted, perf_counter() - begun)
 
@@ -86,8 +91,11 @@ def add(
 @click.argument("router_path", metavar="ROUTER", type=click.Path(path_type=Path))
 @click.argument("names", nargs=-1, required=True, metavar="NAME...")
 @click.option("--contribution", metavar="ID", help="Take only this contribution from the expert, not the expert.")
+@device_option
 @output_options
-def remove(router_path: Path, names: tuple[str, ...], contribution: str | None, out: Output) -> None:
+def remove(
+    router_path: Path, names: tuple[str, ...], contribution: str | None, device: str | None, out: Output
+) -> None:
     """Take experts out of a router, or what one owner gave an expert.
 
     What is left is, bit for bit, the router that never saw them. `ir3de receipt` then prints what others can check.
@@ -99,9 +107,10 @@ def remove(router_path: Path, names: tuple[str, ...], contribution: str | None, 
     """
     if contribution is not None and len(names) > 1:
         raise click.UsageError("--contribution is taken from one expert: name only that one")
+    arithmetic = arithmetic_on(device)
     begun = perf_counter()
     with changing(router_path) as router:
-        with out.spinner("solving"):
+        with solving(out, arithmetic):
             for name in dict.fromkeys(names):
                 router.remove(name, contribution=contribution)
         save_and_report(out, router, [router_path.expanduser()], [], perf_counter() - begun)

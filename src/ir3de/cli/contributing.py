@@ -34,8 +34,10 @@ def ledger(router_path: Path, expert: str | None, out: Output) -> None:
     history = _history(router_path)
     shown = [entry for entry in history if expert is None or entry.change.expert == expert]
     out.json({"router": str(router_path), "entries": [entry.to_dict() for entry in shown]})
-    columns = ("#", "when", "what", "expert", "contribution", "owner", "prompts", "statistics", "router after")
+    columns = ("#", "when", "what", "expert", "contribution", "owner", "prompts", "hash", "router")
     listing = table(*columns, right=("#", "prompts"))
+    for column in listing.columns:
+        column.no_wrap = column.header not in ("expert", "owner")
     for entry in shown:
         change, given = entry.change, entry.change.given
         listing.add_row(
@@ -46,8 +48,8 @@ def ledger(router_path: Path, expert: str | None, out: Output) -> None:
             "–" if given is None else given.id or styled(("texts", FAINT)),
             "–" if given is None else given.owner or "–",
             "–" if given is None else f"{given.prompts:,}",
-            styled(("–" if given is None else given.digest[:12], FAINT)),
-            styled((entry.router_after[:12], FAINT)),
+            styled(("–" if given is None else given.digest[:10], FAINT)),
+            styled((entry.router_after[:10], FAINT)),
         )
     out.result(listing)
     if any(entry.change.given is not None and entry.change.given.id for entry in shown):

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
+from functools import cached_property
+from glob import glob, has_magic
 from pathlib import Path
 from time import perf_counter
 from typing import TYPE_CHECKING, Any
@@ -18,6 +21,7 @@ if TYPE_CHECKING:
     from ir3de.embeddings import Embedding
     from ir3de.engines import Collected, Counting
     from ir3de.statistics import Statistics
+    from ir3de.storage import Contribution
 
 LARGE_DOMAIN = 100_000_000  # bytes, from which `--sample auto` takes 1 window in 16
 LARGE_SAMPLE = 16
@@ -28,10 +32,32 @@ class Counted:
     """One domain's statistics, and what it took to get them."""
 
     name: str
-    statistics: Statistics
+    own: Statistics | None  # from texts; None when there were only files of statistics
+    contributions: tuple[Contribution, ...]
     bytes: int
     seconds: float
-    collected: Collected | None = None  # from texts; None when there were only files of statistics
+    collected: Collected | None = None  # what came of the texts
+    recipe: Mapping[str, Any] | None = None  # how they were counted
+
+    @property
+    def domain(self) -> list[Statistics | Contribution]:
+        """As `Router.fit` takes it."""
+        return [*(() if self.own is None else (self.own,)), *self.contributions]
+
+    @cached_property
+    def statistics(self) -> Statistics:
+        """Everything together."""
+        parts = [] if self.own is None else [self.own]
+        first, *others = [*parts, *(one.statistics() for one in self.contributions)]
+        return sum(others, first)
+
+    @property
+    def prompts(self) -> int:
+        return sum(part.prompts for part in self.domain)
+
+    @property
+    def tokens(self) -> int:
+        return sum(part.tokens for part in self.domain)
 
     @property
     def skipped(self) -> int:
@@ -45,10 +71,11 @@ class Counted:
     def to_dict(self) -> dict[str, Any]:
         return {
             "name": self.name,
-            "prompts": self.statistics.prompts,
-            "tokens": self.statistics.tokens,
-            "kept": 0 if self.statistics.sample is None else len(self.statistics.sample),
-            "digest": self.statistics.digest,
+            "prompts": self.prompts,
+            "tokens": self.tokens,
+            "kept": 0 if self.own is None or self.own.sample is None else len(self.own.sample),
+            "digest": self.domain[0].digest if len(self.domain) == 1 else None,
+            "contributions": [asdict(one.given) for one in self.contributions],
             "source_bytes": self.bytes,
             "seconds": round(self.seconds, 3),
             **self.told(),
@@ -69,13 +96,36 @@ class Counted:
 def check_sources(domains: Mapping[str, Sequence[str]]) -> None:
     """Find a misspelt path before the first domain is read, not after."""
     from ir3de.corpora import total_bytes
-    from ir3de.errors import InputError
 
     for paths in domains.values():
         total_bytes([path for path in paths if Path(path).suffix != STATISTICS_SUFFIX])
-        missing = [path for path in paths if Path(path).suffix == STATISTICS_SUFFIX and not Path(path).is_file()]
-        if missing:
-            raise InputError(f"{missing[0]}: no such file: check the name, or make it with `ir3de collect`")
+        statistics_files([path for path in paths if Path(path).suffix == STATISTICS_SUFFIX])
+
+
+def statistics_files(paths: Sequence[str]) -> list[str]:
+    """Files of statistics, patterns of them expanded; each is there."""
+    from ir3de.errors import InputError
+
+    found: list[str] = []
+    for path in paths:
+        if not Path(path).is_file():
+            matching = sorted(glob(path, recursive=True)) if has_magic(path) else []  # noqa: PTH207 - absolute ones too
+            if not matching:
+                raise InputError(f"{path}: no such file: check the name, or make it with `ir3de collect`")
+            found += matching
+        else:
+            found.append(path)
+    return found
+
+
+def load_contributions(paths: Sequence[str]) -> tuple[Contribution, ...]:
+    """Files of statistics, read and checked on every core."""
+    from concurrent.futures import ThreadPoolExecutor
+
+    from ir3de.storage import Contribution
+
+    with ThreadPoolExecutor(os.cpu_count(), thread_name_prefix="ir3de-read") as pool:
+        return tuple(pool.map(Contribution.load, paths))
 
 
 def load_embedding(source: str, out: Output) -> Embedding:
@@ -102,32 +152,31 @@ def count_domain(
     from ir3de.corpora import total_bytes
     from ir3de.counting import Recipe
     from ir3de.engines import Files, collect_files
-    from ir3de.storage import load_statistics
 
-    stored = [path for path in paths if Path(path).suffix == STATISTICS_SUFFIX]
-    sources = [path for path in paths if path not in stored]
+    stored = statistics_files([path for path in paths if Path(path).suffix == STATISTICS_SUFFIX])
+    sources = [path for path in paths if Path(path).suffix != STATISTICS_SUFFIX]
     if sources:
         with out.spinner("unpacking the embedding"):  # once, and not a part of any domain's time
             _unpack(embedding, prompt_sums)
     begun = perf_counter()
-    parts = [load_statistics(path) for path in stored]
+    with out.spinner("reading statistics"):
+        contributions = load_contributions(stored)
     read = sum(Path(path).stat().st_size for path in stored)
-    collected = None
+    collected = recipe = None
     if sources:
         total = total_bytes(sources)
         sample = options.sample or (LARGE_SAMPLE if (total or 0) > LARGE_DOMAIN else 1)
-        least = 1 if parts else min_count  # what is rare is told from the whole
+        least = 1 if stored else min_count  # what is rare is told from the whole
         recipe = Recipe(window, sample, options.cap, prompt_sums, keep_sample, options.clip, least)
         files = Files(sources, options.field, options.whole_files)
         with reading(out, name, total and total * recipe.readings) as (on_bytes, bytes_read):
             collected = collect_files(
                 files, name=name, embedding=embedding, recipe=recipe, on_bytes=on_bytes, **counting or {}
             )
-        parts.append(collected.statistics)
         read += bytes_read()
-    whole = sum(parts[1:], parts[0])
-    whole = whole.at_least(min_count) if stored else whole
-    return Counted(name, whole if keep_sample else whole.without_sample(), read, perf_counter() - begun, collected)
+    own = None if collected is None else collected.statistics
+    how = None if recipe is None else {**recipe.to_dict(), "prompt_sums": prompt_sums, "field": options.field}
+    return Counted(name, own, contributions, read, perf_counter() - begun, collected, how)
 
 
 def note_skipped(out: Output, domains: Sequence[Counted]) -> None:
@@ -188,17 +237,16 @@ def counted_table(domains: Sequence[Counted]) -> Table:
         right=("prompts", "tokens", "source", "seconds", "MB/s"),
     )  # fmt: skip
     for domain in domains:
-        statistics = domain.statistics
         shown.add_row(
             domain.name,
-            f"{statistics.prompts:,}",
-            f"{statistics.tokens:,}",
+            f"{domain.prompts:,}",
+            f"{domain.tokens:,}",
             size(domain.bytes),
             f"{domain.seconds:.2f}",
             f"{domain.bytes / 1e6 / max(domain.seconds, 1e-9):.1f}",
         )
     if len(domains) > 1:
-        total = [sum(d.statistics.prompts for d in domains), sum(d.statistics.tokens for d in domains)]
+        total = [sum(d.prompts for d in domains), sum(d.tokens for d in domains)]
         read, seconds = sum(d.bytes for d in domains), sum(d.seconds for d in domains)
         shown.add_row(
             "all", *(f"{count:,}" for count in total), size(read), f"{seconds:.2f}", f"{read / 1e6 / seconds:.1f}",

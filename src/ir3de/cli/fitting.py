@@ -30,6 +30,7 @@ from ir3de.cli.outcome_fitting import FIT_TAKES, fit_outcomes
 from ir3de.cli.outcome_rows import or_outcomes
 from ir3de.cli.output import Output
 from ir3de.cli.saving import save_and_report
+from ir3de.cli.solving import arithmetic_on, device_option, solving
 
 if TYPE_CHECKING:
     from ir3de.engines import Counting
@@ -56,6 +57,7 @@ if TYPE_CHECKING:
 @click.option("--default", metavar="NAME", help="Expert for prompts without a known token.  [default: the first]")
 @cost_options
 @click.option("--serving", metavar="PATH", type=click.Path(path_type=Path), help="Write a small serving copy as well.")
+@device_option
 @force_option
 @output_options
 @or_outcomes(fit_outcomes, *FIT_TAKES)
@@ -74,6 +76,7 @@ def fit(
     default: str | None,
     costs: GivenCosts,
     serving: Path | None,
+    device: str | None,
     force: bool,
     out: Output,
 ) -> None:
@@ -102,6 +105,7 @@ def fit(
         _check_tunable({"--scorer": scorer, "--strength": strength, "--selector": selector, "--k": k}, no_sample)
     scorer = scorer or "blend"
     strategies = scorer_for(scorer, strength), selector_for(selector, scorer, k, texts.cap)
+    arithmetic = arithmetic_on(device)
     folders = free_folders(router_path, serving, force=force)
     if default is not None:
         place(default, tuple(domains))  # or it is refused before anything is counted
@@ -112,15 +116,16 @@ def fit(
         count_domain(name, paths, embedding, texts, out, keep_sample=not no_sample, counting=counting)
         for name, paths in domains.items()
     ]
-    statistics = {domain.name: domain.statistics for domain in counted}
+    given = {domain.name: domain.domain for domain in counted}
     policy = Policy(costs=costs)
     begun = perf_counter()
-    with out.spinner("solving"):
+    with solving(out, arithmetic):
         if tune and texts.cap is None:
-            router = Router.fit(statistics, embedding=embedding, default=default, policy=policy, tune=True)
+            router = Router.fit(given, embedding=embedding, default=default, policy=policy, tune=True)
         else:
             router = Router.fit(
-                statistics,
+                given,
+                keep_sample=not no_sample,
                 embedding=embedding,
                 scorer=strategies[0],
                 selector=strategies[1],

@@ -86,9 +86,11 @@ def _show_router(path: Path, found: RouterFiles, out: Output) -> None:
             ]
         )
     )
-    experts = table("expert", "prompts", "tokens", "kept", "digest", right=("prompts", "tokens", "kept"))
+    numbers = ("prompts", "tokens", "kept", "contributions")
+    experts = table("expert", *numbers, "digest", right=numbers)
     for expert in header.get("experts", ()):
         counts = [f"{expert[key]:,}" if key in expert else "–" for key in ("prompts", "tokens", "kept")]
+        counts.append(f"{len(expert['contributions']):,}" if "contributions" in expert else "–")
         experts.add_row(str(expert.get("name")), *counts, styled((expert.get("digest", "–")[:16], FAINT)))
     files = table("file", "size", "content", right=("size",))
     for file in found.files:
@@ -166,10 +168,10 @@ def _inspect_embedding(path: Path, out: Output) -> None:
 
 
 def _inspect_statistics(path: Path, out: Output) -> None:
-    from ir3de.cli.sharing import describe_statistics, statistics_facts
-    from ir3de.storage import load_statistics
+    from ir3de.cli.sharing import describe, statistics_facts
+    from ir3de.storage import Contribution
 
-    statistics = load_statistics(path)
-    out.json({"kind": "statistics", "path": str(path), "bytes": path.stat().st_size, **describe_statistics(statistics)})
+    found = Contribution.load(path)
+    out.json({"kind": "statistics", "path": str(path), "bytes": path.stat().st_size, **describe(found)})
     out.result(styled((str(path), "bold"), (f"  statistics, {size(path.stat().st_size)}, content ok", FAINT)))
-    out.note(statistics_facts(statistics))
+    out.note(statistics_facts(found))

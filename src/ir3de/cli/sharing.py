@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import wraps
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -9,6 +12,7 @@ import click
 
 from ir3de.cli.arguments import (
     STATISTICS_SUFFIX,
+    Function,
     TextOptions,
     embedding_option,
     engine_options,
@@ -23,6 +27,40 @@ from ir3de.cli.output import FAINT, Output, facts, hint, size, styled
 if TYPE_CHECKING:
     from ir3de.engines import Counting
     from ir3de.statistics import Statistics
+    from ir3de.storage import Contribution
+
+
+@dataclass(frozen=True)
+class Labels:
+    """What a contribution is called, and whose it is."""
+
+    id: str | None
+    owner: str
+
+    def of(
+        self, statistics: Statistics, given: Sequence[Contribution], *, recipe: Mapping[str, Any] | None = None
+    ) -> Contribution:
+        """The statistics as a contribution, made of what was given; refuses what was given twice."""
+        from ir3de.storage import Contribution
+        from ir3de.storage.contributions import holders
+
+        parts = holders(given, "these files are not all different: one")
+        return Contribution.of(statistics, owner=self.owner, id=self.id, recipe=recipe, parts=parts)
+
+
+def label_options(function: Function) -> Function:
+    """--owner and --id, handed over as one `labels`."""
+
+    @click.option("--owner", metavar="LABEL", default="", help="Whose texts these are: shown in a router's ledger.")
+    @click.option("--id", "named", metavar="ID", help="What to call the contribution.  [default: made of its hash]")
+    @wraps(function)
+    def command(*args: Any, owner: str, named: str | None, **kwargs: Any) -> Any:
+        from ir3de.storage.contributions import checked_id, checked_owner
+
+        labels = Labels(None if named is None else checked_id(named), checked_owner(owner))
+        return function(*args, labels=labels, **kwargs)
+
+    return command  # type: ignore[return-value]
 
 
 @click.command()
@@ -58,6 +96,7 @@ if TYPE_CHECKING:
     help="Count tokens only: smaller, but not for the scorers blend (the default), prompt-ridge and posterior.",
 )
 @embedding_option
+@label_options
 @force_option
 @output_options
 def collect(
@@ -65,6 +104,7 @@ def collect(
     paths: tuple[str, ...],
     texts: TextOptions,
     counting: Counting,
+    labels: Labels,
     window: int,
     keep_sample: bool,
     min_count: int,
@@ -89,7 +129,6 @@ def collect(
       ir3de fit router law=law.stats maths=maths.jsonl
     """
     from ir3de.cli.counting import check_sources, count_domain, counted_table, load_embedding, note_skipped
-    from ir3de.storage import save_statistics
 
     _check_thresholded(min_count, paths, keep_sample=keep_sample, histogram_only=histogram_only)
     refuse_existing(target, force=force)
@@ -108,17 +147,13 @@ def collect(
         min_count=min_count,
         counting=counting,
     )
-    _refuse_empty(counted.statistics, min_count)
-    save_statistics(counted.statistics, target)
+    whole = counted.statistics if keep_sample else counted.statistics.without_sample()
+    whole = whole.at_least(min_count) if counted.contributions else whole
+    _refuse_empty(whole, min_count)
+    made = labels.of(whole, counted.contributions, recipe=counted.recipe)
+    made.save(target)
     counted.discard_checkpoints()
-    out.json(
-        {
-            "statistics": str(target),
-            "bytes": target.stat().st_size,
-            **describe_statistics(counted.statistics),
-            **counted.told(),
-        }
-    )
+    out.json({"statistics": str(target), "bytes": target.stat().st_size, **describe(made), **counted.told()})
     out.note(counted_table([counted]), "")
     note_skipped(out, [counted])
     _show_saved(out, target)
@@ -127,56 +162,70 @@ def collect(
 @click.command()
 @click.argument("target", metavar="OUT.stats", callback=parse_statistics_path)
 @click.argument("paths", nargs=-1, required=True, metavar="FILE.stats...")
+@label_options
 @force_option
 @output_options
-def merge(target: Path, paths: tuple[str, ...], force: bool, out: Output) -> None:
+def merge(target: Path, paths: tuple[str, ...], labels: Labels, force: bool, out: Output) -> None:
     """Add statistics up, exactly.
 
     The sum is, bit for bit and in any order, what one collection from all the texts gives, if all were
-    collected with the same --sample.
+    collected with the same --sample. It is one contribution: to take owners' parts out of a router one by one, give it
+    their files instead (`ir3de add router --merge law=berlin.stats law=paris.stats`). A FILE may be a quoted pattern;
+    the same statistics twice are refused, by their hash, whatever the files are called.
 
     \b
     Example:
       ir3de merge law.stats law-berlin.stats law-paris.stats
     """
-    from ir3de.storage import load_statistics, save_statistics
+    from ir3de.cli.counting import load_contributions, statistics_files
 
     refuse_existing(target, force=force)
     _refuse_repeated(paths)
-    first, *others = [load_statistics(path) for path in paths]
-    total = sum(others, first)
-    save_statistics(total, target)
-    out.json(
-        {"statistics": str(target), "bytes": target.stat().st_size, "merged": list(paths), **describe_statistics(total)}
-    )
-    out.note(statistics_facts(total))
+    given = load_contributions(statistics_files(paths))
+    total = sum((one.statistics() for one in given[1:]), given[0].statistics())
+    made = labels.of(total, given)
+    made.save(target)
+    out.json({"statistics": str(target), "bytes": target.stat().st_size, "merged": list(paths), **describe(made)})
+    out.note(statistics_facts(made))
     _show_saved(out, target)
 
 
-def statistics_facts(statistics: Statistics) -> Any:
+def statistics_facts(contribution: Contribution) -> Any:
     """What there is to know of statistics, as a small table."""
+    statistics = contribution.statistics()
     sums = statistics.sums
     windows = f"{sums.windows:,} windows of about {sums.window} tokens" if sums is not None else "none: histogram only"
+    how = ", ".join(f"{name} {value}" for name, value in contribution.recipe.items() if value is not None)
     return facts(
         [
+            ("contribution", f"{contribution.id}{f' of {contribution.owner}' if contribution.owner else ''}"),
             ("prompts", f"{statistics.prompts:,}"),
             ("tokens", f"{statistics.tokens:,}"),
             ("prompt sums", windows),
             ("prompts kept", "none" if statistics.sample is None else f"{len(statistics.sample):,}, as token ids"),
+            ("collected with", how or "not known"),
+            ("merged from", f"{len(contribution.parts)} contributions" if contribution.parts else "none: as collected"),
             ("embedding", statistics.fingerprint[:12]),
             ("digest", statistics.digest),
         ]
     )
 
 
-def describe_statistics(statistics: Statistics) -> dict[str, Any]:
+def describe(contribution: Contribution) -> dict[str, Any]:
+    """Plain values, ready for JSON."""
+    statistics = contribution.statistics()
     return {
+        "id": contribution.id,
+        "owner": contribution.owner,
         "prompts": statistics.prompts,
         "tokens": statistics.tokens,
         "windows": None if statistics.sums is None else statistics.sums.windows,
-        "kept": 0 if statistics.sample is None else len(statistics.sample),
+        "kept": contribution.kept,
         "embedding": statistics.fingerprint,
-        "digest": statistics.digest,
+        "digest": contribution.digest,
+        "sha256": contribution.sha256,
+        "parts": list(contribution.parts),
+        "recipe": dict(contribution.recipe),
     }
 
 

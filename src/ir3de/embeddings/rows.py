@@ -13,7 +13,9 @@ from ir3de.tensor_files import forget
 Floats = npt.NDArray[np.float32]
 Tensors = Mapping[str, npt.NDArray[Any]]
 
-TOUCHED = 1 << 28  # bytes read of a mapped file before its pages are given back
+TOUCHED = (
+    1 << 26
+)  # bytes read of a mapped file before its pages are given back, and those the system mapped around them
 
 
 class BFloat16:
@@ -64,14 +66,21 @@ class StoredRows:
         return int(next(iter(self._tensors.values())).shape[0])
 
     def __getitem__(self, index: Any) -> Floats:
+        return self._unpack(self._read(index), self._width)
+
+    def as_stored(self, index: Any) -> npt.NDArray[np.floating]:
+        """Rows as the floats they are stored as, float16 perhaps, where they are stored as floats."""
+        some = self._read(index)
+        return some["values"] if "values" in some else self._unpack(some, self._width)
+
+    def _read(self, index: Any) -> Tensors:
         some = {name: tensor[index] for name, tensor in self._tensors.items()}
-        rows: Floats = self._unpack(some, self._width)
         self._touched += sum(tensor.nbytes for tensor in some.values())
         if self._touched > TOUCHED:
             self._touched = 0
             for tensor in self._tensors.values():
                 forget(tensor)
-        return rows
+        return some
 
 
 class FixedPointRows:

@@ -15,7 +15,7 @@ from ir3de.errors import ArtifactError, InputError
 from ir3de.ledger import Given
 from ir3de.samples import Sample
 from ir3de.statistics import Statistics
-from ir3de.storage.statistics_files import statistics_bytes, statistics_from, statistics_header
+from ir3de.storage.statistics_files import read_statistics, statistics_bytes
 
 DIGEST_SHOWN = 12  # characters of the digest that an id is made of where none is given
 LONGEST_OWNER = 200
@@ -64,16 +64,17 @@ class Contribution:
         more: dict[str, Any] = {"id": checked_id(named), "owner": checked_owner(owner)}
         more |= {"recipe": dict(recipe or {}), "parts": sorted(parts)}
         content = statistics_bytes(statistics, more)
-        return _described(statistics_header(content, cls.origin), content, lambda: content, cls.origin)
+        header = read_statistics(content, cls.origin, known=True)[1]
+        return _described(header, hashlib.sha256(content).hexdigest(), lambda: content, cls.origin)
 
     @classmethod
     def load(cls, path: str | Path) -> Contribution:
         """Read a file that `ir3de collect` or `save` wrote; damage of any kind is found by its hashes."""
         path = Path(path).expanduser()
         content = files.read(path)
-        statistics_from(content, path)  # or it is refused
+        header = read_statistics(content, path)[1]
         sha256 = hashlib.sha256(content).hexdigest()
-        return _described(statistics_header(content, path), content, partial(_read_again, path, sha256), path)
+        return _described(header, sha256, partial(_read_again, path, sha256), path)
 
     def save(self, path: str | Path) -> Path:
         """Write the file."""
@@ -82,9 +83,12 @@ class Contribution:
         files.write(path, self.content())
         return path
 
-    def statistics(self) -> Statistics:
-        """What was contributed; read and checked at every call, so that a thousand of them take no memory."""
-        return statistics_from(self.content(), self.origin)
+    def statistics(self, *, thorough: bool = False) -> Statistics:
+        """What was contributed, read at every call, so that a thousand of them take no memory.
+
+        The file is checked against the hash it had when it came; `thorough` also its content against its own digest.
+        """
+        return read_statistics(self.content(), self.origin, known=not thorough)[0]
 
     def sample(self) -> Sample | None:
         """The prompts that came with it."""
@@ -118,22 +122,16 @@ class Holding:
 
     def with_more(self, more: Iterable[Contribution], expert: str) -> Holding:
         """With these as well; what is there already is refused, by its hash."""
+        more = list(more)
+        holders((*self.contributions, *more), f"'{expert}' has this contribution already:")
         known = {contribution.id: contribution for contribution in self.contributions}
-        inside = {digest: one.id for one in self.contributions for digest in (one.digest, *one.parts)}
         for one in more:
-            twice = next((digest for digest in (one.digest, *one.parts) if digest in inside), None)
-            if twice is not None:
-                raise InputError(
-                    f"'{expert}' has this contribution already: {one.id} holds the statistics {twice[:16]}, which are "
-                    f"in contribution {inside[twice]}. Nothing is counted twice"
-                )
             if one.id in known:
                 raise InputError(
                     f"'{expert}' has another contribution with the id {one.id} ({known[one.id].digest[:16]}, this one "
                     f"is {one.digest[:16]}): collect this one with another --id, or remove the other first"
                 )
             known[one.id] = one
-            inside |= dict.fromkeys((one.digest, *one.parts), one.id)
         return Holding(self.own, tuple(known[name] for name in sorted(known)))
 
     def without(self, contribution: str, expert: str) -> tuple[Contribution, Holding]:
@@ -157,12 +155,27 @@ class Holding:
         return sum(kept[1:], kept[0]) if kept else None
 
     def total(self) -> Statistics:
-        """The sum of everything, from scratch."""
+        """The sum of everything, from scratch, every hash checked."""
         total = self.own
         for one in self.contributions:
-            total = one.statistics() if total is None else total + one.statistics()
+            found = one.statistics(thorough=True)
+            total = found if total is None else total + found
         assert total is not None
         return total
+
+
+def holders(contributions: Iterable[Contribution], complaint: str) -> dict[str, str]:
+    """Which contribution holds which statistics, by their digests; the same twice are refused."""
+    found: dict[str, str] = {}
+    for one in contributions:
+        for digest in (one.digest, *one.parts):
+            if digest in found:
+                raise InputError(
+                    f"{complaint} {one.id} holds the statistics {digest[:16]}, which are in contribution "
+                    f"{found[digest]}. Nothing is counted twice"
+                )
+        found |= dict.fromkeys((one.digest, *one.parts), one.id)
+    return found
 
 
 def describe_contribution(contribution: Contribution, file: Mapping[str, str]) -> dict[str, Any]:
@@ -207,7 +220,7 @@ def checked_owner(value: object) -> str:
     return value
 
 
-def _described(header: Mapping[str, Any], content: bytes, again: Callable[[], bytes], path: Path) -> Contribution:
+def _described(header: Mapping[str, Any], sha256: str, content: Callable[[], bytes], path: Path) -> Contribution:
     try:
         return Contribution(
             checked_id(header.get("id", header["digest"][:DIGEST_SHOWN])),
@@ -218,8 +231,8 @@ def _described(header: Mapping[str, Any], content: bytes, again: Callable[[], by
             header.get("kept", 0),
             tuple(map(str, header.get("parts", ()))),
             dict(header.get("recipe", {})),
-            hashlib.sha256(content).hexdigest(),
-            again,
+            sha256,
+            content,
             path,
         )
     except (InputError, TypeError, ValueError) as error:

@@ -58,11 +58,6 @@ def statistics_bytes(statistics: Statistics, more: Mapping[str, Any] | None = No
     return files.to_safetensors(tensors, files.sealed({**header, **(more or {})}))
 
 
-def statistics_header(content: bytes, path: Path) -> files.Header:
-    """What a file of statistics says of itself, as it was sealed."""
-    return _header(files.from_safetensors(content, path)[1], path)
-
-
 def _header(header: files.Header, path: Path) -> files.Header:
     files.check_kind(header, KIND, VERSION, path)
     files.check_seal(header, path)
@@ -97,6 +92,11 @@ def _sample_from(tensors: Mapping[str, npt.NDArray[Any]], vocabulary: int) -> Sa
 
 def statistics_from(content: bytes, path: Path) -> Statistics:
     """The statistics in a file's bytes; `path` is for the messages."""
+    return read_statistics(content, path)[0]
+
+
+def read_statistics(content: bytes, path: Path, *, known: bool = False) -> tuple[Statistics, files.Header]:
+    """The statistics in a file's bytes, and its header; what is `known` was checked before and is not hashed again."""
     tensors, header = files.from_safetensors(content, path)
     _header(header, path)
     try:
@@ -119,10 +119,11 @@ def statistics_from(content: bytes, path: Path) -> Statistics:
         statistics = Statistics(header["fingerprint"], header["prompts"], histogram, sums, sample)
     except (KeyError, ValueError, IndexError, TypeError) as error:
         raise ArtifactError(f"{path} is damaged: {error}. Copy it again from where it came from") from error
-    _check(statistics.digest, header.get("digest"), path)
-    if statistics.sample is not None:
-        _check(statistics.sample.digest, header["sample"], path)
-    return statistics
+    if not known:
+        _check(statistics.digest, header.get("digest"), path)
+        if statistics.sample is not None:
+            _check(statistics.sample.digest, header["sample"], path)
+    return statistics, header
 
 
 def _check(digest: str, recorded: object, path: Path) -> None:

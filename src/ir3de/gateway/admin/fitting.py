@@ -77,9 +77,9 @@ def _domain(order: Order, *, outcomes: bool) -> Any:
             )
         return [text for text in order.texts or () if text.strip()]  # as files are read
     if Path(order.file).suffix.lower() in STATISTICS_SUFFIXES:
-        from ir3de.storage import load_statistics
+        from ir3de.storage import Contribution
 
-        return load_statistics(order.file)
+        return Contribution.load(order.file)
     from ir3de.corpora import read_rows, read_texts
 
     return read_rows([order.file]) if outcomes else read_texts([order.file])
