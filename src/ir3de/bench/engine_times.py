@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from pathlib import Path
-from tempfile import TemporaryDirectory
 from time import perf_counter
 
 from ir3de.counting import Recipe
@@ -36,7 +34,8 @@ def pool_and_ray(
     """The process pool and a Ray cluster of as many workers, on the same files, by turns; refused if bits differ."""
     embedding, job = Embedding.default(), Job(recipe, files.field, files.whole_files)
     shards = plan(files, shard_bytes=shard_bytes)
-    ray, start_up = RayEngine(workers=workers), _warm(RayEngine(workers=workers), job, embedding, workers)
+    ray = RayEngine(workers=workers)
+    start_up = _warm(ray, shards, job, embedding, workers)
     times = []
     for _ in range(rounds):
         pool = Pool(workers)
@@ -49,14 +48,11 @@ def pool_and_ray(
     return times
 
 
-def _warm(engine: RayEngine, job: Job, embedding: Embedding, workers: int) -> float:
-    """Start a cluster and its workers; the seconds until each has counted something."""
+def _warm(engine: RayEngine, shards: list[Shard], job: Job, embedding: Embedding, workers: int) -> float:
+    """Start a cluster and have all its workers count something; the seconds that were not spent on counting."""
     begun = perf_counter()
-    with TemporaryDirectory() as folder:
-        path = Path(folder, "warm.txt")
-        path.write_text("Is every worker there?\n" * 1_000 * workers)
-        list(engine.count(plan(Files(path), shard_bytes=4_000), job, embedding))
-    return perf_counter() - begun
+    spent = sum(done.seconds for done in engine.count(shards[: 4 * workers], job, embedding))
+    return perf_counter() - begun - spent / workers
 
 
 def _timed(engine: Engine, shards: list[Shard], job: Job, embedding: Embedding) -> tuple[float, Statistics]:
