@@ -41,6 +41,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     absent = {
         "torch": _not_importable("torch", "transformers"),
         "local": _not_importable("xllamacpp", "starlette", "openai"),
+        "ray": _not_importable("ray", "pyarrow"),
         "browser": [
             *(name for name in ("chromium", "chromedriver") if shutil.which(name) is None),
             *_not_importable("selenium"),

@@ -1,0 +1,153 @@
+"""The engine of a Ray cluster, and the counting of a Ray dataset.
+
+Ray Data hands shards to workers, a shard a task; each worker reads and counts its shard and gives the statistics
+back. Ray repeats the tasks of a worker that dies, and a shard's count is taken once.
+"""
+
+from __future__ import annotations
+
+import pickle
+from collections.abc import Callable, Generator, Iterator, Sequence
+from contextlib import closing
+from dataclasses import replace
+from importlib.metadata import version
+from pathlib import Path
+from types import ModuleType
+from typing import TYPE_CHECKING, Any
+
+from ir3de.counting import Recipe, count
+from ir3de.embeddings import Embedding
+from ir3de.engines import ray_tasks
+from ir3de.engines.jobs import Job, ShardCount
+from ir3de.engines.ray_cluster import connect, imported, is_client
+from ir3de.engines.ray_worker import Setup
+from ir3de.engines.shards import Piece, Shard
+from ir3de.errors import EngineError, InputError
+from ir3de.statistics import Statistics
+
+if TYPE_CHECKING:
+    import ray.data
+
+Outcomes = Generator[bytes, None, None]
+
+
+class RayEngine:
+    """A Ray cluster: by its address (`HOST:PORT`, `ray://HOST:PORT`, `auto`), or one of this machine's cores.
+
+    Where Ray is initialised already, that cluster is used. `workers` bounds how many shards are counted at once;
+    `runtime_env` is Ray's, for a cluster whose machines lack IR3DE. The connection stays until `ray.shutdown()` or the
+    end of the process.
+    """
+
+    def __init__(
+        self,
+        address: str | None = None,
+        workers: int | None = None,
+        runtime_env: dict[str, Any] | None = None,
+    ) -> None:
+        self.address, self.workers, self.runtime_env = address, workers, runtime_env
+        imported()
+
+    def count(
+        self, shards: Sequence[Shard], job: Job, embedding: Embedding, on_bytes: Callable[[int], None] | None = None
+    ) -> Iterator[ShardCount]:
+        """The shards' counts as workers give them back, each once."""
+        if any(shard.is_stdin for shard in shards):
+            raise InputError("standard input cannot be read by a cluster: name files, or use the engine local")
+        if not shards:
+            return
+        ray = connect(self.address, self.workers, self.runtime_env)
+        work = _work(ray, "shard", job, embedding, self.workers)
+        left = {shard.index for shard in shards}
+        with closing(_outcomes(ray, [pickle.dumps(_placed(shard)) for shard in shards], work)) as outcomes:
+            for outcome in outcomes:
+                done: ShardCount = _opened(outcome)
+                if done.index not in left:  # a task that was repeated although it had ended
+                    continue
+                left.remove(done.index)
+                if on_bytes is not None:
+                    on_bytes(done.bytes)
+                yield done
+
+
+def collect_dataset(
+    dataset: ray.data.Dataset,
+    *,
+    column: str | None = "text",
+    embedding: Embedding | None = None,
+    recipe: Recipe | None = None,
+    workers: int | None = None,
+) -> Statistics:
+    """Count the texts of a Ray dataset, whatever it was read from, where its blocks are.
+
+    `column` names the column (or `a.b` path) that holds the text; None looks for the usual ones. Rows without a text
+    are left out, as they are of files. The statistics are those of `ir3de.collect` of the same texts.
+    """
+    ray = imported()
+    recipe, embedding = recipe or Recipe(), embedding or Embedding.default()
+    if not isinstance(dataset, ray.data.Dataset):
+        raise InputError(f"collect_dataset takes a ray.data.Dataset, found {type(dataset).__name__}")
+    work = _work(ray, "rows", Job(recipe, column), embedding, workers)
+    total = count([], embedding, recipe)
+    with closing(_said(ray_tasks.streamed(dataset, work, batch_size=None))) as outcomes:
+        for outcome in outcomes:
+            total += _opened(outcome)
+    return total
+
+
+def _work(ray: ModuleType, function: str, job: Job, embedding: Embedding, workers: int | None) -> ray_tasks.Work:
+    ray.cloudpickle.register_pickle_by_value(ray_tasks)
+    return ray_tasks.Work(function, version("ir3de"), ray.put(Setup.of(job, embedding).packed()), workers)
+
+
+def _outcomes(ray: ModuleType, items: list[bytes], work: ray_tasks.Work) -> Outcomes:
+    if not is_client(ray):
+        yield from _said(ray_tasks.streamed(ray_tasks.of_items(items), work, batch_size=1))
+        return
+    conductor = ray_tasks.conductor()(items, work)
+    try:
+        yield from _said(iter(lambda: ray.get(conductor.next.remote()), None))
+    finally:
+        ray.kill(conductor)
+
+
+def _said(outcomes: Iterator[bytes]) -> Outcomes:
+    """What Ray cannot mend itself, said as an error of IR3DE's."""
+    from ray.exceptions import RayError
+
+    try:
+        yield from outcomes
+    except RayError as error:
+        first = next(iter(str(error).strip().splitlines()), "")
+        raise EngineError(f"the Ray cluster gave up ({type(error).__name__}): {first}") from error
+
+
+def _opened(outcome: bytes) -> Any:
+    """What a worker gave back; its error is raised as the one that it was there."""
+    kind, value, node = pickle.loads(outcome)
+    if kind == "result":
+        return value
+    if kind == "unfit":
+        raise EngineError(
+            f"the node {node} {value}, and this machine has IR3DE {version('ir3de')}: install the same on every node, "
+            "or have Ray do so (runtime_env=…)"
+        )
+    error_class, message, of_node = value
+    if of_node:
+        message += (
+            f" (so says the node {node}: every node must have what this machine has, and files must lie where all "
+            "can read them, on a shared disk or at an address such as s3://bucket/file)"
+        )
+    error = error_class.__new__(error_class, message)
+    error.args = (message,)  # not by calling it: some make their message of other arguments
+    raise error
+
+
+def _placed(shard: Shard) -> Shard:
+    """The shard by absolute paths: a worker's working directory is another."""
+
+    def placed(piece: Piece) -> Piece:
+        path = piece.source.path
+        return replace(piece, source=replace(piece.source, path=path.absolute())) if isinstance(path, Path) else piece
+
+    return replace(shard, pieces=tuple(map(placed, shard.pieces)))

@@ -1,0 +1,88 @@
+"""What travels to a Ray cluster whole, as code: a worker without IR3DE, or with another one, can then say so.
+
+`ray_engine` has this module pickled by value, so nothing here may import IR3DE but inside of what runs on a worker;
+what IR3DE does there is in `ray_worker`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Generator
+from functools import partial
+from typing import Any, NamedTuple
+
+MOST_BLOCKS = 1_024  # Ray spends a millisecond on each before it begins; beyond, a task has several shards
+
+
+class Work(NamedTuple):
+    """What is done with every batch: the function of `ray_worker`, IR3DE's version, and the `Setup` in Ray's store."""
+
+    function: str
+    version: str
+    setup: Any
+    workers: int | None  # at once; None for as many as the cluster has room for
+
+
+def of_items(items: list[bytes]) -> Any:
+    """A dataset of opaque items."""
+    import ray.data
+
+    rows = [{"item": item} for item in items]
+    return ray.data.from_items(rows, override_num_blocks=min(len(rows), MOST_BLOCKS))
+
+
+def streamed(dataset: Any, work: Work, batch_size: int | None) -> Generator[bytes, None, None]:
+    """The outcome of every batch, in any order, each as soon as it is there; Ray holds back when nobody takes them."""
+    import ray.data
+
+    outcomes = dataset.map_batches(
+        partial(worked, work=work),
+        batch_size=batch_size,
+        batch_format="pyarrow",
+        zero_copy_batch=True,
+        compute=ray.data.TaskPoolStrategy(work.workers),
+        num_cpus=1,  # for which Ray has BLAS use one thread
+    )
+    outcomes.context.enable_progress_bars = False
+    for table in outcomes.iter_batches(batch_size=None, batch_format="pyarrow", prefetch_batches=0):
+        yield from (outcome.as_py() for outcome in table["outcome"])
+
+
+def worked(batch: Any, *, work: Work) -> Any:
+    """One batch, on a worker: IR3DE's function does the work, and what came of it is one row."""
+    import pickle
+    import platform
+    from contextlib import suppress
+    from importlib.metadata import PackageNotFoundError, version
+
+    import pyarrow
+    import ray
+
+    node = f"{ray.util.get_node_ip_address()} ({platform.node()})"
+    found = work.version
+    with suppress(PackageNotFoundError):  # nobody installed it: Ray carried it here, from where the job was begun
+        found = version("ir3de")
+    try:
+        from ir3de.engines import ray_worker
+    except ImportError as error:
+        outcome = pickle.dumps(("unfit", f"cannot import IR3DE ({error})", node))
+    else:
+        if found == work.version:
+            outcome = ray_worker.told(work.function, batch, work.setup, node)
+        else:
+            outcome = pickle.dumps(("unfit", f"has IR3DE {found}", node))
+    return pyarrow.table({"outcome": pyarrow.array([outcome], pyarrow.large_binary())})
+
+
+def conductor() -> Callable[[list[bytes], Work], Any]:
+    """Starts an actor that has the work done from within the cluster: Ray Data does not run behind `ray://`."""
+    import ray
+
+    class Conductor:
+        def __init__(self, items: list[bytes], work: Work) -> None:
+            self.outcomes = streamed(of_items(items), work, batch_size=1)
+
+        def next(self) -> bytes | None:
+            return next(self.outcomes, None)
+
+    start: Callable[[list[bytes], Work], Any] = ray.remote(num_cpus=0)(Conductor).remote
+    return start

@@ -1,0 +1,124 @@
+"""What IR3DE does on a worker of a Ray cluster: counts a shard, or a block of rows, and tells what came of it."""
+
+from __future__ import annotations
+
+import os
+import pickle
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import numpy.typing as npt
+
+from ir3de.corpora.rows import columns_with_text, text_in
+from ir3de.counting import CHUNK_CHARACTERS, count
+from ir3de.embeddings import Embedding
+from ir3de.engines.jobs import Job, ShardCount, count_shard
+from ir3de.engines.travelling import EmbeddingParts
+from ir3de.engines.worker import ONE_THREAD
+from ir3de.errors import EngineError, IR3DEError, MissingExtraError
+from ir3de.statistics import Statistics
+
+if TYPE_CHECKING:
+    import pyarrow
+
+Packed = tuple[bytes, list[npt.NDArray[np.uint8]]]
+
+PROBE = ("Does this worker count as the others do?", "√2, naïve, 字, 🙂: tokenizer, matrix and arithmetic at once.")
+ATTEMPTS = 6  # Ray repeats the task of a worker that died for ever, and a shard may be what kills it
+ROWS = 256  # turned into Python objects at a time: few, because a row may be a whole book
+
+
+@dataclass(frozen=True, eq=False)
+class Setup:
+    """What all tasks of a job have in common: Ray keeps it once a machine, and the matrix is used where it lies."""
+
+    job: Job
+    parts: EmbeddingParts
+    digest: str  # of the statistics of `PROBE`
+
+    @classmethod
+    def of(cls, job: Job, embedding: Embedding) -> Setup:
+        parts = EmbeddingParts.of(embedding, prompt_sums=job.recipe.prompt_sums)
+        return cls(job, parts, count(PROBE, embedding, job.recipe).digest)
+
+    def packed(self) -> Packed:
+        """A form that is unpacked without IR3DE, as where it only passes through, and whose arrays are not copied."""
+        arrays: list[pickle.PickleBuffer] = []
+        content = pickle.dumps(self, protocol=5, buffer_callback=arrays.append)
+        return content, [np.frombuffer(array.raw(), np.uint8) for array in arrays]
+
+
+def told(function: str, batch: pyarrow.Table, setup: Any, node: str) -> bytes:
+    """What came of a batch: ("result", it, node), or ("error", (class, message, of this node), node).
+
+    An error goes back as a result: thrown, it would come as a wall of Ray's text, after having been tried again.
+    """
+    try:
+        _check_attempts()
+        return pickle.dumps(("result", _FUNCTIONS[function](batch, *_prepared(setup)), node), protocol=5)
+    except Exception as error:
+        kind = type(error) if isinstance(error, IR3DEError) else EngineError
+        message = str(error) if isinstance(error, IR3DEError) else f"{type(error).__name__}: {error}"
+        of_node = not isinstance(error, IR3DEError) or isinstance(error, (EngineError, MissingExtraError))
+        return pickle.dumps(("error", (kind, message, of_node or isinstance(error.__cause__, OSError)), node))
+
+
+def _check_attempts() -> None:
+    from ray._private.worker import global_worker  # Ray tells nowhere else
+
+    attempts = getattr(global_worker.core_worker, "get_current_task_attempt_number", lambda: 0)()
+    if attempts >= ATTEMPTS:
+        raise EngineError(
+            f"a task was begun {attempts:,} times, and each time its worker died: see Ray's logs for why, for instance "
+            "too little memory for one worker a core (then fewer workers help)"
+        )
+
+
+@lru_cache(maxsize=1)  # a worker lives for many tasks
+def _prepared(setup: Any) -> tuple[Job, Embedding]:
+    import ray
+
+    for name, value in ONE_THREAD.items():  # Ray starts a worker a core; tokenizers look when they are first used
+        os.environ.setdefault(name, value)
+    content, arrays = ray.get(setup)
+    found: Setup = pickle.loads(content, buffers=arrays)
+    embedding = found.parts.embedding()
+    if count(PROBE, embedding, found.job.recipe).digest != found.digest:
+        raise EngineError(
+            "a worker counts a line of text otherwise than this machine: install the same IR3DE, and the same versions "
+            "of numpy, tokenizers and tokie, on both"
+        )
+    return found.job, embedding
+
+
+def _shard(batch: pyarrow.Table, job: Job, embedding: Embedding) -> ShardCount:
+    return count_shard(pickle.loads(batch["item"][0].as_py()), job, embedding)
+
+
+def _rows(batch: pyarrow.Table, job: Job, embedding: Embedding) -> Statistics:
+    total = count([], embedding, job.recipe)
+    for chunk in _chunks(batch.select(columns_with_text(batch.column_names, job.field)), job.field):
+        total += count(chunk, embedding, job.recipe)
+    return total
+
+
+def _chunks(table: pyarrow.Table, field: str | None) -> Iterator[list[str]]:
+    chunk: list[str] = []
+    characters = 0
+    for begin in range(0, table.num_rows, ROWS):
+        for row in table.slice(begin, ROWS).to_pylist():
+            text = text_in(row, field)
+            if text and not text.isspace():
+                chunk.append(text)
+                characters += len(text)
+        if characters >= CHUNK_CHARACTERS:
+            yield chunk
+            chunk, characters = [], 0
+    if chunk:
+        yield chunk
+
+
+_FUNCTIONS: dict[str, Callable[[Any, Job, Embedding], object]] = {"shard": _shard, "rows": _rows}
