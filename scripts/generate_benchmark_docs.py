@@ -276,12 +276,49 @@ def page(documents: dict[str, dict[str, Any]]) -> str:
         *section("Speed and memory", "speed", speed_notes, speed, speed_table(speed)),
         *section("Robustness", "robustness", ROBUSTNESS_NOTES, robustness, robustness_tables(robustness)),
         *section("Many experts", "experts", EXPERTS_NOTES, experts, scale_table(experts), speed_table(experts)),
+        *big_sections(),
         *section("Gateway", "gateway", GATEWAY_NOTES, gateway, speed_table(gateway), proxy_table(gateway)),
         *section("Gateway, soaked", "soak", SOAK_NOTES, soak, speed_table(soak), soak_table(soak)),
     ]
     text = "\n".join(lines)
     return re.sub(r"\n{3,}", "\n\n", text).rstrip() + "\n"
 
+
+def big_sections() -> list[str]:
+    """A fit with a very large embedding, on every machine it was measured on."""
+    lines = []
+    for name, title in {"big": "Big embeddings", "big_cuda": "Big embeddings, on an accelerator"}.items():
+        if (ROOT / "results" / f"{name}.json").is_file():
+            document = raw(name)
+            document["circumstances"].setdefault("command", f"ir3de bench big --save results/{name}.json")
+            lines += section(title, name, BIG_NOTES, document, big_table(document), speed_table(document))
+    return lines
+
+
+def big_table(document: dict[str, Any]) -> list[str]:
+    """The seconds and megabytes behind the ratios."""
+    figures = document["figures"]
+    times, sizes = figures[0]["raw"], next(f["raw"] for f in figures if "bound_mb" in f["raw"])
+    steps = {
+        "product_s": "one bare product",
+        "five_s": "fit of all",
+        "join_s": "one more joins",
+        "leave_s": "it leaves",
+    }
+    lines = ["| | |", "|---|---:|", f"| V × h | {times['vocabulary']:,} × {times['width']:,} |"]
+    lines += [f"| {label}, s | {number(times[name])} |" for name, label in steps.items()]
+    lines.append(f"| peak memory of a fit, MB | {number(sizes['Blend'])} |")
+    lines.append(f"| its bound, MB | {number(sizes['bound_mb'])} |")
+    lines.append(f"| E as float32 would be, MB | {number(sizes['matrix_as_float32_mb'])} |")
+    return lines
+
+
+BIG_NOTES = (
+    "A made-up embedding in float16 on disk, and Zipf-like counts in which each expert sees two fifths of the",
+    "vocabulary. No prompts are kept, so nothing is calibrated: products, solve, scores and table are all there is.",
+    "The bare product is XᵀX in float64 over the rows that any of the experts sees.",
+    "[Big embeddings](big-embeddings.md) states the bound.",
+)
 
 RIVAL_NOTES = (
     "The same prompts, cuts and draws for all. *Encoder* is all-MiniLM-L6-v2. Rows marked ¹ were measured on an",

@@ -37,6 +37,8 @@ OPEN = ("main", "needs", "beside", "reference", "dynamic", "decentralised")  # t
 
 COMMANDS = {  # every raw file beside the settings: what makes it, and the page that shows it
     "accuracy.json": ("ir3de bench accuracy --data DIR --save results/accuracy.json", "benchmarks.md"),
+    "big.json": ("ir3de bench big --save results/big.json", "benchmarks.md"),
+    "big_cuda.json": ("ir3de bench big --device cuda --save results/big_cuda.json", "benchmarks.md"),
     "confidence.json": ("ir3de bench confidence --data DIR --save results/confidence.json", "confidence.md"),
     "experts.json": ("ir3de bench experts --data DIR --save results/experts.json", "benchmarks.md"),
     "gateway.json": ("ir3de bench gateway --save results/gateway.json", "benchmarks.md"),

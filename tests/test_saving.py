@@ -19,7 +19,7 @@ import numpy as np
 import pytest
 
 import tiny
-from ir3de import Router, Statistics, demo, files
+from ir3de import Contribution, Router, Statistics, collect, demo, files
 from ir3de.errors import ArtifactError
 from ir3de.pairs import BUCKETS
 from ir3de.statistics import PromptSums
@@ -62,6 +62,7 @@ def failing(monkeypatch: pytest.MonkeyPatch, at: int) -> Iterator[list[int]]:
 
 def test_a_disk_that_is_full_at_any_step_leaves_a_whole_router(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     first, second = first_router(), second_router()
+    second.merge(second.experts[0], Contribution.of(collect(["a text"], embedding=second.embedding), owner="x"))
     for at in range(200):
         folder = first.save(tmp_path / str(at))
         before = tiny.contents(folder)

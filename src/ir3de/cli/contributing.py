@@ -34,7 +34,7 @@ def ledger(router_path: Path, expert: str | None, out: Output) -> None:
     history = _history(router_path)
     shown = [entry for entry in history if expert is None or entry.change.expert == expert]
     out.json({"router": str(router_path), "entries": [entry.to_dict() for entry in shown]})
-    columns = ("#", "when", "what", "expert", "contribution", "owner", "prompts", "hash", "router after")
+    columns = ("#", "when", "what", "expert", "contribution", "owner", "prompts", "hash", "router")
     listing = table(*columns, right=("#", "prompts"))
     for column in listing.columns:
         column.no_wrap = column.header not in ("expert", "owner")

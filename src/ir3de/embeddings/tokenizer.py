@@ -248,13 +248,16 @@ def _load_tokie(definition: Callable[[], bytes], cache: bytes | None) -> Any:
     import tokie
 
     with tempfile.TemporaryDirectory() as folder:  # the engine reads files only
-        if cache is not None:
-            path = Path(folder, "tokenizer.tkz")
-            path.write_bytes(gzip.decompress(cache))
-            return tokie.Tokenizer.from_file(str(path))
-        path = Path(folder, "tokenizer.json")
-        path.write_bytes(definition())
-        return tokie.Tokenizer.from_json(str(path))
+        path = Path(folder, "tokenizer")
+        content = definition() if cache is None else gzip.decompress(cache)
+        try:
+            path.write_bytes(content)
+        except OSError as error:
+            raise EmbeddingError(
+                f"cannot unpack the tokenizer to {folder}: {error.strerror or error}. Make room there, or name another "
+                "folder in TMPDIR"
+            ) from error
+        return tokie.Tokenizer.from_json(str(path)) if cache is None else tokie.Tokenizer.from_file(str(path))
 
 
 @lru_cache(maxsize=1)
