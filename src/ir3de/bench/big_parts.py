@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -18,7 +19,9 @@ from ir3de.tensor_files import TensorFile, read_tensors
 
 WINDOWS = 500  # of a domain's prompt sums: few enough for the default blend to solve the token ridge as well
 TOKENS = 4  # of a domain, for each token of the vocabulary: it then sees two fifths of it
-PROCESS = 256e6  # bytes: Python, numpy, BLAS and the tokenizer
+PROCESS = 256e6  # bytes: Python, numpy and the tokenizer
+THREAD = 48e6  # bytes that BLAS keeps for each thread
+MAPPED = 4  # bytes of a file in memory for each that was asked for: pages are mapped with those around them
 
 
 @dataclass(frozen=True)
@@ -35,7 +38,8 @@ class Size:
         V, h, C = self.vocabulary, self.width + 1, self.experts
         statistics = C * (8 * V + 4 * h * h)
         solving = C * 4 * h * h + 20 * h * h + 8 * BLOCK * h
-        return PROCESS + statistics + solving + 64 * V * C + min(TOUCHED, 2 * V * h) + 64 * h * 128
+        process = PROCESS + THREAD * (os.cpu_count() or 1)
+        return process + statistics + solving + 64 * V * C + min(MAPPED * TOUCHED, 2 * V * h) + 64 * h * 128
 
 
 QUICK = Size(32_000, 1_024)

@@ -13,7 +13,9 @@ from ir3de.tensor_files import forget
 Floats = npt.NDArray[np.float32]
 Tensors = Mapping[str, npt.NDArray[Any]]
 
-TOUCHED = 1 << 28  # bytes read of a mapped file before its pages are given back
+TOUCHED = (
+    1 << 26
+)  # bytes read of a mapped file before its pages are given back, and those the system mapped around them
 
 
 class BFloat16:
