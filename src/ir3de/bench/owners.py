@@ -25,7 +25,7 @@ from ir3de.storage import Contribution
 PROMPTS = 40  # of an owner
 LONGEST = 2_000  # characters of a prompt
 EXPERT = "law"  # that all of them give to
-BARE, CALIBRATED = "no prompts kept", "prompts kept, confidence calibrated"
+CALIBRATED = ", with prompts kept and confidence calibrated"
 MERGED_S, REMOVED_S = 10.0, 2.0  # what is aimed at
 
 
@@ -48,7 +48,7 @@ def _measured(texts: Sequence[str], number: int, rounds: int, *, keep_sample: bo
         gone = [path.stem for path in paths[:: max(1, number // rounds)][:rounds]]
         for contribution in gone:
             _remove(folder / "router", contribution, watch)
-        _check_same(folder, collected, [path for path in paths if path.stem not in gone], keep_sample=keep_sample)
+        check_same(folder, collected, [path for path in paths if path.stem not in gone], keep_sample=keep_sample)
         raw = {
             "contributions": number,
             "prompts_each": PROMPTS,
@@ -58,23 +58,22 @@ def _measured(texts: Sequence[str], number: int, rounds: int, *, keep_sample: bo
             "same_bits": True,  # or it would have been refused
             **watch.to_dict(),
         }
-    return list(_figures(number, watch, raw, CALIBRATED if keep_sample else BARE))
+    return list(_figures(number, watch, raw, CALIBRATED if keep_sample else ""))
 
 
 def _figures(number: int, watch: Watch, raw: dict[str, Any], kind: str) -> Iterable[Figure]:
     took = watch.medians
     merged, removed = took["read"] + took["merge"], took["load"] + took["remove"] + took["save again"]
-    many = f"{number:,} contributions"
     timed: list[tuple[str, float, float | None]] = [
-        (f"{many} read and merged into a router", merged, MERGED_S),
-        ("and the router saved", merged + took["save"], None),
-        ("`ir3de merge` of the same files", took.get("ir3de merge", 0.0), None),
-        (f"one of {many} removed", took["remove"], REMOVED_S),
-        ("router loaded, one removed, saved", removed, None),
+        (f"{number:,} contributions read and merged", merged, MERGED_S),
+        (f"{number:,} contributions read and merged, the router saved", merged + took["save"], None),
+        (f"{number:,} contributions added up by `ir3de merge`", took.get("ir3de merge", 0.0), None),
+        (f"one of {number:,} contributions removed", took["remove"], REMOVED_S),
+        (f"one of {number:,} contributions removed, the router loaded and saved", removed, None),
     ]
     for name, seconds, bar in timed:
         if seconds:
-            yield Figure(f"{name} ({kind})", seconds, "s", bar, False, raw)
+            yield Figure(f"{name}{kind}", seconds, "s", bar, False, raw)
 
 
 def write_contributions(texts: Sequence[str], number: int, folder: Path, *, keep_sample: bool) -> list[Path]:
@@ -123,7 +122,7 @@ def _check_sum(paths: Sequence[Path], folder: Path, whole: Statistics, own: Stat
         raise IR3DEError("`ir3de merge` and Router.merge made different sums of the same files")
 
 
-def _check_same(folder: Path, collected: dict[str, Statistics], paths: Sequence[Path], *, keep_sample: bool) -> None:
+def check_same(folder: Path, collected: dict[str, Statistics], paths: Sequence[Path], *, keep_sample: bool) -> None:
     """The router that others were removed from must be the one that never saw them."""
     never = _merged(collected, paths, Watch(), keep_sample=keep_sample).save(folder / "never")
     left, right = (json.loads((router / "router.json").read_bytes())["sha256"] for router in (folder / "router", never))

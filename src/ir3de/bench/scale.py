@@ -176,19 +176,20 @@ def file_sizes(total: Statistics) -> list[Figure]:
     longer = replace(
         total, histogram=total.histogram * LONGER, sums=replace(sums, pairs=sums.pairs * LONGER)
     )  # the Gram matrix takes 64 bits a number in any case
+    size, size_of_longer = (len(statistics_bytes(one)) for one in (total, longer))
     raw = {
         "prompts": total.prompts,
         "tokens": total.tokens,
         "different_tokens": int(np.count_nonzero(total.histogram)),
         "vocabulary": total.histogram.size,
         "largest_count": int(total.histogram.max()),
-        "bytes": len(statistics_bytes(total)),
-        "bytes_of_longer": len(statistics_bytes(longer)),
+        "bytes": size,
+        f"bytes_of_{LONGER}_times": size_of_longer,
         "digest": total.digest,
     }
     return [
-        Figure("statistics file of the corpus", raw["bytes"] / 1e6, "MB", 2.0, False, raw),
-        Figure(f"statistics file of {LONGER:,} times the corpus", raw["bytes_of_longer"] / 1e6, "MB", None, False, raw),
+        Figure("statistics file of the corpus", size / 1e6, "MB", 2.0, False, raw),
+        Figure(f"statistics file of {LONGER:,} times the corpus", size_of_longer / 1e6, "MB", None, False, raw),
     ]
 
 
@@ -200,8 +201,10 @@ def memory(paths: Sequence[Path], size: Size) -> list[Figure]:
     options = {"workers": WORKERS, "sample": USUAL.sample, "shard_bytes": size.shard_bytes}
     quarter, whole = (peaks(some, **options) for some in (paths[: len(paths) // 4], paths))
     raw = {"quarter": quarter, "whole": whole}
-    return [
-        Figure(f"peak memory of {name}, all / a quarter", whole[key] / quarter[key], "×", 1.1, False, raw)
-        for name, key in (("the process that starts workers", "driver_mb"), ("the largest worker", "worker_mb"))
-        if whole[key] is not None and quarter[key] is not None
-    ]
+    figures = []
+    for name, key in (("the process that starts workers", "driver_mb"), ("the largest worker", "worker_mb")):
+        if quarter[key] is not None and whole[key] is not None:
+            ratio = whole[key] / quarter[key]
+            figures.append(Figure(f"peak memory of {name}, all / a quarter", ratio, "×", 1.1, False, raw))
+            figures.append(Figure(f"peak memory of {name}, all", whole[key], "MB", None, False, raw))
+    return figures

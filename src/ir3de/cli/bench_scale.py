@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -52,15 +52,20 @@ def scale(
     from ir3de.bench.measurement import circumstances, package_version
     from ir3de.bench.scale import QUICK, Size, has_ray, parts
 
-    given = {"gigabytes": gigabytes, "contributions": contributions, "rounds": rounds}
-    size = replace(QUICK if quick else Size(), **{name: value for name, value in given.items() if value is not None})
+    usual = QUICK if quick else Size()
+    size = replace(
+        usual,
+        gigabytes=gigabytes or usual.gigabytes,
+        contributions=contributions or usual.contributions,
+        rounds=rounds or usual.rounds,
+    )
     figures: list[Figure] = []
     for part, measure in parts(size, _texts(data)):
         if not only or part in only:
             with out.spinner(f"measuring {part}"):
                 figures += measure()
-    around = {**circumstances(), "ray": package_version("ray"), "quick": quick}
-    document = {"circumstances": around, "figures": [figure.to_dict() for figure in figures]}
+    around = {**circumstances(), "ray": package_version("ray")}
+    document = {"circumstances": around, "size": asdict(size), "figures": [figure.to_dict() for figure in figures]}
     keep(save, document)
     out.json(document)
     out.result(figures_table(figures))
