@@ -225,17 +225,14 @@ def test_a_dataset_without_the_column_is_refused(ray: ModuleType) -> None:
 
 
 def test_a_cluster_that_is_there_is_found_by_its_address(ray: ModuleType, files: Path, tmp_path: Path) -> None:
-    """Another process connects, counts, and leaves the cluster and the terminal as they were."""
-    script = (
-        "import sys; from ir3de.engines import collect_files;\n"
-        "got = collect_files(sys.argv[1], engine='ray', address=sys.argv[2])\n"
-        "print(got.statistics.digest)"
-    )
+    """The command connects, counts, and leaves the cluster and the terminal as they were."""
     address = ray.get_runtime_context().gcs_address
-    arguments, environment = tiny.python_command(script, files / "cooking.parquet", address)
+    script = "import sys; from ir3de.cli import main; main()"
+    given = ["collect", "out.stats", files / "cooking.parquet", "--engine", "ray", "--address", address, "--json"]
+    arguments, environment = tiny.python_command(script, *given)
     done = subprocess.run(arguments, env=environment, capture_output=True, text=True, cwd=tmp_path)
-    here = collect_files(files / "cooking.parquet")
-    assert (done.stdout, done.stderr) == (here.statistics.digest + "\n", "")
+    assert done.stderr == ""
+    assert json.loads(done.stdout)["digest"] == collect_files(files / "cooking.parquet").statistics.digest
     with pytest.raises(InputError, match=r"initialised already, with the cluster at .* says 127\.0\.0\.1:1"):
         collect_files(files, engine="ray", address="127.0.0.1:1", embedding=tiny.embedding())
 

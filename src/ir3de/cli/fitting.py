@@ -83,8 +83,9 @@ def fit(
     """Fit a router from each expert's texts.
 
     A PATH is a file (.txt, .md, .jsonl, .json, .csv, .tsv, .parquet, also packed as .gz, .bz2, .xz or .zst), a
-    folder, a quoted pattern, - for standard input, or a .stats file that `ir3de collect` wrote. Give a NAME several
-    times to have its paths read together. --cap holds for fitting and for routing alike.
+    folder, a quoted pattern, an address of these such as s3://bucket/folder, - for standard input, or a .stats file
+    that `ir3de collect` wrote. Give a NAME several times to have its paths read together. --cap holds for fitting and
+    for routing alike.
 
     With --outcomes the experts are the models that rows have scores of, larger being better; scores may be missing.
     The router then expects a score of every model and names the largest. Of the other options --field, --embedding,

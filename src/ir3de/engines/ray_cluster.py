@@ -9,6 +9,7 @@ from __future__ import annotations
 import logging
 import os
 import socket
+import sys
 import warnings
 from types import ModuleType
 from typing import Any
@@ -24,7 +25,7 @@ _ADVICE = (
     "this machine"
 )
 
-_ours: tuple[str, int | None] | None = None  # address and workers of the cluster that was connected to here
+_ours: tuple[object, object] | None = None  # what was asked for here, and the connection that was made for it
 
 
 def connect(address: str | None, workers: int | None, runtime_env: dict[str, Any] | None) -> ModuleType:
@@ -32,22 +33,29 @@ def connect(address: str | None, workers: int | None, runtime_env: dict[str, Any
     global _ours
     ray = imported()
     wanted = address or os.environ.get("RAY_ADDRESS") or "local"
-    if ray.is_initialized() and _ours is not None and _ours != (wanted, workers if wanted == "local" else None):
-        ray.shutdown()  # it was for another job
+    asked = wanted, workers if wanted == "local" else None, repr(runtime_env)
+    if ray.is_initialized() and _ours is not None and _ours[1] == _connection(ray) and _ours[0] != asked:
+        ray.shutdown()  # it was made here, for another job
     if not ray.is_initialized():
-        _ours = None
         check_address(wanted)
         _initialise(ray, wanted, workers, runtime_env)
-        _ours = (wanted, workers if wanted == "local" else None)
-    elif _ours is None:
+        _ours = asked, _connection(ray)
+    elif _ours is None or _ours[1] != _connection(ray):
         _check_given(ray, address, runtime_env)
     if ray.cluster_resources().get("CPU", 0) < 1:
         raise EngineError(f"the Ray cluster at {wanted} has no CPU to count with: start a worker node, or wait for one")
     return ray
 
 
+def _connection(ray: ModuleType) -> tuple[str, str]:
+    context = ray.get_runtime_context()
+    return context.gcs_address, context.get_job_id()
+
+
 def imported() -> ModuleType:
     """Ray with Ray Data."""
+    if "ray" not in sys.modules:  # it prints them to standard output, which may be somebody's JSON
+        os.environ.setdefault("RAY_DEDUP_LOGS_SKIP_REGEX", "A worker died or was killed|Task .* will be retried")
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", DeprecationWarning)  # Ray Data warns of settings that it makes itself
@@ -56,7 +64,6 @@ def imported() -> ModuleType:
             ray.data.DataContext.get_current()
     except ImportError as error:
         raise MissingExtraError(error.name or "ray", "ray", "The engine ray") from error
-    logging.getLogger("ray.data").setLevel(logging.ERROR)
     module: ModuleType = ray
     return module
 
@@ -74,15 +81,22 @@ def _initialise(ray: ModuleType, address: str, workers: int | None, runtime_env:
     try:
         ray.init(address=address, **options)
     except Exception as error:  # of many classes
-        where = "on this machine" if address == "local" else f"at {address}"
-        raise EngineError(f"there is no Ray cluster {where} to work with: {_innermost(error)}. {_ADVICE}") from error
+        what = (
+            "no Ray cluster can be started here" if address == "local" else f"the Ray cluster at {address} is of no use"
+        )
+        raise EngineError(f"{what}: {_reason(error)}. {_ADVICE}") from error
+    logging.getLogger("ray.data").setLevel(logging.ERROR)
 
 
-def _innermost(error: BaseException) -> str:
+def _reason(error: BaseException) -> str:
     """Ray's own reason, which lies below others that say only that something failed."""
     while (below := error.__cause__ or error.__context__) is not None:
         error = below
-    return next(iter(reversed(str(error).strip().splitlines())), type(error).__name__).rstrip(".")
+    lines = str(error).strip().splitlines() or [type(error).__name__]
+    said = lines[-1].partition(". ")[0].rstrip(".")
+    if "AuthToken" in said:
+        said += " (tell Ray which one is the cluster's with RAY_AUTH_MODE=token and RAY_AUTH_TOKEN_PATH=…)"
+    return said
 
 
 def _check_given(ray: ModuleType, address: str | None, runtime_env: dict[str, Any] | None) -> None:

@@ -15,7 +15,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
-from ir3de.counting import Recipe, count
+from ir3de.counting import Recipe, count, thresholded
 from ir3de.embeddings import Embedding
 from ir3de.engines import ray_tasks
 from ir3de.engines.jobs import Job, ShardCount
@@ -57,7 +57,8 @@ class RayEngine:
         if not shards:
             return
         ray = connect(self.address, self.workers, self.runtime_env)
-        work = _work(ray, "shard", job, embedding, self.workers)
+        at_once = None if self.workers is None else min(self.workers, len(shards))
+        work = _work(ray, "shard", job, embedding, at_once)
         left = {shard.index for shard in shards}
         with closing(_outcomes(ray, [pickle.dumps(_placed(shard)) for shard in shards], work)) as outcomes:
             for outcome in outcomes:
@@ -81,18 +82,23 @@ def collect_dataset(
     """Count the texts of a Ray dataset, whatever it was read from, where its blocks are.
 
     `column` names the column (or `a.b` path) that holds the text; None looks for the usual ones. Rows without a text
-    are left out, as they are of files. The statistics are those of `ir3de.collect` of the same texts.
+    are left out, as they are of files. The statistics are those of `ir3de.collect` of the same texts; the dataset is
+    run once, or twice for a recipe with `min_count`.
     """
     ray = imported()
-    recipe, embedding = recipe or Recipe(), embedding or Embedding.default()
     if not isinstance(dataset, ray.data.Dataset):
         raise InputError(f"collect_dataset takes a ray.data.Dataset, found {type(dataset).__name__}")
-    work = _work(ray, "rows", Job(recipe, column), embedding, workers)
-    total = count([], embedding, recipe)
-    with closing(_said(ray_tasks.streamed(dataset, work, batch_size=None))) as outcomes:
-        for outcome in outcomes:
-            total += _opened(outcome)
-    return total
+    embedding = embedding or Embedding.default()
+
+    def counted(recipe: Recipe) -> Statistics:
+        work = _work(ray, "rows", Job(recipe, column), embedding, workers)
+        total = count([], embedding, recipe)
+        with closing(ray_tasks.streamed(dataset, work, batch_size=None)) as outcomes:
+            for outcome in outcomes:
+                total += _opened(outcome)
+        return total
+
+    return thresholded(counted, recipe or Recipe())
 
 
 def _work(ray: ModuleType, function: str, job: Job, embedding: Embedding, workers: int | None) -> ray_tasks.Work:
@@ -132,12 +138,7 @@ def _opened(outcome: bytes) -> Any:
             f"the node {node} {value}, and this machine has IR3DE {version('ir3de')}: install the same on every node, "
             "or have Ray do so (runtime_env=…)"
         )
-    error_class, message, of_node = value
-    if of_node:
-        message += (
-            f" (so says the node {node}: every node must have what this machine has, and files must lie where all "
-            "can read them, on a shared disk or at an address such as s3://bucket/file)"
-        )
+    error_class, message = value
     error = error_class.__new__(error_class, message)
     error.args = (message,)  # not by calling it: some make their message of other arguments
     raise error

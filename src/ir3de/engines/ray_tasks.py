@@ -11,6 +11,7 @@ from functools import partial
 from typing import Any, NamedTuple
 
 MOST_BLOCKS = 1_024  # Ray spends a millisecond on each before it begins; beyond, a task has several shards
+_CARRIED = "runtime_resources"  # of Ray's folders, the one of packages that it brought from where the job was begun
 
 
 class Work(NamedTuple):
@@ -58,14 +59,15 @@ def worked(batch: Any, *, work: Work) -> Any:
     import ray
 
     node = f"{ray.util.get_node_ip_address()} ({platform.node()})"
-    found = work.version
-    with suppress(PackageNotFoundError):  # nobody installed it: Ray carried it here, from where the job was begun
-        found = version("ir3de")
     try:
         from ir3de.engines import ray_worker
     except ImportError as error:
         outcome = pickle.dumps(("unfit", f"cannot import IR3DE ({error})", node))
     else:
+        found = work.version
+        if _CARRIED not in ray_worker.__file__:
+            with suppress(PackageNotFoundError):  # nobody installed it, it only lies there
+                found = version("ir3de")
         if found == work.version:
             outcome = ray_worker.told(work.function, batch, work.setup, node)
         else:

@@ -52,18 +52,26 @@ class Setup:
 
 
 def told(function: str, batch: pyarrow.Table, setup: Any, node: str) -> bytes:
-    """What came of a batch: ("result", it, node), or ("error", (class, message, of this node), node).
+    """What came of a batch: ("result", it, node), or ("error", (class, message), node).
 
     An error goes back as a result: thrown, it would come as a wall of Ray's text, after having been tried again.
     """
     try:
         _check_attempts()
         return pickle.dumps(("result", _FUNCTIONS[function](batch, *_prepared(setup)), node), protocol=5)
+    except IR3DEError as error:
+        message = str(error)
+        if isinstance(error.__cause__, OSError):
+            message += (
+                f" (so says the node {node}: files must lie where every node can read them, on a shared disk or at an "
+                "address such as s3://bucket/file)"
+            )
+        elif isinstance(error, (EngineError, MissingExtraError)):
+            message += f" (so says the node {node})"
+        return pickle.dumps(("error", (type(error), message), node))
     except Exception as error:
-        kind = type(error) if isinstance(error, IR3DEError) else EngineError
-        message = str(error) if isinstance(error, IR3DEError) else f"{type(error).__name__}: {error}"
-        of_node = not isinstance(error, IR3DEError) or isinstance(error, (EngineError, MissingExtraError))
-        return pickle.dumps(("error", (kind, message, of_node or isinstance(error.__cause__, OSError)), node))
+        message = f"the worker on the node {node} failed: {type(error).__name__}: {error}"
+        return pickle.dumps(("error", (EngineError, message), node))
 
 
 def _check_attempts() -> None:

@@ -1,0 +1,17 @@
+"""Counts a domain's files on a Ray cluster that is there already, and saves the statistics: see README.md."""
+
+import sys
+from pathlib import Path
+
+import ir3de
+from ir3de.engines import collect_files
+from ir3de.engines.ray_engine import RayEngine
+
+address, target, *files = sys.argv[1:]
+# Ray carries this machine's IR3DE to every node; what IR3DE needs must be there, or be named in "pip" as well
+engine = RayEngine(address, runtime_env={"py_modules": [str(Path(ir3de.__file__).parent)]})
+
+collected = collect_files(files, engine=engine, checkpoint=f"{target}.progress", skip_bad=100)
+ir3de.Contribution.of(collected.statistics).save(target)
+collected.discard_checkpoints()  # the result is safe
+print(f"{collected.statistics}: {collected.records:,} records, {collected.skipped:,} of them skipped")
