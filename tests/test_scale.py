@@ -6,18 +6,17 @@ from pathlib import Path
 
 import pytest
 
+import tiny
 from ir3de import demo
 from ir3de.bench.engine_memory import peaks
-from ir3de.bench.owners import EXPERT, check_same, owners, write_contributions
-from ir3de.bench.scale import Size, counting, write_corpus
+from ir3de.bench.owners import Trial, owners
+from ir3de.bench.scale import USUAL, Size, counting, write_corpus
 from ir3de.corpora import read_texts
 from ir3de.counting import collect
 from ir3de.errors import IR3DEError
-from ir3de.router import Router
-from ir3de.storage import Contribution
 
 TEXTS = [text for prompts in demo.prompts().values() for text in prompts]
-SIZE = Size(gigabytes=0.0005, contributions=3, rounds=1, files=4, ray=False)
+SIZE = Size(gigabytes=0.0005, rounds=1, files=4, ray=False)
 
 
 @pytest.fixture(scope="module")
@@ -36,34 +35,34 @@ def test_a_corpus_has_its_size_and_its_repetitions_differ(corpus: list[Path]) ->
 
 
 def test_counting_is_timed_on_what_it_says_and_finds_what_collect_finds(corpus: list[Path]) -> None:
-    usual, histogram, file, longer = counting(corpus, SIZE)
-    for figure in (usual, histogram):
-        one, two = figure.raw["one"][0], figure.raw["two"][0]
-        assert one["megabytes"] == pytest.approx(two["megabytes"] / 2, rel=0.1)
-        assert two["megabytes"] == sum(path.stat().st_size for path in corpus) / 1e6
-        assert figure.value == pytest.approx(two["mb_per_s"] / (2 * one["mb_per_s"]))
-        assert one["start_up_s"] > 0 < two["start_up_s"]
-    whole = collect(read_texts(corpus), sample=16)
-    assert file.raw["digest"] == whole.digest
+    scaling, file, longer = counting(corpus, SIZE, tiny.embedding(), {"usual": USUAL})
+    one, two = scaling.raw["one"], scaling.raw["two"]
+    assert one["megabytes"] == pytest.approx(two["megabytes"] / 2, rel=0.1)
+    assert two["megabytes"] == sum(path.stat().st_size for path in corpus) / 1e6
+    assert scaling.value == pytest.approx(two["mb_per_s"][0] / (2 * one["mb_per_s"][0]))
+    assert one["start_up_s"][0] > 0 < two["start_up_s"][0]
+    assert file.raw["digest"] == collect(read_texts(corpus), sample=16, embedding=tiny.embedding()).digest
     assert file.value <= longer.value
+
+
+def test_memory_is_told_of_a_process_that_counts_all_of_it(corpus: list[Path]) -> None:
     found = peaks(corpus, workers=2, sample=16, shard_bytes=SIZE.shard_bytes)
-    assert found["digest"] == whole.digest
+    assert found["digest"] == collect(read_texts(corpus), sample=16).digest
     assert found["driver_mb"] > 10
 
 
 def test_contributions_are_merged_and_removed_to_the_last_bit() -> None:
-    figures = owners(TEXTS, SIZE.contributions, rounds=SIZE.rounds)
-    assert [figure.bar for figure in figures] == [10.0, None, None, 2.0, None, 10.0, None, 2.0, None]
-    assert [figure.raw["calibrated"] for figure in figures] == [False] * 5 + [True] * 4
-    assert all(len(figure.raw["removed"]) == 1 and figure.value > 0 for figure in figures)
+    figures = owners(TEXTS, 4, embedding=tiny.embedding())
+    assert [figure.bar for figure in figures] == [10.0, None, None, 2.0, None, None, 10.0, None, 2.0, None, None]
+    assert [figure.raw["calibrated"] for figure in figures] == [False] * 6 + [True] * 5
+    assert all(len(figure.raw["removed"]) == 2 and figure.value > 0 for figure in figures)
 
 
 def test_a_removal_that_left_something_would_be_seen(tmp_path: Path) -> None:
-    collected = {EXPERT: collect(TEXTS[:5]), "other": collect(TEXTS[5:10])}
-    paths = write_contributions(TEXTS, 2, tmp_path / "given", keep_sample=False)
-    router = Router.fit(collected, keep_sample=False)
-    router.merge(EXPERT, [Contribution.load(path) for path in paths])
-    router.save(tmp_path / "router")
-    check_same(tmp_path, collected, paths, keep_sample=False)
+    trial = Trial(tmp_path, tiny.embedding(), keep_sample=True)
+    paths = trial.write(TEXTS, 3)
+    trial.merged(paths).save(trial.router)
+    trial.remove(paths[0].stem)
+    trial.check(paths[1:])
     with pytest.raises(IR3DEError, match="bits differ"):
-        check_same(tmp_path, collected, paths[:1], keep_sample=False)
+        trial.check(paths[2:])

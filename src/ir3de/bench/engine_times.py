@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
+from statistics import median
 from tempfile import TemporaryDirectory
 from time import perf_counter
+from typing import Any
 
 from ir3de.counting import count
 from ir3de.embeddings import Embedding
@@ -27,18 +29,32 @@ class Run:
     bytes: int
     total: Statistics
 
-    @property
-    def seconds(self) -> float:
-        """What the files took once everything was started."""
-        return self.whole - self.start_up
+
+@dataclass
+class Runs:
+    """The same job, round by round."""
+
+    rounds: list[Run] = field(default_factory=list)
 
     @property
-    def megabytes_per_second(self) -> float:
-        return self.bytes / 1e6 / self.seconds
+    def seconds(self) -> list[float]:
+        """What the files took once everything was started, which takes what it usually takes."""
+        start_up = median(run.start_up for run in self.rounds)
+        return [run.whole - start_up for run in self.rounds]
 
-    def to_dict(self) -> dict[str, float]:
-        megabytes = {"megabytes": self.bytes / 1e6, "mb_per_s": self.megabytes_per_second}
-        return {"start_up_s": self.start_up, "seconds": self.seconds, **megabytes}
+    @property
+    def rates(self) -> list[float]:
+        """Megabytes a second."""
+        return [run.bytes / 1e6 / seconds for run, seconds in zip(self.rounds, self.seconds, strict=True)]
+
+    def to_dict(self) -> dict[str, Any]:
+        return {
+            "megabytes": self.rounds[0].bytes / 1e6,
+            "mb_per_s": self.rates,
+            "seconds": self.seconds,
+            "with_start_up_s": [run.whole for run in self.rounds],
+            "start_up_s": [run.start_up for run in self.rounds],
+        }
 
 
 def timed(engine: Engine, shards: Sequence[Shard], job: Job, embedding: Embedding, *, workers: int) -> Run:

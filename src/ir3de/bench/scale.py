@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import tempfile
+from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
@@ -20,7 +21,7 @@ from random import Random
 import numpy as np
 
 from ir3de.bench.engine_memory import peaks
-from ir3de.bench.engine_times import Run, a_line_each, counted, timed
+from ir3de.bench.engine_times import Runs, a_line_each, counted, timed
 from ir3de.bench.measurement import Figure, median_ratio
 from ir3de.bench.owners import owners
 from ir3de.counting import Recipe
@@ -92,29 +93,35 @@ def _lines(texts: Sequence[str]) -> Iterator[bytes]:
 # counting -------------------------------------------------------------------------------------------------------
 
 
-def counting(paths: Sequence[Path], size: Size) -> list[Figure]:
+def counting(
+    paths: Sequence[Path],
+    size: Size,
+    embedding: Embedding | None = None,
+    recipes: Mapping[str, Recipe] = RECIPES,
+) -> list[Figure]:
     """One worker on every other shard, two on all, and Ray on all, by turns; and how large the result is."""
-    embedding, shards = Embedding.default(), plan(Files(paths), shard_bytes=size.shard_bytes)
-    runs: dict[str, list[Run]] = {}
+    embedding = embedding or Embedding.default()
+    shards = plan(Files(paths), shard_bytes=size.shard_bytes)
+    runs: defaultdict[str, Runs] = defaultdict(Runs)
 
     def run(name: str, engine: Engine, recipe: Recipe, workers: int) -> None:
         share = shards if workers > 1 else shards[::WORKERS]
-        runs.setdefault(name, []).append(timed(engine, share, Job(recipe), embedding, workers=workers))
+        runs[name].rounds.append(timed(engine, share, Job(recipe), embedding, workers=workers))
 
     with _cluster(embedding, wanted=size.ray) as cluster:
         for _ in range(size.rounds):
-            for name, recipe in RECIPES.items():
+            for name, recipe in recipes.items():
                 run(f"one, {name}", Pool(1), recipe, 1)
                 run(f"two, {name}", Pool(WORKERS), recipe, WORKERS)
             if cluster is not None:
                 run("ray", cluster.engine, USUAL, WORKERS)
-    whole = {run.total.digest for name in ("two, usual", "ray") for run in runs.get(name, ())}
-    if len(whole) > 1:
+    totals = [done.total for name in ("two, usual", "ray") for done in runs[name].rounds]
+    if any(total != totals[0] for total in totals):
         raise EngineError("engines counted the same files to different statistics")
-    figures = [_scaling(runs, name) for name in RECIPES]
+    figures = [_scaling(runs[f"one, {name}"], runs[f"two, {name}"], name) for name in recipes]
     if cluster is not None:
-        figures.append(_beside_ray(runs, cluster.start_up))
-    return [*figures, *file_sizes(runs["two, usual"][-1].total)]
+        figures.append(_beside_ray(runs["ray"], runs["two, usual"], cluster.start_up))
+    return [*figures, *file_sizes(totals[0])]
 
 
 @dataclass(frozen=True)
@@ -150,23 +157,16 @@ def has_ray() -> bool:
     return find_spec("ray") is not None and find_spec("pyarrow") is not None
 
 
-def _scaling(runs: Mapping[str, Sequence[Run]], recipe: str) -> Figure:
-    one, two = runs[f"one, {recipe}"], runs[f"two, {recipe}"]
-    rates = [[run.megabytes_per_second for run in each] for each in (two, one)]
-    ratio = median_ratio(rates[0], [WORKERS * rate for rate in rates[1]])
-    raw = {"shares": ONE_HAS, "one": _told(one), "two": _told(two)}
+def _scaling(one: Runs, two: Runs, recipe: str) -> Figure:
+    ratio = median_ratio(two.rates, [WORKERS * rate for rate in one.rates])
+    raw = {"shares": ONE_HAS, "one": one.to_dict(), "two": two.to_dict()}
     return Figure(f"counting on 2 processes / twice one ({recipe})", ratio, "×", 0.85, True, raw)
 
 
-def _beside_ray(runs: Mapping[str, Sequence[Run]], start_up: float) -> Figure:
-    ray, pool = runs["ray"], runs["two, usual"]
-    ratio = median_ratio([run.seconds for run in ray], [run.seconds for run in pool])
-    raw = {"ray": _told(ray), "pool": _told(pool), "cluster_start_up_s": start_up, "same_bits": True}
+def _beside_ray(ray: Runs, pool: Runs, start_up: float) -> Figure:
+    ratio = median_ratio(ray.seconds, pool.seconds)
+    raw = {"ray": ray.to_dict(), "pool": pool.to_dict(), "cluster_start_up_s": start_up, "same_bits": True}
     return Figure("time of Ray / of the process pool, 2 workers", ratio, "×", 1.25, False, raw)
-
-
-def _told(runs: Sequence[Run]) -> list[dict[str, float]]:
-    return [run.to_dict() for run in runs]
 
 
 def file_sizes(total: Statistics) -> list[Figure]:
