@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -26,6 +27,7 @@ class Run:
 
     start_up: float
     whole: float
+    processor: float  # of this process and those it waited for, which a cluster's are not
     bytes: int
     total: Statistics
 
@@ -54,6 +56,7 @@ class Runs:
             "seconds": self.seconds,
             "with_start_up_s": [run.whole for run in self.rounds],
             "start_up_s": [run.start_up for run in self.rounds],
+            "processor_s": [run.processor for run in self.rounds],
         }
 
 
@@ -61,8 +64,10 @@ def timed(engine: Engine, shards: Sequence[Shard], job: Job, embedding: Embeddin
     """A job on these files, and before it one that has a line for every worker and begins and ends in the same way."""
     with a_line_each(workers) as tiny:
         start_up, _ = counted(engine, tiny, job, embedding)
+    begun = os.times()
     whole, total = counted(engine, shards, job, embedding)
-    return Run(start_up, whole, sum(shard.bytes for shard in shards), total)
+    processor = sum(os.times()[:4]) - sum(begun[:4])
+    return Run(start_up, whole, processor, sum(shard.bytes for shard in shards), total)
 
 
 @contextmanager

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Sequence
 from dataclasses import asdict, replace
 from pathlib import Path
@@ -59,12 +60,13 @@ def scale(
         contributions=contributions or usual.contributions,
         rounds=rounds or usual.rounds,
     )
+    load = round(os.getloadavg()[0], 1) if hasattr(os, "getloadavg") else None
     figures: list[Figure] = []
     for part, measure in parts(size, _texts(data)):
         if not only or part in only:
             with out.spinner(f"measuring {part}"):
                 figures += measure()
-    around = {**circumstances(), "ray": package_version("ray")}
+    around = {**circumstances(), "ray": package_version("ray"), "load_before": load}
     document = {"circumstances": around, "size": asdict(size), "figures": [figure.to_dict() for figure in figures]}
     keep(save, document)
     out.json(document)
