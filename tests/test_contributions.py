@@ -1,5 +1,6 @@
 """What owners give comes in any order and goes out again without a trace; what was done stands in the ledger."""
 
+import doctest
 import json
 import shutil
 from pathlib import Path
@@ -260,3 +261,8 @@ def test_a_router_that_was_not_fitted_from_its_statistics_is_found_out(tmp_path:
 def test_lines_come_back(tmp_path: Path) -> None:
     history = changed(tmp_path / "router").history
     assert from_lines(to_lines(history), Path("x")) == history
+
+
+def test_the_page_runs() -> None:
+    page = Path(__file__).parent.parent / "docs" / "contributions.md"
+    assert doctest.testfile(str(page), module_relative=False).failed == 0
