@@ -108,45 +108,40 @@ def counting(
         share = shards if workers > 1 else shards[::WORKERS]
         runs[name].rounds.append(timed(engine, share, Job(recipe), embedding, workers=workers))
 
-    with _cluster(embedding, wanted=size.ray) as cluster:
-        for _ in range(size.rounds):
-            for name, recipe in recipes.items():
-                run(f"one, {name}", Pool(1), recipe, 1)
-                run(f"two, {name}", Pool(WORKERS), recipe, WORKERS)
-            if cluster is not None:
-                run("ray", cluster.engine, USUAL, WORKERS)
+    started: list[float] = []
+    for _ in range(size.rounds):
+        for name, recipe in recipes.items():
+            run(f"one, {name}", Pool(1), recipe, 1)
+            run(f"two, {name}", Pool(WORKERS), recipe, WORKERS)
+        if size.ray and has_ray():
+            with _cluster(embedding) as (engine, start_up):
+                run("ray", engine, USUAL, WORKERS)
+                started.append(start_up)
     totals = [done.total for name in ("two, usual", "ray") for done in runs[name].rounds]
     if any(total != totals[0] for total in totals):
         raise EngineError("engines counted the same files to different statistics")
     figures = [_scaling(runs[f"one, {name}"], runs[f"two, {name}"], name) for name in recipes]
-    if cluster is not None:
-        figures.append(_beside_ray(runs["ray"], runs["two, usual"], cluster.start_up))
+    if started:
+        figures.append(_beside_ray(runs["ray"], runs["two, usual"], started))
     return [*figures, *file_sizes(totals[0])]
 
 
-@dataclass(frozen=True)
-class Cluster:
-    """A Ray cluster of this machine, and the seconds it took until its workers had counted a line."""
-
-    engine: Engine
-    start_up: float
-
-
 @contextmanager
-def _cluster(embedding: Embedding, *, wanted: bool) -> Iterator[Cluster | None]:
-    if not (wanted and has_ray()):
-        yield None
-        return
+def _cluster(embedding: Embedding) -> Iterator[tuple[Engine, float]]:
+    """A Ray cluster of this machine, and the seconds until its workers had counted a line.
+
+    It ends with the round: even idle it takes some of what the others are measured on.
+    """
     import ray
 
     from ir3de.engines.ray_engine import RayEngine
 
     theirs = ray.is_initialized()
     engine = RayEngine(workers=WORKERS)
-    with a_line_each(WORKERS) as lines:
-        start_up = counted(engine, lines, Job(USUAL), embedding)[0]
     try:
-        yield Cluster(engine, start_up)
+        with a_line_each(WORKERS) as lines:
+            start_up, _ = counted(engine, lines, Job(USUAL), embedding)
+        yield engine, start_up
     finally:
         if not theirs:
             ray.shutdown()
@@ -163,9 +158,9 @@ def _scaling(one: Runs, two: Runs, recipe: str) -> Figure:
     return Figure(f"counting on 2 processes / twice one ({recipe})", ratio, "×", 0.85, True, raw)
 
 
-def _beside_ray(ray: Runs, pool: Runs, start_up: float) -> Figure:
+def _beside_ray(ray: Runs, pool: Runs, started: Sequence[float]) -> Figure:
     ratio = median_ratio(ray.seconds, pool.seconds)
-    raw = {"ray": ray.to_dict(), "pool": pool.to_dict(), "cluster_start_up_s": start_up, "same_bits": True}
+    raw = {"ray": ray.to_dict(), "pool": pool.to_dict(), "cluster_start_up_s": started, "same_bits": True}
     return Figure("time of Ray / of the process pool, 2 workers", ratio, "×", 1.25, False, raw)
 
 
