@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-<<<<<<< HEAD
 import os
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -10,9 +9,6 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from statistics import median
 from tempfile import TemporaryDirectory
-=======
-from dataclasses import dataclass
->>>>>>> main
 from time import perf_counter
 from typing import Any
 
@@ -64,7 +60,6 @@ class Runs:
         }
 
 
-<<<<<<< HEAD
 def timed(engine: Engine, shards: Sequence[Shard], job: Job, embedding: Embedding, *, workers: int) -> Run:
     """A job on these files, and before it one that has a line for every worker and begins and ends in the same way."""
     with a_line_each(workers) as tiny:
@@ -89,39 +84,5 @@ def counted(engine: Engine, shards: Sequence[Shard], job: Job, embedding: Embedd
     begun = perf_counter()
     total = count([], embedding, job.recipe)
     for done in engine.count(shards, job, embedding):
-=======
-def pool_and_ray(
-    files: Files, *, workers: int, recipe: Recipe, rounds: int = 1, shard_bytes: int = SHARD_BYTES
-) -> list[tuple[EngineTime, EngineTime]]:
-    """The process pool and a Ray cluster of as many workers, on the same files, by turns; refused if bits differ."""
-    embedding, job = Embedding.default(), Job(recipe, files.field, files.whole_files)
-    shards = plan(files, shard_bytes=shard_bytes)
-    ray = RayEngine(workers=workers)
-    start_up = _warm(ray, shards, job, embedding, workers)
-    times = []
-    for _ in range(rounds):
-        pool = Pool(workers)
-        in_pool, of_pool = _timed(pool, shards, job, embedding)
-        in_ray, of_ray = _timed(ray, shards, job, embedding)
-        if of_pool != of_ray:
-            raise EngineError("the process pool and the Ray cluster counted the same files to different statistics")
-        size = sum(shard.bytes for shard in shards)
-        times.append((EngineTime(pool.start_up, in_pool - pool.start_up, size), EngineTime(start_up, in_ray, size)))
-    return times
-
-
-def _warm(engine: RayEngine, shards: list[Shard], job: Job, embedding: Embedding, workers: int) -> float:
-    """Start a cluster and have all its workers count something; the seconds that were not spent on counting."""
-    begun = perf_counter()
-    spent = sum(done.seconds for done in engine.count(shards[: 4 * workers], job, embedding))
-    return perf_counter() - begun - spent / workers
-
-
-def _timed(engine: Engine, shards: list[Shard], job: Job, embedding: Embedding) -> tuple[float, Statistics]:
-    begun = perf_counter()
-    counts = engine.count(shards, job, embedding)
-    total = next(iter(counts)).statistics
-    for done in counts:
->>>>>>> main
         total += done.statistics
     return perf_counter() - begun, total

@@ -139,7 +139,7 @@ def _cluster(embedding: Embedding) -> Iterator[tuple[Engine, float]]:
     theirs = ray.is_initialized()
     engine = RayEngine(workers=WORKERS)
     try:
-        with a_line_each(WORKERS) as lines:
+        with a_line_each(4 * WORKERS) as lines:  # some for every worker, however they are handed out
             start_up, _ = counted(engine, lines, Job(USUAL), embedding)
         yield engine, start_up
     finally:
