@@ -42,7 +42,7 @@ def scale(
     """Counting on processes and on Ray, memory, and a thousand owners' files merged and taken out again.
 
     The corpus is made of the suites' training prompts (--data) or of the demo's, repeated in other orders, in a
-    temporary folder, and removed: the usual size takes minutes and 3 GB of disk. Ray is left out where it is not
+    temporary folder, and removed: the usual size takes minutes and 4 GB of disk. Ray is left out where it is not
     installed.
 
     \b
