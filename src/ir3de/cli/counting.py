@@ -196,7 +196,7 @@ def note_skipped(out: Output, domains: Sequence[Counted]) -> None:
             many = f"{domain.skipped:,} of {domain.collected.records:,} records could not be read and were skipped"
             first = domain.collected.examples
             told = f"{many}. The first {len(first)}:" if domain.skipped > len(first) else f"{many}:"
-            out.warn("\n  ".join((f"{domain.name}: {told}", *map(printable, first))))
+            out.warn("\n  ".join((f"{domain.name}: {told}", *map(printable, first))), quiet=False)
 
 
 def _unpack(embedding: Embedding, prompt_sums: bool) -> None:

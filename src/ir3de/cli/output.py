@@ -69,9 +69,9 @@ class Output:
         if not self.quiet:
             self.progress_console.print(styled((message, "")))
 
-    def warn(self, message: str) -> None:
-        """Say it on standard error, where it disturbs no program."""
-        if not self.quiet:
+    def warn(self, message: str, *, quiet: bool | None = None) -> None:
+        """Say it on standard error, where it disturbs no program; what must never be silent is not `quiet`."""
+        if not (self.quiet if quiet is None else quiet):
             self.progress_console.print(styled(("warning: ", "yellow"), (message, "")))
 
     @contextmanager
