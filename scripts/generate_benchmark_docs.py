@@ -24,7 +24,7 @@ def number(value: float) -> str:
     return f"{value:,.0f}" if abs(value) >= 100 else f"{value:.2f}".rstrip("0").rstrip(".")
 
 
-PACKAGES = ("numpy", "tokenizers", "tokie", "torch", "starlette", "uvicorn", "uvloop", "httptools", "aiohttp")
+PACKAGES = ("numpy", "tokenizers", "tokie", "torch", "ray", "starlette", "uvicorn", "uvloop", "httptools", "aiohttp")
 
 
 def circumstances(document: dict[str, Any]) -> str:
@@ -277,6 +277,7 @@ def page(documents: dict[str, dict[str, Any]]) -> str:
         *section("Robustness", "robustness", ROBUSTNESS_NOTES, robustness, robustness_tables(robustness)),
         *section("Many experts", "experts", EXPERTS_NOTES, experts, scale_table(experts), speed_table(experts)),
         *big_sections(),
+        *scale_section(),
         *section("Gateway", "gateway", GATEWAY_NOTES, gateway, speed_table(gateway), proxy_table(gateway)),
         *section("Gateway, soaked", "soak", SOAK_NOTES, soak, speed_table(soak), soak_table(soak)),
     ]
@@ -290,9 +291,20 @@ def big_sections() -> list[str]:
     for name, title in {"big": "Big embeddings", "big_cuda": "Big embeddings, on an accelerator"}.items():
         if (ROOT / "results" / f"{name}.json").is_file():
             document = raw(name)
-            document["circumstances"].setdefault("command", f"ir3de bench big --save results/{name}.json")
+            device = "--device cuda " if name == "big_cuda" else ""
+            document["circumstances"].setdefault("command", f"ir3de bench big {device}--save results/{name}.json")
             lines += section(title, name, BIG_NOTES, document, big_table(document), speed_table(document))
     return lines
+
+
+def scale_section() -> list[str]:
+    """Many machines, many owners; nothing until it was measured."""
+    if not (ROOT / "results" / "scale.json").is_file():
+        return []
+    document = raw("scale")
+    size = document["size"]
+    notes = [f"{number(size['gigabytes'])} GB of text, {size['rounds']} rounds.", "", *SCALE_NOTES]
+    return section("Many machines, many owners", "scale", notes, document, speed_table(document))
 
 
 def big_table(document: dict[str, Any]) -> list[str]:
@@ -358,6 +370,18 @@ EXPERTS_NOTES = (
     "Domains made from real prompts, each with 24 word pairs of its own strewn in; 32 training prompts a domain. Times",
     "of routing are the fastest of 21 rounds over 300 different prompts. Each number of experts has a process of its",
     "own.",
+)
+
+SCALE_NOTES = (
+    "- *Counting*: the same texts again and again in other orders, as JSON lines; 1 window in 16 in the prompt sums",
+    "  (*usual*), or none. One process counts every other shard, two count all, Ray counts all; by turns. Starting",
+    "  processes and loading the embedding is measured by a job of a line for each worker, taken off, and in the raw",
+    "  file; so is the start of the Ray cluster. Pool and Ray must give the same bits.",
+    "- *Statistics file*: of the whole corpus, and with every count multiplied.",
+    "- *Peak memory* is the kernel's high-water mark; of workers, the largest one's.",
+    "- *Contributions*: of 40 prompts each, all to one of five experts (49,152 tokens, 576 numbers a token). Removing",
+    "  fits the router anew; where prompts were kept, their sample is drawn anew from everybody else's, and confidence",
+    "  calibrated anew. The router after the removals must be, by the SHA-256 of its header, one that never saw them.",
 )
 
 

@@ -7,12 +7,16 @@ import subprocess
 from collections.abc import Callable
 from pathlib import Path
 
+import click
 import pytest
+from click.testing import CliRunner
 
 import tiny
 from commands import complaint, run, run_json
 from corpus_files import Piped, json_lines, write
 from ir3de import Statistics, collect
+from ir3de.cli.arguments import engine_options
+from ir3de.cli.counting import Counted, counted_table
 from ir3de.counting import Recipe
 from ir3de.engines import Collected, ShardCount, collect_files
 from ir3de.engines.local import InProcess
@@ -292,3 +296,22 @@ def test_the_command_line_goes_on_and_cleans_up(tmp_path: Path) -> None:
     assert list(kept.iterdir()) == []
     run("fit", tmp_path / "router", f"law={out}", f"a/b={file}", "--checkpoint", kept, "--skip-bad", "1")
     assert list(kept.iterdir()) == []
+
+
+def test_no_pace_is_told_of_what_a_run_before_counted(file: Path) -> None:
+    paces = []
+    for collected in (counted(file), counted(file)):  # the second finds all of it counted
+        domain = Counted("law", collected.statistics, (), 2_000_000, 0.5, collected)
+        paces.append([next(iter(column.cells)) for column in counted_table([domain]).columns][-1])
+    assert paces == ["4.0", "–"]
+
+
+def test_ctrl_c_says_how_to_go_on() -> None:
+    @click.command()
+    @engine_options
+    def busy(counting: object) -> None:
+        raise KeyboardInterrupt
+
+    said = CliRunner().invoke(busy, ["--checkpoint", "kept"]).stderr
+    assert "kept in kept: the same command goes on" in said
+    assert "goes on" not in CliRunner().invoke(busy, []).stderr

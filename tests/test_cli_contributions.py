@@ -64,6 +64,20 @@ def test_given_taken_back_and_accounted_for(given: Path, router: Path, tmp_path:
     assert "what was taken from 'law' is not in the router: it is in berlin-2026" in " ".join(said.stderr.split())
 
 
+def test_a_narrow_terminal_shows_who_gave_what(
+    given: Path, router: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLUMNS", "80")
+    listed = run("ledger", router).output
+    assert all(word in listed for word in ("law", "coding", "berlin-2026", "Kanzlei Berlin", "prompts"))
+    assert "router\n" not in listed  # its hash has no room, and goes first
+    run("receipt", router, "--contribution", "berlin-2026", "--output", tmp_path / "receipt.json")
+    arguments = ("verify", router, "--receipt", tmp_path / "receipt.json", "--statistics")
+    assert "all of it holds" in run(*arguments, given / "berlin.stats").output
+    said = " ".join(run(*arguments, given / "paris.stats", code=1).stderr.split())
+    assert "this does not hold: the receipt is for this contribution" in said
+
+
 def test_samples_come_along_unless_they_are_not_wanted(given: Path, router: Path, tmp_path: Path) -> None:
     assert [one.kept > 0 for one in Router.load(router).contributions["law"]] == [True, False]
     run("fit", tmp_path / "bare", f"law={given / '*.stats'}", f"coding={CODING}", "--no-sample")
@@ -90,6 +104,9 @@ def test_wrong_calls(given: Path, router: Path, tmp_path: Path) -> None:
     assert "up to 64 letters" in complaint("collect", tmp_path / "x.stats", LAW, "--id", "a b")
     assert "no such file" in complaint("add", router, "--merge", f"law={tmp_path / '*.stats'}")
     run("fit", tmp_path / "r", f"law={LAW}", f"coding={CODING}", "--serving", tmp_path / "serving", "-q")
+    (tmp_path / "file").touch()
+    assert "file is a file" in complaint("collect", tmp_path / "file" / "x.stats", tmp_path / "not.json", LAW)
+    assert "there is no such folder" in complaint("verify", tmp_path / "nowhere")
     assert "has no ledger" in complaint("ledger", tmp_path / "serving")
     (tmp_path / "not.json").write_text("nonsense")
     assert "is not a receipt" in complaint("verify", router, "--receipt", tmp_path / "not.json")

@@ -14,9 +14,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import tiny
-from commands import complaint, run_json, wrong_call
 from corpus_files import Piped, as_rows, json_lines, separated, write, write_parquet
-from ir3de import Embedding, Router, Statistics, collect
+from ir3de import Embedding, Statistics, collect
 from ir3de.corpora import read_texts
 from ir3de.counting import Recipe
 from ir3de.engines import Engine, Files, Job, Shard, ShardCount, collect_files, count_shard, engine_for, plan
@@ -368,38 +367,3 @@ def test_secrets_in_addresses_are_not_told() -> None:
     pytest.importorskip("pyarrow")
     said = _said("nosuch://me:hunter2@bucket/a.txt?key=hunter2")  # type: ignore[arg-type]
     assert said.startswith("nosuch://bucket/a.txt: cannot be read") and "hunter2" not in said
-
-
-# --- routers, the command line
-
-
-def test_a_router_is_fitted_from_files_as_from_their_texts(corpus: Path) -> None:
-    files = Files(corpus / "b.jsonl", field="text")
-    router = Router.fit({"law": files, "other": ["another text"]}, embedding=tiny.embedding(), workers=2)
-    assert same(router.statistics["law"], collect(TEXTS, embedding=tiny.embedding(), keep_sample=True))
-    router.merge("law", Files(corpus / "a.txt"), workers=1)
-    assert same(router.statistics["law"], collect(TEXTS * 2, embedding=tiny.embedding(), keep_sample=True))
-
-
-def test_python_is_warned_of_skipped_records_and_of_misspelt_arguments(tmp_path: Path) -> None:
-    path = write(tmp_path, "a.jsonl", json_lines(GOOD) + b"{\n")
-    with pytest.warns(UserWarning, match=r"'a': 1 of 3 records could not be read and were skipped: .*a.jsonl:3: not"):
-        Router.fit({"a": Files(path), "b": ["other"]}, embedding=tiny.embedding(), skip_bad=1)
-    with pytest.raises(TypeError, match="unexpected argument 'worker'"):
-        Router.fit({"a": ["text"]}, embedding=tiny.embedding(), worker=2)  # type: ignore[call-arg]
-    for wrong in ([], [3], 3):
-        with pytest.raises((InputError, TypeError)):
-            Files(wrong)  # type: ignore[arg-type]
-
-
-def test_the_command_line_skips_and_tells(tmp_path: Path) -> None:
-    path = write(tmp_path, "law.jsonl", json_lines(GOOD * 20) + b"{\n")
-    out = tmp_path / "out.stats"
-    assert "law.jsonl:41: not valid JSON" in complaint("collect", out, path)
-    told = run_json("collect", out, path, "--skip-bad", "1", "--workers", "2", "--checkpoint", tmp_path / "kept")
-    assert (told["prompts"], told["records"], told["skipped"], told["resumed_shards"]) == (40, 41, 1, 0)
-    assert "law.jsonl:41: not valid JSON" in told["skipped_examples"][0]
-    assert list((tmp_path / "kept").iterdir()) == []  # what is saved need not be resumed
-    told = run_json("fit", tmp_path / "router", f"law={path}", f"b={out}", "--skip-bad", "1")
-    assert [domain["skipped"] for domain in told["counted"]] == [1, 0]
-    assert "--address is of a Ray cluster" in wrong_call("fit", tmp_path / "other", f"a={path}", "--address", "auto")

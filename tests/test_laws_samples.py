@@ -57,7 +57,7 @@ def test_any_order_and_any_split_gives_the_same_sample(
         shuffled = [together[i] for i in np.random.default_rng(seed).permutation(len(together))]
         assert a + b == b + a
         assert (a + b) + c == a + (b + c)
-        assert drawn(shuffled) == a + b + c
+        assert drawn(shuffled) == a + b + c == Sample.together(iter([a, b, c]))
         assert a + Sample.empty() == a
 
 

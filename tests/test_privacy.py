@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 import tiny
 from commands import ROOT, complaint, run_json, wrong_call
 from ir3de import Embedding, Router, Statistics, TokenRidge, collect, demo
+from ir3de.arithmetic import NumpyArithmetic, using
 from ir3de.bench import privacy as measured
 from ir3de.bench.recovery import counts_from_gram, order_from_pairs
 from ir3de.counting import Recipe, count, thresholded
@@ -226,16 +227,19 @@ def test_too_small_a_gram_matrix_leaves_the_equations_open() -> None:
     assert np.linalg.matrix_rank(embeddings[:, rows] * embeddings[:, columns]) == 78
 
 
-def gram_of_a_fit(scorer: TokenRidge, histogram: np.ndarray, embeddings: np.ndarray) -> np.ndarray:
-    """A, as the scorer's own arithmetic hands it to the solve."""
-    seen = []
-    with pytest.MonkeyPatch.context() as patch:
-        import ir3de.scorers.ridge as ridge
+class Listening(NumpyArithmetic):
+    """The usual arithmetic, that keeps what it is given to solve."""
 
-        solve = ridge.solve_ridge
-        patch.setattr(ridge, "solve_ridge", lambda A, B, penalty: seen.append(A.copy()) or solve(A, B, penalty))
+    def solve(self, A: np.ndarray, B: np.ndarray, penalty: float) -> np.ndarray:
+        self.gram = A.copy()
+        return super().solve(A, B, penalty)
+
+
+def gram_of_a_fit(scorer: TokenRidge, histogram: np.ndarray, embeddings: np.ndarray) -> np.ndarray:
+    """A, as the scorer has it solved."""
+    with using(listening := Listening()):
         scorer.scores([Statistics("f" * 64, 1, histogram)], embeddings)
-    return seen[0]
+    return listening.gram
 
 
 def test_statistics_of_one_prompt_are_the_prompt() -> None:

@@ -10,6 +10,7 @@ from __future__ import annotations
 import hashlib
 import zlib
 from collections import Counter
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -98,8 +99,17 @@ class Sample:
         return Sample(self.hashes, self.every, self.lengths, kept, self.ids[_positions(self.starts, kept)])
 
     def __add__(self, other: Sample) -> Sample:
-        both = [(getattr(self, name), getattr(other, name)) for name in ("hashes", "every", "lengths", "kept", "ids")]
-        return Sample(*(np.concatenate(pair) for pair in both))._bounded()
+        return _joined([self, other])
+
+    @classmethod
+    def together(cls, samples: Iterable[Sample]) -> Sample:
+        """The sum of all of them, several at a time."""
+        gathered = [cls.empty()]
+        for sample in samples:
+            gathered.append(sample)
+            if sum(len(one.ids) for one in gathered) > 2 * MOST_TOKENS or len(gathered) > 64:
+                gathered = [_joined(gathered)]
+        return _joined(gathered)
 
     def without(self, other: Sample) -> Sample:
         """The prompts that are not in the other sample; of equal ones, as many as it does not have."""
@@ -156,6 +166,12 @@ class Sample:
         return isinstance(other, Sample) and self.digest == other.digest
 
     __hash__ = None  # type: ignore[assignment]
+
+
+def _joined(samples: Sequence[Sample]) -> Sample:
+    """As many of their prompts as the bounds allow."""
+    columns = ("hashes", "every", "lengths", "kept", "ids")
+    return Sample(*(np.concatenate([getattr(sample, name) for sample in samples]) for name in columns))._bounded()
 
 
 def _keys(hashes: npt.NDArray[np.uint32]) -> npt.NDArray[np.uint32]:

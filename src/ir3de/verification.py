@@ -13,12 +13,12 @@ from pathlib import Path
 import numpy as np
 
 from ir3de.building import fitted
-from ir3de.errors import IR3DEError
+from ir3de.errors import ArtifactError, IR3DEError
 from ir3de.expectations import Shrinkage
 from ir3de.ledger import Entry, History, faults
 from ir3de.policies import Calibration, Familiarity
 from ir3de.router import Router
-from ir3de.storage import Contribution, inspect_router, read_header
+from ir3de.storage import HEADER, Contribution, RouterFiles, holds_router, inspect_router, read_header
 from ir3de.storage.parts import LEDGER, is_ours
 from ir3de.table import Table
 
@@ -47,11 +47,14 @@ def verify(
     `before` names the router as it was before, where it still exists.
     """
     folder = Path(path).expanduser()
-    files = _files(folder)
-    yield files
-    if not files.holds:
+    if not holds_router(folder):
+        found = f"it holds no {HEADER}" if folder.is_dir() else "there is no such folder"
+        raise ArtifactError(f"no router at {folder}: {found}")
+    there = inspect_router(folder)
+    yield _files(there)
+    if not there.whole:
         return  # the rest would only say so again
-    yield _leftovers(folder)
+    yield _leftovers(there, folder)
     router, digest = Router.load(folder), str(read_header(folder)["sha256"])
     yield _ledger(router.history, digest)
     if not router.from_outcomes:
@@ -64,15 +67,18 @@ def verify(
             yield _before(receipt, Path(before).expanduser())
 
 
-def _files(folder: Path) -> Check:
-    found = inspect_router(folder)
+def _many(count: int, one: str, more: str = "") -> str:
+    return f"{count:,} {one if count == 1 else more or one + 's'}"
+
+
+def _files(found: RouterFiles) -> Check:
     wrong = [file.name for file in found.files if file.state in ("missing", "damaged")]
-    seen = f"{len(found.files)} files" if not wrong else f"not so: {', '.join(wrong[:5])}"
+    seen = _many(len(found.files), "file") if not wrong else f"not so: {', '.join(wrong[:5])}"
     return Check("every file is the one that router.json names, by its SHA-256", not wrong, seen)
 
 
-def _leftovers(folder: Path) -> Check:
-    named = {LEDGER, *(file.name for file in inspect_router(folder).files)}
+def _leftovers(found: RouterFiles, folder: Path) -> Check:
+    named = {LEDGER, *(file.name for file in found.files)}
     left = [path.name for path in folder.iterdir() if is_ours(path) and path.name not in named]
     left = sorted(name for name in left if not name.startswith("ballots-"))  # which no header names
     seen = f"delete {left[0]}, which a save that was cut short left" if left else "none"
@@ -84,7 +90,8 @@ def _ledger(history: History, digest: str) -> Check:
     if not history:
         return Check(claim, None, "there is no ledger")
     wrong = faults(history, digest)
-    return Check(claim, not wrong, wrong[0] if wrong else f"{len(history)} entries, to {digest[:16]}")
+    entries = _many(len(history), "entry", "entries")
+    return Check(claim, not wrong, wrong[0] if wrong else f"{entries}, to {digest[:16]}")
 
 
 def _sums(router: Router) -> Check:
@@ -98,7 +105,8 @@ def _sums(router: Router) -> Check:
                 return Check(claim, False, f"those of '{name}' are not")
     except IR3DEError as error:
         return Check(claim, False, str(error))
-    return Check(claim, True, f"{given} contributions to {len(router.holdings)} of {len(router.experts)} experts")
+    experts = f"{len(router.holdings)} of {_many(len(router.experts), 'expert')}"
+    return Check(claim, True, f"{_many(given, 'contribution')} to {experts}")
 
 
 def _replayed(router: Router) -> Check:
@@ -175,11 +183,11 @@ def _receipt(receipt: Entry, router: Router, digest: str, contribution: Contribu
     there = any(entry.sha256 == receipt.sha256 for entry in router.history)
     yield Check(claim, there, f"entry {receipt.entry}" if there else f"entry {receipt.sha256[:16]} is not in it")
     claim = "this is the router that the receipt says was left"
-    since = len(router.history) - receipt.entry
+    since = _many(len(router.history) - receipt.entry, "entry", "entries")
     if receipt.router_after == digest:
         yield Check(claim, True, digest[:16])
     else:
-        yield Check(claim, None if there else False, f"{since} entries since: {digest[:16]}" if there else digest[:16])
+        yield Check(claim, None if there else False, f"{since} since: {digest[:16]}" if there else digest[:16])
     change = receipt.change
     if change.given is None or change.expert is None:
         return
@@ -198,7 +206,8 @@ def _gone(receipt: Entry, router: Router) -> Check:
         return Check(claim, not there, "the expert is there again" if there else f"no expert '{change.expert}'")
     given = [(name, one) for name, all_of_it in router.contributions.items() for one in all_of_it]
     holders = [f"{one.id} of '{name}'" for name, one in given if digest == one.digest or digest in one.parts]
-    return Check(claim, not holders, f"it is in {holders[0]}" if holders else f"not among {len(given)} contributions")
+    others = f"not among {_many(len(given), 'contribution')}"
+    return Check(claim, not holders, f"it is in {holders[0]}" if holders else others)
 
 
 def _adds_up(receipt: Entry, router: Router, contribution: Contribution) -> Iterator[Check]:

@@ -11,12 +11,9 @@ import json
 import subprocess
 import sys
 import tempfile
-import time
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, replace
 from pathlib import Path
-from statistics import median
 from typing import Any
 
 import numpy as np
@@ -24,7 +21,7 @@ import numpy.typing as npt
 
 from ir3de.arithmetic import BLOCK, Arithmetic, NumpyArithmetic, using
 from ir3de.bench.big_parts import QUICK, Size, load, make, open_embedding
-from ir3de.bench.measurement import Figure, circumstances, peak_memory
+from ir3de.bench.measurement import Figure, Watch, circumstances, peak_memory
 from ir3de.embeddings import Embedding
 from ir3de.router import Router
 from ir3de.scorers import Blend, TokenRidge
@@ -127,26 +124,6 @@ def _fitted(
 def _scores(by: Arithmetic, domains: Sequence[Statistics], embedding: Embedding) -> npt.NDArray[np.float64]:
     with using(by):
         return TokenRidge().scores([replace(domain) for domain in domains], embedding.rows)
-
-
-class Watch:
-    """Seconds of each thing done, round by round."""
-
-    def __init__(self) -> None:
-        self._rounds: dict[str, list[float]] = {}
-
-    @contextmanager
-    def __call__(self, what: str) -> Iterator[None]:
-        begin = time.perf_counter()
-        yield
-        self._rounds.setdefault(what, []).append(time.perf_counter() - begin)
-
-    @property
-    def medians(self) -> dict[str, float]:
-        return {what: median(seconds) for what, seconds in self._rounds.items()}
-
-    def to_dict(self) -> dict[str, Any]:
-        return {**{f"{what}_s": seconds for what, seconds in self.medians.items()}, "rounds_s": self._rounds}
 
 
 def bare_product(rows: int, embedding: Embedding) -> None:

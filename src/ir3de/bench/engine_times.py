@@ -2,67 +2,87 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import os
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
 from pathlib import Path
+from statistics import median
 from tempfile import TemporaryDirectory
 from time import perf_counter
+from typing import Any
 
-from ir3de.counting import Recipe
+from ir3de.counting import count
 from ir3de.embeddings import Embedding
 from ir3de.engines import Engine, Files, Job, plan
-from ir3de.engines.pool import Pool
-from ir3de.engines.ray_engine import RayEngine
-from ir3de.engines.shards import SHARD_BYTES, Shard
-from ir3de.errors import EngineError
+from ir3de.engines.shards import Shard
 from ir3de.statistics import Statistics
+
+TINY = b"Is every worker there?\n"
 
 
 @dataclass(frozen=True)
-class EngineTime:
-    """Seconds of one engine: until its workers were ready, and for the files once they were."""
+class Run:
+    """One job's seconds: of the same engine for a job that is next to nothing, and for the files."""
 
     start_up: float
-    seconds: float
+    whole: float
+    processor: float  # of this process and those it waited for, which a cluster's are not
     bytes: int
+    total: Statistics
+
+
+@dataclass
+class Runs:
+    """The same job, round by round."""
+
+    rounds: list[Run] = field(default_factory=list)
 
     @property
-    def megabytes_per_second(self) -> float:
-        return self.bytes / 1e6 / self.seconds
+    def seconds(self) -> list[float]:
+        """What the files took once everything was started, which takes what it usually takes."""
+        start_up = median(run.start_up for run in self.rounds)
+        return [run.whole - start_up for run in self.rounds]
+
+    @property
+    def rates(self) -> list[float]:
+        """Megabytes a second."""
+        return [run.bytes / 1e6 / seconds for run, seconds in zip(self.rounds, self.seconds, strict=True)]
+
+    def to_dict(self) -> dict[str, Any]:
+        return {
+            "megabytes": self.rounds[0].bytes / 1e6,
+            "mb_per_s": self.rates,
+            "seconds": self.seconds,
+            "with_start_up_s": [run.whole for run in self.rounds],
+            "start_up_s": [run.start_up for run in self.rounds],
+            "processor_s": [run.processor for run in self.rounds],
+        }
 
 
-def pool_and_ray(
-    files: Files, *, workers: int, recipe: Recipe, rounds: int = 1, shard_bytes: int = SHARD_BYTES
-) -> list[tuple[EngineTime, EngineTime]]:
-    """The process pool and a Ray cluster of as many workers, on the same files, by turns; refused if bits differ."""
-    embedding, job = Embedding.default(), Job(recipe, files.field, files.whole_files)
-    shards = plan(files, shard_bytes=shard_bytes)
-    ray, start_up = RayEngine(workers=workers), _warm(RayEngine(workers=workers), job, embedding, workers)
-    times = []
-    for _ in range(rounds):
-        pool = Pool(workers)
-        in_pool, of_pool = _timed(pool, shards, job, embedding)
-        in_ray, of_ray = _timed(ray, shards, job, embedding)
-        if of_pool != of_ray:
-            raise EngineError("the process pool and the Ray cluster counted the same files to different statistics")
-        size = sum(shard.bytes for shard in shards)
-        times.append((EngineTime(pool.start_up, in_pool - pool.start_up, size), EngineTime(start_up, in_ray, size)))
-    return times
+def timed(engine: Engine, shards: Sequence[Shard], job: Job, embedding: Embedding, *, workers: int) -> Run:
+    """A job on these files, and before it one that has a line for every worker and begins and ends in the same way."""
+    with a_line_each(workers) as tiny:
+        start_up, _ = counted(engine, tiny, job, embedding)
+    begun = os.times()
+    whole, total = counted(engine, shards, job, embedding)
+    processor = sum(os.times()[:4]) - sum(begun[:4])
+    return Run(start_up, whole, processor, sum(shard.bytes for shard in shards), total)
 
 
-def _warm(engine: RayEngine, job: Job, embedding: Embedding, workers: int) -> float:
-    """Start a cluster and its workers; the seconds until each has counted something."""
+@contextmanager
+def a_line_each(workers: int) -> Iterator[list[Shard]]:
+    """As many shards as there are workers, a line in each."""
+    with TemporaryDirectory(prefix="ir3de-") as folder:
+        for worker in range(workers):
+            Path(folder, f"{worker}.txt").write_bytes(TINY)
+        yield plan(Files(folder), shard_bytes=len(TINY))
+
+
+def counted(engine: Engine, shards: Sequence[Shard], job: Job, embedding: Embedding) -> tuple[float, Statistics]:
+    """The seconds of a job from its beginning to its end, and what it found."""
     begun = perf_counter()
-    with TemporaryDirectory() as folder:
-        path = Path(folder, "warm.txt")
-        path.write_text("Is every worker there?\n" * 1_000 * workers)
-        list(engine.count(plan(Files(path), shard_bytes=4_000), job, embedding))
-    return perf_counter() - begun
-
-
-def _timed(engine: Engine, shards: list[Shard], job: Job, embedding: Embedding) -> tuple[float, Statistics]:
-    begun = perf_counter()
-    counts = engine.count(shards, job, embedding)
-    total = next(iter(counts)).statistics
-    for done in counts:
+    total = count([], embedding, job.recipe)
+    for done in engine.count(shards, job, embedding):
         total += done.statistics
     return perf_counter() - begun, total

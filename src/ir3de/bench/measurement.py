@@ -5,7 +5,8 @@ from __future__ import annotations
 import os
 import platform
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
@@ -50,6 +51,26 @@ def side_by_side(*actions: Callable[[], object], rounds: int = 7) -> list[list[f
 def median_ratio(numerator: Sequence[float], denominator: Sequence[float]) -> float:
     """The median over the rounds of one action's time over another's."""
     return median(a / b for a, b in zip(numerator, denominator, strict=True))
+
+
+class Watch:
+    """Seconds of each thing done, round by round."""
+
+    def __init__(self) -> None:
+        self._rounds: dict[str, list[float]] = {}
+
+    @contextmanager
+    def __call__(self, what: str) -> Iterator[None]:
+        begin = time.perf_counter()
+        yield
+        self._rounds.setdefault(what, []).append(time.perf_counter() - begin)
+
+    @property
+    def medians(self) -> dict[str, float]:
+        return {what: median(seconds) for what, seconds in self._rounds.items()}
+
+    def to_dict(self) -> dict[str, Any]:
+        return {**{f"{what}_s": seconds for what, seconds in self.medians.items()}, "rounds_s": self._rounds}
 
 
 def peak_memory() -> float:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from functools import wraps
@@ -159,7 +160,12 @@ def engine_options(function: Function) -> Function:
             "checkpoint": checkpoint,
             "skip_bad": skip_bad,
         }
-        return function(*args, counting=given, **kwargs)
+        try:
+            return function(*args, counting=given, **kwargs)
+        except KeyboardInterrupt:
+            if checkpoint is not None:
+                click.echo(f"what is counted is kept in {checkpoint}: the same command goes on from there", err=True)
+            raise
 
     return command  # type: ignore[return-value]
 
@@ -215,9 +221,15 @@ def domains_option(function: Function) -> Function:
 
 
 def refuse_existing(path: Path, *, force: bool) -> None:
-    """Refuse to replace an artifact unless that was asked for."""
+    """Refuse, before hours are spent, to replace an artifact unless that was asked for, and what cannot be written."""
     if not force and path.exists() and not (path.is_dir() and not any(path.iterdir())):
         raise ArtifactError(f"{path} is there already: choose another name, or replace it with --force")
+    whole = path.expanduser()
+    folder = next(folder for folder in ((whole,) if whole.is_dir() else ()) + tuple(whole.parents) if folder.exists())
+    if not folder.is_dir():
+        raise ArtifactError(f"cannot write {path}: {folder} is a file: choose another place")
+    if not os.access(folder, os.W_OK | os.X_OK):
+        raise ArtifactError(f"cannot write {path}: the folder {folder} may not be written to: choose another place")
 
 
 def scorer_for(name: str, strength: float | None) -> Scorer:

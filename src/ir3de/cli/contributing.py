@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -12,9 +13,14 @@ from ir3de.cli.output import FAINT, Output, hint, styled, table
 from ir3de.errors import ArtifactError, InputError
 
 if TYPE_CHECKING:
+    from rich.console import Console
+    from rich.table import Table
+    from rich.text import Text
+
     from ir3de.ledger import Entry, History
 
 HASH_SHOWN = 16
+MOST = 1_000  # columns of a terminal
 
 
 @click.command()
@@ -22,7 +28,7 @@ HASH_SHOWN = 16
 @click.option("--expert", metavar="NAME", help="Only entries of this expert.")
 @output_options
 def ledger(router_path: Path, expert: str | None, out: Output) -> None:
-    """Show what was done to a router: who gave what to which expert, and when.
+    """Show who gave what to which expert, and when.
 
     Each entry names the contribution, its owner and its hash, and the router before and after; entries are chained by
     their hashes. Texts that were counted on the spot have no id and cannot be taken out on their own.
@@ -34,24 +40,8 @@ def ledger(router_path: Path, expert: str | None, out: Output) -> None:
     history = _history(router_path)
     shown = [entry for entry in history if expert is None or entry.change.expert == expert]
     out.json({"router": str(router_path), "entries": [entry.to_dict() for entry in shown]})
-    columns = ("#", "when", "what", "expert", "contribution", "owner", "prompts", "hash", "router")
-    listing = table(*columns, right=("#", "prompts"))
-    for column in listing.columns:
-        column.no_wrap = column.header not in ("expert", "owner")
-    for entry in shown:
-        change, given = entry.change, entry.change.given
-        listing.add_row(
-            str(entry.entry),
-            styled((change.when.replace("T", " ")[:16], FAINT)),
-            styled((change.action, "red" if change.action == "remove" else "green")),
-            change.expert or "–",
-            "–" if given is None else given.id or styled(("texts", FAINT)),
-            "–" if given is None else given.owner or "–",
-            "–" if given is None else f"{given.prompts:,}",
-            styled(("–" if given is None else given.digest[:10], FAINT)),
-            styled((entry.router_after[:10], FAINT)),
-        )
-    out.result(listing)
+    if not out.as_json:
+        out.result(_listing(shown, out.console))
     if any(entry.change.given is not None and entry.change.given.id for entry in shown):
         out.note("", hint(f"ir3de remove {router_path} EXPERT --contribution ID", "to take one out:"))
 
@@ -63,11 +53,11 @@ def ledger(router_path: Path, expert: str | None, out: Output) -> None:
 @click.option("--output", "target", type=click.Path(path_type=Path), metavar="FILE", help="Write it to a file.")
 @output_options
 def receipt(router_path: Path, contribution: str | None, number: int | None, target: Path | None, out: Output) -> None:
-    """Print a receipt for a change: the hashes before and after, for whoever is to check it.
+    """Print a receipt for a change, which others can check.
 
-    A receipt is one entry of the ledger as a JSON document. With it and the router, `ir3de verify` shows a third party
-    that what was taken out is out; with the contribution's own file, that what is left and what was taken out add up to
-    what there was.
+    A receipt is one entry of the ledger as a JSON document, with the hashes before and after. With it and the router,
+    `ir3de verify` shows a third party that what was taken out is out; with the contribution's own file, that what is
+    left and what was taken out add up to what there was.
 
     \b
     Example:
@@ -135,7 +125,40 @@ def verify(
         listing.add_row(styled(marks[check.holds]), check.claim, styled((check.seen, FAINT)))
     out.result(listing)
     if wrong:
-        raise ArtifactError(f"{router_path} is not what it says: {wrong[0].claim}: {wrong[0].seen}")
+        more = f", and {len(wrong) - 1} more" if len(wrong) > 1 else ""
+        raise ArtifactError(f"{router_path}: this does not hold: {wrong[0].claim}: {wrong[0].seen}{more}")
+    unknown = sum(check.holds is None for check in found)
+    told = f"all that can be told holds; {unknown} of {len(found)} cannot" if unknown else "all of it holds"
+    out.note("", styled((told, "yellow" if unknown else "green")))
+
+
+def _listing(entries: Sequence[Entry], console: Console) -> Table:
+    """One row an entry; hashes, and then the number of prompts, are left out where there is no room for them."""
+    columns = ("#", "when", "what", "expert", "contribution", "owner", "prompts", "hash", "router")
+    rows = [_row(entry) for entry in entries]
+    for many in range(len(columns), len(columns) - 4, -1):
+        listing = table(*columns[:many], right=("#", "prompts"))
+        for row in rows:
+            listing.add_row(*row[:many])
+        listing.columns[1].min_width = len("2026-01-01")
+        if console.measure(listing, options=console.options.update(max_width=MOST)).maximum <= console.width:
+            break
+    return listing
+
+
+def _row(entry: Entry) -> tuple[Text | str, ...]:
+    change, given = entry.change, entry.change.given
+    return (
+        str(entry.entry),
+        styled((change.when.replace("T", " ")[:16], FAINT)),
+        styled((change.action, "red" if change.action == "remove" else "green")),
+        change.expert or "–",
+        "–" if given is None else given.id or styled(("texts", FAINT)),
+        "–" if given is None else given.owner or "–",
+        "–" if given is None else f"{given.prompts:,}",
+        styled(("–" if given is None else given.digest[:10], FAINT)),
+        styled((entry.router_after[:10], FAINT)),
+    )
 
 
 def _history(path: Path) -> History:

@@ -64,7 +64,7 @@ def cost_options(function: Function) -> Function:
         "costs_file",
         type=click.Path(path_type=Path),
         metavar="FILE",
-        help='The same from a JSON file: {"NAME": {"price": 2.0, "latency": 0.8, "memory": 16}}.',
+        help='What experts take, from a JSON file: {"NAME": {"price": 2.0, "latency": 0.8, "memory": 16}}.',
     )(command)  # type: ignore[return-value]
 
 

@@ -13,7 +13,7 @@ from time import perf_counter
 from typing import TYPE_CHECKING, Any
 
 from ir3de.cli.arguments import STATISTICS_SUFFIX, TextOptions
-from ir3de.cli.output import FAINT, Output, size, styled, table
+from ir3de.cli.output import FAINT, Output, printable, size, styled, table
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -58,6 +58,11 @@ class Counted:
     @property
     def tokens(self) -> int:
         return sum(part.tokens for part in self.domain)
+
+    @property
+    def resumed(self) -> bool:
+        """Whether a run before this one counted some of it, so that these seconds are not all it took."""
+        return self.collected is not None and self.collected.resumed > 0
 
     @property
     def skipped(self) -> int:
@@ -189,7 +194,9 @@ def note_skipped(out: Output, domains: Sequence[Counted]) -> None:
             out.note(styled((f"{domain.name}: {shards} were in the checkpoint", FAINT)))
         if domain.skipped:
             many = f"{domain.skipped:,} of {domain.collected.records:,} records could not be read and were skipped"
-            out.warn(f"{domain.name}: {many}: " + "; ".join(domain.collected.examples))
+            first = domain.collected.examples
+            told = f"{many}. The first {len(first)}:" if domain.skipped > len(first) else f"{many}:"
+            out.warn("\n  ".join((f"{domain.name}: {told}", *map(printable, first))), quiet=False)
 
 
 def _unpack(embedding: Embedding, prompt_sums: bool) -> None:
@@ -216,13 +223,15 @@ def reading(
         yield count, lambda: read
         return
     from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TimeRemainingColumn, TransferSpeedColumn
+    from rich.table import Column
 
+    whole = Column(no_wrap=True)  # in a narrow terminal it is the bar that gets shorter
     columns = (
         TextColumn("{task.description}", markup=False),
         BarColumn(bar_width=30, complete_style="cyan", finished_style="green"),
-        DownloadColumn(),
-        TransferSpeedColumn(),
-        TimeRemainingColumn(),
+        DownloadColumn(table_column=whole),
+        TransferSpeedColumn(table_column=whole),
+        TimeRemainingColumn(table_column=whole),
     )
     with Progress(*columns, console=out.progress_console, transient=True) as progress:
         task = progress.add_task(description, total=total)
@@ -236,6 +245,7 @@ def counted_table(domains: Sequence[Counted]) -> Table:
         "expert", "prompts", "tokens", "source", "seconds", "MB/s",
         right=("prompts", "tokens", "source", "seconds", "MB/s"),
     )  # fmt: skip
+    shown.columns[0].no_wrap, shown.columns[0].overflow = True, "ellipsis"  # or only numbers are left of a narrow one
     for domain in domains:
         shown.add_row(
             domain.name,
@@ -243,13 +253,19 @@ def counted_table(domains: Sequence[Counted]) -> Table:
             f"{domain.tokens:,}",
             size(domain.bytes),
             f"{domain.seconds:.2f}",
-            f"{domain.bytes / 1e6 / max(domain.seconds, 1e-9):.1f}",
+            _rate([domain]),
         )
     if len(domains) > 1:
         total = [sum(d.prompts for d in domains), sum(d.tokens for d in domains)]
         read, seconds = sum(d.bytes for d in domains), sum(d.seconds for d in domains)
         shown.add_row(
-            "all", *(f"{count:,}" for count in total), size(read), f"{seconds:.2f}", f"{read / 1e6 / seconds:.1f}",
-            style=FAINT,
-        )  # fmt: skip
+            "all", *(f"{count:,}" for count in total), size(read), f"{seconds:.2f}", _rate(domains), style=FAINT
+        )
     return shown
+
+
+def _rate(domains: Sequence[Counted]) -> str:
+    """Megabytes a second, where they were all read in these seconds."""
+    if any(domain.resumed for domain in domains):
+        return "–"
+    return f"{sum(d.bytes for d in domains) / 1e6 / max(sum(d.seconds for d in domains), 1e-9):.1f}"

@@ -19,6 +19,9 @@ EXTRAS = {
     "gguf": ("gguf", "reading .gguf files"),
     "pyarrow": ("parquet", "reading .parquet files"),
     "zstandard": ("zstd", "reading .zst files"),
+    "ray": ("ray", "counting on a Ray cluster"),
+    "torch": ("torch", "fitting on an accelerator"),
+    "uvicorn": ("serve", "serving experts behind one endpoint"),
     "matplotlib": ("plots", "drawing diagrams"),
     "huggingface_hub": ("all", "reading models by hub id"),
 }

@@ -24,6 +24,7 @@ PALETTE = (*_COLOURS, *(f"bright_{name}" for name in _COLOURS))
 FAINT = "bright_black"
 THEME = {f"progress.{name}": FAINT for name in ("download", "data.speed", "remaining", "elapsed")}
 TURNS = "\u200e\u200f\u202a\u202b\u202c\u202d\u202e\u2066\u2067\u2068\u2069"  # they turn the direction of the line
+LEAST_WIDTH = 6  # of a column of words
 PIPE_WIDTH = 100  # of output that no terminal shows
 
 
@@ -68,9 +69,9 @@ class Output:
         if not self.quiet:
             self.progress_console.print(styled((message, "")))
 
-    def warn(self, message: str) -> None:
-        """Say it on standard error, where it disturbs no program."""
-        if not self.quiet:
+    def warn(self, message: str, *, quiet: bool | None = None) -> None:
+        """Say it on standard error, where it disturbs no program; what must never be silent is not `quiet`."""
+        if not (self.quiet if quiet is None else quiet):
             self.progress_console.print(styled(("warning: ", "yellow"), (message, "")))
 
     @contextmanager
@@ -133,8 +134,9 @@ def table(*columns: str, right: Sequence[str] = ()) -> Table:
         made.add_column(
             column,
             justify="right" if column in right else "left",
-            overflow="crop" if fixed else "fold",
+            overflow="crop" if not column else "ellipsis" if fixed else "fold",  # a number that is cut must look so
             no_wrap=fixed,
+            min_width=None if fixed else min(len(column), LEAST_WIDTH),  # or a narrow terminal has no room for names
         )
     return made
 

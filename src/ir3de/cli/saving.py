@@ -74,9 +74,15 @@ def note_saved(out: Output, written: Mapping[Path, RouterFiles]) -> None:
 
 def how_sure(router: Router) -> list[Text]:
     """Whether confidence is calibrated, and below what the router abstains."""
-    kept = "calibrated on prompts that were held out" if router.calibrated else "not calibrated: no prompts were kept"
+    kept = "calibrated on prompts that were held out"
     if router.from_outcomes:
         kept = "is the score expected of the model"
+    elif len(router.experts) == 1:
+        kept = "says nothing yet: there is one expert"
+    elif not router.calibrated:
+        without = [name for name, own in router.statistics.items() if not own.sample]
+        names = f"no prompts were kept of {', '.join(without[:3])}{' …' if len(without) > 3 else ''}"
+        kept = f"not calibrated: {names if without else 'too few prompts were kept'}"
     lines = [styled(("confidence ", ""), (kept, FAINT))]
     if router.policy.threshold > 0:
         below = f"below {percent(router.policy.threshold)} confidence; if the fit has changed since, pick it anew with"

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import wraps
 from pathlib import Path
@@ -195,7 +195,7 @@ def statistics_facts(contribution: Contribution) -> Any:
     statistics = contribution.statistics()
     sums = statistics.sums
     windows = f"{sums.windows:,} windows of about {sums.window} tokens" if sums is not None else "none: histogram only"
-    how = ", ".join(f"{name} {value}" for name, value in contribution.recipe.items() if value is not None)
+    how = ", ".join(_spoken(contribution.recipe))
     return facts(
         [
             ("contribution", f"{contribution.id}{f' of {contribution.owner}' if contribution.owner else ''}"),
@@ -203,12 +203,20 @@ def statistics_facts(contribution: Contribution) -> Any:
             ("tokens", f"{statistics.tokens:,}"),
             ("prompt sums", windows),
             ("prompts kept", "none" if statistics.sample is None else f"{len(statistics.sample):,}, as token ids"),
-            ("collected with", how or "not known"),
+            ("collected with", how or ("not known" if not contribution.recipe else "no option")),
             ("merged from", f"{len(contribution.parts)} contributions" if contribution.parts else "none: as collected"),
             ("embedding", statistics.fingerprint[:12]),
             ("digest", statistics.digest),
         ]
     )
+
+
+def _spoken(recipe: Mapping[str, Any]) -> Iterator[str]:
+    """The options that the texts were collected with, those left as usual aside."""
+    usual = {"window": 128, "sample": 1, "min_count": 1, "prompt_sums": True}
+    for name, value in recipe.items():
+        if value is not None and value != usual.get(name):
+            yield "--histogram-only" if name == "prompt_sums" else f"--{name.replace('_', '-')} {value}"
 
 
 def describe(contribution: Contribution) -> dict[str, Any]:

@@ -14,7 +14,8 @@ import subprocess
 import tempfile
 import threading
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import suppress
+from contextlib import contextmanager, suppress
+from dataclasses import replace
 from pathlib import Path
 from time import perf_counter
 from typing import Any
@@ -40,8 +41,7 @@ class Pool:
         self, shards: Sequence[Shard], job: Job, embedding: Embedding, on_bytes: Callable[[int], None] | None = None
     ) -> Iterator[ShardCount]:
         begun = perf_counter()
-        with tempfile.TemporaryDirectory(prefix="ir3de-") as folder:
-            parts = EmbeddingParts.of(embedding, prompt_sums=job.recipe.prompt_sums).in_file(Path(folder))
+        with _shared(EmbeddingParts.of(embedding, prompt_sums=job.recipe.prompt_sums)) as parts:
             crew = _Crew(shards, pickle.dumps((job, parts), pickle.HIGHEST_PROTOCOL), self.workers)
             try:
                 for what, value in crew.answers():
@@ -53,6 +53,24 @@ class Pool:
                         on_bytes(value)
             finally:
                 crew.dismiss()
+
+
+@contextmanager
+def _shared(parts: EmbeddingParts) -> Iterator[EmbeddingParts]:
+    """The same with its matrix in a file that workers map.
+
+    On Linux the file has no name any more: workers find it by this process, and it goes with it however that ends.
+    """
+    with tempfile.TemporaryDirectory(prefix="ir3de-", ignore_cleanup_errors=True) as folder:
+        stored = parts.in_file(Path(folder))
+        if not isinstance(stored.fixed_point, str) or not Path("/proc/self/fd").is_dir():
+            yield stored
+            return
+        path = Path(stored.fixed_point)
+        with path.open("rb") as file:
+            path.unlink()
+            path.parent.rmdir()
+            yield replace(stored, fixed_point=f"/proc/{os.getpid()}/fd/{file.fileno()}")
 
 
 class _Crew:

@@ -108,7 +108,7 @@ def _work(ray: ModuleType, function: str, job: Job, embedding: Embedding, worker
 
 def _outcomes(ray: ModuleType, items: list[bytes], work: ray_tasks.Work) -> Outcomes:
     if not is_client(ray):
-        yield from _said(ray_tasks.streamed(ray_tasks.of_items(items), work, batch_size=1))
+        yield from _said(ray_tasks.streamed(ray_tasks.of_items(items, work.workers), work, batch_size=1))
         return
     conductor = ray_tasks.conductor()(items, work)
     try:

@@ -95,8 +95,9 @@ class PromptRidge:
             sums = domain.sums
             if sums is None or sums.windows == 0:
                 raise InputError(
-                    "prompt ridge needs prompt sums, and a domain has none: collect it with prompt_sums=True, "
-                    "a smaller sample if one was asked for, and at least one text, or use TokenRidge"
+                    "prompt ridge needs prompt sums, and a domain has none: collect it with prompt_sums=True (on the "
+                    "command line without --histogram-only), a smaller sample if one was asked for, and at least one "
+                    "text, or use TokenRidge (--scorer token-ridge)"
                 )
             w = 1.0 / sums.windows
             packed += w * (sums.gram * sums.unit**2)

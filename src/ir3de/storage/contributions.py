@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import hashlib
+import os
 import re
 from collections.abc import Callable, Iterable, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
@@ -15,7 +17,7 @@ from ir3de.errors import ArtifactError, InputError
 from ir3de.ledger import Given
 from ir3de.samples import Sample
 from ir3de.statistics import MOST, Statistics
-from ir3de.storage.statistics_files import read_statistics, statistics_bytes
+from ir3de.storage.statistics_files import read_sample, read_statistics, statistics_bytes
 
 DIGEST_SHOWN = 12  # characters of the digest that an id is made of where none is given
 LONGEST_OWNER = 200
@@ -94,7 +96,7 @@ class Contribution:
 
     def sample(self) -> Sample | None:
         """The prompts that came with it."""
-        return self.statistics().sample if self.kept else None
+        return read_sample(self.content(), self.origin) if self.kept else None
 
     def without_sample(self) -> Contribution:
         """The same without any prompt."""
@@ -152,9 +154,13 @@ class Holding:
 
     def sample(self) -> Sample | None:
         """The prompts of all of them together."""
-        samples = [one.sample() for one in self.contributions]
-        kept = [s for s in (None if self.own is None else self.own.sample, *samples) if s is not None]
-        return sum(kept[1:], kept[0]) if kept else None
+        kept = [one for one in self.contributions if one.kept]
+        workers = min(os.cpu_count() or 1, len(kept))
+        with ThreadPoolExecutor(max(1, workers), thread_name_prefix="ir3de-sample") as pool:
+            found = list(pool.map(_sample_of, [kept[worker::workers] for worker in range(workers)]))
+        if self.own is not None and self.own.sample is not None:
+            found.append(self.own.sample)
+        return Sample.together(found) if found else None
 
     def total(self) -> Statistics:
         """The sum of everything, from scratch, every hash checked."""
@@ -164,6 +170,10 @@ class Holding:
             total = found if total is None else total + found
         assert total is not None
         return total
+
+
+def _sample_of(contributions: Iterable[Contribution]) -> Sample:
+    return Sample.together(read_sample(one.content(), one.origin) for one in contributions)
 
 
 def holders(contributions: Iterable[Contribution], complaint: str) -> dict[str, str]:

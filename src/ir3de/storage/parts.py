@@ -94,8 +94,9 @@ class Parts:
 
     def drop_all_others(self) -> None:
         """Remove what earlier saves left and this one does not name, half-written files included."""
+        kept = {*self._contents, LEDGER}
         for path in list(self._folder.iterdir()):
-            if is_ours(path) and path.name not in (*self._contents, LEDGER):
+            if is_ours(path) and path.name not in kept:
                 with suppress(OSError):
                     path.unlink()
 

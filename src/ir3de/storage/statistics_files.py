@@ -102,6 +102,15 @@ def _check_numbers(header: files.Header) -> None:
         raise ValueError(f"a unit of {header['unit']!r:.40}")
 
 
+def read_sample(content: bytes, path: Path) -> Sample:
+    """The sample of prompts alone, out of a file that was checked before."""
+    tensors, header = files.from_safetensors(content, path)
+    try:
+        return _sample_from(tensors, header["vocabulary"])
+    except (KeyError, ValueError) as error:
+        raise ArtifactError(f"{path} is damaged: {error}. Copy it again from where it came from") from error
+
+
 def statistics_from(content: bytes, path: Path) -> Statistics:
     """The statistics in a file's bytes; `path` is for the messages."""
     return read_statistics(content, path)[0]
