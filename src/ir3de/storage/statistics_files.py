@@ -18,6 +18,7 @@ from ir3de.statistics import MOST, PromptSums, Statistics
 
 KIND, VERSION = "ir3de.statistics", 1
 LARGEST_VOCABULARY = 1 << 24
+HIGH, LOW = ".high", 0xFFFF_FFFF
 
 
 def save_statistics(statistics: Statistics, path: str | Path) -> Path:
@@ -55,7 +56,30 @@ def statistics_bytes(statistics: Statistics, more: Mapping[str, Any] | None = No
     if (sample := statistics.sample) is not None:
         header |= {"sample": sample.digest, "kept": len(sample)}
         tensors |= {f"sample.{field.name}": smallest(getattr(sample, field.name)) for field in fields(sample)}
-    return files.to_safetensors(tensors, files.sealed({**header, **(more or {})}))
+    return files.to_safetensors(_halved(tensors), files.sealed({**header, **(more or {})}))
+
+
+def _halved(tensors: Mapping[str, npt.NDArray[Any]]) -> dict[str, npt.NDArray[Any]]:
+    """What takes 64 bits as its lower 32 and, under `NAME.high`, the rest, which seldom takes more than 16."""
+    found: dict[str, npt.NDArray[Any]] = {}
+    for name, values in tensors.items():
+        if values.dtype == np.int64:
+            found |= {name: (values & LOW).astype(np.uint32), f"{name}{HIGH}": smallest(values >> 32)}
+        else:
+            found[name] = values
+    return found
+
+
+def _whole(tensors: Mapping[str, npt.NDArray[Any]]) -> dict[str, npt.NDArray[Any]]:
+    """The integers that were halved, put together."""
+    found = {name: values for name, values in tensors.items() if not name.endswith(HIGH)}
+    for name, values in tensors.items():
+        if name.endswith(HIGH):
+            low, high = found[name.removesuffix(HIGH)], values.astype(np.int64)
+            if (low.astype(np.int64) >> 32).any() or (np.abs(high) >> 31).any():
+                raise ValueError(f"the halves of '{name.removesuffix(HIGH)}' do not fit together")
+            found[name.removesuffix(HIGH)] = (high << 32) + low
+    return found
 
 
 def _header(header: files.Header, path: Path) -> files.Header:
@@ -106,7 +130,7 @@ def read_sample(content: bytes, path: Path) -> Sample:
     """The sample of prompts alone, out of a file that was checked before."""
     tensors, header = files.from_safetensors(content, path)
     try:
-        return _sample_from(tensors, header["vocabulary"])
+        return _sample_from(_whole(tensors), header["vocabulary"])
     except (KeyError, ValueError) as error:
         raise ArtifactError(f"{path} is damaged: {error}. Copy it again from where it came from") from error
 
@@ -129,6 +153,7 @@ def read_statistics(content: bytes, path: Path, *, known: bool = False) -> tuple
             raise ValueError("it holds numbers that are in no row")
         if not 0 < header["vocabulary"] <= LARGEST_VOCABULARY:
             raise ValueError(f"a vocabulary of {header['vocabulary']:,} tokens")
+        tensors = _whole(tensors)
         histogram = np.zeros(header["vocabulary"], np.int64)
         histogram[tensors["tokens"].astype(np.int64)] = tensors["counts"]
         sums = None
