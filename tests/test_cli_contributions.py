@@ -184,8 +184,8 @@ def relabelled(tensors: dict, header: dict) -> None:
     ("change", "message"),
     [
         (negative, "below zero"), (overflowing, "counts overflow"), (unsigned, "beyond 2⁶³"),
-        (endless, "a vocabulary of"), (overflowing_sums, "prompt sums overflow"), (misfitting_halves, "halves of 'gram'"),
-        (relabelled, "up to 64 letters"),
+        (endless, "a vocabulary of"), (overflowing_sums, "prompt sums overflow"),
+        (misfitting_halves, "halves of 'gram'"), (relabelled, "up to 64 letters"),
         (fractions, "and no count"), (hidden_sample, "a sample of 0, and says otherwise"),
         (endless_sample, "prompts that were not counted"), (square, "in no row"), (escaping, "a recipe is up to"),
         (mistaken, "are SHA-256 digests"),

@@ -15,6 +15,7 @@ from ir3de.decisions import Compiled, Terms
 from ir3de.embeddings import Embedding
 from ir3de.engines.domains import Counting, Files
 from ir3de.errors import InputError, MismatchError, UnknownExpertError
+from ir3de.samples import Sample
 from ir3de.scorers import Scorer
 from ir3de.statistics import Statistics
 from ir3de.storage import Contribution, Holding, RouterParts
@@ -113,8 +114,20 @@ def _shares(number: int) -> list[range]:
 
 
 def _share(name: str, contributions: Sequence[Contribution], embedding: Embedding, places: range) -> Statistics:
-    found = (counted(name, contributions[place].statistics(), embedding, keep_sample=True) for place in places)
-    return sum(found)  # type: ignore[return-value]
+    """The sum of those at these places; their samples are drawn from together, several at a time."""
+    total: Any = 0
+
+    def samples() -> Iterator[Sample]:
+        nonlocal total
+        for place in places:
+            found = counted(name, contributions[place].statistics(), embedding, keep_sample=True)
+            total = total + found.without_sample()
+            if found.sample is not None:
+                yield found.sample
+
+    sample = Sample.together(samples())
+    whole: Statistics = replace(total, sample=sample if len(sample) else None)
+    return whole
 
 
 def place(default: str, experts: Sequence[str]) -> int:

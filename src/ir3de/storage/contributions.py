@@ -45,11 +45,13 @@ class Contribution:
     prompts: int
     tokens: int
     kept: int  # prompts in the sample
+    sample_digest: str | None  # of those
     parts: tuple[str, ...]  # digests of the contributions that were merged into it
     recipe: Mapping[str, Any]  # how it was collected, as far as that is known
     sha256: str  # of the file
     content: Callable[[], bytes] = field(repr=False)  # the file's bytes
-    origin: Path = field(repr=False, default=Path("contribution.stats"))  # for the messages
+    origin: Path = field(repr=False, default=Path("contribution.stats"))  # where they lie, if in a file
+    in_file: bool = field(repr=False, default=False)
 
     @classmethod
     def of(
@@ -78,7 +80,8 @@ class Contribution:
         content = files.read(path)
         statistics, header = read_statistics(content, path)
         sha256 = hashlib.sha256(content).hexdigest()
-        return _described(statistics, header, sha256, partial(_read_again, path, sha256), path)
+        again = partial(_read_again, path, sha256)
+        return replace(_described(statistics, header, sha256, again, path), in_file=True)
 
     def save(self, path: str | Path) -> Path:
         """Write the file."""
@@ -96,7 +99,9 @@ class Contribution:
 
     def sample(self) -> Sample | None:
         """The prompts that came with it."""
-        return read_sample(self.content(), self.origin) if self.kept else None
+        if self.sample_digest is None:
+            return None
+        return read_sample(self.origin, self.sample_digest) if self.in_file else self.statistics().sample
 
     def without_sample(self) -> Contribution:
         """The same without any prompt."""
@@ -173,7 +178,8 @@ class Holding:
 
 
 def _sample_of(contributions: Iterable[Contribution]) -> Sample:
-    return Sample.together(read_sample(one.content(), one.origin) for one in contributions)
+    samples = (one.sample() for one in contributions)
+    return Sample.together(sample for sample in samples if sample is not None)
 
 
 def holders(contributions: Iterable[Contribution], complaint: str) -> dict[str, str]:
@@ -199,6 +205,7 @@ def describe_contribution(contribution: Contribution, file: Mapping[str, str]) -
         "prompts": contribution.prompts,
         "tokens": contribution.tokens,
         "kept": contribution.kept,
+        "sample_digest": contribution.sample_digest,
         "parts": list(contribution.parts),
         "recipe": dict(contribution.recipe),
         "file": dict(file),
@@ -210,9 +217,8 @@ def restore_contribution(described: Mapping[str, Any], folder: Path) -> Contribu
     fields = {**described, "parts": tuple(described["parts"])}
     file = fields.pop("file")
     path = folder / Path(file["name"]).name
-    return Contribution(
-        **fields, sha256=file["sha256"], content=partial(files.read, path, sha256=file["sha256"]), origin=path
-    )
+    again = partial(files.read, path, sha256=file["sha256"])
+    return Contribution(**fields, sha256=file["sha256"], content=again, origin=path, in_file=True)
 
 
 def checked_id(value: object) -> str:
@@ -266,6 +272,7 @@ def _described(
             statistics.prompts,
             statistics.tokens,
             0 if statistics.sample is None else len(statistics.sample),
+            None if statistics.sample is None else statistics.sample.digest,
             _checked_parts(header.get("parts", [])),
             _checked_recipe(header.get("recipe", {})),
             sha256,
