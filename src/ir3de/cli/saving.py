@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -14,7 +15,6 @@ if TYPE_CHECKING:
     from rich.text import Text
 
     from ir3de.router import Router
-    from ir3de.storage import RouterFiles
 
 
 def save_and_report(
@@ -47,23 +47,34 @@ def save_and_report(
     note_saved(out, written)
 
 
-def save_folders(out: Output, router: Router, folders: list[Path]) -> dict[Path, RouterFiles]:
+@dataclass(frozen=True)
+class Written:
+    """A router's folder as it was just saved: its header, and the bytes of its files."""
+
+    header: Mapping[str, Any]
+    bytes: int
+
+
+def save_folders(out: Output, router: Router, folders: list[Path]) -> dict[Path, Written]:
     """Save the router in the first folder and serving copies in the others; what was written."""
-    from ir3de.storage import inspect_router
+    from ir3de.storage import HEADER, is_ours, read_header
 
     with out.spinner("saving"):
+        written = {}
         for folder in folders:
             router.save(folder, serving=folder is not folders[0])
-        return {folder: inspect_router(folder) for folder in folders}
+            sizes = [path.stat().st_size for path in folder.iterdir() if is_ours(path) or path.name == HEADER]
+            written[folder] = Written(read_header(folder), sum(sizes))
+        return written
 
 
-def where_saved(written: Mapping[Path, RouterFiles]) -> dict[str, Any]:
+def where_saved(written: Mapping[Path, Written]) -> dict[str, Any]:
     """Plain values, ready for JSON."""
     router, *serving = written
     return {"router": str(router), "bytes": written[router].bytes, "serving": str(serving[0]) if serving else None}
 
 
-def note_saved(out: Output, written: Mapping[Path, RouterFiles]) -> None:
+def note_saved(out: Output, written: Mapping[Path, Written]) -> None:
     """Say what lies where, and what comes next."""
     router = next(iter(written))
     for folder, files in written.items():
