@@ -16,7 +16,8 @@ from ir3de.embeddings import Embedding
 from ir3de.engines.domains import Counting, Files
 from ir3de.errors import InputError, MismatchError, UnknownExpertError
 from ir3de.samples import Sample
-from ir3de.scorers import Scorer
+from ir3de.scorers import Blend, Scorer
+from ir3de.selectors import Average, Selector
 from ir3de.statistics import Statistics
 from ir3de.storage import Contribution, Holding, RouterParts
 from ir3de.table import Table
@@ -128,6 +129,15 @@ def _share(name: str, contributions: Sequence[Contribution], embedding: Embeddin
     sample = Sample.together(samples())
     whole: Statistics = replace(total, sample=sample if len(sample) else None)
     return whole
+
+
+def strategies(scorer: Scorer | None, selector: Selector | None) -> tuple[Scorer, Selector]:
+    """Those that were given, the usual ones otherwise; refuses what is neither."""
+    chosen = scorer or Blend(), selector or Average()
+    for given, kind, usual in zip(chosen, (Scorer, Selector), (Blend(), Average()), strict=True):
+        if not isinstance(given, kind):
+            raise InputError(f"{kind.__name__.lower()} must be an object such as {usual}, found {given!r}")
+    return chosen
 
 
 def place(default: str, experts: Sequence[str]) -> int:

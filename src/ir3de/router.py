@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, NoReturn, Unpack
 
 import numpy as np
 
-from ir3de.building import checked, chunks, place
+from ir3de.building import checked, chunks, place, strategies
 from ir3de.changing import Domain, built, retuned, with_more, with_rows, without, without_contribution
 from ir3de.counting import unshouted
 from ir3de.decisions import Compiled, Decision, Terms, decide, decide_batch
@@ -27,7 +27,7 @@ from ir3de.ledger import History
 from ir3de.outcome_router import OutcomeRows, check_selector, collected, fit_parts, refuse, sums_of
 from ir3de.outcomes import Outcomes
 from ir3de.policies import Calibration, Costs, Policy, check_policy
-from ir3de.scorers import Blend, Scorer
+from ir3de.scorers import Scorer
 from ir3de.selectors import Average, EntropyTopK, Selector
 from ir3de.statistics import Statistics
 from ir3de.storage import Contribution, Holding, RouterParts, load_router, save_router
@@ -82,7 +82,7 @@ class Router:
         device: str | None = None,
         **counting: Unpack[Counting],
     ) -> Router:
-        """Fit a router from each expert's texts, or from statistics collected elsewhere.
+        """Fit a router from each expert's texts, or from statistics or contributions collected elsewhere.
 
         `tune=True` chooses scorer and selector on held-out prompts and needs a second or two more; otherwise they are
         `Blend` and `Average`. The paper's are `TokenRidge.paper()` and `EntropyTopK(k)`. `default` names the
@@ -106,10 +106,7 @@ class Router:
             raise InputError("tune=True needs prompts to try things on, and keep_sample=False keeps none")
         if tune and (scorer is not None or selector is not None):
             raise InputError("tune=True chooses scorer and selector itself: leave them out, or leave out tune")
-        scorer, selector = scorer or Blend(), selector or Average()
-        for given, kind, usual in ((scorer, Scorer, Blend()), (selector, Selector, Average())):
-            if not isinstance(given, kind):
-                raise InputError(f"{kind.__name__.lower()} must be an object such as {usual}, found {given!r}")
+        scorer, selector = strategies(scorer, selector)
         if not isinstance(chosen, Embedding):
             raise InputError(f"embedding must be an Embedding, found {chosen!r}: use Embedding.load(source)")
         experts = tuple(map(checked, domains))  # what can be refused is refused before anything is counted
