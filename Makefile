@@ -45,7 +45,7 @@ docs:            ## the generated pages and pictures
 	python scripts/generate_privacy_docs.py
 	ir3de bench figures --output docs/images/experiments
 	python scripts/generate_results_readme.py
-	python scripts/draw_explain.py
+	python scripts/draw_terminal.py
 
 demo:            ## the first command of the README
 	ir3de demo
