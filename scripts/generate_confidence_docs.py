@@ -2,19 +2,15 @@
 
 from __future__ import annotations
 
-import json
-import re
-import sys
-from pathlib import Path
 from typing import Any
 
-ROOT = Path(__file__).parent.parent
+from pages import ROOT, raw, renewed, write_or_compare
+
 PAGE = ROOT / "docs" / "confidence.md"
 
 
 def rows(name: str) -> list[dict[str, Any]]:
-    content: dict[str, Any] = json.loads((ROOT / "results" / f"{name}.json").read_text(encoding="utf-8"))
-    found: list[dict[str, Any]] = content["rows"]
+    found: list[dict[str, Any]] = raw(name)["rows"]
     return found
 
 
@@ -61,22 +57,14 @@ def novelty() -> list[str]:
     return lines
 
 
-def renewed(text: str) -> str:
-    for name, made in (("calibration", calibration()), ("promises", promises()), ("novelty", novelty())):
-        pattern = re.compile(rf"(<!-- {name} -->\n).*?(<!-- /{name} -->)", re.DOTALL)
-        text = pattern.sub(lambda m, made=made: m[1] + "\n".join(made) + "\n" + m[2], text)  # type: ignore[misc]
+def page(text: str) -> str:
+    for part in (calibration, promises, novelty):
+        text = renewed(text, part.__name__, "\n".join(part()), "\n")
     return text
 
 
 def main() -> int:
-    current = PAGE.read_text(encoding="utf-8")
-    wanted = renewed(current)
-    if "--check" in sys.argv[1:]:
-        if wanted != current:
-            print("docs/confidence.md is not what results/ says: run scripts/generate_confidence_docs.py")
-        return int(wanted != current)
-    PAGE.write_text(wanted, encoding="utf-8")
-    return 0
+    return write_or_compare({PAGE: page(PAGE.read_text(encoding="utf-8"))}, __file__)
 
 
 if __name__ == "__main__":

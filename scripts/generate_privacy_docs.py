@@ -2,19 +2,11 @@
 
 from __future__ import annotations
 
-import json
-import re
-import sys
-from pathlib import Path
 from typing import Any
 
-ROOT = Path(__file__).parent.parent
+from pages import ROOT, raw, renewed, write_or_compare
+
 PAGE = ROOT / "docs" / "privacy.md"
-
-
-def raw() -> dict[str, Any]:
-    content: dict[str, Any] = json.loads((ROOT / "results" / "privacy.json").read_text(encoding="utf-8"))
-    return content
 
 
 def percent(value: float | None) -> str:
@@ -72,24 +64,15 @@ def circumstances(document: dict[str, Any]) -> list[str]:
     return [f"{c['processor']}, {c['cores']} cores; Python {c['python']}, numpy {c['numpy']}; {c['date']}."]
 
 
-def renewed(text: str) -> str:
-    document = raw()
+def page(text: str) -> str:
+    document = raw("privacy")
     for part in (rare, accuracy, recovery, circumstances):
-        name, made = part.__name__, "\n".join(part(document))
-        pattern = re.compile(rf"(<!-- {name} -->\n).*?(<!-- /{name} -->)", re.DOTALL)
-        text = pattern.sub(rf"\g<1>{made}\n\g<2>", text)
+        text = renewed(text, part.__name__, "\n".join(part(document)), "\n")
     return text
 
 
 def main() -> int:
-    current = PAGE.read_text(encoding="utf-8")
-    wanted = renewed(current)
-    if "--check" in sys.argv[1:]:
-        if wanted != current:
-            print("docs/privacy.md is not what results/ says: run scripts/generate_privacy_docs.py")
-        return int(wanted != current)
-    PAGE.write_text(wanted, encoding="utf-8")
-    return 0
+    return write_or_compare({PAGE: page(PAGE.read_text(encoding="utf-8"))}, __file__)
 
 
 if __name__ == "__main__":

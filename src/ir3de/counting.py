@@ -136,7 +136,7 @@ def thresholded(counted: Callable[[Recipe], Statistics], recipe: Recipe) -> Stat
 
 def count_texts(texts: Iterable[str], embedding: Embedding, recipe: Recipe) -> Statistics:
     """The statistics of texts that come one by one; what is rare among them is `thresholded`'s to say."""
-    return count_chunks(_chunks(texts), embedding, recipe)
+    return count_chunks(in_chunks(texts), embedding, recipe)
 
 
 def count_chunks(chunks: Iterable[Sequence[str]], embedding: Embedding, recipe: Recipe) -> Statistics:
@@ -308,7 +308,8 @@ def _only(
     return flat[kept], np.cumsum(shorter) - shorter, shorter
 
 
-def _chunks(texts: Iterable[str]) -> Iterator[list[str]]:
+def in_chunks(texts: Iterable[str]) -> Iterator[list[str]]:
+    """The texts, a few megabytes at a time: what is counted in one go."""
     chunk: list[str] = []
     characters = 0
     for text in texts:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from time import perf_counter
 
 from ir3de.corpora import texts_in
-from ir3de.counting import CHUNK_CHARACTERS, Recipe, count
+from ir3de.counting import Recipe, count, in_chunks
 from ir3de.embeddings import Embedding
 from ir3de.engines.shards import Shard
 from ir3de.errors import InputError
@@ -85,19 +85,14 @@ def chunks(
     shard: Shard, job: Job, bad: BadRecords, on_bytes: Callable[[int], None] | None = None
 ) -> Iterator[list[str]]:
     """The shard's texts, a few megabytes at a time; a file that changes meanwhile is refused."""
+    return in_chunks(_texts(shard, job, bad, on_bytes))
+
+
+def _texts(shard: Shard, job: Job, bad: BadRecords, on_bytes: Callable[[int], None] | None) -> Iterator[str]:
     on_damage = bad.hear if job.skip_bad else None
-    chunk: list[str] = []
-    characters = 0
     for piece in shard.pieces:
         piece.check()
-        for text in texts_in(
+        yield from texts_in(
             piece.source, field=job.field, whole_files=job.whole_files, on_bytes=on_bytes, on_damage=on_damage
-        ):
-            chunk.append(text)
-            characters += len(text)
-            if characters >= CHUNK_CHARACTERS:
-                yield chunk
-                chunk, characters = [], 0
+        )
         piece.check()
-    if chunk:
-        yield chunk

@@ -13,7 +13,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ir3de.corpora.rows import columns_with_text, text_in
-from ir3de.counting import CHUNK_CHARACTERS, count
+from ir3de.counting import count, in_chunks
 from ir3de.embeddings import Embedding
 from ir3de.engines.jobs import Job, ShardCount, count_shard
 from ir3de.engines.travelling import EmbeddingParts
@@ -108,25 +108,17 @@ def _shard(batch: pyarrow.Table, job: Job, embedding: Embedding) -> ShardCount:
 
 def _rows(batch: pyarrow.Table, job: Job, embedding: Embedding) -> Statistics:
     total = count([], embedding, job.recipe)
-    for chunk in _chunks(batch.select(columns_with_text(batch.column_names, job.field)), job.field):
+    for chunk in in_chunks(_texts(batch.select(columns_with_text(batch.column_names, job.field)), job.field)):
         total += count(chunk, embedding, job.recipe)
     return total
 
 
-def _chunks(table: pyarrow.Table, field: str | None) -> Iterator[list[str]]:
-    chunk: list[str] = []
-    characters = 0
+def _texts(table: pyarrow.Table, field: str | None) -> Iterator[str]:
     for begin in range(0, table.num_rows, ROWS):
         for row in table.slice(begin, ROWS).to_pylist():
             text = text_in(row, field)
             if text and not text.isspace():
-                chunk.append(text)
-                characters += len(text)
-        if characters >= CHUNK_CHARACTERS:
-            yield chunk
-            chunk, characters = [], 0
-    if chunk:
-        yield chunk
+                yield text
 
 
 _FUNCTIONS: dict[str, Callable[[Any, Job, Embedding], object]] = {"shard": _shard, "rows": _rows}
