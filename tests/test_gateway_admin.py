@@ -148,6 +148,17 @@ def test_files_of_every_kind_give_the_same_router(folder: Path) -> None:
             assert client.delete("/admin/experts/history").status_code == 200
 
 
+@pytest.mark.parametrize("name", ["json.py", "numpy.py", "sitecustomize.py", "ir3de.py", "../json.py", "json.py.txt"])
+def test_an_uploaded_file_is_never_imported(folder: Path, name: str) -> None:
+    trace = folder / "it-ran"
+    content = f"open({str(trace)!r}, 'w').close()\n".encode()
+    file = {"name": name, "content": base64.b64encode(content).decode()}
+    with admin(config(folder)) as client:
+        sent = client.post("/admin/experts", json={"name": "history", "upstream": ENDPOINT, "file": file})
+    assert (sent.status_code, name.endswith(".txt")) in ((422, False), (201, True)), sent.text
+    assert not trace.exists()
+
+
 def test_etags_guard_changes(folder: Path) -> None:
     with admin(config(folder)) as client:
         tag = client.get("/admin/experts").headers["etag"]
@@ -338,7 +349,7 @@ def test_a_router_fitted_from_outcomes_takes_rows_with_scores(folder: Path) -> N
 
 def test_refusals_of_a_fit_are_raised_as_they_are_there(folder: Path) -> None:
     with pytest.raises(Exception, match="no expert 'nobody'") as caught:
-        fitting.fit(fitting.Order(str(folder / "router"), str(folder / "new"), "remove", "nobody"), folder)
+        fitting.fit(fitting.Order(str(folder / "router"), str(folder / "new"), "remove", "nobody"))
     assert type(caught.value).__name__ == "UnknownExpertError" and not isinstance(caught.value, Problem)
     assert not (folder / "new").exists()
 

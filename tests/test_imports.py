@@ -1,5 +1,6 @@
 """What is loaded, and when: `import ir3de` costs nothing, and serving needs no more than it must."""
 
+import ast
 import json
 import subprocess
 from pathlib import Path
@@ -9,6 +10,8 @@ import pytest
 import ir3de
 import tiny
 from ir3de import Embedding, Router
+from ir3de.engines import collect_files
+from ir3de.engines.pool import Pool
 
 HEAVY = ("numpy", "torch", "tokenizers", "tokie", "safetensors", "rich", "click", "huggingface_hub", "ir3de.router")
 SERVERS = ("torch", "tokenizers", "transformers", "huggingface_hub", "click", "rich", "pyarrow", "gguf", "scipy")
@@ -109,3 +112,27 @@ def test_the_public_names_are_few_and_all_there() -> None:
     assert sorted(dir(ir3de)) == sorted([*ir3de.__all__, "__version__"])
     with pytest.raises(AttributeError, match="no attribute 'Roter'"):
         ir3de.Roter  # noqa: B018 - asking is the test
+
+
+def test_child_processes_never_import_from_the_current_folder() -> None:
+    """Every command that starts this Python asks for an isolated module path, by -P or -I."""
+    unsafe = []
+    for path in Path(ir3de.__file__).parent.rglob("*.py"):
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+            if isinstance(node, ast.List | ast.Tuple) and node.elts and ast.unparse(node.elts[0]) == "sys.executable":
+                second = ast.unparse(node.elts[1])
+                if second not in ("'-P'", "'-I'", "*arguments", "*module('load')"):  # those two begin with -P
+                    unsafe.append(f"{path}:{node.lineno}: {second}")
+    assert unsafe == []
+
+
+def test_a_pool_of_processes_imports_nothing_from_the_current_folder(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    trace, texts = tmp_path / "it-ran", tmp_path / "texts.txt"
+    for name in ("json.py", "numpy.py", "pickle.py", "sitecustomize.py"):
+        (tmp_path / name).write_text(f"open({str(trace)!r}, 'w').close()\n")
+    texts.write_text("Is this contract void?\nCan my landlord evict me?\n")
+    monkeypatch.chdir(tmp_path)
+    counted = collect_files(texts, embedding=tiny.embedding(), engine=Pool(2), shard_bytes=10)
+    assert counted.statistics.prompts == 2 and not trace.exists()

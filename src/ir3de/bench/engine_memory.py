@@ -29,7 +29,7 @@ def peaks(paths: Sequence[Path], *, workers: int, sample: int, shard_bytes: int)
     What the others take is None where there is no /proc to tell it.
     """
     options = map(str, (workers, sample, shard_bytes))
-    command = [sys.executable, "-m", __name__, *options, *map(str, paths)]
+    command = [sys.executable, "-P", "-m", __name__, *options, *map(str, paths)]
     found: dict[str, Any] = json.loads(subprocess.run(command, check=True, stdout=subprocess.PIPE).stdout)
     return found
 

@@ -195,5 +195,5 @@ def _megabytes(folder: Path) -> float:
 
 
 def _in_new_process(script: str, *arguments: object) -> str:
-    command = [sys.executable, "-c", script, *map(str, arguments)]
+    command = [sys.executable, "-P", "-c", script, *map(str, arguments)]
     return subprocess.run(command, check=True, capture_output=True, text=True, encoding="utf-8").stdout

@@ -153,7 +153,7 @@ class Trial:
     def command(self, what: str, *arguments: str | Path) -> None:
         """Time a command in a process of its own."""
         with self.watch(what):
-            subprocess.run([sys.executable, "-m", "ir3de", *map(str, arguments)], check=True, capture_output=True)
+            subprocess.run([sys.executable, "-P", "-m", "ir3de", *map(str, arguments)], check=True, capture_output=True)
 
 
 def _on_every_core(action: Callable[[A], B], items: Iterable[A]) -> list[B]:

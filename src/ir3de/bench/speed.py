@@ -189,7 +189,9 @@ def memory(texts: Corpus, *, gigabytes: float = 2.0) -> list[Figure]:
             "ir3de.collect(read_texts([sys.argv[1]]), sample=16); print(peak_memory())"
         )
         begin = time.perf_counter()
-        peak = float(subprocess.run([sys.executable, "-c", script, str(path)], check=True, capture_output=True).stdout)
+        peak = float(
+            subprocess.run([sys.executable, "-P", "-c", script, str(path)], check=True, capture_output=True).stdout
+        )
         seconds = time.perf_counter() - begin
         raw = {"gigabytes": path.stat().st_size / 1e9, "seconds": seconds}
     return [Figure("peak memory of collect on the corpus", peak, "MB", 600.0, False, raw)]
@@ -214,7 +216,7 @@ def starting(domains: dict[str, Corpus]) -> list[Figure]:
 
 
 def _milliseconds(script: str) -> float:
-    return float(subprocess.run([sys.executable, "-c", script], check=True, capture_output=True).stdout)
+    return float(subprocess.run([sys.executable, "-P", "-c", script], check=True, capture_output=True).stdout)
 
 
 def _blocks(texts: Corpus) -> Iterator[Corpus]:

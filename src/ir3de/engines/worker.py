@@ -28,7 +28,7 @@ ONE_THREAD = {
 def command() -> list[str]:
     """What starts a worker that finds the packages of this process, whatever its main script is."""
     script = f"import sys; sys.path[:] = {sys.path!r}; from ir3de.engines.worker import main; main()"
-    return [sys.executable, "-c", script]
+    return [sys.executable, "-P", "-c", script]  # -P: nothing is imported from the current folder
 
 
 def main() -> None:

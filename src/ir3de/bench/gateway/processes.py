@@ -107,7 +107,7 @@ def started(
 
 def module(name: str, **options: object) -> list[str]:
     """The arguments that run a module of this package, with options."""
-    return ["-m", f"ir3de.bench.gateway.{name}", *(f"--{option}={value}" for option, value in options.items())]
+    return ["-P", "-m", f"ir3de.bench.gateway.{name}", *(f"--{option}={value}" for option, value in options.items())]
 
 
 @contextmanager

@@ -181,20 +181,23 @@ def _refitted(now: Now, folder: StateFolder, action: Any, more: MoreOfExpert) ->
     """The router with the change made, in a folder of our own; the one it is made from stays as it is."""
     source = Path(now.snapshot.config.router.path).expanduser().resolve()
     made = folder.new_router(source)
-    with tempfile.TemporaryDirectory(prefix="ir3de-fit-") as work:
-        file = None if more.file is None else _unpacked(more.file, Path(work))
-        fit(Order(str(source), str(made), action, more.name, more.texts, file), Path(work))
+    order = Order(str(source), str(made), action, more.name, more.texts)
+    with tempfile.TemporaryDirectory(prefix="ir3de-upload-") as uploads:
+        if more.file is not None:
+            order = replace(order, file=_write_upload(more.file, Path(uploads)), file_name=more.file.name)
+        fit(order)
     choice = now.state.router
     base = choice.base if choice is not None and choice.own else now.snapshot.digest
     return folder.adopt(made, base)
 
 
-def _unpacked(upload: Upload, work: Path) -> str:
-    """The file under a harmless name with its own suffixes."""
+def _write_upload(upload: Upload, folder: Path) -> str:
+    """Write an uploaded file and return its path. Of the client's name only the suffixes stay: they say the format."""
     try:
         content = base64.b64decode(upload.content, validate=True)
     except binascii.Error as error:
         raise Problem(422, f"file.content: must be base64 ({error})", "invalid_field", "file.content") from None
-    name = re.sub(r"[^\w.-]", "_", re.split(r"[/\\]", upload.name)[-1]).lstrip(".-")[-100:] or "upload"
-    (work / name).write_bytes(content)
-    return name
+    suffixes = re.search(r"(?:\.[A-Za-z0-9]{1,16}){0,2}$", upload.name)
+    path = folder / f"upload{suffixes.group() if suffixes else ''}"
+    path.write_bytes(content)
+    return str(path)

@@ -10,6 +10,7 @@ import json
 import os
 import subprocess
 import sys
+import tempfile
 from contextlib import suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -36,18 +37,25 @@ class Order:
     action: Literal["more", "remove"]  # more: of an expert that is there, or a new one
     name: str
     texts: list[str] | None = None
-    file: str | None = None  # instead of texts: its name in the working folder
+    file: str | None = None  # instead of texts: the full path of an uploaded file
+    file_name: str = ""  # what the client called that file; error messages use it
 
 
-def fit(order: Order, folder: Path) -> None:
-    """Have an order done, in a working folder; refusals are raised as they would be here."""
-    command = [sys.executable, "-m", "ir3de.gateway.admin.fitting"]
-    done = subprocess.run(command, input=json.dumps(asdict(order)).encode(), capture_output=True, cwd=folder)
+def fit(order: Order) -> None:
+    """Carry out an order in a child process; its refusals are raised here as the same errors.
+
+    The child must never import a file that a client uploaded. `-P` keeps the current folder out of its module path,
+    and the current folder is empty anyway.
+    """
+    command = [sys.executable, "-P", "-m", "ir3de.gateway.admin.fitting"]
+    with tempfile.TemporaryDirectory(prefix="ir3de-empty-") as empty:
+        done = subprocess.run(command, input=json.dumps(asdict(order)).encode(), capture_output=True, cwd=empty)
     if done.returncode == _REFUSED:
         refusal = json.loads(done.stdout)
+        message = refusal["message"].replace(order.file, order.file_name) if order.file else refusal["message"]
         kind: Any = getattr(errors, refusal["kind"], InputError)
-        refused: Exception = kind.__new__(kind, refusal["message"])
-        refused.args = (refusal["message"],)
+        refused: Exception = kind.__new__(kind, message)
+        refused.args = (message,)
         raise refused
     if done.returncode:
         if done.returncode < 0:
