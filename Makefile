@@ -14,10 +14,10 @@ lint:            ## style, types, and which room may import which
 	lint-imports
 	python scripts/generate_cli_docs.py --check
 	python scripts/generate_config_schema.py --check
-	python scripts/generate_benchmark_docs.py --check
-	python scripts/generate_confidence_docs.py --check
-	python scripts/generate_privacy_docs.py --check
-	python scripts/generate_results_readme.py --check
+	python lab/scripts/generate_benchmark_docs.py --check
+	python lab/scripts/generate_confidence_docs.py --check
+	python lab/scripts/generate_privacy_docs.py --check
+	python lab/scripts/generate_results_readme.py --check
 
 fix:             ## what a machine can put right
 	ruff check --fix .
@@ -40,12 +40,12 @@ bench:           ## speed as ratios, accuracy where IR3DE_DATA points, robustnes
 docs:            ## the generated pages and pictures
 	python scripts/generate_cli_docs.py
 	python scripts/generate_config_schema.py
-	python scripts/generate_benchmark_docs.py
-	python scripts/generate_confidence_docs.py
-	python scripts/generate_privacy_docs.py
+	python lab/scripts/generate_benchmark_docs.py
+	python lab/scripts/generate_confidence_docs.py
+	python lab/scripts/generate_privacy_docs.py
 	ir3de bench figures --output docs/images/experiments
-	python scripts/generate_results_readme.py
-	python scripts/draw_terminal.py
+	python lab/scripts/generate_results_readme.py
+	python lab/scripts/draw_terminal.py
 
 demo:            ## the first command of the README
 	ir3de demo

@@ -15,10 +15,10 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
-from ir3de import carried
-from ir3de.embeddings import Embedding
+from ir3de.embedding import Embedding
+from ir3de.embedding import packaged_models as carried
 
-DEFAULT = Path(__file__).parent.parent / "src" / "ir3de" / "default"
+DEFAULT = Path(__file__).parent.parent / "src" / "ir3de" / "embedding" / "bundled"
 NAME = "SmolLM2-135M"
 MODEL = "smollm2-135m"
 SOURCE = carried.CARRIED[MODEL]

@@ -10,7 +10,7 @@ from typing import Any
 from click.testing import CliRunner, Result
 
 from ir3de.cli import SECTIONS, cli
-from ir3de.demo import path_of
+from ir3de.corpora.examples import path_of
 
 ROOT = Path(__file__).parent.parent
 LAW, CODING, HISTORY = (str(path_of(name)) for name in ("law", "coding", "history"))

@@ -8,11 +8,11 @@ from hypothesis import strategies as st
 
 import tiny
 from ir3de import AllTokens, Average, EntropyTopK, PromptRidge, Statistics, TokenRidge, collect
-from ir3de.decisions import Decision
-from ir3de.embeddings import Embedding
-from ir3de.pairs import BUCKETS
+from ir3de.embedding import Embedding
+from ir3de.routing.decision import Decision
 from ir3de.scorers import Blend, CrossEntropy, KernelRidge, Posterior
-from ir3de.statistics import PromptSums
+from ir3de.statistics.domain import PromptSums
+from ir3de.statistics.pairs import BUCKETS
 
 SCORERS = [
     TokenRidge.paper(),

@@ -6,9 +6,7 @@ import pytest
 
 import tiny
 from ir3de import Router, Statistics, collect
-from ir3de.errors import (
-    IR3DEError,
-)
+from ir3de.errors import IR3DEError
 
 
 def refusal(kind: type[IR3DEError], action: Callable[..., object], *arguments: object, **options: object) -> str:

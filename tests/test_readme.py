@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from ir3de import demo
+from ir3de.corpora import examples as demo
 
 ROOT = Path(__file__).parent.parent
 README = (ROOT / "README.md").read_text(encoding="utf-8")

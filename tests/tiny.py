@@ -18,8 +18,8 @@ from tokenizers import decoders, models, normalizers, pre_tokenizers, trainers
 
 import ir3de
 from ir3de import Embedding, Router
-from ir3de.embeddings import Matrix
-from ir3de.embeddings.sources import from_parts
+from ir3de.embedding import Matrix
+from ir3de.embedding.sources import from_parts
 
 WIDTH = 12
 

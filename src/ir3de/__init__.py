@@ -12,15 +12,15 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from ir3de.counting import collect
-    from ir3de.decisions import Decision
-    from ir3de.embeddings import Embedding
+    from ir3de.embedding import Embedding
     from ir3de.errors import IR3DEError
     from ir3de.router import Router
+    from ir3de.routing.decision import Decision
     from ir3de.scorers import PromptRidge, TokenRidge
     from ir3de.selectors import AllTokens, Average, EntropyTopK
-    from ir3de.statistics import Statistics
-    from ir3de.storage import Contribution
+    from ir3de.statistics.contributions import Contribution
+    from ir3de.statistics.counting import collect
+    from ir3de.statistics.domain import Statistics
 
 __all__ = [
     "AllTokens",
@@ -38,15 +38,15 @@ __all__ = [
 ]
 
 _ROOMS = {
-    "ir3de.counting": ("collect",),
-    "ir3de.decisions": ("Decision",),
-    "ir3de.embeddings": ("Embedding",),
+    "ir3de.statistics.counting": ("collect",),
+    "ir3de.routing.decision": ("Decision",),
+    "ir3de.embedding": ("Embedding",),
     "ir3de.errors": ("IR3DEError",),
     "ir3de.router": ("Router",),
     "ir3de.scorers": ("PromptRidge", "TokenRidge"),
     "ir3de.selectors": ("AllTokens", "Average", "EntropyTopK"),
-    "ir3de.statistics": ("Statistics",),
-    "ir3de.storage": ("Contribution",),
+    "ir3de.statistics.domain": ("Statistics",),
+    "ir3de.statistics.contributions": ("Contribution",),
 }
 _ROOM_OF = {name: room for room, names in _ROOMS.items() for name in names}
 

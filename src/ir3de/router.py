@@ -13,29 +13,31 @@ from typing import TYPE_CHECKING, Any, NoReturn, Unpack
 
 import numpy as np
 
-from ir3de.building import checked, chunks, place, strategies
-from ir3de.changing import Domain, built, retuned, with_more, with_rows, without, without_contribution
-from ir3de.counting import unshouted
-from ir3de.decisions import Compiled, Decision, Terms, decide, decide_batch
-from ir3de.embeddings import Embedding, Tokenizer
+from ir3de.artifact import load_router, save_router
+from ir3de.embedding import Embedding, Tokenizer
 from ir3de.engines.domains import Counting
 from ir3de.errors import InputError, UnknownExpertError
-from ir3de.expectations import Shrinkage
-from ir3de.explanations import Explanation, explain
-from ir3de.flips import Flips, flips
-from ir3de.ledger import History
-from ir3de.outcome_router import OutcomeRows, check_selector, collected, fit_parts, refuse, sums_of
-from ir3de.outcomes import Outcomes
+from ir3de.fitting.building import checked, chunks, place, strategies
+from ir3de.fitting.changing import Domain, built, retuned, with_more, with_rows, without, without_contribution
+from ir3de.fitting.outcome_router import OutcomeRows, check_selector, collected, fit_parts, refuse, sums_of
+from ir3de.fitting.parts import RouterParts
+from ir3de.outcomes.expectation import Shrinkage
+from ir3de.outcomes.sums import Outcomes
 from ir3de.policies import Calibration, Costs, Policy, check_policy
+from ir3de.routing.decision import Compiled, Decision, Terms, decide, decide_batch
+from ir3de.routing.explanation import Explanation, explain
+from ir3de.routing.flips import Flips, flips
 from ir3de.scorers import Scorer
+from ir3de.scorers.table import Table, check_experts
+from ir3de.scorers.torch_arithmetic import on_device
 from ir3de.selectors import Average, EntropyTopK, Selector
-from ir3de.statistics import Statistics
-from ir3de.storage import Contribution, Holding, RouterParts, load_router, save_router
-from ir3de.table import Table, check_experts
-from ir3de.torch_arithmetic import on_device
+from ir3de.statistics.contributions import Contribution, Holding
+from ir3de.statistics.counting import unshouted
+from ir3de.statistics.domain import Statistics
+from ir3de.storage.ledger import History
 
 if TYPE_CHECKING:
-    from ir3de.quality import Validation
+    from ir3de.outcomes.quality import Validation
     from ir3de.tuning import Trial
 
 
@@ -321,7 +323,7 @@ class Router:
     @property
     def validation(self) -> Validation:
         """What cross-validation tried when the router was fitted from outcomes; empty otherwise."""
-        from ir3de.quality import Validation
+        from ir3de.outcomes.quality import Validation
 
         return Validation() if self._parts.outcomes is None else self._parts.outcomes.tried
 

@@ -17,8 +17,8 @@ import numpy as np
 import numpy.typing as npt
 
 from ir3de.errors import InputError
-from ir3de.pairs import pair_buckets, within_prompts
-from ir3de.table import Table, row_blocks, softmax
+from ir3de.scorers.table import Table, row_blocks, softmax
+from ir3de.statistics.pairs import pair_buckets, within_prompts
 
 Ids = npt.NDArray[np.unsignedinteger]
 Values: TypeAlias = "npt.NDArray[np.float64] | npt.NDArray[np.float32]"

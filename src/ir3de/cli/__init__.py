@@ -5,25 +5,13 @@ from __future__ import annotations
 import errno
 import os
 import sys
+from importlib.metadata import EntryPoint, entry_points
 from io import TextIOWrapper
 from typing import Any
 
 import click
 
 from ir3de.cli import (
-    bench_big,
-    bench_confidence,
-    bench_experts,
-    bench_figures,
-    bench_gateway,
-    bench_novelty,
-    bench_outcome_routing,
-    bench_privacy,
-    bench_robustness,
-    bench_run,
-    bench_scale,
-    bench_tables,
-    benching,
     calibrating,
     changing,
     completion,
@@ -33,8 +21,6 @@ from ir3de.cli import (
     doctor,
     embeddings,
     evaluating,
-    experiment_changes,
-    experiments,
     explaining,
     fitting,
     inspecting,
@@ -55,8 +41,9 @@ SECTIONS = {
     "Serve it": (serving.serve, configuring.config),
     "Share the work": (sharing.collect, sharing.merge, embeddings.embedding),
     "Answer for it": (contributing.ledger, contributing.receipt, contributing.verify),
-    "Measure and set up": (benching.bench, completion.completion),
+    "Set up": (completion.completion,),
 }
+PLUGINS = "ir3de.commands"  # the entry points by which other packages add commands
 INTERRUPTED = 130  # 128 + SIGINT, as shells have it
 
 
@@ -85,12 +72,36 @@ class Commands(click.Group):
             _complain(f"cannot write the answer: {error.strerror}. Make room, or send the output elsewhere")
             ctx.exit(1)
 
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        if cmd_name in self.commands:
+            return self.commands[cmd_name]
+        if cmd_name in (plugins := _plugins()):
+            loaded: click.Command = plugins[cmd_name].load()
+            return loaded
+        if cmd_name == "bench":
+            raise click.UsageError(
+                "`bench` is in the package ir3de-lab: pip install ir3de-lab, in a checkout ./lab", ctx
+            )
+        return None
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        return sorted({*self.commands, *_plugins()})
+
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         width = max(len(name) for name in self.commands)
         for title, commands in SECTIONS.items():
             with formatter.section(title):
                 rows = [(str(command.name).ljust(width), command.get_short_help_str(80)) for command in commands]
                 formatter.write_dl(rows)
+        if plugins := _plugins():
+            with formatter.section("Added by other packages"):
+                found = [(name, self.get_command(ctx, name)) for name in sorted(plugins)]
+                formatter.write_dl([(name.ljust(width), one.get_short_help_str(80)) for name, one in found if one])
+
+
+def _plugins() -> dict[str, EntryPoint]:
+    """The commands that installed packages add, by name; none of them is imported yet."""
+    return {found.name: found for found in entry_points(group=PLUGINS)}
 
 
 def _write_no_more() -> None:
@@ -131,26 +142,6 @@ def cli() -> None:
     """
 
 
-for _measurement in (
-    bench_robustness.robustness,
-    bench_experts.experts,
-    bench_big.big,
-    bench_scale.scale,
-    bench_novelty.novelty,
-    bench_confidence.confidence,
-    bench_privacy.privacy,
-    bench_outcome_routing.outcome_routing,
-    bench_gateway.gateway,
-    bench_gateway.soak,
-    experiments.train,
-    experiments.outcomes,
-    bench_run.run,
-    experiment_changes.dynamic,
-    experiment_changes.decentralised,
-    bench_tables.tables,
-    bench_figures.figures,
-):
-    benching.bench.add_command(_measurement)
 for _commands in SECTIONS.values():
     for _command in _commands:
         cli.add_command(_command)

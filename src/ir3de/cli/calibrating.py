@@ -17,7 +17,7 @@ from ir3de.errors import UnknownExpertError
 if TYPE_CHECKING:
     from rich.table import Table
 
-    from ir3de.conformal import Calibrated, Threshold
+    from ir3de.evaluation.threshold import Calibrated, Threshold
 
 RATES = (0.01, 0.02, 0.05, 0.1)
 
@@ -60,8 +60,8 @@ def calibrate(
       ir3de calibrate router maths=maths-held-out.jsonl law=law-held-out.jsonl --error 0.02 --default law
       ir3de calibrate router maths=maths-held-out.jsonl law=law-held-out.jsonl --dry-run
     """
-    from ir3de.conformal import calibrate_threshold, check_confident
-    from ir3de.storage import inspect_router
+    from ir3de.artifact import inspect_router
+    from ir3de.evaluation.threshold import calibrate_threshold, check_confident
 
     check_sources(domains)
     before = loaded(router_path)
@@ -118,7 +118,7 @@ def _report(out: Output, router_path: Path, found: Calibrated, *, dry_run: bool)
 
 
 def _listed(rates: Iterable[float]) -> str:
-    from ir3de.conformal import needed
+    from ir3de.evaluation.threshold import needed
 
     return ", ".join(f"{percent(rate)} wrong (at least {needed(rate):,} prompts)" for rate in rates)
 

@@ -121,7 +121,7 @@ def remove(
 @contextmanager
 def changing(path: Path) -> Iterator[Router]:
     """The router, kept from other writers until it is saved, so that two changes at once both stay."""
-    from ir3de.files import exclusive
+    from ir3de.storage.files import exclusive
 
     loaded(path)  # or there is no such router, and no folder to keep
     with exclusive(path.expanduser()):

@@ -56,10 +56,10 @@ def init(file: str | None, router: str | None, experts: list[Endpoint], force: b
       ir3de config init gateway.yaml --expert law=http://127.0.0.1:8001/v1
     """
     need_gateway()
-    from ir3de import files
     from ir3de.gateway.checking import router_facts
     from ir3de.gateway.config.files import locate
     from ir3de.gateway.config.template import endpoints_for, template
+    from ir3de.storage import files
 
     path = locate(file)
     refuse_existing(path, force=force)

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from rich.table import Table
     from rich.text import Text
 
-    from ir3de.ledger import Entry, History
+    from ir3de.storage.ledger import Entry, History
 
 HASH_SHOWN = 16
 MOST = 1_000  # columns of a terminal
@@ -65,8 +65,8 @@ def receipt(router_path: Path, contribution: str | None, number: int | None, tar
       ir3de receipt router --contribution berlin-2026 --output receipt.json
       ir3de verify router --receipt receipt.json --statistics berlin.stats
     """
-    from ir3de import files
-    from ir3de.ledger import receipt as written
+    from ir3de.storage import files
+    from ir3de.storage.ledger import receipt as written
 
     entry = _chosen(_history(router_path), contribution, number, router_path)
     document = written(entry)
@@ -105,10 +105,10 @@ def verify(
       ir3de verify router
       ir3de verify router --receipt receipt.json --statistics berlin.stats
     """
-    from ir3de import files
-    from ir3de.ledger import from_receipt
-    from ir3de.storage import Contribution
-    from ir3de.verification import verify as checks
+    from ir3de.evaluation.verification import verify as checks
+    from ir3de.statistics.contributions import Contribution
+    from ir3de.storage import files
+    from ir3de.storage.ledger import from_receipt
 
     if receipt_path is None and (statistics is not None or before is not None):
         raise click.UsageError("--statistics and --before are checked against a receipt: name it with --receipt")

@@ -16,9 +16,9 @@ from ir3de.errors import InputError
 if TYPE_CHECKING:
     from rich.table import Table
 
-    from ir3de.decisions import Decision
     from ir3de.policies import Cost, Policy
     from ir3de.router import Router
+    from ir3de.routing.decision import Decision
 
 GivenCosts: TypeAlias = "dict[str, dict[str, float]]"  # expert, cost, value
 
@@ -77,7 +77,7 @@ def read_costs(path: Path) -> GivenCosts:
     """The costs in a JSON file."""
     import json
 
-    from ir3de import files
+    from ir3de.storage import files
 
     path = path.expanduser()
     try:

@@ -18,10 +18,10 @@ from ir3de.cli.output import FAINT, Output, printable, size, styled, table
 if TYPE_CHECKING:
     from rich.table import Table
 
-    from ir3de.embeddings import Embedding
+    from ir3de.embedding import Embedding
     from ir3de.engines import Collected, Counting
-    from ir3de.statistics import Statistics
-    from ir3de.storage import Contribution
+    from ir3de.statistics.contributions import Contribution
+    from ir3de.statistics.domain import Statistics
 
 LARGE_DOMAIN = 100_000_000  # bytes, from which `--sample auto` takes 1 window in 16
 LARGE_SAMPLE = 16
@@ -127,14 +127,14 @@ def load_contributions(paths: Sequence[str]) -> tuple[Contribution, ...]:
     """Files of statistics, read and checked on every core."""
     from concurrent.futures import ThreadPoolExecutor
 
-    from ir3de.storage import Contribution
+    from ir3de.statistics.contributions import Contribution
 
     with ThreadPoolExecutor(os.cpu_count(), thread_name_prefix="ir3de-read") as pool:
         return tuple(pool.map(Contribution.load, paths))
 
 
 def load_embedding(source: str, out: Output) -> Embedding:
-    from ir3de.embeddings import Embedding
+    from ir3de.embedding import Embedding
 
     with out.spinner("reading the embedding"):
         return Embedding.load(source)
@@ -155,8 +155,8 @@ def count_domain(
 ) -> Counted:
     """Count the texts of all paths, and add the statistics files among them; prompts are kept only if asked for."""
     from ir3de.corpora import total_bytes
-    from ir3de.counting import Recipe
     from ir3de.engines import Files, collect_files
+    from ir3de.statistics.counting import Recipe
 
     stored = statistics_files([path for path in paths if Path(path).suffix == STATISTICS_SUFFIX])
     sources = [path for path in paths if Path(path).suffix != STATISTICS_SUFFIX]

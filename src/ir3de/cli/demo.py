@@ -17,9 +17,9 @@ if TYPE_CHECKING:
     from rich.table import Table
 
     from ir3de.cli.counting import Counted
-    from ir3de.decisions import Decision
-    from ir3de.evaluation import Report
+    from ir3de.evaluation.accuracy import Report
     from ir3de.router import Router
+    from ir3de.routing.decision import Decision
 
 QUESTIONS = (
     "Why does my async function return a coroutine?",
@@ -82,9 +82,9 @@ def demo(target: Path | None, force: bool, out: Output) -> None:
 def _demonstrate(out: Output) -> Demonstration:
     """Fit from the package's own files just as `ir3de fit` does it, measure, and route."""
     from ir3de.cli.counting import count_domain
-    from ir3de.demo import DOMAINS, held_out, path_of
-    from ir3de.embeddings import Embedding
-    from ir3de.evaluation import evaluate
+    from ir3de.corpora.examples import DOMAINS, held_out, path_of
+    from ir3de.embedding import Embedding
+    from ir3de.evaluation.accuracy import evaluate
     from ir3de.router import Router
 
     with out.spinner("reading the embedding"):

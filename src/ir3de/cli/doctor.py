@@ -105,7 +105,7 @@ def _checked(name: str, look: Callable[[], str]) -> Finding:
 
 
 def _bundled() -> str:
-    from ir3de.embeddings import Embedding
+    from ir3de.embedding import Embedding
 
     embedding = Embedding.default()  # compares tokenizer and matrix with their hashes
     return (
@@ -114,7 +114,7 @@ def _bundled() -> str:
 
 
 def _engine() -> str:
-    from ir3de.embeddings import Embedding
+    from ir3de.embedding import Embedding
 
     tokenizer = Embedding.default().tokenizer
     if tokenizer.proof is None:

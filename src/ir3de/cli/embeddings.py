@@ -39,7 +39,7 @@ def build(source: str, target: Path, full: bool, tokenizer: Path | None, force: 
       ir3de embedding build HuggingFaceTB/SmolLM2-360M smol-360m
       ir3de fit router --embedding smol-360m maths=maths.jsonl law=law.jsonl
     """
-    from ir3de.embeddings import Embedding
+    from ir3de.embedding import Embedding
 
     target = target.expanduser()
     _check_target(target, force=force)
@@ -67,7 +67,7 @@ def list_embeddings(folder: Path | None, out: Output) -> None:
     Example:
       ir3de embedding list ~/embeddings
     """
-    from ir3de.embeddings.sources import BUNDLED, HEADER
+    from ir3de.embedding.sources import BUNDLED, HEADER
     from ir3de.errors import ArtifactError
 
     folders = [BUNDLED]
@@ -93,9 +93,9 @@ def list_embeddings(folder: Path | None, out: Output) -> None:
 
 
 def _read_header(folder: Path) -> dict[str, Any]:
-    from ir3de import files
-    from ir3de.embeddings.sources import HEADER, KIND, MATRIX, VERSION
+    from ir3de.embedding.sources import HEADER, KIND, MATRIX, VERSION
     from ir3de.errors import ArtifactError
+    from ir3de.storage import files
 
     header = files.read_json(folder / HEADER, kind=KIND, version=VERSION)
     try:
@@ -107,7 +107,7 @@ def _read_header(folder: Path) -> dict[str, Any]:
 
 def _check_target(target: Path, *, force: bool) -> None:
     """Refuse a folder with other things in it: a model's own tokenizer.json must not be overwritten."""
-    from ir3de.embeddings.sources import HEADER
+    from ir3de.embedding.sources import HEADER
     from ir3de.errors import ArtifactError
 
     if target.is_file() or (target.is_dir() and any(target.iterdir()) and not (target / HEADER).is_file()):

@@ -25,10 +25,10 @@ if TYPE_CHECKING:
     from rich.table import Table
     from rich.text import Text
 
-    from ir3de.decisions import Decision
-    from ir3de.evaluation import Report
-    from ir3de.robustness import RobustnessReport
+    from ir3de.evaluation.accuracy import Report
+    from ir3de.evaluation.robustness import RobustnessReport
     from ir3de.router import Router
+    from ir3de.routing.decision import Decision
 
 MOST_IN_MATRIX = 14
 MOST_CONFUSIONS = 15
@@ -92,7 +92,7 @@ def evaluate(
       ir3de eval router --outcomes answers-test.jsonl
       ir3de eval candidate --replay decisions.jsonl --errors 10
     """
-    from ir3de.evaluation import evaluate as measure
+    from ir3de.evaluation.accuracy import evaluate as measure
     from ir3de.router import Router
 
     if plot is not None:
@@ -138,7 +138,7 @@ def evaluate(
 
 
 def _robustness(router: Router, prompts: Mapping[str, list[str]], out: Output) -> RobustnessReport:
-    from ir3de.robustness import measure_robustness
+    from ir3de.evaluation.robustness import measure_robustness
 
     with out.spinner("perturbing"):
         return measure_robustness(router, prompts)

@@ -20,8 +20,8 @@ if TYPE_CHECKING:
     from rich.table import Table
     from rich.text import Text
 
-    from ir3de.explanations import Explanation, TokenVote
     from ir3de.router import Router
+    from ir3de.routing.explanation import Explanation, TokenVote
 
 LETTERS = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz"
 WIDTH_WITHOUT_SCORES = 32  # a token, how often, its entropy

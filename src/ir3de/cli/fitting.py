@@ -97,7 +97,7 @@ def fit(
       ir3de fit router maths=maths.jsonl law=statutes/ --tune
       ir3de fit router --outcomes answers.jsonl --score-field accuracy
     """
-    from ir3de.building import place
+    from ir3de.fitting.building import place
     from ir3de.policies import Policy
     from ir3de.router import Router
 
@@ -150,7 +150,7 @@ def _check_tunable(given: Mapping[str, object], no_sample: bool) -> None:
 
 def free_folders(router_path: Path, serving: Path | None, *, force: bool) -> list[Path]:
     """Where the router and its serving copy go, checked before hours are spent on fitting."""
-    from ir3de.storage import check_destination
+    from ir3de.artifact import check_destination
 
     folders = [check_destination(router_path)]
     if serving is not None:

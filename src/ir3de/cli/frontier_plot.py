@@ -5,11 +5,11 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ir3de import files
 from ir3de.errors import MissingExtraError
+from ir3de.storage import files
 
 if TYPE_CHECKING:
-    from ir3de.frontier import Frontier, Spot
+    from ir3de.evaluation.frontier import Frontier, Spot
 
 DOTS_PER_INCH = 150
 MOST_NAMES = 20  # single experts that are named

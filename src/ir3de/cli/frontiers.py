@@ -16,9 +16,9 @@ if TYPE_CHECKING:
     from rich.table import Table
     from rich.text import Text
 
-    from ir3de.decisions import Decision
-    from ir3de.frontier import Frontier, Point, Spot
+    from ir3de.evaluation.frontier import Frontier, Point, Spot
     from ir3de.router import Router
+    from ir3de.routing.decision import Decision
 
 FORMATS = (".png", ".svg", ".pdf")
 WIDTH, HEIGHT = 60, 14  # of the picture, in characters
@@ -39,7 +39,7 @@ class FrontierOptions:
         """What should hear every decision; refuses now what would be refused in the end."""
         if not self.wanted:
             return None
-        from ir3de.frontier import Hearing
+        from ir3de.evaluation.frontier import Hearing
 
         if self.target is not None:
             from ir3de.cli.frontier_plot import require_matplotlib
@@ -178,7 +178,7 @@ def picture(found: Frontier) -> Iterator[Text]:
 
 def _blind(found: Frontier, right: float) -> list[Spot]:
     """The line of the random mixes, a spot a column."""
-    from ir3de.frontier import Spot, mixed
+    from ir3de.evaluation.frontier import Spot, mixed
 
     first = found.mix[0].cost
     costs = [right * column / (WIDTH - 1) for column in range(WIDTH)]

@@ -13,7 +13,7 @@ from ir3de.cli.output import FAINT, Output, facts, heading, percent, size, style
 from ir3de.cli.trials import trials_table
 
 if TYPE_CHECKING:
-    from ir3de.storage import RouterFiles
+    from ir3de.artifact import RouterFiles
 
 
 KEPT = ("serving", "experts", "default", "scorer", "selector", "embedding", "calibration", "familiarity")
@@ -33,9 +33,9 @@ def inspect(path: Path, out: Output) -> None:
       ir3de inspect router
       ir3de inspect law.stats
     """
-    from ir3de.embeddings.sources import HEADER
+    from ir3de.artifact import holds_router
+    from ir3de.embedding.sources import HEADER
     from ir3de.errors import ArtifactError
-    from ir3de.storage import holds_router
 
     path = path.expanduser()
     if holds_router(path):
@@ -52,8 +52,8 @@ def inspect(path: Path, out: Output) -> None:
 
 
 def _inspect_router(path: Path, out: Output) -> None:
+    from ir3de.artifact import inspect_router
     from ir3de.errors import ArtifactError
-    from ir3de.storage import inspect_router
 
     found = inspect_router(path)
     header = found.header
@@ -136,7 +136,7 @@ def _strategy(described: Any) -> str:
 
 
 def _inspect_embedding(path: Path, out: Output) -> None:
-    from ir3de.embeddings import Embedding
+    from ir3de.embedding import Embedding
 
     with out.spinner("checking"):
         embedding = Embedding.load(path)
@@ -169,7 +169,7 @@ def _inspect_embedding(path: Path, out: Output) -> None:
 
 def _inspect_statistics(path: Path, out: Output) -> None:
     from ir3de.cli.sharing import describe, statistics_facts
-    from ir3de.storage import Contribution
+    from ir3de.statistics.contributions import Contribution
 
     found = Contribution.load(path)
     out.json({"kind": "statistics", "path": str(path), "bytes": path.stat().st_size, **describe(found)})

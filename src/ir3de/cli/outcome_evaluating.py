@@ -13,7 +13,7 @@ from ir3de.cli.output import FAINT, Output, bar, colour_of, heading, percent, st
 if TYPE_CHECKING:
     from rich.table import Table
 
-    from ir3de.outcome_evaluation import OutcomeReport, Reached
+    from ir3de.evaluation.outcomes import OutcomeReport, Reached
 
 
 def evaluate_outcomes(
@@ -27,7 +27,7 @@ def evaluate_outcomes(
 ) -> None:
     """Route the rows and show what the chosen models scored, beside simpler ways to choose."""
     from ir3de.corpora import total_bytes
-    from ir3de.outcome_evaluation import evaluate_outcomes as measure
+    from ir3de.evaluation.outcomes import evaluate_outcomes as measure
     from ir3de.router import Router
 
     total_bytes(outcomes)  # a misspelt path is found first

@@ -39,7 +39,7 @@ def fit_outcomes(
     from ir3de.cli.counting import load_embedding
     from ir3de.cli.fitting import free_folders
     from ir3de.corpora import total_bytes
-    from ir3de.outcome_rows import collect_outcomes
+    from ir3de.outcomes.rows import collect_outcomes
     from ir3de.policies import Policy
     from ir3de.router import Router
 
@@ -67,7 +67,7 @@ def add_outcomes(
     """Sum up the rows of new models, or with --merge more rows of any, and change the router."""
     from ir3de.cli.changing import changing
     from ir3de.corpora import total_bytes
-    from ir3de.outcome_rows import collect_outcomes
+    from ir3de.outcomes.rows import collect_outcomes
     from ir3de.router import Router
 
     router = Router.load(router_path)

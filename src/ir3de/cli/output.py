@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from rich.table import Table
     from rich.text import Text
 
-    from ir3de.decisions import Decision
+    from ir3de.routing.decision import Decision
 
 # the terminal's own colours, so that they suit its theme; the order keeps neighbours apart
 _COLOURS = ("cyan", "yellow", "magenta", "green", "blue", "red")

@@ -9,7 +9,7 @@ from ir3de.cli.output import bar, percent, table
 if TYPE_CHECKING:
     from rich.table import Table
 
-    from ir3de.robustness import RobustnessReport
+    from ir3de.evaluation.robustness import RobustnessReport
 
 
 def effects_table(report: RobustnessReport) -> Table:

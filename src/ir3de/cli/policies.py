@@ -43,8 +43,8 @@ def policy(
       ir3de policy router --price large=3 --price small=0.2 --weight price=0.1
       ir3de policy router --costs costs.json --threshold 0.6 --default small
     """
-    from ir3de.files import exclusive
     from ir3de.router import Router
+    from ir3de.storage.files import exclusive
 
     router = Router.load(router_path)
     if costs or weights or threshold is not None or default is not None:
@@ -59,8 +59,8 @@ def _changed(
 ) -> Router:
     from dataclasses import replace
 
+    from ir3de.artifact import save_policy
     from ir3de.router import Router
-    from ir3de.storage import save_policy
 
     router = Router.load(path)
     policy = router.policy.changed(costs, weights)

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from rich.table import Table
     from rich.text import Text
 
-    from ir3de.evaluation import Report
+    from ir3de.evaluation.accuracy import Report
 
 WIDTH = 30
 PICTURES = (".png", ".svg")
@@ -66,7 +66,7 @@ def draw_reliability(report: Report, path: Path) -> None:
 
     from matplotlib.figure import Figure
 
-    from ir3de import files
+    from ir3de.storage import files
 
     parts = [part for part in report.reliability if part.count]
     middles = [(part.low + part.high) / 2 for part in parts]

@@ -18,8 +18,8 @@ if TYPE_CHECKING:
     from rich.table import Table
     from rich.text import Text
 
-    from ir3de.decisions import Decision
-    from ir3de.replay import ReplayReport, Served
+    from ir3de.evaluation.replay import ReplayReport, Served
+    from ir3de.routing.decision import Decision
 
 ALLOWED = ("router_path", "replayed", "wanted", "weights", "as_json", "quiet")
 
@@ -53,7 +53,7 @@ def replay_log(
     """Route the log's prompts again and show what would change."""
     from ir3de.cli.counting import reading
     from ir3de.corpora import total_bytes
-    from ir3de.replay import Damage, read_log, replay
+    from ir3de.evaluation.replay import Damage, read_log, replay
     from ir3de.router import Router
 
     total = total_bytes(replayed)  # a misspelt path is found first

@@ -16,8 +16,8 @@ from ir3de.cli.output import FAINT, Output, bar, colour_of, json_text, one_line,
 if TYPE_CHECKING:
     from rich.table import Table
 
-    from ir3de.decisions import Decision
     from ir3de.router import Router
+    from ir3de.routing.decision import Decision
 
 Row = dict[str, object]
 
@@ -138,7 +138,7 @@ def _described(decision: Decision, top: int | None) -> dict[str, Any]:
 
 
 def _write(target: Path, routed: Iterable[tuple[Row, Decision, str]], top: int | None, out: Output) -> None:
-    from ir3de.files import appearing
+    from ir3de.storage.files import appearing
 
     counts: dict[str, int] = {}
     with appearing(target) as file:

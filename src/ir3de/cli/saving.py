@@ -57,7 +57,7 @@ class Written:
 
 def save_folders(out: Output, router: Router, folders: list[Path]) -> dict[Path, Written]:
     """Save the router in the first folder and serving copies in the others; what was written."""
-    from ir3de.storage import HEADER, is_ours, read_header
+    from ir3de.artifact import HEADER, is_ours, read_header
 
     with out.spinner("saving"):
         written = {}

@@ -26,8 +26,8 @@ from ir3de.cli.output import FAINT, Output, facts, hint, size, styled
 
 if TYPE_CHECKING:
     from ir3de.engines import Counting
-    from ir3de.statistics import Statistics
-    from ir3de.storage import Contribution
+    from ir3de.statistics.contributions import Contribution
+    from ir3de.statistics.domain import Statistics
 
 
 @dataclass(frozen=True)
@@ -41,8 +41,7 @@ class Labels:
         self, statistics: Statistics, given: Sequence[Contribution], *, recipe: Mapping[str, Any] | None = None
     ) -> Contribution:
         """The statistics as a contribution, made of what was given; refuses what was given twice."""
-        from ir3de.storage import Contribution
-        from ir3de.storage.contributions import holders
+        from ir3de.statistics.contributions import Contribution, holders
 
         parts = holders(given, "these files are not all different: one")
         return Contribution.of(statistics, owner=self.owner, id=self.id, recipe=recipe, parts=parts)
@@ -55,7 +54,7 @@ def label_options(function: Function) -> Function:
     @click.option("--id", "named", metavar="ID", help="What to call the contribution.  [default: made of its hash]")
     @wraps(function)
     def command(*args: Any, owner: str, named: str | None, **kwargs: Any) -> Any:
-        from ir3de.storage.contributions import checked_id, checked_owner
+        from ir3de.statistics.contributions import checked_id, checked_owner
 
         labels = Labels(None if named is None else checked_id(named), checked_owner(owner))
         return function(*args, labels=labels, **kwargs)

@@ -13,7 +13,7 @@ from ir3de.cli.arguments import Function
 from ir3de.cli.output import Output
 
 if TYPE_CHECKING:
-    from ir3de.arithmetic import Arithmetic, Progress
+    from ir3de.scorers.arithmetic import Arithmetic, Progress
 
 PATIENCE = 1.5  # seconds of a fit before it shows how far it is
 
@@ -30,7 +30,7 @@ def arithmetic_on(device: str | None) -> Arithmetic | None:
     """What computes on that device, None for the usual; one that is not there is refused before anything is counted."""
     if device is None:
         return None
-    from ir3de.torch_arithmetic import TorchArithmetic
+    from ir3de.scorers.torch_arithmetic import TorchArithmetic
 
     return TorchArithmetic(device)
 
@@ -38,7 +38,7 @@ def arithmetic_on(device: str | None) -> Arithmetic | None:
 @contextmanager
 def solving(out: Output, arithmetic: Arithmetic | None = None) -> Iterator[None]:
     """Fits in here use that arithmetic, and say how far they are."""
-    from ir3de.arithmetic import using
+    from ir3de.scorers.arithmetic import using
 
     if not out.shows_progress:
         with using(arithmetic):

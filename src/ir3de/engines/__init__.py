@@ -18,8 +18,8 @@ if TYPE_CHECKING:
     from ir3de.engines.domains import Counting, Files
     from ir3de.engines.engine import Engine, engine_for
     from ir3de.engines.jobs import Job, ShardCount, count_shard
+    from ir3de.engines.portable_embedding import EmbeddingParts
     from ir3de.engines.shards import Piece, Shard, plan
-    from ir3de.engines.travelling import EmbeddingParts
 
 __all__ = [
     "Collected",

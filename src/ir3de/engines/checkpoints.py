@@ -17,13 +17,13 @@ from typing import Any
 
 import numpy as np
 
-from ir3de import files
-from ir3de.embeddings import Embedding
+from ir3de.embedding import Embedding
 from ir3de.engines.jobs import Job, ShardCount
 from ir3de.engines.shards import Shard
 from ir3de.errors import ArtifactError, InputError, VersionError
-from ir3de.statistics import Statistics
-from ir3de.storage.statistics_files import statistics_bytes, statistics_from
+from ir3de.statistics.domain import Statistics
+from ir3de.statistics.files import statistics_bytes, statistics_from
+from ir3de.storage import files
 
 KIND, VERSION = "ir3de.checkpoint", 1
 SUFFIX = ".checkpoint"

@@ -9,15 +9,15 @@ from pathlib import Path
 from time import monotonic
 from typing import Unpack
 
-from ir3de.counting import Recipe, count, thresholded
-from ir3de.embeddings import Embedding
+from ir3de.embedding import Embedding
 from ir3de.engines.checkpoints import Checkpoint, Progress
 from ir3de.engines.domains import Counting, Files, check_counting
 from ir3de.engines.engine import Engine, engine_for
 from ir3de.engines.jobs import BadRecords, Job, ShardCount
 from ir3de.engines.shards import SHARD_BYTES, Shard, plan
 from ir3de.errors import ArtifactError, EngineError, InputError
-from ir3de.statistics import Statistics
+from ir3de.statistics.counting import Recipe, count, thresholded
+from ir3de.statistics.domain import Statistics
 
 CHECKPOINT_SECONDS = 5.0  # between two writings
 

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator, Sequence
 from importlib import import_module
 from typing import Any, Protocol, runtime_checkable
 
-from ir3de.embeddings import Embedding
+from ir3de.embedding import Embedding
 from ir3de.engines.jobs import Job, ShardCount
 from ir3de.engines.shards import Shard
 from ir3de.errors import InputError

@@ -7,11 +7,11 @@ from dataclasses import dataclass
 from time import perf_counter
 
 from ir3de.corpora import texts_in
-from ir3de.counting import Recipe, count, in_chunks
-from ir3de.embeddings import Embedding
+from ir3de.embedding import Embedding
 from ir3de.engines.shards import Shard
 from ir3de.errors import InputError
-from ir3de.statistics import Statistics
+from ir3de.statistics.counting import Recipe, count, in_chunks
+from ir3de.statistics.domain import Statistics
 
 EXAMPLES = 5  # of records that were skipped
 

@@ -8,12 +8,12 @@ from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from time import perf_counter
 
-from ir3de.counting import count
-from ir3de.embeddings import Embedding
+from ir3de.embedding import Embedding
 from ir3de.engines.jobs import BadRecords, Job, ShardCount, chunks, counted
 from ir3de.engines.pool import Pool
 from ir3de.engines.shards import Shard
-from ir3de.statistics import Statistics
+from ir3de.statistics.counting import count
+from ir3de.statistics.domain import Statistics
 
 SMALL = 64 << 20  # bytes on disk, below which starting processes takes longer than it saves
 

@@ -20,10 +20,10 @@ from pathlib import Path
 from time import perf_counter
 from typing import Any
 
-from ir3de.embeddings import Embedding
+from ir3de.embedding import Embedding
 from ir3de.engines.jobs import Job, ShardCount
+from ir3de.engines.portable_embedding import EmbeddingParts
 from ir3de.engines.shards import Shard
-from ir3de.engines.travelling import EmbeddingParts
 from ir3de.engines.worker import ONE_THREAD, command
 from ir3de.errors import EngineError
 

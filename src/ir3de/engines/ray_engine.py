@@ -15,15 +15,15 @@ from pathlib import Path
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
-from ir3de.counting import Recipe, count, thresholded
-from ir3de.embeddings import Embedding
+from ir3de.embedding import Embedding
 from ir3de.engines import ray_tasks
 from ir3de.engines.jobs import Job, ShardCount
 from ir3de.engines.ray_cluster import connect, imported, is_client
 from ir3de.engines.ray_worker import Setup
 from ir3de.engines.shards import Piece, Shard
 from ir3de.errors import EngineError, InputError
-from ir3de.statistics import Statistics
+from ir3de.statistics.counting import Recipe, count, thresholded
+from ir3de.statistics.domain import Statistics
 
 if TYPE_CHECKING:
     import ray.data

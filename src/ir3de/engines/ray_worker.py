@@ -13,13 +13,13 @@ import numpy as np
 import numpy.typing as npt
 
 from ir3de.corpora.rows import columns_with_text, text_in
-from ir3de.counting import count, in_chunks
-from ir3de.embeddings import Embedding
+from ir3de.embedding import Embedding
 from ir3de.engines.jobs import Job, ShardCount, count_shard
-from ir3de.engines.travelling import EmbeddingParts
+from ir3de.engines.portable_embedding import EmbeddingParts
 from ir3de.engines.worker import ONE_THREAD
 from ir3de.errors import EngineError, IR3DEError, MissingExtraError
-from ir3de.statistics import Statistics
+from ir3de.statistics.counting import count, in_chunks
+from ir3de.statistics.domain import Statistics
 
 if TYPE_CHECKING:
     import pyarrow

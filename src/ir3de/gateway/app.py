@@ -14,12 +14,12 @@ from starlette.routing import Match, Route
 from starlette.types import ASGIApp
 
 from ir3de.gateway.admin import routes as admin
-from ir3de.gateway.answers.relaying import Inference
-from ir3de.gateway.doors import openapi, operations, pages, routing_api
-from ir3de.gateway.doors.guarding import Guard
 from ir3de.gateway.gateway import Gateway
+from ir3de.gateway.http import openapi, operations, pages, routing_api
+from ir3de.gateway.http.guarding import Guard
 from ir3de.gateway.problems import Problem, unexpected
 from ir3de.gateway.requests.prompts import Endpoint
+from ir3de.gateway.responses.relaying import Inference
 
 ENDPOINTS: dict[str, Endpoint] = {
     "chat/completions": "chat",

@@ -17,7 +17,7 @@ from ir3de.gateway.admin.state import StateFolder
 from ir3de.gateway.config.files import client_variables
 from ir3de.gateway.config.findings import Finding
 from ir3de.gateway.config.models import Config, ExpertConfig, secret
-from ir3de.gateway.doors.guarding import client_keys, is_loopback
+from ir3de.gateway.http.guarding import client_keys, is_loopback
 
 PING_SECONDS = 5.0
 
@@ -56,7 +56,7 @@ def router_facts(path: str) -> RouterFacts | None:
     """Look into a router's folder and compare its files with their hashes; an address is left to the gateway."""
     if "://" in path:
         return None
-    from ir3de.storage import holds_router, inspect_router
+    from ir3de.artifact import holds_router, inspect_router
 
     if not holds_router(path):
         raise ArtifactError(

@@ -7,7 +7,7 @@ from time import perf_counter, time
 from typing import TYPE_CHECKING, Literal
 
 if TYPE_CHECKING:
-    from ir3de.decisions import Decision
+    from ir3de.routing.decision import Decision
 
 Outcome = Literal["ok", "client_error", "upstream_error", "unavailable", "cancelled", "broken_stream", "failed"]
 

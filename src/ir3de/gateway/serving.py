@@ -22,8 +22,8 @@ from ir3de.errors import InputError, IR3DEError
 from ir3de.gateway.checking import refused_host
 from ir3de.gateway.config.files import Source
 from ir3de.gateway.config.models import Config
-from ir3de.gateway.observing.sharing import sharing
 from ir3de.gateway.protocol import GuardedProtocol
+from ir3de.gateway.telemetry.sharing import sharing
 
 if TYPE_CHECKING:
     from starlette.types import ASGIApp

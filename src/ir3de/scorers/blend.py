@@ -13,7 +13,7 @@ from ir3de.errors import InputError
 from ir3de.scorers.posterior import Posterior, balanced, log_evidence
 from ir3de.scorers.ridge import PromptRidge, TokenRidge
 from ir3de.scorers.scorer import Embeddings, Floats, check_strength
-from ir3de.statistics import Statistics
+from ir3de.statistics.domain import Statistics
 
 PAIR_PRIOR = 1.0  # pairs seen once are half believed
 ROUNDING = 1e-6  # relative to the largest score: float32 is as good as float64 here

@@ -12,10 +12,10 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from ir3de.arithmetic import BLOCK, CACHED, chosen, current
 from ir3de.errors import InputError
+from ir3de.scorers.arithmetic import BLOCK, CACHED, chosen, current
 from ir3de.scorers.scorer import Embeddings, Floats, check_strength
-from ir3de.statistics import Statistics
+from ir3de.statistics.domain import Statistics
 
 TOLERANCE = 1e-5  # of √(∇ᵀM⁻¹∇), see `minimise`: the mean loss of a token is then right to about 1e-10
 MOST_STEPS = 1_000  # fifty to a hundred and fifty are usual

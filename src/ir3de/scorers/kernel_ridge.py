@@ -8,10 +8,10 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from ir3de.arithmetic import current
 from ir3de.errors import InputError
+from ir3de.scorers.arithmetic import current
 from ir3de.scorers.scorer import Embeddings, Floats, check_strength
-from ir3de.statistics import Statistics
+from ir3de.statistics.domain import Statistics
 
 Vectors = npt.NDArray[np.float32]
 

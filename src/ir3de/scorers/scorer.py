@@ -8,9 +8,9 @@ from typing import Protocol, TypeAlias, runtime_checkable
 import numpy as np
 import numpy.typing as npt
 
-from ir3de.arithmetic import Rows
 from ir3de.errors import InputError
-from ir3de.statistics import Statistics
+from ir3de.scorers.arithmetic import Rows
+from ir3de.statistics.domain import Statistics
 
 Floats = npt.NDArray[np.float64]
 Embeddings: TypeAlias = Rows  # E (V, h): an array, or what reads its rows from where they are stored

@@ -9,13 +9,13 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from ir3de.counting import recount
-from ir3de.embeddings import Embedding
+from ir3de.embedding import Embedding
 from ir3de.errors import InputError
 from ir3de.policies import Calibration, Familiarity
 from ir3de.scorers import Blend, Posterior, PromptRidge, Scorer, TokenRidge, token_weight
 from ir3de.selectors import AllTokens, Average, EntropyTopK, Selector
-from ir3de.statistics import Statistics
+from ir3de.statistics.counting import recount
+from ir3de.statistics.domain import Statistics
 from ir3de.tuning.calibrating import Scored, fit_calibration, fit_familiarity, usualness_of
 from ir3de.tuning.evidence import Components, Views, score_views
 from ir3de.tuning.folds import Fold, folds_of

@@ -20,8 +20,8 @@ from ir3de.scorers import (
     unit_pairs,
     unit_size,
 )
+from ir3de.scorers.table import Table
 from ir3de.selectors import Selector
-from ir3de.table import Table
 from ir3de.tuning.calibrating import Scored
 from ir3de.tuning.folds import Fold, Held, mean_pair_rows, mean_rows
 

@@ -14,13 +14,13 @@ from functools import cached_property
 import numpy as np
 import numpy.typing as npt
 
-from ir3de.arithmetic import chosen
-from ir3de.counting import recount
-from ir3de.embeddings import Embedding
-from ir3de.pairs import pair_buckets, within_prompts
-from ir3de.samples import Sample
+from ir3de.embedding import Embedding
 from ir3de.scorers import Embeddings, part_of, token_usualness
-from ir3de.statistics import Statistics
+from ir3de.scorers.arithmetic import chosen
+from ir3de.statistics.counting import recount
+from ir3de.statistics.domain import Statistics
+from ir3de.statistics.pairs import pair_buckets, within_prompts
+from ir3de.statistics.sample import Sample
 
 FEW_PROMPTS = 200  # of a domain: below this every prompt counts, and more is left to train on
 FEW_DOMAINS = 100

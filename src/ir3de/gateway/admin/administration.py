@@ -16,7 +16,6 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from ir3de import files
 from ir3de.errors import ArtifactError, IR3DEError
 from ir3de.gateway.admin.changes import MoreOfExpert, Now, OtherRouter, add_expert, choose_router, remove_expert
 from ir3de.gateway.admin.fetching import without_user
@@ -26,6 +25,7 @@ from ir3de.gateway.admin.state import CACHE, STATE, State, StateFolder
 from ir3de.gateway.config.models import Config
 from ir3de.gateway.experts.live import Live, Snapshot
 from ir3de.gateway.problems import Problem
+from ir3de.storage import files
 
 LOOK_SECONDS = 1.0  # between two looks at the state file
 

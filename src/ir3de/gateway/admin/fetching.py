@@ -15,9 +15,9 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from ir3de import files
+from ir3de.artifact import HEADER, KIND, VERSION, is_ours
 from ir3de.errors import ArtifactError, InputError, MissingExtraError
-from ir3de.storage import HEADER, KIND, VERSION, is_ours
+from ir3de.storage import files
 
 _Part = dict[str, str]
 

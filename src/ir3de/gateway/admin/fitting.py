@@ -85,7 +85,7 @@ def _domain(order: Order, *, outcomes: bool) -> Any:
             )
         return [text for text in order.texts or () if text.strip()]  # as files are read
     if Path(order.file).suffix.lower() in STATISTICS_SUFFIXES:
-        from ir3de.storage import Contribution
+        from ir3de.statistics.contributions import Contribution
 
         return Contribution.load(order.file)
     from ir3de.corpora import read_rows, read_texts

@@ -13,9 +13,9 @@ from collections.abc import Awaitable, Callable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
+from ir3de.artifact import HEADER, read_header, stamp
 from ir3de.errors import ArtifactError, IR3DEError
 from ir3de.gateway.admin.fetching import Remote, without_user
-from ir3de.storage import HEADER, read_header, stamp
 
 if TYPE_CHECKING:
     from ir3de.router import Router

@@ -13,6 +13,7 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
+from ir3de.artifact import read_header
 from ir3de.errors import IR3DEError
 from ir3de.gateway.admin.administration import Administration, Caller
 from ir3de.gateway.admin.changes import MoreOfExpert, Now, OtherRouter, validated
@@ -20,7 +21,6 @@ from ir3de.gateway.admin.fetching import without_user
 from ir3de.gateway.admin.following import is_address
 from ir3de.gateway.problems import ClientLeft, Problem
 from ir3de.gateway.requests.receiving import read_body
-from ir3de.storage import read_header
 
 MOST_LINES = 10_000  # of the audit log in one answer
 

@@ -14,8 +14,8 @@ from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
 
-from ir3de import carried
-from ir3de import demo as examples
+from ir3de.corpora import examples as examples
+from ir3de.embedding import packaged_models as carried
 from ir3de.errors import ArtifactError, InputError, MissingExtraError
 from ir3de.gateway.config.models import Concurrency, Config, ExpertConfig, Logs, RouterConfig, Timeouts, secret
 
@@ -114,7 +114,7 @@ def _process() -> subprocess.Popen[str]:
 
 def _environment() -> dict[str, str]:
     """Ours, with this very package first."""
-    here = str(Path(carried.__file__).parents[1])
+    here = str(Path(carried.__file__).parents[2])
     return {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, (here, os.environ.get("PYTHONPATH"))))}
 
 

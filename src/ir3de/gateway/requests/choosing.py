@@ -15,7 +15,7 @@ from ir3de.gateway.requests.prompts import Prompt
 from ir3de.gateway.requests.sessions import Pins
 
 if TYPE_CHECKING:
-    from ir3de.decisions import Decision
+    from ir3de.routing.decision import Decision
 
 
 @dataclass(slots=True)

@@ -1,0 +1,218 @@
+"""Small real tokenizers of the three kinds, embeddings made of them, and model folders to load them from."""
+
+from __future__ import annotations
+
+import os
+
+if "PYTEST_XDIST_WORKER" in os.environ:  # a worker a core: more threads would only wait for one another
+    os.environ |= {"OPENBLAS_NUM_THREADS": "1", "OMP_NUM_THREADS": "1"}
+    os.environ.pop("COLUMNS", None)  # set for the worker, and not the user's
+
+import json
+import shutil
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from importlib.util import find_spec
+from pathlib import Path
+
+import numpy as np
+import numpy.typing as npt
+import pytest
+from gateway_world import everything, world  # noqa: F401 - fixtures
+from tokenizers import Tokenizer, models, normalizers, pre_tokenizers, trainers
+
+import ir3de
+from commands import CODING, LAW, run
+from ir3de import Router
+from ir3de.corpora import examples as demo
+from ir3de.embedding import Embedding, Matrix
+from ir3de.embedding import packaged_models as carried
+from ir3de.embedding.embedding import from_parts
+from saved import first_router
+
+KINDS = ("byte-level BPE", "WordPiece", "Unigram")
+WIDTH = 40  # not a multiple of a 4-bit block's 32
+
+Array = npt.NDArray[np.generic]
+HfFolder = Callable[..., Path]
+
+_STORED_AS = {"F32": "<f4", "F16": "<f2"}
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Tests with a marker are left out where what they need is not installed."""
+    absent = {
+        "torch": _not_importable("torch", "transformers"),
+        "local": _not_importable("xllamacpp", "starlette", "openai"),
+        "ray": _not_importable("ray", "pyarrow"),
+        "browser": [
+            *(name for name in ("chromium", "chromedriver") if shutil.which(name) is None),
+            *_not_importable("selenium"),
+        ],
+    }
+    if carried.found("smollm2-135m") is None:
+        absent["local"].append("the model smollm2-135m")
+    for item in items:
+        for marker, missing in absent.items():
+            if missing and item.get_closest_marker(marker):
+                item.add_marker(pytest.mark.skip(reason=f"{' and '.join(missing)} not installed"))
+
+
+def _not_importable(*names: str) -> list[str]:
+    return [name for name in names if find_spec(name) is None]
+
+
+@pytest.fixture(scope="session")
+def texts() -> list[str]:
+    """A few hundred real prompts."""
+    folder = Path(ir3de.__file__).parent / "demo" / "prompts"
+    return [line for path in sorted(folder.glob("*.txt")) for line in path.read_text("utf-8").splitlines() if line]
+
+
+@pytest.fixture(scope="session")
+def tiny_definitions(texts: list[str]) -> dict[str, bytes]:
+    """A tokenizer.json for each kind, trained here."""
+    trained = (_byte_level_bpe(texts), _wordpiece(texts), _unigram(texts))
+    return {kind: tokenizer.to_str().encode() for kind, tokenizer in zip(KINDS, trained, strict=True)}
+
+
+@pytest.fixture(scope="session")
+def tiny_embeddings(tiny_definitions: dict[str, bytes]) -> dict[str, Embedding]:
+    """An embedding for each kind of tokenizer, with a random matrix."""
+    return {
+        kind: from_parts(definition, Matrix.plain(random_matrix(definition)), name=f"tiny {kind}")
+        for kind, definition in tiny_definitions.items()
+    }
+
+
+@pytest.fixture
+def hf_folder(tmp_path: Path) -> HfFolder:
+    """Write a model as the hub has it: `hf_folder(definition, {name: values}, dtype="BF16", shards=2)`."""
+
+    def write(
+        definition: bytes | None,
+        tensors: Mapping[str, Array],
+        *,
+        dtype: str = "F32",
+        shards: int = 1,
+        name: str = "model",
+    ) -> Path:
+        folder = tmp_path / name
+        folder.mkdir()
+        if definition is not None:
+            (folder / "tokenizer.json").write_bytes(definition)
+        if shards == 1:
+            (folder / "model.safetensors").write_bytes(safetensors_bytes(tensors, dtype))
+            return folder
+        weight_map = {}
+        for number, (tensor, values) in enumerate(tensors.items()):
+            file = f"model-{number % shards + 1:05}-of-{shards:05}.safetensors"
+            (folder / file).write_bytes(safetensors_bytes({tensor: values}, dtype))
+            weight_map[tensor] = file
+        (folder / "model.safetensors.index.json").write_text(json.dumps({"weight_map": weight_map}))
+        return folder
+
+    return write
+
+
+def random_matrix(definition: bytes, width: int = WIDTH) -> npt.NDArray[np.float32]:
+    rows = Tokenizer.from_str(definition.decode()).get_vocab_size()
+    return np.random.default_rng(rows).normal(size=(rows, width)).astype(np.float32)
+
+
+def safetensors_bytes(tensors: Mapping[str, Array], dtype: str = "F32") -> bytes:
+    """A safetensors file by the format's own description, bfloat16 included."""
+    header, data = {}, b""
+    for name, values in tensors.items():
+        raw = bfloat16_bits(values).tobytes() if dtype == "BF16" else values.astype(_STORED_AS[dtype]).tobytes()
+        header[name] = {"dtype": dtype, "shape": list(values.shape), "data_offsets": [len(data), len(data) + len(raw)]}
+        data += raw
+    encoded = json.dumps(header).encode()
+    return len(encoded).to_bytes(8, "little") + encoded + data
+
+
+def bfloat16_bits(values: Array) -> npt.NDArray[np.uint16]:
+    return (values.astype("<f4").view(np.uint32) >> 16).astype(np.uint16)
+
+
+def _byte_level_bpe(texts: Iterable[str]) -> Tokenizer:
+    tokenizer = Tokenizer(models.BPE())
+    tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    alphabet = pre_tokenizers.ByteLevel.alphabet()
+    special = ["<|endoftext|>"]
+    tokenizer.train_from_iterator(
+        texts,
+        trainers.BpeTrainer(vocab_size=800, special_tokens=special, initial_alphabet=alphabet, show_progress=False),
+    )
+    return tokenizer
+
+
+def _wordpiece(texts: Iterable[str]) -> Tokenizer:
+    tokenizer = Tokenizer(models.WordPiece(unk_token="[UNK]"))
+    tokenizer.normalizer = normalizers.BertNormalizer(lowercase=True)
+    tokenizer.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
+    special = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
+    tokenizer.train_from_iterator(
+        texts, trainers.WordPieceTrainer(vocab_size=800, special_tokens=special, show_progress=False)
+    )
+    return tokenizer
+
+
+def _unigram(texts: Iterable[str]) -> Tokenizer:
+    tokenizer = Tokenizer(models.Unigram())
+    tokenizer.pre_tokenizer = pre_tokenizers.Metaspace()
+    special = ["<pad>", "</s>", "<unk>"]
+    tokenizer.train_from_iterator(
+        texts,
+        trainers.UnigramTrainer(vocab_size=600, special_tokens=special, unk_token="<unk>", show_progress=False),
+    )
+    # SentencePiece and GGUF keep scores as float32; where two cuts are worth the same, the last bit decides
+    content = json.loads(tokenizer.to_str())
+    content["model"]["vocab"] = [[token, float(np.float32(score))] for token, score in content["model"]["vocab"]]
+    return Tokenizer.from_str(json.dumps(content))
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    return first_router().save(tmp_path / "router")
+
+
+@pytest.fixture
+def serving(tmp_path: Path) -> Path:
+    return first_router().save(tmp_path / "serving", serving=True)
+
+
+# the command line -----------------------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="session")
+def fitted(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("cli") / "router"
+    Router.fit(demo.prompts()).save(folder)
+    return folder
+
+
+@pytest.fixture(scope="session")
+def voting(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("cli") / "voting"
+    run("fit", folder, f"law={LAW}", f"coding={CODING}", "--scorer", "paper", "--k", "3")
+    return folder
+
+
+@pytest.fixture
+def router(fitted: Path, tmp_path: Path) -> Path:
+    """A copy that a test may change."""
+    return Path(shutil.copytree(fitted, tmp_path / "router"))
+
+
+@pytest.fixture
+def law_file(tmp_path: Path) -> Path:
+    path = tmp_path / "law.txt"
+    path.write_text("Is this contract void?\nCan my landlord evict me?\n", encoding="utf-8")
+    return path
+
+
+@pytest.fixture
+def plain_terminal(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    for name in ("NO_COLOR", "FORCE_COLOR", "COLUMNS", "IR3DE_DEBUG"):
+        monkeypatch.delenv(name, raising=False)
+    yield

@@ -1,0 +1,353 @@
+"""Write the benchmarks page and the tables of README and docs/scorers.md from results/; `--check` only compares."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from typing import Any
+
+from benchmark_notes import (
+    ACCURACY_NOTES,
+    BIG_NOTES,
+    EXPERTS_NOTES,
+    RIVAL_NOTES,
+    ROBUSTNESS_NOTES,
+    SCALE_NOTES,
+    SPEED_NOTES,
+)
+from ir3de_lab.benchmarks.gateway.tables import GATEWAY_NOTES, SOAK_NOTES, proxy_table, soak_table
+from pages import ROOT, raw, renewed, write_or_compare
+
+PAGE, README, SCORERS = ROOT / "docs" / "benchmarks.md", ROOT / "README.md", ROOT / "docs" / "scorers.md"
+
+
+def number(value: float) -> str:
+    return f"{value:,.0f}" if abs(value) >= 100 else f"{value:.2f}".rstrip("0").rstrip(".")
+
+
+PACKAGES = ("numpy", "tokenizers", "tokie", "torch", "ray", "starlette", "uvicorn", "uvloop", "httptools", "aiohttp")
+
+
+def circumstances(document: dict[str, Any]) -> str:
+    c = document["circumstances"]
+    versions = ", ".join(f"{name} {c[name]}" for name in PACKAGES if c.get(name))
+    busy = f" Load of the machine before: {c['load_before']}." if c.get("load_before") is not None else ""
+    return (
+        f"{c['processor']}, {c['cores']} cores ({c['machine']}); Python {c['python']}, {versions}; {c['date']}.{busy}"
+    )
+
+
+def speed_table(document: dict[str, Any]) -> list[str]:
+    lines = ["| figure | measured | bar | |", "|---|---:|---:|---|"]
+    for figure in document["figures"]:
+        sign = "≥" if figure["higher_is_better"] else "≤"
+        bar = "" if figure["bar"] is None else f"{sign} {number(figure['bar'])} {figure['unit']}".strip()
+        verdict = {None: "", True: "reached", False: "**missed**"}[figure["reached"]]
+        lines.append(f"| {figure['name']} | {number(figure['value'])} {figure['unit']} | {bar} | {verdict} |")
+    return lines
+
+
+def accuracy_rows(document: dict[str, Any], suite: str) -> list[dict[str, Any]]:
+    return [row for row in document["rows"] if row["suite"] == suite]
+
+
+def percent(value: float | None) -> str:
+    return "–" if value is None else f"{value:.1f}"
+
+
+def accuracy_tables(document: dict[str, Any]) -> list[str]:
+    lines = []
+    for suite in dict.fromkeys(row["suite"] for row in document["rows"]):
+        lines += [f"### {suite}", "", "| router | test | first 32 tokens | other sources |", "|---|---:|---:|---:|"]
+        lines += [
+            f"| {row['router']} | {percent(row['test'])} | {percent(row['first_32'])} | {percent(row['ood'])} |"
+            for row in accuracy_rows(document, suite)
+        ]
+        lines.append("")
+    return lines
+
+
+def best_of(rows: list[dict[str, Any]], family: str, column: str) -> str:
+    found = [row for row in rows if row["router"].startswith(f"{family}, k=") and row[column] is not None]
+    if not found:
+        return "–"
+    best = max(found, key=lambda row: row[column])
+    return f"{best[column]:.1f} ({best['router'].rpartition(' ')[2]})"
+
+
+def summary_table(document: dict[str, Any]) -> list[str]:
+    """One line a router and one column a suite, for the README."""
+    suites = {
+        suite: accuracy_rows(document, suite) for suite in dict.fromkeys(row["suite"] for row in document["rows"])
+    }
+    columns = [(suite, "test") for suite in suites] + [(suite, "ood") for suite in suites if suites[suite][0]["ood"]]
+    heads = [suite if column == "test" else f"{suite}, other sources" for suite, column in columns]
+    lines = [f"| routing accuracy, % | {' | '.join(heads)} |", "|---|" + "---:|" * len(columns)]
+    for family in ("authors' code", "paper as printed"):
+        cells = [best_of(suites[suite], family, column) for suite, column in columns]
+        lines.append(f"| {family}, best k on the test prompts | {' | '.join(cells)} |")
+    for name in ("token ridge, balanced, average", "prompt ridge, average", "ir3de (blend, average)"):
+        cells = [
+            percent(next(row[column] for row in suites[suite] if row["router"] == name)) for suite, column in columns
+        ]
+        bold = "**" if name.startswith("ir3de") else ""
+        lines.append(f"| {bold}{name}{bold} | {' | '.join(f'{bold}{cell}{bold}' for cell in cells)} |")
+    return lines
+
+
+def scorer_table(document: dict[str, Any]) -> list[str]:
+    """One line a scorer and selector, one column a suite, and the seconds of a fit."""
+    suites = list(dict.fromkeys(row["suite"] for row in document["rows"]))
+    lines = [f"| whole / first 32 tokens, % | {' | '.join(suites)} | other sources | fit, s |"]
+    lines.append("|---|" + "---:|" * (len(suites) + 2))
+    for name in dict.fromkeys(row["router"] for row in document["rows"]):
+        if name.startswith(("authors' code", "paper as printed")):
+            continue
+        rows = [row for row in document["rows"] if row["router"] == name]
+        cells = [f"{percent(row['test'])} / {percent(row['first_32'])}" for row in rows]
+        others = [percent(row["ood"]) for row in rows if row["ood"] is not None]
+        seconds = [row["fit_s"] for row in rows]
+        cells += [", ".join(others), f"{min(seconds):.1f} to {max(seconds):.1f}"]
+        lines.append(f"| {name} | {' | '.join(cells)} |")
+    return lines
+
+
+def without_sampling(speed: dict[str, Any]) -> str:
+    """The same corpus with every window in the sums: slower than the bar, and shown all the same."""
+    share = next(
+        raw["share_without_sampling"] for f in speed["figures"] if "share_without_sampling" in (raw := f["raw"])
+    )
+    return (
+        f"- *collect without sampling*, every window in the sums, on the same corpus: {number(share)} of the bulk call."
+    )
+
+
+def robustness_tables(document: dict[str, Any]) -> list[str]:
+    """One table a suite: under each perturbation, the accuracy of either router and the share of flipped routes."""
+    lines = []
+    for suite in dict.fromkeys(row["suite"] for row in document["rows"]):
+        rows = accuracy_rows(document, suite)
+        heads = [cell for row in rows for cell in (row["router"], "flipped")]
+        lines += [f"### {suite}", "", f"| prompts | {' | '.join(heads)} |", "|---|" + "---:|" * len(heads)]
+        cells = [cell for row in rows for cell in (percent(100 * row["accuracy"]), "")]
+        lines.append(f"| as they are | {' | '.join(cells)} |")
+        for effects in zip(*(row["effects"] for row in rows), strict=True):
+            cells = [percent(100 * effect[value]) for effect in effects for value in ("accuracy", "flipped")]
+            lines.append(f"| {effects[0]['perturbation']} | {' | '.join(cells)} |")
+        lines.append("")
+    return lines
+
+
+def scale_table(document: dict[str, Any]) -> list[str]:
+    """One line a measure and one column a number of experts."""
+    rows = document["rows"]
+    lines = [
+        f"| | {' | '.join('{:,} experts'.format(row['experts']) for row in rows)} |",
+        "|---|" + "---:|" * len(rows),
+    ]
+    lines += [f"| {label} | {' | '.join(number(row[name]) for row in rows)} |" for name, label in SCALES.items()]
+    lines.append(f"| accuracy, held-out prompts, % | {' | '.join(percent(100 * row['accuracy']) for row in rows)} |")
+    return lines
+
+
+SCALES = {
+    "route_us": "route one prompt of 67 tokens, µs",
+    "tokenizer_us": "of which the tokenizer, µs",
+    "route_batch_us": "the same in a batch, µs",
+    "confidence_us": "read a decision's confidence, µs",
+    "ranking_us": "read a decision's ranking, µs",
+    "collect_s": "count the texts, s",
+    "fit_s": "fit from statistics, s",
+    "add_s": "add one expert, s",
+    "save_s": "save, s",
+    "load_s": "load, s",
+    "table_mb": "table, MB",
+    "ballots_mb": "ballots, MB",
+    "saved_mb": "saved router, MB",
+    "serving_mb": "serving copy, MB",
+    "fit_peak_mb": "peak memory, counting and fitting, MB",
+    "peak_mb": "peak memory, also adding, saving and loading, MB",
+    "serving_peak_mb": "peak memory, a process that only routes, MB",
+}
+
+
+def rival_tables(document: dict[str, Any]) -> list[str]:
+    """Every router on every suite, IR3DE's own rows first."""
+    lines = []
+    for suite, shots in dict.fromkeys((row["suite"], row["shots"]) for row in document["rows"]):
+        rows = [row for row in document["rows"] if (row["suite"], row["shots"]) == (suite, shots)]
+        few = f", {shots} prompts a domain, mean of ten draws" if shots else ""
+        lines += [f"### {suite}{few}", "", "| router | test | first 32 tokens | other sources | fit, s | µs a prompt |"]
+        lines.append("|---|---:|---:|---:|---:|---:|")
+        columns = ("test", "first_32", "ood")
+        best = {column: max((row[column] for row in rows if row[column]), default=None) for column in columns}
+        for row in sorted(rows, key=lambda row: not row["router"].startswith("ir3de")):
+            cells = [_with_spread(row, column, row[column] == best[column]) for column in columns]
+            route = "" if row["route_us"] is None else number(row["route_us"])
+            mark = " ¹" if row["circumstances"]["accelerator"] else ""
+            lines.append(f"| {row['router']}{mark} | {' | '.join(cells)} | {number(row['fit_seconds'])} | {route} |")
+        lines.append("")
+    return lines
+
+
+def _with_spread(row: dict[str, Any], column: str, best: bool) -> str:
+    if row[column] is None:
+        return "–"
+    spread = row["deviations"].get(column)
+    text = f"{row[column]:.1f}" + ("" if spread is None else f" ± {spread:.1f}")
+    return f"**{text}**" if best else text
+
+
+# suite, few-shot, column, what is aimed at
+BARS = (
+    ("reasoning", None, "test", 99.6),
+    ("reasoning", None, "ood", 92.0),
+    ("reasoning", 30, "test", 97.5),
+    ("reasoning", 30, "ood", 88.0),
+    ("clm", None, "test", 97.5),
+    ("clm", None, "first_32", 93.0),
+    ("clm_large", None, "test", 99.3),
+    ("clm_large", None, "first_32", 97.0),
+)
+COLUMNS = {"test": "test", "first_32": "first 32 tokens", "ood": "other sources"}
+
+
+def bar_table(rivals: dict[str, Any], outcomes: dict[str, Any]) -> list[str]:
+    """What was aimed at, and how far IR3DE and the best of the others got."""
+    lines = ["| data | aim | ir3de | ir3de, tuned | best rival | |", "|---|---:|---:|---:|---|---|"]
+    for suite, shots, column, aim in BARS:
+        rows = {row["router"]: row for row in rivals["rows"] if (row["suite"], row["shots"]) == (suite, shots)}
+        own = [rows[name][column] for name in ("ir3de", "ir3de, tuned")]
+        rival = max((row for name, row in rows.items() if not name.startswith("ir3de")), key=lambda row: row[column])
+        what = f"{suite}{f', {shots} prompts' if shots else ''}, {COLUMNS[column]}"
+        shown = f"{rival[column]:.1f} ({rival['router']})"
+        reached = "reached" if max(own) >= aim else "missed"
+        lines.append(f"| {what} | {aim:.1f} | {own[0]:.1f} | {own[1]:.1f} | {shown} | {reached} |")
+    return [*lines, *outcome_bars(outcomes)]
+
+
+def outcome_bars(outcomes: dict[str, Any]) -> list[str]:
+    rows = {row["router"]: row for row in outcomes["rows"]}
+    own, single = rows[OWN_OUTCOMES], rows["best single model"]
+    return [
+        f"| routerdc7, {what} tasks | {aim:.1f} | {own[what]:.1f} | – | {single[what]:.1f} (best single model) | "
+        f"{'reached' if own[what] >= aim else 'missed'} |"
+        for what, aim in (("known", 59.0), ("unseen", 48.5))
+    ]
+
+
+OWN_OUTCOMES = "ir3de"
+
+
+def section(title: str, name: str, notes: Sequence[str], document: dict[str, Any], *tables: Sequence[str]) -> list[str]:
+    """A part of the page: the command, the raw file, notes, the machine, and the tables."""
+    given = circumstances(document) if "circumstances" in document else ""
+    file = f"results/{name}.json"
+    said = document.get("circumstances", {}).get("command") or f"ir3de bench {name} --data DIR --save {file}"
+    command = f"`{said}` → [{file}](../{file})"
+    parts = [f"## {title}", "", command, "", *notes, "", *([given, ""] if given else [])]
+    for table in tables:
+        parts += [*table, ""]
+    return parts
+
+
+def page(documents: dict[str, dict[str, Any]]) -> str:
+    speed, accuracy, rivals = documents["speed"], documents["accuracy"], documents["rivals"]
+    robustness, experts, outcomes = documents["robustness"], documents["experts"], documents["outcome_routing"]
+    gateway, soak = documents["gateway"], documents["soak"]
+    speed_notes = (*SPEED_NOTES, without_sampling(speed))
+    lines = [
+        "# Benchmarks",
+        "",
+        "Written by `scripts/generate_benchmark_docs.py` from the raw figures in `results/`; no number here is",
+        "typed by hand. Machines are noisy: a figure is a ratio to something measured in the same run, the two",
+        "taking turns. Confidence is measured in [confidence.md](confidence.md), models' outcomes in",
+        "[outcomes.md](outcomes.md), what leaving rare tokens out costs in [privacy.md](privacy.md).",
+        "",
+        "## What was aimed at",
+        "",
+        "Routing accuracy in percent, averaged over the domains; mean score of the chosen model on routerdc7.",
+        "Nothing was chosen on these prompts but what the pages on [scorers](scorers.md) and",
+        "[outcomes](outcomes.md) own up to.",
+        "",
+        *bar_table(rivals, outcomes),
+        "",
+        *section("Rivals", "rivals", RIVAL_NOTES, rivals, rival_tables(rivals)),
+        *section("Routing accuracy of every scorer", "accuracy", ACCURACY_NOTES, accuracy, accuracy_tables(accuracy)),
+        *section("Speed and memory", "speed", speed_notes, speed, speed_table(speed)),
+        *section("Robustness", "robustness", ROBUSTNESS_NOTES, robustness, robustness_tables(robustness)),
+        *section("Many experts", "experts", EXPERTS_NOTES, experts, scale_table(experts), speed_table(experts)),
+        *big_sections(),
+        *scale_section(),
+        *section("Gateway", "gateway", GATEWAY_NOTES, gateway, speed_table(gateway), proxy_table(gateway)),
+        *section("Gateway, soaked", "soak", SOAK_NOTES, soak, speed_table(soak), soak_table(soak)),
+    ]
+    text = "\n".join(lines)
+    return re.sub(r"\n{3,}", "\n\n", text).rstrip() + "\n"
+
+
+def big_sections() -> list[str]:
+    """A fit with a very large embedding, on every machine it was measured on."""
+    lines = []
+    for name, title in {"big": "Big embeddings", "big_cuda": "Big embeddings, on an accelerator"}.items():
+        if (ROOT / "results" / f"{name}.json").is_file():
+            document = raw(name)
+            device = "--device cuda " if name == "big_cuda" else ""
+            document["circumstances"].setdefault("command", f"ir3de bench big {device}--save results/{name}.json")
+            lines += section(title, name, BIG_NOTES, document, big_table(document), speed_table(document))
+    return lines
+
+
+def scale_section() -> list[str]:
+    """Many machines, many owners; nothing until it was measured."""
+    if not (ROOT / "results" / "scale.json").is_file():
+        return []
+    document = raw("scale")
+    size = document["size"]
+    notes = [f"{number(size['gigabytes'])} GB of text, {size['rounds']} rounds.", "", *SCALE_NOTES]
+    return section("Many machines, many owners", "scale", notes, document, speed_table(document))
+
+
+def big_table(document: dict[str, Any]) -> list[str]:
+    """The seconds and megabytes behind the ratios."""
+    figures = document["figures"]
+    times, sizes = figures[0]["raw"], next(f["raw"] for f in figures if "bound_mb" in f["raw"])
+    steps = {
+        "product_s": "one bare product",
+        "five_s": "fit of all",
+        "join_s": "one more joins",
+        "leave_s": "it leaves",
+    }
+    lines = ["| | |", "|---|---:|", f"| V × h | {times['vocabulary']:,} × {times['width']:,} |"]
+    lines += [f"| {label}, s | {number(times[name])} |" for name, label in steps.items()]
+    lines.append(f"| peak memory of a fit, MB | {number(sizes['Blend'])} |")
+    lines.append(f"| its bound, MB | {number(sizes['bound_mb'])} |")
+    lines.append(f"| E as float32 would be, MB | {number(sizes['matrix_as_float32_mb'])} |")
+    return lines
+
+
+def readme(text: str, accuracy: dict[str, Any], speed: dict[str, Any]) -> str:
+    """The README with its table and its line on speed renewed."""
+    routing = speed["figures"][0]["raw"]
+    line = (
+        f"A prompt of {routing['mean_tokens']:.0f} tokens takes {routing['route_us']:.0f} µs end to end, "
+        f"of which the bare tokenizer call is {routing['bare_fast_us']:.0f}."
+    )
+    return renewed(renewed(text, "accuracy", "\n".join(summary_table(accuracy)), "\n"), "speed", line)
+
+
+def main() -> int:
+    names = ("speed", "accuracy", "rivals", "robustness", "experts", "outcome_routing", "gateway", "soak")
+    documents = {name: raw(name) for name in names}
+    current = README.read_text(encoding="utf-8")
+    scorers = SCORERS.read_text(encoding="utf-8")
+    wanted = {
+        PAGE: page(documents),
+        README: readme(current, documents["accuracy"], documents["speed"]),
+        SCORERS: renewed(scorers, "scorers", "\n".join(scorer_table(documents["accuracy"])), "\n"),
+    }
+    return write_or_compare(wanted, __file__)
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())

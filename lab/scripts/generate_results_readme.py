@@ -1,0 +1,269 @@
+"""Write results/README.md: every table of the experiments, how it was made, every raw file; `--check` only compares.
+
+The table that sums them up goes into README.md and docs/experiments.md as well, between its two marks.
+
+Fails where a table has no raw file behind it, and where a raw file is not listed.
+"""
+
+from __future__ import annotations
+
+import argparse
+import re
+import sys
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from ir3de_lab.experiments import settings
+from ir3de_lab.experiments.cells import Table
+from ir3de_lab.experiments.rendering import markdown
+from ir3de_lab.experiments.results import CHOICES, DECENTRALISED, DYNAMIC, OUTCOMES, REFERENCE, TRAINING, Results, find
+from ir3de_lab.experiments.standings import DEFAULT, ORACLE, RANDOM, Standing, standings
+from ir3de_lab.experiments.tables import tables
+
+ROOT = Path(__file__).parents[2]
+FIGURES = "docs/images/experiments"
+ANSWERS = "answers"
+OPEN = ("main", "needs", "beside", "reference", "dynamic", "decentralised")  # the others are folded away
+
+COMMANDS = {  # every raw file beside the settings: what makes it, and the page that shows it
+    "accuracy.json": ("ir3de bench accuracy --data DIR --save results/accuracy.json", "benchmarks.md"),
+    "big.json": ("ir3de bench big --save results/big.json", "benchmarks.md"),
+    "big_cuda.json": ("ir3de bench big --device cuda --save results/big_cuda.json", "benchmarks.md"),
+    "confidence.json": ("ir3de bench confidence --data DIR --save results/confidence.json", "confidence.md"),
+    "experts.json": ("ir3de bench experts --data DIR --save results/experts.json", "benchmarks.md"),
+    "gateway.json": ("ir3de bench gateway --save results/gateway.json", "benchmarks.md"),
+    "novelty.json": ("ir3de bench novelty --data DIR --save results/novelty.json", "confidence.md"),
+    "outcome_routing.json": (
+        "ir3de bench outcome-routing --data DIR --leave-out arc_easy --save results/outcome_routing.json",
+        "outcomes.md",
+    ),
+    "privacy.json": ("ir3de bench privacy --data DIR --save results/privacy.json", "privacy.md"),
+    "reproduce.json": ("python scripts/reproduce.py --run", "experiments.md"),
+    "rivals.json": ("ir3de bench rivals --data DIR --encoder SOURCE --save results/rivals.json", "benchmarks.md"),
+    "robustness.json": ("ir3de bench robustness --data DIR --save results/robustness.json", "benchmarks.md"),
+    "scale.json": ("ir3de bench scale --data DIR --save results/scale.json", "benchmarks.md"),
+    "soak.json": ("ir3de bench soak --save results/soak.json", "benchmarks.md"),
+    "speed.json": ("ir3de bench speed --data DIR --save results/speed.json", "benchmarks.md"),
+}
+RAW = {  # what may lie in a setting's folder
+    OUTCOMES: "what every expert made of every test item",
+    REFERENCE: "the likelihood of every reference answer under every expert",
+    TRAINING: "the experts' losses",
+    DYNAMIC: "experts added and removed",
+    DECENTRALISED: "domains counted in places of their own",
+}
+OVER_ALL = {
+    "k": "Routing accuracy over the number of tokens that vote",
+    "modem": "MoDEM's routing accuracy over learning rates",
+    "prompts": "Routing accuracy over the number of training prompts",
+    "tokens": "Routing accuracy over the number of tokens read",
+    "training": "The experts' training losses",
+    "dynamic": "Experts that come and go",
+}
+BY_SETTING = {"cost": "quality against cost", "confusion": "where items were sent"}
+SINGLE = "the best single expert"
+MARKS = "<!-- experiments -->", "<!-- /experiments -->"
+SUMMED = {  # lines of the summary, and how the names of their routers begin: of several the best is shown
+    "best single expert": (SINGLE,),
+    "mean of the experts' weights": ("Experts average",),
+    "random": (RANDOM,),
+    "kNN, best k and pooling (MiniLM-L6)": ("kNN",),
+    "MoDEM, frozen, best rate (MiniLM-L6)": ("MoDEM-small/large, frozen",),
+    "MoDEM, fine-tuned (MiniLM-L6)": ("MoDEM-small/large, fine-tuned",),
+    "BERT-router (MiniLM-L6)": ("BERT-router",),
+    "MLP-router": ("MLP-router",),
+    "TF-IDF + logistic regression": ("TF-IDF",),
+    "naive Bayes": ("naive Bayes",),
+    "IR3DE-all, authors' code": ("IR3DE-all (authors' code)",),
+    "IR3DE-avg, authors' code": ("IR3DE-avg (authors' code)",),
+    "IR3DE, the paper's router, best k": ("IR3DE, best k",),
+    "**ir3de**, the default": (DEFAULT,),
+    "oracle": (ORACLE,),
+}
+INTRODUCTION = """# Results
+
+Every published number of this repository comes from a raw file in this folder. This page is written by
+`scripts/generate_results_readme.py`; no number in it is typed by hand. `ir3de bench tables` prints the same tables,
+`--format latex` as LaTeX, and `ir3de bench figures` draws the figures, from these files alone.
+"""
+
+
+def page(root: Path, found: Sequence[Results], made: Mapping[str, Sequence[Table]]) -> str:
+    """The whole page."""
+    here = [results.setting for results in found]
+    lines = [INTRODUCTION]
+    lines += [f"- [{results.title}](#{_anchor(results.title)})" for results in found]
+    lines += ["- [Figures](#figures)"] if any(_pictures(root, OVER_ALL)) else []
+    lines += ["- [Other raw files](#other-raw-files)", ""]
+    for name in settings.SHIPPED:
+        if name not in here:
+            lines += [f"Of the setting `{name}` there are no raw files yet.", ""]
+    for results in found:
+        lines += _section(root, results, made[results.setting])
+    if any(_pictures(root, OVER_ALL)):
+        lines += ["## Figures", "", *_pictures(root, OVER_ALL)]
+    lines += ["## Other raw files", "", "| file | made by | shown in |", "|---|---|---|"]
+    for path in _others(root):
+        command, shown = COMMANDS.get(path.name, ("", ""))
+        lines.append(f"| [{path.name}]({path.name}) | `{command}` | [docs/{shown}](../docs/{shown}) |")
+    return re.sub(r"\n{3,}", "\n\n", "\n".join(lines)).rstrip() + "\n"
+
+
+def summary(found: Sequence[Results]) -> str:
+    """One line a router and one column a setting: the normalised average, and in brackets the routing accuracy."""
+    rows = {results.setting: standings(results) for results in found}
+    lines = ["", f"| router | {' | '.join(results.title for results in found)} |", "|---|" + "---:|" * len(found)]
+    for name, starts in SUMMED.items():
+        best = {setting: _best(given, starts) for setting, given in rows.items()}
+        cells = [_cell(best[results.setting]) for results in found]
+        lines.append(f"| {name} | {' | '.join(cells)} |")
+    return "\n".join([*lines, ""])
+
+
+def _best(rows: Sequence[Standing], starts: tuple[str, ...]) -> Standing | None:
+    if starts == (SINGLE,):
+        chosen = [row for row in rows if row.expert is not None]
+    elif starts == (DEFAULT,):  # and not what was tuned, or fitted from outcomes
+        chosen = [row for row in rows if row.name == DEFAULT]
+    else:
+        chosen = [row for row in rows if row.name.startswith(starts) and "protocol" not in row.name]
+        chosen = [row for row in chosen if row.name in starts] or chosen  # the default, and not what begins like it
+    return max(chosen, key=lambda row: row.performance.average, default=None)
+
+
+def _cell(row: Standing | None) -> str:
+    if row is None:
+        return "–"
+    accuracy = row.performance.accuracy
+    shown = f"{row.performance.average:.1f}"
+    routed = row.expert is None and row.name != ORACLE and accuracy is not None
+    return f"{shown} ({accuracy:.1f})" if routed else shown
+
+
+def _summed_up(root: Path, table: str) -> Iterator[tuple[Path, str]]:
+    """The pages that show the summary, with the one they should show."""
+    for page_with in (root / "README.md", root / "docs" / "experiments.md"):
+        text = page_with.read_text(encoding="utf-8") if page_with.is_file() else ""
+        if MARKS[0] in text:
+            before, _, rest = text.partition(MARKS[0])
+            yield page_with, before + MARKS[0] + table + MARKS[1] + rest.partition(MARKS[1])[2]
+
+
+def problems(root: Path, found: Sequence[Results], made: Mapping[str, Sequence[Table]]) -> Iterator[str]:
+    """Tables without raw files, and raw files without a line."""
+    for results in found:
+        for table in made[results.setting]:
+            gone = [source for source in table.sources if not (results.folder / source).exists()]
+            if not table.sources or gone:
+                yield f"the table '{table.title}' has no raw file {', '.join(gone)}"
+    for path in _others(root):
+        if path.name not in COMMANDS:
+            yield f"results/{path.name} is not listed: say in COMMANDS of this script which command makes it"
+    known = {results.folder.name for results in found}
+    for path in sorted((root / "results").rglob("*")):
+        parts = path.relative_to(root / "results").parts
+        inside = len(parts) == 3 and parts[1] in (CHOICES, ANSWERS)
+        listed = len(parts) > 1 and parts[0] in known and (parts[1] in RAW or inside)
+        if path.is_file() and len(parts) > 1 and not (listed and path.suffix in (".json", ".xz")):
+            yield f"results/{'/'.join(parts)} is not listed: no table is made of it"
+
+
+def _section(root: Path, results: Results, made: Sequence[Table]) -> Iterator[str]:
+    yield f"## {results.title}\n"
+    yield from _told(results)
+    for table in made:
+        if table.name in OPEN:
+            yield markdown(table)
+    pictures = {f"{kind}-{results.setting}": f"{results.title}: {what}" for kind, what in BY_SETTING.items()}
+    yield from _pictures(root, pictures)
+    for table in made:
+        if table.name not in OPEN:
+            yield f"<details><summary>{table.title}</summary>\n"
+            yield markdown(table)
+            yield "</details>\n"
+    yield "Raw files:\n"
+    for name, what in RAW.items():
+        if (results.folder / name).is_file():
+            yield f"- [{name}]({results.folder.name}/{name}): {what}"
+    if results.choices:
+        counted = f"what each of {len(results.choices)} routers chose, a file each"
+        yield f"- [{CHOICES}/]({results.folder.name}/{CHOICES}): {counted}"
+    if (results.folder / ANSWERS).is_dir():
+        yield f"- [{ANSWERS}/]({results.folder.name}/{ANSWERS}): what every model generated, a file each"
+    yield ""
+
+
+def _told(results: Results) -> Iterator[str]:
+    """How the outcomes were made, as the raw file says it."""
+    about: dict[str, Any] = dict(results.matrix.about)
+    if command := about.get("command"):
+        commit = about.get("commit")
+        yield f"Outcomes made by `{command}`{f' at commit `{commit}`' if commit else ''}.\n"
+    hardware = [str(about[name]) for name in ("accelerator", "processor") if about.get(name)]
+    hardware += [f"{about['cores']} cores"] if about.get("cores") else []
+    versions = [f"{name} {about[name]}" for name in ("ir3de", "python", "torch", "numpy") if about.get(name)]
+    words = [", ".join(part) for part in (hardware, versions) if part]
+    words += [str(about["date"])] if about.get("date") else []
+    if words:
+        yield f"{'; '.join(words)}.\n"
+    for name, column in about.get("columns", {}).items():
+        if column.get("note"):
+            yield f"Column {name}: {column['note']}.\n"
+    for part in ("recipe", "evaluation"):
+        if isinstance(about.get(part), dict):
+            facts = ", ".join(f"{name.replace('_', ' ')} {_value(value)}" for name, value in about[part].items())
+            yield f"{part.capitalize()}: {facts}.\n"
+    for ran in dict.fromkeys(str(one.about["command"]) for one in results.choices if one.about.get("command")):
+        yield f"Choices made by `{ran}`.\n"
+
+
+def _value(value: object) -> str:
+    if isinstance(value, dict):
+        return f"({', '.join(f'{name} {_value(inner)}' for name, inner in value.items())})"
+    return f"{value:g}" if isinstance(value, float) else str(value)
+
+
+def _pictures(root: Path, names: Mapping[str, str]) -> list[str]:
+    """Those figures that have been drawn."""
+    return [
+        f"![{what}](../{FIGURES}/{name}.png)\n"
+        for name, what in names.items()
+        if (root / FIGURES / f"{name}.png").is_file()
+    ]
+
+
+def _others(root: Path) -> list[Path]:
+    return sorted((root / "results").glob("*.json"))
+
+
+def _anchor(title: str) -> str:
+    return re.sub(r"[^\w\- ]", "", title.lower()).replace(" ", "-")
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--check", action="store_true", help="compare only")
+    parser.add_argument("--root", type=Path, default=ROOT, help="the repository")
+    arguments = parser.parse_args()
+    root, target = arguments.root, arguments.root / "results" / "README.md"
+    found, _ = find(root / "results")
+    made = {results.setting: tables(results) for results in found}
+    wrong = list(problems(root, found, made))
+    wanted = page(root, found, made)
+    if arguments.check:
+        stale = [path.name for path, text in _summed_up(root, summary(found)) if path.read_text("utf-8") != text]
+        wrong += [f"the summary in {name} is not what results/ says: run this script" for name in stale]
+        if not target.is_file() or target.read_text(encoding="utf-8") != wanted:
+            wrong.append("results/README.md is not what results/ says: run scripts/generate_results_readme.py")
+    else:
+        target.write_text(wanted, encoding="utf-8")
+        for path, text in _summed_up(root, summary(found)):
+            path.write_text(text, encoding="utf-8")
+    for problem in wrong:
+        print(problem, file=sys.stderr)
+    return 1 if wrong else 0
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())

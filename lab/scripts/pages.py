@@ -1,0 +1,36 @@
+"""Pages written from the raw figures in results/: read, put between marks, and written or compared."""
+
+from __future__ import annotations
+
+import json
+import re
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+ROOT = Path(__file__).parents[2]
+
+
+def raw(name: str) -> dict[str, Any]:
+    """The raw figures of that name."""
+    content: dict[str, Any] = json.loads((ROOT / "results" / f"{name}.json").read_text(encoding="utf-8"))
+    return content
+
+
+def renewed(text: str, name: str, content: str, glue: str = "") -> str:
+    """The text with what stands between the marks of that name replaced."""
+    pattern = re.compile(rf"(<!-- {name} -->).*?(<!-- /{name} -->)", re.DOTALL)
+    return pattern.sub(lambda found: f"{found[1]}{glue}{content}{glue}{found[2]}", text)
+
+
+def write_or_compare(wanted: Mapping[Path, str], script: str) -> int:
+    """Write the pages that are not as wanted; with --check on the command line only name them. The exit status."""
+    stale = [path for path, text in wanted.items() if not path.is_file() or path.read_text(encoding="utf-8") != text]
+    if "--check" in sys.argv[1:]:
+        for path in stale:
+            print(f"{path.relative_to(ROOT)} is not what results/ says: run scripts/{Path(script).name}")
+        return 1 if stale else 0
+    for path in stale:
+        path.write_text(wanted[path], encoding="utf-8")
+    return 0

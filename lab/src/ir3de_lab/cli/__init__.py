@@ -1,0 +1,42 @@
+"""`ir3de bench …`: every measurement of the laboratory as a command, plugged into `ir3de` by an entry point."""
+
+from ir3de_lab.cli import (
+    big,
+    changes,
+    confidence,
+    experiments,
+    experts,
+    figures,
+    gateway,
+    novelty,
+    outcome_routing,
+    privacy,
+    robustness,
+    run,
+    scale,
+    tables,
+)
+from ir3de_lab.cli.bench import bench
+
+__all__ = ["bench"]
+
+for _command in (
+    robustness.robustness,
+    experts.experts,
+    big.big,
+    scale.scale,
+    novelty.novelty,
+    confidence.confidence,
+    privacy.privacy,
+    outcome_routing.outcome_routing,
+    gateway.gateway,
+    gateway.soak,
+    experiments.train,
+    experiments.outcomes,
+    run.run,
+    changes.dynamic,
+    changes.decentralised,
+    tables.tables,
+    figures.figures,
+):
+    bench.add_command(_command)

@@ -1,0 +1,58 @@
+"""bench novelty: prompts unlike every domain, recognised or not."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from ir3de.cli.arguments import output_options
+from ir3de.cli.output import FAINT, Output, heading, percent, styled, table
+from ir3de_lab.cli.shared import data_option, measure_suites, named_suites, save_option, suite_option
+
+if TYPE_CHECKING:
+    from rich.table import Table
+
+    from ir3de_lab.benchmarks.accuracy import Suite
+    from ir3de_lab.benchmarks.novelty import Strangers
+
+
+@click.command()
+@data_option
+@suite_option
+@save_option
+@output_options
+def novelty(data: Path | None, chosen: Sequence[str], save: Path | None, out: Output) -> None:
+    """How many prompts unlike every domain are recognised.
+
+    The default router of each suite is asked the test prompts of the other suites' domains, those of the same name left
+    out, and gibberish; beside them its own test prompts, which should not be called unlike.
+
+    \b
+    Example:
+      ir3de bench novelty --data suites/ --save results/novelty.json
+    """
+    from ir3de_lab.benchmarks.novelty import measure
+
+    everything = named_suites(data, ())
+
+    def among_others(suite: Suite) -> list[Strangers]:
+        return measure(suite, [other for other in everything if other.name != suite.name])
+
+    rows = measure_suites(out, data, chosen, save, among_others)
+    for name, cap in dict.fromkeys((row.suite, row.cap) for row in rows):
+        part = [row for row in rows if (row.suite, row.cap) == (name, cap)]
+        about = f"  its own prompts are called unlike in {percent(part[0].own_unlike)} of cases"
+        out.result(heading(f"{name}, first {cap:,} tokens"), styled((about, FAINT)), _table(part))
+
+
+def _table(rows: Sequence[Strangers]) -> Table:
+    right = ("prompts", "unlike", "recognised at 1 %", "at 5 %", "area, familiarity", "confidence")
+    shown = table("strangers", *right, right=right)
+    for row in rows:
+        shares = [percent(share) for share in (row.unlike, row.recognised_at_1, row.recognised_at_5)]
+        areas = (f"{row.familiarity_area:.3f}", f"{row.confidence_area:.3f}")
+        shown.add_row(row.strangers, f"{row.prompts:,}", *shares, *areas)
+    return shown

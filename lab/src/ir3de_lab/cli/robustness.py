@@ -1,0 +1,39 @@
+"""bench robustness: accuracy on prompts that are mistyped, cut or mixed."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from ir3de.cli.arguments import output_options
+from ir3de.cli.output import Output, heading
+from ir3de.cli.perturbing import effects_table
+from ir3de_lab.cli.shared import data_option, measure_suites, save_option, suite_option
+
+if TYPE_CHECKING:
+    from ir3de_lab.benchmarks.robustness import Held
+
+
+@click.command()
+@data_option
+@suite_option
+@save_option
+@output_options
+def robustness(data: Path | None, chosen: Sequence[str], save: Path | None, out: Output) -> None:
+    """Routing accuracy on perturbed test prompts, and how many routes flip.
+
+    The default router and the authors' form are fitted on the training prompts. At most 2,000 test prompts of each
+    domain are mistyped, put in other case, shortened, cut and mixed with another domain's.
+
+    \b
+    Example:
+      ir3de bench robustness --data suites/ --save results/robustness.json
+    """
+    from ir3de_lab.benchmarks.robustness import measure
+
+    rows: list[Held] = measure_suites(out, data, chosen, save, measure)
+    for row in rows:
+        out.result(heading(f"{row.suite}: {row.router}"), effects_table(row.report))

@@ -1,0 +1,67 @@
+"""bench run: every router on a setting, scored from its outcomes."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+import click
+
+from ir3de.cli.arguments import output_options
+from ir3de.cli.output import Output
+from ir3de_lab.cli.experiments import results_option, setting_option
+from ir3de_lab.cli.shared import data_option
+
+GROUPS = ("paper", "ours", "words", "encoders", "curves")
+
+
+@click.command()
+@setting_option
+@data_option
+@results_option
+@click.option(
+    "--experts",
+    type=click.Path(path_type=Path, exists=True, file_okay=False),
+    metavar="DIR",
+    help="Folder of the experts, for a protocol that uses the embedding of one.",
+)
+@click.option("--only", type=click.Choice(GROUPS), multiple=True, help="Only this group of routers; may be repeated.")
+@output_options
+def run(name: str, data: Path | None, results: Path, experts: Path | None, only: Sequence[str], out: Output) -> None:
+    """Fit every router on a setting, ask it about every test item, and score it from the outcomes.
+
+    Without --only: the paper's router, this package's, those on words and those on an encoder; the last need torch, and
+    are left out with a note where it is not installed. `--only curves` makes the routers of the figures over training
+    prompts and prompt length. Where no texts are to be had, nothing is fitted: the choices that were kept are scored.
+
+    \b
+    Example:
+      ir3de bench run --setting clm --data suites/
+    """
+    from ir3de_lab.experiments import choices, material, running, settings
+    from ir3de_lab.experiments.results import outcomes
+
+    setting = settings.load(name)
+    folder = results / setting.name
+    outcomes_found = outcomes(folder)
+    made = 0
+    if data is None and not setting.data.hub:
+        out.note(f"no --data: scoring the choices in {folder / 'choices'}")
+    else:
+        stage = running.prepare(setting, material.load(setting, data), outcomes_found, experts)
+        with out.spinner(f"fitting and asking the routers of {setting.title}"):
+            for chosen in running.run(stage, only=only or running.CHEAP, note=out.warn):
+                choices.write(chosen, outcomes_found, folder / "choices")
+                made += 1
+    _show(folder, made, out)
+
+
+def _show(folder: Path, made: int, out: Output) -> None:
+    from ir3de_lab.cli.tables import shown
+    from ir3de_lab.experiments.results import read
+    from ir3de_lab.experiments.tables import tables
+
+    found = read(folder)
+    made_tables = [table for table in tables(found) if table.name in ("main", "needs")]
+    out.json({"setting": found.setting, "made": made, "tables": [table.to_dict() for table in made_tables]})
+    out.result(*(part for table in made_tables for part in shown(table, out.console.width)))

@@ -1,0 +1,226 @@
+"""Every model of a setting asked about every test item; its raw answers are kept, a file each.
+
+They lie in `answers/{column}.jsonl.xz` beside the experts and are not asked for again. Asking needs torch and the
+models; reading what was answered needs neither.
+"""
+
+from __future__ import annotations
+
+import json
+import lzma
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from ir3de.errors import ArtifactError, InputError
+from ir3de.storage import files
+from ir3de_lab.experiments.material import Item, Material
+from ir3de_lab.experiments.matrix import read_lines
+from ir3de_lab.experiments.provenance import this_process
+from ir3de_lab.experiments.settings import CHOSEN, Setting
+
+AVERAGE, BASE = "average", "base"
+KIND, VERSION = "ir3de.answers", 1
+
+Answers = dict[str, dict[str, Any]]  # by item
+Say = Callable[[str], None]
+
+
+def columns(setting: Setting) -> tuple[str, ...]:
+    """The experts, and the extras: the mean of their weights, and the model they began as if it is none of them."""
+    average = (AVERAGE,) if setting.evaluation.average else ()
+    base = (BASE,) if setting.base and setting.base.model not in setting.experts.values() else ()
+    return (*setting.domains, *average, *base)
+
+
+def others(setting: Setting, folder: Path) -> tuple[str, ...]:
+    """Models beside those of the setting whose answers lie there as well: they are extras too."""
+    found = (path.name.removesuffix(".jsonl.xz") for path in sorted((folder / "answers").glob("*.jsonl.xz")))
+    return tuple(name for name in found if name not in columns(setting))
+
+
+def ask_all(setting: Setting, material: Material, folder: Path, *, say: Say, device: str = "") -> None:
+    """Ask every model whose answers are not there yet."""
+    for column in columns(setting):
+        path = answers_file(folder, column)
+        if path.is_file():
+            read_answers(setting, material, folder, column)
+            continue
+        say(f"asking {column} about {len(material.items):,} items")
+        rows = _ask(setting, material, folder, column, device)
+        head = {
+            "kind": KIND,
+            "version": VERSION,
+            "setting": setting.name,
+            "column": column,
+            "about": {**made_by(setting), "model": setting.experts.get(column)},
+        }
+        files.make_folder(path.parent)
+        lines = [head, *({"item": item.id, **row} for item, row in zip(material.items, rows, strict=True))]
+        files.write(path, lzma.compress("\n".join(json.dumps(x, ensure_ascii=False) for x in lines).encode()))
+
+
+def answers_file(folder: Path, column: str) -> Path:
+    return folder / "answers" / f"{column}.jsonl.xz"
+
+
+def publish(setting: Setting, folder: Path, results: Path) -> None:
+    """Copy the answers of every model to where the results are, unless that is where they came from."""
+    for column in (*columns(setting), *others(setting, folder)):
+        source, target = answers_file(folder, column), answers_file(results, column)
+        if source.resolve() != target.resolve():
+            files.make_folder(target.parent)
+            files.write(target, files.read(source))
+
+
+def made_by(setting: Setting) -> dict[str, Any]:
+    """The command, commit, seeds and hardware of this process."""
+    from ir3de_lab.experiments.experts.training import recipe
+
+    accelerator = None
+    if torch := sys.modules.get("torch"):
+        accelerator = torch.cuda.get_device_name() if torch.cuda.is_available() else None
+    return {
+        **this_process(),
+        "recipe": recipe(setting),
+        "evaluation": {**vars(setting.evaluation), "most_new_tokens": dict(setting.evaluation.most_new_tokens)},
+        "accelerator": accelerator,
+    }
+
+
+def _ask(setting: Setting, material: Material, folder: Path, column: str, device: str) -> list[dict[str, Any]]:
+    model = _model(setting, folder, column, device).to_ask()
+    if setting.metric == "perplexity":
+        return _likelihoods(model, material.items, setting)
+    rows: list[dict[str, Any]] = []
+    for domain in setting.domains:
+        items = [item for item in material.items if item.domain == domain]
+        rows += _replies(model, items, setting, setting.tasks[domain])
+    return rows
+
+
+def _model(setting: Setting, folder: Path, column: str, device: str) -> Any:
+    """A column's model, from the hub or as it was trained."""
+    from ir3de_lab.experiments.experts import models
+
+    if column == AVERAGE:
+        return models.averaged([_model(setting, folder, domain, device) for domain in setting.domains])
+    if column == BASE:
+        from ir3de_lab.experiments.experts.training import base_of
+
+        return models.load(base_of(setting, folder), device=device)
+    if column in setting.experts:
+        return models.load(setting.experts[column], device=device)
+    return _trained(setting, folder, column, device)
+
+
+def _trained(setting: Setting, folder: Path, domain: str, device: str) -> Any:
+    from ir3de_lab.experiments.experts import lora, models
+    from ir3de_lab.experiments.experts.training import base_of, finished
+
+    if not finished(folder / domain, setting):
+        raise InputError(
+            f"no expert for '{domain}' in {folder}: train it with `ir3de bench train --setting {setting.name} …`"
+        )
+    if (folder / domain / lora.CONFIG).is_file():
+        model = models.load(base_of(setting, folder), device=device)
+        lora.merge(model.model, folder / domain)
+        return model
+    return models.load(folder / domain, device=device)
+
+
+def _likelihoods(model: Any, items: Sequence[Item], setting: Setting) -> list[dict[str, Any]]:
+    from ir3de_lab.experiments.experts.asking import documents, negative_log_likelihoods
+
+    texts = documents(model, [item.text for item in items], setting.evaluation.length)
+    sums = negative_log_likelihoods(model, texts, setting.evaluation.batch_tokens)
+    return [{"nll": round(float(s), 3), "tokens": t.predicted} for s, t in zip(sums, texts, strict=True)]
+
+
+def _replies(model: Any, items: Sequence[Item], setting: Setting, task: str) -> list[dict[str, Any]]:
+    from ir3de_lab.experiments.experts.asking import generated, negative_log_likelihoods, replies
+    from ir3de_lab.experiments.experts.examples import reference
+
+    asked = setting.evaluation
+    rows: list[dict[str, Any]] = [{} for _ in items]
+    if task in CHOSEN:
+        letters = [sorted(item.row["options"]) for item in items]
+        pairs = [
+            (i.text, i.row["options"][letter]) for i, found in zip(items, letters, strict=True) for letter in found
+        ]
+        options = replies(model, [prompt for prompt, _ in pairs], [option for _, option in pairs], asked.length)
+        sums = iter(negative_log_likelihoods(model, options, asked.batch_tokens).tolist())
+        rows = [{"options": {letter: round(next(sums), 3) for letter in found}} for found in letters]
+    else:
+        texts = generated(
+            model,
+            [item.text for item in items],
+            most_new=asked.most_new_tokens[task],
+            longest=asked.length,
+            batch_tokens=asked.generation_tokens,
+            temperature=asked.temperature,
+            seed=asked.seed,
+        )
+        rows = [{"text": text} for text in texts]
+    known = [place for place, item in enumerate(items) if reference(task, item.row)]
+    solved = [reference(task, items[i].row) for i in known]
+    solutions = replies(model, [items[i].text for i in known], solved, asked.length)
+    sums = iter(negative_log_likelihoods(model, solutions, asked.batch_tokens).tolist())
+    for place, solution in zip(known, solutions, strict=True):
+        rows[place] |= {"reference": round(next(sums), 3), "tokens": solution.predicted}
+    return rows
+
+
+def read_answers(setting: Setting, material: Material, folder: Path, column: str) -> tuple[Answers, Mapping[str, Any]]:
+    """A model's raw answers by item, and how they were made; refused where they are not those of these items."""
+    path = answers_file(folder, column)
+    if not path.is_file():
+        raise InputError(f"no answers of '{column}' at {path}: run `ir3de bench outcomes` where its model is")
+    head, *rows = read_lines(path)
+    files.check_kind(head, KIND, VERSION, path)
+    for name, expected in (("setting", setting.name), ("column", column)):
+        if head.get(name) != expected:
+            raise ArtifactError(f"{path} is of the {name} {head.get(name)!r}, not '{expected}': name another folder")
+    _check_made(head.get("about", {}), setting, column, path)
+    found = {str(row.get("item")): row for row in rows}
+    wanted = {item.id: item for item in material.items}
+    if strange := next((item for item in found if item not in wanted), None):
+        raise ArtifactError(
+            f"{path} answers the item '{strange}', which is unknown: it was made of other data. Delete it and ask again"
+        )
+    for name, item in wanted.items():
+        lacking = "item" if name not in found else next((f for f in _fields(setting, item) if f not in found[name]), "")
+        if lacking:
+            what = "answer" if lacking == "item" else f"'{lacking}' in its answer"
+            raise ArtifactError(f"{path} has no {what} to the item '{name}': delete it and ask again")
+    return found, head.get("about", {})
+
+
+def _check_made(about: Mapping[str, Any], setting: Setting, column: str, path: Path) -> None:
+    """Refuse answers that were had otherwise than the setting says; of those beside it nothing is known."""
+    from ir3de_lab.experiments.experts.training import recipe
+
+    if column not in columns(setting):
+        return
+    asked = ("length", *(("temperature", "seed", "most_new_tokens") if setting.metric == "score" else ()))
+    wanted = {f"evaluation.{name}": getattr(setting.evaluation, name) for name in asked}
+    found = {f"evaluation.{name}": value for name, value in about.get("evaluation", {}).items()}
+    if column in setting.experts:
+        wanted["model"], found["model"] = setting.experts[column], about.get("model")
+    else:
+        made = recipe(setting) if column != BASE else {"base": recipe(setting)["base"]}
+        wanted |= {f"training.{name}": value for name, value in made.items()}
+        found |= {f"training.{name}": value for name, value in about.get("recipe", {}).items()}
+    for name, value in wanted.items():
+        if found.get(name) not in (None, value):  # older files do not say everything
+            raise ArtifactError(
+                f"{path} was made with {name} = {found[name]!r}, the setting says {value!r}: delete it and ask again"
+            )
+
+
+def _fields(setting: Setting, item: Item) -> tuple[str, ...]:
+    """What an answer to an item must hold."""
+    if setting.metric == "perplexity":
+        return ("nll", "tokens")
+    return ("options",) if setting.tasks[item.domain] in CHOSEN else ("text",)

@@ -1,0 +1,217 @@
+"""Every router on a setting: fitted on its training texts, asked about every item, its choices kept.
+
+Routers name domains. Where a setting's experts are domains' own, that is their choice; where they are models of unknown
+strengths, a domain stands for the model that did best on its training rows.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import partial
+from itertools import chain
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from ir3de.embedding import Embedding
+from ir3de.errors import ArtifactError, InputError, MissingExtraError
+from ir3de.router import Router
+from ir3de.scorers import TokenRidge
+from ir3de.selectors import EntropyTopK
+from ir3de.statistics.counting import collect
+from ir3de_lab.benchmarks.protocol import first_tokens
+from ir3de_lab.benchmarks.rivals import surroundings
+from ir3de_lab.experiments import authors
+from ir3de_lab.experiments.choices import Choices, columns_of
+from ir3de_lab.experiments.contenders import (
+    ADDITIVE,
+    Entry,
+    Texts,
+    as_fitted,
+    encoders,
+    lacking,
+    ours,
+    paper,
+    timed,
+    words,
+)
+from ir3de_lab.experiments.material import Material
+from ir3de_lab.experiments.matrix import Matrix
+from ir3de_lab.experiments.provenance import this_process
+from ir3de_lab.experiments.settings import Setting
+from ir3de_lab.rivals.naive_bayes import NaiveBayes
+
+CHEAP = ("paper", "ours", "words", "encoders")
+PROMPTS = (10, 30, 100, 300, 1_000, 3_000)
+TOKENS = (4, 8, 16, 32, 64, 128, 256, 512)
+
+
+@dataclass(frozen=True, eq=False)
+class Stage:
+    """What routers of a setting are fitted on and asked about."""
+
+    setting: Setting
+    material: Material
+    matrix: Matrix
+    expert_of: Mapping[str, str] = field(default_factory=dict)
+    experts: Path | None = None  # the folder of their models, where they are at hand
+
+    @property
+    def texts(self) -> list[str]:
+        return [item.text for item in self.material.items]
+
+    @property
+    def test(self) -> dict[str, list[str]]:
+        return {d: [i.text for i in self.material.items if i.domain == d] for d in self.setting.domains}
+
+
+def prepare(setting: Setting, material: Material, matrix: Matrix, experts: Path | None = None) -> Stage:
+    """Check that the outcomes are those of these items, and find out whom a domain stands for."""
+    ids = tuple(item.id for item in material.items)
+    if ids != matrix.items:
+        known = set(matrix.items)
+        strange = next((item for item in ids if item not in known), None)
+        what = f"the item '{strange}' has no outcome" if strange else "they are of other items, or in another order"
+        raise ArtifactError(f"the outcomes of '{setting.name}' are not those of this data: {what}. Make them again")
+    if not setting.scored:
+        return Stage(setting, material, matrix, {domain: domain for domain in setting.domains}, experts)
+    best = {}
+    for domain, rows in material.train.items():
+        try:
+            scores = [[float(row[setting.data.scores][expert]) for expert in matrix.experts] for row in rows]
+        except (KeyError, TypeError, ValueError) as error:
+            raise InputError(
+                f"a training row of '{domain}' lacks a model's score in its field '{setting.data.scores}' ({error!r})"
+            ) from error
+        best[domain] = matrix.experts[int(np.mean(scores, axis=0).argmax())]
+    return Stage(setting, material, matrix, best, experts)
+
+
+def run(
+    stage: Stage, *, only: Sequence[str] = CHEAP, note: Callable[[str], None] = lambda _: None
+) -> Iterator[Choices]:
+    """Every router of the groups, one by one; a group whose packages are missing is left out with a note."""
+    groups: dict[str, Callable[[], Iterator[Choices]]] = {
+        "paper": partial(_paper, stage, note),
+        "ours": partial(_ours, stage),
+        "words": lambda: _asked(stage, words(stage.material.training_texts())),
+        "encoders": lambda: _asked(stage, encoders(stage.material.training_texts(), stage.setting.encoders)),
+        "curves": partial(_curves, stage),
+    }
+    for name in only:
+        if name == "encoders" and (why := lacking(stage.setting.encoders)):
+            note(f"left out the routers that stand on an encoder: {why}")
+            continue
+        try:
+            yield from groups[name]()
+        except MissingExtraError as error:
+            note(f"left out the routers of the group '{name}': {error}")
+
+
+def _paper(stage: Stage, note: Callable[[str], None]) -> Iterator[Choices]:
+    texts = stage.material.training_texts()
+    found = paper(texts)
+    for name, protocol in stage.setting.protocol.items():
+        if name == "clean":
+            continue
+        embedding = None
+        if protocol.embedding != "base":
+            if stage.experts is not None and (stage.experts / protocol.embedding).is_dir():
+                embedding = Embedding.load(stage.experts / protocol.embedding)
+            else:  # experts are seldom where routers are fitted
+                note(
+                    f"protocol.{name}.embedding is '{protocol.embedding}', an expert that is not at hand (--experts): "
+                    "the base model's embedding takes its place"
+                )
+        found = chain(found, authors.entries(texts, stage.test, protocol, embedding, name))
+    yield from _asked(stage, found)
+
+
+def _ours(stage: Stage) -> Iterator[Choices]:
+    yield from _asked(stage, ours(stage.material.training_texts()))
+    if stage.setting.scored:
+        rows = [row for rows in stage.material.train.values() for row in rows]
+        router, seconds = timed(lambda: Router.fit_outcomes(rows, field=stage.setting.data.scores))
+        names, microseconds = _routed(lambda: [d.expert for d in router.route_batch(stage.texts)], stage)
+        yield Choices(
+            "ir3de, from outcomes", "ours", "clean", columns_of(names, stage.matrix), ADDITIVE, seconds, microseconds,
+            about=_about(None),
+        )  # fmt: skip
+
+
+def _asked(stage: Stage, entries: Iterator[Entry]) -> Iterator[Choices]:
+    texts = stage.texts
+    for entry in entries:
+        if entry.encoding_us is not None:
+            entry.fitted.route(texts)  # from now on their vectors are remembered
+        domains, microseconds = _routed(partial(entry.fitted.route, texts), stage)
+        yield _choices(stage, entry, domains, microseconds + (entry.encoding_us or 0.0))
+
+
+def _routed(route: Callable[[], list[str]], stage: Stage) -> tuple[list[str], float]:
+    """What is chosen for all items in one call, and an item's share of its time in microseconds."""
+    begin = time.perf_counter()
+    chosen = route()
+    return chosen, 1e6 * (time.perf_counter() - begin) / len(stage.matrix.items)
+
+
+def _choices(stage: Stage, entry: Entry, domains: Sequence[str], microseconds: float | None) -> Choices:
+    return Choices(
+        entry.name,
+        entry.family,
+        entry.protocol,
+        columns_of([stage.expert_of[domain] for domain in domains], stage.matrix),
+        entry.traits,
+        entry.fit_seconds,
+        microseconds,
+        entry.fitted.parameters,
+        entry.fitted.size_bytes,
+        entry.series,
+        entry.axis,
+        entry.at,
+        _about(entry.encoder),
+    )
+
+
+def _about(encoder: str | None) -> dict[str, Any]:
+    return {**this_process(), **surroundings(), "encoder": encoder}
+
+
+def _curves(stage: Stage) -> Iterator[Choices]:
+    """Fewer prompts to fit on, and fewer tokens to read, for this package's router, the authors' and naive Bayes."""
+    texts = stage.material.training_texts()
+    for number in PROMPTS:
+        if number > min(len(found) for found in texts.values()):
+            break
+        rng = np.random.default_rng(number)
+        few = {d: [found[i] for i in rng.choice(len(found), number, replace=False)] for d, found in texts.items()}
+        for name, entry in _three(few):
+            domains, _ = _routed(partial(entry.fitted.route, stage.texts), stage)
+            yield _point(stage, entry, domains, f"{name} by training prompts", "prompts", number)
+    fitted = list(_three(texts))
+    for number in TOKENS:
+        short = [first_tokens(text, number) for text in stage.texts]
+        for name, entry in fitted:
+            yield _point(stage, entry, entry.fitted.route(short), f"{name} by prompt length", "tokens", number)
+
+
+def _point(stage: Stage, entry: Entry, domains: Sequence[str], series: str, axis: str, at: float) -> Choices:
+    placed = Entry(
+        f"{series}, {at:g}", entry.family, entry.traits, entry.fitted, entry.fit_seconds, series, axis, float(at)
+    )
+    return _choices(stage, placed, domains, None)
+
+
+def _three(texts: Texts) -> Iterator[tuple[str, Entry]]:
+    counted, counting = timed(lambda: {d: collect(found) for d, found in texts.items()})
+    for name, family, scorer, selector in (
+        ("ir3de", "ours", None, None),
+        ("IR3DE, k=10 (authors' code)", "paper", TokenRidge.authors(), EntropyTopK.authors(10)),
+    ):
+        router, solving = timed(partial(Router.fit, counted, scorer=scorer, selector=selector))
+        yield name, Entry(name, family, ADDITIVE, as_fitted(router), counting + solving)
+    fitted, seconds = timed(lambda: NaiveBayes(0.1).fit(texts))
+    yield "naive Bayes", Entry("naive Bayes", "rivals", ADDITIVE, fitted, seconds)

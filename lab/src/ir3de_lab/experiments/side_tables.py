@@ -1,0 +1,180 @@
+"""The tables beside the main one: what routers take, the paper's own figures, groups, experts that come and go."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from ir3de_lab.experiments import published
+from ir3de_lab.experiments.cells import DASH, Cell, Row, Table, counted, number, span, three_digits
+from ir3de_lab.experiments.choices import Choices
+from ir3de_lab.experiments.results import CHOICES, DECENTRALISED, DYNAMIC, OUTCOMES, Results, shown_name, step_name
+from ir3de_lab.experiments.standings import DEFAULT, Standing, expert_name, extra_name
+
+YES, NO = "yes", "no"
+ON_ACCELERATOR = "¹"
+
+
+def needs_table(results: Results, rows: Sequence[Standing]) -> Table:
+    """What each router takes to fit, to ask and to have."""
+    body, devices = [], dict.fromkeys("")
+    for row in rows:
+        if row.choices is not None:
+            device = accelerator(row.choices)
+            devices |= {device: None} if device else {}
+            body.append(Row(row.name, tuple(_needs(row.choices, ON_ACCELERATOR if device else "")), row.group))
+    words = ("central data", "language model", "adds an expert")
+    columns = ("fit, s", "µs a prompt", "parameters", "size", *words)
+    caption = [
+        "Central data: all domains' texts in one place to fit it; language model: one to run at every prompt; "
+        "adds an expert: without fitting the others again.",
+        *(
+            [f"{ON_ACCELERATOR} Measured on {', '.join(devices)}; all other times on processor cores."]
+            if devices
+            else []
+        ),
+    ]
+    title = f"{results.title}: what it takes"
+    return Table("needs", title, "router", columns, tuple(body), tuple(caption), (CHOICES,), words=words)
+
+
+def accelerator(choices: Choices) -> str | None:
+    """The accelerator that a router's times were measured on."""
+    found = choices.about.get("accelerator")
+    return str(found) if found else None
+
+
+def beside_table(results: Results, rows: Sequence[Standing]) -> Table:
+    """The paper's averages and ours."""
+    paper = published.PUBLISHED[results.setting]
+    columns = ("paper, as printed", "paper, mean of its row", "here", "95 % interval", "row here")
+    body = [row for name in paper.rows for row in _beside(paper, name, rows)]
+    body += [Row(row.name, (Cell(DASH), Cell(DASH), *_here(row))) for row in rows if row.name == DEFAULT]
+    caption = (
+        "Averages over the domains, in percent of their own experts.",
+        f"Paper: {published.SOURCE}, {paper.label}, with k={paper.k} and {paper.neighbours} neighbours.",
+        "Experts and texts are others here: what can be compared is how routers stand to one another.",
+    )
+    title = f"{results.title}: beside the paper's figures"
+    sources = (OUTCOMES, CHOICES) if results.choices else (OUTCOMES,)
+    return Table("beside", title, "the paper's row", columns, tuple(body), caption, sources, words=("row here",))
+
+
+def group_tables(results: Results) -> list[Table]:
+    """Where items of a domain come in groups, languages say: every model's figure in each."""
+    matrix = results.matrix
+    grouped = [
+        place
+        for place in range(len(matrix.domains))
+        if len({matrix.group[item] for item in np.flatnonzero(matrix.domain == place)}) > 1
+    ]
+    return [_groups(results, place) for place in grouped]
+
+
+def dynamic_table(results: Results) -> Table:
+    """Experts added and removed one after another: accuracy and seconds, beside fitting a rival anew."""
+    body = [
+        Row(
+            step_name(row),
+            (
+                Cell(str(len(row["experts"])), len(row["experts"])),
+                number(row["accuracy"]),
+                Cell(three_digits(row["seconds"]), row["seconds"]),
+                _seconds(row.get("solve_seconds")),
+                _seconds(row.get("retrain_seconds")),
+            ),
+        )
+        for row in results.dynamic
+    ]
+    rivals = dict.fromkeys(str(row["retrained"]) for row in results.dynamic if row.get("retrained"))
+    anew = f"{', '.join(rivals) or 'a rival'} anew, s"
+    columns = ("experts", "routing accuracy", "seconds", "solve alone, s", anew)
+    caption = (
+        "Accuracy in percent on the test items of the experts that are there after the step.",
+        "Seconds of a step begin with the texts of the expert that is added; the solve alone, with its statistics.",
+        *_sameness(results.dynamic),
+    )
+    title = f"{results.title}: experts come and go"
+    return Table("dynamic", title, "step", columns, tuple(body), caption, (DYNAMIC,))
+
+
+def facts_table(results: Results) -> Table:
+    """What was found when every domain was counted in a place of its own."""
+    body = [
+        Row(str(name).replace("_", " "), (Cell(_said(value)),))
+        for name, value in results.decentralised.items()
+        if name not in ("kind", "version", "setting", "about")
+    ]
+    title = f"{results.title}: every domain counted in a place of its own"
+    return Table("decentralised", title, "", ("found",), tuple(body), (), (DECENTRALISED,), words=("found",))
+
+
+def _needs(choices: Choices, mark: str) -> Iterator[Cell]:
+    for seconds in (choices.fit_seconds, choices.route_us):
+        yield Cell(DASH) if seconds is None else Cell(three_digits(seconds) + mark, seconds)
+    yield counted(choices.parameters)
+    yield counted(choices.size_bytes, "B")
+    for trait in (choices.traits.central_data, choices.traits.language_model, choices.traits.adds_experts):
+        yield Cell(YES if trait else NO)
+
+
+def _beside(paper: published.Published, name: str, rows: Sequence[Standing]) -> Iterator[Row]:
+    """A line for each row of ours that belongs to one of the paper's."""
+    said = (number(paper.average(name)), number(paper.mean(name)))
+    found = [row for row in rows if row.name.startswith(published.HERE.get(name, (name,)))]
+    if not found:
+        yield Row(name, (*said, Cell(DASH), Cell(DASH), Cell("not measured")))
+    for place, row in enumerate(found):
+        first = place == 0
+        yield Row(name if first else "", (*(said if first else (Cell(""), Cell(""))), *_here(row)))
+
+
+def _here(row: Standing) -> tuple[Cell, Cell, Cell]:
+    found = row.performance
+    return number(found.average), span(found.average_interval), Cell(row.name)
+
+
+def _groups(results: Results, place: int) -> Table:
+    matrix = results.matrix
+    items = np.flatnonzero(matrix.domain == place)
+    names = np.array([matrix.group[item] for item in items])
+    shown = [
+        *(expert_name(expert, matrix) for expert in matrix.experts),
+        *(extra_name(extra) for extra in matrix.extras),
+    ]
+    body = []
+    for group in sorted(set(names.tolist())):
+        part = items[names == group]
+        figures = matrix.values[part].sum(axis=0) / matrix.weight[part].sum()
+        figures = np.exp(figures) if matrix.metric == "perplexity" else 100 * figures
+        body.append(Row(group, (Cell(f"{len(part):,}", len(part)), *(number(value) for value in figures.tolist()))))
+    what = "perplexity" if matrix.metric == "perplexity" else "score in percent"
+    domain = matrix.domains[place]
+    title = f"{results.title}, {shown_name(domain)}: {what} by group"
+    return Table(f"groups-{domain}", title, "group", ("items", *shown), tuple(body), (), (OUTCOMES,))
+
+
+def _seconds(value: float | None) -> Cell:
+    return Cell(DASH) if value is None else Cell(three_digits(value), value)
+
+
+def _sameness(rows: Sequence[Mapping[str, Any]]) -> Iterator[str]:
+    """What was found when the router after each step was compared with one fitted afresh."""
+    compared = [row for row in rows if "identical" in row]
+    same = sum(bool(row["identical"]) for row in compared)
+    if compared and same == len(compared):
+        yield "After every step the router has the bits of one fitted afresh on the domains present."
+    elif compared:
+        yield f"After {same} of {len(compared)} steps the router has the bits of one fitted afresh."
+
+
+def _said(value: object) -> str:
+    if isinstance(value, Mapping):
+        return ", ".join(f"{name}: {_said(part)}" for name, part in value.items())
+    if isinstance(value, bool):
+        return YES if value else NO
+    if isinstance(value, (int, float)):
+        return f"{value:,}" if isinstance(value, int) else three_digits(value)
+    return ", ".join(map(str, value)) if isinstance(value, list) else str(value)

@@ -1,0 +1,139 @@
+"""The rows of a table: every single expert, router and bound of a setting with its figures, in a fixed order.
+
+Of a series over k, neighbours or learning rates the best on the test items is shown, as in the paper.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+
+from ir3de_lab.experiments.choices import Choices
+from ir3de_lab.experiments.matrix import Matrix
+from ir3de_lab.experiments.metrics import Judge, Performance
+from ir3de_lab.experiments.results import Results, carried_over, shown_name
+
+EXPERTS, RIVALS, PAPER, OURS, BOUND = "Single models", "Other routers", "The paper's router", "This package", "Bound"
+GROUPS = (EXPERTS, RIVALS, PAPER, OURS, BOUND)
+FAMILY_GROUPS = {"rivals": RIVALS, "paper": PAPER, "ours": OURS}
+BEST_OF = {"k": "k", "neighbours": "k", "rate": "rate"}  # axes of which the best is shown, and its letter
+CURVES = ("prompts", "tokens")  # axes for figures only
+EXTRAS = {"average": "Experts average", "base": "Base model"}
+RANDOM, ORACLE, DEFAULT = "Random router", "Oracle", "ir3de"
+ORDER = (  # how names begin, in the order they are shown; others follow by name
+    "naive Bayes", "TF-IDF", "hashed", "MLP-router", "BERT-router", "kNN, CLS", "kNN", "MoDEM-small", "MoDEM-large",
+    "IR3DE-avg", "IR3DE-all", "IR3DE, ", "ir3de", "token ridge", "prompt ridge", "posterior", "cross-entropy",
+    "kernel ridge",
+)  # fmt: skip
+
+
+@dataclass(frozen=True, eq=False)
+class Standing:
+    """One row: who it is and how it did."""
+
+    name: str
+    group: str  # one of GROUPS
+    performance: Performance
+    choices: Choices | None = None
+    expert: str | None = None  # the single expert that it is
+    ranked: bool = True  # whether it may be the best of a column
+    deviation: float | None = None  # of the average over draws, where it is drawn
+
+
+@lru_cache(maxsize=16)  # tables and figures ask for the same ones
+def standings(results: Results, matrix: Matrix | None = None) -> tuple[Standing, ...]:
+    """All rows of a setting; another matrix of the same items may be scored with the same choices."""
+    judge = Judge(results.matrix if matrix is None else matrix)
+    rows = [*_single(judge, results.matrix), _random(judge), *_routers(results, judge)]
+    oracle = Standing(ORACLE, BOUND, judge.oracle(), ranked=False)
+    return (*sorted(rows, key=_place), oracle)
+
+
+def expert_name(expert: str, matrix: Matrix) -> str:
+    """A single expert's row: "Math expert" where it is a domain's, its own name where it is a model's."""
+    return f"{shown_name(expert)} expert" if expert in matrix.domains else expert
+
+
+def extra_name(extra: str) -> str:
+    """A model that no router chooses.
+
+    >>> extra_name("average"), extra_name("instruction-fine-tuned")
+    ('Experts average', 'Instruction fine tuned')
+    """
+    return EXTRAS.get(extra, extra.replace("-", " ").capitalize())
+
+
+def best_name(series: str, axis: str, at: float) -> str:
+    """The name of a series' best router.
+
+    >>> best_name("IR3DE (authors' code)", "k", 50.0)
+    "IR3DE, best k=50 (authors' code)"
+    """
+    head, bracket, tail = series.partition(" (")
+    return f"{head}, best {BEST_OF[axis]}={at:g}{bracket}{tail}"
+
+
+def by_series(choices: Sequence[Choices], axis: str) -> dict[tuple[str, str], list[Choices]]:
+    """The curves over an axis, each in order, by (series, protocol)."""
+    curves: dict[tuple[str, str], list[Choices]] = {}
+    for one in choices:
+        if one.axis == axis and one.series is not None and one.at is not None:
+            curves.setdefault((one.series, one.protocol), []).append(one)
+    return {key: sorted(curve, key=lambda one: one.at or 0.0) for key, curve in sorted(curves.items())}
+
+
+def _single(judge: Judge, matrix: Matrix) -> Iterator[Standing]:
+    for expert in judge.matrix.experts:
+        yield Standing(expert_name(expert, matrix), EXPERTS, judge.of_column(expert), expert=expert)
+    for extra in judge.matrix.extras:
+        yield Standing(extra_name(extra), EXPERTS, judge.of_column(extra))
+
+
+def _random(judge: Judge) -> Standing:
+    performance, deviation = judge.random()
+    return Standing(RANDOM, RIVALS, performance, deviation=deviation)
+
+
+def _routers(results: Results, judge: Judge) -> Iterator[Standing]:
+    for one in results.choices:
+        if one.axis not in (*BEST_OF, *CURVES):
+            yield _router(one.router, one, results, judge)
+    for axis in BEST_OF:
+        for (series, _), curve in by_series(results.choices, axis).items():
+            tried = [_router(one.router, one, results, judge) for one in curve]
+            best = max(tried, key=lambda row: row.performance.average)
+            at = best.choices.at if best.choices is not None else None
+            if len(curve) > 1 and at is not None and best.choices is not None:
+                yield Standing(
+                    _told(best_name(series, axis, at), best.choices.protocol),
+                    best.group,
+                    best.performance,
+                    best.choices,
+                    ranked=best.ranked,
+                )
+            else:
+                yield best
+
+
+def _router(name: str, one: Choices, results: Results, judge: Judge) -> Standing:
+    columns = carried_over(one.columns, results.matrix, judge.matrix)
+    group = FAMILY_GROUPS.get(one.family, RIVALS)
+    # the authors' protocol fits on test prompts where there are no others: such a row is shown and not ranked
+    ranked = one.protocol == "clean"
+    return Standing(_told(name, one.protocol), group, judge.of_experts(columns), one, ranked=ranked)
+
+
+def _told(name: str, protocol: str) -> str:
+    """The name with its protocol, where that is not the clean one and is not said yet."""
+    return name if protocol == "clean" or "protocol" in name else f"{name}, {protocol}' protocol"
+
+
+def _place(row: Standing) -> tuple[object, ...]:
+    """Groups in their order, clean before others; single models and the random router as they come."""
+    group = GROUPS.index(row.group)
+    if row.choices is None:
+        return (group, 0)
+    known = next((place for place, start in enumerate(ORDER) if row.name.startswith(start)), len(ORDER))
+    printed = row.group == PAPER and "as printed" in row.name
+    return (group, 1, row.choices.protocol != "clean", printed, known, row.name)

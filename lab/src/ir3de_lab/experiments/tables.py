@@ -1,0 +1,113 @@
+"""A setting's tables as values, from its raw files alone.
+
+`rendering` makes Markdown and LaTeX of them, the command line a table for the terminal.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+
+import numpy as np
+
+from ir3de_lab.experiments import published
+from ir3de_lab.experiments.cells import Cell, Row, Table, marked, number, span
+from ir3de_lab.experiments.matrix import Matrix
+from ir3de_lab.experiments.metrics import RESAMPLES
+from ir3de_lab.experiments.results import CHOICES, OUTCOMES, REFERENCE, Results, shown_name
+from ir3de_lab.experiments.side_tables import beside_table, dynamic_table, facts_table, group_tables, needs_table
+from ir3de_lab.experiments.standings import BEST_OF, EXTRAS, RANDOM, Standing, standings
+
+
+def tables(results: Results) -> list[Table]:
+    """Every table that the raw files of a setting allow."""
+    rows = standings(results)
+    made = [main_table(results, rows), raw_table(results, rows)]
+    made += [needs_table(results, rows)] if results.choices else []
+    made += [beside_table(results, rows)] if results.setting in published.PUBLISHED else []
+    made += [reference_table(results)] if results.reference is not None else []
+    made += group_tables(results)
+    made += [dynamic_table(results)] if results.dynamic else []
+    made += [facts_table(results)] if results.decentralised else []
+    return [replace(table, setting=results.setting) for table in made]
+
+
+def main_table(results: Results, rows: Sequence[Standing]) -> Table:
+    """Figures in percent of each domain's own expert, as in the paper's tables."""
+    title = f"{results.title}: performance in percent of the own expert"
+    return _normalised(results, results.matrix, rows, "main", title)
+
+
+def reference_table(results: Results) -> Table:
+    """The same rows by the likelihood of the reference answers, a metric with little noise."""
+    assert results.reference is not None
+    title = f"{results.title}: perplexity of the reference answers, in percent of the own expert"
+    rows = standings(results, results.reference)
+    made = _normalised(results, results.reference, rows, "reference", title)
+    return replace(made, sources=(REFERENCE, *made.sources[1:]))
+
+
+def raw_table(results: Results, rows: Sequence[Standing]) -> Table:
+    """The same rows before they are divided by the own expert's; scores, unlike perplexities, have a mean."""
+    matrix = results.matrix
+    perplexity = matrix.metric == "perplexity"
+    what = "perplexity, lower is better" if perplexity else "score in percent, higher is better"
+    parts = {} if perplexity else {**_parts(results, matrix), "Mean": list(range(len(matrix.domains)))}
+    form = "{:.2f}" if perplexity else "{:.1f}"
+    body = []
+    for row in rows:
+        raw = row.performance.raw
+        figures = (*raw, *(float(np.mean([raw[place] for place in part])) for part in parts.values()))
+        body.append(Row(row.name, tuple(number(figure, form) for figure in figures), row.group))
+    columns = (*map(shown_name, matrix.domains), *parts)
+    return Table("raw", f"{results.title}: {what}", "model or router", columns, tuple(body), (), _sources(results))
+
+
+def _normalised(results: Results, matrix: Matrix, rows: Sequence[Standing], name: str, title: str) -> Table:
+    parts = _parts(results, matrix)
+    columns = (*map(shown_name, matrix.domains), *parts, "Average", "95 % interval", "Routing accuracy")
+    body = []
+    for row in rows:
+        # a domain's own expert is what the others are measured against, and no rival of theirs
+        domains = [row.ranked and matrix.own[domain] != row.expert for domain in matrix.domains]
+        ranked = (*domains, *[row.ranked] * (len(columns) - len(domains)))
+        body.append(Row(row.name, tuple(_cells(row, list(parts.values()))), row.group, ranked))
+    caption = tuple(_caption(rows, matrix))
+    return Table(name, title, "model or router", columns, marked(body), caption, _sources(results))
+
+
+def _parts(results: Results, matrix: Matrix) -> dict[str, list[int]]:
+    """Where some domains were never fitted on: the places of those that were and of those that were not."""
+    places = range(len(matrix.domains))
+    unseen = [place for place in places if matrix.domains[place] in results.unseen]
+    return {"Known": [place for place in places if place not in unseen], "Unseen": unseen} if unseen else {}
+
+
+def _cells(row: Standing, parts: Sequence[Sequence[int]]) -> Iterator[Cell]:
+    found = row.performance
+    for value, interval, raw in zip(found.normalised, found.intervals, found.raw, strict=True):
+        yield Cell(f"{value:.1f}", value, interval, raw)
+    for part in parts:
+        yield number(float(np.mean([found.normalised[place] for place in part])))
+    yield Cell(f"{found.average:.1f}", found.average, found.average_interval)
+    yield span(found.average_interval)
+    yield number(found.accuracy)
+
+
+def _caption(rows: Sequence[Standing], matrix: Matrix) -> Iterator[str]:
+    yield f"{len(matrix.items):,} items; every figure in percent of what the domain's own expert reaches."
+    yield "Best in bold, second underlined; not ranked: a domain's own expert, the oracle, and the authors' protocol."
+    yield f"Intervals: 95 %, from {RESAMPLES:,} resamples of the items of each domain and group."
+    drawn = next((row for row in rows if row.deviation is not None), None)
+    if drawn is not None:
+        yield f"{RANDOM}: mean and interval of 100 draws; its average deviates by {drawn.deviation:.2f} between draws."
+    if any(row.choices is not None and row.choices.axis in BEST_OF for row in rows):
+        yield "Where a row says best, k or the learning rate was chosen on the test items, as in the paper."
+    if set(matrix.own.values()) - set(matrix.domains):
+        yield "A domain's own expert is here the model that scored best on its test items, known in hindsight."
+    if any(row.name == EXTRAS["average"] for row in rows):
+        yield f"{EXTRAS['average']}: one model whose weights are the mean of the experts'."
+
+
+def _sources(results: Results) -> tuple[str, ...]:
+    return (OUTCOMES, CHOICES) if results.choices else (OUTCOMES,)

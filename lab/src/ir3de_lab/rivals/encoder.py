@@ -1,0 +1,159 @@
+"""A sentence encoder such as MiniLM: its tokens, its vectors, and a copy of its weights to train."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from copy import deepcopy
+from functools import cached_property
+from pathlib import Path
+from typing import Any, Literal
+
+import numpy as np
+import numpy.typing as npt
+
+from ir3de.errors import EmbeddingError
+from ir3de_lab.rivals.interface import at_least, needed, spelt
+
+Pooling = Literal["mean", "cls"]
+Vectors = npt.NDArray[np.float32]
+
+POOLINGS: tuple[Pooling, ...] = ("mean", "cls")
+_SHORTEST = np.float32(1e-12)  # a vector's length: nothing is divided by less
+
+
+class Encoder:
+    """A transformer in a local folder or under a hub id, on the accelerator if there is one.
+
+    With `remember`, a text that was encoded once is not encoded again: many routers can then be measured on the
+    same texts. `timed` suspends that.
+    """
+
+    def __init__(
+        self, source: str | Path, *, longest: int = 256, batch: int = 256, remember: bool = False, device: str = ""
+    ) -> None:
+        at_least("longest", longest, 1)
+        at_least("batch", batch, 1)
+        self.source, self.longest, self.batch = str(source), longest, batch
+        self._memory: dict[str, Vectors] | None = {} if remember else None
+        self._given_device = device
+
+    @property
+    def name(self) -> str:
+        """The last part of where it came from."""
+        return Path(self.source).name
+
+    @cached_property
+    def torch(self) -> Any:
+        return needed("torch", extra="encoders", purpose="Running a sentence encoder")
+
+    @cached_property
+    def device(self) -> str:
+        return self._given_device or ("cuda" if self.torch.cuda.is_available() else "cpu")
+
+    @contextmanager
+    def seeded(self, seed: int) -> Iterator[None]:
+        """Random numbers that begin at a seed; the caller's go on afterwards as if there had been none."""
+        devices = [self.torch.cuda.current_device()] if self.device == "cuda" else []
+        with self.torch.random.fork_rng(devices):
+            self.torch.manual_seed(seed)
+            yield
+
+    @cached_property
+    def _loaded(self) -> tuple[Any, Any]:
+        transformers = needed("transformers", extra="encoders", purpose="Running a sentence encoder")
+        transformers.utils.logging.disable_progress_bar()
+        try:
+            tokenizer = transformers.AutoTokenizer.from_pretrained(self.source)
+            with self.seeded(0):  # a layer that the source lacks is drawn
+                model = transformers.AutoModel.from_pretrained(self.source, dtype=self.torch.float32)
+        except (OSError, ValueError) as error:
+            raise EmbeddingError(
+                f"{self.source} is no encoder that transformers can read ({error}): name a folder or a hub id"
+            ) from error
+        return tokenizer, model.to(self.device).eval()
+
+    @property
+    def width(self) -> int:
+        return int(self._loaded[1].config.hidden_size)
+
+    @property
+    def weights(self) -> list[Any]:
+        """The model's own."""
+        return list(self._loaded[1].parameters())
+
+    @cached_property
+    def tokenizer_bytes(self) -> int:
+        """What the tokenizer takes: its definition, or its words where it has no more to show."""
+        tokenizer = self._loaded[0]
+        engine = getattr(tokenizer, "backend_tokenizer", None)
+        return spelt([engine.to_str()] if engine is not None else tokenizer.get_vocab())
+
+    @property
+    def usual_pooling(self) -> Pooling:
+        """The first token's vector where texts begin with one that stands for the whole, as in BERT; else the mean."""
+        return "cls" if self.tokens([""])[0][0] == self._loaded[0].cls_token_id else "mean"
+
+    def copy_to_train(self) -> Any:
+        """The model as it was read, free to be changed."""
+        return deepcopy(self._loaded[1])
+
+    def tokens(self, texts: Sequence[str]) -> list[list[int]]:
+        """Each text's ids with the special ones, cut to the longest allowed."""
+        whole = [text.encode(errors="replace").decode() for text in texts]  # half a surrogate pair stops the engine
+        ids: list[list[int]] = self._loaded[0](whole, truncation=True, max_length=self.longest)["input_ids"]
+        return [of_text or [self._padding] for of_text in ids]  # an empty text, where no special token frames it
+
+    @property
+    def _padding(self) -> int:
+        return int(self._loaded[0].pad_token_id or 0)
+
+    def vectors(self, model: Any, tokens: Sequence[Sequence[int]], *poolings: Pooling) -> list[Any]:
+        """For each pooling, a vector a text from the last layer: the mean over its tokens, or the first one's."""
+        torch, pad = self.torch, self._padding
+        lengths = torch.tensor([len(ids) for ids in tokens])
+        width = int(lengths.max())
+        padded = torch.tensor([[*ids, *[pad] * (width - len(ids))] for ids in tokens]).to(self.device)
+        mask = (torch.arange(width) < lengths[:, None]).long().to(self.device)
+        hidden = model(input_ids=padded, attention_mask=mask).last_hidden_state
+        mean = (hidden * mask[..., None]).sum(dim=1) / mask.sum(dim=1, keepdim=True)
+        return [mean if pooling == "mean" else hidden[:, 0] for pooling in poolings]
+
+    def by_length(self, tokens: Sequence[Sequence[int]]) -> Iterator[npt.NDArray[np.intp]]:
+        """The places of the texts, a batch at a time, long with long: little padding."""
+        order = np.argsort([-len(ids) for ids in tokens], kind="stable")
+        for begin in range(0, len(order), self.batch):
+            yield order[begin : begin + self.batch]
+
+    def encode(self, texts: Sequence[str], pooling: Pooling = "mean", *, unit: bool = True) -> Vectors:
+        """The texts' vectors (n, h), of length one, or as they come from the last layer."""
+        vectors = self._pooled(texts, pooling)
+        return vectors / np.maximum(np.linalg.norm(vectors, axis=1, keepdims=True), _SHORTEST) if unit else vectors
+
+    def _pooled(self, texts: Sequence[str], pooling: Pooling) -> Vectors:
+        if self._memory is None:
+            return self._encode(texts, (pooling,))[:, 0]
+        new = list(dict.fromkeys(text for text in texts if text not in self._memory))
+        if new:
+            self._memory.update(zip(new, self._encode(new, POOLINGS), strict=True))
+        place = POOLINGS.index(pooling)
+        return np.stack([self._memory[text][place] for text in texts])
+
+    def _encode(self, texts: Sequence[str], poolings: tuple[Pooling, ...]) -> Vectors:
+        tokens, model = self.tokens(texts), self._loaded[1]
+        made = np.empty((len(texts), len(poolings), self.width), np.float32)
+        with self.torch.inference_mode():
+            for places in self.by_length(tokens):
+                vectors = self.vectors(model, [tokens[i] for i in places], *poolings)
+                made[places] = self.torch.stack(vectors, dim=1).cpu().numpy()
+        return made
+
+    @contextmanager
+    def timed(self) -> Iterator[None]:
+        """Loaded and without the memory, so that a time is that of the whole way from texts, and of nothing else."""
+        _ = self._loaded
+        memory, self._memory = self._memory, None
+        try:
+            yield
+        finally:
+            self._memory = memory

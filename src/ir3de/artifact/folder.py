@@ -1,0 +1,204 @@
+"""A router is a folder.
+
+`router.json` names every other file by the hash of its content and is written last, by renaming: until then a
+reader sees the old router, whole, and after it the new one, whole. No file is ever overwritten with another content.
+
+    router.json                        what the router is, and which files belong to it
+    statistics-<sha>.safetensors       one per expert: the truth, in integers
+    contribution-<sha>.stats           what owners gave an expert, as they gave it
+    ledger.jsonl                       what was done to the router; named by no header, nothing depends on it
+    outcomes-<sha>.safetensors         instead of those, where the router was fitted from outcomes
+    gram-<sha>.safetensors             one per expert where the embedding is wide; derived, like the table
+    embedding-<sha>.safetensors        the matrix, unless it is the bundled one
+    table-<sha>.safetensors            derived: may be deleted and is then rebuilt
+    ballots-<sha>.safetensors          derived from the table by the first process that maps it; named by no header
+    tokenizer-<sha>.json.gz            the tokenizer
+    tokenizer-<sha>.tkz.gz             derived: the fast engine's compiled form
+
+A serving copy holds the table and the tokenizer alone.
+"""
+
+from __future__ import annotations
+
+import gzip
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+import numpy.typing as npt
+
+from ir3de.artifact.grams import describe_grams
+from ir3de.artifact.part_files import LEDGER, Elsewhere, Parts, is_ours
+from ir3de.artifact.strategies import SCORERS, SELECTORS, describe
+from ir3de.embedding import Embedding
+from ir3de.embedding.tokenizer import PACKING
+from ir3de.errors import ArtifactError
+from ir3de.fitting.parts import RouterParts
+from ir3de.outcomes.expectation import Shrinkage
+from ir3de.outcomes.files import describe_outcomes, describe_shrinkage, outcomes_bytes
+from ir3de.policies import Calibration, Familiarity, Policy
+from ir3de.scorers import Scorer
+from ir3de.scorers.table import Table
+from ir3de.statistics.contributions import Holding, describe_contribution
+from ir3de.statistics.files import statistics_bytes
+from ir3de.storage import files
+from ir3de.storage.ledger import History, extended, from_lines, to_lines, up_to
+from ir3de.storage.tensors import tensor_file
+
+HEADER = "router.json"
+KIND, VERSION = "ir3de.router", 1
+
+
+def save_router(router: RouterParts, path: str | Path, *, serving: bool = False) -> tuple[Path, History]:
+    """Write a router to a folder, replacing whatever router is there in one step; where it is, and its history."""
+    folder = check_destination(path, serving=serving)
+    parts = Parts(folder)
+    described = {"kind": KIND, "version": VERSION, "serving": serving, **_describe(router, parts, serving)}
+    header = files.sealed(described)
+    history = router.history() if serving else _extended(router, header["sha256"])
+    with files.exclusive(folder):  # another writer would drop parts that no header names yet
+        parts.write()
+        if not serving:  # before the header: an entry too many is told from one that came to be, one too few is not
+            files.write(folder / LEDGER, to_lines(history))
+        files.write(folder / HEADER, files.to_json(header))
+        parts.drop_all_others()
+    return folder, history
+
+
+def _extended(router: RouterParts, after: str) -> History:
+    return extended(router.history(), router.changes, after, before=router.saved)
+
+
+def save_policy(path: str | Path, policy: Policy, default: str) -> None:
+    """Give the router in a folder another policy and default expert: only its header is written, in one step."""
+    folder = Path(path).expanduser()
+    with files.exclusive(folder):
+        header = read_header(folder)
+        header_sha256 = header.pop("sha256")
+        changed = files.sealed({**header, "policy": policy.to_dict(), "default": default})
+        if not header["serving"]:
+            history = extended(read_history(folder, header_sha256), (), changed["sha256"], before=header_sha256)
+            files.write(folder / LEDGER, to_lines(history))
+        files.write(folder / HEADER, files.to_json(changed))
+
+
+def read_history(folder: Path, router: str) -> History:
+    """What was done to the router of that hash in a folder; a folder without a ledger has none."""
+    path = folder / LEDGER
+    return up_to(from_lines(files.read(path), path), router) if path.is_file() else ()
+
+
+def check_destination(path: str | Path, *, serving: bool = False) -> Path:
+    """The folder to save a router in; refuses a file, a folder that holds other things, and to lose a whole router."""
+    folder = Path(path).expanduser()
+    if folder.exists() and not folder.is_dir():
+        raise ArtifactError(f"cannot save a router at {folder}: it is a file, and a router is a folder")
+    if folder.is_dir() and not (folder / HEADER).is_file() and not all(map(is_ours, folder.iterdir())):
+        raise ArtifactError(
+            f"cannot save a router at {folder}: the folder holds other files; choose a new or empty one"
+        )
+    if serving and (folder / HEADER).is_file() and not read_header(folder)["serving"]:
+        raise ArtifactError(
+            f"{folder} holds a whole router, and a serving copy in its place would lose its statistics: "
+            "choose another folder"
+        )
+    return folder
+
+
+def _describe(router: RouterParts, parts: Parts, serving: bool) -> dict[str, Any]:
+    compiled, tokenizer = router.compiled, router.tokenizer
+    experts: list[dict[str, Any]] = [{"name": name} for name in compiled.experts]
+    embedding: dict[str, Any] = {"fingerprint": router.fingerprint}
+    if not serving:
+        stored = router.embedding()
+        embedding["name"] = stored.name
+        if stored.fingerprint != Embedding.default().fingerprint:
+            content = tensor_file(stored.stored.tensors, {"width": stored.width})
+            embedding["file"] = parts.add("embedding", ".safetensors", content)
+        statistics = router.statistics() if router.outcomes is None else {}
+        for expert in experts if router.outcomes is None else ():
+            owned = statistics[expert["name"]]
+            file = parts.add("statistics", ".safetensors", statistics_bytes(owned))
+            kept = 0 if owned.sample is None else len(owned.sample)
+            expert |= {"prompts": owned.prompts, "tokens": owned.tokens, "kept": kept}
+            expert |= {"digest": owned.digest, "statistics": file}
+            if (holding := router.holdings().get(expert["name"])) is not None:
+                expert |= _describe_holding(holding, parts)
+        describe_grams(experts, statistics, router.scorer, stored.width, parts)
+    proof, cache = tokenizer.proof, tokenizer.fast_cache
+    described = _describe_outcomes(router, experts, parts, serving)
+    return {
+        "experts": experts,
+        "default": compiled.experts[compiled.default],
+        "scorer": _described_scorer(router.scorer),
+        "selector": describe(compiled.selector, SELECTORS),
+        "calibration": _plain(compiled.terms.calibration),
+        "familiarity": _plain(compiled.terms.familiarity),
+        "policy": compiled.terms.policy.to_dict(),
+        "trials": list(router.trials),
+        "embedding": embedding,
+        "tokenizer": {
+            "file": parts.add("tokenizer", ".json.gz", gzip.compress(tokenizer.definition, PACKING, mtime=0)),
+            "unknown_id": tokenizer.unknown_id,
+            "fast_engine": None if proof is None else asdict(proof),
+            "fast_file": None if cache is None else parts.add("tokenizer", ".tkz.gz", cache),
+        },
+        "table": parts.add("table", ".safetensors", _table_bytes(compiled.table)),
+        **described,
+    }
+
+
+def _describe_holding(holding: Holding, parts: Parts) -> dict[str, Any]:
+    """What an expert was given, and by whom."""
+    given = []
+    for one in holding.contributions:
+        file = parts.add("contribution", ".stats", Elsewhere(one.sha256, one.content, one.origin))
+        given.append(describe_contribution(one, file))
+    own = holding.own
+    described = {} if own is None else {"own": parts.add("statistics", ".safetensors", statistics_bytes(own))}
+    return {**described, "contributions": given}
+
+
+def _describe_outcomes(
+    router: RouterParts, experts: list[dict[str, Any]], parts: Parts, serving: bool
+) -> dict[str, Any]:
+    """The fields that only a router from outcomes has; how many scores each model has is added to `experts`."""
+    expectation = router.compiled.terms.expectation
+    if router.outcomes is None or expectation is None:
+        return {}
+    described = describe_outcomes(expectation, router.outcomes)
+    if not serving:
+        sums = router.outcomes.sums()
+        for expert in experts:
+            expert["prompts"] = sums.rows(expert["name"])
+        described["file"] = parts.add("outcomes", ".safetensors", outcomes_bytes(sums))
+    return {"outcomes": described}
+
+
+def _described_scorer(scorer: Scorer | Shrinkage) -> dict[str, Any]:
+    return describe_shrinkage(scorer) if isinstance(scorer, Shrinkage) else describe(scorer, SCORERS)
+
+
+def read_header(folder: Path) -> files.Header:
+    """What a router's folder says of itself, as it was sealed."""
+    header = files.read_json(folder / HEADER, kind=KIND, version=VERSION)
+    files.check_seal(header, folder / HEADER)
+    return header
+
+
+def _plain(value: Calibration | Familiarity | None) -> dict[str, Any] | None:
+    return None if value is None else asdict(value)
+
+
+def _table_bytes(table: Table) -> bytes:
+    tensors: dict[str, npt.NDArray[Any]] = {
+        "scores": table.scores,
+        "vote": table.vote,
+        "entropy": table.entropy,
+        "rank": table.rank,
+    }
+    if table.usualness is not None:
+        tensors["usualness"] = table.usualness
+    if table.pairs is not None:
+        tensors["pairs"] = table.pairs
+    return files.to_safetensors(tensors, {"kind": "ir3de.table", "version": 1})

@@ -1,0 +1,98 @@
+"""`Embedding`: a tokenizer and the matrix of its tokens' static vectors."""
+
+from __future__ import annotations
+
+import hashlib
+from functools import cached_property
+from pathlib import Path
+
+import numpy as np
+import numpy.typing as npt
+
+from ir3de.embedding.matrix import Matrix
+from ir3de.embedding.rows import StoredRows
+from ir3de.embedding.tokenizer import Ids, Tokenizer, canonical_definition
+from ir3de.errors import EmbeddingError
+
+
+class Embedding:
+    """A tokenizer and the matrix of its tokens' vectors: all a router needs of a language model.
+
+    >>> import ir3de
+    >>> embedding = ir3de.Embedding.default()
+    >>> embedding.matrix.shape
+    (49152, 576)
+    >>> embedding.encode("Hello, world!").tolist()
+    [19556, 28, 905, 17]
+    """
+
+    def __init__(self, tokenizer: Tokenizer, stored: Matrix, *, name: str) -> None:
+        self.tokenizer = tokenizer
+        self.stored = stored
+        self.name = name
+        if stored.rows == 0 or stored.width == 0:
+            raise EmbeddingError(f"the embedding '{name}' is empty: its matrix is {stored.rows} × {stored.width}")
+
+    @staticmethod
+    def default() -> Embedding:
+        """The bundled embedding: SmolLM2-135M's input vectors in 4-bit blocks. Nothing is downloaded."""
+        from ir3de.embedding.sources import bundled
+
+        return bundled()
+
+    @staticmethod
+    def load(source: str | Path, *, tokenizer: str | Path | None = None) -> Embedding:
+        """Read a compact copy, a Hugging Face folder, a GGUF file, or a hub id, told apart by what is there.
+
+        `tokenizer` names a tokenizer.json to use instead of the source's own.
+        """
+        from ir3de.embedding.sources import load
+
+        return load(source, tokenizer=tokenizer)
+
+    def save(self, folder: str | Path, *, compact: bool = True) -> Path:
+        """Write a copy that `Embedding.load` reads: in 4-bit blocks, or as it is with `compact=False`."""
+        from ir3de.embedding.sources import save
+
+        return save(self, folder, compact=compact)
+
+    @property
+    def matrix(self) -> npt.NDArray[np.float32]:
+        """E (V, h), read-only, whole in memory however large it is: `rows` is not."""
+        return self.stored.values
+
+    @property
+    def rows(self) -> npt.NDArray[np.float32] | StoredRows:
+        """E (V, h) to take rows of: the matrix, or, if that is large, what reads them where they are stored."""
+        return self.stored.by_rows
+
+    @property
+    def vocabulary_size(self) -> int:
+        return self.stored.rows
+
+    @property
+    def width(self) -> int:
+        return self.stored.width
+
+    @cached_property
+    def fingerprint(self) -> str:
+        """SHA-256 of tokenizer and matrix: two embeddings with one fingerprint are the same embedding."""
+        return hashlib.sha256(f"{self.tokenizer.sha256} {self.stored.sha256}".encode()).hexdigest()
+
+    def encode(self, text: str) -> Ids:
+        """The text's token ids, without special tokens."""
+        return self.tokenizer.encode(text)
+
+    def __repr__(self) -> str:
+        return f"Embedding({self.name!r}, {self.vocabulary_size:,} × {self.width}, {self.stored.encoding})"
+
+
+def from_parts(definition: bytes, matrix: Matrix, *, name: str) -> Embedding:
+    """An embedding from a foreign tokenizer.json and matrix, checked against each other."""
+    tokenizer = Tokenizer(canonical_definition(definition))
+    if tokenizer.vocabulary_size > matrix.rows:
+        raise EmbeddingError(
+            f"'{name}': the tokenizer has ids up to {tokenizer.vocabulary_size - 1}, "
+            f"the matrix only {matrix.rows} rows: they do not belong together"
+        )
+    return Embedding(tokenizer, matrix, name=name)

@@ -1,0 +1,161 @@
+"""An embedding from a Hugging Face model: a folder on disk, or an id on the hub.
+
+Only two things are read: `tokenizer.json`, and the input embedding out of the file that holds it. Pickled weights
+are not read, because reading a pickle runs whatever code is in it.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable
+from pathlib import Path
+
+from ir3de.embedding.embedding import Embedding, from_parts
+from ir3de.embedding.matrix import Matrix
+from ir3de.embedding.weights import read_tensor, stored_tensors
+from ir3de.errors import ArtifactError, EmbeddingError
+from ir3de.storage import files
+
+WEIGHTS, INDEX, TOKENIZER = "model.safetensors", "model.safetensors.index.json", "tokenizer.json"
+
+# what each family calls its input embedding, the first one present wins
+WEIGHT_NAMES = (
+    "model.embed_tokens.weight",  # Llama, Qwen, Mistral, Gemma, Phi
+    "embed_tokens.weight",  # the same, saved without its head
+    "language_model.model.embed_tokens.weight",  # the text half of models that also see
+    "model.language_model.embed_tokens.weight",
+    "wte.weight",  # GPT-2
+    "transformer.wte.weight",
+    "gpt_neox.embed_in.weight",  # GPT-NeoX, Pythia
+    "embed_in.weight",
+    "embeddings.word_embeddings.weight",  # BERT
+    "bert.embeddings.word_embeddings.weight",
+    "model.embeddings.tok_embeddings.weight",  # ModernBERT
+    "embeddings.tok_embeddings.weight",
+    "shared.weight",  # T5
+    "model.shared.weight",  # BART
+    "encoder.embed_tokens.weight",
+    "model.decoder.embed_tokens.weight",  # OPT
+    "decoder.embed_tokens.weight",
+    "transformer.word_embeddings.weight",  # Falcon, BLOOM
+    "word_embeddings.weight",
+    "embeddings",  # static models: model2vec
+    "embedding.weight",  # static models: sentence-transformers
+)
+WEIGHT_ENDINGS = ("embeddings.word_embeddings.weight",)  # BERT's kin: roberta., distilbert., deberta., electra.
+
+
+def load_folder(folder: Path, *, tokenizer: Path | None) -> Embedding:
+    """The embedding of a model saved in a folder."""
+    weights = _weights_in(folder)
+    if tokenizer is None and not (folder / TOKENIZER).is_file():
+        raise EmbeddingError(
+            f"{folder} has no {TOKENIZER}: found {_listed(path.name for path in folder.iterdir())}. "
+            "Save the model's fast tokenizer there, or name a tokenizer.json with tokenizer="
+        )
+    return _from_files(weights, tokenizer or folder / TOKENIZER, name=folder.resolve().name)
+
+
+def load_hub(repo_id: str, *, tokenizer: Path | None) -> Embedding:
+    """The embedding of a model on the hub, through the hub's own cache: HF_HOME and HF_HUB_OFFLINE apply."""
+    definition = tokenizer or _fetched(repo_id, (TOKENIZER,))
+    weights = _fetched(repo_id, (WEIGHTS, INDEX))
+    if weights.name == INDEX:
+        weights = _fetched(repo_id, (_shard_named_by(weights),))
+    return _from_files(weights, definition, name=repo_id)
+
+
+def input_embedding_name(names: Iterable[str]) -> str | None:
+    """Which of a model's tensors is its input embedding. The output head, tied or not, never is."""
+    present = sorted(names)
+    for name in WEIGHT_NAMES:
+        if name in present:
+            return name
+    return next((name for name in present if name.endswith(WEIGHT_ENDINGS)), None)
+
+
+def _from_files(weights: Path, definition: Path, *, name: str) -> Embedding:
+    tensors = stored_tensors(weights)
+    wanted = input_embedding_name(tensors)
+    if wanted is None:
+        tables = [f"{found} {list(tensor.shape)}" for found, tensor in tensors.items() if len(tensor.shape) == 2]
+        raise _no_embedding(weights, tables)
+    if len(tensors[wanted].shape) != 2:
+        raise EmbeddingError(
+            f"'{wanted}' in {weights} is not a matrix: its shape is {list(tensors[wanted].shape)}. "
+            "An embedding has one row for each token; take the model again from its source"
+        )
+    matrix = Matrix.plain(read_tensor(weights, wanted, tensors[wanted]))
+    return from_parts(files.read(definition), matrix, name=name)
+
+
+def _weights_in(folder: Path) -> Path:
+    """The file in the folder that holds the embedding."""
+    if (folder / WEIGHTS).is_file():
+        return folder / WEIGHTS
+    if (folder / INDEX).is_file():
+        return folder / _shard_named_by(folder / INDEX)
+    found = sorted(path.name for path in folder.iterdir())
+    candidates = [name for name in found if name.endswith(".safetensors")]
+    if len(candidates) == 1:
+        return folder / candidates[0]
+    pickled = [name for name in found if name.endswith((".bin", ".pt", ".pth"))]
+    if candidates:
+        do = f"Keep the one that holds the embedding, rename it {WEIGHTS}, or add {INDEX}"
+    elif pickled:
+        do = f"{pickled[0]} is a pickle, which can run code and is not read: save the model as safetensors"
+    else:
+        do = f"A model's folder holds {WEIGHTS} or {INDEX}, and {TOKENIZER}"
+    raise EmbeddingError(f"no embedding in {folder}: found {_listed(found)}. {do}")
+
+
+def _shard_named_by(index: Path) -> str:
+    """The file that, by a sharded model's index, holds the embedding."""
+    try:
+        shards = json.loads(files.read(index))["weight_map"]
+        wanted = input_embedding_name(shards)
+        shard = None if wanted is None else Path(shards[wanted])
+    except (ValueError, KeyError, TypeError) as error:
+        raise ArtifactError(f"{index} is damaged: {error!r}. Take it again from its source") from error
+    if shard is None:
+        raise _no_embedding(index, [name for name in shards if name.endswith("weight")])
+    if shard.name != str(shard):
+        raise ArtifactError(f"{index} is damaged: it points out of its folder, to {shard}. Take it again")
+    return shard.name
+
+
+def _fetched(repo_id: str, names: tuple[str, ...]) -> Path:
+    """The first of these files that the hub, or its cache, has."""
+    from huggingface_hub import hf_hub_download
+    from huggingface_hub.utils import EntryNotFoundError  # type: ignore[attr-defined]  # here in every version
+
+    reasons = []
+    for name in names:
+        try:
+            return Path(hf_hub_download(repo_id, name))
+        except EntryNotFoundError as error:  # not in the repository, or neither reachable nor cached
+            reasons.append(f"{name}: {_first_sentence(error)}")
+        except Exception as error:  # each version of the library has its own errors for a network that fails
+            reasons.append(f"{name}: {_first_sentence(error)}")
+            break
+    raise EmbeddingError(
+        f"cannot get '{repo_id}' from the hub, nor from its cache. {'; '.join(reasons)}. "
+        "Check the name, or download the model on a connected machine and pass its folder"
+    )
+
+
+def _first_sentence(error: Exception) -> str:
+    message = " ".join(str(error).split()) or type(error).__name__
+    return message.partition(". ")[0].rstrip(".")
+
+
+def _no_embedding(path: Path, tables: list[str]) -> EmbeddingError:
+    return EmbeddingError(
+        f"no input embedding in {path} under any name ir3de knows ({WEIGHT_NAMES[0]}, {WEIGHT_NAMES[4]}, …): "
+        f"found {_listed(tables)}. Rename the embedding's tensor to {WEIGHT_NAMES[0]}"
+    )
+
+
+def _listed(names: Iterable[str], most: int = 6) -> str:
+    ordered = sorted(names)
+    return ", ".join(ordered[:most] + (["…"] if len(ordered) > most else [])) or "nothing"

@@ -1,0 +1,166 @@
+"""The embedding matrix E (V, h) as it is stored: plain floats, or 4-bit blocks an eighth of their size.
+
+A 4-bit block is 32 neighbouring values of one row: sixteen levels −8 … 7 times one float16 step. Two values share
+a byte, the first in the low half. Rows whose width is not a multiple of 32 are padded with zeros.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from ir3de.embedding.rows import BFloat16, FixedPointRows, Floats, StoredRows, Tensors
+from ir3de.errors import EmbeddingError
+from ir3de.storage.tensors import row_pieces
+
+BLOCK = 32
+LARGE = 1 << 30  # bytes of E as float32, from which it is read some rows at a time
+SOME_ROWS = 4_096
+ROW_BITS = 10  # of the largest entry of a middling row, so that a few wild rows do not coarsen all the others
+LARGEST = 1 << 11  # in fixed point, where wilder entries are cut: 8,192 of them still sum exactly in float32
+
+
+@dataclass(frozen=True, eq=False)
+class Matrix:
+    """E as stored: `tensors` is {"values": (V, h)} or {"levels": (V, ⌈h/32⌉·16), "steps": (V, ⌈h/32⌉)}."""
+
+    tensors: Tensors
+    width: int
+
+    @classmethod
+    def plain(cls, values: npt.NDArray[np.generic] | BFloat16) -> Matrix:
+        """Keep the floats as they are (float16 or float32, or bfloat16 that stands for float32)."""
+        kept: Any = values if isinstance(values, BFloat16) else np.ascontiguousarray(values)
+        return cls({"values": kept}, values.shape[1])
+
+    @property
+    def rows(self) -> int:
+        return int(next(iter(self.tensors.values())).shape[0])
+
+    @property
+    def encoding(self) -> str:
+        return "4-bit blocks" if "levels" in self.tensors else str(self.tensors["values"].dtype)
+
+    @property
+    def nbytes(self) -> int:
+        return sum(tensor.nbytes for tensor in self.tensors.values())
+
+    @cached_property
+    def sha256(self) -> str:
+        """Of the tensors as stored, in the order of their names."""
+        sha = hashlib.sha256(f"{self.rows} {self.width} {self.encoding}".encode())
+        for name in sorted(self.tensors):
+            for piece in row_pieces(self.tensors[name]):
+                sha.update(piece)
+        return sha.hexdigest()
+
+    @property
+    def large(self) -> bool:
+        """Whether E as float32 is too much to be in memory at once."""
+        return self.rows * self.width * 4 > LARGE
+
+    @cached_property
+    def values(self) -> Floats:
+        """E as float32, read-only, however large: see `by_rows`."""
+        values = _unpack(self.tensors, self.width)
+        finite = np.isfinite(values)
+        if not finite.all():
+            raise self._not_finite(np.flatnonzero(~finite.all(axis=1)))
+        values.flags.writeable = False
+        return values
+
+    @cached_property
+    def by_rows(self) -> Floats | StoredRows:
+        """E as float32: the array, or, if that is large, what reads the rows that are asked for."""
+        if not self.large:
+            return self.values
+        if not np.isfinite(self._largest).all():
+            raise self._not_finite(np.flatnonzero(~np.isfinite(self._largest)))
+        return StoredRows(self.tensors, self.width, _unpack)
+
+    @cached_property
+    def unit(self) -> float:
+        """The power of two in which `fixed_point` counts."""
+        largest = self._largest
+        middling = float(np.sort(largest[largest > 0])[np.count_nonzero(largest) // 2]) if largest.any() else 1.0
+        return float(2.0 ** (np.ceil(np.log2(middling)) - ROW_BITS))
+
+    @cached_property
+    def fixed_point(self) -> Floats | FixedPointRows:
+        """E / unit rounded to whole numbers, held as float32: sums of these are exact in any order."""
+        if isinstance(self.by_rows, StoredRows):
+            return FixedPointRows(self.by_rows, self.unit, LARGEST)
+        counted: Floats = np.rint(self.values * np.float32(1.0 / self.unit))
+        return np.clip(counted, -LARGEST, LARGEST, out=counted)
+
+    def compact(self) -> Matrix:
+        """The same matrix in 4-bit blocks."""
+        if "levels" in self.tensors:
+            return self
+        packed = [_pack(block) for block in self._blocks()]
+        levels, steps = (np.concatenate(parts) for parts in zip(*packed, strict=True))
+        return Matrix({"levels": levels, "steps": steps}, self.width)
+
+    @cached_property
+    def _largest(self) -> Floats:
+        """The largest entry of each row, whatever its sign; not finite where the row is not."""
+        return np.concatenate([np.maximum(block.max(axis=1), -block.min(axis=1)) for block in self._blocks()])
+
+    def _blocks(self) -> Iterator[Floats]:
+        rows = StoredRows(self.tensors, self.width, _unpack) if self.large else self.values
+        for begin in range(0, self.rows, SOME_ROWS):
+            yield rows[begin : begin + SOME_ROWS]
+
+    def _not_finite(self, rows: npt.NDArray[np.intp]) -> EmbeddingError:
+        return EmbeddingError(
+            f"the embedding is not finite: {rows.size} of {self.rows} rows hold NaN or infinity, "
+            f"the first is row {rows[0]}. "
+            "The weights are damaged or were saved in overflow; take them again from their source"
+        )
+
+
+def _pack(values: Floats) -> tuple[npt.NDArray[np.uint8], npt.NDArray[np.float16]]:
+    rows, width = values.shape
+    padded = np.zeros((rows, -(-width // BLOCK) * BLOCK), np.float32)
+    padded[:, :width] = values
+    blocks = padded.reshape(-1, BLOCK)
+    extreme = np.take_along_axis(blocks, np.abs(blocks).argmax(axis=1)[:, None], axis=1)  # (blocks, 1), with its sign
+    levels = np.zeros(blocks.shape, np.int8)
+    steps = np.ones(extreme.shape, np.float16)
+    error = np.full(extreme.shape, np.inf, np.float32)
+    # the extreme at level −8 is never clipped, but a step a little larger or smaller is often closer overall
+    for divisor in np.arange(5.5, 9.01, 0.25, dtype=np.float32):
+        step = (extreme / -divisor).astype(np.float16)
+        step[step == 0] = 1
+        level = np.clip(np.rint(blocks / step.astype(np.float32)), -8, 7)
+        miss = ((level * step.astype(np.float32) - blocks) ** 2).sum(axis=1, keepdims=True)
+        better = miss < error
+        levels = np.where(better, level, levels).astype(np.int8)
+        steps, error = np.where(better, step, steps), np.where(better, miss, error)
+    nibbles = (levels + 8).astype(np.uint8).reshape(rows, -1)
+    packed: npt.NDArray[np.uint8] = nibbles[:, 0::2] + 16 * nibbles[:, 1::2]
+    return packed, steps.reshape(rows, -1)
+
+
+def _unpack(tensors: Tensors, width: int) -> Floats:
+    if "values" in tensors:
+        return tensors["values"].astype(np.float32)
+    packed, steps = tensors["levels"], tensors["steps"].astype(np.float32)
+    levels = np.empty((packed.shape[0], packed.shape[1] * 2), np.float32)
+    low, high = _NIBBLE_VALUES
+    levels[:, 0::2], levels[:, 1::2] = low[packed], high[packed]
+    levels.reshape(-1, BLOCK)[...] *= steps.reshape(-1, 1)
+    return np.ascontiguousarray(levels[:, :width])
+
+
+# what a byte's low and high half stand for, by lookup: faster than masking and converting
+_NIBBLE_VALUES = (
+    (np.arange(256) % 16 - 8).astype(np.float32),
+    (np.arange(256) // 16 - 8).astype(np.float32),
+)

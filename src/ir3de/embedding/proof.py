@@ -1,0 +1,243 @@
+"""The proof that a fast tokenizer engine gives the reference engine's ids, made once for each tokenizer.
+
+Two engines that implement one tokenizer differ, if at all, in how they class characters (what is a digit, a letter,
+a space) and in what they do with bytes the vocabulary lacks. So the proof walks through Unicode in a few contexts
+and notes the characters on which the ids differ. Beyond ASCII one such character condemns its whole Unicode
+category, because splitting rules are written in categories. Next come all short sequences of what splitting rules
+single out: white space of every kind, apostrophes, letters, digits, marks. Where the ids differ, the usual suspects
+found there (`_SUSPECTS`, or a symbol before an apostrophe) become doubtful, else the first two characters do. Texts
+with anything doubtful are left to the reference engine; very long ones, which the fast engine would cut at random,
+are cut between words, where that is proven harmless. Then a panel of awkward texts must agree entirely. An engine that
+is wrong on single ASCII characters other than control characters, on many sequences, or on the panel, is not used.
+"""
+
+from __future__ import annotations
+
+import re
+import unicodedata
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from itertools import product
+
+import numpy as np
+import numpy.typing as npt
+
+from ir3de.embedding.proof_texts import LONG, PANEL
+
+# a longer text is cut by the fast engine into one piece for each core, wherever white space happens to be
+LONGEST_IN_CHARACTERS = 16_383  # at most 65,532 bytes
+
+EncodeBatch = Callable[[Sequence[str]], tuple[npt.NDArray[np.uint32], npt.NDArray[np.uint64]]]
+
+
+@dataclass(frozen=True)
+class Proof:
+    """An engine's version, and where it is not to be trusted: code points, as first and last of ranges, and strings.
+
+    `symbol_apostrophe` doubts an apostrophe after a symbol beyond ASCII. `cuttable` says that a text may be cut before
+    a space between two words and its pieces encoded one by one.
+    """
+
+    version: str
+    doubtful: Sequence[Sequence[int]] = ()
+    doubtful_strings: Sequence[str] = ()
+    symbol_apostrophe: bool = False
+    cuttable: bool = False
+
+    @cached_property
+    def doubts(self) -> Callable[[str], bool]:
+        """Whether a text is very long, or holds something doubtful."""
+        # up to U+FFFF a class of characters is one bitmap; beyond, each range is a comparison more at every character
+        low = _search([(first, last) for first, last in self.doubtful if first <= 0xFFFF])
+        high = _search(_joined([(first, last) for first, last in self.doubtful if first > 0xFFFF]))
+        in_ascii, strings, symbols = (
+            (*self._control, *self.doubtful_strings),
+            self.doubtful_strings,
+            self.symbol_apostrophe,
+        )
+
+        def doubts(text: str) -> bool:
+            if len(text) > LONGEST_IN_CHARACTERS:
+                return True
+            if text.isascii():
+                for doubtful in in_ascii:  # noqa: SIM110 - a few memchr calls: any() would double their time
+                    if doubtful in text:
+                        return True
+                return False
+            # only a character beyond U+FFFF takes more than two bytes in UTF-16
+            beyond = len(text.encode("utf-16-le", "surrogatepass")) > 2 * len(text)
+            return (
+                low(text) is not None
+                or (beyond and high(text) is not None)
+                or any(map(text.__contains__, strings))
+                or (symbols and _has_symbol_apostrophe(text))
+            )
+
+        return doubts
+
+    def doubts_any(self, texts: Sequence[str]) -> bool:
+        """Whether one of many texts is doubtful: a tenth of the time of asking one by one, and never a wrong no."""
+        if max(map(len, texts), default=0) > LONGEST_IN_CHARACTERS:
+            return True
+        # apart, because one character beyond ASCII would make all the text two or four times as long to look through
+        in_ascii = "".join([text for text in texts if text.isascii()])
+        if any(map(in_ascii.__contains__, (*self._control, *self.doubtful_strings))):
+            return True
+        beyond = "".join([text for text in texts if not text.isascii()])
+        points = np.frombuffer(beyond.encode("utf-32-le", "surrogatepass"), np.uint32)
+        if bool(self._bitmap.take(points).any()) or any(map(beyond.__contains__, self.doubtful_strings)):
+            return True
+        before = np.unique(points[:-1][points[1:] == ord("'")])
+        return self.symbol_apostrophe and any(_is_symbol(chr(point)) for point in before.tolist())
+
+    @cached_property
+    def _control(self) -> str:
+        return "".join(chr(point) for first, last in self.doubtful for point in range(first, min(last, 0x7F) + 1))
+
+    @cached_property
+    def _bitmap(self) -> npt.NDArray[np.bool_]:
+        bitmap = np.zeros(0x110000, bool)
+        for first, last in self.doubtful:
+            bitmap[first : last + 1] = True
+        return bitmap
+
+
+def _is_symbol(character: str) -> bool:
+    return not character.isascii() and not character.isalnum()
+
+
+def _has_symbol_apostrophe(text: str) -> bool:
+    found = text.find("'", 1)
+    while found > 0:
+        if _is_symbol(text[found - 1]):
+            return True
+        found = text.find("'", found + 1)
+    return False
+
+
+def _search(ranges: Sequence[Sequence[int]]) -> Callable[[str], object]:
+    """A search for any character in the ranges."""
+    pattern = "".join(rf"\U{first:08x}-\U{last:08x}" for first, last in ranges)
+    return re.compile(f"[{pattern}]" if ranges else r"(?!)").search
+
+
+def cut(text: str, longest: int = LONGEST_IN_CHARACTERS) -> list[str] | None:
+    """The text in pieces of at most so many characters, cut before a space between two words; None if it has none."""
+    pieces, begin = [], 0
+    while len(text) - begin > longest:
+        found = _UP_TO_THE_LAST_CUT.match(text, begin, begin + longest)
+        if found is None:
+            return None
+        pieces.append(text[begin : found.end()])
+        begin = found.end()
+    return [*pieces, text[begin:]]
+
+
+_UP_TO_THE_LAST_CUT = re.compile(r".*[a-z](?= [a-z])", re.DOTALL)
+_CUT = re.compile(r"(?<=[a-z])(?= [a-z])")
+
+
+def prove(fast: EncodeBatch, reference: EncodeBatch, version: str) -> Proof | None:
+    """Compare two engines on all of Unicode and on the panel; None if the fast one is not to be used."""
+    points = _points()
+    texts = [context.replace("_", chr(point)) for context in _CONTEXTS for point in points]
+    wrong = {points[i % len(points)] for i in _differences(texts, fast, reference)}
+    if any(point < 0x80 and (chr(point) in "\t\n\r" or _category(point) != "Cc") for point in wrong):
+        return None
+    condemned = {_category(point) for point in wrong if point >= 0x80}
+    doubtful = sorted(
+        {point for point in wrong if point < 0x80}
+        | {point for point in range(0x80, 0x110000) if condemned and _category(point) in condemned}
+    )
+    single = Proof(version, _joined([[point, point] for point in doubtful], gap=1))
+    short = [text for text in _short_sequences(3) if not single.doubts(text)]
+    differing = [short[i] for i in _differences(short, fast, reference)]
+    strings, symbols, left = _explained(differing)
+    if len(left) > MOST_DOUBTFUL_PAIRS:
+        return None
+    proof = Proof(version, single.doubtful, [*strings, *left], symbols, _is_cuttable(reference))
+    panel = [text for text in (*_short_sequences(4)[::37], *PANEL) if not proof.doubts(text)]
+    # by itself too: a text alone in its batch is the one that an engine cuts up
+    return None if any(_differences(texts, fast, reference) for texts in (panel, [LONG])) else proof
+
+
+def _explained(differing: Sequence[str]) -> tuple[list[str], bool, list[str]]:
+    """The suspects that account for the differences, whether symbols before apostrophes do, and pairs for the rest."""
+    strings: list[str] = []
+    for suspect in _SUSPECTS:
+        if any(suspect in text for text in differing):
+            strings.append(suspect)
+            differing = [text for text in differing if suspect not in text]
+    rest = [text for text in differing if not _has_symbol_apostrophe(text)]
+    return strings, len(rest) < len(differing), sorted({text[:2] for text in rest})
+
+
+def _is_cuttable(reference: EncodeBatch) -> bool:
+    """Whether pieces encode to the ids of the whole, cutting the panel's texts at every place there is."""
+    wholes = [text for text in (LONG, *PANEL) if _CUT.search(text)]
+    pieces = [piece for text in wholes for piece in _CUT.split(text)]
+    return np.array_equal(reference(wholes)[0], reference(pieces)[0])
+
+
+MOST_DOUBTFUL_PAIRS = 4  # an engine with more has another idea of the splitting rule, not a slip
+
+# white space that is rarely seen, and a tab before a contraction: where engines have been caught
+_SUSPECTS = ("\x0b", "\x0c", "\x1c", "\x1f", "\x85", "\u2028", "\t'")
+
+# what splitting rules single out: contractions, letters of two cases, digits, white space, line ends, marks, symbols
+_SINGLED_OUT = (
+    *("'", "s", "t", "ll", "a", "B", "1", ".", "_", " ", "\t", "\n", "\r", "\x0b", "\x0c", "\x1c", "\x1f"),
+    *("é", "\u0301", "\x85", "\u00a0", "\u2028", "\u3000", "ⓐ", "☃", "😀", "²", "字", "’", "\u200b"),
+)
+
+
+def _short_sequences(length: int) -> list[str]:
+    """All sequences of so many of the characters that rules single out."""
+    return ["".join(parts) for parts in product(_SINGLED_OUT, repeat=length)]
+
+
+_CONTEXTS = (" _a", "1__.", "\n_ _", "_")
+
+# wide uniform blocks, of which every 64th character stands for the rest
+_UNIFORM = ((0x3400, 0x9FFF), (0xAC00, 0xD7A3), (0xE000, 0xF8FF), (0x17000, 0x18CFF), (0x20000, 0x10FFFF))
+_EMPTY_PLANES = (0x40000, 0xDFFFF)
+_EVERY = {"empty plane": 0x8000, "Cn": 4}  # beyond U+FFFF: unassigned characters come in long runs
+
+
+def _category(point: int) -> str:
+    """The Unicode category; planes without a single character are a category of their own."""
+    return "empty plane" if _EMPTY_PLANES[0] <= point <= _EMPTY_PLANES[1] else unicodedata.category(chr(point))
+
+
+def _points() -> list[int]:
+    """The code points to compare, uniform blocks thinned out. Unassigned ones too: engines know different Unicodes."""
+    uniform = {point for first, last in _UNIFORM for point in range(first, last + 1) if point % 64}
+    return [
+        point
+        for point in range(0x110000)
+        if point not in uniform and point % _EVERY.get(_category(point) if point > 0xFFFF else "", 1) == 0
+        if _category(point) != "Cs"
+    ]
+
+
+def _joined(ranges: Sequence[Sequence[int]], gap: int = 0x3000) -> list[list[int]]:
+    """Sorted ranges, those at most `gap` apart made one."""
+    joined: list[list[int]] = []
+    for first, last in ranges:
+        if joined and first - joined[-1][1] <= gap:
+            joined[-1][1] = last
+        else:
+            joined.append([first, last])
+    return joined
+
+
+def _differences(texts: Sequence[str], fast: EncodeBatch, reference: EncodeBatch) -> list[int]:
+    """Indices of the texts that the two engines encode differently."""
+    ids, lengths = fast(texts)
+    expected_ids, expected_lengths = reference(texts)
+    if np.array_equal(lengths, expected_lengths) and np.array_equal(ids, expected_ids):
+        return []
+    found = np.split(ids, np.cumsum(lengths.astype(np.int64)))
+    expected = np.split(expected_ids, np.cumsum(expected_lengths.astype(np.int64)))
+    return [i for i in range(len(texts)) if not np.array_equal(found[i], expected[i])]

@@ -1,0 +1,287 @@
+"""Text to token ids: the reference engine (`tokenizers`), and a faster one (`tokie`) where it gives the same ids.
+
+A tokenizer here is the bytes of a Hugging Face `tokenizer.json`. The fast engine is used only where it has been
+proven on this very tokenizer (`proof.py`). The proof names the engine's version and is kept with whatever the
+tokenizer is saved in, so it is made once, not at every load.
+"""
+
+from __future__ import annotations
+
+import gzip
+import hashlib
+import json
+import tempfile
+from collections.abc import Callable, Sequence
+from enum import Enum
+from functools import cached_property, lru_cache
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import numpy.typing as npt
+
+from ir3de.embedding.proof import EncodeBatch, Proof, cut, prove
+from ir3de.errors import EmbeddingError, InputError
+
+if TYPE_CHECKING:
+    import tokenizers
+
+Ids = npt.NDArray[np.uint32]
+Lengths = npt.NDArray[np.uint64]
+
+PACKING = 4  # of gzip: a twentieth larger than at 9, and fourteen times as fast
+
+
+class Unread(Enum):
+    """Stands for what has not been read from the definition: reading it takes tens of milliseconds."""
+
+    YET = "yet"
+
+
+class Tokenizer:
+    """The bytes of a tokenizer.json, with encode, encode_batch and pieces.
+
+    What a saved artifact knows already is only a shortcut: `proof` vouches for the fast engine, `fast_cache` is that
+    engine's compiled form, gzipped, which loads in a tenth of the time, and `unknown_id` spares reading the JSON,
+    so the definition itself may be given as a function that is called when it is first needed.
+    """
+
+    def __init__(
+        self,
+        definition: bytes | Callable[[], bytes],
+        *,
+        proof: Proof | None = None,
+        fast_cache: bytes | None = None,
+        unknown_id: int | Unread | None = Unread.YET,
+    ) -> None:
+        self._given_definition = definition
+        self._given_proof = proof
+        self._given_cache = fast_cache
+        self._given_unknown = unknown_id
+
+    @cached_property
+    def definition(self) -> bytes:
+        """The tokenizer.json."""
+        given = self._given_definition
+        return given if isinstance(given, bytes) else given()
+
+    @cached_property
+    def sha256(self) -> str:
+        return hashlib.sha256(self.definition).hexdigest()
+
+    @cached_property
+    def reference(self) -> tokenizers.Tokenizer:
+        """The same tokenizer in the reference engine, never truncating or padding."""
+        import tokenizers
+
+        try:
+            reference = tokenizers.Tokenizer.from_str(self.definition.decode())
+        except Exception as error:  # the engine raises bare Exceptions
+            raise EmbeddingError(
+                f"the tokenizer cannot be read: {error}. It must be a Hugging Face tokenizer.json"
+            ) from error
+        reference.no_truncation()
+        reference.no_padding()
+        return reference
+
+    @cached_property
+    def _fast(self) -> tuple[Any, Proof] | None:
+        """The fast engine and the proof that it may be used, or None."""
+        try:
+            import tokie
+        except ImportError:
+            return None
+        known = self._given_proof if self._given_proof and self._given_proof.version == _tokie_version() else None
+        try:
+            engine = _load_tokie(lambda: self.definition, self._given_cache if known else None)
+        except tokie.TokieError:
+            return None
+        proof = known or prove(
+            lambda texts: engine.encode_batch_flat(texts, False), self._encode_by_reference, _tokie_version()
+        )
+        return None if proof is None else (engine, proof)
+
+    @property
+    def engine(self) -> str:
+        """Which engine encodes: 'tokie 0.1.4' or 'tokenizers'."""
+        return "tokenizers" if self._fast is None else f"tokie {self._fast[1].version}"
+
+    @property
+    def fast_engine(self) -> Any:
+        """The fast engine's own object, or None: for measurements against it."""
+        return None if self._fast is None else self._fast[0]
+
+    @property
+    def proof(self) -> Proof | None:
+        """The fast engine's proof, to be saved beside the tokenizer."""
+        return None if self._fast is None else self._fast[1]
+
+    @cached_property
+    def fast_cache(self) -> bytes | None:
+        """The fast engine's compiled form, compressed, or None without a fast engine."""
+        if self._fast is None:
+            return None
+        engine, proof = self._fast
+        if self._given_cache is not None and proof is self._given_proof:
+            return self._given_cache
+        with tempfile.TemporaryDirectory() as folder:
+            path = Path(folder, "tokenizer.tkz")
+            engine.save(str(path))
+            return gzip.compress(path.read_bytes(), PACKING, mtime=0)
+
+    @cached_property
+    def vocabulary_size(self) -> int:
+        """One more than the highest token id."""
+        return 1 + max(self.reference.get_vocab(with_added_tokens=True).values(), default=-1)
+
+    @cached_property
+    def unknown_id(self) -> int | None:
+        """The id that stands for text the vocabulary lacks, if the tokenizer has one."""
+        if self._given_unknown is not Unread.YET:
+            return self._given_unknown
+        model = json.loads(self.definition)["model"]
+        found = self.reference.token_to_id(model["unk_token"]) if model.get("unk_token") else model.get("unk_id")
+        return found if isinstance(found, int) else None
+
+    def encode(self, text: str) -> Ids:
+        """The text's token ids, without special tokens. Lone surrogates read as U+FFFD."""
+        try:
+            return self._encode_one(text)
+        except UnicodeEncodeError:
+            return self._encode_one(_without_surrogates(text))
+        except (TypeError, AttributeError) as error:
+            raise _not_text([text]) from error
+
+    def encode_batch(self, texts: Sequence[str]) -> tuple[Ids, Lengths]:
+        """All texts' ids end to end, and how many belong to each."""
+        try:
+            return self._encode_many(texts)
+        except UnicodeEncodeError:
+            return self._encode_many([_without_surrogates(text) for text in texts])
+        except (TypeError, AttributeError) as error:
+            raise _not_text(texts) from error
+
+    @cached_property
+    def _encode_one(self) -> Callable[[str], Ids]:
+        if self._fast is None:
+            return lambda text: self._encode_by_reference([text])[0]
+        engine, proof = self._fast
+        encode_fast, doubts = engine.encode_batch_flat, proof.doubts
+
+        def encode_one(text: str) -> Ids:
+            return (self._encode_doubtful([text]) if doubts(text) else encode_fast([text], False))[0]
+
+        return encode_one
+
+    @cached_property
+    def _encode_many(self) -> EncodeBatch:
+        if self._fast is None:
+            return self._encode_by_reference
+        engine, proof = self._fast
+        encode_fast = engine.encode_batch_flat
+
+        def encode_many(texts: Sequence[str]) -> tuple[Ids, Lengths]:
+            if proof.doubts_any(texts):
+                return self._encode_doubtful(texts)
+            return encode_fast(texts, False)  # type: ignore[no-any-return]
+
+        return encode_many
+
+    def _encode_doubtful(self, texts: Sequence[str]) -> tuple[Ids, Lengths]:
+        """Long texts in pieces, doubtful pieces by the reference engine, the rest by the fast one, in their order."""
+        assert self._fast is not None
+        engine, proof = self._fast
+        cuts = [(cut(text) if proof.cuttable else None) or [text] for text in texts]
+        pieces = [piece for text in cuts for piece in text]
+        doubtful = np.array([proof.doubts(piece) for piece in pieces])
+        parts, lengths = np.empty(len(pieces), object), np.empty(len(pieces), np.uint64)
+        for chosen, encode in (
+            (np.flatnonzero(doubtful), self._encode_by_reference),
+            (np.flatnonzero(~doubtful), lambda sure: engine.encode_batch_flat(sure, False)),
+        ):
+            flat, lengths[chosen] = encode([pieces[int(i)] for i in chosen])
+            ends = np.cumsum(lengths[chosen].astype(np.int64))
+            for i, part in zip(chosen, np.split(flat, ends), strict=False):
+                parts[i] = part
+        first_piece = np.cumsum([0, *(len(text) for text in cuts[:-1])])
+        return np.concatenate(parts), np.add.reduceat(lengths, first_piece)
+
+    def _encode_by_reference(self, texts: Sequence[str]) -> tuple[Ids, Lengths]:
+        for text in texts:
+            text.encode()  # raise on a surrogate as the fast engine does; this one would panic
+        encodings = self.reference.encode_batch_fast(list(texts), add_special_tokens=False)
+        lengths = np.array([len(encoding) for encoding in encodings], np.uint64)
+        ids = np.array([token for encoding in encodings for token in encoding.ids], np.uint32)
+        return ids, lengths
+
+    def pieces(self, text: str) -> list[tuple[int, str]]:
+        """Each token's id with the stretch of text it stands for; the stretches make up the whole text."""
+        if not isinstance(text, str):
+            raise _not_text([text])
+        text = _without_surrogates(text)
+        encoding = self.reference.encode(text, add_special_tokens=False)
+        starts = [start for start, _ in encoding.offsets]
+        if not starts:
+            return []  # an empty text, or one of nothing but what the tokenizer drops
+        ends = [*starts[1:], len(text)]  # what lies between two tokens is shown with the first
+        starts[0] = 0
+        # a character spread over several tokens is shown once, with the last of them
+        return [(token, text[start:end]) for token, start, end in zip(encoding.ids, starts, ends, strict=True)]
+
+
+def canonical_definition(source: bytes) -> bytes:
+    """A tokenizer.json reduced to what decides the ids: the same tokenizer gives the same bytes.
+
+    Truncation, padding, the post-processor and the decoder are dropped: none of them takes part in `encode`
+    without special tokens, and files that differ only there are the same tokenizer.
+    """
+    try:
+        content = json.loads(source)
+        kept = {key: content[key] for key in ("version", "added_tokens", "normalizer", "pre_tokenizer", "model")}
+    except (ValueError, KeyError, TypeError) as error:
+        raise EmbeddingError(f"the tokenizer is not a Hugging Face tokenizer.json: {error!r}") from error
+    kept |= {"truncation": None, "padding": None, "post_processor": None, "decoder": None}
+    return json.dumps(kept, ensure_ascii=False, separators=(",", ":"), sort_keys=True).encode()
+
+
+def _load_tokie(definition: Callable[[], bytes], cache: bytes | None) -> Any:
+    import tokie
+
+    with tempfile.TemporaryDirectory() as folder:  # the engine reads files only
+        path = Path(folder, "tokenizer")
+        content = definition() if cache is None else gzip.decompress(cache)
+        try:
+            path.write_bytes(content)
+        except OSError as error:
+            raise EmbeddingError(
+                f"cannot unpack the tokenizer to {folder}: {error.strerror or error}. Make room there, or name another "
+                "folder in TMPDIR"
+            ) from error
+        return tokie.Tokenizer.from_json(str(path)) if cache is None else tokie.Tokenizer.from_file(str(path))
+
+
+@lru_cache(maxsize=1)
+def _tokie_version() -> str:
+    import tokie
+
+    # the folder beside the package says it too, and importlib.metadata takes 30 ms to import
+    beside = Path(tokie.__file__).parent.parent.glob("tokie-*.dist-info")
+    found = [path.name.removesuffix(".dist-info").partition("-")[2] for path in beside]
+    if len(found) == 1:
+        return found[0]
+    from importlib.metadata import version
+
+    return version("tokie")
+
+
+def _without_surrogates(text: str) -> str:
+    # a lone surrogate has no UTF-8 form, so it reads as the replacement character
+    return text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
+
+
+def _not_text(texts: object) -> InputError:
+    if isinstance(texts, (list, tuple)):
+        for index, text in enumerate(texts):
+            if not isinstance(text, str):
+                return InputError(f"text {index} is {type(text).__name__}, not str: {text!r:.60}")
+    return InputError(f"expected texts (str), found {type(texts).__name__}")

@@ -1,0 +1,1 @@
+"""How well a router does: accuracy, robustness, quality against cost, replayed traffic, thresholds."""

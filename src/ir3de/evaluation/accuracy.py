@@ -1,0 +1,173 @@
+"""How well a router does on prompts whose experts are known: accuracy, confusion and calibration."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import asdict, dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from ir3de.errors import InputError, UnknownExpertError
+from ir3de.fitting.building import prompts_of
+from ir3de.router import Router
+from ir3de.routing.decision import Decision
+
+BINS = 10  # of confidence, equally wide
+BATCH_PROMPTS = 4_096
+BATCH_CHARACTERS = 4_000_000
+
+Counts = npt.NDArray[np.int64]
+OnDecision = Callable[[str, str, Decision], None]  # hears the domain, the prompt and what was decided
+
+
+@dataclass(frozen=True)
+class ReliabilityBin:
+    """The decisions whose confidence lies in one interval: what they claimed, and how often they were right."""
+
+    low: float
+    high: float
+    count: int
+    confidence: float | None  # the mean; None without a decision
+    accuracy: float | None
+
+
+@dataclass(frozen=True)
+class Report:
+    """What `evaluate` found.
+
+    `accuracy` is the mean over the domains of their recalls, so that a large domain does not hide a small one;
+    `micro_accuracy` is the share of all prompts. `confusion[i][j]` counts the prompts of expert i that went to
+    expert j, both in the order of `experts`. A recall is None without a prompt, a precision without a decision. Prompts
+    abstained on count for the default expert; in the reliability they count for the expert their confidence is about.
+    """
+
+    experts: tuple[str, ...]
+    prompts: int
+    abstained: int
+    abstained_because: Mapping[str, int]  # by reason
+    unlike: int  # prompts unlike every domain, abstained on or not
+    accuracy: float
+    micro_accuracy: float
+    recall: Mapping[str, float | None]
+    precision: Mapping[str, float | None]
+    confusion: tuple[tuple[int, ...], ...]
+    answered_accuracy: float | None  # of the prompts not abstained on; None when there are none
+    calibration_error: float
+    reliability: tuple[ReliabilityBin, ...]
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain values, ready for JSON."""
+        return asdict(self)
+
+
+def evaluate(router: Router, domains: Mapping[str, Iterable[str]], *, on_decision: OnDecision | None = None) -> Report:
+    """Route each expert's prompts and compare. The prompts are streamed: memory does not grow with them.
+
+    >>> import ir3de
+    >>> router = ir3de.Router.fit({"maths": ["Solve x + 3 = 10."], "law": ["Is this contract void?"]})
+    >>> evaluate(router, {"maths": ["Solve 3x = 12."], "law": ["Is the contract valid?"]}).accuracy
+    1.0
+    """
+    if router.from_outcomes:
+        raise InputError("this router was fitted from outcomes: evaluate_outcomes, or eval --outcomes, measures it")
+    if not domains:
+        raise InputError("an evaluation needs at least one domain: pass {expert: prompts}")
+    unknown = [name for name in domains if name not in router.experts]
+    if unknown:
+        raise UnknownExpertError(
+            f"no expert {', '.join(map(repr, unknown))}: this router has {', '.join(router.experts)}"
+        )
+    score = _Score(router.experts)
+    for name, texts in domains.items():
+        before = score.prompts
+        for batch in _batches(prompts_of(name, texts)):
+            decisions = router.route_batch(batch)
+            score.count(name, decisions)
+            if on_decision is not None:
+                for text, decision in zip(batch, decisions, strict=True):
+                    on_decision(name, text, decision)
+        if score.prompts == before:
+            raise InputError(f"'{name}' has no prompt to evaluate: give it at least one, or leave it out")
+    return score.report()
+
+
+class _Score:
+    """The counts a report is made of."""
+
+    def __init__(self, experts: tuple[str, ...]) -> None:
+        self._experts = experts
+        self._index = {name: index for index, name in enumerate(experts)}
+        self._confusion: Counts = np.zeros((len(experts), len(experts)), np.int64)
+        self._abstained: Counter[str] = Counter()
+        self._unlike = self._answered_right = 0
+        self._binned: Counts = np.zeros(BINS, np.int64)
+        self._right: Counts = np.zeros(BINS, np.int64)
+        self._claimed = np.zeros(BINS)  # Σ confidence
+
+    @property
+    def prompts(self) -> int:
+        return int(self._binned.sum())
+
+    def count(self, name: str, decisions: list[Decision]) -> None:
+        chosen = np.array([self._index[decision.expert] for decision in decisions], np.int64)
+        confidence = np.array([decision.confidence for decision in decisions])
+        self._abstained.update(decision.reason for decision in decisions if decision.abstained)
+        self._unlike += sum(decision.unlike for decision in decisions)
+        self._answered_right += sum(decision.expert == name and not decision.abstained for decision in decisions)
+        self._confusion[self._index[name]] += np.bincount(chosen, minlength=len(self._experts))
+        right = np.array([decision.best == name for decision in decisions])
+        bins = np.minimum((confidence * BINS).astype(np.int64), BINS - 1)
+        self._binned += np.bincount(bins, minlength=BINS)
+        self._right += np.bincount(bins, weights=right, minlength=BINS).astype(np.int64)
+        self._claimed += np.bincount(bins, weights=confidence, minlength=BINS)
+
+    def report(self) -> Report:
+        right = np.diagonal(self._confusion)
+        recall = _shares(right, self._confusion.sum(axis=1))
+        present = [share for share in recall if share is not None]
+        abstained = self._abstained.total()
+        return Report(
+            experts=self._experts,
+            prompts=self.prompts,
+            abstained=abstained,
+            abstained_because=dict(sorted(self._abstained.items())),
+            unlike=self._unlike,
+            accuracy=sum(present) / len(present),
+            micro_accuracy=int(right.sum()) / self.prompts,
+            recall=dict(zip(self._experts, recall, strict=True)),
+            precision=dict(zip(self._experts, _shares(right, self._confusion.sum(axis=0)), strict=True)),
+            confusion=tuple(tuple(row) for row in self._confusion.tolist()),
+            answered_accuracy=self._answered_right / (self.prompts - abstained) if self.prompts > abstained else None,
+            calibration_error=float(np.abs(self._right - self._claimed).sum() / self.prompts),  # Σ n/N |acc − conf|
+            reliability=self._reliability(),
+        )
+
+    def _reliability(self) -> tuple[ReliabilityBin, ...]:
+        confidence = _shares(self._claimed, self._binned)
+        accuracy = _shares(self._right, self._binned)
+        return tuple(
+            ReliabilityBin(
+                index / BINS, (index + 1) / BINS, int(self._binned[index]), confidence[index], accuracy[index]
+            )
+            for index in range(BINS)
+        )
+
+
+def _shares(parts: npt.NDArray[Any], wholes: Counts) -> list[float | None]:
+    return [part / whole if whole else None for part, whole in zip(parts.tolist(), wholes.tolist(), strict=True)]
+
+
+def _batches(texts: Iterable[str]) -> Iterator[list[str]]:
+    batch: list[str] = []
+    characters = 0
+    for text in texts:
+        batch.append(text)
+        characters += len(text)
+        if len(batch) >= BATCH_PROMPTS or characters >= BATCH_CHARACTERS:
+            yield batch
+            batch, characters = [], 0
+    if batch:
+        yield batch

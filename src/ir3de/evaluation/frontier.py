@@ -1,0 +1,270 @@
+"""What quality costs: a router at every weight of cost, beside single experts, random mixes and an oracle."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from ir3de.errors import InputError
+from ir3de.evaluation.accuracy import evaluate
+from ir3de.policies import COSTS, FREE, Cost, Costs, Policy
+from ir3de.router import Router
+from ir3de.routing.decision import Decision
+
+STEPS = 15  # weights at which the prompts, in equal parts, change experts
+DIGITS = 3  # of a weight
+BEYOND = 1 + 1e-6  # a weight at which the last prompt changes; at the bare one it would hesitate
+
+Floats = npt.NDArray[np.float64]
+Indices = npt.NDArray[np.int64]
+
+
+@dataclass(frozen=True)
+class Spot:
+    """A mean quality, and the mean cost of a prompt at which it is had."""
+
+    cost: float
+    quality: float
+
+    @classmethod
+    def of(cls, cost: Any, quality: Any) -> Spot:
+        """Rounded to what a sum over many prompts has to say."""
+        return cls(round(float(cost), 12), round(float(quality), 12))
+
+
+@dataclass(frozen=True)
+class Point(Spot):
+    """What a router gives at one weight: each expert's share of the prompts, and the best blind mix as dear."""
+
+    weight: float
+    shares: Mapping[str, float]
+    mixed: float
+
+
+@dataclass(frozen=True)
+class Frontier:
+    """What `frontier` found, `points` by growing weight: from the router that ignores cost to the cheapest expert.
+
+    Means are over the domains, so that a large one does not hide a small one. `costs` are in units of `unit`, as is
+    the `weight` of the router's own policy, None where it has none. `mix` are the corners of the best that can be had
+    by drawing experts at random, blind to the prompt; `oracle` knows how good every expert's answer will be.
+    """
+
+    experts: tuple[str, ...]
+    prompts: int
+    unit: str
+    costs: Mapping[str, float]
+    weight: float | None
+    points: tuple[Point, ...]
+    singles: Mapping[str, Spot]
+    uniform: Spot
+    mix: tuple[Spot, ...]
+    oracle: tuple[Spot, ...]
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain values, ready for JSON."""
+        return asdict(self)
+
+
+def frontier(router: Router, domains: Mapping[str, Iterable[str]], *, weights: Costs | None = None) -> Frontier:
+    """Quality, the share of prompts that reach their own expert, against cost; every prompt is routed once.
+
+    `weights` say how several costs go together; else those of the router's policy, or the one cost experts differ in.
+
+    >>> import ir3de
+    >>> router = ir3de.Router.fit({"maths": ["Solve x + 3 = 10."], "law": ["Is this contract void?"]})
+    >>> router = router.with_policy(Policy(costs={"maths": {"price": 2.0}}))
+    >>> found = frontier(router, {"maths": ["Solve 3x = 12."], "law": ["Is the contract valid?"]})
+    >>> [(point.cost, point.quality) for point in (found.points[0], found.points[-1])]
+    [(1.0, 1.0), (0.0, 0.5)]
+    """
+    heard = Hearing(router)
+    heard.check(weights)
+    evaluate(router, domains, on_decision=heard.hear)
+    return heard.frontier(weights)
+
+
+class Hearing:
+    """Hears an evaluation's decisions, to make a frontier of them afterwards."""
+
+    def __init__(self, router: Router) -> None:
+        self._router = router
+        self._decisions: list[Decision] = []
+        self._domains: list[int] = []
+
+    def check(self, weights: Costs | None = None) -> None:
+        """Refuse costs that leave nothing to trade, before anything is routed."""
+        _mixture(self._router.policy, self._router.experts, weights)
+
+    def hear(self, name: str, text: str, decision: Decision) -> None:
+        self._decisions.append(decision)
+        self._domains.append(self._router.experts.index(name))
+
+    def frontier(self, weights: Costs | None = None) -> Frontier:
+        domains, count = np.array(self._domains, np.int64), len(self._router.experts)
+        sizes = np.bincount(domains, minlength=count)
+        share = 1.0 / (sizes[domains] * (sizes > 0).sum())  # every domain alike
+        return frontier_of(self._router, self._decisions, np.eye(count)[domains], share, weights=weights)
+
+
+def frontier_of(
+    router: Router, decisions: Sequence[Decision], actual: Floats, share: Floats, *, weights: Costs | None = None
+) -> Frontier:
+    """The frontier of decisions made by this router.
+
+    `actual` (prompts, experts) is what each expert's answer was worth, `share` (prompts,) how much each prompt counts,
+    adding up to one.
+    """
+    experts, policy = router.experts, router.policy
+    mixture, unit = _mixture(policy, experts, weights)
+    costs = np.array([policy.costs.get(name, FREE).times(mixture) for name in experts])
+    own = getattr(policy.weights, unit) if policy.weights and weights is None else None
+    sweep = _Sweep(experts, costs, actual, share)
+    singles = [Spot.of(cost, quality) for cost, quality in zip(costs, share @ actual, strict=True)]
+    mix = _hull(singles)
+    points = []
+    believed = _Belief.of(decisions, experts, experts.index(router.default))
+    for weight in believed.ladder(costs, own):
+        penalties = policy.penalties(experts, {name: weight * getattr(mixture, name) for name in COSTS})
+        spot, shares = sweep.at(believed.choices(np.zeros(len(experts)) if penalties is None else np.array(penalties)))
+        points.append(Point(spot.cost, spot.quality, weight, shares, mixed(mix, spot.cost)))
+    known = _Belief(-np.sort(-actual, axis=1), np.argsort(-actual, axis=1, kind="stable"), np.full(len(actual), -1))
+    oracle = [sweep.at(known.choices(weight * costs))[0] for weight in known.ladder(costs, None)]
+    return Frontier(
+        experts,
+        len(decisions),
+        unit,
+        dict(zip(experts, costs.tolist(), strict=True)),
+        own,
+        tuple(points),
+        dict(zip(experts, singles, strict=True)),
+        Spot.of(costs.mean(), (share @ actual).mean()),
+        tuple(mix),
+        tuple(dict.fromkeys(oracle)),
+    )
+
+
+@dataclass(frozen=True, eq=False)
+class _Belief:
+    """What is believed of every expert's answer to every prompt, the best first."""
+
+    quality: Floats  # (n, C)  falling
+    order: Indices  # (n, C)  whose it is
+    settled: Indices  # (n,)  the expert a prompt goes to whatever it costs, or −1
+
+    @classmethod
+    def of(cls, decisions: Sequence[Decision], experts: Sequence[str], default: int) -> _Belief:
+        place = {name: index for index, name in enumerate(experts)}
+        quality = np.empty((len(decisions), len(experts)))
+        order = np.empty(quality.shape, np.int64)
+        for row, decision in enumerate(decisions):
+            said = decision.quality
+            quality[row] = [value for _, value in said]
+            order[row] = [place[name] for name, _ in said]
+        return cls(quality, order, np.array([default if d.abstained else -1 for d in decisions], np.int64))
+
+    def choices(self, penalties: Floats) -> Indices:
+        """The expert of largest quality − penalty for every prompt; of equals the one of higher quality."""
+        best = (self.quality - penalties[self.order]).argmax(axis=1)
+        chosen = np.take_along_axis(self.order, best[:, None], axis=1)[:, 0]
+        return np.where(self.settled < 0, chosen, self.settled)
+
+    def ladder(self, costs: Floats, own: float | None) -> list[float]:
+        """Weights from zero to where every prompt goes to the cheapest, closest where most prompts change experts."""
+        free = self.settled < 0
+        quality, cost = self.quality[free], costs[self.order[free]]
+        changes = np.concatenate([_first_changes(quality, cost), _last_changes(quality, cost)])
+        weights = {0.0} if own is None else {0.0, own}
+        if len(changes):
+            weights |= {_rounded(weight) for weight in np.quantile(changes, np.arange(STEPS) / STEPS).tolist()}
+            weights.add(_rounded(float(changes.max()) * BEYOND, up=True))
+        return sorted(weights)
+
+
+def _first_changes(quality: Floats, cost: Floats) -> Floats:
+    """The weight at which each prompt first leaves the expert it goes to when cost is ignored."""
+    saved = cost[:, :1] - cost
+    with np.errstate(divide="ignore", invalid="ignore"):
+        change = np.where(saved > 0, (quality[:, :1] - quality) / saved, np.inf).min(axis=1, initial=np.inf)
+    return np.asarray(change[np.isfinite(change)])
+
+
+def _last_changes(quality: Floats, cost: Floats) -> Floats:
+    """The weight from which each prompt goes to a cheapest expert, where it did not from the beginning."""
+    cheapest = cost.min(axis=1, keepdims=True, initial=np.inf)
+    fallback = np.where(cost == cheapest, quality, -np.inf).max(axis=1, keepdims=True, initial=-np.inf)
+    with np.errstate(divide="ignore", invalid="ignore"):
+        change = np.where(cost > cheapest, (quality - fallback) / (cost - cheapest), 0.0).max(axis=1, initial=0.0)
+    return np.asarray(change[change > 0])
+
+
+def _rounded(weight: float, *, up: bool = False) -> float:
+    if weight <= 0:
+        return 0.0
+    digits = DIGITS - 1 - math.floor(math.log10(weight))
+    nearest = round(weight, digits)
+    return nearest if nearest >= weight or not up else round(nearest + 10.0**-digits, digits)
+
+
+@dataclass(frozen=True, eq=False)
+class _Sweep:
+    """What choices are really worth, and what they cost."""
+
+    experts: tuple[str, ...]
+    costs: Floats  # (C,)
+    actual: Floats  # (n, C)
+    share: Floats  # (n,)
+
+    def at(self, chosen: Indices) -> tuple[Spot, dict[str, float]]:
+        shares = np.bincount(chosen, weights=self.share, minlength=len(self.experts))
+        quality = self.share @ self.actual[np.arange(len(chosen)), chosen]
+        return Spot.of(shares @ self.costs, quality), dict(zip(self.experts, shares.round(12).tolist(), strict=True))
+
+
+def _hull(singles: Sequence[Spot]) -> list[Spot]:
+    """The corners of the best random mixes, from the cheapest expert to the best: every slope less than the last."""
+    corners: list[Spot] = []
+    for spot in sorted(singles, key=lambda spot: (spot.cost, -spot.quality)):
+        if corners and spot.quality <= corners[-1].quality:
+            continue  # another is cheaper and as good
+        while len(corners) > 1 and _slope(corners[-2], spot) >= _slope(corners[-2], corners[-1]):
+            corners.pop()
+        corners.append(spot)
+    return corners
+
+
+def mixed(mix: Sequence[Spot], cost: float) -> float:
+    """The best quality of a blind mix at that cost."""
+    return float(np.interp(cost, [corner.cost for corner in mix], [corner.quality for corner in mix]))
+
+
+def _slope(one: Spot, other: Spot) -> float:
+    return (other.quality - one.quality) / (other.cost - one.cost)
+
+
+def _mixture(policy: Policy, experts: Sequence[str], weights: Costs | None) -> tuple[Cost, str]:
+    """How much each cost counts, in units of the first that does."""
+    costs = [policy.costs.get(name, FREE) for name in experts]
+    differing = [name for name in COSTS if len({getattr(cost, name) for cost in costs}) > 1]
+    given = Cost.of(weights) if weights is not None else policy.weights
+    if not given and len(differing) > 1:
+        raise InputError(
+            f"experts differ in {' and '.join(differing)}: say how these go together, for instance "
+            f"weights={{{', '.join(f'{name!r}: 1.0' for name in differing)}}}"
+        )
+    given = given or Cost(**dict.fromkeys(differing, 1.0))
+    if not differing:
+        raise InputError("all experts cost the same: a frontier needs at least two prices, latencies or memories")
+    if len({cost.times(given) for cost in costs}) < 2:
+        said = ", ".join(f"{name} {value:g}" for name, value in asdict(given).items() if value)
+        raise InputError(
+            f"weighed by {said}, all experts come to the same cost, though they differ in {' and '.join(differing)}: "
+            f"weigh them otherwise, for instance weights={{{differing[0]!r}: 1.0}} (--weight {differing[0]}=1)"
+        )
+    unit = next(name for name in COSTS if getattr(given, name))
+    return Cost(*(getattr(given, name) / getattr(given, unit) for name in COSTS)), unit

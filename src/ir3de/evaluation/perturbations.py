@@ -1,0 +1,226 @@
+"""What happens to prompts on their way to a router: typing slips, other case, lost words, a cut, a second subject.
+
+A perturbation is a small frozen object with one method, `apply`. Its randomness comes from the seed and the text
+alone, so neither the order of the prompts nor their batches change anything. The words that a share of 10 % touches
+are among those that 20 % touches.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from itertools import repeat
+from random import Random
+from typing import Literal, Protocol, get_args, runtime_checkable
+
+from ir3de.embedding import Tokenizer
+from ir3de.errors import InputError
+
+MIXED_TOKENS = 256  # of a mixed prompt: its second part must not lie beyond what a router reads
+
+KEYBOARD = ("qwertyuiop", "asdfghjkl", "zxcvbnm")
+_WORD = re.compile(r"[^\W\d_]{3,}")  # letters alone, and enough of them to be mistyped and still be read
+_PIECE = re.compile(r"\S+\s*|\s+")
+
+
+@dataclass(frozen=True)
+class Setting:
+    """What a perturbation may look at besides the text: the router's tokenizer, and prompts of the other domains."""
+
+    tokenizer: Tokenizer
+    others: Mapping[str, Sequence[str]]
+    seed: int = 0
+
+    def draw(self, text: str) -> Random:
+        """The randomness of a text."""
+        content = f"{self.seed} {text}".encode("utf-8", "surrogatepass")
+        return Random(hashlib.blake2b(content, digest_size=16).digest())
+
+
+@runtime_checkable
+class Perturbation(Protocol):
+    """Anything that turns a prompt into another that should be routed alike."""
+
+    @property
+    def name(self) -> str:
+        """What a report calls it."""
+        ...
+
+    def apply(self, text: str, setting: Setting) -> str:
+        """The prompt as it arrives."""
+        ...
+
+
+@dataclass(frozen=True)
+class Typos:
+    """One slip in a share of the words: two letters swapped, one left out, doubled, or its neighbour on the keyboard.
+
+    Only words of three letters or more are mistyped.
+    """
+
+    share: float
+
+    def __post_init__(self) -> None:
+        _check_share(self.share, 1.0)
+
+    @property
+    def name(self) -> str:
+        return f"typos in {self.share:.0%} of the words"
+
+    def apply(self, text: str, setting: Setting) -> str:
+        draw = setting.draw(text)
+
+        def slip(found: re.Match[str]) -> str:
+            chance, place, kind, key = (draw.random() for _ in range(4))  # as many for every word, touched or not
+            return _mistyped(found[0], place, kind, key) if chance < self.share else found[0]
+
+        return _WORD.sub(slip, text)
+
+
+Cases = Literal["upper", "lower", "random"]
+
+
+@dataclass(frozen=True)
+class Case:
+    """All letters upper or lower, or each one at random; a letter whose case cannot be undone is left alone."""
+
+    to: Cases
+
+    def __post_init__(self) -> None:
+        if self.to not in get_args(Cases):
+            raise InputError(f"case must be one of {', '.join(get_args(Cases))}, found {self.to!r}")
+
+    @property
+    def name(self) -> str:
+        return f"{self.to} case"
+
+    def apply(self, text: str, setting: Setting) -> str:
+        if self.to != "random":
+            whole = text.upper() if self.to == "upper" else text.lower()
+            if whole.casefold() == text.casefold():
+                return whole
+        coins = setting.draw(text).randbytes(len(text)) if self.to == "random" else repeat(self.to == "upper")
+        return "".join(_in_case(letter, bool(coin & 1)) for letter, coin in zip(text, coins, strict=False))
+
+
+@dataclass(frozen=True)
+class DroppedWords:
+    """A share of the words left out; one word at least stays."""
+
+    share: float
+
+    def __post_init__(self) -> None:
+        _check_share(self.share, 1.0)
+
+    @property
+    def name(self) -> str:
+        return f"{self.share:.0%} of the words dropped"
+
+    def apply(self, text: str, setting: Setting) -> str:
+        draw = setting.draw(text)
+        pieces = [(draw.random(), piece) for piece in _PIECE.findall(text)]
+        words = [chance for chance, piece in pieces if not piece.isspace()]
+        if not words or min(words) >= self.share:
+            return text
+        limit = min(self.share, max(words))
+        return "".join(piece for chance, piece in pieces if chance >= limit).strip()
+
+
+@dataclass(frozen=True)
+class FirstTokens:
+    """The prompt cut after its first tokens, as the router's tokenizer counts them."""
+
+    count: int
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.count, int) or self.count < 1:
+            raise InputError(f"a prompt is cut after a whole number of tokens, at least 1, found {self.count!r}")
+
+    @property
+    def name(self) -> str:
+        return f"first {self.count} tokens"
+
+    def apply(self, text: str, setting: Setting) -> str:
+        return first_tokens(text, self.count, setting.tokenizer)
+
+
+@dataclass(frozen=True)
+class Mixed:
+    """A prompt with part of another domain's prompt after it; that part makes up `share` of the tokens at most.
+
+    Of a long prompt only the beginning is kept, so that both parts lie within what a router reads.
+    """
+
+    share: float
+
+    def __post_init__(self) -> None:
+        _check_share(self.share, 0.49)  # the first domain has the larger part
+
+    @property
+    def name(self) -> str:
+        return f"mixed, {self.share:.0%} of another domain"
+
+    def partner(self, text: str, setting: Setting) -> tuple[str, str]:
+        """The other domain, and the prompt of it that a part is taken from."""
+        if not setting.others:
+            raise InputError("a mixed prompt needs a second domain: give prompts of at least two")
+        draw = setting.draw(text)
+        domain = draw.choice(sorted(setting.others))
+        return domain, draw.choice(setting.others[domain])
+
+    def apply(self, text: str, setting: Setting) -> str:
+        _, other = self.partner(text, setting)
+        own = min(len(setting.tokenizer.encode(text)), int(MIXED_TOKENS * (1 - self.share)))
+        room = int(own * self.share / (1 - self.share))
+        if room == 0:
+            return text
+        begun = first_tokens(text, own, setting.tokenizer)
+        return f"{begun} {first_tokens(other, room, setting.tokenizer)}"
+
+
+def first_tokens(text: str, count: int, tokenizer: Tokenizer) -> str:
+    """The longest beginning of a text, cut between its tokens, that has at most so many tokens when read again."""
+    ids = tokenizer.encode(text)
+    if len(ids) <= count:
+        return text
+    pieces = tokenizer.pieces(text[: 6 * count + 60])  # finding where tokens end is slow, so in a part first
+    if len(pieces) <= count or [token for token, _ in pieces[:count]] != ids[:count].tolist():
+        pieces = tokenizer.pieces(text)
+    while len(tokenizer.encode(begun := "".join(piece for _, piece in pieces[:count]))) > count:
+        pieces = pieces[: min(len(pieces), count) - 1]
+    return begun
+
+
+def _mistyped(word: str, place: float, kind: float, key: float) -> str:
+    """A slip anywhere but at the first letter; the three numbers between 0 and 1 say where and which."""
+    at = 1 + int(place * (len(word) - 1))
+    before, letter, after = word[:at], word[at], word[at + 1 :]
+    beside = _neighbours(letter)
+    slips = (
+        before[:-1] + letter + before[-1] + after,
+        before + after,
+        before + letter + letter + after,
+        before + (beside[int(key * len(beside))] if beside else letter + letter) + after,
+    )
+    return slips[int(kind * len(slips))]
+
+
+def _neighbours(letter: str) -> str:
+    """The letters left and right of one on the keyboard, in its case; none for letters that are not there."""
+    for row in KEYBOARD:
+        if (at := row.find(letter.lower())) >= 0:
+            beside = row[max(0, at - 1) : at] + row[at + 1 : at + 2]
+            return beside if letter.islower() else beside.upper()
+    return ""
+
+
+def _in_case(letter: str, upper: bool) -> str:
+    changed = letter.upper() if upper else letter.lower()
+    return changed if changed.casefold() == letter.casefold() else letter
+
+
+def _check_share(share: float, limit: float) -> None:
+    if not isinstance(share, (int, float)) or not 0 <= share <= limit:
+        raise InputError(f"share must lie between 0 and {limit:g}, found {share!r}")

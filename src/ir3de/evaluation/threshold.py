@@ -1,0 +1,260 @@
+"""When to abstain: the threshold that keeps wrong answers as rare as wanted, picked from held-out prompts.
+
+A prompt is *answered* when its confidence reaches the threshold τ and it is like some domain; a loss is a prompt that
+is answered and routed wrong. The share of losses R̂(τ) falls as τ rises. Conformal risk control takes the smallest τ
+with
+
+    (n · R̂(τ) + 1) / (n + 1) ≤ α
+
+and then, over new prompts exchangeable with the n held-out ones, the expected share of losses is at most α. That holds
+for any confidence, well calibrated or not; a good one answers more.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from ir3de.errors import InputError, UnknownExpertError
+from ir3de.fitting.building import prompts_of
+from ir3de.policies import Calibration, Policy
+from ir3de.router import Router
+from ir3de.routing.decision import Decision
+from ir3de.statistics.sample import text_hash
+from ir3de.tuning.calibrating import Scored, fit_calibration
+
+SUREST = float(np.nextafter(1.0, 0.0))  # from here on confidence is full: no threshold below 1 is above it
+ROUNDING = 1e-9  # α(n + 1) is a whole number more often than its floating point
+
+
+@dataclass(frozen=True, eq=False)
+class HeldOut:
+    """Held-out prompts: how confident the router was, whether it was right, and whether it would answer at all."""
+
+    confidence: npt.NDArray[np.float64]  # (n,)
+    right: npt.NDArray[np.bool_]  # (n,)
+    answerable: npt.NDArray[np.bool_]  # (n,)  it has a known token
+    familiar: npt.NDArray[np.bool_]  # (n,)  it is like some domain: others are answered without a threshold only
+
+    def __len__(self) -> int:
+        return len(self.confidence)
+
+    def answered(self, threshold: float) -> npt.NDArray[np.bool_]:
+        """Which prompts a router with that threshold answers."""
+        if threshold == 0:
+            return self.answerable
+        return self.answerable & self.familiar & (self.confidence >= threshold)
+
+
+@dataclass(frozen=True)
+class Threshold:
+    """A threshold, the error rate it was picked for, and what it costs on the prompts it was picked on.
+
+    `coverage` is the share of prompts answered, `wrong` the share of all prompts that are answered and wrong, `bound`
+    what their expected share among new prompts is at most; `answered_wrong` is the share wrong among the answered.
+    `free_…` is the same without a threshold.
+    """
+
+    error: float
+    threshold: float
+    prompts: int
+    coverage: float
+    wrong: float
+    answered_wrong: float
+    bound: float
+    free_coverage: float
+    free_wrong: float
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain values, ready for JSON."""
+        return asdict(self)
+
+
+def pick_threshold(held: HeldOut, error: float) -> Threshold:
+    """The smallest threshold whose expected share of wrong answers is at most `error`.
+
+    >>> from numpy import array
+    >>> sure, right, always = array([0.9, 0.8, 0.7, 0.6]), array([True, True, False, False]), array([True] * 4)
+    >>> pick_threshold(HeldOut(sure, right, always, always), 0.4).coverage
+    0.75
+    """
+    n = len(held)
+    if needed(error) > n:
+        raise InputError(
+            f"an error rate of {error:.2%} needs at least {needed(error):,} held-out prompts to pick a threshold from, "
+            f"found {n:,}: give more prompts, or allow more errors"
+        )
+    threshold = _smallest(held, math.floor(error * (n + 1) - 1 + ROUNDING), error)
+    answered, free = held.answered(threshold), held.answered(0.0)
+    wrong = int((answered & ~held.right).sum())
+    return Threshold(
+        error,
+        threshold,
+        n,
+        coverage=float(answered.mean()),
+        wrong=wrong / n,
+        answered_wrong=wrong / max(1, int(answered.sum())),
+        bound=(wrong + 1) / (n + 1),
+        free_coverage=float(free.mean()),
+        free_wrong=float((free & ~held.right).mean()),
+    )
+
+
+def needed(error: float) -> int:
+    """How many prompts a threshold for that error rate needs at least: the smallest n with 1/(n + 1) ≤ error.
+
+    >>> needed(0.05)
+    19
+    """
+    if not isinstance(error, (int, float)) or not 0 < error < 1:
+        raise InputError(f"an error rate lies between 0 and 1, found {error!r}: 0.05 allows 5 % of wrong answers")
+    return max(1, math.ceil(1 / error - 1 - ROUNDING))
+
+
+def _smallest(held: HeldOut, allowed: int, error: float) -> float:
+    """The smallest threshold that leaves at most `allowed` wrong answers."""
+    if int((held.answered(0.0) & ~held.right).sum()) <= allowed:
+        return 0.0
+    wrong = np.sort(held.confidence[held.answerable & held.familiar & ~held.right])[::-1]
+    if len(wrong) <= allowed:
+        return float(np.nextafter(0.0, 1.0))  # enough that prompts unlike every domain are left out
+    if wrong[allowed] >= SUREST:
+        raise InputError(
+            f"no threshold reaches an error rate of {error:.2%}: {int((wrong >= SUREST).sum()):,} of {len(held):,} "
+            "held-out prompts are wrong at full confidence. Look at them (`ir3de eval --errors`), or allow more errors"
+        )
+    return float(np.nextafter(wrong[allowed], 1.0))
+
+
+@dataclass(frozen=True)
+class Calibrated:
+    """A router that knows when to abstain, the threshold chosen for it, and what other error rates would cost."""
+
+    router: Router
+    chosen: Threshold
+    others: tuple[Threshold, ...]
+
+
+def calibrate_threshold(
+    router: Router,
+    domains: Mapping[str, Iterable[str]],
+    *,
+    error: float = 0.05,
+    others: Sequence[float] = (),
+    default: str | None = None,
+    recalibrate: bool = True,
+) -> Calibrated:
+    """Pick the threshold below which the router abstains, from prompts it was not fitted on: a new router.
+
+    One half of the prompts, chosen by a hash of their text, calibrates the confidence anew; the other half picks the
+    threshold. `recalibrate=False` keeps the confidence as it is and picks from all of them. The domains count as they
+    come: a domain with twice the prompts is expected twice as often. Costs play no part: wrong is a prompt whose most
+    probable expert is not its own. `others` are further error rates to compare with; those out of reach are left out.
+
+    >>> import ir3de
+    >>> from ir3de import demo
+    >>> made = calibrate_threshold(ir3de.Router.fit(demo.prompts()), demo.held_out(), error=0.1)
+    >>> made.chosen.wrong <= made.chosen.bound <= 0.1
+    True
+    """
+    check_confident(router)
+    needed(error)
+    policy = router.policy
+    plain = router.with_policy(Policy())
+    heard = hear(plain, domains)
+    calibration = plain.compiled.terms.calibration
+    if recalibrate and (learning := [one for one in heard if not one.judging]):
+        heard = [one for one in heard if one.judging]
+        calibration = calibration_of(learning, plain.experts)
+        plain = plain.with_calibration(calibration)
+        if needed(error) > len(heard):
+            raise InputError(
+                f"an error rate of {error:.2%} needs at least {needed(error):,} held-out prompts to pick a threshold "
+                f"from; of the {len(heard) + len(learning):,} given, half calibrate confidence and {len(heard):,} are "
+                f"left: give about {2 * needed(error):,}, allow more errors, or keep confidence as it is "
+                "(recalibrate=False, --keep-confidence)"
+            )
+    held = held_out(heard, calibration)
+    chosen = pick_threshold(held, error)
+    compared = tuple(found for rate in others if (found := _reachable(held, rate)))
+    policy = replace(policy, threshold=chosen.threshold)
+    return Calibrated(plain.with_policy(policy, default=default), chosen, compared)
+
+
+def check_confident(router: Router) -> None:
+    """Refuse routers whose confidence is no probability."""
+    if router.from_outcomes:
+        raise InputError(
+            "this router was fitted from outcomes: its confidence is an expected score, not a probability of being "
+            "right, so there is nothing to calibrate and no error rate to pick a threshold for"
+        )
+
+
+@dataclass(frozen=True)
+class Heard:
+    """One prompt's own expert and what the router decided."""
+
+    expert: str
+    decision: Decision
+    judging: bool  # in the half that the threshold is picked from
+
+
+def hear(router: Router, domains: Mapping[str, Iterable[str]]) -> list[Heard]:
+    """Route every prompt, and part them in halves by a hash of their text."""
+    unknown = [name for name in domains if name not in router.experts]
+    if unknown:
+        raise UnknownExpertError(
+            f"no expert {', '.join(map(repr, unknown))}: this router has {', '.join(router.experts)}"
+        )
+    heard: list[Heard] = []
+    for name, given in domains.items():
+        texts = list(prompts_of(name, given))
+        if not texts:
+            raise InputError(f"'{name}' has no prompt to calibrate with: give it at least one, or leave it out")
+        halves = [text_hash(text) & 1 == 1 for text in texts]
+        decisions = router.route_batch(texts)
+        heard += [Heard(name, decision, half) for decision, half in zip(decisions, halves, strict=True)]
+    return heard
+
+
+def calibration_of(heard: Sequence[Heard], experts: Sequence[str]) -> Calibration:
+    """The calibration that these prompts suggest."""
+    said = [one for one in heard if not one.decision.abstained]
+    if not said:
+        raise InputError("none of the held-out prompts has a known token: give prompts like those the router is for")
+    place = {name: index for index, name in enumerate(experts)}
+    scored = Scored(
+        np.array([one.decision.evidence for one in said]),
+        np.array([one.decision.counted for one in said], np.int64),
+        np.array([place[one.expert] for one in said], np.int64),
+    )
+    return fit_calibration(scored)[0]
+
+
+def held_out(heard: Sequence[Heard], calibration: Calibration | None) -> HeldOut:
+    """How sure the router is of these prompts under a calibration, and whether it is right."""
+    confidence = []
+    for one in heard:
+        decision = one.decision
+        if calibration is None or decision.abstained:
+            confidence.append(decision.confidence)
+        else:
+            confidence.append(max(calibration.probabilities(decision.evidence, decision.counted)))
+    return HeldOut(
+        np.array(confidence),
+        np.array([one.decision.best == one.expert for one in heard], bool),
+        np.array([not one.decision.abstained for one in heard], bool),
+        np.array([not one.decision.unlike for one in heard], bool),
+    )
+
+
+def _reachable(held: HeldOut, error: float) -> Threshold | None:
+    try:
+        return pick_threshold(held, error)
+    except InputError:
+        return None

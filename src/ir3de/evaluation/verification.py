@@ -1,0 +1,233 @@
+"""Whether a router is what it says it is, and whether what a receipt says was taken out is out: checked from scratch.
+
+Nothing is believed that can be computed: files against their hashes, an expert's statistics against the sum of what it
+was given, the table against a new fit, the ledger link by link.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import astuple, dataclass
+from pathlib import Path
+
+import numpy as np
+
+from ir3de.artifact import HEADER, RouterFiles, holds_router, inspect_router, read_header
+from ir3de.artifact.part_files import LEDGER, is_ours
+from ir3de.errors import ArtifactError, IR3DEError
+from ir3de.fitting.building import fitted
+from ir3de.outcomes.expectation import Shrinkage
+from ir3de.policies import Calibration, Familiarity
+from ir3de.router import Router
+from ir3de.scorers.table import Table
+from ir3de.statistics.contributions import Contribution
+from ir3de.storage.ledger import Entry, History, faults
+
+TOLERANCE = 1e-5  # of a score, relative to the largest: what another machine's BLAS may differ by
+CALIBRATION_TOLERANCE = 1e-3  # of a number of a calibration, which is learnt from the scores
+
+
+@dataclass(frozen=True)
+class Check:
+    """One thing looked at: what should hold, whether it does (None where it cannot be told), and what was seen."""
+
+    claim: str
+    holds: bool | None
+    seen: str
+
+
+def verify(
+    path: str | Path,
+    *,
+    receipt: Entry | None = None,
+    contribution: Contribution | None = None,
+    before: str | Path | None = None,
+) -> Iterator[Check]:
+    """Check a router, and a receipt against it; with the contribution that was taken out, that the sums add up.
+
+    `before` names the router as it was before, where it still exists.
+    """
+    folder = Path(path).expanduser()
+    if not holds_router(folder):
+        found = f"it holds no {HEADER}" if folder.is_dir() else "there is no such folder"
+        raise ArtifactError(f"no router at {folder}: {found}")
+    there = inspect_router(folder)
+    yield _files(there)
+    if not there.whole:
+        return  # the rest would only say so again
+    yield _leftovers(there, folder)
+    router, digest = Router.load(folder), str(read_header(folder)["sha256"])
+    yield _ledger(router.history, digest)
+    if not router.from_outcomes:
+        yield _sums(router)
+        yield _replayed(router)
+        yield from _fit(router)
+    if receipt is not None:
+        yield from _receipt(receipt, router, digest, contribution)
+        if before is not None:
+            yield _before(receipt, Path(before).expanduser())
+
+
+def _many(count: int, one: str, more: str = "") -> str:
+    return f"{count:,} {one if count == 1 else more or one + 's'}"
+
+
+def _files(found: RouterFiles) -> Check:
+    wrong = [file.name for file in found.files if file.state in ("missing", "damaged")]
+    seen = _many(len(found.files), "file") if not wrong else f"not so: {', '.join(wrong[:5])}"
+    return Check("every file is the one that router.json names, by its SHA-256", not wrong, seen)
+
+
+def _leftovers(found: RouterFiles, folder: Path) -> Check:
+    named = {LEDGER, *(file.name for file in found.files)}
+    left = [path.name for path in folder.iterdir() if is_ours(path) and path.name not in named]
+    left = sorted(name for name in left if not name.startswith("ballots-"))  # which no header names
+    seen = f"delete {left[0]}, which a save that was cut short left" if left else "none"
+    return Check("no file of an earlier router is left beside them", not left, seen)
+
+
+def _ledger(history: History, digest: str) -> Check:
+    claim = "the ledger is one unbroken chain that leads to this router"
+    if not history:
+        return Check(claim, None, "there is no ledger")
+    wrong = faults(history, digest)
+    entries = _many(len(history), "entry", "entries")
+    return Check(claim, not wrong, wrong[0] if wrong else f"{entries}, to {digest[:16]}")
+
+
+def _sums(router: Router) -> Check:
+    claim = "each expert's statistics are the sum of what it was given, to the last bit"
+    given = 0
+    try:
+        for name, held in router.holdings.items():
+            given += len(held.contributions)
+            total = held.total()
+            if total != router.statistics[name] or total.sample != router.statistics[name].sample:
+                return Check(claim, False, f"those of '{name}' are not")
+    except IR3DEError as error:
+        return Check(claim, False, str(error))
+    experts = f"{len(router.holdings)} of {_many(len(router.experts), 'expert')}"
+    return Check(claim, True, f"{_many(given, 'contribution')} to {experts}")
+
+
+def _replayed(router: Router) -> Check:
+    claim = "it holds the contributions that came in by the ledger and did not go out again, and no others"
+    if not router.history:
+        return Check(claim, None, "there is no ledger")
+    there: dict[str, set[str]] = {}
+    for entry in router.history:
+        change = entry.change
+        if change.expert is None:
+            continue
+        if change.action == "remove" and (change.given is None or change.given.id is None):
+            there.pop(change.expert, None)
+        elif change.given is not None and change.given.id is not None:
+            mine = there.setdefault(change.expert, set())
+            (mine.discard if change.action == "remove" else mine.add)(change.given.digest)
+    found = {name: {one.digest for one in given} for name, given in router.contributions.items()}
+    wrong = [name for name in found if found[name] != there.get(name, set())]
+    return Check(claim, not wrong, f"not so of '{wrong[0]}'" if wrong else f"{sum(map(len, found.values()))} of them")
+
+
+def _fit(router: Router) -> Iterator[Check]:
+    """Fitted again: the table must be the same, confidence may be read otherwise."""
+    assert not isinstance(router.scorer, Shrinkage)
+    found = router.compiled
+    again = fitted(router.statistics, router.embedding, router.scorer, found.terms).compiled
+    claim = "the table is what a fit of these statistics gives, and nothing else"
+    if all(np.array_equal(getattr(again.table, part), getattr(found.table, part)) for part in _PARTS):
+        yield Check(claim, True, "fitted again: the same bits")
+    else:
+        difference = _difference(found.table, again.table)
+        near = difference <= TOLERANCE
+        seen = f"fitted again: it differs by {difference:.1e} of the largest score"
+        yield Check(claim, near, seen + (", as between two BLAS libraries" if near else ""))
+    claim = "confidence is what the prompts that were kept give"
+    if _alike(again.terms.calibration, found.terms.calibration) and _alike(
+        again.terms.familiarity, found.terms.familiarity
+    ):
+        yield Check(claim, True, "calibrated again: the same" if router.calibrated else "not calibrated")
+    else:  # as after `ir3de calibrate`
+        yield Check(claim, None, "calibrated otherwise: on other prompts, or with another selector")
+
+
+_PARTS = ("scores", "vote", "entropy", "rank", "usualness", "pairs")
+
+
+def _difference(found: Table, again: Table) -> float:
+    """The largest error of any part of a table, relative to the largest score; votes and ranks by the scores' own."""
+    worst = 0.0
+    for part in ("scores", "entropy", "usualness", "pairs"):
+        one, other = getattr(found, part), getattr(again, part)
+        if one is not None or other is not None:
+            if one is None or other is None or one.shape != other.shape:
+                return float("inf")
+            worst = max(worst, float(np.abs(one - other).max(initial=0)))
+    rows = np.arange(len(found.scores))
+    if not np.array_equal(np.sort(found.rank), rows) or found.vote.max(initial=0) >= found.scores.shape[1]:
+        return float("inf")
+    voted = found.scores.max(axis=1) - found.scores[rows, found.vote]
+    ranked = -np.diff(found.entropy[found.by_rank])
+    worst = max(worst, float(voted.max(initial=0)), float(ranked.max(initial=0)))
+    return worst / max(float(np.abs(again.scores).max(initial=0)), 1e-30)
+
+
+def _alike(one: Calibration | Familiarity | None, other: Calibration | Familiarity | None) -> bool:
+    """Whether two were learnt from the same prompts, up to what another machine's BLAS may differ by."""
+    if one is None or other is None:
+        return one is other
+    return bool(np.allclose(astuple(one), astuple(other), rtol=CALIBRATION_TOLERANCE, atol=0))
+
+
+def _receipt(receipt: Entry, router: Router, digest: str, contribution: Contribution | None) -> Iterator[Check]:
+    claim = "the receipt is an entry of this router's ledger"
+    there = any(entry.sha256 == receipt.sha256 for entry in router.history)
+    yield Check(claim, there, f"entry {receipt.entry}" if there else f"entry {receipt.sha256[:16]} is not in it")
+    claim = "this is the router that the receipt says was left"
+    since = _many(len(router.history) - receipt.entry, "entry", "entries")
+    if receipt.router_after == digest:
+        yield Check(claim, True, digest[:16])
+    else:
+        yield Check(claim, None if there else False, f"{since} since: {digest[:16]}" if there else digest[:16])
+    change = receipt.change
+    if change.given is None or change.expert is None:
+        return
+    if change.action == "remove":
+        yield _gone(receipt, router)
+    if contribution is not None:
+        yield from _adds_up(receipt, router, contribution)
+
+
+def _gone(receipt: Entry, router: Router) -> Check:
+    change = receipt.change
+    assert change.given is not None and change.expert is not None
+    digest, claim = change.given.digest, f"what was taken from '{change.expert}' is not in the router"
+    if change.given.id is None:
+        there = change.expert in router.experts and router.statistics[change.expert].digest == change.before
+        return Check(claim, not there, "the expert is there again" if there else f"no expert '{change.expert}'")
+    given = [(name, one) for name, all_of_it in router.contributions.items() for one in all_of_it]
+    holders = [f"{one.id} of '{name}'" for name, one in given if digest == one.digest or digest in one.parts]
+    others = f"not among {_many(len(given), 'contribution')}"
+    return Check(claim, not holders, f"it is in {holders[0]}" if holders else others)
+
+
+def _adds_up(receipt: Entry, router: Router, contribution: Contribution) -> Iterator[Check]:
+    change = receipt.change
+    assert change.given is not None and change.expert is not None
+    same = contribution.digest == change.given.digest
+    yield Check("the receipt is for this contribution", same, contribution.digest[:16])
+    if not same or change.action != "remove" or change.given.id is None or change.after is None:
+        return
+    claim = "what is left and what was taken out add up to what there was before"
+    left = router.statistics.get(change.expert)
+    if left is None or left.digest != change.after:
+        yield Check(claim, None, f"'{change.expert}' was changed since")
+        return
+    total = left.without_sample() + contribution.statistics().without_sample()
+    yield Check(claim, total.digest == change.before, f"{total.digest[:16]} before, {left.digest[:16]} now")
+
+
+def _before(receipt: Entry, folder: Path) -> Check:
+    digest = str(read_header(folder)["sha256"])
+    claim = "the router before is the one that the receipt began with"
+    return Check(claim, digest == receipt.router_before, digest[:16])

@@ -1,0 +1,73 @@
+"""The answer to a client: signed with who gave it, whole or piece by piece."""
+
+from __future__ import annotations
+
+from starlette.types import Message, Receive, Send
+
+from ir3de.gateway.headers import HeaderList
+from ir3de.gateway.problems import ClientLeft, Problem
+from ir3de.gateway.records import Record
+from ir3de.gateway.requests.receiving import Leaving, let_finish
+from ir3de.gateway.responses.provenance import provenance_headers
+
+JSON: HeaderList = [(b"content-type", b"application/json")]
+
+
+class Reply:
+    """What goes back to the client; `begun` once the first byte has gone."""
+
+    def __init__(self, send: Send, record: Record, *, signed: bool) -> None:
+        self._send, self._record, self._signed = send, record, signed
+        self.leaving: Leaving | None = None
+        self.begun = False
+
+    async def whole(self, status: int, headers: HeaderList, body: bytes) -> None:
+        """An answer in one piece."""
+        await self._start(status, [*headers, (b"content-length", str(len(body)).encode())])
+        await self._piece(body, last=True)
+
+    async def start(self, status: int, headers: HeaderList) -> None:
+        """The beginning of an answer that comes in pieces."""
+        await self._start(status, headers)
+
+    async def piece(self, content: bytes) -> None:
+        await self._piece(content, last=False)
+
+    async def end(self, content: bytes = b"") -> None:
+        await self._piece(content, last=True)
+
+    async def problem(self, problem: Problem, *more: tuple[bytes, bytes]) -> None:
+        """An error instead of an answer."""
+        self._record.error = problem.code
+        headers = [*JSON, *problem.header_list(), *more]
+        await self.whole(problem.status, headers, problem.body(self._record.endpoint))
+
+    async def refusal(self, problem: Problem, receive: Receive) -> None:
+        """An error about a body that has not been read to its end."""
+        self._record.error, body = problem.code, problem.body(self._record.endpoint)
+        length = (b"content-length", str(len(body)).encode())
+        await self._start(problem.status, [*JSON, *problem.header_list(), length])
+        await self._piece(body, last=False)
+        await let_finish(receive)
+        await self._piece(b"", last=True)
+
+    async def _start(self, status: int, headers: HeaderList) -> None:
+        record = self._record
+        record.status = status
+        headers = [*headers, (b"x-request-id", record.request_id.encode())]
+        if self._signed and record.expert:
+            headers += provenance_headers(record)
+        self.begun = True
+        await self._pass({"type": "http.response.start", "status": status, "headers": headers})
+
+    async def _piece(self, content: bytes, *, last: bool) -> None:
+        if last and self.leaving is not None:
+            self.leaving.stop()  # from here on, hearing no more from the client means nothing
+        self._record.sent_bytes += len(content)
+        await self._pass({"type": "http.response.body", "body": content, "more_body": not last})
+
+    async def _pass(self, message: Message) -> None:
+        try:
+            await self._send(message)
+        except OSError:  # how ASGI servers say that there is no client any more
+            raise ClientLeft from None

@@ -1,0 +1,1 @@
+"""Everything learnt from the scores that models had on prompts."""

@@ -1,0 +1,154 @@
+"""What a router fitted from outcomes adds to its folder: the sums, the truth, in one file; the rest in the header."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from ir3de.errors import ArtifactError, InputError, MismatchError
+from ir3de.outcomes.expectation import Expectation, Shrinkage
+from ir3de.outcomes.sums import Outcomes, OutcomeSums
+from ir3de.scorers.arithmetic import Rows
+from ir3de.scorers.table import Table
+from ir3de.statistics.domain import PromptSums
+from ir3de.statistics.files import smallest
+from ir3de.storage import files
+
+KIND, VERSION = "ir3de.outcomes", 1
+
+if TYPE_CHECKING:  # a process that only routes never pays for it
+    from ir3de.outcomes.quality import Validation
+
+
+@dataclass(frozen=True)
+class OutcomeParts:
+    """What only changes to an outcome router need."""
+
+    sums: Callable[[], Outcomes]
+    tried: Validation
+    default_given: bool  # else the default is the model of the best mean, whichever that becomes
+
+
+@dataclass(frozen=True)
+class RestoredOutcomes:
+    """What the header of a router from outcomes says of them."""
+
+    expectation: Expectation
+    parts: OutcomeParts
+
+    def table(self, embeddings: Rows) -> Table:
+        """The table again, from the sums and the shrinkage that was chosen."""
+        from ir3de.outcomes.quality import fit_quality
+        from ir3de.outcomes.table import outcome_table
+
+        return outcome_table(fit_quality(self.parts.sums(), embeddings, self.expectation.shrinkage))
+
+
+def outcomes_bytes(outcomes: Outcomes) -> bytes:
+    """The file's bytes: prompts that models share once, integers in the smallest types that hold them."""
+    outcomes = outcomes.shared()
+    cells = sorted(outcomes.cells.items(), key=lambda item: item[0])
+    distinct = list({id(sums.prompts): sums.prompts for _, sums in cells}.values())
+    place = {id(prompts): index for index, prompts in enumerate(distinct)}
+    tensors = {f"products.{index}": smallest(sums.products) for index, (_, sums) in enumerate(cells)}
+    for index, prompts in enumerate(distinct):
+        tensors |= {f"vector.{index}": smallest(prompts.vector), f"gram.{index}": smallest(prompts.gram)}
+    header = {
+        "kind": KIND,
+        "version": VERSION,
+        "fingerprint": outcomes.fingerprint,
+        "prompts": [{"window": p.window, "unit": p.unit, "rows": p.windows} for p in distinct],
+        "cells": [
+            {
+                "task": task, "model": model, "fold": fold,
+                "prompts": place[id(sums.prompts)], "total": sums.total, "squares": sums.squares,
+            }
+            for (task, model, fold), sums in cells
+        ],
+    }  # fmt: skip
+    return files.to_safetensors(tensors, header)
+
+
+def outcomes_from(content: bytes, path: Path) -> Outcomes:
+    """The outcomes in a file's bytes; `path` is for the messages."""
+    tensors, header = files.from_safetensors(content, path)
+    files.check_kind(header, KIND, VERSION, path)
+    try:
+        whole = {name: tensor.astype(np.int64, casting="safe") for name, tensor in tensors.items()}
+        prompts = [
+            PromptSums(one["window"], one["unit"], one["rows"], whole[f"vector.{index}"], whole[f"gram.{index}"])
+            for index, one in enumerate(header["prompts"])
+        ]
+        cells = {
+            (cell["task"], cell["model"], cell["fold"]): OutcomeSums(
+                prompts[cell["prompts"]], cell["total"], cell["squares"], whole[f"products.{index}"]
+            )
+            for index, cell in enumerate(header["cells"])
+        }
+        return Outcomes(header["fingerprint"], cells)
+    except (KeyError, ValueError, IndexError, TypeError, InputError) as error:
+        raise ArtifactError(f"{path} is damaged: {error}. Copy it again from where it came from") from error
+
+
+def describe_shrinkage(shrinkage: Shrinkage) -> dict[str, Any]:
+    """In the place of a scorer."""
+    return {"name": "Shrinkage", "pull": shrinkage.pull, "strength": _finite(shrinkage.strength)}
+
+
+def describe_outcomes(expectation: Expectation, parts: OutcomeParts) -> dict[str, Any]:
+    """The header's field `outcomes`, without the file of sums."""
+    tried = parts.tried
+    return {
+        "tasks": list(expectation.tasks),
+        "means": expectation.means.tolist(),
+        "unit": expectation.unit,
+        "default_given": parts.default_given,
+        "tried": {
+            "pull": [list(pair) for pair in tried.pulls],
+            "strength": [[_finite(strength), error] for strength, error in tried.strengths],
+        },
+    }
+
+
+def restore_outcomes(header: Mapping[str, Any], sums: Callable[[], Outcomes]) -> RestoredOutcomes:
+    """What a router's header says of outcomes; `sums` are read when a change first needs them."""
+    described, scorer, models = header["outcomes"], header["scorer"], len(header["experts"])
+    if scorer["name"] != "Shrinkage":
+        raise ValueError(f"a router from outcomes is fitted with Shrinkage, found {scorer['name']!r}")
+    shrinkage = Shrinkage(scorer["pull"], _strength(scorer["strength"]))
+    means = np.array(described["means"], np.float64)
+    if means.shape != (len(described["tasks"]), models):
+        raise ValueError(f"{len(described['tasks'])} tasks and {models} models, but means of {means.shape}")
+    from ir3de.outcomes.quality import Validation
+
+    tried = Validation(
+        tuple((pull, error) for pull, error in described["tried"]["pull"]),
+        tuple((_strength(strength), error) for strength, error in described["tried"]["strength"]),
+    )
+    expectation = Expectation(tuple(described["tasks"]), means, shrinkage, float(described["unit"]))
+    return RestoredOutcomes(expectation, OutcomeParts(sums, tried, bool(described["default_given"])))
+
+
+def check_outcomes(outcomes: Outcomes, fingerprint: str, models: list[str], folder: Path) -> Outcomes:
+    """Refuse sums that are not those of the router's models."""
+    if outcomes.fingerprint != fingerprint:
+        raise MismatchError(
+            f"the outcomes in {folder} belong to embedding {outcomes.fingerprint[:12]}, not the router's"
+        )
+    if list(outcomes.models) != models:
+        raise ArtifactError(f"{folder} is damaged: its outcomes are of {', '.join(outcomes.models)}. Copy it again")
+    return outcomes
+
+
+def _finite(strength: float) -> float | None:
+    """JSON has no infinity."""
+    return None if math.isinf(strength) else strength
+
+
+def _strength(described: float | None) -> float:
+    return math.inf if described is None else described

@@ -1,0 +1,260 @@
+"""Outcomes to expected quality: per-task means, moved by what the prompt itself says, in closed form.
+
+    q_m(x̄) = Σ_t p_t(x̄) · μ_tm + δ_m(x̄),    p = softmax(SHARPNESS · task scores of x̄)
+
+μ_tm is model m's mean score on task t, shrunk towards what its other tasks and the other models say; the task scores
+are a prompt ridge over tasks; δ_m is a ridge of what μ leaves over on x̄, less its mean over the models: the prompt
+moves models against each other, and how hard it is for all of them is left to the task. How far both are trusted is
+chosen by cross-validation, which needs the sums and no rows, and doubt goes to the more cautious. Task scores and δ are
+linear in x̄, so they compile to a table of tokens.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from ir3de.errors import InputError
+from ir3de.outcomes.expectation import Expectation, Floats, Shrinkage
+from ir3de.outcomes.sums import FOLDS, SCORE_UNIT, Outcomes, OutcomeSums
+from ir3de.scorers.arithmetic import BLOCK, Rows
+
+TASK_STRENGTH = 8.0  # of the ridge over tasks, in rows, as in PromptRidge
+PULLS = (256.0, 64.0, 16.0, 4.0, 1.0)  # the most cautious first
+STRENGTHS = (float("inf"), 65_536.0, 16_384.0, 4_096.0, 1_024.0, 256.0, 64.0, 16.0)
+LARGEST = 2.0**9  # of a model's score in the table, well below where scores are cut
+
+
+@dataclass(frozen=True, eq=False)
+class Sums:
+    """Real-valued sums of one model and task with the constant 1 appended to x̄."""
+
+    rows: int
+    total: float  # Σ y
+    squares: float  # Σ y²
+    vector: Floats  # (h+1,)  Σ x̃
+    gram: Floats  # (h+1, h+1)  Σ x̃x̃ᵀ
+    products: Floats  # (h+1,)  Σ y·x̃
+
+
+Cells = dict[tuple[int, int], Sums]  # by task and model
+
+
+@dataclass(frozen=True)
+class Validation:
+    """What cross-validation tried: each candidate, the most cautious first, with its squared error a score."""
+
+    pulls: tuple[tuple[float, float], ...] = ()
+    strengths: tuple[tuple[float, float], ...] = ()
+
+
+@dataclass(frozen=True, eq=False)
+class Quality:
+    """Expected quality of every model, from the mean of a prompt's rows of `scores` alone."""
+
+    models: tuple[str, ...]
+    scores: npt.NDArray[np.float32]  # (V, tasks + models)  task scores, then δ
+    expectation: Expectation
+    tried: Validation
+
+
+def fit_quality(outcomes: Outcomes, embeddings: Rows, shrinkage: Shrinkage | None = None) -> Quality:
+    """The closed-form fit; the shrinkage is cross-validated unless given."""
+    if not outcomes.cells:
+        raise InputError("no outcomes to learn from: give at least one row with a score")
+    outcomes = outcomes.shared()
+    chosen, tried = (shrinkage, Validation()) if shrinkage else cross_validated(outcomes)
+    tasks, models = len(outcomes.tasks), len(outcomes.models)
+    cells = _cells(outcomes, range(FOLDS))
+    means = task_means(cells, tasks, models, chosen.pull)
+    W = np.hstack([_task_weights(cells, tasks), _Evidence(cells, means).weights(chosen.strength)])
+    scores = _scores(W.astype(np.float32), embeddings)
+    unit = _unit(scores[:, tasks:])
+    scores[:, tasks:] /= np.float32(unit)
+    return Quality(outcomes.models, scores, Expectation(outcomes.tasks, means, chosen, unit), tried)
+
+
+def _scores(W: npt.NDArray[np.float32], embeddings: Rows) -> npt.NDArray[np.float32]:
+    """ẼW: (V, columns), of a large E some rows at a time."""
+    h, block = embeddings.shape[1], len(embeddings) if isinstance(embeddings, np.ndarray) else BLOCK
+    parts = [embeddings[begin : begin + block] @ W[:h] for begin in range(0, len(embeddings), max(1, block))]
+    return np.asarray(np.concatenate(parts) + W[h])
+
+
+def _unit(scores: npt.NDArray[np.float32]) -> float:
+    """The power of two, at least 1, that models' scores are divided by so that none is cut."""
+    largest = float(np.abs(scores).max(initial=0.0))
+    return max(1.0, float(2.0 ** np.ceil(np.log2(largest / LARGEST)))) if largest else 1.0
+
+
+def cross_validated(outcomes: Outcomes) -> tuple[Shrinkage, Validation]:
+    """The shrinkage with the least squared error on rows held out, each task weighing the same; and what was tried."""
+    tasks, models = len(outcomes.tasks), len(outcomes.models)
+    folds = [
+        (held, train)
+        for part in range(FOLDS)
+        if (held := _cells(outcomes, [part]))
+        and (train := _cells(outcomes, [other for other in range(FOLDS) if other != part]))
+    ]
+    rows = {key: sum(held[key].rows for held, _ in folds if key in held) for held, _ in folds for key in held}
+    pulls, strengths = [], []
+    for held, train in folds:
+        pulls.append([_error(held, rows, task_means(train, tasks, models, pull), None) for pull in PULLS])
+    pull = most_cautious(PULLS, pulls)
+    for held, train in folds:
+        means = task_means(train, tasks, models, pull)
+        evidence = _Evidence(train, means)
+        strengths.append([_error(held, rows, means, evidence.weights(strength)) for strength in STRENGTHS])
+    tried = Validation(_mean_errors(PULLS, pulls, len(rows)), _mean_errors(STRENGTHS, strengths, len(rows)))
+    return Shrinkage(pull, most_cautious(STRENGTHS, strengths)), tried
+
+
+def _mean_errors(
+    candidates: Sequence[float], errors: Sequence[Sequence[float]], cells: int
+) -> tuple[tuple[float, float], ...]:
+    """Each candidate with its error a score; nothing where there was nothing to compare."""
+    if len(errors) < 2:
+        return ()
+    return tuple(zip(candidates, (np.sum(errors, axis=0) / cells).tolist(), strict=True))
+
+
+def most_cautious(candidates: Sequence[float], errors: Sequence[Sequence[float]]) -> float:
+    """The first candidate, the most cautious, that the best one beats by no more than a standard error.
+
+    `errors` has a row for each fold; the standard error is that of their differences from fold to fold.
+    """
+    if len(errors) < 2:  # nothing to compare with
+        return candidates[0]
+    table = np.array(errors)
+    excess = table - table[:, [int(table.sum(axis=0).argmin())]]
+    allowed = excess.std(axis=0, ddof=1) / np.sqrt(len(table))
+    return candidates[int(np.argmax(excess.mean(axis=0) <= allowed + 1e-12))]
+
+
+def _error(held: Cells, rows: dict[tuple[int, int], int], means: Floats, weights: Floats | None) -> float:
+    """Σ (y − μ − δ)² over held-out rows, each cell divided by all rows it has in the folds."""
+    error = 0.0
+    for (t, m), cell in held.items():
+        mu = means[t, m]
+        squared = cell.squares - 2 * mu * cell.total + cell.rows * mu * mu
+        if weights is not None:
+            w = weights[:, m]
+            squared += float(w @ (cell.gram @ w) - 2 * w @ (cell.products - mu * cell.vector))
+        error += squared / rows[t, m]
+    return error
+
+
+def task_means(cells: Cells, tasks: int, models: int, pull: float) -> Floats:
+    """μ (tasks, models): a model's mean on a task, as if it had `pull` more rows there of what is expected elsewhere.
+
+    Expected is the task's mean over the models that have it plus how far the model lies above such means on its tasks.
+    """
+    rows, totals = np.zeros((tasks, models)), np.zeros((tasks, models))
+    for (t, m), cell in cells.items():
+        rows[t, m], totals[t, m] = cell.rows, cell.total
+    seen = rows > 0
+    plain = totals / np.maximum(1, rows)
+    of_task = _mean_where(plain, seen, axis=1)
+    of_task[~seen.any(axis=1)] = _mean_where(plain, seen, axis=None)
+    above = _mean_where(plain - of_task[:, None], seen, axis=0)
+    expected = of_task[:, None] + above
+    means: Floats = (totals + pull * expected) / (rows + pull)
+    return means
+
+
+def _mean_where(values: Floats, mask: npt.NDArray[np.bool_], axis: int | None) -> Floats:
+    return np.asarray((values * mask).sum(axis=axis) / np.maximum(1, mask.sum(axis=axis)))
+
+
+def _task_weights(cells: Cells, tasks: int) -> Floats:
+    """Prompt ridge over tasks, (h+1, tasks); a row counts once for each of its scores, and so evenly."""
+    width = len(next(iter(cells.values())).vector)
+    A, B, penalty = np.zeros((width, width)), np.zeros((width, tasks)), 0.0
+    for t in range(tasks):
+        mine = [cell for (task, _), cell in cells.items() if task == t]
+        scored = sum(cell.rows for cell in mine)
+        A += sum(cell.gram for cell in mine) / scored
+        B[:, t] = sum(cell.vector for cell in mine) / scored
+        penalty += TASK_STRENGTH / max(cell.rows for cell in mine)
+    penalty *= _energy(A) / tasks
+    return np.asarray(np.linalg.solve(A + penalty * np.eye(width), B))
+
+
+def _energy(A: Floats) -> float:
+    """The mean of the diagonal without the constant's."""
+    return float(np.trace(A[:-1, :-1]) / (len(A) - 1)) or 1.0
+
+
+class _Evidence:
+    """Ridge of what the task means leave over on x̃, ready for any strength: models on the same rows share the work."""
+
+    def __init__(self, cells: Cells, means: Floats) -> None:
+        self._models = means.shape[1]
+        self._width = len(next(iter(cells.values())).vector)
+        shared: dict[tuple[tuple[int, int], ...], list[int]] = {}
+        for m in range(self._models):
+            on = tuple((t, id(cell.gram)) for (t, model), cell in sorted(cells.items()) if model == m)
+            if on:
+                shared.setdefault(on, []).append(m)
+        self._parts = [(models, *self._system(cells, means, models)) for models in shared.values()]
+
+    def _system(self, cells: Cells, means: Floats, models: list[int]) -> tuple[Floats, Floats, float]:
+        """A = Σ_t Σ x̃x̃ᵀ / n_t, B = Σ_t Σ (y − μ_t)·x̃ / n_t, and the penalty of strength 1."""
+        A, B, penalty = np.zeros((self._width, self._width)), np.zeros((self._width, len(models))), 0.0
+        tasks = [t for t, model in cells if model == models[0]]
+        for t in tasks:
+            first = cells[t, models[0]]
+            A += first.gram / first.rows
+            penalty += 1.0 / first.rows
+            for column, m in enumerate(models):
+                B[:, column] += (cells[t, m].products - means[t, m] * first.vector) / first.rows
+        return A, B, penalty * _energy(A) / len(tasks)
+
+    def weights(self, strength: float) -> Floats:
+        """δ's weights, (h+1, models): each model's ridge less the mean over the models."""
+        W = np.zeros((self._width, self._models))
+        if strength == float("inf"):
+            return W
+        for models, A, B, penalty in self._parts:
+            W[:, models] = np.linalg.solve(A + strength * penalty * np.eye(self._width), B)
+        return np.asarray(W - W.mean(axis=1, keepdims=True))
+
+
+def _cells(outcomes: Outcomes, folds: Sequence[int] | range) -> Cells:
+    """The sums of some folds together, real-valued."""
+    chosen = set(folds)
+    by_cell: dict[tuple[int, int], list[OutcomeSums]] = {}
+    for (task, model, part), sums in sorted(outcomes.cells.items(), key=lambda item: item[0]):
+        if part in chosen:
+            key = outcomes.tasks.index(task), outcomes.models.index(model)
+            by_cell.setdefault(key, []).append(sums)
+    grams: dict[tuple[int, ...], Floats] = {}
+    return {key: _real(parts, grams) for key, parts in by_cell.items()}
+
+
+def _real(parts: list[OutcomeSums], grams: dict[tuple[int, ...], Floats]) -> Sums:
+    """Integers added up first, so that nothing depends on the order."""
+    name = tuple(id(part.prompts) for part in parts)
+    unit, h = parts[0].prompts.unit, parts[0].prompts.width
+    if name not in grams:
+        prompts = parts[0].prompts
+        for part in parts[1:]:
+            prompts += part.prompts
+        vector = np.append(prompts.vector * unit, prompts.windows)
+        grams[name] = np.empty((h + 1, h + 1))
+        grams[name][:h, :h] = prompts.full_gram()
+        grams[name][h] = grams[name][:, h] = vector
+    gram = grams[name]
+    total = sum(part.total for part in parts) * SCORE_UNIT
+    products = np.sum([part.products for part in parts], axis=0) * (SCORE_UNIT * unit)
+    return Sums(
+        sum(part.rows for part in parts),
+        total,
+        sum(part.squares for part in parts) * SCORE_UNIT**2,
+        gram[h],
+        gram,
+        np.append(products, total),
+    )

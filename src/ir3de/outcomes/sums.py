@@ -1,0 +1,197 @@
+"""What models achieved on prompts, as additive statistics: integers with + and −, exact in any order.
+
+A row is a prompt, the task it belongs to, and a score for each model that answered it. For each model, task and fold
+there are Σ 1, Σ x̄, Σ x̄x̄ᵀ, Σ y, Σ y² and Σ y·x̄ over the rows it was scored on: x̄ the prompt's mean embedding and y
+its score, both in fixed point. A model's sums know nothing of other models, so it can come later, from its own rows.
+Folds, drawn by a hash of the prompt, are kept apart so that the shrinkage can be validated without the rows.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from functools import cached_property
+from hashlib import sha256
+from numbers import Real
+from typing import Any
+
+import numpy as np
+
+from ir3de.errors import InputError, MismatchError
+from ir3de.statistics.domain import Integers, PromptSums
+from ir3de.statistics.sample import text_hash
+
+SCORE_UNIT = 2.0**-14  # real value of the integer 1 of a score
+SCORE_LIMIT = 1_000  # scores lie within ±this: below 2²⁴ units, times x̄ below 2¹⁹, so a million rows fit 64 bits
+FOLDS = 4
+ONE_TASK = ""  # of rows that name none
+
+Key = tuple[str, str, int]  # task, model, fold
+
+
+@dataclass(frozen=True, eq=False)
+class OutcomeSums:
+    """What one model achieved on the rows of one task and fold; models scored on the same rows share `prompts`."""
+
+    prompts: PromptSums  # Σ 1, Σ x̄, Σ x̄x̄ᵀ: one window a prompt
+    total: int  # Σ y / SCORE_UNIT
+    squares: int  # Σ y² / SCORE_UNIT²
+    products: Integers  # (h,)  Σ y·x̄ / (SCORE_UNIT · prompts.unit)
+
+    def __post_init__(self) -> None:
+        self.products.flags.writeable = False
+        if self.products.shape != self.prompts.vector.shape:
+            raise InputError(
+                f"outcomes of width {self.prompts.width} need as many products, found {self.products.size}"
+            )
+        if self.squares < 0:
+            raise InputError("outcomes fell below zero: what was taken out was never put in")
+
+    @property
+    def rows(self) -> int:
+        return self.prompts.windows
+
+    def combined(self, other: OutcomeSums, prompts: PromptSums, sign: int) -> OutcomeSums:
+        """This and `sign` times the other, whose `prompts` are combined already."""
+        return OutcomeSums(
+            prompts,
+            self.total + sign * other.total,
+            self.squares + sign * other.squares,
+            self.products + sign * other.products,
+        )
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, OutcomeSums) and (
+            (self.total, self.squares) == (other.total, other.squares)
+            and np.array_equal(self.products, other.products)
+            and (self.prompts is other.prompts or self.prompts == other.prompts)
+        )
+
+    __hash__ = None  # type: ignore[assignment]
+
+
+@dataclass(frozen=True, eq=False)
+class Outcomes:
+    """Everything known of every model, task and fold: add, subtract and compare like numbers."""
+
+    fingerprint: str  # of the embedding whose means these are
+    cells: Mapping[Key, OutcomeSums] = field(repr=False)  # no cell is empty
+
+    @cached_property
+    def tasks(self) -> tuple[str, ...]:
+        """In the order of their names: the order of the rows leaves no trace."""
+        return tuple(sorted({task for task, _, _ in self.cells}))
+
+    @cached_property
+    def models(self) -> tuple[str, ...]:
+        """In the order of their names."""
+        return tuple(sorted({model for _, model, _ in self.cells}))
+
+    def __add__(self, other: Outcomes) -> Outcomes:
+        return self._combined(other, +1)
+
+    def __radd__(self, other: Any) -> Outcomes:
+        return self if other == 0 else NotImplemented  # so that sum() works
+
+    def __sub__(self, other: Outcomes) -> Outcomes:
+        return self._combined(other, -1)
+
+    def without(self, model: str) -> Outcomes:
+        """The same outcomes had that model never been scored."""
+        return Outcomes(self.fingerprint, {key: sums for key, sums in self.cells.items() if key[1] != model})
+
+    def only(self, model: str) -> Outcomes:
+        """That model's outcomes alone."""
+        return Outcomes(self.fingerprint, {key: sums for key, sums in self.cells.items() if key[1] == model})
+
+    def rows(self, model: str) -> int:
+        """How many scores a model has."""
+        return sum(sums.rows for key, sums in self.cells.items() if key[1] == model)
+
+    def shared(self) -> Outcomes:
+        """The same, equal sums of prompts being one object: then a fit does not depend on how it came together."""
+        objects = {id(sums.prompts): sums.prompts for sums in self.cells.values()}
+        firsts: dict[tuple[int, bytes], PromptSums] = {}
+        found = {
+            name: firsts.setdefault(
+                (prompts.windows, sha256(prompts.vector.tobytes() + prompts.gram.tobytes()).digest()), prompts
+            )
+            for name, prompts in objects.items()
+        }
+        cells = {
+            key: OutcomeSums(found[id(sums.prompts)], sums.total, sums.squares, sums.products)
+            for key, sums in self.cells.items()
+        }
+        return Outcomes(self.fingerprint, cells)
+
+    def _combined(self, other: Outcomes, sign: int) -> Outcomes:
+        if not isinstance(other, Outcomes):
+            return NotImplemented
+        if self.fingerprint != other.fingerprint:
+            raise MismatchError(
+                f"outcomes of embedding {self.fingerprint[:12]} cannot be combined with those of "
+                f"{other.fingerprint[:12]}: collect both with the same embedding"
+            )
+        cells = dict(self.cells)
+        joined: dict[tuple[int, int], PromptSums] = {}  # what models share they go on sharing
+        for key, theirs in other.cells.items():
+            ours = cells.get(key)
+            if ours is None:
+                if sign < 0:
+                    raise InputError(f"no outcomes of {key[1]!r} to take out: what was taken out was never put in")
+                cells[key] = theirs
+                continue
+            pair = (id(ours.prompts), id(theirs.prompts))
+            if pair not in joined:
+                joined[pair] = ours.prompts + theirs.prompts if sign > 0 else ours.prompts - theirs.prompts
+            cells[key] = ours.combined(theirs, joined[pair], sign)
+            if cells[key].rows == 0:
+                del cells[key]
+        return Outcomes(self.fingerprint, cells)
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Outcomes) and self.fingerprint == other.fingerprint and self.cells == other.cells
+
+    __hash__ = None  # type: ignore[assignment]
+
+    def __repr__(self) -> str:
+        scores = sum(sums.rows for sums in self.cells.values())
+        return f"Outcomes({len(self.models)} models, {len(self.tasks)} tasks, {scores:,} scores)"
+
+
+def fold(text: str) -> int:
+    """The fold of a prompt: a function of its text and of nothing else."""
+    return text_hash(text) % FOLDS
+
+
+def _finite(score: Any) -> bool:
+    try:
+        return math.isfinite(score)
+    except OverflowError:  # a whole number too large for a float
+        return False
+
+
+def checked_scores(scores: object, where: str) -> dict[str, int]:
+    """The scores of one row in fixed point, without those that are missing; `where` names the row in errors."""
+    if not isinstance(scores, Mapping):
+        raise InputError(f"{where}: scores must be a mapping of model to number, found {type(scores).__name__}")
+    checked = {}
+    for model, score in scores.items():
+        if not isinstance(model, str) or not model:
+            raise InputError(f"{where}: a model's name must be a non-empty str, found {model!r}")
+        if score is None:
+            continue
+        if not isinstance(score, (Real, np.bool_)) or not _finite(score):
+            raise InputError(
+                f"{where}: the score of {model!r} must be a finite number, found {score!r:.60}: "
+                "leave it out, or write null, where there is none"
+            )
+        value = float(score)  # True and False too: right and wrong
+        if abs(value) > SCORE_LIMIT:
+            raise InputError(
+                f"{where}: the score of {model!r} must lie within ±{SCORE_LIMIT:,}, found {score!r}: "
+                "divide all scores by the same number"
+            )
+        checked[model] = round(value / SCORE_UNIT)
+    return checked

@@ -1,0 +1,1 @@
+"""From token ids to a decision, and its explanation."""

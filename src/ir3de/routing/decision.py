@@ -1,0 +1,347 @@
+"""What routing answers: a `Decision`, worked out from a prompt's token ids."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Any, Literal
+
+import numpy as np
+import numpy.typing as npt
+
+from ir3de.outcomes.expectation import Expectation
+from ir3de.policies import Calibration, Costs, Familiarity, Policy, utilities
+from ir3de.scorers import USUALNESS_UNIT
+from ir3de.scorers.table import Table
+from ir3de.selectors import Ballots, Ids, Selector, Tally
+
+Reason = Literal["", "no known token", "low confidence", "unlike every domain"]
+
+
+@dataclass(frozen=True)
+class Terms:
+    """What a tally is read by: small, so that a decision kept for long keeps no table alive."""
+
+    experts: tuple[str, ...]
+    selector: Selector
+    default: int = 0  # the expert for prompts that say nothing
+    calibration: Calibration | None = None
+    familiarity: Familiarity | None = None
+    policy: Policy = field(default_factory=Policy)
+    expectation: Expectation | None = None  # of a router fitted from outcomes: what tallies are worth
+
+    @property
+    def columns(self) -> int:
+        """Scores a token has: one an expert, and one a task where expectations need them."""
+        return len(self.experts) + (0 if self.expectation is None else len(self.expectation.tasks))
+
+    def qualities(self, expectation: Expectation, tally: Tally, counted: int) -> Tally:
+        """The tally of an outcome router, tasks and models, as one expected quality a model."""
+        return expectation.of(self.selector.evidence(tally.tolist(), counted))
+
+    @cached_property
+    def standing_penalties(self) -> list[float] | None:
+        """Those of the policy's own weights."""
+        return self.policy.penalties(self.experts)
+
+    def penalties(self, weights: Costs | None) -> list[float] | None:
+        """What each expert's costs take from its quality; None when nothing does."""
+        return self.standing_penalties if weights is None else self.policy.penalties(self.experts, weights)
+
+
+@dataclass(frozen=True, eq=False)
+class Compiled:
+    """A fitted router's read side: swapped as one object, so a reader never sees half a change."""
+
+    terms: Terms
+    table: Table
+    ballots: Ballots
+
+    @property
+    def experts(self) -> tuple[str, ...]:
+        return self.terms.experts
+
+    @property
+    def selector(self) -> Selector:
+        return self.terms.selector
+
+    @property
+    def default(self) -> int:
+        return self.terms.default
+
+    @classmethod
+    def build(cls, terms: Terms, table: Table) -> Compiled:
+        return cls(terms, table, terms.selector.ballots(table))
+
+
+class Decision:
+    """Which expert a prompt goes to, and how clearly. Read-only.
+
+    The prompt has `tokens`, and `counted` of them decided. `abstained` is true when the router would not choose: then
+    `expert` is its default, and `reason` says why.
+    """
+
+    # slots and properties rather than a frozen dataclass: one is made per prompt, in a fifth of the time
+    __slots__ = ("_best", "_counted", "_kept", "_penalties", "_reason", "_tally", "_terms", "_tokens", "_usual")
+
+    def __init__(
+        self,
+        terms: Terms,
+        tally: Tally,
+        tokens: int,
+        counted: int,
+        *,
+        usual: float | None = None,
+        penalties: list[float] | None = None,
+        reason: Reason = "",
+        best: int | None = None,  # the place of the largest tally, where it is known
+    ) -> None:
+        self._terms = terms
+        self._tally = tally
+        self._tokens = tokens
+        self._counted = counted
+        self._usual = usual
+        self._penalties = penalties
+        self._reason: Reason = reason
+        self._kept: list[float] | None = None  # the shares, once somebody has asked for them
+        self._best = int(tally.argmax()) if best is None else best
+        if not reason and (penalties is not None or terms.policy.threshold > 0):
+            self._apply_policy()
+
+    def _apply_policy(self) -> None:
+        probabilities, threshold = self._shares, self._terms.policy.threshold
+        if self._penalties is not None:
+            tally = self._tally.tolist()
+            worth = list(zip(utilities(probabilities, self._penalties), tally, strict=True))
+            self._best = worth.index(max(worth))  # of equal utilities the likelier expert's, then the first one's
+        if max(probabilities) < threshold or threshold == 1:  # nothing is certain, however it is rounded
+            self._reason = "low confidence"
+        elif threshold > 0 and self.unlike:
+            self._reason = "unlike every domain"
+
+    @property
+    def expert(self) -> str:
+        """The chosen expert's name."""
+        return self._terms.experts[self._terms.default if self._reason else self._best]
+
+    @property
+    def best(self) -> str:
+        """The expert that `confidence` is about: the chosen one, or the one that abstaining passed over."""
+        return self._terms.experts[self._best]
+
+    @property
+    def tokens(self) -> int:
+        """Tokens of the prompt."""
+        return self._tokens
+
+    @property
+    def counted(self) -> int:
+        """Tokens that took part in the decision: at most the selector's cap, and those it selects."""
+        return self._counted
+
+    @property
+    def abstained(self) -> bool:
+        """Whether the router would not choose, so that the default expert was taken."""
+        return bool(self._reason)
+
+    @property
+    def reason(self) -> Reason:
+        """Why the router abstained; empty when it did not."""
+        return self._reason
+
+    @property
+    def familiarity(self) -> float | None:
+        """How usual the prompt's tokens are, in standard deviations from the router's own prompts; None if unknown."""
+        known, looked_at = self._terms.familiarity, min(self._tokens, self._terms.selector.cap)
+        if known is None or self._usual is None:
+            return None
+        return float(known.deviation(self._usual / (USUALNESS_UNIT * looked_at), looked_at))  # not numpy's
+
+    @property
+    def unlike(self) -> bool:
+        """Whether the prompt is unlike every domain the router knows."""
+        known, found = self._terms.familiarity, self.familiarity
+        return known is not None and found is not None and found < known.lowest
+
+    @property
+    def ranking(self) -> tuple[tuple[str, float], ...]:
+        """Every expert with its probability, best first, its costs considered; the probabilities add up to one.
+
+        Of a router fitted from outcomes these are expected qualities instead, and add up to nothing in particular.
+        """
+        shares, order = self._shares, self._order
+        if self._penalties is not None:
+            order.sort(key=utilities(shares, self._penalties).__getitem__, reverse=True)
+        if self.abstained:
+            order.sort(key=lambda c: c != self._terms.default)
+        return tuple((self._terms.experts[c], shares[c]) for c in order)
+
+    @property
+    def quality(self) -> tuple[tuple[str, float], ...]:
+        """Every expert with its probability, likeliest first, whatever it costs."""
+        shares = self._shares
+        return tuple((self._terms.experts[c], shares[c]) for c in self._order)
+
+    @property
+    def penalties(self) -> Mapping[str, float] | None:
+        """What each expert's costs take from its quality; None when costs play no part."""
+        if self._penalties is None:
+            return None
+        return dict(zip(self._terms.experts, self._penalties, strict=True))
+
+    @property
+    def _order(self) -> list[int]:
+        """The experts by their tallies; ties keep the order of the experts."""
+        return sorted(range(len(self._tally)), key=self._tally.tolist().__getitem__, reverse=True)
+
+    @property
+    def confidence(self) -> float:
+        """The probability that the best expert is the right one, calibrated where the router is; or its quality."""
+        return self._shares[self._best]  # without ranking all the others
+
+    @property
+    def margin(self) -> float:
+        """How far the confidence lies above the next expert's probability: below zero where costs decided."""
+        shares = self._shares
+        confidence, others = shares[self._best], shares[: self._best] + shares[self._best + 1 :]
+        return confidence - max(others) if others else confidence
+
+    @property
+    def expects_quality(self) -> bool:
+        """Whether shares are the qualities expected of models, in the units of their scores, not probabilities."""
+        return self._terms.expectation is not None
+
+    @property
+    def evidence(self) -> list[float]:
+        """What speaks for each expert before any calibration, in the order of the router's experts."""
+        if self._terms.expectation is not None:
+            return list(self._shares)
+        if self._reason == "no known token":
+            return [0.0] * len(self._tally)
+        return self._terms.selector.evidence(self._tally.tolist(), self._counted)
+
+    @property
+    def _shares(self) -> list[float]:
+        if self._kept is None:
+            self._kept = self._worked_out()
+        return self._kept
+
+    def _worked_out(self) -> list[float]:
+        if self._terms.expectation is not None:
+            qualities: list[float] = self._tally.tolist()  # worked out already
+            return qualities
+        if self._reason == "no known token":
+            return [1.0 / len(self._tally)] * len(self._tally)
+        tally, terms = self._tally.tolist(), self._terms
+        if terms.calibration is None:
+            return terms.selector.shares(tally, self._counted)
+        return terms.calibration.probabilities(terms.selector.evidence(tally, self._counted), self._counted)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain values, ready for JSON."""
+        familiarity, penalties = self.familiarity, self.penalties
+        ranking = [{"expert": expert, "share": round(share, 6)} for expert, share in self.ranking]
+        if penalties is not None:
+            taken = [penalties[expert] for expert, _ in self.ranking]
+            worth = utilities([share for _, share in self.ranking], taken)
+            for row, penalty, value in zip(ranking, taken, worth, strict=True):
+                row |= {"penalty": round(penalty, 6), "utility": round(value, 6)}
+        return {
+            "expert": self.expert,
+            "confidence": round(self.confidence, 6),
+            "margin": round(self.margin, 6),
+            "ranking": ranking,
+            "tokens": self.tokens,
+            "counted": self.counted,
+            "abstained": self.abstained,
+            "reason": self.reason,
+            "familiarity": None if familiarity is None else round(familiarity, 3),
+            "unlike": self.unlike,
+        }
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Decision) and self.to_dict() == other.to_dict()
+
+    def __hash__(self) -> int:
+        return hash((self.expert, self.tokens, self.counted, self.abstained))
+
+    def __repr__(self) -> str:
+        return f"Decision(expert={self.expert!r}, confidence={self.confidence:.2f}, margin={self.margin:.2f})"
+
+
+def decide(compiled: Compiled, ids: Ids, unknown: int | None, weights: Costs | None = None) -> Decision:
+    """Route one prompt by its token ids."""
+    length, terms = len(ids), compiled.terms
+    cap = terms.selector.cap
+    if length > cap:
+        ids = ids[:cap]
+    if not length or (unknown is not None and bool((ids == unknown).all())):
+        return abstain(terms, length)
+    ballots = compiled.ballots
+    tally, usual = ballots.tally(ids), None
+    counted = min(len(ids), ballots.most)
+    if len(tally) > (experts := len(terms.experts)):
+        if terms.expectation is not None:
+            tally = terms.qualities(terms.expectation, tally, counted)
+        else:
+            tally, usual = tally[:experts], float(tally[experts])
+    return Decision(terms, tally, length, counted, usual=usual, penalties=terms.penalties(weights))
+
+
+def decide_batch(
+    compiled: Compiled,
+    flat: Ids,
+    lengths: npt.NDArray[np.int64],
+    unknown: int | None,
+    weights: Costs | None = None,
+) -> list[Decision]:
+    """Route many prompts, their ids end to end: the same decisions as one by one."""
+    starts, whole, terms = np.cumsum(lengths) - lengths, lengths, compiled.terms
+    cap = terms.selector.cap
+    if lengths.max(initial=0) > cap:
+        flat = flat[np.arange(len(flat)) - np.repeat(starts, lengths) < cap]
+        lengths = np.minimum(lengths, cap)
+        starts = np.cumsum(lengths) - lengths
+    speaking = lengths > 0
+    if unknown is not None and len(flat):
+        speaking[speaking] = np.add.reduceat(flat != unknown, starts[speaking], dtype=np.int64) > 0
+        flat = flat[np.repeat(speaking, lengths)]
+        starts = np.cumsum(lengths * speaking) - lengths * speaking
+    decisions = [abstain(terms, length) for length in whole.tolist()] if not speaking.all() else []
+    if not speaking.any():
+        return decisions
+    tallies = compiled.ballots.tallies(flat, starts[speaking])
+    counted = np.minimum(lengths, compiled.ballots.most)[speaking].tolist()
+    made = read_tallies(terms, tallies, whole[speaking].tolist(), counted, weights)
+    for index, decision in zip(np.flatnonzero(speaking).tolist() if decisions else (), made, strict=False):
+        decisions[index] = decision
+    return decisions or made
+
+
+def read_tallies(
+    terms: Terms, tallies: Tally, tokens: Sequence[int], counted: Sequence[int], weights: Costs | None = None
+) -> list[Decision]:
+    """The decisions of prompts that say something, from their tallies: one row each."""
+    penalties, experts = terms.penalties(weights), len(terms.experts)
+    if (expectation := terms.expectation) is not None:  # one by one, so that not a bit differs from `decide`
+        each = zip(tallies, counted, strict=True)
+        tallies = np.stack([terms.qualities(expectation, tally, number) for tally, number in each])
+    usual = tallies[:, experts].tolist() if tallies.shape[1] > experts else [None] * len(tallies)
+    return [
+        Decision(terms, tally, length, number, usual=usualness, penalties=penalties, best=best)
+        for tally, best, usualness, length, number in zip(
+            tallies[:, :experts],
+            tallies[:, :experts].argmax(axis=1).tolist(),
+            usual,
+            tokens,
+            counted,
+            strict=True,
+        )
+    ]
+
+
+def abstain(terms: Terms, tokens: int) -> Decision:
+    """The answer to a prompt without a known token: the default expert, an even share or the usual qualities."""
+    tally = np.zeros(len(terms.experts)) if terms.expectation is None else terms.expectation.at_rest
+    return Decision(terms, tally, tokens, 0, reason="no known token")

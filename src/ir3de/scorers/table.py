@@ -1,0 +1,116 @@
+"""Everything a token can say, worked out once: its scores, its vote, how sure it is, and its rank by that.
+
+All of it depends on the token id alone, so routing looks rows up and never multiplies matrices.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+import numpy.typing as npt
+
+from ir3de.errors import InputError
+from ir3de.scorers import Embeddings, PairScorer, Scorer, token_usualness
+from ir3de.statistics.domain import Statistics
+
+MOST_EXPERTS = 1 << 16  # a vote is kept in 16 bits
+BLOCK_NUMBERS = 1 << 18  # worked on at a time: with many experts, copies of the whole table would not fit in memory
+
+
+@dataclass(frozen=True, eq=False)
+class Table:
+    """One row per token: what routing needs of the fit."""
+
+    scores: npt.NDArray[np.float32]  # (V, C)  S
+    vote: npt.NDArray[np.uint16]  # (V,)  argmax_c S
+    entropy: npt.NDArray[np.float32]  # (V,)  −Σ_c p log p with p = softmax(S)
+    rank: npt.NDArray[np.uint32]  # (V,)  place in the order by (entropy, token id)
+    usualness: npt.NDArray[np.float32] | None = None  # (V,)  how usual each token is, in whole parts
+    pairs: npt.NDArray[np.float32] | None = None  # (BUCKETS, C)  scores of neighbouring tokens
+
+    @classmethod
+    def compile(
+        cls,
+        scores: npt.NDArray[np.floating],
+        *,
+        log_offset: float = 0.0,
+        usualness: npt.NDArray[np.float32] | None = None,
+        pairs: npt.NDArray[np.floating] | None = None,
+    ) -> Table:
+        """Work out vote, entropy and rank; `log_offset` is added inside the logarithm, as the authors do."""
+        check_experts(scores.shape[1])
+        entropy = np.empty(len(scores))
+        for block in row_blocks(scores.shape):
+            entropy[block] = _entropy(np.asarray(scores[block], np.float64), log_offset)
+        order = np.argsort(entropy, kind="stable")  # stable: equal entropies keep the order of their ids
+        rank = np.empty(len(order), np.uint32)
+        rank[order] = np.arange(len(order), dtype=np.uint32)
+        return cls(
+            np.ascontiguousarray(scores, np.float32),
+            scores.argmax(axis=1).astype(np.uint16),  # ties to the lowest index
+            entropy.astype(np.float32),
+            rank,
+            usualness,
+            None if pairs is None else np.ascontiguousarray(pairs, np.float32),
+        )
+
+    @classmethod
+    def of(
+        cls,
+        scorer: Scorer,
+        domains: Sequence[Statistics],
+        embeddings: Embeddings,
+        *,
+        log_offset: float = 0.0,
+        usualness: bool = False,
+        unknown: int | None = None,
+    ) -> Table:
+        """The table of a scorer's fit; with `usualness`, how usual each token is as well, `unknown` never."""
+        return cls.compile(
+            scorer.scores(domains, embeddings),
+            log_offset=log_offset,
+            usualness=token_usualness(domains, unknown) if usualness else None,
+            pairs=scorer.pair_scores(domains) if isinstance(scorer, PairScorer) else None,
+        )
+
+    @cached_property
+    def by_rank(self) -> npt.NDArray[np.intp]:
+        """Token ids from the surest to the least sure."""
+        return np.argsort(self.rank)
+
+
+def check_experts(count: int) -> None:
+    """Refuse more experts than a vote can name."""
+    if count > MOST_EXPERTS:
+        raise InputError(
+            f"a router has at most {MOST_EXPERTS:,} experts, found {count:,}: merge some, or make several routers"
+        )
+
+
+def row_blocks(shape: tuple[int, ...]) -> Iterator[slice]:
+    """The rows of a (V, C) table a block at a time."""
+    rows = max(1, BLOCK_NUMBERS // max(1, shape[1]))
+    for begin in range(0, shape[0], rows):
+        yield slice(begin, begin + rows)
+
+
+def _entropy(scores: npt.NDArray[np.float64], log_offset: float) -> npt.NDArray[np.float64]:
+    """−Σ p log(p + offset) along the last axis, p = softmax(scores)."""
+    shifted = scores - scores.max(axis=-1, keepdims=True)
+    powers = np.exp(shifted)
+    total = powers.sum(axis=-1)
+    if log_offset:
+        p = powers / total[:, None]
+        return np.asarray(-(p * np.log(p + log_offset)).sum(axis=-1))
+    # log p = shifted − log total, which stays finite where p itself is too small to be told from zero
+    return np.asarray(np.log(total) - (powers * shifted).sum(axis=-1) / total)
+
+
+def softmax(scores: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
+    """Along the last axis."""
+    shifted = np.exp(scores - scores.max(axis=-1, keepdims=True))
+    normalised: npt.NDArray[np.float64] = shifted / shifted.sum(axis=-1, keepdims=True)
+    return normalised

@@ -1,0 +1,299 @@
+"""One domain's additive statistics: integers with + and −, exact in any order.
+
+A domain is summarised by two things, both sums over its prompts and both made of integers, so that shards,
+owners and orders never change a bit, and taking something out leaves exactly what was there before:
+
+* the **token histogram** n_c ∈ N^V, all that a token-level fit needs, because A = Ẽᵀ diag(n) Ẽ;
+* the **prompt sums** Σ 1, Σ x̄ and Σ x̄x̄ᵀ over windows of prompts, x̄ the mean embedding of a window in
+  fixed point (integers times `unit`), all that a prompt-level fit needs, and how often neighbouring tokens met.
+
+A sample of the prompts themselves may lie beside them. It is not part of the sums: two statistics are equal whether
+or not either has one.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from dataclasses import dataclass, field, replace
+from functools import cached_property, lru_cache
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from ir3de.errors import InputError, MismatchError
+from ir3de.statistics.pairs import BUCKETS
+from ir3de.statistics.sample import Sample
+
+Integers = npt.NDArray[np.int64]
+
+MOST = 1 << 53  # of one token: beyond it a float64 is no longer exact
+LARGEST_SUM = (1 << 62) - 1  # of a prompt sum: two of them still add up in 64 bits
+
+
+@dataclass(frozen=True, eq=False)
+class PromptSums:
+    """Σ 1, Σ x̄ and Σ x̄x̄ᵀ over a domain's windows, in integers.
+
+    `windows` counts a window `s` times when it was drawn as one of a sample of 1 in `s`, and so do the two
+    sums: an unbiased estimate of the whole that still adds up with any other.
+    """
+
+    window: int  # tokens a window aims at; shorter prompts are one window
+    unit: float  # real value of the integer 1, a power of two
+    windows: int
+    vector: Integers  # (h,)  Σ x̄ / unit
+    gram: Integers  # (h(h+1)/2,)  upper triangle of Σ x̄x̄ᵀ / unit², row by row
+    pairs: Integers | None = None  # (BUCKETS,)  how often each bucket of neighbouring tokens occurred
+
+    def __post_init__(self) -> None:
+        _freeze(self.vector, self.gram)
+        if self.pairs is not None:
+            _freeze(self.pairs)
+            if self.pairs.shape != (BUCKETS,):
+                raise InputError(f"prompt sums count pairs in {BUCKETS:,} buckets, found {self.pairs.size:,}")
+        if self.gram.shape != (triangle_size(self.width),):
+            raise InputError(
+                f"prompt sums of width {self.width} need {triangle_size(self.width)} Gram entries, "
+                f"found {self.gram.size}"
+            )
+        diagonal = self.gram[np.cumsum(np.r_[0, np.arange(self.width, 1, -1)])]
+        if self.windows < 0 or (diagonal < 0).any() or (self.pairs is not None and (self.pairs < 0).any()):
+            raise InputError("prompt sums fell below zero: what was taken out was never put in")
+        parts = (self.vector, self.gram, *(() if self.pairs is None else (self.pairs,)))
+        if any(max(int(part.max(initial=0)), -int(part.min(initial=0))) > LARGEST_SUM for part in parts):
+            raise InputError("prompt sums overflow: they are beyond 2⁶². Collect fewer texts, or a histogram only")
+
+    @property
+    def width(self) -> int:
+        return int(self.vector.size)
+
+    def full_gram(self) -> npt.NDArray[np.float64]:
+        """Σ x̄x̄ᵀ as the symmetric (h, h) matrix of real values."""
+        return full_square(self.gram * self.unit**2, self.width)
+
+    def __add__(self, other: PromptSums) -> PromptSums:
+        return self._combined(other, +1)
+
+    def __sub__(self, other: PromptSums) -> PromptSums:
+        return self._combined(other, -1)
+
+    def _combined(self, other: PromptSums, sign: int) -> PromptSums:
+        if (self.window, self.unit) != (other.window, other.unit):
+            raise MismatchError(
+                f"prompt sums over windows of {self.window} tokens in units of {self.unit} cannot be combined with "
+                f"windows of {other.window} in units of {other.unit}: collect both the same way"
+            )
+        if (self.pairs is None) != (other.pairs is None):
+            raise MismatchError(
+                "sums with counts of pairs cannot be combined with sums without: collect both the same way"
+            )
+        return PromptSums(
+            self.window,
+            self.unit,
+            self.windows + sign * other.windows,
+            self.vector + sign * other.vector,
+            self.gram + sign * other.gram,
+            None if self.pairs is None or other.pairs is None else self.pairs + sign * other.pairs,
+        )
+
+    def pairs_at_least(self, count: int) -> PromptSums:
+        """The same sums, without the buckets of pairs that occurred less often."""
+        return self if self.pairs is None else replace(self, pairs=_at_least(self.pairs, count))
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, PromptSums) and (
+            (self.window, self.unit, self.windows) == (other.window, other.unit, other.windows)
+            and np.array_equal(self.vector, other.vector)
+            and np.array_equal(self.gram, other.gram)
+            and (self.pairs is None) == (other.pairs is None)
+            and (self.pairs is None or other.pairs is None or np.array_equal(self.pairs, other.pairs))
+        )
+
+    __hash__ = None  # type: ignore[assignment]
+
+
+@dataclass(frozen=True, eq=False)
+class Statistics:
+    """What a router needs to know of one domain: add, subtract and compare them like numbers.
+
+    >>> import ir3de
+    >>> monday, tuesday = ir3de.collect(["2 + 2 = 4"]), ir3de.collect(["E = mc²"])
+    >>> monday + tuesday == ir3de.collect(["E = mc²", "2 + 2 = 4"])
+    True
+    >>> monday + tuesday - tuesday == monday
+    True
+    """
+
+    fingerprint: str  # of the embedding whose tokens these are
+    prompts: int
+    histogram: Integers  # (V,)  n_c: how often each token occurred
+    sums: PromptSums | None = None  # None when only the histogram was collected
+    sample: Sample | None = None  # None when no prompts were kept
+    derived: dict[str, Any] = field(default_factory=dict, init=False)  # worked out from the counts, and forgettable
+
+    def __post_init__(self) -> None:
+        _freeze(self.histogram)
+        if not np.issubdtype(self.histogram.dtype, np.integer):
+            raise InputError(f"a histogram counts in whole numbers, found {self.histogram.dtype}")
+        if self.prompts < 0 or (self.histogram < 0).any():
+            raise InputError("statistics fell below zero: what was taken out was never put in")
+        if self.histogram.max(initial=0) > MOST:
+            raise InputError(
+                f"counts overflow: {int(self.histogram.max()):,} of one token is more than the {MOST:,} that can be "
+                "told apart"
+            )
+
+    @cached_property
+    def tokens(self) -> int:
+        return int(self.histogram.sum())
+
+    def __add__(self, other: Statistics) -> Statistics:
+        return self._combined(other, +1)
+
+    def __radd__(self, other: Any) -> Statistics:
+        return self if other == 0 else NotImplemented  # so that sum() works
+
+    def __sub__(self, other: Statistics) -> Statistics:
+        return self._combined(other, -1)
+
+    def _combined(self, other: Statistics, sign: int) -> Statistics:
+        if not isinstance(other, Statistics):
+            return NotImplemented
+        if self.fingerprint != other.fingerprint or self.histogram.shape != other.histogram.shape:
+            raise MismatchError(
+                f"statistics of embedding {self.fingerprint[:12]} cannot be combined with those of "
+                f"{other.fingerprint[:12]}: collect both with the same embedding"
+            )
+        if (self.sums is None) != (other.sums is None):
+            raise MismatchError(
+                "statistics with prompt sums cannot be combined with a histogram alone: "
+                "collect both the same way, or drop the sums with .histogram_only()"
+            )
+        sums = None if self.sums is None or other.sums is None else self.sums._combined(other.sums, sign)
+        return Statistics(
+            self.fingerprint,
+            self.prompts + sign * other.prompts,
+            self.histogram + sign * other.histogram,
+            sums,
+            self._joined(other) if sign > 0 else self._parted(other),
+        )
+
+    def _joined(self, other: Statistics) -> Sample | None:
+        if self.sample is None or other.sample is None:
+            return self.sample if other.sample is None else other.sample
+        return self.sample + other.sample
+
+    def _parted(self, other: Statistics) -> Sample | None:
+        if self.sample is None or (other.sample is None and other.prompts):
+            return None  # nobody can tell which of the prompts were the other's
+        return self.sample if other.sample is None else self.sample.without(other.sample)
+
+    def without_sample(self) -> Statistics:
+        """The same statistics without any prompt: what may leave the machine."""
+        return self._same_counts(replace(self, sample=None))
+
+    def histogram_only(self) -> Statistics:
+        """The same statistics without the prompt sums."""
+        return self._same_counts(replace(self, sums=None))
+
+    def among(self, seen: npt.NDArray[np.intp]) -> Statistics:
+        """The same statistics for a vocabulary of these tokens; none of the others may occur."""
+        return self._same_counts(replace(self, histogram=self.histogram[seen]))
+
+    def _same_counts(self, other: Statistics) -> Statistics:
+        object.__setattr__(other, "derived", self.derived)
+        return other
+
+    def at_least(self, count: int) -> Statistics:
+        """The histogram of the tokens that occurred at least so often, and nothing else if anything may be rare.
+
+        Prompt sums and a sample hold rare tokens too, and cannot be rid of them here: `collect(..., min_count=)` can.
+        What is dropped from two statistics is not what would be dropped from their sum.
+        """
+        if check_threshold(count) == 1:
+            return self
+        return Statistics(self.fingerprint, self.prompts, _at_least(self.histogram, count))
+
+    @cached_property
+    def digest(self) -> str:
+        """SHA-256 of the content: equal statistics have equal digests, wherever and in whatever order made."""
+        sha = hashlib.sha256(f"{self.fingerprint} {self.prompts} {self.histogram.size}".encode())
+        sha.update(_little_endian(self.histogram))
+        if self.sums is not None:
+            sums = self.sums
+            sha.update(f"{sums.window} {sums.unit!r} {sums.windows} {sums.width}".encode())
+            sha.update(_little_endian(sums.vector))
+            sha.update(_little_endian(sums.gram))
+            if sums.pairs is not None:
+                sha.update(_little_endian(sums.pairs))
+        return sha.hexdigest()
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Statistics) and (
+            (self.fingerprint, self.prompts) == (other.fingerprint, other.prompts)
+            and np.array_equal(self.histogram, other.histogram)
+            and self.sums == other.sums
+        )
+
+    __hash__ = None  # type: ignore[assignment]
+
+    def __repr__(self) -> str:
+        windows = "" if self.sums is None else f", {self.sums.windows:,} windows"
+        sample = "" if self.sample is None else f", a sample of {len(self.sample):,}"
+        counted = f"{self.prompts:,} prompts, {self.tokens:,} tokens{windows}{sample}"
+        return f"Statistics({counted}, embedding {self.fingerprint[:12]})"
+
+
+def full_square(packed: npt.NDArray[np.floating], width: int) -> npt.NDArray[np.float64]:
+    """The symmetric (h, h) matrix of an upper triangle."""
+    square = np.empty((width, width))
+    begin = 0
+    for row in range(width):  # no lists of indices, which would be twice as large as the matrix
+        part = packed[begin : begin + width - row]
+        square[row, row:] = square[row:, row] = part
+        begin += len(part)
+    return square
+
+
+def upper_triangle(square: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
+    """The upper triangle of a symmetric matrix, row by row."""
+    width = len(square)
+    packed = np.empty(triangle_size(width))
+    begin = 0
+    for row in range(width):
+        packed[begin : begin + width - row] = square[row, row:]
+        begin += width - row
+    return packed
+
+
+def triangle_size(width: int) -> int:
+    """Entries in the upper triangle, diagonal included, of a width × width matrix."""
+    return width * (width + 1) // 2
+
+
+@lru_cache(maxsize=4)
+def triangle(width: int) -> tuple[npt.NDArray[np.intp], npt.NDArray[np.intp]]:
+    """Row and column of each entry of the upper triangle, row by row."""
+    return np.triu_indices(width)
+
+
+def check_threshold(count: object) -> int:
+    """Refuse what is no count that a token must reach."""
+    if not isinstance(count, int) or isinstance(count, bool) or count < 1:
+        raise InputError(f"min_count must be a whole number, at least 1, which leaves nothing out, found {count!r}")
+    return count
+
+
+def _at_least(counts: Integers, least: int) -> Integers:
+    return np.where(counts >= least, counts, 0)
+
+
+def _little_endian(values: Integers) -> memoryview:
+    """The integers' bytes, eight each, copied only where they lie otherwise."""
+    return np.ascontiguousarray(values, "<i8").data
+
+
+def _freeze(*arrays: Integers) -> None:
+    for array in arrays:
+        array.flags.writeable = False

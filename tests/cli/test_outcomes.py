@@ -1,0 +1,175 @@
+"""--outcomes on the command line: fit, add, eval and inspect; bad rows named by their line."""
+
+from __future__ import annotations
+
+import gzip
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from test_cli import complaint, run, run_json, wrong_call
+
+from ir3de import Router
+from ir3de.corpora import examples as demo
+from ir3de.errors import InputError
+from ir3de_lab.benchmarks.outcome_routing import measure
+
+BEST = {"law": "llama", "coding": "mistral"}
+
+
+def answers(*, models: tuple[str, ...] = ("llama", "mistral"), field: str = "scores", number: int = 40) -> list[Any]:
+    """Each domain's prompts are answered by one model; a third, gemma, is half as good everywhere."""
+    return [
+        {
+            "prompt": text,
+            "task": domain,
+            field: {model: 0.5 if model == "gemma" else float(BEST[domain] == model) for model in models},
+        }
+        for domain in BEST
+        for text in demo.prompts()[domain][:number]
+    ]
+
+
+def written(path: Path, rows: list[Any]) -> Path:
+    content = "".join(json.dumps(row) + "\n" for row in rows).encode()
+    path.write_bytes(gzip.compress(content) if path.suffix == ".gz" else content)
+    return path
+
+
+@pytest.fixture
+def file(tmp_path: Path) -> Path:
+    return written(tmp_path / "answers.jsonl", answers())
+
+
+@pytest.fixture
+def router(file: Path, tmp_path: Path) -> Path:
+    run("fit", tmp_path / "router", "--outcomes", file)
+    return tmp_path / "router"
+
+
+def test_fit_says_what_it_learnt_and_what_it_chose(file: Path, tmp_path: Path) -> None:
+    shown = run("fit", tmp_path / "one", "--outcomes", file).stdout
+    for said in ("llama", "mistral", "law", "coding", "squared error", "chosen", "2 models from 160 scores"):
+        assert said in shown
+    told = run_json("fit", tmp_path / "two", "--outcomes", file, "--serving", tmp_path / "small")
+    assert [expert["name"] for expert in told["experts"]] == ["llama", "mistral"]
+    assert told["outcomes"]["tasks"] == ["coding", "law"]
+    assert {pull for pull, _ in told["outcomes"]["tried"]["pull"]} >= {told["scorer"]["pull"]}
+    assert (tmp_path / "small" / "router.json").is_file()
+    assert Router.load(tmp_path / "one").outcomes == Router.fit_outcomes(answers()).outcomes
+
+
+def test_packed_files_several_files_and_other_fields(file: Path, tmp_path: Path) -> None:
+    rows = answers(field="acc")
+    halves = [written(tmp_path / name, part) for name, part in (("a.jsonl.gz", rows[:30]), ("b.jsonl", rows[30:]))]
+    named = [argument for half in halves for argument in ("--outcomes", half)]
+    run("fit", tmp_path / "router", *named, "--score-field", "acc", "--default", "mistral")
+    router = Router.load(tmp_path / "router")
+    assert router.outcomes == Router.fit_outcomes(answers()).outcomes
+    assert router.default == "mistral"
+
+
+def test_route_and_explain_show_scores_not_percentages(router: Path) -> None:
+    shown = run("route", router, "Is this contract void?").stdout
+    assert "llama" in shown.splitlines()[0] and "%" not in shown
+    assert "llama" in run("explain", router, "Is this contract void?").stdout
+    told = run_json("route", router, "Is this contract void?")
+    assert told["expert"] == "llama" and told["ranking"][0]["share"] == told["confidence"]
+
+
+def test_add_is_the_fit_from_all_rows(router: Path, tmp_path: Path) -> None:
+    later = written(tmp_path / "later.jsonl", answers(models=("gemma",)))
+    assert "3 models" in run("add", router, "--outcomes", later).stdout
+    every = answers(models=("llama", "mistral", "gemma"))
+    assert Router.load(router).outcomes == Router.fit_outcomes(every).outcomes
+    told = complaint("add", router, "--outcomes", later)
+    assert "'gemma' is an expert already" in told and "--merge" in told and "`ir3de remove`" in told
+    assert run_json("add", router, "--outcomes", later, "--merge")["experts"][0]["prompts"] == 160
+    run("remove", router, "gemma")
+    assert Router.load(router).experts == ("llama", "mistral")
+
+
+def test_eval_compares_with_simpler_ways(router: Path, tmp_path: Path) -> None:
+    rows = written(tmp_path / "more.jsonl", answers(models=("llama", "mistral", "gemma")))
+    told = run_json("eval", router, "--outcomes", rows)
+    overall = told["overall"]
+    assert overall["chosen"] > 0.9 > overall["best_single"] == overall["random"] == 0.5
+    assert overall["oracle"] == 1.0 and set(told["tasks"]) == set(BEST) and told["strangers"] == ["gemma"]
+    result = run("eval", router, "--outcomes", rows)
+    assert "mean score" in result.stdout and "oracle" in result.stdout and "gemma" in result.stderr
+
+
+def test_costs_go_with_outcomes(file: Path, tmp_path: Path) -> None:
+    router = tmp_path / "router"
+    run("fit", router, "--outcomes", file, "--price", "llama=2")
+    run("add", router, "--outcomes", written(tmp_path / "g.jsonl", answers(models=("gemma",))), "--price", "gemma=1")
+    assert {name: cost.price for name, cost in Router.load(router).policy.costs.items()} == {"llama": 2, "gemma": 1}
+    assert run_json("route", router, "Is this contract void?")["expert"] == "llama"
+    dear = run("route", router, "Is this contract void?", "--weight", "price=10").stdout
+    assert dear.split("─")[-1].split()[0] == "mistral" and "%" not in dear
+    assert run_json("eval", router, "--outcomes", file, "--weight", "price=10")["choices"]["mistral"] == 80
+
+
+def test_inspect_shows_the_means(router: Path) -> None:
+    shown = " ".join(run("inspect", router).stdout.split())
+    assert "fitted from outcomes" in shown and "Shrinkage" in shown and "coding" in shown
+    assert run_json("inspect", router)["outcomes"]["tasks"] == ["coding", "law"]
+
+
+@pytest.mark.parametrize(
+    ("line", "said"),
+    [
+        ('{"text": "a", "scores": {"llama": NaN}}', "must be a finite number, found nan"),
+        ('{"text": "a", "scores": {"llama": "high"}}', "must be a finite number"),
+        ('{"text": "a", "scores": 3}', "mapping of model to number"),
+        ('{"text": "a", "acc": {"llama": 3}}', "no 'scores': found 'text'"),
+        ('{"text": "a", "task": 3, "scores": {"llama": 3}}', "'task' must be a str"),
+        ('{"scores": {"llama": 3}}', "text"),
+        ("{", "JSON"),
+    ],
+)
+def test_bad_rows_are_named_by_their_line(line: str, said: str, file: Path, tmp_path: Path) -> None:
+    file.write_text(file.read_text() + "\n" + line + "\n")
+    told = complaint("fit", tmp_path / "router", "--outcomes", file)
+    assert f"{file}:82: " in told and said in told
+    assert not (tmp_path / "router").exists()
+
+
+def test_what_does_not_go_together_is_a_wrong_call(file: Path, router: Path, tmp_path: Path) -> None:
+    out = tmp_path / "other"
+    assert "NAME=PATH does not go with --outcomes" in wrong_call("fit", out, f"law={file}", "--outcomes", file)
+    assert "--scorer does not go" in wrong_call("fit", out, "--outcomes", file, "--scorer", "paper")
+    assert "--score-field belongs to --outcomes" in wrong_call("fit", out, f"law={file}", "--score-field", "acc")
+    assert "--outcomes" in wrong_call("fit", out) and "--outcomes" in wrong_call("eval", router)
+    assert "--errors does not go" in wrong_call("eval", router, "--outcomes", file, "--errors", "3")
+    assert not out.exists()
+
+
+def test_routers_of_the_other_kind_say_so(file: Path, router: Path, tmp_path: Path) -> None:
+    texts = written(tmp_path / "texts.jsonl", [{"text": text} for text in demo.prompts()["law"]])
+    run("fit", tmp_path / "labels", f"law={texts}", "-q")
+    assert "add experts as NAME=PATH" in complaint("add", tmp_path / "labels", "--outcomes", file)
+    assert "add models with --outcomes" in complaint("add", router, f"law={texts}")
+    assert "eval --outcomes" in complaint("eval", router, f"llama={texts}")
+    assert "expected score, not a probability" in complaint("calibrate", router, f"llama={texts}")
+
+
+def test_bench_takes_the_folder_or_the_one_above_it(tmp_path: Path) -> None:
+    folder = tmp_path / "routerdc7"
+    folder.mkdir()
+    rows = answers(field="acc")
+    for task in BEST:
+        mine = [{"text": row["prompt"], **row} for row in rows if row["task"] == task]
+        for split, part in (("train", mine[:30]), ("test", mine[30:]), ("ood_test", mine[30:])):
+            name = f"{task}_{split}" if split != "ood_test" else f"other_{task}_{split}"
+            written(folder / f"{name}.jsonl", part)
+    kept = tmp_path / "figures.json"
+    told = run_json("bench", "outcome-routing", "--data", tmp_path, "--save", kept)
+    assert told["rows"] == json.loads(kept.read_bytes())["rows"] == [row.to_dict() for row in measure(folder)]
+    by_name = {row["router"]: row for row in told["rows"]}
+    assert by_name["oracle"]["known"] == 100 and by_name["a model at random"]["known"] == 50
+    assert by_name["ir3de"]["known"] > 80 < by_name["ir3de"]["unseen"]
+    assert "known tasks" in run("bench", "outcome-routing", "--data", folder, "--leave-out", "law").stdout
+    with pytest.raises(InputError, match="no task"):
+        measure(folder, leave_out=["law", "coding"])

@@ -1,0 +1,177 @@
+"""Looking at things, and the command line as a process: pipes, signals, full disks, narrow terminals."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+import ir3de
+from commands import PROMPT, ROOT, complaint, process, run, run_json
+from ir3de.cli.output import json_text, one_line, printable, size
+from ir3de.corpora import examples as demo
+from ir3de.scorers import Blend
+
+pytestmark = pytest.mark.usefixtures("plain_terminal")
+
+# inspect, embedding, demo, doctor -------------------------------------------------------------------------------------
+
+
+def test_inspect_a_router(fitted: Path, router: Path) -> None:
+    shown = run("inspect", fitted).stdout
+    assert str(Blend()) in " ".join(shown.split()) and "mathematics" in shown and "damaged" not in shown
+    said = run_json("inspect", fitted)
+    assert said["kind"] == "router" and said["whole"] and said["experts"][0]["prompts"] == 120
+    table = next(router.glob("table-*"))
+    table.unlink()
+    assert "rebuilt when needed" in run("inspect", router).stdout
+    statistics = next(router.glob("statistics-*"))
+    statistics.write_bytes(statistics.read_bytes()[:-1] + b"?")
+    result = run("inspect", router, code=1)
+    assert "damaged" in result.stdout and "not whole" in result.stderr
+    assert run_json("inspect", router, code=1)["whole"] is False
+
+
+def test_inspect_others(tmp_path: Path, law_file: Path) -> None:
+    from ir3de.embedding.sources import BUNDLED
+
+    run("collect", tmp_path / "law.stats", law_file)
+    assert run_json("inspect", tmp_path / "law.stats")["kind"] == "statistics"
+    assert "windows" in run("inspect", tmp_path / "law.stats").stdout
+    assert run_json("inspect", BUNDLED)["name"] == "SmolLM2-135M"
+    assert "fingerprint" in run("inspect", BUNDLED).stdout
+    assert "found nothing" in complaint("inspect", tmp_path / "missing")
+    assert "neither a router" in complaint("inspect", tmp_path)
+    assert "not a file that ir3de wrote" in complaint("inspect", law_file)
+
+
+def test_embedding_build_and_list(tmp_path: Path) -> None:
+    copy = tmp_path / "copies" / "small"
+    said = run_json("embedding", "build", "default", copy)
+    assert said["fingerprint"] == ir3de.Embedding.default().fingerprint
+    assert "holds an embedding already" in complaint("embedding", "build", "default", copy)
+    assert "--embedding" in run("embedding", "build", "default", copy, "--force").stdout
+    assert "holds other files" in complaint("embedding", "build", "default", tmp_path)
+    assert "no embedding at" in complaint("embedding", "build", "nowhere", tmp_path / "new")
+    listed = run_json("embedding", "list", tmp_path / "copies")
+    assert [header["path"] for header in listed] == ["default", str(copy)]
+    assert "SmolLM2-135M" in run("embedding", "list").stdout
+    assert "no folder at" in complaint("embedding", "list", tmp_path / "missing")
+    (copy / "matrix.safetensors").unlink()
+    assert "not whole" in complaint("embedding", "list", copy)
+
+
+def test_demo(tmp_path: Path) -> None:
+    shown = run("demo", "--save", tmp_path / "r").stdout
+    for expected in ("Fit", "Measure", "Route", "Explain", "accuracy 94", "landlord", "µs", "Try next", "C law"):
+        assert expected in shown
+    said = run_json("demo")
+    assert said["evaluation"]["accuracy"] > 0.85 and len(said["routed"]) == 5 and said["saved"] is None
+    assert [routed["expert"] for routed in said["routed"]] == list(demo.DOMAINS)
+    assert "--force" in complaint("demo", "--save", tmp_path / "r")
+
+
+def test_doctor(monkeypatch: pytest.MonkeyPatch) -> None:
+    shown = run("doctor").stdout
+    assert "numpy" in shown and "proven" in shown and "all is well" in shown
+    assert run_json("doctor")["ok"] is True
+    monkeypatch.setattr("ir3de.cli.doctor.REQUIRED", ("a-package-that-is-missing",))
+    assert "pip install a-package-that-is-missing" in run("doctor", code=1).stdout
+    assert run_json("doctor", code=1)["ok"] is False
+
+
+# the process ----------------------------------------------------------------------------------------------------------
+
+
+def test_errors_in_a_real_process(tmp_path: Path) -> None:
+    failed = process("route", tmp_path / "missing", "text")
+    assert (failed.returncode, failed.stdout) == (1, "")
+    assert failed.stderr.startswith("error: no router at") and "Traceback" not in failed.stderr
+    assert "Traceback" in process("route", tmp_path / "missing", "text", env={"IR3DE_DEBUG": "1"}).stderr
+    assert process("nonsense").returncode == 2
+    assert process("--version").stdout.startswith("ir3de ")
+
+
+def test_output_that_cannot_hold_every_character(fitted: Path) -> None:
+    ascii_only = {"PYTHONIOENCODING": "ascii"}
+    shown = process("route", fitted, "Is this contract void? 你好", env=ascii_only)
+    assert (shown.returncode, shown.stderr) == (0, "") and "law" in shown.stdout
+    said = process("explain", fitted, "--json", "contract 你好", env=ascii_only)
+    assert "".join(vote["text"] for vote in json.loads(said.stdout)["votes"]) == "contract 你好"
+
+
+def test_a_reader_that_leaves_is_no_error(fitted: Path, tmp_path: Path) -> None:
+    many = tmp_path / "many.txt"
+    many.write_text("Is this contract void?\n" * 20_000, encoding="utf-8")
+    environment = {**os.environ, "PYTHONPATH": str(ROOT / "src")}
+    for options in (["--json"], []):
+        command = [sys.executable, "-m", "ir3de", "route", str(fitted), "--input", str(many), *options]
+        with subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as running:
+            assert running.stdout is not None and running.stderr is not None
+            running.stdout.readline()
+            running.stdout.close()
+            assert running.stderr.read() == b""
+            assert running.wait(30) == 0
+
+
+@pytest.mark.skipif(os.name != "posix", reason="signals")
+def test_ctrl_c_leaves_nothing_behind(fitted: Path, tmp_path: Path) -> None:
+    environment = {**os.environ, "PYTHONPATH": str(ROOT / "src")}
+    target = tmp_path / "r.jsonl"
+    command = [sys.executable, "-m", "ir3de", "route", str(fitted), "--input", "-", "--output", str(target)]
+    pipes = {"stdin": subprocess.PIPE, "stderr": subprocess.PIPE}
+    # a background job of a shell ignores the signal, and so would its children
+    with subprocess.Popen(
+        command, env=environment, preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL), **pipes
+    ) as running:
+        assert running.stdin is not None and running.stderr is not None
+        running.stdin.write(b"Is this contract void?\n")
+        running.stdin.flush()
+        deadline = time.monotonic() + 20
+        while not list(tmp_path.iterdir()) and time.monotonic() < deadline:
+            time.sleep(0.02)
+        assert len(list(tmp_path.iterdir())) == 1  # the part that is not yet there
+        running.send_signal(signal.SIGINT)
+        # during an import Python dies of the signal itself, which a shell reports as 130 too
+        assert running.wait(30) in (130, -signal.SIGINT)
+        assert running.stderr.read() == b""
+    assert list(tmp_path.iterdir()) == []
+
+
+# how things look ------------------------------------------------------------------------------------------------------
+
+
+def test_small_things_for_people() -> None:
+    assert [size(n) for n in (0, 999, 1_000, 2_500_000, 3e12)] == ["0 B", "999 B", "1.0 kB", "2.5 MB", "3.0 TB"]
+    assert one_line("a\n b\tc" + "d" * 50, 10) == "a b cdddd…"
+    assert printable("tab\tnul\0 del\x7f") == "tab␉nul␀ del\ufffd"
+    assert json_text({"a": "é"}) == '{"a": "é"}' and json_text({"a": "é"}, "ascii") == '{"a": "\\u00e9"}'
+
+
+@pytest.mark.parametrize("columns", ["40", "60", "100"])
+def test_tables_keep_to_the_width(fitted: Path, monkeypatch: pytest.MonkeyPatch, columns: str) -> None:
+    monkeypatch.setenv("COLUMNS", columns)
+    for arguments in (["explain", str(fitted), PROMPT], ["route", str(fitted), PROMPT], ["inspect", str(fitted)]):
+        assert all(len(line) <= int(columns) for line in run(*arguments).stdout.splitlines())
+
+
+def test_a_full_disk_behind_standard_output_is_said_in_one_line(fitted: Path) -> None:
+    if not Path("/dev/full").exists():
+        pytest.skip("there is no /dev/full")
+    with Path("/dev/full").open("w") as full:
+        done = subprocess.run(
+            [sys.executable, "-m", "ir3de", "route", str(fitted), "Is this contract void?"],
+            env={**os.environ, "PYTHONPATH": str(ROOT / "src")},
+            stdout=full,
+            stderr=subprocess.PIPE,
+            text=True,
+            timeout=60,
+        )
+    assert done.returncode == 1
+    assert done.stderr.splitlines() == [
+        "error: cannot write the answer: No space left on device. Make room, or send the output elsewhere"
+    ]

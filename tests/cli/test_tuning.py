@@ -1,0 +1,261 @@
+"""fit --tune, tune, calibrate, eval --plot and inspect on the demo; what is kept of prompts, and what is not."""
+
+import json
+import shutil
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import pytest
+from click.testing import CliRunner, Result
+
+import tiny
+from ir3de import Router
+from ir3de.cli import cli
+from ir3de.cli.trials import in_few_words, trials_table
+from ir3de.corpora import examples as demo
+from ir3de.corpora.examples import path_of
+from ir3de.errors import MissingExtraError
+from ir3de.scorers import Blend
+from ir3de.statistics.files import load_statistics
+
+LAW, CODING = (str(path_of(name)) for name in ("law", "coding"))
+TRAINING = [f"{name}={path_of(name)}" for name in demo.DOMAINS]
+HELD_OUT = [f"{name}={path_of('law').parent / 'held_out' / f'{name}.txt'}" for name in demo.DOMAINS]
+
+
+def run(*arguments: str | Path, code: int = 0) -> Result:
+    result = CliRunner().invoke(cli, [str(argument) for argument in arguments], prog_name="ir3de")
+    assert result.exit_code == code, (result.output, result.stderr, result.exception)
+    return result
+
+
+def run_json(*arguments: str | Path) -> Any:
+    return json.loads(run(*arguments, "--json").stdout)
+
+
+def wrong_call(*arguments: str | Path) -> str:
+    return " ".join(run(*arguments, code=2).stderr.split())
+
+
+@pytest.fixture(scope="module")
+def fitted(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("tuning") / "router"
+    run("fit", folder, *TRAINING)
+    return folder
+
+
+@pytest.fixture
+def router(fitted: Path, tmp_path: Path) -> Path:
+    """A copy that a test may change."""
+    return Path(shutil.copytree(fitted, tmp_path / "router"))
+
+
+# fit, add, collect: what is kept ------------------------------------------------------------------------------------
+
+
+def test_fit_keeps_prompts_and_calibrates(fitted: Path) -> None:
+    said = run_json("inspect", fitted)
+    assert [expert["kept"] for expert in said["experts"]] == [120] * 5
+    assert said["calibration"] is not None and said["trials"] == [] and said["policy"]["threshold"] == 0
+    shown = run("inspect", fitted).stdout
+    assert "calibrated" in shown and "kept" in shown and "only without a known token" in shown
+
+
+def test_no_sample_keeps_no_prompt(tmp_path: Path) -> None:
+    shown = run("fit", tmp_path / "r", f"law={LAW}", f"coding={CODING}", "--no-sample").stdout
+    assert "not calibrated" in shown
+    run("add", tmp_path / "r", f"history={path_of('history')}", "--no-sample")
+    run("add", tmp_path / "r", "--merge", f"law={path_of('medicine')}", "--no-sample")
+    assert all(statistics.sample is None for statistics in Router.load(tmp_path / "r").statistics.values())
+    assert [expert["kept"] for expert in run_json("inspect", tmp_path / "r")["experts"]] == [0, 0, 0]
+    assert "needs a sample of every expert's prompts" in run("tune", tmp_path / "r", code=1).stderr
+
+
+def test_add_and_merge_in_python_keep_prompts_unless_told() -> None:
+    router = tiny.router()
+    router.add("kept", tiny.sentences("law", 5, seed=3))
+    router.add("not", tiny.sentences("law", 5, seed=4), keep_sample=False)
+    kept, none = (router.statistics[name].sample for name in ("kept", "not"))
+    assert kept is not None and len(kept) == 5 and none is None
+    router.merge("not", tiny.sentences("law", 4, seed=5), keep_sample=False)
+    assert router.statistics["not"].sample is None and router.statistics["not"].prompts == 9
+
+
+def test_inspect_shows_the_best_trials_and_the_chosen_one() -> None:
+    tried = [
+        {"scorer": f"PromptRidge(strength={n}.0)", "selector": "Average()", "accuracy": 1 - n / 99,
+         "short_accuracy": 0.5, "loss": 0.1, "chosen": n == 9}
+        for n in range(1, 12)
+    ]  # fmt: skip
+    rows = list(trials_table(tried, 3).columns[1].cells)
+    assert [str(cell) for cell in rows[:4]] == [f"prompt ridge, λ {n}" for n in (1, 2, 3, 9)]
+    assert str(rows[4]).startswith("and 7 more") and len(rows) == 5
+
+
+def test_no_sample_strips_what_others_collected(tmp_path: Path) -> None:
+    run("collect", tmp_path / "law.stats", LAW, "--keep-sample")
+    run("fit", tmp_path / "r", f"law={tmp_path / 'law.stats'}", f"coding={CODING}", "--no-sample")
+    assert Router.load(tmp_path / "r").statistics["law"].sample is None
+
+
+def test_collect_keeps_prompts_only_when_asked(tmp_path: Path) -> None:
+    assert run_json("collect", tmp_path / "a.stats", LAW)["kept"] == 0
+    assert load_statistics(tmp_path / "a.stats").sample is None
+    assert run_json("collect", tmp_path / "b.stats", LAW, "--keep-sample")["kept"] == 120
+    assert "120, as token ids" in run("inspect", tmp_path / "b.stats").stdout
+    assert load_statistics(tmp_path / "a.stats") == load_statistics(tmp_path / "b.stats")
+    assert "can then read those prompts" in " ".join(run("collect", "--help").stdout.split())
+
+
+# tune ---------------------------------------------------------------------------------------------------------------
+
+
+def test_fit_tune_prints_and_stores_what_was_tried(tmp_path: Path) -> None:
+    shown = run("fit", tmp_path / "r", f"law={LAW}", f"coding={CODING}", "--tune").stdout
+    assert "→" in shown and "log loss" in shown
+    trials = run_json("inspect", tmp_path / "r")["trials"]
+    assert len(trials) > 10 and sum(trial["chosen"] for trial in trials) == 1
+    assert "Tuned" in run("inspect", tmp_path / "r").stdout
+    assert list(Router.load(tmp_path / "r").trials) == trials
+
+
+def test_tuning_keeps_the_cap(tmp_path: Path) -> None:
+    run("fit", tmp_path / "r", f"law={LAW}", f"coding={CODING}", "--tune", "--cap", "20", "-q")
+    assert Router.load(tmp_path / "r").selector.cap == 20
+
+
+@pytest.mark.parametrize(
+    "option", [("--scorer", "blend"), ("--strength", "3"), ("--selector", "all"), ("--k", "3"), ("--no-sample",)]
+)
+def test_tune_leaves_nothing_to_choose(option: tuple[str, ...], tmp_path: Path) -> None:
+    said = wrong_call("fit", tmp_path / "r", f"law={LAW}", "--tune", *option)
+    assert option[0] in said and "--tune" in said and "leave" in said
+    assert not (tmp_path / "r").exists()
+
+
+@pytest.mark.parametrize("scorer", ["posterior", "blend"])
+def test_other_scorers_by_name(scorer: str, tmp_path: Path) -> None:
+    run("fit", tmp_path / "r", f"law={LAW}", f"coding={CODING}", "--scorer", scorer, "--strength", "4")
+    made = Router.load(tmp_path / "r").scorer
+    assert type(made).__name__.lower() == scorer and made.strength == 4  # type: ignore[attr-defined]
+
+
+def test_tune(router: Path) -> None:
+    said = run_json("tune", router)
+    assert said["before"]["scorer"] == repr(Blend())
+    chosen = next(trial for trial in said["trials"] if trial["chosen"])
+    loaded = Router.load(router)
+    assert said["scorer"] == chosen["scorer"] == repr(loaded.scorer)
+    assert said["changed"] == (said["before"] != {key: said[key] for key in ("scorer", "selector")})
+    shown = run("tune", router).stdout  # the same prompts, the same choice
+    assert "as before" in shown and "→" in shown
+    assert len(run("tune", router, "-q").stdout.splitlines()) == 1
+
+
+def test_a_serving_copy_is_not_tuned(fitted: Path, tmp_path: Path) -> None:
+    Router.load(fitted).save(tmp_path / "copy", serving=True)
+    assert "serving copy" in run("tune", tmp_path / "copy", code=1).stderr
+
+
+def test_strategies_in_few_words() -> None:
+    assert in_few_words("PromptRidge(strength=8.0)") == "prompt ridge, λ 8"
+    assert in_few_words("Posterior(weight=0.3, sharpness=2.0, strength=2.0)") == "posterior, λ 2, prior 0.3"
+    assert in_few_words("Average(cap=1024, sharpness=10.0, log_offset=0.0)") == "average"
+    assert in_few_words("Something(new=1)") == "Something(new=1)"
+
+
+# calibrate ----------------------------------------------------------------------------------------------------------
+
+
+def test_calibrate(router: Path) -> None:
+    before = tiny.contents(router)
+    tried = run_json("calibrate", router, *HELD_OUT, "--dry-run")
+    assert not tried["saved"] and tiny.contents(router) == before
+    said = run_json("calibrate", router, *HELD_OUT, "--default", "history")
+    assert said["saved"] and said["error"] == 0.05 and said["bound"] <= 0.05
+    assert said["threshold"] == tried["threshold"] and [other["error"] for other in said["others"]] == [0.02, 0.05, 0.1]
+    loaded = Router.load(router)
+    assert (loaded.policy.threshold, loaded.default) == (said["threshold"], "history")
+    assert "below" in run("inspect", router).stdout
+
+
+def test_calibrate_shows_what_each_error_rate_costs(router: Path) -> None:
+    shown = run("calibrate", router, *HELD_OUT, "--error", "0.02", "--keep-confidence").stdout
+    assert "→" in shown and "answered" in shown and all(rate in shown for rate in ("1.0 %", "2.0 %", "5.0 %", "10.0 %"))
+    assert "abstains below" in " ".join(shown.split())
+    shown = run("calibrate", router, *HELD_OUT, "--error", "0.5").stdout
+    assert "no threshold is needed" in shown and Router.load(router).policy.threshold == 0
+
+
+def test_calibrate_a_serving_copy(fitted: Path, tmp_path: Path) -> None:
+    Router.load(fitted).save(tmp_path / "copy", serving=True)
+    files = set(tiny.contents(tmp_path / "copy"))
+    said = run_json("calibrate", tmp_path / "copy", *HELD_OUT, "--error", "0.03", "--keep-confidence")
+    assert Router.load(tmp_path / "copy").policy.threshold == said["threshold"] > 0
+    assert set(tiny.contents(tmp_path / "copy")) == files and run_json("inspect", tmp_path / "copy")["serving"]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (["--error", "0.01"], "half calibrate confidence"),
+        (["--error", "0.001", "--keep-confidence"], "at least 999 held-out prompts"),
+        (["--default", "cooking"], "no expert 'cooking'"),
+    ],
+)
+def test_calibrate_complains(arguments: list[str], said: str, router: Path) -> None:
+    before = tiny.contents(router)
+    assert said in " ".join(run("calibrate", router, *HELD_OUT, *arguments, code=1).stderr.split())
+    assert tiny.contents(router) == before
+
+
+def test_calibrate_refuses_an_empty_file_as_eval_does(router: Path, tmp_path: Path) -> None:
+    (tmp_path / "nothing.txt").touch()
+    arguments = [router, *(pair for pair in HELD_OUT if not pair.startswith("law=")), f"law={tmp_path / 'nothing.txt'}"]
+    for command in ("calibrate", "eval"):
+        assert "'law' has no prompt" in " ".join(run(command, *arguments, code=1).stderr.split())
+
+
+# eval ---------------------------------------------------------------------------------------------------------------
+
+
+def test_eval_tells_why_it_abstained(router: Path) -> None:
+    run("calibrate", router, *HELD_OUT, "--error", "0.02", "--keep-confidence")
+    said = run_json("eval", router, *HELD_OUT)
+    assert said["abstained"] == sum(said["abstained_because"].values()) > 0
+    assert set(said["abstained_because"]) <= {"low confidence", "unlike every domain", "no known token"}
+    assert said["answered_accuracy"] > said["micro_accuracy"]
+    shown = run("eval", router, *HELD_OUT).stdout
+    assert "Abstained" in shown and "low confidence" in shown and "│" in shown
+
+
+def test_abstaining_does_not_change_the_reliability(router: Path) -> None:
+    before = run_json("eval", router, *HELD_OUT)
+    run("calibrate", router, *HELD_OUT, "--error", "0.02", "--keep-confidence", "--default", "law")
+    after = run_json("eval", router, *HELD_OUT)
+    assert after["reliability"] == before["reliability"] and after["abstained"] > before["abstained"]
+
+
+@pytest.mark.parametrize(
+    ("name", "begins"), [("drawn.png", b"\x89PNG"), ("drawn.SVG", b"<?xml")]
+)  # fmt: skip
+def test_eval_draws(name: str, begins: bytes, fitted: Path, tmp_path: Path) -> None:
+    pytest.importorskip("matplotlib")
+    run("eval", fitted, *HELD_OUT, "--plot", tmp_path / name)
+    assert (tmp_path / name).read_bytes().startswith(begins)
+
+
+def test_eval_draws_nothing_else(fitted: Path, tmp_path: Path) -> None:
+    assert "neither in .png nor in .svg" in wrong_call("eval", fitted, *HELD_OUT, "--plot", tmp_path / "a.pdf")
+
+
+def test_drawing_needs_an_extra() -> None:
+    script = (
+        "import sys, importlib.util\nfind = importlib.util.find_spec\n"
+        "importlib.util.find_spec = lambda name, *rest: None if name == 'matplotlib' else find(name, *rest)\n"
+        "from ir3de.cli.reliability import check_plots\ncheck_plots()\n"
+    )
+    command, environment = tiny.python_command(script)
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
+    assert MissingExtraError.__name__ in done.stderr and "ir3de[plots]" in done.stderr

@@ -1,0 +1,135 @@
+"""A report counted by hand, and what is said when there is nothing to count."""
+
+import doctest
+import json
+import tracemalloc
+from collections.abc import Iterator
+
+import pytest
+
+import ir3de.evaluation.accuracy
+from ir3de import Router
+from ir3de.corpora import examples as demo
+from ir3de.errors import InputError, UnknownExpertError
+from ir3de.evaluation.accuracy import evaluate
+from ir3de.routing.decision import Decision
+
+
+@pytest.fixture(scope="module")
+def router() -> Router:
+    return Router.fit(demo.prompts())
+
+
+def test_the_report_agrees_with_routing_one_by_one(router: Router) -> None:
+    domains = demo.held_out()
+    report = evaluate(router, domains)
+    decided = [(name, router.route(text)) for name, texts in domains.items() for text in texts]
+    right = [name == decision.expert for name, decision in decided]
+    assert report.experts == router.experts
+    assert report.prompts == len(decided) == sum(map(sum, report.confusion))
+    assert report.micro_accuracy == pytest.approx(sum(right) / len(right))
+    for i, name in enumerate(report.experts):
+        row = [sum(truth == name and d.expert == other for truth, d in decided) for other in report.experts]
+        assert report.confusion[i] == tuple(row)
+        assert report.recall[name] == pytest.approx(row[i] / len(domains[name]))
+        routed = sum(decision.expert == name for _, decision in decided)
+        assert report.precision[name] == pytest.approx(row[i] / routed)
+    recalls = [share for share in report.recall.values() if share is not None]
+    assert report.accuracy == pytest.approx(sum(recalls) / len(recalls))
+
+
+def test_calibration_is_the_weighted_gap_between_claim_and_truth(router: Router) -> None:
+    domains = demo.held_out()
+    report = evaluate(router, domains)
+    decided = [(name, router.route(text)) for name, texts in domains.items() for text in texts]
+    gap = 0.0
+    for index, part in enumerate(report.reliability):
+        inside = [(n, d) for n, d in decided if min(int(d.confidence * 10), 9) == index]
+        assert part.count == len(inside)
+        assert (part.low, part.high) == (index / 10, (index + 1) / 10)
+        if not inside:
+            assert part.confidence is None and part.accuracy is None
+            continue
+        confidence = sum(d.confidence for _, d in inside) / len(inside)
+        accuracy = sum(n == d.expert for n, d in inside) / len(inside)
+        assert part.confidence == pytest.approx(confidence) and part.accuracy == pytest.approx(accuracy)
+        gap += len(inside) / len(decided) * abs(confidence - accuracy)
+    assert len(report.reliability) == 10
+    assert report.calibration_error == pytest.approx(gap)
+
+
+def test_accuracy_is_the_mean_over_the_domains_that_were_given(router: Router) -> None:
+    held_out = demo.held_out()
+    report = evaluate(router, {"law": held_out["law"], "coding": held_out["coding"][:1]})
+    recall = report.recall
+    assert recall["law"] is not None and recall["coding"] is not None
+    assert report.accuracy == pytest.approx((recall["law"] + recall["coding"]) / 2)
+    assert recall["history"] is None
+    assert report.precision["mathematics"] is None or report.precision["mathematics"] == 0.0
+
+
+def test_prompts_that_say_nothing_are_counted_as_abstained(router: Router) -> None:
+    report = evaluate(router, {"law": ["", "Is this contract void?"]})
+    assert (report.abstained, report.prompts) == (1, 2)
+
+
+def test_the_report_is_plain_json(router: Router) -> None:
+    report = evaluate(router, {"law": demo.held_out()["law"]})
+    assert json.loads(json.dumps(report.to_dict()))["prompts"] == report.prompts
+
+
+def test_every_decision_can_be_heard(router: Router) -> None:
+    heard: list[tuple[str, str, Decision]] = []
+    evaluate(router, {"law": ["Is it void?"], "coding": ["def f():"]}, on_decision=lambda *all_: heard.append(all_))
+    assert [(name, text) for name, text, _ in heard] == [("law", "Is it void?"), ("coding", "def f():")]
+    assert heard[0][2] == router.route("Is it void?")
+
+
+def test_batches_change_nothing(router: Router, monkeypatch: pytest.MonkeyPatch) -> None:
+    whole = evaluate(router, demo.held_out())
+    monkeypatch.setattr(ir3de.evaluation, "BATCH_PROMPTS", 7)
+    in_small_batches = evaluate(router, demo.held_out())
+    assert in_small_batches.confusion == whole.confusion
+    assert in_small_batches.calibration_error == pytest.approx(whole.calibration_error)
+
+
+def test_memory_does_not_grow_with_the_prompts(router: Router, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(ir3de.evaluation, "BATCH_PROMPTS", 100)
+
+    def many(count: int) -> Iterator[str]:
+        return (f"Is clause {number} of this contract void? " * 20 for number in range(count))
+
+    peaks = []
+    for count in (500, 3_000):
+        tracemalloc.start()
+        evaluate(router, {"law": many(count)})
+        peaks.append(tracemalloc.get_traced_memory()[1])
+        tracemalloc.stop()
+    assert peaks[1] < 1.5 * peaks[0]
+
+
+def test_a_label_that_is_no_expert_is_named(router: Router) -> None:
+    with pytest.raises(UnknownExpertError, match=r"'cooking'.*has coding, mathematics, law, medicine, history"):
+        evaluate(router, {"law": ["Is it void?"], "cooking": ["Boil an egg."]})
+
+
+@pytest.mark.parametrize(
+    ("domains", "message"),
+    [({}, "at least one domain"), ({"law": []}, "'law' has no prompt"), ({"law": "one string"}, "found one string")],
+)
+def test_nothing_to_evaluate_is_an_error(router: Router, domains: dict[str, list[str]], message: str) -> None:
+    with pytest.raises(InputError, match=message):
+        evaluate(router, domains)
+
+
+@pytest.mark.parametrize("wrong", [None, 7, b"bytes"])
+def test_a_prompt_that_is_no_text_is_named(router: Router, wrong: object) -> None:
+    domains = {"coding": ["def f():"], "law": iter(["Is it void?"] * 5_000 + [wrong])}  # beyond the first batch
+    with pytest.raises(InputError, match=f"prompt 5,001 of 'law' is {type(wrong).__name__}, not str"):
+        evaluate(router, domains)
+    with pytest.raises(InputError, match=rf"the prompts of 'law' must be .* found {type(wrong).__name__}"):
+        evaluate(router, {"law": wrong})  # type: ignore[dict-item]
+
+
+def test_the_examples_in_the_documentation_hold() -> None:
+    assert doctest.testmod(ir3de.evaluation).failed == 0

@@ -1,0 +1,178 @@
+"""Replaying a decisions log: the same router changes nothing, and every prompt that moves is counted once."""
+
+import asyncio
+import gzip
+import json
+from pathlib import Path
+from typing import Any
+
+import aiohttp
+import gateway_parts
+import gateway_records as made
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+import tiny
+from commands import complaint, run, run_json, wrong_call
+from ir3de.errors import InputError
+from ir3de.evaluation.replay import Damage, read_log, replay
+from ir3de.gateway.config.models import Price
+from ir3de.gateway.telemetry.logs import decision_line
+
+QUESTIONS = ["Solve 3x = 12.", "Is my contract void?", "What is 12 times 8?", "字 🙂", "contract + x"]
+ROWS = st.lists(
+    st.fixed_dictionaries(
+        {
+            "text": st.sampled_from([*QUESTIONS, None, "\ud800"]),
+            "expert": st.sampled_from(["maths", "law", "cooking"]),
+            "served": st.sampled_from(["maths", "law", "cooking", ""]),
+            "confidence": st.sampled_from([None, 0.0, 0.5, 1.0]),
+            "abstained": st.booleans(),
+            "ranking": st.just([]),
+        }
+    ),
+    max_size=30,
+)
+
+
+def logged(text: str, *, served: str = "", price: Price | None = None) -> bytes:
+    """The line that a gateway writes."""
+    decision = made.router().route(text)
+    confidence, margin = decision.confidence, decision.margin
+    record = made.record(
+        decision=decision, confidence=confidence, margin=margin, expert=served or decision.expert, text=text
+    )
+    return decision_line(record, prompts=True, price=price)
+
+
+@pytest.fixture
+def log(tmp_path: Path) -> Path:
+    path = tmp_path / "decisions.jsonl"
+    path.write_bytes(b"".join(map(logged, QUESTIONS)))
+    return path
+
+
+@pytest.fixture
+def candidate(tmp_path: Path) -> Path:
+    """A router with one expert less, so that everything moves to the other."""
+    router = made.router()
+    folder = tmp_path / "candidate"
+    router.save(folder)
+    run("remove", folder, "maths")
+    return folder
+
+
+def test_the_router_that_decided_agrees_with_itself(log: Path) -> None:
+    moved: list[object] = []
+    report = replay(made.router(), read_log([log], Damage()), on_move=lambda *move: moved.append(move))
+    assert (report.agreement, report.served_agreement, report.prompts) == (1.0, 1.0, len(QUESTIONS))
+    assert moved == [] and report.surer == report.less_sure == 0
+    assert report.confidence_before == pytest.approx(report.confidence_after, abs=1e-6)
+
+
+@tiny.LAW
+@given(ROWS)
+def test_every_prompt_is_counted_once_and_every_move_is_a_loss_and_a_gain(rows: list[dict[str, Any]]) -> None:
+    texts = [row["text"] for row in rows if row["text"] is not None]
+    if not texts:
+        with pytest.raises(InputError, match=r"logs\.prompts: true"):
+            replay(made.router(), rows)
+        return
+    moved: list[str] = []
+    report = replay(made.router(), rows, on_move=lambda row, decision: moved.append(row.expert))
+    assert report.prompts == len(texts) == len(rows) - report.without_text == sum(map(sum, report.matrix))
+    for index, name in enumerate(report.experts):
+        change = report.changes[name]
+        assert change.before == change.kept + change.lost == sum(report.matrix[index])
+        assert change.after == change.kept + change.gained == sum(row[index] for row in report.matrix)
+        assert change.lost == moved.count(name)
+    assert report.agreement == pytest.approx(1 - len(moved) / len(texts))
+    assert report.abstained_both <= min(report.abstained_before, report.abstained_after)
+    experts = [made.router().route(text.replace("\ud800", "?")).expert for text in texts]
+    spoken = [row for row in rows if row["text"] is not None]
+    served = [(row["served"] or row["expert"]) == expert for row, expert in zip(spoken, experts, strict=True)]
+    assert report.served_agreement == pytest.approx(sum(served) / len(texts))
+    json.dumps(report.to_dict())
+
+
+def test_costs_are_the_same_where_nothing_moves_and_follow_the_prices_where_it_does() -> None:
+    dear, cheap = Price(input_per_1m=100, output_per_1m=200), Price(input_per_1m=1, output_per_1m=2)
+    spent = {"law": 10 * 100e-6 + 5 * 200e-6, "maths": 10 * 1e-6 + 5 * 2e-6}
+    rows = [json.loads(logged("Is my contract void?", price=dear)), json.loads(logged("Solve 3x = 12.", price=cheap))]
+    rows[0]["cost"], rows[1]["cost"] = spent["law"], spent["maths"]
+    same = replay(made.router(), rows).costs
+    assert same is not None and same.prompts == 2
+    assert same.candidate == pytest.approx(same.served) == pytest.approx(sum(spent.values()))
+    rows[1] |= {"expert": "law", "served": "law", "cost": spent["law"], "price": rows[0]["price"]}
+    rows.append(json.loads(logged("What is 12 times 8?", price=cheap)) | {"cost": spent["maths"]})
+    moved = replay(made.router(), rows).costs
+    assert moved is not None and moved.served - moved.candidate == pytest.approx(spent["law"] - spent["maths"])
+    free = [json.loads(logged("Solve 3x = 12.", price=Price()))]
+    assert replay(made.router(), free).costs is None
+
+
+def test_damaged_lines_are_counted_and_passed_over_up_to_a_limit(log: Path, tmp_path: Path) -> None:
+    broken = [b'{"expert": "law", "ranki', b"\xff\xfe", b"[1, 2]", b'{"expert": "law"}', b"7"]
+    packed = tmp_path / "damaged.jsonl.gz"
+    packed.write_bytes(gzip.compress(b"\n".join([*broken, log.read_bytes()])))
+    damage = Damage()
+    report = replay(made.router(), read_log([packed], damage), damage=damage)
+    assert report.prompts == len(QUESTIONS) and damage.lines == len(broken)
+    assert "damaged.jsonl.gz:1: not valid JSON" in damage.first
+    few = Damage(most=2)
+    with pytest.raises(InputError, match="more than 2 lines"):
+        replay(made.router(), read_log([packed], few), damage=few)
+
+
+# the command ----------------------------------------------------------------------------------------------------
+
+
+def test_the_command_tells_what_would_change(log: Path, candidate: Path) -> None:
+    answer = run_json("eval", candidate, "--replay", log, "--errors", "1")
+    before = [made.router().route(text).expert for text in QUESTIONS]
+    lost = before.count("maths")
+    assert answer["changes"]["maths"] == {"before": lost, "after": 0, "kept": 0, "lost": lost, "gained": 0}
+    assert answer["agreement"] == pytest.approx(1 - lost / len(QUESTIONS)) and answer["damaged"] == 0
+    (moved,) = answer["moved"]
+    assert (moved["before"], moved["expert"], moved["text"]) == ("maths", "law", QUESTIONS[0])
+    shown = run("eval", candidate, "--replay", log, "--errors", "1").stdout
+    for part in ("agreement", "as served", "gained", "candidate →", "Confidence", "Abstained", QUESTIONS[0]):
+        assert part in shown
+    assert run("eval", candidate, "--replay", log, "-q").stdout.count("\n") == 1
+
+
+def test_the_command_says_what_it_left_out(log: Path, candidate: Path) -> None:
+    without = json.loads(log.read_bytes().splitlines()[0])
+    del without["text"]
+    with log.open("a") as file:
+        file.write(json.dumps(without) + '\n{"half')
+    result = run("eval", candidate, "--replay", log)
+    assert "1 rows without text left out" in " ".join(result.stdout.split())
+    assert "1 lines are damaged" in " ".join(result.stderr.split())
+
+
+def test_the_command_refuses_what_it_cannot_do(log: Path, candidate: Path, tmp_path: Path) -> None:
+    assert "does not go with --replay" in wrong_call("eval", candidate, f"law={log}", "--replay", log)
+    assert "does not go with --replay" in wrong_call("eval", candidate, "--outcomes", log, "--replay", log)
+    assert "no such file" in complaint("eval", candidate, "--replay", tmp_path / "decision.jsonl")
+    (tmp_path / "empty.jsonl").touch()
+    assert "no row at all" in complaint("eval", candidate, "--replay", tmp_path / "empty.jsonl")
+
+
+def test_what_a_gateway_logged_is_replayed_to_the_letter(tmp_path: Path) -> None:
+    async def ask(url: str) -> None:
+        async with aiohttp.ClientSession() as session:
+            for question in gateway_parts.QUESTIONS.values():
+                body = {"model": "auto", "messages": [{"role": "user", "content": question}]}
+                async with session.post(f"{url}/v1/chat/completions", json=body) as answer:
+                    assert answer.status == 200
+
+    log = tmp_path / "decisions.jsonl"
+    price = {"law": {"price": {"input_per_1m": 2.0, "output_per_1m": 1.0}}}
+    logs = {"access": None, "decisions": str(log), "prompts": True}
+    with gateway_parts.running(tmp_path, logs=logs, experts=price, routing={"shadow": "cooking"}) as running:
+        asyncio.run(ask(running.url))
+    found = run_json("eval", tmp_path / "router", "--replay", log)
+    assert found["prompts"] == 3 and found["agreement"] == 1.0 and found["served_agreement"] == pytest.approx(1 / 3)
+    assert found["confidence_before"] == pytest.approx(found["confidence_after"], abs=1e-6)

@@ -1,0 +1,352 @@
+"""The gateway's configuration: what is refused and how that is told, what the commands do, the recipes."""
+
+import json
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from gateway_parts import Upstream, served, small_router
+from jsonschema import Draft202012Validator
+from pydantic import ValidationError
+
+from commands import ROOT, complaint, run, run_json, wrong_call
+from ir3de.cli.output import Output
+from ir3de.cli.serving import Checked, _welcome
+from ir3de.errors import ArtifactError, InputError
+from ir3de.gateway import checking
+from ir3de.gateway.config import yaml_files
+from ir3de.gateway.config.files import ConfigError, Source, from_document, locate, merged, read, schema
+from ir3de.gateway.config.models import Config, ExpertConfig
+from ir3de.gateway.config.template import endpoints_for, template
+
+pytestmark = pytest.mark.usefixtures("plain_terminal", "no_variables")
+
+GOOD = "router: {path: router}\nexperts:\n  - name: law\n    base_url: http://127.0.0.1:1/v1\n"
+SCHEMA = Draft202012Validator(schema())
+EXAMPLES = sorted((ROOT / "examples" / "gateway").glob("*.yaml"))
+
+
+@pytest.fixture
+def no_variables(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    for name in ("IR3DE_CONFIG", "IR3DE_API_KEY", "IR3DE_ADMIN_TOKEN"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.chdir(tmp_path)
+
+
+@pytest.fixture(scope="module")
+def router(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return small_router().save(tmp_path_factory.mktemp("config") / "router")
+
+
+def parsed(text: str, **options: Any) -> Config:
+    return from_document(yaml_files.parse(text, "f.yaml"), Path("/etc/f.yaml"), **options)
+
+
+def refusal(text: str) -> str:
+    with pytest.raises(InputError) as caught:
+        parsed(text)
+    return str(caught.value)
+
+
+# reading --------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("text", "told"),
+    [
+        (GOOD + "    modle: x\n", "line 5, experts.0.modle: there is no such field, did you mean model?"),
+        (GOOD + "port: 80\n", "line 5, port: there is no such field here, did you mean server.port?"),
+        (GOOD + "server:\n  port: '80'\n", 'line 6, server.port: should be a valid integer, found "80"'),
+        (GOOD + "server:\n  open: yes\n", 'server.open: should be a valid boolean, found "yes": write true or false'),
+        (GOOD + "routing: {default: maths}\n", "line 5, routing.default: no expert 'maths', there are law"),
+        (GOOD + "    fallbacks: [maths, law]\n", "line 5, experts.0.fallbacks: no expert 'maths'"),
+        (GOOD + "  - name: law\n    base_url: http://x/v1\n", "experts: the names law occur twice"),
+        (GOOD.replace("law", "7"), "line 3, experts.0.name: should be a valid string, found 7: put it in quotes"),
+        (GOOD.replace("http:", "ftp:"), "line 4, experts.0.base_url: must look like http://"),
+        (GOOD + "router: {path: other}\n", "line 5: 'router' occurs twice, first in line 1"),
+        (GOOD + "version: 2\n", "line 5, version: should be 1, found 2"),
+        ("version: 1\n", "2 problems: line 1, experts: this field is missing; line 1, router: this field is missing"),
+        ("router: {path: r}\nexperts: []\n", "line 2, experts: should not be empty"),
+        ("experts:\n\t- name: law\n", "line 2: this is no YAML"),
+        ("experts: &a [*a]\n", "line 1: this is no YAML: an alias that contains itself"),
+        ("a: !!python/object/apply:os.getcwd []\n", "line 1: this is no YAML: could not determine a constructor"),
+        ("[" * 500, "nests too deep"),
+        ("a: \x00\n", "line 1: the character U+0000"),
+        ("- a\n", "expected fields such as `router:`, found a list"),
+        ("", "is empty: `ir3de config init`"),
+    ],
+)
+def test_what_is_wrong_is_told_with_its_line_and_its_field(text: str, told: str) -> None:
+    said = refusal(text)
+    assert said.startswith("f.yaml") and told in said
+
+
+def test_all_problems_are_told_at_once() -> None:
+    with pytest.raises(ConfigError) as caught:
+        parsed(GOOD.replace("base_url", "base_ulr") + "    timeouts: {connect: soon}\nserver: {port: 99999}\n")
+    assert [finding.where for finding in caught.value.findings] == [
+        "experts.0.base_url", "experts.0.base_ulr", "experts.0.timeouts.connect", "server.port",
+    ]  # fmt: skip
+    assert [finding.line for finding in caught.value.findings] == [3, 4, 5, 6]
+
+
+@pytest.mark.parametrize(
+    ("field", "hint"),
+    [
+        ("    api_key: SESAME-1\n", "api_key_env"),
+        ("    defaults: {Password: SESAME-1}\n", "api_key_env"),
+        ("    api_key_env: SESAME-1\n", "such as MY_KEY"),
+        ("    api_key_env: sesame_1234567890\n", "looks like a key"),
+        ("server:\n  admin_token: SESAME-1\n", "admin_token_env"),
+    ],
+)
+def test_secrets_are_refused_and_never_repeated(field: str, hint: str) -> None:
+    said = refusal(GOOD + field)
+    assert hint in said and re.search("line [56],", said)
+    assert "sesame" not in said.lower()
+
+
+@pytest.mark.parametrize("address", ["http://u:sesame@a/v1", "ftp://u:sesame@a/v1", "u:sesame@a/v1"])
+def test_passwords_in_addresses_are_never_repeated(address: str) -> None:
+    said = refusal(GOOD.replace("http://127.0.0.1:1/v1", address))
+    assert "experts.0.base_url: must not contain a user or password" in said
+    assert "sesame" not in said
+
+
+@pytest.mark.parametrize(
+    ("address", "told"),
+    [
+        ("http://a:99999/v1", "a port from 1 to 65535"),
+        ("http://a:0/v1", "a port from 1 to 65535"),
+        ("http://a:b/v1", "a port from 1 to 65535"),
+        ("http://a b/v1", "no spaces"),
+        ("http://a/v1 x", "no spaces"),
+        ("http://a/\u00e4", "no spaces"),
+        ("http://a\r\nx: y/v1", "no spaces"),
+        ("http://a\0/v1", "no spaces"),
+    ],
+)
+def test_addresses_that_no_request_can_be_sent_to_are_refused(address: str, told: str) -> None:
+    with pytest.raises(ValidationError, match=told):
+        ExpertConfig(name="a", base_url=address)
+
+
+def test_a_named_variable_must_be_set(monkeypatch: pytest.MonkeyPatch) -> None:
+    text = GOOD + "    api_key_env: LAW_KEY\nserver: {api_keys_env: [CLIENTS]}\n"
+    assert "line 5, experts.0.api_key_env: the environment variable LAW_KEY is not set" in refusal(text)
+    assert "server.api_keys_env.0: the environment variable CLIENTS is not set" in refusal(text)
+    assert parsed(text, secrets=False).experts[0].api_key_env == "LAW_KEY"
+    monkeypatch.setenv("LAW_KEY", "a")
+    monkeypatch.setenv("CLIENTS", "b")
+    assert parsed(text).server.api_keys_env == ("CLIENTS",)
+
+
+def test_yaml_is_read_as_editors_read_it() -> None:
+    said = parsed(GOOD.replace("law", "no") + "    defaults: {a: 010, b: 1e3, c: 2024-01-01, d: ~}\n").experts[0]
+    assert said.name == "no" and said.defaults == {"a": 10, "b": 1000.0, "c": "2024-01-01", "d": None}
+
+
+def test_paths_are_relative_to_the_file_and_addresses_stay() -> None:
+    config = parsed(GOOD + "logs: {access: a.log, decisions: /d.jsonl}\nstate: s\n")
+    assert (config.router.path, config.logs.access, config.logs.decisions, config.state) == (
+        "/etc/router", "/etc/a.log", "/d.jsonl", "/etc/s",
+    )  # fmt: skip
+    assert parsed(GOOD).logs.access == "-" and parsed(GOOD).state is None
+    assert parsed(GOOD.replace("path: router", "path: s3://b/r")).router.path == "s3://b/r"
+
+
+def test_unreadable_files(tmp_path: Path) -> None:
+    with pytest.raises(ArtifactError, match="ir3de config init"):
+        read(tmp_path / "missing.yaml")
+    with pytest.raises(ArtifactError, match="cannot read"):
+        read(tmp_path)
+    latin = tmp_path / "latin.yaml"
+    latin.write_bytes(b"version: 1\nname: caf\xe9\n")
+    with pytest.raises(InputError, match="line 2: not UTF-8, found the byte 0xe9"):
+        read(latin)
+
+
+def test_what_the_command_line_says_comes_first(monkeypatch: pytest.MonkeyPatch) -> None:
+    below = {"server": {"port": 1, "host": "h"}, "experts": [{"name": "a", "x": 1}, {"name": "b"}]}
+    above = {"server": {"port": 2}, "experts": [{"name": "a", "x": 2}, {"name": "c"}]}
+    assert merged(below, above) == {
+        "server": {"port": 2, "host": "h"},
+        "experts": [{"name": "b"}, {"name": "a", "x": 2}, {"name": "c"}],
+    }
+    given = Source(None, {"router": {"path": "r"}, "experts": [{"name": "a", "base_url": "http://x/v1"}]})
+    monkeypatch.setenv("IR3DE_SERVE_SOURCE", "")  # so that it is put back
+    given.hand_over()
+    assert Source.handed_over() == given and given.read() == Source.handed_over().read()
+
+
+def test_where_the_file_is_looked_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert locate() == Path("ir3de.yaml")
+    monkeypatch.setenv("IR3DE_CONFIG", "/etc/other.yaml")
+    assert locate() == Path("/etc/other.yaml") and locate("given.yaml") == Path("given.yaml")
+
+
+# schema and recipes ---------------------------------------------------------------------------------------------------
+
+
+def manifests() -> dict[str, str]:
+    deploy = ROOT / "examples" / "deploy"
+    compose = yaml.safe_load((deploy / "compose.yaml").read_text("utf-8"))
+    kubernetes = list(yaml.safe_load_all((deploy / "kubernetes.yaml").read_text("utf-8")))
+    assert [part["kind"] for part in kubernetes] == ["ConfigMap", "Deployment", "Service"]
+    return {
+        "compose": compose["configs"]["gateway"]["content"],
+        "kubernetes": kubernetes[0]["data"]["ir3de.yaml"],
+        **{path.stem: path.read_text("utf-8") for path in EXAMPLES},
+        "template": template("router", endpoints_for(["law", "on", "1"])),
+    }
+
+
+@pytest.mark.parametrize(("name", "text"), manifests().items(), ids=list(manifests()))
+def test_recipes_satisfy_loader_and_schema(name: str, text: str) -> None:
+    config = parsed(text, secrets=False)
+    SCHEMA.validate(yaml_files.parse(text, name).value)
+    assert len(config.experts) > 1
+    if name in ("compose", "kubernetes"):  # in a container the gateway has to be reached, and its settings cannot
+        assert config.server.host == "0.0.0.0" and config.server.api_keys_env and config.state
+
+
+def test_comments_of_the_template_are_the_defaults() -> None:
+    text = template("router", endpoints_for(["law", "maths"]))
+    shown = re.sub(r"^( *)# (?=\S+:|  )", r"\1", text.split("version: 1", 1)[1], flags=re.M)
+    no_default = "default|shadow|threshold|decisions|state|api_key_env|price|context_window|system_prompt|defaults"
+    shown = re.sub(rf"^ *({no_default}):.*\n", "", shown, flags=re.M)
+    config = parsed(shown.replace("    model: law ", "    model: null "), secrets=False)
+    plain = parsed(template("router", endpoints_for(["law", "maths"])))
+    assert config.model_copy(update={"server": config.server.model_copy(update={"api_keys_env": ()})}) == plain
+    assert "capabilities:" in shown and "limits:" in shown
+
+
+def test_the_schema_refuses_what_the_loader_refuses() -> None:
+    SCHEMA.check_schema(SCHEMA.schema)
+    for wrong in ("port: 1\n", "server: {port: x}\n", "    price: {input_per_1m: -1}\n", "version: 2\n"):
+        assert not SCHEMA.is_valid(yaml_files.parse(GOOD + wrong, "f").value) and refusal(GOOD + wrong)
+    parts = [SCHEMA.schema, *SCHEMA.schema["$defs"].values()]
+    assert all(part["description"] for part in parts)
+    fields = [field for part in parts for field in part["properties"].values()]
+    assert all("description" in field or "$ref" in field for field in fields)
+
+
+def test_the_published_schema_is_this_one() -> None:
+    published = json.loads((ROOT / "docs" / "ir3de.schema.json").read_text("utf-8"))
+    assert published == schema() == json.loads(run("config", "schema").stdout)
+
+
+# fitting together -----------------------------------------------------------------------------------------------------
+
+
+def test_names_of_router_and_configuration(router: Path) -> None:
+    facts = checking.router_facts(str(router))
+    assert facts is not None and facts.experts == ("maths", "law", "cooking") and len(facts.digest) == 64
+    some = parsed(GOOD + "  - {name: poetry, base_url: 'http://x/v1'}\n")
+    told = checking.fit_together(some, facts)
+    assert {finding.level for finding in told} == {"warning"}
+    assert "maths, cooking, which have no endpoints" in told[0].message and "'poetry'" in told[1].message
+    none = parsed(GOOD.replace("law", "poetry"))
+    assert [finding.level for finding in checking.fit_together(none, facts)] == ["error"]
+
+
+def test_other_machines_need_a_key_or_an_open_door(monkeypatch: pytest.MonkeyPatch) -> None:
+    def refused(server: str) -> bool:
+        return checking.refused_host(parsed(f"{GOOD}server: {{{server}}}\n")) is not None
+
+    hosts = {
+        "127.0.0.1": False,
+        "::1": False,
+        "localhost": False,
+        "0.0.0.0": True,
+        "::": True,
+        "": True,
+        "10.0.0.1": True,
+    }
+    assert {host: refused(f"host: '{host}'") for host in hosts} == hosts
+    assert not refused("host: 0.0.0.0, open: true")
+    monkeypatch.setenv("IR3DE_API_KEY", " , ")
+    assert refused("host: 0.0.0.0")
+    monkeypatch.setenv("IR3DE_API_KEY", "sesame")
+    assert not refused("host: 0.0.0.0")
+
+
+# commands -------------------------------------------------------------------------------------------------------------
+
+
+def test_init_writes_what_validate_accepts(router: Path, tmp_path: Path) -> None:
+    assert run_json("config", "init", "--router", router)["experts"] == ["maths", "law", "cooking"]
+    assert "can be served" in run("config", "validate").stdout
+    assert "choose another name, or replace it with --force" in complaint("config", "init")
+    run("config", "init", "deep.yaml", "--force", "--expert", "a=http://x/v1#m", "--expert", "law=http://y/v1")
+    assert [expert.served_model for expert in read(tmp_path / "deep.yaml").experts] == ["m", "law"]
+    assert "NAME=URL" in wrong_call("config", "init", "x.yaml", "--expert", "law")
+
+
+def test_validate_tells_people_and_programs(tmp_path: Path, router: Path) -> None:
+    Path("ir3de.yaml").write_text(GOOD + "    modle: x\n", "utf-8")
+    result = run("config", "validate", code=1)
+    assert "did you mean model?" in result.stdout and "1 problem" in result.stderr
+    assert run_json("config", "validate", code=1)["findings"][0]["line"] == 5
+    Path("ir3de.yaml").write_text(GOOD, "utf-8")
+    assert "no router at" in complaint("config", "validate")
+    Path("ir3de.yaml").write_text(GOOD.replace("path: router", f"path: {router}"), "utf-8")
+    said = run_json("config", "validate")
+    assert said["ok"] and said["findings"][0]["level"] == "warning"
+
+
+def test_ping_asks_the_endpoints(router: Path) -> None:
+    with served(Upstream().app()) as upstream:
+        experts = [f"--expert={name}={upstream}/{name}/v1" for name in ("law", "maths")]
+        run("config", "init", "--router", router, *experts, "--expert", "cooking=http://127.0.0.1:9/v1")
+        told = [finding["message"] for finding in run_json("config", "validate", "--ping")["findings"]]
+    assert len(told) == 3 and "nobody answers there" in told[2]
+    assert all("does not answer as OpenAI's API does" in message for message in told[:2])
+
+
+def test_show_tells_defaults_and_no_secrets(monkeypatch: pytest.MonkeyPatch) -> None:
+    Path("ir3de.yaml").write_text(GOOD + "    api_key_env: LAW_KEY\n", "utf-8")
+    assert "api_key_env: LAW_KEY  # not set" in run("config", "show").stdout
+    monkeypatch.setenv("LAW_KEY", "sesame")
+    shown = run("config", "show").stdout
+    assert "api_key_env: LAW_KEY  # set" in shown and "sesame" not in shown
+    assert parsed(shown) == read(Path("ir3de.yaml"))  # what is shown can be served
+    assert run_json("config", "show")["secrets"] == {
+        "IR3DE_API_KEY": "not set", "IR3DE_ADMIN_TOKEN": "not set", "LAW_KEY": "set",
+    }  # fmt: skip
+
+
+def test_dry_run(router: Path) -> None:
+    expert = "law=http://127.0.0.1:1/v1#mistral"
+    shown = run("serve", "--router", router, "--expert", expert, "--dry-run").stdout
+    assert "mistral" in shown and "can be served" in shown
+    said = run_json("serve", "--router", router, "--expert", expert, "--dry-run")
+    assert said["ok"] and said["experts"][0]["model"] == "mistral"
+    refused = run("serve", "--router", router, "--expert", expert, "--host", "0.0.0.0", "--dry-run", code=1)
+    assert "no client needs a key" in refused.stderr
+    run("serve", "--router", router, "--expert", expert, "--host", "0.0.0.0", "--open", "--dry-run")
+    assert "no configuration at" in complaint("serve", "--dry-run")
+    assert "--demo brings its own" in wrong_call("serve", "--demo", "--router", router)
+
+
+def test_without_the_extra_it_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("ir3de.cli.gateway_arguments.PACKAGES", ("json", "not_there"))
+    for command in (["serve"], ["config", "show"]):
+        assert "needs the package 'not_there'" in complaint(*command)
+        assert "pip install 'ir3de[serve]'" in complaint(*command)
+
+
+def test_the_welcome_on_a_terminal(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    monkeypatch.setenv("FORCE_COLOR", "1")  # by which rich takes anything for a terminal
+    monkeypatch.setenv("IR3DE_API_KEY", "sesame")
+    _welcome("http://127.0.0.1:8100", Checked(parsed(GOOD + "routing: {shadow: law}\n"), None, []), Output())
+    printed = capsys.readouterr()
+    assert printed.out == ""  # where the access log goes
+    for expected in ("http://127.0.0.1:8100/v1", "everything goes to law", "Bearer $IR3DE_API_KEY", '"model": "auto"'):
+        assert expected in printed.err
+    assert "sesame" not in printed.err
+    monkeypatch.delenv("FORCE_COLOR")
+    _welcome("http://127.0.0.1:8100", Checked(parsed(GOOD), None, []), Output())
+    assert capsys.readouterr().err == "serving on http://127.0.0.1:8100\n"

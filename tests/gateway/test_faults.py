@@ -1,0 +1,286 @@
+"""What experts do wrong: the error that fits, within the time limits, and the gateway goes on serving."""
+
+from __future__ import annotations
+
+import asyncio
+import gzip
+import json
+import time
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+from gateway_parts import failing, running
+from gateway_raw import (
+    DONE,
+    FIRST,
+    GOOD,
+    STREAM_HEAD,
+    Conduct,
+    answer,
+    ask,
+    chat,
+    eventually,
+    holds,
+    says,
+    sent,
+)
+from gateway_world import LAW, SECRET, World
+from starlette.requests import Request
+from starlette.responses import Response, StreamingResponse
+
+from ir3de.gateway.experts.connections import HELD, Connections
+
+# the experts' faults --------------------------------------------------------------------------------------------
+
+HTML = answer(200, b"<html>It works!</html>", "text/html")
+BROKEN: dict[str, tuple[Conduct | bytes, int, str]] = {
+    "resets before the head": (says(reset=True), 502, "upstream_broken"),
+    "hangs up before the head": (says(), 502, "upstream_broken"),
+    "hangs up in the head": (says(b"HTTP/1.1 200 OK\r\ncontent-"), 502, "upstream_broken"),
+    "resets after the head": (says(answer(200, GOOD)[:90], 0.05, reset=True), 502, "upstream_broken"),
+    "stops in the body": (says(answer(200, GOOD)[:-5]), 502, "upstream_broken"),
+    "sends what is not HTTP": (b"SSH-2.0-OpenSSH_9.6\r\n\r\n", 502, "upstream_invalid"),
+    "sends noise": (b"\x00\xff\x16\x03" * 50, 502, "upstream_invalid"),
+    "answers with HTML": (HTML, 502, "upstream_invalid"),
+    "answers with a list": (answer(200, [1, 2]), 502, "upstream_invalid"),
+    "answers with half an object": (answer(200, b'{"choices": ['), 502, "upstream_invalid"),
+    "answers with nothing": (answer(200, b""), 502, "upstream_invalid"),
+    "answers with other bytes": (answer(200, b"\xff\xfe\x00"), 502, "upstream_invalid"),
+    "nests without end": (answer(200, b'{"a":' + b"[" * 100_000), 502, "upstream_invalid"),
+    "points elsewhere": (answer(307, b"", location="http://127.0.0.1:1/"), 502, "upstream_invalid"),
+    "says it is compressed": (answer(200, GOOD, content_encoding="gzip"), 502, "upstream_invalid"),
+    "switches to another protocol": (
+        b"HTTP/1.1 101 X\r\nupgrade: x\r\nconnection: upgrade\r\n\r\n",
+        502,
+        "upstream_invalid",
+    ),
+    "never ends its head": (b"HTTP/1.1 200 X\r\n" + b"x: y\r\n" * 20_000, 502, "upstream_invalid"),
+    "gives two lengths": (
+        answer(200, GOOD, content_length_="7").replace(b"length-:", b"length:"),
+        502,
+        "upstream_invalid",
+    ),
+    "never answers": (holds(), 504, "upstream_timeout"),
+    "never goes on": (holds(answer(200, GOOD)[:-5]), 504, "upstream_timeout"),
+    "answers with a stream, asked for a whole": (says(STREAM_HEAD, FIRST + DONE), 502, "upstream_invalid"),
+    "is ill and says so in HTML": (answer(503, b"<html>", "text/html", retry_after="7"), 503, "unavailable"),
+}
+STREAMS: dict[str, tuple[Conduct | bytes, int, str]] = {
+    "answers whole, asked for a stream": (answer(200, GOOD), 502, "upstream_invalid"),
+    "ends a stream before it begins": (STREAM_HEAD, 502, "upstream_broken"),
+    "holds a stream before it begins": (holds(STREAM_HEAD), 504, "upstream_timeout"),
+}
+
+
+@pytest.mark.parametrize("fault", BROKEN)
+def test_an_expert_that_is_asked_by_name_and_fails(world: World, fault: str) -> None:
+    does, status, code = BROKEN[fault]
+    got = world.ask("law", does=does)
+    assert (got.status, got.error["code"]) == (status, code)
+    assert "law" in got.error["message"]
+    assert got.headers["x-ir3de-expert"] == "law"
+    assert got.headers.get("retry-after") == ("7" if status == 503 else None)
+    for kept_quiet in (LAW, SECRET, "Bearer", "127.0.0.1"):
+        assert kept_quiet.encode() not in got.body
+
+
+@pytest.mark.parametrize("fault", BROKEN | STREAMS)
+def test_the_next_ranked_expert_answers_for_one_that_fails(world: World, fault: str) -> None:
+    does, _, _ = (BROKEN | STREAMS)[fault]
+    got = world.ask(does=does, stream=fault in STREAMS)
+    assert got.status == 200
+    assert got.headers["x-ir3de-fallbacks"] == "1"
+    assert [got.headers["x-ir3de-expert"]] == world.gateway.upstream.asked
+    assert world.law.breaker.state == "closed"
+
+
+@pytest.mark.parametrize("fault", STREAMS)
+def test_a_stream_that_fails_before_it_begins_is_an_error_as_any_other(world: World, fault: str) -> None:
+    does, status, code = STREAMS[fault]
+    got = world.ask("law", does=does, stream=True)
+    assert (got.status, got.error["code"]) == (status, code)
+
+
+@pytest.mark.parametrize("status", [408, 429, 500, 502, 503, 504])
+def test_an_expert_that_says_it_cannot_is_replaced_or_has_the_last_word(world: World, status: int) -> None:
+    word = {"error": {"message": "no", "type": "t", "param": None, "code": "c"}}
+    does = answer(status, word, retry_after="9", x_other="kept")
+    got = world.ask(does=does)
+    assert (got.status, got.headers["x-ir3de-fallbacks"]) == (200, "1")
+    for name in ("maths", "cooking"):
+        world.gateway.upstream.behaviour[name] = failing(501)
+    assert world.ask(does=does).status == 501  # of three that failed, the last one's
+    got = world.ask("law", does=does)
+    assert (got.status, got.json, got.headers["retry-after"], got.headers["x-other"]) == (status, word, "9", "kept")
+
+
+@pytest.mark.parametrize("status", [400, 401, 403, 404, 422])
+@pytest.mark.parametrize("kind", ["application/json", "text/event-stream", "text/html"])
+def test_what_the_request_is_to_blame_for_is_passed_on_as_it_is(world: World, status: int, kind: str) -> None:
+    words = b'{"error":  "yours"}\n'
+    got = world.ask(does=answer(status, words, kind), stream=kind == "text/event-stream")
+    assert (got.status, got.body, got.headers["content-type"]) == (status, words, kind)
+    assert world.gateway.upstream.asked == []
+
+
+def test_nobody_is_asked_after_the_first_byte(world: World) -> None:
+    for does, code in (
+        (says(STREAM_HEAD, FIRST, b'data: {"half'), "upstream_broken"),
+        (says(STREAM_HEAD.replace(b"\r\n\r\n", b"\r\ntransfer-encoding: chunked\r\n\r\n")
+              + b"%x\r\n" % len(FIRST) + FIRST + b"\r\n"), "upstream_broken"),
+        (says(STREAM_HEAD, FIRST, 0.05, reset=True), "upstream_broken"),
+        (holds(STREAM_HEAD, FIRST, b": half"), "upstream_timeout"),
+        (says(STREAM_HEAD, *[FIRST, 0.2] * 10), "upstream_timeout"),
+    ):  # fmt: skip
+        world.law.breaker.succeeded()
+        got = world.ask(does=does, stream=True)
+        events = got.body.split(b"\n\n")
+        assert got.status == 200
+        assert b'"We"' in events[0]
+        assert json.loads(events[-2].removeprefix(b"data: "))["error"]["code"] == code
+        assert b"half" not in got.body
+        assert events[-1] == b""
+        assert world.gateway.upstream.asked == []
+
+
+def test_a_stream_is_complete_once_it_says_so(world: World) -> None:
+    for does in (says(STREAM_HEAD, FIRST, DONE), holds(STREAM_HEAD, FIRST, DONE), says(STREAM_HEAD, FIRST + DONE[:-2])):
+        got = world.ask("law", does=does, stream=True)
+        assert got.body.rstrip().endswith(b"data: [DONE]")
+        assert b"error" not in got.body
+        assert b'"ir3de":{"expert":"law"' in got.body
+
+
+def test_a_stream_whose_connection_stays_open_is_not_waited_for(world: World) -> None:
+    async def never_closes(request: Request, asked: object) -> Response:
+        async def events() -> AsyncIterator[bytes]:
+            yield FIRST + DONE
+            await asyncio.sleep(3600)
+
+        return StreamingResponse(events(), media_type="text/event-stream")
+
+    world.gateway.upstream.behaviour["maths"] = never_closes  # whose limits are minutes
+    got = ask(world.url, chat(LAW, "maths", stream=True))
+    assert got.body.endswith(DONE)
+
+
+def test_an_answer_that_is_compressed_unasked_is_read(world: World) -> None:
+    packed = gzip.compress(json.dumps(GOOD).encode())
+    got = world.ask("law", does=answer(200, packed, content_encoding="gzip"))
+    assert (got.status, got.json["usage"], "content-encoding" in got.headers) == (200, GOOD["usage"], False)
+
+
+def test_words_before_an_answer_are_passed_over_and_words_after_it_are_no_part_of_it(world: World) -> None:
+    early = b"HTTP/1.1 100 Continue\r\n\r\nHTTP/1.1 103 Early Hints\r\nlink: x\r\n\r\n"
+    got = world.ask("law", does=says(early + answer(200, GOOD) + answer(200, {"stolen": 1}, x_stolen="1")))
+    assert (got.status, got.json["usage"]) == (200, GOOD["usage"])
+    assert "stolen" not in str(got)
+    assert "link" not in got.headers
+    assert world.ask("law").json["model"] == "raw"
+
+
+@pytest.mark.parametrize("size", [10, HELD + 1_000])
+def test_an_answer_that_was_not_read_is_nobody_elses(world: World, size: int) -> None:
+    """Also one that has come to its last byte, of which nobody wanted to know: its connection is not used again."""
+    request = b"POST /v1/x HTTP/1.1\r\nhost: x\r\ncontent-length: 0\r\n\r\n"
+
+    async def exchange() -> bytes:
+        connections = Connections()
+        first = await connections.ask(world.raw.url, request, 5)
+        while len(first._pieces) < 1 or (size > HELD and not first._paused):
+            await asyncio.sleep(0.01)
+        assert first._ended
+        connections.give_back(world.raw.url, first)
+        second = await connections.ask(world.raw.url, request, 5)
+        said = await second.read()
+        assert second is not first
+        second.transport.abort()
+        connections.close()
+        await asyncio.sleep(0.01)  # closing takes a turn of the loop
+        return said
+
+    world.raw.does = holds(answer(200, b"x" * size))
+    assert set(asyncio.run(asyncio.wait_for(exchange(), 20))) == {ord("x")}
+
+
+def test_numbers_of_tokens_that_are_none_do_no_harm(world: World) -> None:
+    for usage in (
+        7,
+        [],
+        {"prompt_tokens": 10**400},
+        {"prompt_tokens": "x", "completion_tokens": -1},
+        {"prompt_tokens": True},
+    ):
+        assert world.ask("law", does=answer(200, GOOD | {"usage": usage})).status == 200
+
+
+def test_an_expert_that_is_not_there(world: World, tmp_path_factory: pytest.TempPathFactory) -> None:
+    nobody = {"base_url": "http://127.0.0.1:1/v1"}
+    with running(tmp_path_factory.mktemp("refused"), experts={"law": nobody, "maths": nobody}) as it:
+        got = ask(it.url, chat(LAW, "law"))
+        assert (got.status, got.error["code"]) == (502, "upstream_unreachable")
+        got = ask(it.url, chat(LAW))
+        assert (got.status, got.headers["x-ir3de-expert"]) == (200, "cooking")
+        assert int(got.headers["x-ir3de-fallbacks"]) in (1, 2)
+
+
+def test_why_an_expert_cannot_be_reached_is_in_the_log_and_not_in_the_answer(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    with running(tmp_path, experts={"law": {"base_url": "http://127.0.0.1:1/v1"}}) as it:
+        got, *_ = (ask(it.url, chat(LAW, "law")) for _ in range(3))
+    assert b"127.0.0.1" not in got.body
+    told = [line.getMessage() for line in caplog.records if line.name == "ir3de.gateway"]
+    assert len(told) == 1 and told[0].startswith("'law' at http://127.0.0.1:1/v1: ")
+    assert "refused" in told[0].lower() or "errno" in told[0].lower()
+    assert LAW not in told[0]
+
+
+# health, and places in line -------------------------------------------------------------------------------------
+
+
+def test_an_expert_that_keeps_failing_rests_and_is_tried_again(world: World) -> None:
+    for _ in range(3):
+        assert world.ask("law", does=answer(500, {})).status == 500
+    asked = len(world.raw.heads)
+    got = world.ask("law")
+    assert (got.status, got.error["code"], got.headers["retry-after"]) == (503, "unavailable", "1")
+    assert world.ask().status == 200  # somebody else's
+    assert len(world.raw.heads) == asked
+    assert eventually(lambda: world.law.breaker.state == "half-open")
+    assert world.ask("law", does=answer(500, {})).status == 500  # the probe, which fails
+    assert world.ask("law").status == 503
+    assert eventually(lambda: world.law.breaker.state == "half-open")
+    assert world.ask("law", does=answer(200, GOOD)).status == 200
+    assert world.law.breaker.state == "closed"
+
+
+def test_refusing_and_being_busy_is_no_illness(world: World) -> None:
+    for _ in range(5):
+        assert world.ask("law", does=answer(429, {})).status == 429
+        assert world.ask("law", does=answer(400, {})).status == 400
+    assert world.law.breaker.state == "closed"
+
+
+def test_beyond_the_line_the_next_expert_is_asked_or_the_client_comes_back(world: World) -> None:
+    world.raw.does = holds()
+    before = len(world.raw.heads)
+    lines = [sent(world.url, json.dumps(chat(LAW, "law")).encode()) for _ in range(2)]
+    assert eventually(lambda: len(world.raw.heads) == before + 2)
+    got = world.ask("law")  # waits its turn in vain
+    assert (got.status, got.error["type"], got.headers["retry-after"]) == (429, "rate_limit_error", "1")
+    assert world.ask().headers["x-ir3de-expert"] != "law"
+    for line in lines:
+        line.close()
+
+
+def test_a_connection_that_was_closed_meanwhile_is_no_failure(world: World) -> None:
+    async def closes_unannounced(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        writer.write(answer(200, GOOD))
+        await asyncio.sleep(0.02)  # long enough for the connection to be kept, and to be used again
+
+    world.raw.does = closes_unannounced
+    for _ in range(30):
+        assert world.ask("law").status == 200
+        time.sleep(0.018)

@@ -1,0 +1,110 @@
+"""What the operator is told: of experts that refuse or fail, and of changes that a restart leaves in force."""
+
+from __future__ import annotations
+
+import json
+import logging
+from http.client import HTTPConnection
+from pathlib import Path
+from typing import Any
+
+import gateway_raw
+import pytest
+import yaml
+from gateway_parts import QUESTIONS, failing, running, small_router
+from openai import APIStatusError, OpenAI
+
+from commands import run
+from ir3de.gateway import checking
+from ir3de.gateway.admin.state import State, StateFolder
+from ir3de.gateway.config.files import read
+from ir3de.gateway.config.models import ExpertConfig
+
+
+def ask(url: str, expert: str, model: str = "auto") -> APIStatusError:
+    with (
+        OpenAI(base_url=f"{url}/v1", api_key="none", max_retries=0) as client,
+        pytest.raises(APIStatusError) as found,
+    ):
+        client.chat.completions.create(model=model, messages=[{"role": "user", "content": QUESTIONS[expert]}])
+    return found.value
+
+
+def test_an_expert_that_refuses_our_key_is_told_of(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("LAW_KEY", "sk-very-secret")
+    with running(tmp_path, experts={"law": {"api_key_env": "LAW_KEY"}}) as gateway, caplog.at_level(logging.WARNING):
+        gateway.upstream.behaviour["law"] = failing(401)
+        ask(gateway.url, "law")
+        error = ask(gateway.url, "law")
+    assert caplog.text.count("refuses") == 1
+    assert error.status_code == 401 and error.response.headers["x-ir3de-expert"] == "law"
+    assert "'law' refuses the gateway's key (api_key_env: LAW_KEY)" in caplog.text
+    assert "sk-very-secret" not in caplog.text
+
+
+def test_an_expert_that_is_left_alone_is_told_of_once(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    breaker = {"law": {"breaker": {"failures": 2, "rest": 60}}}
+    with running(tmp_path, experts=breaker) as gateway, caplog.at_level(logging.WARNING):
+        gateway.upstream.behaviour["law"] = failing(500)
+        for _ in range(4):
+            ask(gateway.url, "law", model="law")
+    told = [record.getMessage() for record in caplog.records if "left alone" in record.getMessage()]
+    assert len(told) == 1 and "'law' answered with status 500 at http://127.0.0.1:" in told[0]
+
+
+def test_who_was_asked_before_is_said(tmp_path: Path) -> None:
+    with running(tmp_path, experts={name: {"base_url": "http://127.0.0.1:1/v1"} for name in QUESTIONS}) as gateway:
+        said: Any = ask(gateway.url, "law").body
+    assert "cannot be reached. Asked before: law (connect), " in said["message"]
+
+
+@pytest.mark.parametrize("proxy", ["socks5://u:sk-very-secret@127.0.0.1:1", "http://u:sk-very-secret@127.0.0.1:port"])
+def test_a_proxy_that_cannot_be_used_is_told_of_without_its_password(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch, proxy: str
+) -> None:
+    elsewhere = {name: {"base_url": f"http://{name}.example/v1"} for name in QUESTIONS}
+    with running(tmp_path, experts=elsewhere) as gateway, caplog.at_level(logging.WARNING):
+        monkeypatch.setenv("http_proxy", proxy)
+        monkeypatch.setenv("no_proxy", "127.0.0.1")
+        got = gateway_raw.ask(gateway.url, gateway_raw.chat(QUESTIONS["law"], "auto"))
+    assert got.status == 502 and "cannot be reached" in got.error["message"]
+    assert "the environment's proxy" in caplog.text and "sk-very-secret" not in caplog.text + got.error["message"]
+
+
+def test_fifty_megabytes_are_refused_before_they_are_sent(tmp_path: Path) -> None:
+    with running(tmp_path) as gateway:
+        connection = HTTPConnection(gateway.url.removeprefix("http://"), timeout=20)
+        connection.putrequest("POST", "/v1/chat/completions")
+        connection.putheader("content-length", "50000000")
+        connection.endheaders()
+        answer = connection.getresponse()
+        assert answer.status == 413 and json.load(answer)["error"]["code"] == "request_too_large"
+        connection.close()
+
+
+@pytest.fixture
+def file(tmp_path: Path) -> Path:
+    small_router().save(tmp_path / "router")
+    experts = [{"name": name, "base_url": "http://127.0.0.1:1/v1"} for name in QUESTIONS]
+    path = tmp_path / "ir3de.yaml"
+    path.write_text(yaml.safe_dump({"version": 1, "router": {"path": "router"}, "experts": experts}))
+    return path
+
+
+def test_changes_that_are_still_in_force_are_shown(file: Path) -> None:
+    config = read(file)
+    assert checking.effective(config, file) == (config, [])
+    garden = ExpertConfig(name="garden", base_url="http://127.0.0.1:1/v1")
+    folder = StateFolder(file.parent / "ir3de-state")
+    folder.path.mkdir()
+    folder.write(State().with_expert(garden).without("law", config), {"action": "test"})
+    changed, (finding,) = checking.effective(config, file)
+    assert list(changed.by_name) == ["maths", "cooking", "garden"]
+    assert "added garden; taken out law" in finding.message and str(folder.path) in finding.message
+    for command in (("config", "show", file), ("config", "validate", file), ("serve", file, "--dry-run")):
+        told = run(*command)
+        assert "garden" in told.stdout and "added garden" in " ".join((told.stdout + told.stderr).split()), command
+    shown = json.loads(run("config", "show", file, "--json").stdout)
+    assert [expert["name"] for expert in shown["config"]["experts"]] == ["maths", "cooking", "garden"]

@@ -1,0 +1,357 @@
+"""The page, in a real browser in front of a real gateway: what people see is what the router says."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import math
+import re
+import urllib.request
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+from urllib.error import HTTPError
+
+import pytest
+from browsing import Browser, browsing
+from gateway_parts import ANSWER, TEXTS, Running, event, failing, running, small_router
+from starlette.requests import Request
+from starlette.responses import Response, StreamingResponse
+
+from ir3de import EntropyTopK
+from ir3de.gateway.http import pages
+
+TOKEN = "the-admin-token"
+PROMPT = "Is a contract void when my landlord cannot boil an egg?"
+PHONE = (390, 844)
+STRONGEST = 0.93  # of a token that is certain
+
+browser_test = pytest.mark.browser
+
+
+@pytest.fixture(scope="module")
+def gateway(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Running]:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("IR3DE_ADMIN_TOKEN", TOKEN)
+        with running(tmp_path_factory.mktemp("page")) as found:
+            yield found
+
+
+@pytest.fixture(scope="module")
+def chromium(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Browser]:
+    with browsing(tmp_path_factory.mktemp("profile")) as found:
+        yield found
+
+
+@pytest.fixture
+def page(gateway: Running, chromium: Browser) -> Iterator[Browser]:
+    """The page, opened; at the end nothing was complained about, and nobody else was asked for anything."""
+    chromium.size(1280, 900)
+    chromium.prefer(prefers_color_scheme="light", prefers_reduced_motion="reduce")
+    gateway.upstream.behaviour.clear()
+    chromium.open(f"{gateway.url}/#admin={TOKEN}")
+    chromium.until(lambda: chromium.all(".token"))
+    yield chromium
+    assert chromium.console() == []
+    assert {address.split("/", 3)[2] for address in chromium.addresses()} == {gateway.url.split("/")[2]}
+
+
+def typed(page: Browser, text: str) -> None:
+    """Type a prompt, and wait until the page has followed."""
+    page.type("#prompt", text)
+    page.until(lambda: page.run("return document.documentElement.dataset.ready") == text)
+
+
+def tokens(page: Browser) -> list[dict[str, Any]]:
+    script = """return [...document.querySelectorAll('.token')].map(one => ({
+        text: one.textContent, vote: one.dataset.vote, counted: !one.classList.contains('filtered'),
+        colour: getComputedStyle(one).getPropertyValue('--colour'), painted: getComputedStyle(one).backgroundColor,
+        strength: Number(one.style.getPropertyValue('--strength'))}))"""
+    found: list[dict[str, Any]] = page.run(script)
+    return found
+
+
+# the playground -------------------------------------------------------------------------------------------------
+
+
+@browser_test
+def test_every_token_has_the_colour_of_its_vote_and_is_as_strong_as_it_is_certain(page: Browser) -> None:
+    typed(page, PROMPT)
+    explanation, shown = small_router().explain(PROMPT), tokens(page)
+    assert [(one["vote"], one["counted"]) for one in shown] == [(one.vote, one.counted) for one in explanation.tokens]
+    assert [one["text"] for one in shown] == [one.text.strip() for one in explanation.tokens]
+    assert page.run("return document.querySelector('#tokens').textContent") == PROMPT
+    legend = dict(
+        page.run("""return [...document.querySelectorAll('#legend .name')].map(
+        one => [one.textContent, getComputedStyle(one.querySelector('.swatch')).getPropertyValue('--colour')])""")
+    )
+    assert list(legend) == list(TEXTS) and len(set(legend.values())) == len(TEXTS)
+    assert [one["colour"] for one in shown] == [legend[one.vote] for one in explanation.tokens]
+    sure = [1 - one.entropy / math.log(len(TEXTS)) for one in explanation.tokens]
+    by_certainty = [shown[place]["strength"] for place in sorted(range(len(sure)), key=sure.__getitem__)]
+    assert by_certainty == sorted(by_certainty) and 0 < by_certainty[0] < by_certainty[-1] <= STRONGEST
+    assert len({one["painted"] for one in shown}) > 3
+    decision = small_router().route(PROMPT)
+    assert page.text("#winner") == page.text("#send-to") == decision.expert
+    rows = page.run("return [...document.querySelectorAll('#ranking .name')].map(one => one.textContent)")
+    assert rows == [expert for expert, _ in decision.ranking]
+
+
+@browser_test
+def test_the_slider_says_how_many_tokens_vote(page: Browser) -> None:
+    typed(page, PROMPT)
+    assert not page.find("#k").is_displayed()
+    page.find("[for=selector-entropy]").click()
+    page.until(lambda: sum(one["counted"] for one in tokens(page)) == 10)
+    page.find("#k").send_keys("\ue012" * 7)  # seven times to the left
+    page.until(lambda: sum(one["counted"] for one in tokens(page)) == 3)
+    wanted = small_router().with_selector(EntropyTopK(3)).explain(PROMPT)
+    assert [one["counted"] for one in tokens(page)] == [one.counted for one in wanted.tokens]
+    assert page.text("#winner") == wanted.decision.expert
+    assert "3 of" in page.text("#cost-of-it") and page.text("#k-shown") == "3"
+    page.run("document.querySelector('#scorer').value = 'paper'")
+    page.run("document.querySelector('#scorer').dispatchEvent(new Event('change'))")
+    page.until(lambda: "as it is served (average, blend)" in page.text("#reading-note"))
+
+
+@browser_test
+def test_the_tokens_that_would_turn_the_decision_are_underlined_and_named(page: Browser) -> None:
+    turning = next(text for text in ("egg contract", "boil a contract", PROMPT) if small_router().flips(text).alone)
+    typed(page, turning)
+    flips = small_router().flips(turning)
+    underlined = page.run("return [...document.querySelectorAll('.token.alone')].map(one => Number(one.dataset.index))")
+    assert underlined == sorted(flips.alone)
+    words = [one.text.strip() for one in small_router().explain(turning).tokens]
+    said = page.text("#flip")
+    assert said.startswith(f"Without “{words[flips.together[0]]}” this would go to {flips.other}.")
+
+
+@browser_test
+def test_tokens_are_walked_by_keys_and_tell_their_scores(page: Browser) -> None:
+    typed(page, "boil a contract")
+    page.run("document.querySelector('.token').focus()")
+    page.press("\ue014", "\ue014", "\ue014")  # three to the right
+    token = small_router().explain("boil a contract").tokens[3]
+    assert page.find("#bubble").is_displayed()
+    said = page.text("#bubble")
+    assert token.text.strip() in said and token.vote in said
+    assert f"{max(token.scores):.2f}" in said
+    page.press("\ue00c")
+    assert not page.find("#bubble").is_displayed()
+
+
+@browser_test
+def test_the_last_prompt_typed_is_the_one_shown_and_examples_are_a_click_away(page: Browser) -> None:
+    for text in ("Solve x", "Is my contract void", "How do I boil an egg"):
+        page.type("#prompt", text)
+    page.until(lambda: page.text("#winner") == "cooking")
+    page.find(".chip[title*=irrational]").click()
+    page.until(lambda: "irrational" in page.text("#tokens"))
+    typed(page, "<img src=x onerror=alert(1)> <b>egg</b>")
+    assert page.text("#tokens") == "<img src=x onerror=alert(1)> <b>egg</b>"
+    assert page.all("#tokens img, #tokens b, #flip img") == []
+
+
+@browser_test
+def test_sending_streams_the_answer_of_the_expert_that_was_announced(page: Browser, gateway: Running) -> None:
+    typed(page, "Is my contract void?")
+    gateway.upstream.asked.clear()
+    page.find("#send").click()
+    page.until(lambda: page.text("#answer-text") == "".join(ANSWER) and not page.find("#stop").is_displayed())
+    facts = page.text("#answer-facts")
+    assert gateway.upstream.asked == ["law"]
+    assert "Expertlaw" in facts and "First token" in facts and "Routed in" in facts
+    sent = json.loads(gateway.upstream.bodies[-1])
+    assert sent["stream"] is True and sent["messages"] == [{"role": "user", "content": "Is my contract void?"}]
+    gateway.upstream.behaviour["law"] = failing(503)
+    page.find("#prompt").send_keys("\ue009\ue007")  # Control and Enter
+    page.until(lambda: "Afterlaw failed" in page.text("#answer-facts"))
+    assert "Expertlaw" not in page.text("#answer-facts")
+
+
+@browser_test
+def test_stopping_leaves_the_expert_and_keeps_what_was_said(page: Browser, gateway: Running) -> None:
+    left = asyncio.Event()
+
+    async def endless(request: Request, asked: dict[str, Any]) -> Response:
+        async def events() -> Any:
+            try:
+                while True:
+                    yield event({"choices": [{"index": 0, "delta": {"content": "and "}, "finish_reason": None}]})
+                    await asyncio.sleep(0.02)
+            finally:
+                left.set()
+
+        return StreamingResponse(events(), media_type="text/event-stream")
+
+    gateway.upstream.behaviour["law"] = endless
+    typed(page, "Is my contract void?")
+    page.find("#send").click()
+    page.until(lambda: "and and" in page.text("#answer-text"))
+    page.find("#stop").click()
+    page.until(lambda: page.text("#answer-state") == "Stopped.")
+    page.until(left.is_set)
+    assert page.find("#send").is_enabled() and page.text("#answer-text").startswith("and and")
+
+
+# the other views ------------------------------------------------------------------------------------------------
+
+
+@browser_test
+def test_tabs_are_turned_by_keys(page: Browser) -> None:
+    page.find("#tab-playground").click()
+    page.press("\ue014")
+    assert page.run("return document.activeElement.id") == "tab-traffic"
+    assert page.find("#traffic").is_displayed() and not page.find("#playground").is_displayed()
+    page.press("\ue010")
+    assert page.run("return document.activeElement.id") == "tab-experts"
+    page.press("\ue014")
+    assert page.find("#playground").is_displayed()
+    chosen = page.run("return [...document.querySelectorAll('[role=tab]')].map(t => [t.ariaSelected, t.tabIndex])")
+    assert chosen == [["true", 0], ["false", -1], ["false", -1]]
+
+
+@browser_test
+def test_traffic_shows_what_went_through(page: Browser, gateway: Running) -> None:
+    typed(page, "How do I boil an egg?")
+    page.find("#send").click()
+    page.until(lambda: page.text("#answer-text") == "".join(ANSWER))
+    page.find("#tab-traffic").click()
+    count = "return Number(document.querySelector('[data-expert=cooking] td.share span:nth-child(2)')?.textContent)"
+    page.until(lambda: page.run(count) >= 1)
+    before = page.run(count)
+    body = json.dumps({"model": "cooking", "messages": [{"role": "user", "content": "An egg?"}]}).encode()
+    headers = {"content-type": "application/json"}
+    urllib.request.urlopen(urllib.request.Request(f"{gateway.url}/v1/chat/completions", body, headers)).close()
+    page.until(lambda: page.run(count) == before + 1)  # without a click: it looks every two seconds
+    assert len(page.all("#rate rect")) == 120 and len(page.all("#confidence rect")) == 10
+    assert [one.text for one in page.all("#totals dt")][:2] == ["Requests", "In flight"]
+
+
+@browser_test
+def test_an_expert_is_added_and_removed(page: Browser, gateway: Running, tmp_path: Path) -> None:
+    page.find("#tab-experts").click()
+    page.until(lambda: len(page.all(".person")) == len(TEXTS))
+    assert [one.text for one in page.all(".health")] == ["Healthy"] * len(TEXTS)
+    breaker = gateway.gateway.live.snapshot.experts["law"].breaker
+    for _ in range(5):
+        breaker.failed()
+    page.until(lambda: "Resting" in page.text("[data-expert=law] .health"))  # without a click
+    breaker.succeeded()
+    page.find("#add-send").click()
+    assert page.text("#add-wrong") == "It needs a name."
+    prompts = tmp_path / "sailing.txt"
+    prompts.write_text(
+        "How do I tie a bowline?\nWhen do I reef the mainsail?\nWho gives way, port or starboard tack?\n"
+    )
+    page.find("#add-file").send_keys(str(prompts))
+    assert page.find("#add-name").get_attribute("value") == "sailing"
+    page.type("#add-url", f"{gateway.url}/v1")
+    page.find("#add-send").click()
+    page.until(lambda: len(page.all(".person")) == len(TEXTS) + 1)
+    assert "3" in page.text("[data-expert=sailing] .facts")
+    assert "sailing" in gateway.gateway.live.snapshot.router.experts
+    page.find("#tab-playground").click()
+    typed(page, "When do I reef the mainsail?")
+    assert page.text("#winner") == "sailing"
+    page.find("#tab-experts").click()
+    page.find("[aria-label='Remove sailing']").click()
+    assert page.find("#confirm").is_displayed()
+    page.press("\ue00c")  # Escape: nothing is removed
+    assert not page.find("#confirm").is_displayed() and len(page.all(".person")) == len(TEXTS) + 1
+    page.find("[aria-label='Remove sailing']").click()
+    page.find("#confirm-yes").click()
+    page.until(lambda: len(page.all(".person")) == len(TEXTS))
+    assert "sailing" not in gateway.gateway.live.snapshot.experts
+
+
+@browser_test
+def test_keys_come_from_the_address_or_are_asked_for(page: Browser, gateway: Running) -> None:
+    assert TOKEN not in page.driver.current_url
+    page.run("sessionStorage.clear()")
+    page.find("#tab-traffic").click()
+    page.until(lambda: page.find("#keys").is_displayed())
+    page.type("#admin-token", TOKEN)
+    page.press("\ue007")
+    page.until(lambda: page.all("#totals dt"))
+    assert not page.find("#traffic-notice").is_displayed()
+    assert [line for line in page.console() if "401" not in line] == []  # the refusal itself is told on the console
+
+
+@browser_test
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_it_fits_a_phone_and_follows_the_system_in_light_and_dark(page: Browser, scheme: str) -> None:
+    page.size(*PHONE)
+    page.prefer(prefers_color_scheme=scheme)
+    typed(page, f"{PROMPT} {'long' * 40}")
+    for view in ("playground", "traffic", "experts"):
+        page.find(f"#tab-{view}").click()
+        page.until(lambda view=view: page.find(f"#{view}").is_displayed())
+        assert page.run("return document.documentElement.scrollWidth") <= PHONE[0], view
+    brightness = "return Number(getComputedStyle(document.documentElement).backgroundColor.match(/\\d+/)[0]) > 128"
+    assert page.run(brightness) is (scheme == "light")
+    page.find("#theme").click()
+    assert page.run(brightness) is (scheme == "dark")
+
+
+# without a browser ----------------------------------------------------------------------------------------------
+
+
+def get(url: str, **headers: str) -> tuple[int, dict[str, str], bytes]:
+    try:
+        with urllib.request.urlopen(urllib.request.Request(url, headers=headers)) as response:
+            return response.status, dict(response.headers), response.read()
+    except HTTPError as error:
+        with error:
+            return error.code, dict(error.headers), error.read()
+
+
+def test_files_are_sent_with_their_type_a_tag_and_a_strict_policy(gateway: Running) -> None:
+    for name, file in pages.files().items():
+        url = gateway.url + ("/" if name == "index.html" else f"/page/{name}")
+        status, headers, content = get(url)
+        assert (status, content, headers["content-type"]) == (200, file.content, file.kind)
+        assert headers["content-security-policy"].startswith("default-src 'self';")
+        assert "unsafe" not in headers["content-security-policy"]
+        assert get(url, **{"if-none-match": headers["etag"]})[::2] == (304, b"")
+    for missing in ("nothing.js", "index.html", "..%2fapp.py", "%2e%2e"):
+        assert get(f"{gateway.url}/page/{missing}")[0] == 404
+
+
+def test_the_page_names_no_other_host_and_never_writes_markup() -> None:
+    for name, file in pages.files().items():
+        text = file.content.decode()
+        outside = set(re.findall(r"https?://[^\s\"'`<]+", text)) - {"http://www.w3.org/2000/svg"}
+        assert all(address.startswith("http://127.0.0.1") for address in outside), name
+        assert not re.search(r"innerHTML|outerHTML|insertAdjacentHTML|document\.write|eval\(|\son\w+=", text), name
+
+
+def test_text_is_legible_in_both_themes_also_on_the_strongest_token() -> None:
+    style = pages.files()["style.css"].content.decode()
+    blocks = re.findall(r"\{([^{}]*--e11[^{}]*)\}", style)
+    themes = [dict(re.findall(r"--(\w+): (#[0-9a-f]{6}|\d+%)", block)) for block in blocks]
+    assert len(themes) == 3 and themes[1] == themes[2]
+    for theme in themes:
+        for text in ("ink", "soft", "bad", "well", "trying"):
+            for ground in ("paper", "sheet", "sunk"):
+                assert contrast(rgb(theme[text]), rgb(theme[ground])) >= 4.5, (text, ground)
+        assert len({theme[f"e{slot}"] for slot in range(12)}) == 12
+        for slot in range(12):
+            ground = mixed(rgb(theme[f"e{slot}"]), rgb(theme["sheet"]), STRONGEST * int(theme["full"][:-1]) / 100)
+            assert contrast(rgb(theme["ink"]), ground) >= 4.5, slot
+            assert contrast(rgb(theme[f"e{slot}"]), rgb(theme["sheet"])) >= 2, slot
+
+
+def rgb(colour: str) -> tuple[float, ...]:
+    return tuple(int(colour[place : place + 2], 16) / 255 for place in (1, 3, 5))
+
+
+def mixed(one: tuple[float, ...], other: tuple[float, ...], part: float) -> tuple[float, ...]:
+    return tuple(part * a + (1 - part) * b for a, b in zip(one, other, strict=True))
+
+
+def contrast(one: tuple[float, ...], other: tuple[float, ...]) -> float:
+    """As WCAG 2 defines it."""
+    linear = [[c / 12.92 if c <= 0.04045 else ((c + 0.055) / 1.055) ** 2.4 for c in colour] for colour in (one, other)]
+    dark, light = sorted(0.2126 * r + 0.7152 * g + 0.0722 * b for r, g, b in linear)
+    return (light + 0.05) / (dark + 0.05)

@@ -1,0 +1,203 @@
+"""POST /v1/route says what `Router` says, and refuses what it cannot read by naming the field."""
+
+import json
+import threading
+import urllib.error
+import urllib.request
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from gateway_parts import QUESTIONS, TEXTS, Running, running, small_router
+
+import tiny
+from ir3de import AllTokens, EntropyTopK, PromptRidge, Router
+from ir3de.gateway.http.routing_api import MOST_EXPLAINED, MOST_INPUTS
+
+PROMPTS = [
+    *QUESTIONS.values(),
+    "",
+    "zzz",
+    "Is a contract to boil an egg void?",
+    "SOLVE THIS EQUATION FOR ME",
+    "\ud800x",
+]
+
+
+@pytest.fixture(scope="module")
+def gateway(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Running]:
+    with running(tmp_path_factory.mktemp("route")) as found:
+        yield found
+
+
+def ask(gateway: Running, body: object, path: str = "/v1/route") -> tuple[int, Any]:
+    content = body if isinstance(body, bytes) else json.dumps(body).encode()
+    request = urllib.request.Request(gateway.url + path, content, {"content-type": "application/json"})
+    try:
+        with urllib.request.urlopen(request, timeout=30) as response:
+            return response.status, json.load(response)
+    except urllib.error.HTTPError as error:
+        with error:
+            return error.code, json.load(error)
+
+
+def plain(value: Any) -> Any:
+    """As it is after a way through JSON."""
+    return json.loads(json.dumps(value).encode(errors="replace"))
+
+
+def test_one_prompt_and_many_are_routed_as_the_router_routes_them(gateway: Running) -> None:
+    router = small_router()
+    status, found = ask(gateway, {"input": PROMPTS})
+    assert status == 200
+    assert (found["object"], found["experts"], found["default"]) == ("list", list(TEXTS), "maths")
+    assert found["router"] == gateway.gateway.live.snapshot.digest
+    decisions = [router.route(text).to_dict() for text in PROMPTS]
+    assert found["data"] == plain([{"index": index, **said} for index, said in enumerate(decisions)])
+    for index, text in enumerate(PROMPTS):
+        assert ask(gateway, {"input": text})[1]["data"] == [{**found["data"][index], "index": 0}]
+
+
+def test_explanations_and_flips_are_the_routers_own(gateway: Running) -> None:
+    router = small_router()
+    _, found = ask(gateway, {"input": PROMPTS[:-1], "explain": True, "flips": True})
+    for text, row in zip(PROMPTS, found["data"], strict=False):
+        assert row["votes"] == plain(router.explain(text).to_dict()["votes"])
+        assert row["flips"] == plain(router.flips(text).to_dict())
+
+
+@pytest.mark.parametrize(
+    ("asked", "selector"),
+    [
+        ({"selector": "all"}, AllTokens()),
+        ({"selector": "entropy"}, EntropyTopK()),
+        ({"selector": "entropy", "k": 2}, EntropyTopK(2)),
+        ({"selector": "average"}, None),
+    ],
+)
+def test_another_selector_reads_the_same_fit(gateway: Running, asked: dict[str, Any], selector: Any) -> None:
+    router = small_router() if selector is None else small_router().with_selector(selector)
+    _, found = ask(gateway, {"input": PROMPTS[:-1], "explain": True, **asked})
+    for text, row in zip(PROMPTS, found["data"], strict=False):
+        assert row["votes"] == plain(router.explain(text).to_dict()["votes"])
+        assert row["ranking"] == plain(router.route(text).to_dict()["ranking"])
+
+
+def test_another_scorer_is_fitted_from_the_same_statistics(gateway: Running) -> None:
+    wanted = Router.fit(TEXTS, scorer=PromptRidge()).with_selector(EntropyTopK(3))
+    asked = {"input": "Is my egg void?", "scorer": "prompt-ridge", "selector": "entropy", "k": 3}
+    status, found = ask(gateway, asked)
+    assert status == 200
+    assert found["data"][0]["ranking"] == plain(wanted.route("Is my egg void?").to_dict()["ranking"])
+    assert found["options"] == ask(gateway, {"input": ""})[1]["options"]
+    assert found["options"]["selectors"] == ["average", "all", "entropy"]
+    assert (found["options"]["selector"], found["options"]["scorer"]) == ("average", "blend")
+    assert "prompt-ridge" in found["options"]["scorers"]
+
+
+def test_messages_are_read_as_the_chat_endpoint_reads_them(gateway: Running) -> None:
+    messages = [
+        {"role": "system", "content": "You boil eggs."},
+        {"role": "user", "content": "How do I boil an egg?"},
+        {"role": "assistant", "content": "Gently."},
+        {"role": "user", "content": [{"type": "text", "text": "<system-reminder>egg</system-reminder>Solve 3x = 12."}]},
+    ]
+    assert ask(gateway, {"messages": messages})[1]["data"] == ask(gateway, {"input": "Solve 3x = 12."})[1]["data"]
+
+
+def test_weights_are_those_of_this_request(tmp_path: Path) -> None:
+    from ir3de.policies import Policy
+
+    router = small_router().with_policy(Policy(costs={"law": {"price": 1.0}}))
+    router.save(tmp_path / "router")
+    with running(tmp_path) as gateway:
+        for weights in ({}, {"price": 0.0}, {"price": 9.0}):
+            _, found = ask(gateway, {"input": "Is my contract void?", "weights": weights})
+            decision = router.route("Is my contract void?", weights=weights)
+            assert found["data"] == plain([{"index": 0, **decision.to_dict()}])
+        status, found = ask(gateway, {"input": "x", "weights": {"price": 1e308}})
+        assert status in (200, 400)
+
+
+def test_a_serving_copy_offers_no_scorer(tmp_path: Path) -> None:
+    small_router().save(tmp_path / "router", serving=True)
+    with running(tmp_path) as gateway:
+        assert ask(gateway, {"input": "x"})[1]["options"]["scorers"] == []
+        status, found = ask(gateway, {"input": "x", "scorer": "paper"})
+        assert (status, found["error"]["param"]) == (422, "scorer")
+        assert ask(gateway, {"input": "x", "selector": "all"})[0] == 200
+
+
+def test_a_router_from_outcomes_is_read_in_one_way(tmp_path: Path) -> None:
+    rows = [
+        {"text": text, "task": task, "scores": {name: float(name == task) for name in TEXTS}}
+        for task, texts in TEXTS.items()
+        for text in texts
+    ]
+    router = Router.fit_outcomes(rows, embedding=tiny.embedding())
+    router.save(tmp_path / "router")
+    with running(tmp_path) as gateway:
+        _, found = ask(gateway, {"input": "Is my contract void?", "explain": True, "flips": True})
+        assert found["expects_quality"] is True
+        assert (found["options"]["selectors"], found["options"]["scorers"]) == (["average"], [])
+        assert found["data"][0]["flips"] == plain(router.flips("Is my contract void?").to_dict())
+        assert ask(gateway, {"input": "x", "selector": "all"})[0] == 422
+
+
+@pytest.mark.parametrize(
+    ("body", "status", "param"),
+    [
+        (b"", 400, None),
+        (b"[]", 400, None),
+        (b'{"input": ', 400, None),
+        ({}, 400, "input"),
+        ({"input": []}, 400, "input"),
+        ({"input": 7}, 400, "input"),
+        ({"input": None}, 400, "input"),
+        ({"input": ["a", None]}, 400, "input[1]"),
+        ({"input": ["a"] * (MOST_INPUTS + 1)}, 400, "input"),
+        ({"input": ["a"] * (MOST_EXPLAINED + 1), "explain": True}, 400, "input"),
+        ({"input": "a", "messages": [{"role": "user", "content": "b"}]}, 400, "input"),
+        ({"messages": []}, 400, "messages"),
+        ({"messages": "hello"}, 400, "messages"),
+        ({"input": "a", "explain": 1}, 400, "explain"),
+        ({"input": "a", "flips": "yes"}, 400, "flips"),
+        ({"input": "a", "selector": 1}, 400, "selector"),
+        ({"input": "a", "selector": "best"}, 422, "selector"),
+        ({"input": "a", "scorer": "magic"}, 422, "scorer"),
+        ({"input": "a", "k": 3}, 422, "k"),
+        ({"input": "a", "selector": "entropy", "k": 0}, 400, "k"),
+        ({"input": "a", "selector": "entropy", "k": True}, 400, "k"),
+        ({"input": "a", "selector": "entropy", "k": 2.5}, 400, "k"),
+        ({"input": "a", "weights": [1]}, 400, "weights"),
+        ({"input": "a", "weights": {"price": "high"}}, 400, "weights"),
+        ({"input": "a", "inputs": "b"}, 400, "inputs"),
+    ],
+)
+def test_what_cannot_be_read_is_refused_by_name(gateway: Running, body: object, status: int, param: str | None) -> None:
+    found, answer = ask(gateway, body)
+    assert (found, answer["error"]["param"]) == (status, param)
+    assert answer["error"]["message"] and answer["error"]["type"] == "invalid_request_error"
+
+
+def test_many_readings_at_once_are_made_once_each_and_answered_alike(gateway: Running) -> None:
+    asked = {"input": "Is my egg void?", "scorer": "posterior", "selector": "all"}
+    answers: list[Any] = []
+    threads = [threading.Thread(target=lambda: answers.append(ask(gateway, asked)[1]["data"])) for _ in range(6)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert len(answers) == 6
+    assert all(answer == answers[0] for answer in answers)
+
+
+def test_the_k_that_is_served_is_reported_and_can_be_changed_alone(tmp_path: Path) -> None:
+    router = small_router().with_selector(EntropyTopK(4))
+    router.save(tmp_path / "router")
+    with running(tmp_path) as gateway:
+        options = ask(gateway, {"input": "x"})[1]["options"]
+        assert (options["selector"], options["k"]) == ("entropy", 4)
+        _, found = ask(gateway, {"input": "Is my contract void?", "k": 1})
+        assert found["data"][0]["counted"] == 1

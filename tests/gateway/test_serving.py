@@ -1,0 +1,215 @@
+"""`ir3de serve` as a process: it starts, drains, hurries, and keeps slow and talkative clients at bay."""
+
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import closing, contextmanager
+from http.client import HTTPConnection
+from pathlib import Path
+from typing import Any
+
+import pytest
+from gateway_parts import ANSWER, Upstream, answer, event, served, small_router
+from starlette.requests import Request
+from starlette.responses import Response, StreamingResponse
+
+from commands import ROOT
+from ir3de.errors import InputError
+from ir3de.gateway.serving import bind, log_level
+
+pytestmark = pytest.mark.skipif(os.name != "posix", reason="signals")
+
+
+class Slow(Upstream):
+    """Experts that wait for a word before they answer, or before they end their stream."""
+
+    def __init__(self) -> None:
+        super().__init__({"law": self._later, "maths": self._in_two_parts})
+        self.word, self.begun = threading.Event(), threading.Semaphore(0)
+
+    async def _wait(self) -> None:
+        import asyncio
+
+        self.begun.release()
+        while not self.word.is_set():
+            await asyncio.sleep(0.02)
+
+    async def _later(self, request: Request, asked: dict[str, Any]) -> Response:
+        await self._wait()
+        return await answer(request, asked)
+
+    async def _in_two_parts(self, request: Request, asked: dict[str, Any]) -> Response:
+        async def parts() -> Any:
+            yield event({"choices": [{"index": 0, "delta": {"content": "first"}}]})
+            await self._wait()
+            yield event({"choices": [{"index": 0, "delta": {"content": "last"}}]}) + b"data: [DONE]\n\n"
+
+        return StreamingResponse(parts(), media_type="text/event-stream")
+
+
+class Served:
+    """A gateway process, and clients that wait for its answers."""
+
+    def __init__(self, process: subprocess.Popen[str], clients: ThreadPoolExecutor) -> None:
+        self.process, self.clients = process, clients
+        assert process.stdout is not None
+        self.said = json.loads(process.stdout.readline())
+        self.port = int(self.said["address"].rpartition(":")[2])
+
+    def ask(self, model: str, **more: Any) -> Future[tuple[int, str]]:
+        return self.clients.submit(self._ask, {"model": model, "messages": [{"role": "user", "content": "?"}], **more})
+
+    def _ask(self, body: dict[str, Any]) -> tuple[int, str]:
+        with closing(HTTPConnection("127.0.0.1", self.port, timeout=60)) as client:
+            client.request("POST", "/v1/chat/completions", json.dumps(body), {"content-type": "application/json"})
+            with client.getresponse() as response:
+                return response.status, response.read().decode()
+
+    def send(self, *pieces: bytes) -> bytes:
+        """Send that, and wait until the other side hangs up."""
+        with socket.create_connection(("127.0.0.1", self.port), timeout=60) as connection:
+            for piece in pieces:
+                connection.sendall(piece)
+            found = b""
+            while more := connection.recv(65_536):
+                found += more
+            return found
+
+    def wait_until_refused(self) -> None:
+        while True:
+            try:
+                socket.create_connection(("127.0.0.1", self.port), timeout=60).close()
+            except ConnectionRefusedError:
+                return
+            threading.Event().wait(0.02)
+
+
+@contextmanager
+def serving(folder: Path, upstream: str, *options: str, header_seconds: float = 10.0) -> Iterator[Served]:
+    """`ir3de serve` with the experts of `upstream`."""
+    small_router().save(folder / "router")
+    experts = [{"name": name, "base_url": f"{upstream}/{name}/v1"} for name in ("law", "maths", "cooking")]
+    config = folder / "ir3de.yaml"  # JSON is YAML
+    config.write_text(
+        json.dumps(
+            {
+                "router": {"path": "router"},
+                "experts": experts,
+                "server": {"limits": {"header_seconds": header_seconds}},
+                "logs": {"access": None},
+                "state": "state",
+            }
+        )
+    )
+    command = [sys.executable, "-m", "ir3de", "serve", str(config), "--port", "0", "--json", *options]
+    environment = {**os.environ, "PYTHONPATH": str(ROOT / "src"), "TMPDIR": str(folder)}
+    with (
+        ThreadPoolExecutor(4) as clients,
+        subprocess.Popen(
+            command,
+            env=environment,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+            preexec_fn=lambda: signal.signal(signal.SIGINT, signal.default_int_handler),
+        ) as process,
+    ):
+        try:
+            yield Served(process, clients)
+        finally:
+            process.kill()
+
+
+@pytest.mark.parametrize("workers", [1, 2])
+def test_a_stop_lets_requests_in_flight_end_and_no_new_ones_in(tmp_path: Path, workers: int) -> None:
+    slow = Slow()
+    with served(slow.app()) as upstream, serving(tmp_path, upstream, f"--workers={workers}") as gateway:
+        assert gateway.said["workers"] == workers and gateway.said["experts"] == ["law", "maths", "cooking"]
+        assert gateway.ask("cooking").result()[0] == 200
+        whole, stream = gateway.ask("law"), gateway.ask("maths", stream=True)
+        slow.begun.acquire(), slow.begun.acquire()
+        gateway.process.terminate()
+        gateway.wait_until_refused()
+        assert not whole.done() and not stream.done()
+        slow.word.set()
+        assert json.loads(whole.result()[1])["choices"][0]["message"]["content"] == "".join(ANSWER)
+        assert "first" in stream.result()[1] and stream.result()[1].rstrip().endswith("[DONE]")
+        assert gateway.process.wait(60) == 0
+        assert gateway.process.stderr is not None and gateway.process.stderr.read() == ""
+    assert not list(tmp_path.glob("ir3de-*"))
+
+
+def test_the_second_interrupt_does_not_wait(tmp_path: Path) -> None:
+    slow = Slow()
+    with served(slow.app()) as upstream, serving(tmp_path, upstream) as gateway:
+        whole = gateway.ask("law")
+        slow.begun.acquire()
+        gateway.process.send_signal(signal.SIGINT)
+        gateway.wait_until_refused()
+        gateway.process.send_signal(signal.SIGINT)
+        try:
+            assert gateway.process.wait(60) == 130
+            assert whole.exception() is not None or whole.result()[0] >= 500
+        finally:
+            slow.word.set()
+
+
+def test_heads_that_never_end(tmp_path: Path) -> None:
+    begin = b"GET /livez HTTP/1.1\r\nhost: 127.0.0.1\r\n"
+    with served(Upstream().app()) as upstream, serving(tmp_path, upstream, header_seconds=1) as gateway:
+        endless = ((b"",), (b"\r\n",), (begin, b"x: y\r\n"), (begin + b"\r\n" + begin,))
+        silent, empty, slow, second = gateway.clients.map(lambda pieces: gateway.send(*pieces), endless)
+        assert silent == b"" == empty  # hung up on
+        assert slow.startswith(b"HTTP/1.1 408 ") and b'"code": "request_timeout"' in slow
+        assert second.startswith(b"HTTP/1.1 200 ") and b"HTTP/1.1 408 " in second
+        for end in (b"\r\n\r\n", b""):
+            large = gateway.send(begin + b"x: " + b"y" * 100_000 + end)
+            assert large.startswith(b"HTTP/1.1 431 ") and b'"code": "headers_too_large"' in large
+        nonsense = gateway.send(b"nonsense\r\n\r\n")
+        assert nonsense.startswith(b"HTTP/1.1 400 ") and b'"code": "invalid_http"' in nonsense
+        large_body = " " * 200_000  # larger than a head may be
+        assert gateway.ask("law", user=large_body).result()[0] == 200
+
+
+def test_the_rest_of_a_refused_body_is_no_part_of_the_next_head(tmp_path: Path) -> None:
+    refused = b"POST /v1/route HTTP/1.1\r\nhost: 127.0.0.1\r\norigin: http://x\r\ncontent-length: 200000\r\n\r\n"
+    with (
+        served(Upstream().app()) as upstream,
+        serving(tmp_path, upstream) as gateway,
+        socket.create_connection(("127.0.0.1", gateway.port), timeout=60) as connection,
+    ):
+        connection.sendall(refused)
+        assert connection.recv(65_536).startswith(b"HTTP/1.1 403 ")
+        for piece in (b" " * 200_000, b"GET /livez HTTP/1.1\r\n", b"host: 127.0.0.1\r\n\r\n"):
+            connection.sendall(piece)
+            threading.Event().wait(0.1)  # each comes for itself
+        assert connection.recv(65_536).startswith(b"HTTP/1.1 200 ")
+
+
+def test_a_place_that_is_taken() -> None:
+    with bind("127.0.0.1", 0) as taken:
+        taken.listen()
+        with pytest.raises(InputError, match=r"cannot listen on 127.0.0.1:\d+: .*--port"):
+            bind("127.0.0.1", taken.getsockname()[1])
+    with pytest.raises(InputError, match=r"correct server\.host"):
+        bind("no.such.host.invalid", 0)
+
+
+def test_the_level_of_messages(monkeypatch: pytest.MonkeyPatch) -> None:
+    from ir3de.gateway.config.models import Config
+
+    given = {"router": {"path": "r"}, "experts": [{"name": "a", "base_url": "http://x"}], "logs": {"level": "error"}}
+    config = Config.model_validate(given)
+    monkeypatch.delenv("IR3DE_LOG_LEVEL", raising=False)
+    assert log_level(config) == "error"
+    monkeypatch.setenv("IR3DE_LOG_LEVEL", "DEBUG")
+    assert log_level(config) == "debug"
+    monkeypatch.setenv("IR3DE_LOG_LEVEL", "loud")
+    with pytest.raises(InputError, match="IR3DE_LOG_LEVEL is 'loud'"):
+        log_level(config)

@@ -1,0 +1,115 @@
+"""Events on their way through: whole, in order, every byte as it came but for one signature."""
+
+from __future__ import annotations
+
+import json
+from itertools import pairwise
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from ir3de.gateway.responses.streams import LARGEST_HELD, EventRelay, with_member
+
+SIGNATURE = b'"ir3de":{"expert":"law"}'
+
+objects = st.dictionaries(st.text("ab:", max_size=2), st.text("é\n{}:d [DONE]", max_size=8), max_size=2).map(
+    lambda value: json.dumps(value, ensure_ascii=False)
+)
+lines = st.builds("data: {}".format, objects) | st.builds("data:{}".format, objects)
+events = st.one_of(
+    lines.map(lambda line: [line]),
+    lines.map(lambda line: ["event: x", "id: 7", line]),
+    st.sampled_from([[": ping"], ["data: [DONE]"], ["data: words"], ["data: {", 'data: "a":1}']]),
+)
+
+
+@given(
+    st.lists(events, max_size=5),
+    st.sampled_from(["\n", "\r\n", "\r"]),
+    st.lists(st.integers(0, 200), max_size=12),
+    st.sampled_from([b"", b'data: {"half":', b": half"]),
+)
+@settings(max_examples=150, deadline=None)
+def test_any_cutting_gives_the_same_bytes_signed_once(
+    told: list[list[str]], end: str, cuts: list[int], half: bytes
+) -> None:
+    parts = ["".join(line + end for line in event) + end for event in told]
+    stream = "".join(parts).encode() + half
+    places = sorted({0, len(stream), *(cut for cut in cuts if cut < len(stream))})
+    relay, sent = EventRelay(SIGNATURE), b""
+    for start, stop in pairwise(places):
+        sent += relay.feed(stream[start:stop])
+        assert sent == b"" or sent.endswith((b"\n\n", b"\r\n\r\n", b"\r\r"))  # never half an event
+    sent += relay.rest()
+
+    expected, signed = [], False
+    for line in stream.decode().split(end):
+        head, brace, rest = line.partition("{")
+        if brace and head in ("data: ", "data:") and not signed and line != 'data: {"half":':
+            line, signed = head + with_member((brace + rest).encode(), SIGNATURE).decode(), True
+        expected.append(line)
+    assert sent.decode() == end.join(expected)
+    assert relay.done == any(event == ["data: [DONE]"] for event in told)
+
+
+@given(
+    st.dictionaries(st.text(max_size=3), st.integers() | st.text(max_size=5), max_size=3), st.sampled_from(["", " "])
+)
+def test_a_member_is_added_to_any_object(value: dict[str, object], space: str) -> None:
+    content = f"{json.dumps(value, indent=1 if space else None)}{space}\n".encode()
+    found = with_member(content, SIGNATURE)
+    assert json.loads(found) == value | {"ir3de": {"expert": "law"}}
+    assert with_member(found, SIGNATURE) == found  # a gateway behind a gateway has signed it
+    assert found.replace(b"," + SIGNATURE, b"").replace(SIGNATURE, b"") == content
+
+
+def test_what_is_no_object_is_not_signed() -> None:
+    for content in (b"", b"[1]", b"{", b"}", b"text"):
+        assert with_member(content, SIGNATURE) == content
+
+
+@pytest.mark.parametrize("content", ["say data: [DONE] now", "data: [DONE]"])
+def test_an_answer_that_speaks_of_the_end_is_not_at_its_end(content: str) -> None:
+    relay = EventRelay()
+    relay.feed(f"data: {json.dumps({'content': content})}\n\n".encode())
+    assert not relay.done
+    relay.feed(b"data:[DONE]\n\n")
+    assert relay.done
+
+
+def test_the_end_is_seen_without_a_last_blank_line() -> None:
+    relay = EventRelay()
+    assert relay.feed(b'data: {"a":1}\n\ndata: [DONE]') == b'data: {"a":1}\n\n'
+    assert not relay.done
+    assert relay.rest() == b"data: [DONE]"
+    assert relay.done
+
+
+def test_an_event_too_large_to_be_held_goes_on_in_pieces() -> None:
+    relay, large = EventRelay(SIGNATURE), b'data: {"a":"' + b"x" * LARGEST_HELD
+    assert relay.feed(large) == large
+    assert relay.closing(b"data: error\n\n") == b"\n\ndata: error\n\n"  # an event of its own, not a part of that one
+    assert relay.feed(b'"}\n\ndata: {"b":1}\n\n') == b'"}\n\ndata: {"b":1,"ir3de":{"expert":"law"}}\n\n'
+    assert relay.closing(b"data: error\n\n") == b"data: error\n\n"
+
+
+@pytest.mark.parametrize(
+    ("tail", "found"),
+    [
+        (b'data: {"usage":{"prompt_tokens":3}}\n\ndata: [DONE]\n\n', {"prompt_tokens": 3}),
+        (b'data: {"usage": {"a": 1}}\n\ndata: {"usage":null}\n\n', {"a": 1}),
+        (b'data: {"usage":{"a":1}}\n\ndata: {"usage": {"a": 2}}\n\n', {"a": 2}),
+        (b'data: {"usage":{"a":{"b":[1,2]}},"x":1}\n\n', {"a": {"b": [1, 2]}}),
+        (b'data: {"usage":null}\n\n', None),
+        (b'data: {"usage":{broken\n\n', None),
+        (b'data: {"usage":{"a":' + b"[" * 5_000 + b"\n\n", None),
+        (b"data: [DONE]\n\n", None),
+    ],
+)
+def test_usage_is_found_near_the_end(tail: bytes, found: object) -> None:
+    relay = EventRelay()
+    for _ in range(50):
+        relay.feed(b'data: {"choices":[{"delta":{"content":"' + b"x" * 300 + b'"}}]}\n\n')
+    relay.feed(tail)
+    assert relay.usage() == found

@@ -1,0 +1,213 @@
+"""What a decision says: probabilities add up, thresholds and costs do what they say, and a batch is one by one."""
+
+import json
+import math
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+import tiny
+from ir3de import AllTokens, Average, EntropyTopK, Router
+from ir3de.errors import InputError, UnknownExpertError
+from ir3de.policies import Calibration, Cost, Familiarity, Policy
+from ir3de.routing.decision import Reason
+from ir3de.scorers import USUALNESS_UNIT, Blend
+from laws import EVERY_SCORER, SELECTORS, STRANGE, shown, wordy
+
+NAMES = tuple(tiny.DOMAINS)
+prompts = st.lists(wordy | st.text(max_size=20) | st.sampled_from(STRANGE), max_size=6)
+prices = st.floats(0, 5)
+policies = st.builds(
+    Policy,
+    st.sampled_from([0.0, 0.3, 0.5, 0.9, 1.0]),
+    st.builds(Cost, prices, prices, prices),
+    st.dictionaries(st.sampled_from(NAMES), st.builds(Cost, prices, prices, prices)),
+)
+ROUTERS = {
+    "calibrated": lambda: tiny.router(default="law"),
+    "not calibrated": lambda: tiny.router(default="law", keep_sample=False),
+    "votes": lambda: tiny.router(selector=EntropyTopK(3)),
+    "pairs": lambda: tiny.router(scorer=Blend(0.5, 0.5)),
+    "unknown tokens": lambda: tiny.router(of=tiny.word_embedding(), selector=AllTokens()),
+}
+_MADE: dict[str, Router] = {}
+
+
+def made(kind: str) -> Router:
+    if kind not in _MADE:
+        _MADE[kind] = ROUTERS[kind]()
+    return _MADE[kind]
+
+
+kinds = st.sampled_from(list(ROUTERS))
+
+
+@tiny.LAW
+@given(kinds, policies, prompts)
+def test_a_batch_is_one_by_one_under_every_policy(kind: str, policy: Policy, some: list[str]) -> None:
+    router = made(kind).with_policy(policy)
+    for weights in (None, {"latency": 0.5}):
+        one_by_one = [router.route(text, weights=weights) for text in some]
+        assert list(map(shown, router.route_batch(some, weights=weights))) == list(map(shown, one_by_one))
+        assert [shown(router.explain(text, weights=weights).decision) for text in some] == list(map(shown, one_by_one))
+
+
+@tiny.LAW
+@given(kinds, policies, prompts)
+def test_probabilities_add_up_to_one_and_costs_do_not_change_them(kind: str, policy: Policy, some: list[str]) -> None:
+    plain, router = made(kind), made(kind).with_policy(policy)
+    for text in some:
+        found = router.route(text)
+        assert sum(p for _, p in found.ranking) == pytest.approx(1)
+        assert all(0 <= p <= 1 for _, p in found.ranking)
+        assert dict(found.ranking) == dict(plain.route(text).ranking)
+        assert found.ranking[0][0] == found.expert
+        json.dumps(found.to_dict())
+
+
+@tiny.LAW
+@given(kinds, policies, prompts)
+def test_the_best_after_costs_is_chosen_or_the_default(kind: str, policy: Policy, some: list[str]) -> None:
+    router = made(kind).with_policy(policy)
+    for text in some:
+        found, quality = router.route(text), dict(made(kind).route(text).ranking)
+        if found.abstained:
+            assert found.expert == router.default
+            continue
+        worth = {}
+        for name in router.experts:
+            cost, w = policy.costs.get(name, Cost()), policy.weights
+            worth[name] = quality[name] - w.price * cost.price - w.latency * cost.latency - w.memory * cost.memory
+        assert worth[found.expert] == pytest.approx(max(worth.values()), abs=1e-12)
+
+
+@tiny.LAW
+@given(kinds, prompts, st.floats(0, 1))
+def test_a_threshold_divides_what_is_sure_enough_from_the_rest(kind: str, some: list[str], threshold: float) -> None:
+    router = made(kind).with_policy(Policy(threshold))
+    for text in some:
+        found, plain = router.route(text), made(kind).route(text)
+        if plain.reason:
+            expected: Reason = "no known token"
+        elif plain.confidence < threshold or threshold == 1:
+            expected = "low confidence"
+        else:
+            expected = "unlike every domain" if threshold and plain.unlike else ""
+        assert (found.reason, found.abstained) == (expected, bool(expected))
+        assert found.expert == (router.default if expected else plain.expert)
+
+
+@pytest.mark.parametrize("kind", ROUTERS)
+def test_a_threshold_of_one_always_abstains_and_of_nought_never(kind: str) -> None:
+    router, some = made(kind), [text for text in tiny.mixed(30) if not made(kind).route(text).abstained]
+    assert len(some) > 20
+    assert {d.reason for d in router.with_policy(Policy(1.0)).route_batch(some)} == {"low confidence"}
+    assert {d.reason for d in router.with_policy(Policy(0.0)).route_batch(some)} == {""}
+    assert {d.expert for d in router.with_policy(Policy(1)).route_batch(some)} == {router.default}
+
+
+def test_a_certainty_that_is_only_rounded_is_none() -> None:
+    sure = made("calibrated").with_calibration(Calibration(1e9))
+    assert {d.confidence for d in sure.route_batch(tiny.mixed(9))} == {1.0}
+    assert {d.reason for d in sure.with_policy(Policy(1.0)).route_batch(tiny.mixed(9))} == {"low confidence"}
+
+
+def test_reasons_are_said() -> None:
+    router = made("unknown tokens").with_policy(Policy(0.01))
+    assert router.route("").reason == router.route("zzz qqq").reason == "no known token"
+    unlike = made("calibrated").with_policy(Policy(0.01)).route("\x01\x02\x03\x04\x05\x06\x07\x08" * 8)
+    assert (unlike.reason, unlike.unlike, unlike.expert) == ("unlike every domain", True, "law")
+    assert made("calibrated").route("\x01\x02\x03\x04" * 16).reason == ""  # told, but nobody asked to abstain
+
+
+@pytest.mark.parametrize("wrong", [math.nan, math.inf, -0.1, 1.1, "0.5", None])
+def test_a_threshold_is_a_confidence(wrong: object) -> None:
+    with pytest.raises(InputError, match=r"threshold must be .*, found"):
+        Policy(wrong)
+
+
+@pytest.mark.parametrize("wrong", [math.nan, math.inf, -1, "1", None, True])
+def test_a_cost_is_a_number(wrong: object) -> None:
+    with pytest.raises(InputError, match=r"the cost of 'law': price must be a .*number, .*found"):
+        Policy(costs={"law": {"price": wrong}})
+    with pytest.raises(InputError, match=r"price, latency, memory"):
+        made("calibrated").route("prove", weights={"prise": 1.0}) if wrong is None else Cost.of({"prise": wrong})
+
+
+def test_costs_of_experts_that_are_not_there_are_refused_and_go_with_those_removed() -> None:
+    with pytest.raises(UnknownExpertError, match="nobody"):
+        tiny.router(policy=Policy(costs={"nobody": {"price": 1.0}}))
+    with pytest.raises(UnknownExpertError, match="nobody"):
+        made("calibrated").with_policy(Policy(costs={"nobody": {"price": 1.0}}))
+    router = tiny.router(policy=Policy(0.2, {"price": 1.0}, {name: {"price": 1.0} for name in NAMES}))
+    router.remove("law")
+    assert router.policy == Policy(0.2, {"price": 1.0}, {"maths": {"price": 1.0}, "cooking": {"price": 1.0}})
+
+
+# calibration and familiarity --------------------------------------------------------------------------------------
+
+
+@tiny.LAW
+@given(
+    st.lists(st.floats(-3, 3), min_size=1, max_size=6),
+    st.floats(0.01, 1e4),
+    st.sampled_from([0.0, 0.5, 1.0]),
+    st.integers(1, 1_024),
+)
+def test_a_calibration_gives_probabilities_in_the_order_of_the_evidence(
+    evidence: list[float], scale: float, growth: float, tokens: int
+) -> None:
+    p = Calibration(scale, growth).probabilities(evidence, tokens)
+    assert sum(p) == pytest.approx(1)
+    for one, first in zip(evidence, p, strict=True):
+        for other, second in zip(evidence, p, strict=True):
+            assert first >= second or one < other
+    longer = Calibration(scale, growth).probabilities(evidence, 2 * tokens)
+    assert max(longer) >= max(p) - 1e-12
+
+
+@pytest.mark.parametrize(("scale", "growth"), [(0.0, 0), (-1.0, 0), (math.nan, 0), (math.inf, 0), (1.0, math.nan)])
+def test_a_calibration_that_makes_no_sense_is_refused(scale: float, growth: float) -> None:
+    with pytest.raises(InputError, match="positive scale"):
+        Calibration(scale, growth)
+
+
+@tiny.LAW
+@given(wordy)
+def test_familiarity_is_the_mean_usualness_of_the_tokens(text: str) -> None:
+    router, ids = made("calibrated"), tiny.embedding().encode(text)
+    known = router.compiled.terms.familiarity
+    usual = router.compiled.table.usualness[ids].astype(np.float64).mean() / USUALNESS_UNIT
+    found = router.route(text)
+    spread = math.sqrt(known.between**2 + known.within**2 / len(ids))
+    assert found.familiarity == pytest.approx((usual - known.mean) / spread)
+    assert found.unlike == (found.familiarity < known.lowest)
+    for selector in (EntropyTopK(2), AllTokens()):  # however few tokens vote, all of them are looked at
+        assert router.with_selector(selector).route(text).familiarity == pytest.approx(found.familiarity)
+
+
+def test_only_what_is_looked_at_can_be_unusual() -> None:
+    router = made("calibrated").with_selector(Average(cap=8))
+    start = "prove the sum of the "
+    assert len(tiny.embedding().encode(start)) >= 8
+    assert router.route(start + "\x01" * 50).familiarity == router.route(start + "prove").familiarity
+
+
+def test_without_a_sample_nothing_is_known_of_familiarity() -> None:
+    found = made("not calibrated").route("\x01\x02")
+    assert (found.familiarity, found.unlike) == (None, False)
+    assert Familiarity(-5.0, 0.0, 2.0, -3.0).deviation(-6.0, 4) == -1.0
+
+
+@pytest.mark.parametrize("scorer", EVERY_SCORER, ids=str)
+@pytest.mark.parametrize("selector", SELECTORS[::2], ids=str)
+def test_calibration_changes_how_sure_the_router_is_and_nothing_else(scorer: object, selector: object) -> None:
+    router = tiny.router(scorer=scorer, selector=selector)
+    assert router.calibrated
+    batch = router.route_batch(tiny.mixed(20))
+    assert all(0 < d.confidence <= 1 and d.margin >= 0 for d in batch)
+    plain = tiny.router(scorer=scorer, selector=selector, keep_sample=False)
+    assert not plain.calibrated
+    assert [d.expert for d in batch] == [d.expert for d in plain.route_batch(tiny.mixed(20))]

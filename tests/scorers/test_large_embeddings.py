@@ -1,0 +1,129 @@
+"""Embeddings too large to be in memory as float32: read row by row, they give the same bits as at once.
+
+No matrix here is large; a lower limit makes the same parts think so.
+"""
+
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+from conftest import HfFolder
+
+import tiny
+from commands import run_json
+from ir3de import Embedding, Router, TokenRidge, collect
+from ir3de.artifact import inspect_router
+from ir3de.embedding import Matrix, matrix, rows, weights
+from ir3de.errors import EmbeddingError
+from ir3de.scorers import Blend, CrossEntropy, KernelRidge
+from ir3de.storage import tensors as tensor_files
+
+VALUES = tiny.random_matrix(330).values
+
+
+@pytest.fixture
+def large(monkeypatch: pytest.MonkeyPatch) -> Callable[[], None]:
+    """From when it is called on, everything is large, and pages are given back after every row."""
+
+    def lower() -> None:
+        for module in (matrix, weights, tensor_files):
+            monkeypatch.setattr(module, "LARGE", 0)
+        monkeypatch.setattr(matrix, "SOME_ROWS", 100)
+        monkeypatch.setattr(tensor_files, "PIECE", 1_000)
+        monkeypatch.setattr(rows, "TOUCHED", 0)
+
+    return lower
+
+
+def stored(kind: str) -> Embedding:
+    made = Matrix.plain(VALUES.astype(np.float32 if kind == "float32" else np.float16))
+    return tiny.with_matrix(made.compact() if kind == "4-bit" else made)
+
+
+@pytest.mark.parametrize("kind", ["float32", "float16", "4-bit"])
+def test_a_large_embedding_gives_the_bits_of_the_same_at_once(
+    tmp_path: Path, large: Callable[[], None], kind: str
+) -> None:
+    texts = tiny.domain_texts()
+    expected = tiny.contents(Router.fit(texts, embedding=stored(kind)).save(tmp_path / "small"))
+    large()
+    embedding = stored(kind)
+    router = Router.fit(texts, embedding=embedding)
+    assert tiny.contents(router.save(tmp_path / "large")) == expected
+    third = router.statistics["cooking"]
+    loaded = Router.load(tmp_path / "large")
+    loaded.remove("cooking")
+    loaded.add("cooking", third)
+    assert tiny.contents(loaded.save(tmp_path / "large")) == expected
+    assert inspect_router(tmp_path / "large").whole
+    for used in (embedding, loaded.embedding):
+        assert isinstance(used.rows, rows.StoredRows) and "values" not in vars(used.stored)
+
+
+@pytest.mark.parametrize("scorer", [TokenRidge.paper(), Blend(few=0.0), CrossEntropy(), KernelRidge(landmarks=20)])
+def test_every_scorer_reads_rows(large: Callable[[], None], scorer: Blend) -> None:
+    domains = [collect(some, embedding=stored("float16")) for some in tiny.domain_texts().values()]
+    expected = scorer.scores(domains, stored("float16").rows)
+    large()
+    assert np.array_equal(scorer.scores(domains, stored("float16").rows), expected)
+
+
+def test_outcomes_are_fitted_by_rows(large: Callable[[], None]) -> None:
+    rows = [{"text": text, "scores": {"a": len(text) % 2, "b": 0.5}} for text in tiny.mixed(20)]
+    expected = Router.fit_outcomes(rows, embedding=stored("float16")).compiled.table.scores
+    large()
+    found = Router.fit_outcomes(rows, embedding=stored("float16")).compiled.table.scores
+    np.testing.assert_allclose(found, expected, rtol=0, atol=1e-6 * np.abs(expected).max())
+
+
+@pytest.mark.parametrize("dtype", ["BF16", "F16", "F32"])
+def test_a_model_s_weights_stay_in_their_file(
+    hf_folder: HfFolder, tmp_path: Path, large: Callable[[], None], dtype: str
+) -> None:
+    folder = hf_folder(tiny.byte_definition(), {"model.embed_tokens.weight": VALUES}, dtype=dtype)
+    at_once = Matrix.plain(tensor(folder))
+    expected = tiny.with_matrix(at_once).save(tmp_path / "small", compact=False)
+    large()
+    mapped = Matrix.plain(tensor(folder))
+    assert (mapped.sha256, mapped.encoding, mapped.unit) == (at_once.sha256, at_once.encoding, at_once.unit)
+    assert np.array_equal(mapped.by_rows[5:9], at_once.values[5:9])
+    assert np.array_equal(mapped.compact().values, at_once.compact().values)
+    copy = tiny.with_matrix(mapped).save(tmp_path / "large", compact=False)
+    assert tiny.contents(copy) == tiny.contents(expected)
+    assert np.array_equal(Embedding.load(copy).rows[:], at_once.values)
+
+
+def tensor(folder: Path) -> np.ndarray | rows.BFloat16:
+    path = folder / "model.safetensors"
+    ((name, where),) = weights.stored_tensors(path).items()
+    return weights.read_tensor(path, name, where)
+
+
+def test_what_is_not_finite_is_found_row_by_row(large: Callable[[], None]) -> None:
+    damaged = VALUES.copy()
+    damaged[7, 3], damaged[200, 0] = np.nan, -np.inf
+    said = []
+    for before in (lambda: None, large):
+        before()
+        with pytest.raises(EmbeddingError, match=r"2 of 330 rows.*first is row 7") as caught:
+            len(Matrix.plain(damaged).by_rows)
+        said.append(str(caught.value))
+    assert said[0] == said[1]
+
+
+def test_files_written_in_pieces_are_the_format_s_own() -> None:
+    from ir3de.storage.files import to_safetensors
+
+    some = {"b": VALUES, "a": VALUES[:3].astype(np.float16), "ä": np.arange(7, dtype=np.uint8), "c": VALUES[0]}
+    header = {"width": 12, "name": "naïve"}
+    assert b"".join(tensor_files.TensorFile(some, header).pieces()) == to_safetensors(some, header)
+
+
+def test_the_benchmark_finds_the_same_bits(monkeypatch: pytest.MonkeyPatch) -> None:
+    for module in (matrix, tensor_files):
+        monkeypatch.setattr(module, "LARGE", module.LARGE)  # a quick run lowers them
+    figures = run_json("bench", "big", "--vocabulary", "600", "--width", "32")["figures"]
+    assert figures[0]["raw"]["same_bits"]
+    peaks = figures[-1]["raw"]
+    assert 0 < peaks["TokenRidge"] <= peaks["Blend"] < peaks["bound_mb"]
