@@ -1,0 +1,60 @@
+"""Routers and statistics that version 0.1 wrote still load, route as they did, and can be changed."""
+
+import json
+import shutil
+from pathlib import Path
+
+import pytest
+
+from ir3de import Contribution, Embedding, Router, Statistics
+from ir3de.statistics.files import load_statistics
+
+WRITTEN = Path(__file__).parent / "written_by_0_1"
+EXPECTED = json.loads((WRITTEN / "decisions.json").read_text(encoding="utf-8"))
+
+
+@pytest.fixture
+def earlier(tmp_path: Path) -> Path:
+    return Path(shutil.copytree(WRITTEN, tmp_path / "earlier"))
+
+
+@pytest.mark.parametrize("name", EXPECTED["decisions"])
+def test_an_earlier_router_routes_as_it_did(earlier: Path, name: str) -> None:
+    router = Router.load(earlier / name)
+    for prompt, expected in zip(EXPECTED["prompts"], EXPECTED["decisions"][name], strict=True):
+        decision = router.route(prompt)
+        assert (decision.expert, decision.abstained) == (expected["expert"], expected["abstained"])
+        assert decision.confidence == pytest.approx(expected["confidence"], abs=2e-6)
+
+
+@pytest.mark.parametrize("name", ["router", "contributions"])
+def test_an_earlier_router_can_be_changed_and_saved(earlier: Path, name: str) -> None:
+    router = Router.load(earlier / name)
+    router.add("cooking", ["boil an egg", "a recipe for bread", "stir the dough"])
+    router.remove("cooking")
+    before = Router.load(earlier / name)
+    entries = len(before.history)  # read now: the folder changes below
+    assert router.statistics == before.statistics
+    assert router.route_batch(EXPECTED["prompts"]) == before.route_batch(EXPECTED["prompts"])
+    router.save(earlier / name)
+    assert len(Router.load(earlier / name).history) == entries + 2
+
+
+@pytest.mark.parametrize("name", ["router", "contributions", "outcomes"])
+def test_a_table_that_is_gone_is_built_again(earlier: Path, name: str) -> None:
+    expected = Router.load(earlier / name).route_batch(EXPECTED["prompts"])
+    for table in (earlier / name).glob("table-*"):
+        table.unlink()
+    assert Router.load(earlier / name).route_batch(EXPECTED["prompts"]) == expected
+
+
+def test_earlier_statistics_can_be_given_to_a_router(earlier: Path) -> None:
+    statistics = load_statistics(earlier / "law.stats")
+    assert isinstance(statistics, Statistics) and statistics.prompts == 12
+    router = Router.load(earlier / "router")
+    router.merge("law", Contribution.load(earlier / "law.stats"))
+    assert router.statistics["law"].prompts == 24
+
+
+def test_the_default_embedding_is_the_one_that_earlier_routers_were_fitted_with() -> None:
+    assert Embedding.default().fingerprint == EXPECTED["default_fingerprint"]
