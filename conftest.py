@@ -64,7 +64,7 @@ def _not_importable(*names: str) -> list[str]:
 @pytest.fixture(scope="session")
 def texts() -> list[str]:
     """A few hundred real prompts."""
-    folder = Path(ir3de.__file__).parent / "demo" / "prompts"
+    folder = Path(ir3de.__file__).parent / "corpora" / "examples" / "prompts"
     return [line for path in sorted(folder.glob("*.txt")) for line in path.read_text("utf-8").splitlines() if line]
 
 

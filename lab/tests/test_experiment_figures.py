@@ -6,8 +6,8 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from test_cli import run_json
 
+from commands import run_json
 from experiment_files import random_matrix, routers_for, write_rest, write_results
 from ir3de_lab.experiments.results import Results, read
 

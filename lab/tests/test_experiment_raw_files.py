@@ -11,9 +11,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from test_cli import complaint
 
-from commands import ROOT
+from commands import ROOT, complaint
 from experiment_files import LINEAR, chosen, damaged, two_settings, write_results
 from ir3de.errors import ArtifactError, VersionError
 from ir3de_lab.experiments.choices import Choices

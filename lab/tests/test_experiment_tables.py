@@ -10,8 +10,8 @@ from typing import Any
 
 import numpy as np
 import pytest
-from test_cli import complaint, run, run_json
 
+from commands import complaint, run, run_json
 from experiment_files import (
     LINEAR,
     chosen,

@@ -71,7 +71,7 @@ def test_blocks_change_nothing(selector: Selector, experts: int, monkeypatch: py
     whole, texts = table(experts), [ids for ids in prompts(1) if len(ids)]
     flat, starts = np.concatenate(texts), np.cumsum([0, *(len(ids) for ids in texts[:-1])])
     tallies = selector.ballots(whole).tallies(flat, starts)
-    monkeypatch.setattr(ir3de.table, "BLOCK_NUMBERS", 70)
+    monkeypatch.setattr(ir3de.scorers.table, "BLOCK_NUMBERS", 70)
     monkeypatch.setattr(ir3de.selectors, "GATHERED_NUMBERS", 70)
     blocked = table(experts)
     for part in ("scores", "vote", "entropy", "rank"):

@@ -8,7 +8,6 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from test_baselines import ODD, TEST, TEXTS, TRAIN, encoders_in, with_encoders, with_torch, write_encoder
 
 from ir3de.errors import EmbeddingError
 from ir3de_lab.benchmarks.protocol import Prompts, recalls
@@ -19,6 +18,7 @@ from ir3de_lab.rivals.fine_tuned import FineTuned
 from ir3de_lab.rivals.modem import Modem
 from ir3de_lab.rivals.training import Epoch, cosine, keep_best, linear, share_of_rate
 from refused import refusal
+from test_rivals import ODD, TEST, TEXTS, TRAIN, encoders_in, with_encoders, with_torch, write_encoder
 
 
 @pytest.fixture(scope="module")

@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from test_cli import complaint, run, run_json, wrong_call
 
+from commands import complaint, run, run_json, wrong_call
 from ir3de import Router
 from ir3de.corpora import examples as demo
 from ir3de.errors import InputError

@@ -202,7 +202,7 @@ def hub_cache(home: Path, repo_id: str, source: Path) -> None:
 def load_offline(home: Path, repo_id: str) -> str:
     """What a fresh process says of the model: the hub's library reads the environment when it is imported."""
     program = (
-        "import sys\nfrom ir3de.embeddings import Embedding\nfrom ir3de.errors import EmbeddingError\n"
+        "import sys\nfrom ir3de.embedding import Embedding\nfrom ir3de.errors import EmbeddingError\n"
         "try:\n    e = Embedding.load(sys.argv[1])\n    print(e.name, e.fingerprint)\n"
         "except EmbeddingError as error:\n    print('EmbeddingError', error)\n"
     )

@@ -87,14 +87,14 @@ def test_every_decision_can_be_heard(router: Router) -> None:
 
 def test_batches_change_nothing(router: Router, monkeypatch: pytest.MonkeyPatch) -> None:
     whole = evaluate(router, demo.held_out())
-    monkeypatch.setattr(ir3de.evaluation, "BATCH_PROMPTS", 7)
+    monkeypatch.setattr(ir3de.evaluation.accuracy, "BATCH_PROMPTS", 7)
     in_small_batches = evaluate(router, demo.held_out())
     assert in_small_batches.confusion == whole.confusion
     assert in_small_batches.calibration_error == pytest.approx(whole.calibration_error)
 
 
 def test_memory_does_not_grow_with_the_prompts(router: Router, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(ir3de.evaluation, "BATCH_PROMPTS", 100)
+    monkeypatch.setattr(ir3de.evaluation.accuracy, "BATCH_PROMPTS", 100)
 
     def many(count: int) -> Iterator[str]:
         return (f"Is clause {number} of this contract void? " * 20 for number in range(count))
@@ -132,4 +132,4 @@ def test_a_prompt_that_is_no_text_is_named(router: Router, wrong: object) -> Non
 
 
 def test_the_examples_in_the_documentation_hold() -> None:
-    assert doctest.testmod(ir3de.evaluation).failed == 0
+    assert doctest.testmod(ir3de.evaluation.accuracy).failed == 0

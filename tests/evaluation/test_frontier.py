@@ -110,7 +110,7 @@ def test_several_costs_are_counted_in_units_of_the_first(router: Router) -> None
 
 
 def test_every_prompt_is_routed_once(router: Router, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(ir3de.evaluation, "BATCH_PROMPTS", 3)
+    monkeypatch.setattr(ir3de.evaluation.accuracy, "BATCH_PROMPTS", 3)
     assert frontier(router, {name: iter(texts) for name, texts in TEXTS.items()}) == frontier(router, TEXTS)
 
 

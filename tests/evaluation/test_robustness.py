@@ -211,7 +211,7 @@ def test_batches_and_order_change_nothing(monkeypatch: pytest.MonkeyPatch) -> No
     fitted, domains = router(), domain_texts(20, seed=3)
     kinds = [kind for kind in USUAL if not isinstance(kind, Mixed)]
     whole = measure_robustness(fitted, domains, perturbations=kinds)
-    monkeypatch.setattr(ir3de.robustness, "BATCH_PROMPTS", 3)
+    monkeypatch.setattr(ir3de.evaluation.robustness, "BATCH_PROMPTS", 3)
     turned = {name: texts[::-1] for name, texts in reversed(domains.items())}
     again = measure_robustness(fitted, turned, perturbations=kinds)
     for one, other in zip(whole.effects, again.effects, strict=True):
@@ -239,7 +239,7 @@ def test_nothing_to_perturb_is_an_error() -> None:
 
 
 def test_the_examples_in_the_documentation_hold() -> None:
-    assert doctest.testmod(ir3de.robustness).failed == 0
+    assert doctest.testmod(ir3de.evaluation.robustness).failed == 0
 
 
 def is_subsequence(part: list[str], whole: list[str]) -> bool:

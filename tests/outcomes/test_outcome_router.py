@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from test_outcomes import MODELS, TASKS, Rows, only, rows
+from test_sums import MODELS, TASKS, Rows, only, rows
 
 import tiny
 from ir3de import Average, EntropyTopK, Router
