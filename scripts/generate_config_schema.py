@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 from pathlib import Path
 
-from ir3de.gateway.config.files import schema_text
+from ir3de.gateway.config.load import schema_text
 
 TARGET = Path(__file__).parent.parent / "docs" / "ir3de.schema.json"
 

@@ -2,7 +2,7 @@
 
 from ray import serve
 
-from ir3de.gateway.serving import application
+from ir3de.gateway.server import application
 
 
 @serve.deployment(num_replicas=2)

@@ -6,8 +6,8 @@ from typing import Any
 
 from ir3de import Router
 from ir3de.gateway.config.models import Config, ExpertConfig, Logs, Price, RouterConfig
-from ir3de.gateway.experts.live import Live, Snapshot
-from ir3de.gateway.records import Record
+from ir3de.gateway.exchange_record import Record
+from ir3de.gateway.experts.snapshot import Live, Snapshot
 from ir3de.routing.decision import Decision
 
 EXPERTS = ("maths", "law")

@@ -24,11 +24,11 @@ from starlette.testclient import TestClient
 
 import tiny
 from ir3de import Router, collect
-from ir3de.gateway.admin import fitting
+from ir3de.gateway.admin import fit_process
+from ir3de.gateway.api_errors import Problem
 from ir3de.gateway.app import create_app
 from ir3de.gateway.config.models import Config
 from ir3de.gateway.gateway import Gateway
-from ir3de.gateway.problems import Problem
 from ir3de.statistics.files import save_statistics
 from saved import PROMPTS, first_router
 
@@ -266,7 +266,7 @@ def test_the_domains_of_a_router_elsewhere_or_of_a_serving_copy_are_not_changed_
 
 
 def test_a_fit_that_dies_changes_nothing(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(fitting.sys, "executable", "/bin/false")
+    monkeypatch.setattr(fit_process.sys, "executable", "/bin/false")
     with admin(config(folder)) as client:
         body = {"name": "history", "upstream": ENDPOINT, "texts": HISTORY}
         status, message = error(client.post("/admin/experts", json=body))
@@ -349,7 +349,7 @@ def test_a_router_fitted_from_outcomes_takes_rows_with_scores(folder: Path) -> N
 
 def test_refusals_of_a_fit_are_raised_as_they_are_there(folder: Path) -> None:
     with pytest.raises(Exception, match="no expert 'nobody'") as caught:
-        fitting.fit(fitting.Order(str(folder / "router"), str(folder / "new"), "remove", "nobody"))
+        fit_process.fit(fit_process.Order(str(folder / "router"), str(folder / "new"), "remove", "nobody"))
     assert type(caught.value).__name__ == "UnknownExpertError" and not isinstance(caught.value, Problem)
     assert not (folder / "new").exists()
 

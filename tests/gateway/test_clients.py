@@ -30,7 +30,7 @@ from gateway_parts import QUESTIONS, Running
 from starlette.requests import Request
 from starlette.responses import Response, StreamingResponse
 
-from ir3de.gateway.responses.streams import EventRelay
+from ir3de.gateway.responses.event_stream import EventRelay
 
 ROOT = Path(__file__).parents[2]
 EXAMPLES = ROOT / "examples" / "clients"

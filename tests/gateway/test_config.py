@@ -15,9 +15,9 @@ from commands import ROOT, complaint, run, run_json, wrong_call
 from ir3de.cli.output import Output
 from ir3de.cli.serving import Checked, _welcome
 from ir3de.errors import ArtifactError, InputError
-from ir3de.gateway import checking
-from ir3de.gateway.config import yaml_files
-from ir3de.gateway.config.files import ConfigError, Source, from_document, locate, merged, read, schema
+from ir3de.gateway import validation
+from ir3de.gateway.config import yaml_parser
+from ir3de.gateway.config.load import ConfigError, Source, from_document, locate, merged, read, schema
 from ir3de.gateway.config.models import Config, ExpertConfig
 from ir3de.gateway.config.template import endpoints_for, template
 
@@ -41,7 +41,7 @@ def router(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def parsed(text: str, **options: Any) -> Config:
-    return from_document(yaml_files.parse(text, "f.yaml"), Path("/etc/f.yaml"), **options)
+    return from_document(yaml_parser.parse(text, "f.yaml"), Path("/etc/f.yaml"), **options)
 
 
 def refusal(text: str) -> str:
@@ -206,7 +206,7 @@ def manifests() -> dict[str, str]:
 @pytest.mark.parametrize(("name", "text"), manifests().items(), ids=list(manifests()))
 def test_recipes_satisfy_loader_and_schema(name: str, text: str) -> None:
     config = parsed(text, secrets=False)
-    SCHEMA.validate(yaml_files.parse(text, name).value)
+    SCHEMA.validate(yaml_parser.parse(text, name).value)
     assert len(config.experts) > 1
     if name in ("compose", "kubernetes"):  # in a container the gateway has to be reached, and its settings cannot
         assert config.server.host == "0.0.0.0" and config.server.api_keys_env and config.state
@@ -226,7 +226,7 @@ def test_comments_of_the_template_are_the_defaults() -> None:
 def test_the_schema_refuses_what_the_loader_refuses() -> None:
     SCHEMA.check_schema(SCHEMA.schema)
     for wrong in ("port: 1\n", "server: {port: x}\n", "    price: {input_per_1m: -1}\n", "version: 2\n"):
-        assert not SCHEMA.is_valid(yaml_files.parse(GOOD + wrong, "f").value) and refusal(GOOD + wrong)
+        assert not SCHEMA.is_valid(yaml_parser.parse(GOOD + wrong, "f").value) and refusal(GOOD + wrong)
     parts = [SCHEMA.schema, *SCHEMA.schema["$defs"].values()]
     assert all(part["description"] for part in parts)
     fields = [field for part in parts for field in part["properties"].values()]
@@ -242,19 +242,19 @@ def test_the_published_schema_is_this_one() -> None:
 
 
 def test_names_of_router_and_configuration(router: Path) -> None:
-    facts = checking.router_facts(str(router))
+    facts = validation.router_facts(str(router))
     assert facts is not None and facts.experts == ("maths", "law", "cooking") and len(facts.digest) == 64
     some = parsed(GOOD + "  - {name: poetry, base_url: 'http://x/v1'}\n")
-    told = checking.fit_together(some, facts)
+    told = validation.fit_together(some, facts)
     assert {finding.level for finding in told} == {"warning"}
     assert "maths, cooking, which have no endpoints" in told[0].message and "'poetry'" in told[1].message
     none = parsed(GOOD.replace("law", "poetry"))
-    assert [finding.level for finding in checking.fit_together(none, facts)] == ["error"]
+    assert [finding.level for finding in validation.fit_together(none, facts)] == ["error"]
 
 
 def test_other_machines_need_a_key_or_an_open_door(monkeypatch: pytest.MonkeyPatch) -> None:
     def refused(server: str) -> bool:
-        return checking.refused_host(parsed(f"{GOOD}server: {{{server}}}\n")) is not None
+        return validation.refused_host(parsed(f"{GOOD}server: {{{server}}}\n")) is not None
 
     hosts = {
         "127.0.0.1": False,

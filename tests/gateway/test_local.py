@@ -26,7 +26,7 @@ from ir3de.errors import ArtifactError, InputError  # noqa: E402
 from ir3de.gateway.app import create_app  # noqa: E402
 from ir3de.gateway.config.models import Config  # noqa: E402
 from ir3de.gateway.gateway import Gateway  # noqa: E402
-from ir3de.gateway.local.experts import MODEL, PERSONAS, demo, local_model  # noqa: E402
+from ir3de.gateway.local.llama_cpp import MODEL, PERSONAS, demo, local_model  # noqa: E402
 
 HELLO: Any = [{"role": "user", "content": "Say hello."}]
 FIXED: Any = {"temperature": 0, "max_tokens": 6}
@@ -146,7 +146,7 @@ def test_it_ends_at_once_whoever_is_being_answered() -> None:
 def test_it_does_not_outlive_a_gateway_that_is_killed() -> None:
     program = f"""
 import sys, time
-from ir3de.gateway.local.experts import local_model
+from ir3de.gateway.local.llama_cpp import local_model
 with local_model({carried.located(MODEL)!r}, slots=1, context=64, threads=1) as base_url:
     print(base_url, flush=True)
     time.sleep(60)

@@ -16,10 +16,10 @@ from starlette.applications import Starlette
 from starlette.testclient import TestClient
 
 import tiny
-from ir3de.gateway.experts.live import Live
+from ir3de.gateway.experts.snapshot import Live
 from ir3de.gateway.telemetry.metrics import OUTCOMES, REASONS, Metrics
 from ir3de.gateway.telemetry.observer import Observer
-from ir3de.gateway.telemetry.sharing import VARIABLE, alive, shared_folder, sharing
+from ir3de.gateway.telemetry.worker_folder import VARIABLE, alive, shared_folder, sharing
 
 NAMES = st.sampled_from(["maths", "law", "", "gone", "none"]) | st.text(max_size=10)
 

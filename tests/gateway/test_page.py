@@ -13,13 +13,13 @@ from typing import Any
 from urllib.error import HTTPError
 
 import pytest
-from browsing import Browser, browsing
+from browser import Browser, open_browser
 from gateway_parts import ANSWER, TEXTS, Running, event, failing, running, small_router
 from starlette.requests import Request
 from starlette.responses import Response, StreamingResponse
 
 from ir3de import EntropyTopK
-from ir3de.gateway.http import pages
+from ir3de.gateway.http import static_files
 
 TOKEN = "the-admin-token"
 PROMPT = "Is a contract void when my landlord cannot boil an egg?"
@@ -39,7 +39,7 @@ def gateway(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Running]:
 
 @pytest.fixture(scope="module")
 def chromium(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Browser]:
-    with browsing(tmp_path_factory.mktemp("profile")) as found:
+    with open_browser(tmp_path_factory.mktemp("profile")) as found:
         yield found
 
 
@@ -307,7 +307,7 @@ def get(url: str, **headers: str) -> tuple[int, dict[str, str], bytes]:
 
 
 def test_files_are_sent_with_their_type_a_tag_and_a_strict_policy(gateway: Running) -> None:
-    for name, file in pages.files().items():
+    for name, file in static_files.files().items():
         url = gateway.url + ("/" if name == "index.html" else f"/page/{name}")
         status, headers, content = get(url)
         assert (status, content, headers["content-type"]) == (200, file.content, file.kind)
@@ -319,7 +319,7 @@ def test_files_are_sent_with_their_type_a_tag_and_a_strict_policy(gateway: Runni
 
 
 def test_the_page_names_no_other_host_and_never_writes_markup() -> None:
-    for name, file in pages.files().items():
+    for name, file in static_files.files().items():
         text = file.content.decode()
         outside = set(re.findall(r"https?://[^\s\"'`<]+", text)) - {"http://www.w3.org/2000/svg"}
         assert all(address.startswith("http://127.0.0.1") for address in outside), name
@@ -327,7 +327,7 @@ def test_the_page_names_no_other_host_and_never_writes_markup() -> None:
 
 
 def test_text_is_legible_in_both_themes_also_on_the_strongest_token() -> None:
-    style = pages.files()["style.css"].content.decode()
+    style = static_files.files()["style.css"].content.decode()
     blocks = re.findall(r"\{([^{}]*--e11[^{}]*)\}", style)
     themes = [dict(re.findall(r"--(\w+): (#[0-9a-f]{6}|\d+%)", block)) for block in blocks]
     assert len(themes) == 3 and themes[1] == themes[2]

@@ -13,9 +13,9 @@ from ir3de.errors import ArtifactError, InputError
 from ir3de.gateway.admin.administration import Administration, Caller, opened, state_folder
 from ir3de.gateway.admin.changes import MoreOfExpert, OtherRouter
 from ir3de.gateway.admin.state import RouterChoice, State, StateFolder
+from ir3de.gateway.api_errors import Problem
 from ir3de.gateway.config.models import Config, ExpertConfig
-from ir3de.gateway.experts.live import Live
-from ir3de.gateway.problems import Problem
+from ir3de.gateway.experts.snapshot import Live
 from ir3de.storage import files
 from saved import first_router, second_router
 

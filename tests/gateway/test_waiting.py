@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ir3de.gateway.experts.breakers import CircuitBreaker
-from ir3de.gateway.experts.slots import Busy, Slots
+from ir3de.gateway.experts.circuit_breaker import CircuitBreaker
+from ir3de.gateway.experts.concurrency import Busy, Slots
 
 steps = st.lists(st.tuples(st.sampled_from(["come", "go", "cancel", "both", "turn"]), st.integers(0, 20)), max_size=40)
 

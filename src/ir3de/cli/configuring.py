@@ -56,9 +56,9 @@ def init(file: str | None, router: str | None, experts: list[Endpoint], force: b
       ir3de config init gateway.yaml --expert law=http://127.0.0.1:8001/v1
     """
     need_gateway()
-    from ir3de.gateway.checking import router_facts
-    from ir3de.gateway.config.files import locate
+    from ir3de.gateway.config.load import locate
     from ir3de.gateway.config.template import endpoints_for, template
+    from ir3de.gateway.validation import router_facts
     from ir3de.storage import files
 
     path = locate(file)
@@ -86,21 +86,21 @@ def validate(context: click.Context, file: str | None, ping: bool, out: Output) 
       ir3de config validate ir3de.yaml --ping
     """
     need_gateway()
-    from ir3de.gateway import checking
-    from ir3de.gateway.config.files import ConfigError, locate, read
+    from ir3de.gateway import validation
+    from ir3de.gateway.config.load import ConfigError, locate, read
 
     path = locate(file)
     try:
-        settings, changes = checking.effective(read(path), path)
-        router = checking.router_facts(settings.router.path)
+        settings, changes = validation.effective(read(path), path)
+        router = validation.router_facts(settings.router.path)
     except ConfigError as error:
         out.json({"ok": False, "file": str(path), "findings": [vars(finding) for finding in error.findings]})
         show_findings(error.findings, out)
         raise InputError(f"{path}: {_count(len(error.findings), 'problem')}") from None
-    findings = [*changes, *checking.fit_together(settings, router)]
+    findings = [*changes, *validation.fit_together(settings, router)]
     if ping:
         with out.spinner("asking the endpoints"):
-            findings += checking.ping(settings.experts)
+            findings += validation.ping(settings.experts)
     out.json({"file": str(path), **described(settings, router, findings)})
     if not out.as_json:
         show_experts(settings, router, out)
@@ -127,11 +127,11 @@ def show(file: str | None, out: Output) -> None:
     need_gateway()
     import yaml
 
-    from ir3de.gateway import checking
-    from ir3de.gateway.config.files import locate, read, variables
+    from ir3de.gateway import validation
+    from ir3de.gateway.config.load import locate, read, variables
 
     path = locate(file)
-    settings, changes = checking.effective(read(path, secrets=False), path)
+    settings, changes = validation.effective(read(path, secrets=False), path)
     for finding in changes:
         out.warn(finding.message)
     state = {name: "set" if there else "not set" for name, there in variables(settings).items()}
@@ -157,7 +157,7 @@ def schema(out: Output) -> None:
       ir3de config schema > ir3de.schema.json
     """
     need_gateway()
-    from ir3de.gateway.config.files import schema_text
+    from ir3de.gateway.config.load import schema_text
 
     click.echo(schema_text().rstrip())
 

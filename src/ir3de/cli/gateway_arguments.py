@@ -12,10 +12,10 @@ from ir3de.cli.output import FAINT, Output, styled, table
 from ir3de.errors import MissingExtraError
 
 if TYPE_CHECKING:
-    from ir3de.gateway.checking import RouterFacts
-    from ir3de.gateway.config.files import Finding
+    from ir3de.gateway.config.load import Finding
     from ir3de.gateway.config.models import Config
     from ir3de.gateway.config.template import Endpoint
+    from ir3de.gateway.validation import RouterFacts
 
 PACKAGES = ("pydantic", "yaml", "uvicorn", "httptools", "starlette", "prometheus_client")
 SIGNS = {"error": ("✗", "red"), "warning": ("!", "yellow")}

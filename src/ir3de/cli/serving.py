@@ -24,10 +24,10 @@ from ir3de.errors import InputError
 if TYPE_CHECKING:
     from rich.console import RenderableType
 
-    from ir3de.gateway.checking import RouterFacts
-    from ir3de.gateway.config.files import Finding, Source
+    from ir3de.gateway.config.load import Finding, Source
     from ir3de.gateway.config.models import Config
     from ir3de.gateway.config.template import Endpoint
+    from ir3de.gateway.validation import RouterFacts
 
 INTERRUPTED = 130
 QUESTION = '{"model": "auto", "messages": [{"role": "user", "content": "Can my landlord keep the deposit?"}]}'
@@ -87,7 +87,7 @@ def serve(
 
 
 class Checked(NamedTuple):
-    """What can be known before serving."""
+    """What can be known before server."""
 
     config: Config
     router: RouterFacts | None
@@ -95,11 +95,11 @@ class Checked(NamedTuple):
 
 
 def _check(source: Source) -> Checked:
-    from ir3de.gateway import checking
+    from ir3de.gateway import validation
 
-    settings, changes = checking.effective(source.read(), source.path)
-    router = checking.router_facts(settings.router.path)
-    return Checked(settings, router, [*changes, *checking.fit_together(settings, router)])
+    settings, changes = validation.effective(source.read(), source.path)
+    router = validation.router_facts(settings.router.path)
+    return Checked(settings, router, [*changes, *validation.fit_together(settings, router)])
 
 
 def _show(checked: Checked, out: Output) -> None:
@@ -110,7 +110,7 @@ def _show(checked: Checked, out: Output) -> None:
 
 
 def _serve(source: Source, checked: Checked, out: Output) -> bool:
-    from ir3de.gateway import serving
+    from ir3de.gateway import server
 
     def ready(address: str) -> None:
         if out.as_json:
@@ -120,13 +120,13 @@ def _serve(source: Source, checked: Checked, out: Output) -> bool:
 
     for finding in checked.findings:
         out.warn(str(finding))
-    return serving.serve(source, ready=ready)
+    return server.serve(source, ready=ready)
 
 
 @contextmanager
 def _source(file: str | None, overrides: dict[str, Any]) -> Iterator[Source]:
     """The file, and what the command line says over it; no file where the command line says enough."""
-    from ir3de.gateway.config.files import Source, locate
+    from ir3de.gateway.config.load import Source, locate
 
     enough = file is None and "router" in overrides and "experts" in overrides
     yield Source(None if enough else locate(file), overrides)
@@ -135,8 +135,8 @@ def _source(file: str | None, overrides: dict[str, Any]) -> Iterator[Source]:
 @contextmanager
 def _demo(overrides: dict[str, Any], out: Output) -> Iterator[Source]:
     """Local experts, as long as the gateway serves."""
-    from ir3de.gateway.config.files import Source, merged
-    from ir3de.gateway.local.experts import demo
+    from ir3de.gateway.config.load import Source, merged
+    from ir3de.gateway.local.llama_cpp import demo
 
     with demo(out.remark) as config:
         yield Source(None, merged(config.model_dump(mode="json"), overrides))
@@ -164,7 +164,7 @@ def _welcome(address: str, checked: Checked, out: Output) -> None:
     """Where it is, who answers, and how to ask; on standard error, because the access log has standard output."""
     from rich.panel import Panel
 
-    from ir3de.gateway.config.files import client_variables
+    from ir3de.gateway.config.load import client_variables
     from ir3de.gateway.config.models import secret
 
     settings, router, _ = checked

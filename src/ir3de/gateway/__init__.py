@@ -1,22 +1,23 @@
 """One OpenAI-compatible endpoint in front of many experts. docs/gateway.md is its manual.
 
-A request goes through these rooms, in this order:
+A request passes through these modules, in this order:
 
-    doors/guarding      who may come in
-    requests/bodies     the request's JSON, every byte of it at hand
-    requests/prompts    the text to route on, and what the request needs
-    requests/choosing   which experts may answer, in which order
-    answers/relaying    asks them one after the other until one answers, and passes the answer on
-    experts/            their health, their queues, the connections to them
-    records             what there is to say about it: metrics, logs and traces in observing/ read it at the end
+    http/access           checks host name, origin and key, and gives the request an id
+    requests/client       reads the body within its limits, and notices when the client disconnects
+    requests/json_body    parses the JSON, and keeps every byte so that single fields can be changed
+    requests/prompt       extracts the text to route on, and what the request needs
+    requests/choice       decides which experts may answer, and in which order they are asked
+    responses/relay       asks them one after the other until one answers, and relays the answer
+    experts/              circuit breakers, concurrency limits and connections of the upstreams
+    exchange_record       collects what metrics, logs and traces (telemetry/) need to know
 
-`experts/live` holds what they work with, and swaps it in one step when the router, the experts or the settings change:
+`experts/snapshot` holds router, experts and settings. It is swapped in one step when one of them changes:
 
-    admin/following       looks for a new router in a folder or, by `fetching`, at an address
-    admin/routes          the endpoints by which experts and routers come and go; `changes` says what is possible
-    admin/administration  makes one change at a time, and takes up those of other workers
-    admin/fitting         works out a changed router, in a process of its own
-    admin/state           what was changed, on disk
+    admin/follow          checks a folder or an address for a new router
+    admin/routes          the /admin endpoints; `changes` says which changes are possible
+    admin/administration  applies one change at a time, and picks up those of other workers
+    admin/fit_process     fits a changed router, in a process of its own
+    admin/state           keeps the changes on disk
 
-`app` puts it together as an ASGI application, `serving` runs it.
+`app` assembles the ASGI application, `server` runs it.
 """

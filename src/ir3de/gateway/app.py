@@ -14,12 +14,12 @@ from starlette.routing import Match, Route
 from starlette.types import ASGIApp
 
 from ir3de.gateway.admin import routes as admin
+from ir3de.gateway.api_errors import Problem, unexpected
 from ir3de.gateway.gateway import Gateway
-from ir3de.gateway.http import openapi, operations, pages, routing_api
-from ir3de.gateway.http.guarding import Guard
-from ir3de.gateway.problems import Problem, unexpected
-from ir3de.gateway.requests.prompts import Endpoint
-from ir3de.gateway.responses.relaying import Inference
+from ir3de.gateway.http import openapi, routing_api, service_info, static_files
+from ir3de.gateway.http.access import Guard
+from ir3de.gateway.requests.prompt import Endpoint
+from ir3de.gateway.responses.relay import Inference
 
 ENDPOINTS: dict[str, Endpoint] = {
     "chat/completions": "chat",
@@ -66,11 +66,11 @@ def other_routes(gateway: Gateway) -> list[Route]:
     """Every route but those to the experts."""
     return [
         *routing_api.routes,
-        *operations.routes,
+        *service_info.routes,
         *openapi.routes,
         *gateway.observer.routes,
         *admin.routes,
-        *pages.routes,
+        *static_files.routes,
     ]
 
 

@@ -13,11 +13,11 @@ from ir3de.gateway.admin.administration import Administration, opened, state_fol
 from ir3de.gateway.admin.state import StateFolder
 from ir3de.gateway.config.models import Config
 from ir3de.gateway.experts.connections import Connections
-from ir3de.gateway.experts.live import Live, Snapshot
-from ir3de.gateway.requests.sessions import Pins, new_pins
+from ir3de.gateway.experts.snapshot import Live, Snapshot
+from ir3de.gateway.requests.pins import Pins, new_pins
 from ir3de.gateway.telemetry.observer import Observer
-from ir3de.gateway.telemetry.sharing import shared_folder
 from ir3de.gateway.telemetry.tracing import Tracing
+from ir3de.gateway.telemetry.worker_folder import shared_folder
 
 
 class Gateway:

@@ -8,8 +8,8 @@ from typing import Any
 
 from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol
 
-from ir3de.gateway.problems import Problem
-from ir3de.gateway.requests.receiving import WIRE
+from ir3de.gateway.api_errors import Problem
+from ir3de.gateway.requests.client import WIRE
 
 HEAD_BYTES = 65_536  # of request line and headers; nginx and others stop at 32 kB
 

@@ -19,12 +19,12 @@ from typing import Any
 from ir3de.errors import ArtifactError, IR3DEError
 from ir3de.gateway.admin.changes import MoreOfExpert, Now, OtherRouter, add_expert, choose_router, remove_expert
 from ir3de.gateway.admin.fetching import without_user
-from ir3de.gateway.admin.fitting import FitFailed
-from ir3de.gateway.admin.following import Follower, repeat
+from ir3de.gateway.admin.fit_process import FitFailed
+from ir3de.gateway.admin.follow import Follower, repeat
 from ir3de.gateway.admin.state import CACHE, STATE, State, StateFolder
+from ir3de.gateway.api_errors import Problem
 from ir3de.gateway.config.models import Config
-from ir3de.gateway.experts.live import Live, Snapshot
-from ir3de.gateway.problems import Problem
+from ir3de.gateway.experts.snapshot import Live, Snapshot
 from ir3de.storage import files
 
 LOOK_SECONDS = 1.0  # between two looks at the state file

@@ -13,12 +13,12 @@ from typing import TYPE_CHECKING, Annotated, Any
 from pydantic import Field, ValidationError
 
 from ir3de.gateway.admin.fetching import without_user
-from ir3de.gateway.admin.fitting import Order, fit
-from ir3de.gateway.admin.following import Follower, is_address
+from ir3de.gateway.admin.fit_process import Order, fit
+from ir3de.gateway.admin.follow import Follower, is_address
 from ir3de.gateway.admin.state import RouterChoice, State, StateFolder
+from ir3de.gateway.api_errors import Problem
 from ir3de.gateway.config.models import Config, ExpertConfig, Name, Part
-from ir3de.gateway.experts.live import Snapshot
-from ir3de.gateway.problems import Problem
+from ir3de.gateway.experts.snapshot import Snapshot
 
 if TYPE_CHECKING:
     from ir3de.router import Router

@@ -18,9 +18,9 @@ from ir3de.errors import IR3DEError
 from ir3de.gateway.admin.administration import Administration, Caller
 from ir3de.gateway.admin.changes import MoreOfExpert, Now, OtherRouter, validated
 from ir3de.gateway.admin.fetching import without_user
-from ir3de.gateway.admin.following import is_address
-from ir3de.gateway.problems import ClientLeft, Problem
-from ir3de.gateway.requests.receiving import read_body
+from ir3de.gateway.admin.follow import is_address
+from ir3de.gateway.api_errors import ClientLeft, Problem
+from ir3de.gateway.requests.client import read_body
 
 MOST_LINES = 10_000  # of the audit log in one answer
 

@@ -15,7 +15,7 @@ from pydantic_core import ErrorDetails
 
 from ir3de.errors import InputError
 from ir3de.gateway.config.models import Config
-from ir3de.gateway.config.yaml_files import Document, Path_
+from ir3de.gateway.config.yaml_parser import Document, Path_
 
 _SECRETS = {  # names under which people write a secret down, and the field that takes the variable's name
     **dict.fromkeys(("api_key", "apikey", "key", "token", "api_token", "access_token", "bearer"), "api_key_env"),

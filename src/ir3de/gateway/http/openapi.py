@@ -11,7 +11,7 @@ from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
 from ir3de.gateway.config.models import Server
-from ir3de.gateway.http.guarding import client_keys
+from ir3de.gateway.http.access import client_keys
 from ir3de.gateway.http.openapi_schemas import COUNT, SCHEMAS, STRING, Schema, ref
 from ir3de.gateway.requests.controls import PRICE
 from ir3de.gateway.responses.provenance import HEADERS

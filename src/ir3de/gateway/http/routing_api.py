@@ -14,17 +14,17 @@ from starlette.responses import Response
 from starlette.routing import Route
 
 from ir3de.errors import InputError
+from ir3de.gateway.api_errors import ClientLeft, Problem
 from ir3de.gateway.http.variants import Wanted, is_ready, options, variant
-from ir3de.gateway.problems import ClientLeft, Problem
-from ir3de.gateway.requests.bodies import Body
-from ir3de.gateway.requests.prompts import chat_turns, text_of
-from ir3de.gateway.requests.receiving import read_body
+from ir3de.gateway.requests.client import read_body
+from ir3de.gateway.requests.json_body import Body
+from ir3de.gateway.requests.prompt import chat_turns, text_of
 from ir3de.policies import Cost
 from ir3de.selectors import MOST_TOKENS
 
 if TYPE_CHECKING:
     from ir3de.gateway.config.models import Routing
-    from ir3de.gateway.experts.live import Snapshot
+    from ir3de.gateway.experts.snapshot import Snapshot
     from ir3de.router import Router
 
 MOST_INPUTS = 1_000

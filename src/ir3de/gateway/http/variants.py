@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from weakref import WeakKeyDictionary
 
 from ir3de.errors import IR3DEError
-from ir3de.gateway.problems import Problem
+from ir3de.gateway.api_errors import Problem
 from ir3de.scorers import Blend, Posterior, PromptRidge, Scorer, TokenRidge
 from ir3de.selectors import AllTokens, Average, EntropyTopK, Selector
 

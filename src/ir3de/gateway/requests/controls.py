@@ -9,8 +9,8 @@ from dataclasses import dataclass, fields
 from typing import Any
 from urllib.parse import unquote
 
+from ir3de.gateway.api_errors import Problem
 from ir3de.gateway.headers import text
-from ir3de.gateway.problems import Problem
 
 FIELD = "ir3de"
 PRICE = r"^\d{1,12}(\.\d{1,12})?$"  # as a header gives it

@@ -6,7 +6,7 @@ import json
 from functools import lru_cache
 from urllib.parse import quote
 
-from ir3de.gateway.records import Record
+from ir3de.gateway.exchange_record import Record
 from ir3de.gateway.requests.controls import FIELD
 
 HEADERS = (

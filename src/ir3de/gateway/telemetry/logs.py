@@ -16,7 +16,7 @@ from ir3de.errors import ArtifactError
 
 if TYPE_CHECKING:
     from ir3de.gateway.config.models import Price
-    from ir3de.gateway.records import Record
+    from ir3de.gateway.exchange_record import Record
 
 STANDARD_OUTPUT = "-"
 LOOK_EVERY = 1.0  # seconds between two looks whether a file was rotated away

@@ -14,11 +14,11 @@ from prometheus_client.exposition import choose_encoder
 from prometheus_client.multiprocess import MultiProcessCollector, mark_process_dead
 from prometheus_client.registry import Collector
 
-from ir3de.gateway.records import Outcome, Record
-from ir3de.gateway.telemetry.sharing import alive, shared_folder
+from ir3de.gateway.exchange_record import Outcome, Record
+from ir3de.gateway.telemetry.worker_folder import alive, shared_folder
 
 if TYPE_CHECKING:
-    from ir3de.gateway.experts.live import Live
+    from ir3de.gateway.experts.snapshot import Live
 
 NOBODY = "none"  # the label of what is no configured expert
 OUTCOMES = get_args(Outcome)

@@ -15,16 +15,16 @@ from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from ir3de.gateway.records import Outcome, Record
+from ir3de.gateway.exchange_record import Outcome, Record
 from ir3de.gateway.telemetry.logs import LONGEST_NAME, Lines, access_line, decision_line
 from ir3de.gateway.telemetry.metrics import Metrics
-from ir3de.gateway.telemetry.sharing import shared_folder
 from ir3de.gateway.telemetry.tracing import Tracing, from_environment
 from ir3de.gateway.telemetry.traffic import Traffic
+from ir3de.gateway.telemetry.worker_folder import shared_folder
 
 if TYPE_CHECKING:
     from ir3de.gateway.config.models import Logs
-    from ir3de.gateway.experts.live import Live
+    from ir3de.gateway.experts.snapshot import Live
 
 PROBED = frozenset(("/livez", "/readyz", "/health", "/metrics"))
 LATER = 0.003  # seconds after which ended requests are taken note of

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Self
 
-from ir3de.gateway.records import Record
+from ir3de.gateway.exchange_record import Record
 
 SLOT = 10  # seconds
 CONFIDENCE_BINS = 10

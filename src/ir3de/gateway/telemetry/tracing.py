@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from opentelemetry.context import Context
     from opentelemetry.trace import Span, Tracer, TracerProvider
 
-    from ir3de.gateway.records import Record
+    from ir3de.gateway.exchange_record import Record
 
 Headers = Mapping[bytes, bytes] | Mapping[str, str] | Iterable[tuple[bytes, bytes]]
 

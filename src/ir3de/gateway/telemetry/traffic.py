@@ -11,11 +11,11 @@ from pathlib import Path
 from time import time
 from typing import TYPE_CHECKING, Any
 
-from ir3de.gateway.telemetry.sharing import alive
 from ir3de.gateway.telemetry.tallies import CONFIDENCE_BINS, SLOT, ExpertTally, Slot, quantile_ms, summed
+from ir3de.gateway.telemetry.worker_folder import alive
 
 if TYPE_CHECKING:
-    from ir3de.gateway.records import Record
+    from ir3de.gateway.exchange_record import Record
 
 WINDOW = 300  # seconds
 PER_SECOND = 120

@@ -14,8 +14,8 @@ from gateway_raw import Got, ask, chat
 from starlette.applications import Starlette
 from starlette.routing import Mount
 
-from ir3de.gateway.http import guarding
-from ir3de.gateway.http.guarding import Guard, Keys
+from ir3de.gateway.http import access
+from ir3de.gateway.http.access import Guard, Keys
 
 FRIEND, STRANGER = "https://friend.example", "https://stranger.example"
 LAW = chat(QUESTIONS["law"])
@@ -95,7 +95,7 @@ def test_keys_are_compared_in_constant_time_all_of_them_and_kept_as_hashes(monke
         return compare_digest(one, other)
 
     keys = Keys(["first", "second", "third"])
-    monkeypatch.setattr(guarding.hmac, "compare_digest", compare)  # watches, and compares all the same
+    monkeypatch.setattr(access.hmac, "compare_digest", compare)  # watches, and compares all the same
     assert keys.admit("first")
     assert len(compared) == 3
     assert {len(side) for pair in compared for side in pair} == {32}
@@ -267,7 +267,7 @@ def test_a_fault_of_the_gateway_itself_says_nothing_but_its_number(
     def breaks(*_: object) -> None:
         raise ValueError("the prompt was: my-secret-prompt")
 
-    monkeypatch.setattr("ir3de.gateway.responses.relaying.choose", breaks)
+    monkeypatch.setattr("ir3de.gateway.responses.relay.choose", breaks)
     got = ask(unlocked.url, LAW, x_request_id="number-7")
     assert (got.status, got.error["code"]) == (500, "internal_error")
     assert "number-7" in got.error["message"]

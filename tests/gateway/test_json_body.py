@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ir3de.gateway.problems import Problem
-from ir3de.gateway.requests.bodies import Body
+from ir3de.gateway.api_errors import Problem
+from ir3de.gateway.requests.json_body import Body
 
 _SHORT = {'"': '\\"', "\\": "\\\\", "\n": "\\n", "\t": "\\t", "/": "\\/"}
 

@@ -9,12 +9,12 @@ from typing import Any
 import pytest
 from gateway_parts import QUESTIONS, TEXTS, config_for, small_router
 
-from ir3de.gateway.experts.live import Snapshot
-from ir3de.gateway.problems import Problem
-from ir3de.gateway.requests.choosing import Choice, choose
+from ir3de.gateway.api_errors import Problem
+from ir3de.gateway.experts.snapshot import Snapshot
+from ir3de.gateway.requests.choice import Choice, choose
 from ir3de.gateway.requests.controls import Controls, read_controls
-from ir3de.gateway.requests.prompts import read_prompt
-from ir3de.gateway.requests.sessions import MemoryPins, Pins, SharedPins, new_pins
+from ir3de.gateway.requests.pins import MemoryPins, Pins, SharedPins, new_pins
+from ir3de.gateway.requests.prompt import read_prompt
 
 NOBODY = MemoryPins(60)
 PICTURE = {"type": "image_url", "image_url": {"url": "data:,"}}

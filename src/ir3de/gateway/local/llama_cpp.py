@@ -102,7 +102,7 @@ def _debugging() -> bool:
 
 def _process() -> subprocess.Popen[str]:
     return subprocess.Popen(
-        [*_PYTHON, "ir3de.gateway.local.llama"],
+        [*_PYTHON, "ir3de.gateway.local.llama_server"],
         env=_environment(),
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ir3de.gateway.responses.streams import LARGEST_HELD, EventRelay, with_member
+from ir3de.gateway.responses.event_stream import LARGEST_HELD, EventRelay, with_member
 
 SIGNATURE = b'"ir3de":{"expert":"law"}'
 

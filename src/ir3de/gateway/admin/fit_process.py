@@ -47,7 +47,7 @@ def fit(order: Order) -> None:
     The child must never import a file that a client uploaded. `-P` keeps the current folder out of its module path,
     and the current folder is empty anyway.
     """
-    command = [sys.executable, "-P", "-m", "ir3de.gateway.admin.fitting"]
+    command = [sys.executable, "-P", "-m", "ir3de.gateway.admin.fit_process"]
     with tempfile.TemporaryDirectory(prefix="ir3de-empty-") as empty:
         done = subprocess.run(command, input=json.dumps(asdict(order)).encode(), capture_output=True, cwd=empty)
     if done.returncode == _REFUSED:

@@ -13,22 +13,22 @@ from urllib.parse import quote
 
 from starlette.types import Receive, Scope, Send
 
+from ir3de.gateway.api_errors import ClientLeft, Problem, unexpected
 from ir3de.gateway.config.models import RESERVED
-from ir3de.gateway.experts.live import Expert, Snapshot
-from ir3de.gateway.experts.slots import Busy
-from ir3de.gateway.experts.upstreams import RETRIED, Answer, Asking, Failure
+from ir3de.gateway.exchange_record import Record
+from ir3de.gateway.experts.concurrency import Busy
+from ir3de.gateway.experts.snapshot import Expert, Snapshot
+from ir3de.gateway.experts.upstream import RETRIED, Answer, Asking, Failure
 from ir3de.gateway.gateway import Gateway
 from ir3de.gateway.headers import HeaderList, for_client, head_for_expert
-from ir3de.gateway.problems import ClientLeft, Problem, unexpected
-from ir3de.gateway.records import Record
-from ir3de.gateway.requests.bodies import Body
-from ir3de.gateway.requests.choosing import Choice, answer_pin, choose, route
+from ir3de.gateway.requests.choice import Choice, answer_pin, choose, route
+from ir3de.gateway.requests.client import Leaving, read_body, wire_of
 from ir3de.gateway.requests.controls import FIELD, Controls, read_controls
-from ir3de.gateway.requests.prompts import Endpoint, read_prompt
-from ir3de.gateway.requests.receiving import Leaving, read_body, wire_of
+from ir3de.gateway.requests.json_body import Body
+from ir3de.gateway.requests.prompt import Endpoint, read_prompt
+from ir3de.gateway.responses.client_response import Reply
+from ir3de.gateway.responses.event_stream import EventRelay, with_member
 from ir3de.gateway.responses.provenance import provenance_member
-from ir3de.gateway.responses.replies import Reply
-from ir3de.gateway.responses.streams import EventRelay, with_member
 
 LONG = 100_000  # characters of a prompt whose routing takes longer than a request should wait for another: 10 ms
 _QUERY = "!$&'()*+,-./:;=?@_~%"  # of a query, as it came

@@ -14,10 +14,10 @@ from urllib.request import Request, urlopen
 from ir3de.errors import ArtifactError
 from ir3de.gateway.admin.administration import state_folder
 from ir3de.gateway.admin.state import StateFolder
-from ir3de.gateway.config.files import client_variables
 from ir3de.gateway.config.findings import Finding
+from ir3de.gateway.config.load import client_variables
 from ir3de.gateway.config.models import Config, ExpertConfig, secret
-from ir3de.gateway.http.guarding import client_keys, is_loopback
+from ir3de.gateway.http.access import client_keys, is_loopback
 
 PING_SECONDS = 5.0
 

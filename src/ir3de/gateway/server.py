@@ -19,16 +19,16 @@ import uvicorn
 from uvicorn.supervisors.multiprocess import Multiprocess, Process
 
 from ir3de.errors import InputError, IR3DEError
-from ir3de.gateway.checking import refused_host
-from ir3de.gateway.config.files import Source
+from ir3de.gateway.config.load import Source
 from ir3de.gateway.config.models import Config
 from ir3de.gateway.protocol import GuardedProtocol
-from ir3de.gateway.telemetry.sharing import sharing
+from ir3de.gateway.telemetry.worker_folder import sharing
+from ir3de.gateway.validation import refused_host
 
 if TYPE_CHECKING:
     from starlette.types import ASGIApp
 
-FACTORY = "ir3de.gateway.serving:application"
+FACTORY = "ir3de.gateway.server:application"
 GARBAGE = 20_000  # objects made before Python looks for cycles among them
 KEEP_ALIVE = 75  # seconds between requests: longer than load balancers keep theirs, so that they close first
 WORKER_SECONDS = 60  # that a new worker may take to start when SIGHUP replaces them one by one
@@ -127,7 +127,7 @@ def logging_for(level: str) -> dict[str, Any]:
         "version": 1,
         "disable_existing_loggers": False,
         "formatters": {"plain": {"format": "%(asctime)s %(levelname)s %(message)s", "datefmt": "%Y-%m-%dT%H:%M:%S%z"}},
-        "filters": {"calm": {"()": "ir3de.gateway.serving.NotGivenUp"}},
+        "filters": {"calm": {"()": "ir3de.gateway.server.NotGivenUp"}},
         "handlers": {"stderr": {"class": "logging.StreamHandler", "formatter": "plain", "filters": ["calm"]}},
         "loggers": {
             "ir3de": {"handlers": ["stderr"], "level": level.upper(), "propagate": False},

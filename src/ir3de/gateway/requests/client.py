@@ -9,8 +9,8 @@ from typing import Protocol
 
 from starlette.types import Receive, Scope
 
+from ir3de.gateway.api_errors import ClientLeft, Problem
 from ir3de.gateway.config.models import Limits
-from ir3de.gateway.problems import ClientLeft, Problem
 
 WIRE = "ir3de.wire"  # extension of the ASGI scope by which our own server says what others have to be asked for
 LINGER = 2.0  # seconds that a client may go on sending a request that was refused for its size

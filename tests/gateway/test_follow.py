@@ -13,7 +13,7 @@ import tiny
 from ir3de.artifact import read_header
 from ir3de.errors import ArtifactError, InputError
 from ir3de.gateway.admin.fetching import without_user
-from ir3de.gateway.admin.following import Follower, repeat
+from ir3de.gateway.admin.follow import Follower, repeat
 from ir3de.storage import files
 from saved import assert_same_router, edit, first_router, part, second_router
 

@@ -21,7 +21,7 @@ from starlette.responses import Response, StreamingResponse
 
 from commands import ROOT
 from ir3de.errors import InputError
-from ir3de.gateway.serving import bind, log_level
+from ir3de.gateway.server import bind, log_level
 
 pytestmark = pytest.mark.skipif(os.name != "posix", reason="signals")
 

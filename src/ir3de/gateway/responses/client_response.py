@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from starlette.types import Message, Receive, Send
 
+from ir3de.gateway.api_errors import ClientLeft, Problem
+from ir3de.gateway.exchange_record import Record
 from ir3de.gateway.headers import HeaderList
-from ir3de.gateway.problems import ClientLeft, Problem
-from ir3de.gateway.records import Record
-from ir3de.gateway.requests.receiving import Leaving, let_finish
+from ir3de.gateway.requests.client import Leaving, let_finish
 from ir3de.gateway.responses.provenance import provenance_headers
 
 JSON: HeaderList = [(b"content-type", b"application/json")]

@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ir3de.gateway.config.models import Routing
-from ir3de.gateway.requests.prompts import Prompt, Turn, read_prompt, text_of
+from ir3de.gateway.requests.prompt import Prompt, Turn, read_prompt, text_of
 
 PICTURE = {"type": "image_url", "image_url": {"url": "data:,"}}
 ENVELOPES = Routing().envelopes

@@ -89,7 +89,9 @@ class Browser:
 
 
 @contextmanager
-def browsing(folder: Path, *, width: int = 1280, height: int = 900, flags: tuple[str, ...] = ()) -> Iterator[Browser]:
+def open_browser(
+    folder: Path, *, width: int = 1280, height: int = 900, flags: tuple[str, ...] = ()
+) -> Iterator[Browser]:
     """A browser with a profile of its own."""
     from selenium import webdriver
     from selenium.webdriver.chrome.service import Service

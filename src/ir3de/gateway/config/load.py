@@ -12,10 +12,10 @@ from typing import Any
 from pydantic import ValidationError
 
 from ir3de.errors import InputError
-from ir3de.gateway.config import findings, yaml_files
+from ir3de.gateway.config import findings, yaml_parser
 from ir3de.gateway.config.findings import ConfigError, Finding, dotted, in_order, shown
 from ir3de.gateway.config.models import Config, beside, secret
-from ir3de.gateway.config.yaml_files import Document, Path_
+from ir3de.gateway.config.yaml_parser import Document, Path_
 
 __all__ = ["ConfigError", "Finding", "Source", "locate", "read", "schema"]
 
@@ -61,7 +61,7 @@ def locate(given: str | Path | None = None) -> Path:
 
 def read(path: Path, *, secrets: bool = True, overrides: Mapping[str, Any] | None = None) -> Config:
     """The configuration of a file, its paths made absolute; `secrets` demands that the variables it names are set."""
-    return from_document(yaml_files.read(path), path, secrets=secrets, overrides=overrides)
+    return from_document(yaml_parser.read(path), path, secrets=secrets, overrides=overrides)
 
 
 def from_document(

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from json.decoder import scanstring  # type: ignore[attr-defined]
 from typing import Any, NamedTuple
 
-from ir3de.gateway.problems import Problem
+from ir3de.gateway.api_errors import Problem
 
 _space = re.compile(r"[ \t\n\r]*").match
 

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import lru_cache, partial
 from typing import Any, Literal, NamedTuple
 
-from ir3de.gateway.problems import Problem
+from ir3de.gateway.api_errors import Problem
 
 How = Literal["last_user", "all_user", "full"]
 Endpoint = Literal["chat", "completions", "responses", "messages", "embeddings"]

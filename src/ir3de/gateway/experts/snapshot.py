@@ -10,8 +10,8 @@ from time import monotonic
 from typing import TYPE_CHECKING
 
 from ir3de.gateway.config.models import Config, ExpertConfig, secret
-from ir3de.gateway.experts.breakers import CircuitBreaker
-from ir3de.gateway.experts.slots import Slots
+from ir3de.gateway.experts.circuit_breaker import CircuitBreaker
+from ir3de.gateway.experts.concurrency import Slots
 
 if TYPE_CHECKING:
     from ir3de.router import Router

@@ -11,7 +11,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
-from ir3de.gateway.problems import Problem
+from ir3de.gateway.api_errors import Problem
 
 FOLDER = Path(__file__).parent / "page"
 TYPES = {

@@ -7,12 +7,12 @@ from dataclasses import dataclass
 from time import perf_counter
 from typing import TYPE_CHECKING
 
+from ir3de.gateway.api_errors import Problem
 from ir3de.gateway.config.models import RESERVED
-from ir3de.gateway.experts.live import Expert, Snapshot
-from ir3de.gateway.problems import Problem
+from ir3de.gateway.experts.snapshot import Expert, Snapshot
 from ir3de.gateway.requests.controls import Controls
-from ir3de.gateway.requests.prompts import Prompt
-from ir3de.gateway.requests.sessions import Pins
+from ir3de.gateway.requests.pins import Pins
+from ir3de.gateway.requests.prompt import Prompt
 
 if TYPE_CHECKING:
     from ir3de.routing.decision import Decision

@@ -8,9 +8,9 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
+from ir3de.gateway.api_errors import Problem
 from ir3de.gateway.config.models import RESERVED
 from ir3de.gateway.gateway import Gateway
-from ir3de.gateway.problems import Problem
 
 
 def _gateway(request: Request) -> Gateway:

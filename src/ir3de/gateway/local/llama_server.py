@@ -1,4 +1,6 @@
-"""A llama.cpp server in a process of its own: `python -m ir3de.gateway.local.llama` reads in a line what to serve.
+"""A llama.cpp server in a process of its own.
+
+`python -m ir3de.gateway.local.llama_server` reads one line of JSON that says what to serve.
 
 It is no thread of the gateway: xllamacpp's server holds the interpreter's lock while it loads and while it stops,
 and stopping waits for every client to leave: one request in flight would freeze the gateway. A process can just end. It

@@ -13,8 +13,8 @@ from urllib.parse import urlsplit
 
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from ir3de.gateway.api_errors import Problem
 from ir3de.gateway.config.models import Config, Server, secret
-from ir3de.gateway.problems import Problem
 from ir3de.gateway.responses.provenance import HEADERS
 
 _sane_id = re.compile(rb"[!-~]{1,128}").fullmatch

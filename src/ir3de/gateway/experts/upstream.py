@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from types import TracebackType
 from typing import Any
 
+from ir3de.gateway.api_errors import ClientLeft
 from ir3de.gateway.experts.connections import (
     SHOWS,
     Connection,
@@ -17,8 +18,7 @@ from ir3de.gateway.experts.connections import (
     NotReachedError,
     request_line,
 )
-from ir3de.gateway.experts.live import Expert
-from ir3de.gateway.problems import ClientLeft
+from ir3de.gateway.experts.snapshot import Expert
 
 RETRIED = frozenset((408, 429))  # and 5xx: another expert may do better
 LARGEST_ANSWER = 64 << 20  # bytes of an answer that are held until it is whole
