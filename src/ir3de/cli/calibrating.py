@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING
 import click
 
 from ir3de.cli.arguments import domains_argument, output_options, reading_options
-from ir3de.cli.changing import changing, loaded
 from ir3de.cli.counting import check_sources, reading
 from ir3de.cli.output import FAINT, Output, bar, percent, styled, table
+from ir3de.cli.saving import changing, loaded
 from ir3de.errors import UnknownExpertError
 
 if TYPE_CHECKING:

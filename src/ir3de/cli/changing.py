@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from time import perf_counter
 from typing import TYPE_CHECKING, Any
@@ -23,7 +22,7 @@ from ir3de.cli.counting import check_sources, count_domain
 from ir3de.cli.outcome_fitting import ADD_TAKES, add_outcomes
 from ir3de.cli.outcome_rows import or_outcomes
 from ir3de.cli.output import Output, hint
-from ir3de.cli.saving import save_and_report
+from ir3de.cli.saving import changing, loaded, save_and_report
 from ir3de.cli.solving import arithmetic_on, device_option, solving
 from ir3de.errors import InputError, UnknownExpertError
 
@@ -116,22 +115,6 @@ def remove(
         save_and_report(out, router, [router_path.expanduser()], [], perf_counter() - begun)
     if contribution is not None:
         out.note(hint(f"ir3de receipt {router_path} --contribution {contribution}", "the receipt:"))
-
-
-@contextmanager
-def changing(path: Path) -> Iterator[Router]:
-    """The router, kept from other writers until it is saved, so that two changes at once both stay."""
-    from ir3de.storage.files import exclusive
-
-    loaded(path)  # or there is no such router, and no folder to keep
-    with exclusive(path.expanduser()):
-        yield loaded(path)
-
-
-def loaded(path: Path) -> Router:
-    from ir3de.router import Router
-
-    return Router.load(path)
 
 
 def _check_names(router: Router, names: Iterable[str], *, merge: bool) -> None:

@@ -111,8 +111,8 @@ def _timed(router: Router, text: str) -> tuple[Decision, float]:
 
 
 def _show(out: Output, shown: Demonstration) -> None:
+    from ir3de.cli.accuracy_tables import headline, recall_table
     from ir3de.cli.counting import counted_table
-    from ir3de.cli.evaluating import headline, recall_table
     from ir3de.cli.explaining import show_explanation
 
     whole = shown.solve_seconds + sum(domain.seconds for domain in shown.counted)

@@ -19,7 +19,6 @@ from ir3de.cli.arguments import (
     force_option,
     no_sample_option,
     output_options,
-    refuse_existing,
     scorer_for,
     selector_for,
     text_options,
@@ -29,7 +28,7 @@ from ir3de.cli.counting import check_sources, count_domain, load_embedding
 from ir3de.cli.outcome_fitting import FIT_TAKES, fit_outcomes
 from ir3de.cli.outcome_rows import or_outcomes
 from ir3de.cli.output import Output
-from ir3de.cli.saving import save_and_report
+from ir3de.cli.saving import free_folders, save_and_report
 from ir3de.cli.solving import arithmetic_on, device_option, solving
 
 if TYPE_CHECKING:
@@ -146,17 +145,3 @@ def _check_tunable(given: Mapping[str, object], no_sample: bool) -> None:
         raise click.UsageError(
             "--tune needs prompts to try things on, and --no-sample keeps none: leave one of them out"
         )
-
-
-def free_folders(router_path: Path, serving: Path | None, *, force: bool) -> list[Path]:
-    """Where the router and its serving copy go, checked before hours are spent on fitting."""
-    from ir3de.artifact import check_destination
-
-    folders = [check_destination(router_path)]
-    if serving is not None:
-        folders.append(check_destination(serving, serving=True))
-    if len({folder.resolve() for folder in folders}) < len(folders):
-        raise click.UsageError("OUT and --serving name the same folder: give the serving copy one of its own")
-    for folder in folders:
-        refuse_existing(folder, force=force)
-    return folders

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from ir3de.cli.outcome_rows import means_table, outcome_rows, shrinkage_table
 from ir3de.cli.output import FAINT, Output, heading, styled
-from ir3de.cli.saving import note_saved, save_folders, where_saved
+from ir3de.cli.saving import changing, free_folders, note_saved, save_folders, where_saved
 from ir3de.errors import InputError
 
 if TYPE_CHECKING:
@@ -37,7 +37,6 @@ def fit_outcomes(
 ) -> None:
     """Sum up the rows, fit, save and report."""
     from ir3de.cli.counting import load_embedding
-    from ir3de.cli.fitting import free_folders
     from ir3de.corpora import total_bytes
     from ir3de.outcomes.rows import collect_outcomes
     from ir3de.policies import Policy
@@ -65,7 +64,6 @@ def add_outcomes(
     **_: Any,
 ) -> None:
     """Sum up the rows of new models, or with --merge more rows of any, and change the router."""
-    from ir3de.cli.changing import changing
     from ir3de.corpora import total_bytes
     from ir3de.outcomes.rows import collect_outcomes
     from ir3de.router import Router

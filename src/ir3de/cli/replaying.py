@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from ir3de.cli.accuracy_tables import matrix_table
 from ir3de.cli.arguments import Function
 from ir3de.cli.costing import weighted
 from ir3de.cli.outcome_rows import check_clashes
@@ -76,8 +77,6 @@ def replay_log(
 
 
 def _show(out: Output, report: ReplayReport, moved: list[dict[str, Any]]) -> None:
-    from ir3de.cli.evaluating import matrix_table
-
     out.result(_headline(report))
     out.note("", _changes_table(report), heading("Moves"))
     out.note(matrix_table(report.experts, report.matrix, out.console.width, ("decided", "candidate")))

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import click
+
+from ir3de.cli.arguments import refuse_existing
 from ir3de.cli.counting import Counted, counted_table, note_skipped
 from ir3de.cli.output import FAINT, Output, hint, percent, size, styled
 from ir3de.cli.trials import trials_table
@@ -99,3 +103,33 @@ def how_sure(router: Router) -> list[Text]:
         below = f"below {percent(router.policy.threshold)} confidence; if the fit has changed since, pick it anew with"
         lines.append(styled((f"abstains {below} ", FAINT), ("ir3de calibrate", "cyan")))
     return lines
+
+
+@contextmanager
+def changing(path: Path) -> Iterator[Router]:
+    """The router, kept from other writers until it is saved, so that two changes at once both stay."""
+    from ir3de.storage.files import exclusive
+
+    loaded(path)  # or there is no such router, and no folder to keep
+    with exclusive(path.expanduser()):
+        yield loaded(path)
+
+
+def loaded(path: Path) -> Router:
+    from ir3de.router import Router
+
+    return Router.load(path)
+
+
+def free_folders(router_path: Path, serving: Path | None, *, force: bool) -> list[Path]:
+    """Where the router and its serving copy go, checked before hours are spent on fitting."""
+    from ir3de.artifact import check_destination
+
+    folders = [check_destination(router_path)]
+    if serving is not None:
+        folders.append(check_destination(serving, serving=True))
+    if len({folder.resolve() for folder in folders}) < len(folders):
+        raise click.UsageError("OUT and --serving name the same folder: give the serving copy one of its own")
+    for folder in folders:
+        refuse_existing(folder, force=force)
+    return folders

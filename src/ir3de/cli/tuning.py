@@ -8,9 +8,8 @@ from time import perf_counter
 import click
 
 from ir3de.cli.arguments import output_options
-from ir3de.cli.changing import changing
 from ir3de.cli.output import FAINT, Output, hint, styled
-from ir3de.cli.saving import how_sure
+from ir3de.cli.saving import changing, how_sure
 from ir3de.cli.trials import in_few_words, trials_table
 
 
