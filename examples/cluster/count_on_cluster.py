@@ -4,8 +4,7 @@ import sys
 from pathlib import Path
 
 import ir3de
-from ir3de.engines import collect_files
-from ir3de.engines.ray_engine import RayEngine
+from ir3de.engines import RayEngine, collect_files
 
 address, target, *files = sys.argv[1:]
 # Ray carries this machine's IR3DE to every node; what IR3DE needs must be there, or be named in "pip" as well

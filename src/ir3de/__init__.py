@@ -5,11 +5,33 @@
 >>> router.route("Solve 2x = 8.").expert
 'maths'
 
-The names below are the whole public surface. They are imported when first used, so `import ir3de` costs nothing.
+docs/api.md lists the public modules and their names. A name is imported when it is first used, so `import ir3de`
+costs nothing.
 """
 
+import sys
+from collections.abc import Callable, Mapping
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
+
+
+def export_lazily(package: str, names: Mapping[str, str]) -> tuple[Callable[[str], Any], Callable[[], list[str]]]:
+    """Make the `__getattr__` and `__dir__` (PEP 562) of a package from `{submodule: its public names}`.
+
+    A name is imported when it is first asked for. No name may be that of a submodule: whichever was imported last
+    would be found.
+    """
+    module_of = {name: f"{package}.{module}" for module, exported in names.items() for name in exported.split()}
+
+    def get(name: str) -> Any:
+        if name not in module_of:
+            raise AttributeError(f"module {package!r} has no attribute {name!r}")
+        value = getattr(import_module(module_of[name]), name)
+        vars(sys.modules[package])[name] = value  # the next time it is found without this function
+        return value
+
+    return get, lambda: sorted(module_of)
+
 
 if TYPE_CHECKING:
     from ir3de.embedding import Embedding
@@ -18,9 +40,33 @@ if TYPE_CHECKING:
     from ir3de.routing.decision import Decision
     from ir3de.scorers import PromptRidge, TokenRidge
     from ir3de.selectors import AllTokens, Average, EntropyTopK
-    from ir3de.statistics.contributions import Contribution
-    from ir3de.statistics.counting import collect
-    from ir3de.statistics.domain import Statistics
+    from ir3de.statistics import Contribution, Statistics, collect
+
+    __version__: str
+else:
+    _get, _list = export_lazily(
+        __name__,
+        {
+            "embedding": "Embedding",
+            "errors": "IR3DEError",
+            "router": "Router",
+            "routing.decision": "Decision",
+            "scorers": "PromptRidge TokenRidge",
+            "selectors": "AllTokens Average EntropyTopK",
+            "statistics": "Contribution Statistics collect",
+        },
+    )
+
+    def __getattr__(name: str) -> Any:
+        if name == "__version__":
+            from importlib.metadata import version
+
+            return version("ir3de")
+        return _get(name)
+
+    def __dir__() -> list[str]:
+        return sorted([*_list(), "__version__"])
+
 
 __all__ = [
     "AllTokens",
@@ -36,32 +82,3 @@ __all__ = [
     "TokenRidge",
     "collect",
 ]
-
-_ROOMS = {
-    "ir3de.statistics.counting": ("collect",),
-    "ir3de.routing.decision": ("Decision",),
-    "ir3de.embedding": ("Embedding",),
-    "ir3de.errors": ("IR3DEError",),
-    "ir3de.router": ("Router",),
-    "ir3de.scorers": ("PromptRidge", "TokenRidge"),
-    "ir3de.selectors": ("AllTokens", "Average", "EntropyTopK"),
-    "ir3de.statistics.domain": ("Statistics",),
-    "ir3de.statistics.contributions": ("Contribution",),
-}
-_ROOM_OF = {name: room for room, names in _ROOMS.items() for name in names}
-
-
-def __getattr__(name: str) -> Any:
-    if name == "__version__":
-        from importlib.metadata import version
-
-        return version("ir3de")
-    if name not in _ROOM_OF:
-        raise AttributeError(f"module 'ir3de' has no attribute {name!r}")
-    value = getattr(import_module(_ROOM_OF[name]), name)
-    globals()[name] = value
-    return value
-
-
-def __dir__() -> list[str]:
-    return sorted([*__all__, "__version__"])

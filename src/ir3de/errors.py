@@ -15,6 +15,18 @@ A message says what was wrong, what was found, and what to do.
 
 from __future__ import annotations
 
+__all__ = [
+    "ArtifactError",
+    "EmbeddingError",
+    "EngineError",
+    "IR3DEError",
+    "InputError",
+    "MismatchError",
+    "MissingExtraError",
+    "UnknownExpertError",
+    "VersionError",
+]
+
 
 class IR3DEError(Exception):
     """The root of the tree: `except IR3DEError` catches every error raised on purpose."""

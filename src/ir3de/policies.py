@@ -11,6 +11,13 @@ from typing import Any, TypeAlias
 
 from ir3de.errors import InputError, UnknownExpertError
 
+__all__ = [
+    "Calibration",
+    "Cost",
+    "Familiarity",
+    "Policy",
+]
+
 
 @dataclass(frozen=True)
 class Calibration:

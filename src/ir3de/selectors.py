@@ -20,6 +20,14 @@ from ir3de.errors import InputError
 from ir3de.scorers.table import Table, row_blocks, softmax
 from ir3de.statistics.pairs import pair_buckets, within_prompts
 
+__all__ = [
+    "AllTokens",
+    "Average",
+    "Ballots",
+    "EntropyTopK",
+    "Selector",
+]
+
 Ids = npt.NDArray[np.unsignedinteger]
 Values: TypeAlias = "npt.NDArray[np.float64] | npt.NDArray[np.float32]"
 Tally = npt.NDArray[np.float64]  # whole numbers below 2⁵³, so float64 adds them exactly, and BLAS adds fastest

@@ -13,7 +13,7 @@ from ir3de import Router
 from ir3de.cli import cli
 from ir3de.corpora import examples as demo
 from ir3de.policies import Policy
-from ir3de.scorers import token_usualness
+from ir3de.scorers.familiarity import token_usualness
 from ir3de_lab.benchmarks.novelty import area, gibberish
 
 

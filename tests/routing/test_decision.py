@@ -13,7 +13,8 @@ from ir3de import AllTokens, Average, EntropyTopK, Router
 from ir3de.errors import InputError, UnknownExpertError
 from ir3de.policies import Calibration, Cost, Familiarity, Policy
 from ir3de.routing.decision import Reason
-from ir3de.scorers import USUALNESS_UNIT, Blend
+from ir3de.scorers import Blend
+from ir3de.scorers.familiarity import USUALNESS_UNIT
 from laws import EVERY_SCORER, SELECTORS, STRANGE, shown, wordy
 
 NAMES = tuple(tiny.DOMAINS)

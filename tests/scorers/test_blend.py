@@ -13,7 +13,10 @@ import tiny
 from ir3de import Average, PromptRidge, Router, Statistics, TokenRidge
 from ir3de.errors import InputError
 from ir3de.routing.decision import decide, decide_batch
-from ir3de.scorers import USUALNESS_UNIT, Blend, Posterior, balanced, token_usualness, unit_pairs, unit_size
+from ir3de.scorers import Blend, Posterior
+from ir3de.scorers.blend import unit_pairs, unit_size
+from ir3de.scorers.familiarity import USUALNESS_UNIT, token_usualness
+from ir3de.scorers.posterior import balanced
 from ir3de.selectors import SCORE_UNIT
 from ir3de.statistics.pairs import BUCKETS
 from laws import counted, domains, ids_of, integer_pairs, seeds, shown, wordy

@@ -15,7 +15,8 @@ from commands import LAW, complaint
 from ir3de import Router, TokenRidge
 from ir3de.artifact import inspect_router
 from ir3de.errors import InputError, MissingExtraError
-from ir3de.scorers import Blend, Scorer, arithmetic, grams, remembered
+from ir3de.scorers import Blend, Scorer, arithmetic, grams
+from ir3de.scorers.grams import remembered
 from laws import counted
 
 STATES = {"kept": (), "deleted": ("missing, rebuilt when needed",), "damaged": ("damaged, rebuilt when needed",)}

@@ -15,8 +15,9 @@ from ir3de.policies import Calibration
 from ir3de.scorers import Blend
 from ir3de.statistics.pairs import pair_buckets
 from ir3de.statistics.sample import Sample
-from ir3de.tuning import calibrate, choose, folds
+from ir3de.tuning import folds
 from ir3de.tuning.calibrating import Scored, fit_calibration, fit_familiarity, usualness_of
+from ir3de.tuning.choosing import calibrate, choose
 from ir3de.tuning.evidence import Components, score_views
 from ir3de.tuning.folds import Held, folds_of, mean_pair_rows, mean_rows
 from laws import counted, domains, integer_pairs, seeds

@@ -17,6 +17,8 @@ from pathlib import Path
 from ir3de.errors import ArtifactError, InputError
 from ir3de.storage import files
 
+__all__ = ["Carried", "cache", "fetch", "found", "install", "located", "title"]
+
 
 @dataclass(frozen=True)
 class Carried:

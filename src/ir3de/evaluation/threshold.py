@@ -157,8 +157,8 @@ def calibrate_threshold(
     probable expert is not its own. `others` are further error rates to compare with; those out of reach are left out.
 
     >>> import ir3de
-    >>> from ir3de import demo
-    >>> made = calibrate_threshold(ir3de.Router.fit(demo.prompts()), demo.held_out(), error=0.1)
+    >>> from ir3de.corpora import examples
+    >>> made = calibrate_threshold(ir3de.Router.fit(examples.prompts()), examples.held_out(), error=0.1)
     >>> made.chosen.wrong <= made.chosen.bound <= 0.1
     True
     """

@@ -24,7 +24,8 @@ from ir3de.statistics.domain import Statistics
 from ir3de.statistics.sample import Sample
 
 if TYPE_CHECKING:  # a process that only routes never pays for it
-    from ir3de.tuning import Reading, Trial
+    from ir3de.tuning import Trial
+    from ir3de.tuning.choosing import Reading
 
 BATCH_CHARACTERS = 500_000
 
@@ -37,7 +38,7 @@ def fitted(
     trials: Sequence[Mapping[str, Any]] = (),
 ) -> RouterParts:
     """Fit, calibrate and compile."""
-    from ir3de.tuning import calibrate
+    from ir3de.tuning.choosing import calibrate
 
     reading = calibrate(list(statistics.values()), embedding, scorer, terms.selector)
     return _compiled(statistics, embedding, scorer, terms, reading, trials)
@@ -47,7 +48,7 @@ def tuned(
     statistics: Mapping[str, Statistics], embedding: Embedding, terms: Terms, *, windows: bool = True
 ) -> tuple[RouterParts, tuple[Trial, ...]]:
     """Choose scorer and selector, and windows where they may be counted anew, fit and compile; and what was tried."""
-    from ir3de.tuning import choose
+    from ir3de.tuning.choosing import choose
 
     choice = choose(list(statistics.values()), embedding, cap=terms.selector.cap, windows=windows)
     terms = replace(terms, selector=choice.selector)

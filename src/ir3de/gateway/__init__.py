@@ -21,3 +21,34 @@ A request passes through these modules, in this order:
 
 `app` assembles the ASGI application, `server` runs it.
 """
+
+from typing import TYPE_CHECKING
+
+from ir3de import export_lazily
+
+if TYPE_CHECKING:
+    from ir3de.gateway.app import create_app
+    from ir3de.gateway.config.models import Config
+    from ir3de.gateway.gateway import Gateway
+    from ir3de.gateway.local import local_model
+    from ir3de.gateway.server import application, serve
+else:
+    __getattr__, __dir__ = export_lazily(
+        __name__,
+        {
+            "app": "create_app",
+            "config.models": "Config",
+            "gateway": "Gateway",
+            "local": "local_model",
+            "server": "application serve",
+        },
+    )
+
+__all__ = [
+    "Config",
+    "Gateway",
+    "application",
+    "create_app",
+    "local_model",
+    "serve",
+]

@@ -12,7 +12,7 @@ import numpy.typing as npt
 
 from ir3de.outcomes.expectation import Expectation
 from ir3de.policies import Calibration, Costs, Familiarity, Policy, utilities
-from ir3de.scorers import USUALNESS_UNIT
+from ir3de.scorers.familiarity import USUALNESS_UNIT
 from ir3de.scorers.table import Table
 from ir3de.selectors import Ballots, Ids, Selector, Tally
 

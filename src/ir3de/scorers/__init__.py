@@ -1,37 +1,47 @@
 """Statistics to scores: what each token says of each expert, S ∈ R^{V×C}.
 
-A scorer is a small frozen object. It sees the domains' statistics and the embedding matrix E, nothing else.
+A scorer is a small frozen object. It sees the statistics of the domains and the embedding matrix E, nothing else.
 """
 
-from ir3de.scorers.blend import Blend, token_weight, unit_pairs, unit_size
-from ir3de.scorers.cross_entropy import CrossEntropy
-from ir3de.scorers.familiarity import USUALNESS_UNIT, token_usualness
-from ir3de.scorers.grams import Gram, part_of, remember, remembered, remembers_grams
-from ir3de.scorers.kernel_ridge import KernelRidge
-from ir3de.scorers.posterior import Posterior, balanced
-from ir3de.scorers.ridge import PromptRidge, TokenRidge
-from ir3de.scorers.scorer import Embeddings, Floats, PairScorer, Scorer
+from typing import TYPE_CHECKING
+
+from ir3de import export_lazily
+
+if TYPE_CHECKING:
+    from ir3de.scorers.arithmetic import Arithmetic, NumpyArithmetic, using
+    from ir3de.scorers.blend import Blend
+    from ir3de.scorers.cross_entropy import CrossEntropy
+    from ir3de.scorers.kernel_ridge import KernelRidge
+    from ir3de.scorers.posterior import Posterior
+    from ir3de.scorers.ridge import PromptRidge, TokenRidge
+    from ir3de.scorers.scorer import PairScorer, Scorer
+    from ir3de.scorers.torch_arithmetic import TorchArithmetic
+else:
+    __getattr__, __dir__ = export_lazily(
+        __name__,
+        {
+            "arithmetic": "Arithmetic NumpyArithmetic using",
+            "blend": "Blend",
+            "cross_entropy": "CrossEntropy",
+            "kernel_ridge": "KernelRidge",
+            "posterior": "Posterior",
+            "ridge": "PromptRidge TokenRidge",
+            "scorer": "PairScorer Scorer",
+            "torch_arithmetic": "TorchArithmetic",
+        },
+    )
 
 __all__ = [
-    "USUALNESS_UNIT",
+    "Arithmetic",
     "Blend",
     "CrossEntropy",
-    "Embeddings",
-    "Floats",
-    "Gram",
     "KernelRidge",
+    "NumpyArithmetic",
     "PairScorer",
     "Posterior",
     "PromptRidge",
     "Scorer",
     "TokenRidge",
-    "balanced",
-    "part_of",
-    "remember",
-    "remembered",
-    "remembers_grams",
-    "token_usualness",
-    "token_weight",
-    "unit_pairs",
-    "unit_size",
+    "TorchArithmetic",
+    "using",
 ]

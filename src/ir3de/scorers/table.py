@@ -13,7 +13,9 @@ import numpy as np
 import numpy.typing as npt
 
 from ir3de.errors import InputError
-from ir3de.scorers import Embeddings, PairScorer, Scorer, token_usualness
+from ir3de.scorers import PairScorer, Scorer
+from ir3de.scorers.familiarity import token_usualness
+from ir3de.scorers.scorer import Embeddings
 from ir3de.statistics.domain import Statistics
 
 MOST_EXPERTS = 1 << 16  # a vote is kept in 16 bits

@@ -1,5 +1,19 @@
 """Choosing and calibrating on held-out prompts, from the statistics and a sample alone."""
 
-from ir3de.tuning.choosing import Choice, Reading, Trial, calibrate, choose
+from typing import TYPE_CHECKING
 
-__all__ = ["Choice", "Reading", "Trial", "calibrate", "choose"]
+from ir3de import export_lazily
+
+if TYPE_CHECKING:
+    from ir3de.tuning.choosing import Trial
+else:
+    __getattr__, __dir__ = export_lazily(
+        __name__,
+        {
+            "choosing": "Trial",
+        },
+    )
+
+__all__ = [
+    "Trial",
+]

@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ir3de.policies import Calibration, Familiarity
-from ir3de.scorers import USUALNESS_UNIT
+from ir3de.scorers.familiarity import USUALNESS_UNIT
 from ir3de.tuning.folds import Fold, Held, mean_rows
 
 GROWTHS = (0.0, 0.25, 0.5, 1.0)

@@ -12,7 +12,8 @@ import numpy.typing as npt
 from ir3de.embedding import Embedding
 from ir3de.errors import InputError
 from ir3de.policies import Calibration, Familiarity
-from ir3de.scorers import Blend, Posterior, PromptRidge, Scorer, TokenRidge, token_weight
+from ir3de.scorers import Blend, Posterior, PromptRidge, Scorer, TokenRidge
+from ir3de.scorers.blend import token_weight
 from ir3de.selectors import AllTokens, Average, EntropyTopK, Selector
 from ir3de.statistics.counting import recount
 from ir3de.statistics.domain import Statistics

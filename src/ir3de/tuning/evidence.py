@@ -9,17 +9,9 @@ from typing import TypeAlias
 import numpy as np
 import numpy.typing as npt
 
-from ir3de.scorers import (
-    Blend,
-    Posterior,
-    PromptRidge,
-    Scorer,
-    TokenRidge,
-    balanced,
-    token_weight,
-    unit_pairs,
-    unit_size,
-)
+from ir3de.scorers import Blend, Posterior, PromptRidge, Scorer, TokenRidge
+from ir3de.scorers.blend import token_weight, unit_pairs, unit_size
+from ir3de.scorers.posterior import balanced
 from ir3de.scorers.table import Table
 from ir3de.selectors import Selector
 from ir3de.tuning.calibrating import Scored

@@ -15,8 +15,10 @@ import numpy as np
 import numpy.typing as npt
 
 from ir3de.embedding import Embedding
-from ir3de.scorers import Embeddings, part_of, token_usualness
 from ir3de.scorers.arithmetic import chosen
+from ir3de.scorers.familiarity import token_usualness
+from ir3de.scorers.grams import part_of
+from ir3de.scorers.scorer import Embeddings
 from ir3de.statistics.counting import recount
 from ir3de.statistics.domain import Statistics
 from ir3de.statistics.pairs import pair_buckets, within_prompts

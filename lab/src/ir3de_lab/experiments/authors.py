@@ -15,7 +15,9 @@ from ir3de.embedding import Embedding
 from ir3de.errors import InputError
 from ir3de.router import Router
 from ir3de.routing.decision import decide_batch
-from ir3de.scorers import Embeddings, Floats, TokenRidge
+from ir3de.scorers import TokenRidge
+from ir3de.scorers.arithmetic import Floats
+from ir3de.scorers.scorer import Embeddings
 from ir3de.selectors import Average, EntropyTopK, Ids
 from ir3de.statistics.domain import Statistics
 from ir3de_lab.benchmarks.rivals import kept_by

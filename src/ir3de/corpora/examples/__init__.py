@@ -2,6 +2,8 @@
 
 from pathlib import Path
 
+__all__ = ["DOMAINS", "held_out", "path_of", "prompts"]
+
 DOMAINS = ("coding", "mathematics", "law", "medicine", "history")
 
 _PROMPTS = Path(__file__).parent / "prompts"
