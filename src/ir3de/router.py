@@ -32,7 +32,6 @@ from ir3de.scorers.table import Table, check_experts
 from ir3de.scorers.torch_arithmetic import on_device
 from ir3de.selectors import Average, EntropyTopK, Selector
 from ir3de.statistics.contributions import Contribution, Holding
-from ir3de.statistics.counting import unshouted
 from ir3de.statistics.domain import Statistics
 from ir3de.storage.ledger import History
 
@@ -344,7 +343,7 @@ class Router:
 
         `weights` says what a unit of cost is worth this time, `{"price": 0.1}`, instead of the router's policy.
         """
-        return decide(self._compiled, self._encode(unshouted(text)), self._unknown, weights)
+        return decide(self._compiled, self._encode(text), self._unknown, weights)
 
     def route_batch(self, texts: Iterable[str], *, weights: Costs | None = None) -> list[Decision]:
         """Route many prompts: the decisions of `route`, several times as fast."""
@@ -353,7 +352,7 @@ class Router:
             raise InputError(f"texts must be an iterable of str, found one {type(texts).__name__}: use route for one")
 
         def decide_chunk(chunk: Sequence[str]) -> list[Decision]:
-            flat, lengths = self.tokenizer.encode_batch([unshouted(text) for text in chunk])
+            flat, lengths = self.tokenizer.encode_batch(chunk)
             return decide_batch(compiled, flat, lengths.astype(np.int64), self._unknown, weights)
 
         parts = list(chunks(list(texts)))
@@ -364,11 +363,11 @@ class Router:
 
     def explain(self, text: str, *, weights: Costs | None = None) -> Explanation:
         """Show every token's vote, entropy and scores, and whether it counted."""
-        return explain(self._compiled, self.tokenizer.pieces(unshouted(text)), self._unknown, weights)
+        return explain(self._compiled, self.tokenizer.pieces(text), self._unknown, weights)
 
     def flips(self, text: str, *, weights: Costs | None = None) -> Flips:
         """Which tokens, taken out alone or a few together, would send the prompt to another expert."""
-        ids = np.array([token for token, _ in self.tokenizer.pieces(unshouted(text))], np.uint32)
+        ids = np.array([token for token, _ in self.tokenizer.pieces(text)], np.uint32)
         return flips(self._compiled, ids, self._unknown, weights)
 
     # keeping ----------------------------------------------------------------------------------------------------

@@ -21,6 +21,7 @@ from tokenizers import Tokenizer as ReferenceTokenizer
 
 from ir3de.embedding import Embedding, Tokenizer
 from ir3de.embedding import tokenizer as tokenizer_module
+from ir3de.embedding.normalisation import lowercase_if_all_caps
 from ir3de.embedding.proof import LONGEST_IN_CHARACTERS, Proof, cut, prove
 from ir3de.embedding.proof_texts import PANEL
 from ir3de.embedding.sources import BUNDLED
@@ -44,6 +45,12 @@ LONG_TEXTS = [
 def reference_ids(embedding: Embedding, text: str) -> list[int]:
     reference = ReferenceTokenizer.from_str(embedding.tokenizer.definition.decode())
     return list(reference.encode(text, add_special_tokens=False).ids)
+
+
+def expected_ids(tokenizer: Tokenizer, texts: Sequence[str]) -> list[list[int]]:
+    """The reference engine's ids of the normalised texts."""
+    normalised = [lowercase_if_all_caps(text) for text in texts]
+    return [one.ids for one in tokenizer.reference.encode_batch(normalised, add_special_tokens=False)]
 
 
 # --- the bundled embedding ---
@@ -94,7 +101,7 @@ def test_default_gives_the_reference_ids_on_awkward_texts(texts: list[str]) -> N
     tokenizer = Embedding.default().tokenizer
     everything = [*AWKWARD, *LONG_TEXTS, *texts]
     ids, lengths = tokenizer.encode_batch(everything)
-    expected = [e.ids for e in tokenizer.reference.encode_batch(everything, add_special_tokens=False)]
+    expected = expected_ids(tokenizer, everything)
     assert lengths.tolist() == [len(one) for one in expected]
     assert ids.tolist() == [token for one in expected for token in one]
 
@@ -117,7 +124,7 @@ CODE = st.lists(
 def test_default_gives_the_reference_ids_on_any_text(texts: list[str]) -> None:
     tokenizer = Embedding.default().tokenizer
     ids, lengths = tokenizer.encode_batch(texts)
-    expected = [tokenizer.reference.encode(text, add_special_tokens=False).ids for text in texts]
+    expected = expected_ids(tokenizer, texts)
     assert ids.tolist() == [token for one in expected for token in one]
     assert lengths.tolist() == [len(one) for one in expected]
 
@@ -144,7 +151,56 @@ def test_what_is_not_text_is_refused(texts: list[str], said: str) -> None:
         Embedding.default().tokenizer.encode_batch(texts)
 
 
-@pytest.mark.parametrize("text", ["", "Hello, world!", "naïve 👋🏽 字 Ⅷ", "   two\n\nlines  "])
+# --- texts all in capitals ---
+
+CAPITALS = "HOW DO I BOIL AN EGG?"
+
+
+def test_a_long_text_all_in_capitals_has_the_ids_of_its_lowercase() -> None:
+    default = Embedding.default()
+    lower = reference_ids(default, CAPITALS.lower())
+    assert default.encode(CAPITALS).tolist() == lower
+    ids, lengths = default.tokenizer.encode_batch([CAPITALS, "NASA", "İ" * 16])
+    assert ids.tolist() == [*lower, *reference_ids(default, "NASA"), *reference_ids(default, ("İ" * 16).lower())]
+    assert lengths[0] == len(lower)
+
+
+@pytest.mark.parametrize(
+    ("text", "is_lowercased"),
+    [("A" * 15, False), ("A" * 16, True), ("A" * 15 + "b", False), ("1" * 16, False), ("A1" * 8, True)],
+)
+def test_only_texts_of_16_characters_and_more_are_lowercased(text: str, is_lowercased: bool) -> None:
+    assert lowercase_if_all_caps(text) == (text.lower() if is_lowercased else text)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_texts_in_capitals_have_the_same_ids_one_by_one_in_a_batch_and_in_pieces(
+    kind: str, tiny_embeddings: dict[str, Embedding]
+) -> None:
+    tokenizer = tiny_embeddings[kind].tokenizer
+    texts = [
+        CAPITALS,
+        "ΣΊΣΥΦΟΣ ΚΑΙ ΟΔΥΣΣΕΥΣ",
+        "\ud800" + CAPITALS,
+        "İSTANBUL IS A CITY, İZMİR TOO",
+        "Not ALL IN CAPITALS",
+    ]
+    ids, lengths = tokenizer.encode_batch(texts)
+    one_by_one = [tokenizer.encode(text).tolist() for text in texts]
+    assert ids.tolist() == [token for one in one_by_one for token in one]
+    assert lengths.tolist() == [len(one) for one in one_by_one]
+    assert [[token for token, _ in tokenizer.pieces(text)] for text in texts] == one_by_one
+
+
+def test_one_text_is_no_batch_of_texts() -> None:
+    with pytest.raises(InputError, match="expected texts"):
+        Embedding.default().tokenizer.encode_batch("Hello")
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["", "Hello, world!", "naïve 👋🏽 字 Ⅷ", "   two\n\nlines  ", CAPITALS, "İSTANBUL IS A CITY, İZMİR TOO İ"],
+)
 def test_pieces_make_up_the_text(text: str) -> None:
     pieces = Embedding.default().tokenizer.pieces(text)
     assert "".join(piece for _, piece in pieces) == text
@@ -160,8 +216,8 @@ def test_the_fast_engine_is_used_where_it_is_proven(kind: str, tiny_embeddings: 
     assert embedding.tokenizer.engine.startswith("tokie ")
     everything = [*AWKWARD, *LONG_TEXTS]
     ids, _ = embedding.tokenizer.encode_batch(everything)
-    expected = embedding.tokenizer.reference.encode_batch(everything, add_special_tokens=False)
-    assert ids.tolist() == [token for one in expected for token in one.ids]
+    expected = expected_ids(embedding.tokenizer, everything)
+    assert ids.tolist() == [token for one in expected for token in one]
 
 
 @pytest.mark.parametrize("kind", KINDS)

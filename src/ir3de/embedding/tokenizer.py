@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import numpy.typing as npt
 
+from ir3de.embedding.normalisation import lowercase_if_all_caps
 from ir3de.embedding.proof import EncodeBatch, Proof, cut, prove
 from ir3de.errors import EmbeddingError, InputError
 
@@ -144,8 +145,12 @@ class Tokenizer:
         return found if isinstance(found, int) else None
 
     def encode(self, text: str) -> Ids:
-        """The text's token ids, without special tokens. Lone surrogates read as U+FFFD."""
+        """The text's token ids, without special tokens: exactly what is counted and routed.
+
+        Long texts that are all in capitals are lowercased first. Lone surrogates become U+FFFD.
+        """
         try:
+            text = lowercase_if_all_caps(text)
             return self._encode_one(text)
         except UnicodeEncodeError:
             return self._encode_one(_without_surrogates(text))
@@ -153,8 +158,11 @@ class Tokenizer:
             raise _not_text([text]) from error
 
     def encode_batch(self, texts: Sequence[str]) -> tuple[Ids, Lengths]:
-        """All texts' ids end to end, and how many belong to each."""
+        """All texts' ids end to end, and how many belong to each. The ids are those of `encode`."""
+        if isinstance(texts, (str, bytes)):
+            raise _not_text(texts)
         try:
+            texts = [lowercase_if_all_caps(text) for text in texts]
             return self._encode_many(texts)
         except UnicodeEncodeError:
             return self._encode_many([_without_surrogates(text) for text in texts])
@@ -215,12 +223,21 @@ class Tokenizer:
         return ids, lengths
 
     def pieces(self, text: str) -> list[tuple[int, str]]:
-        """Each token's id with the stretch of text it stands for; the stretches make up the whole text."""
+        """Each token's id with the stretch of text it stands for. The stretches make up the whole text.
+
+        The ids are those of `encode`; the stretches keep the capitals of the text.
+        """
         if not isinstance(text, str):
             raise _not_text([text])
+        normalised = lowercase_if_all_caps(text)
+        is_lowercased = normalised is not text
         text = _without_surrogates(text)
-        encoding = self.reference.encode(text, add_special_tokens=False)
+        encoding = self.reference.encode(_without_surrogates(normalised), add_special_tokens=False)
         starts = [start for start, _ in encoding.offsets]
+        if is_lowercased:
+            # one capital can become two characters (İ), so offsets are translated to the original text
+            place = [*(i for i, character in enumerate(text) for _ in character.lower()), len(text)]
+            starts = [place[start] for start in starts]
         if not starts:
             return []  # an empty text, or one of nothing but what the tokenizer drops
         ends = [*starts[1:], len(text)]  # what lies between two tokens is shown with the first

@@ -13,7 +13,7 @@ import numpy.typing as npt
 from ir3de.embedding import Embedding
 from ir3de.errors import InputError
 from ir3de.outcomes.sums import ONE_TASK, Key, Outcomes, OutcomeSums, checked_scores, fold
-from ir3de.statistics.counting import GRAM_WINDOWS, MEAN_PARTS, unshouted, window_means
+from ir3de.statistics.counting import GRAM_WINDOWS, MEAN_PARTS, window_means
 from ir3de.statistics.domain import PromptSums, triangle, triangle_size
 
 CHUNK_ROWS = 4_096
@@ -87,7 +87,7 @@ def collect_outcomes(
 
 def _count(rows: Sequence[Row], embedding: Embedding) -> Outcomes:
     """The outcomes of rows that are all in memory."""
-    flat, counted = embedding.tokenizer.encode_batch([unshouted(row.text) for row in rows])
+    flat, counted = embedding.tokenizer.encode_batch([row.text for row in rows])
     lengths = counted.astype(np.int64)
     starts = np.cumsum(lengths) - lengths
     groups: dict[tuple[str, int, tuple[str, ...]], list[int]] = {}  # rows of a group have the same models

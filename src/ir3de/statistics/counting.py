@@ -24,7 +24,6 @@ from ir3de.statistics.pairs import pair_counts
 from ir3de.statistics.sample import Sample, text_hash
 
 CHUNK_CHARACTERS = 2_000_000
-SHOUTED = 16  # characters from which a text all in capitals is read in small letters
 GRAM_WINDOWS = 1_024  # windows multiplied at a time
 MEAN_PARTS = 256  # a mean is finer than what it is the mean of
 EXACT_TOKENS = 1 << 13  # of a window, each entry at most 2¹¹, that float32 sums exactly
@@ -156,7 +155,7 @@ def count_chunks(chunks: Iterable[Sequence[str]], embedding: Embedding, recipe: 
 
 def count(texts: Sequence[str], embedding: Embedding, recipe: Recipe) -> Statistics:
     """The statistics of texts that are all in memory."""
-    flat, counted = embedding.tokenizer.encode_batch([unshouted(text) for text in texts])
+    flat, counted = embedding.tokenizer.encode_batch(texts)
     lengths = counted.astype(np.int64)
     starts = np.cumsum(lengths) - lengths
     if recipe.cap is not None:
@@ -175,11 +174,6 @@ def count(texts: Sequence[str], embedding: Embedding, recipe: Recipe) -> Statist
         pairs = pair_counts(flat, starts, lengths)
         sums = _prompt_sums(flat, [(recipe.sample, *windows)], pairs, embedding, recipe.window)
     return Statistics(embedding.fingerprint, len(texts), _histogram(flat, embedding), sums, sample)
-
-
-def unshouted(text: str) -> str:
-    """A long text all in capitals in small letters: it says the same, and its tokens are then the usual ones."""
-    return text.lower() if isinstance(text, str) and text.isupper() and len(text) >= SHOUTED else text
 
 
 def recount(sample: Sample, embedding: Embedding, window: int, *, prompt_sums: bool = True) -> Statistics:
