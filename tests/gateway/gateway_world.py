@@ -40,7 +40,7 @@ class World:
     @property
     def quiet(self) -> bool:
         """Nobody is with the expert for law, nor counted as being there."""
-        counted = self.gateway.gateway.observer.traffic.in_flight["law"]
+        counted = self.gateway.gateway.observer.in_flight["law"]
         return (self.law.slots.taken, self.law.slots.waiting, counted) == (0, 0, 0)
 
     def ended(self, outcome: str) -> float:

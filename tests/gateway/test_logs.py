@@ -127,7 +127,7 @@ def test_a_folder_that_is_missing_is_said_at_the_start(tmp_path: Path) -> None:
 
 FULL = """
 import logging, resource, signal, sys
-from ir3de.gateway.observing.logs import Lines
+from ir3de.gateway.telemetry.logs import Lines
 signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
 logging.basicConfig(format="%(message)s")
 log = Lines(sys.argv[1])
@@ -154,7 +154,7 @@ def test_a_full_disk_loses_lines_and_nothing_else(tmp_path: Path) -> None:
 def test_several_processes_do_not_mix_their_lines(tmp_path: Path) -> None:
     script = """
 import sys
-from ir3de.gateway.observing.logs import Lines
+from ir3de.gateway.telemetry.logs import Lines
 log = Lines(sys.argv[1])
 for number in range(300):
     log.write((sys.argv[2] * 3000 + "\\n").encode())
@@ -170,7 +170,7 @@ for number in range(300):
 
 def test_an_observer_that_fails_stops_nothing(caplog: pytest.LogCaptureFixture) -> None:
     observer = Observer(made.live())
-    observer.observe(made.record(total_seconds="soon", text=SECRET))
+    observer.observe(made.record(route_seconds="soon", text=SECRET))
     assert "could not take note of request request-1" in caplog.text and SECRET not in caplog.text
 
 
@@ -183,7 +183,7 @@ def test_requests_that_ask_no_expert_have_a_line_but_for_probes_that_go_well(
 
     async def ask(url: str) -> None:
         async with aiohttp.ClientSession(headers={"authorization": f"Bearer {SECRET}"}) as session:
-            for path in ("/version", "/livez", "/metrics", f"/nothing?{SECRET}", "/v1/models", "/admin/traffic"):
+            for path in ("/version", "/livez", "/metrics", f"/nothing?{SECRET}", "/v1/models", "/admin/audit"):
                 async with session.get(url + path) as answer:
                     await answer.read()
 
@@ -194,7 +194,7 @@ def test_requests_that_ask_no_expert_have_a_line_but_for_probes_that_go_well(
         ("GET", "/version", 200, ""),
         ("GET", "/nothing", 404, ""),
         ("GET", "/v1/models", 401, "invalid_api_key"),
-        ("GET", "/admin/traffic", 403, "no_admin"),
+        ("GET", "/admin/audit", 403, "no_admin"),
     ]
     assert SECRET not in access.read_text() and lines(access)[0]["sent_bytes"] > 0
 

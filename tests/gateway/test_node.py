@@ -42,7 +42,7 @@ def test_the_client_for_javascript(tmp_path: Path) -> None:
     with serving(tmp_path) as gateway:
         gateway.upstream.behaviour["maths"] = breaking_off(CHAT_EVENTS[:3])
         gateway.upstream.behaviour["cooking"] = refusing_twice(gateway)
-        found = json.loads(run(ROOT / "tests" / "node" / "client.mjs", tmp_path, gateway))
+        found = json.loads(run(Path(__file__).parent / "node" / "client.mjs", tmp_path, gateway))
     assert found == {
         "chat": [SAID, "law", 15],
         "headers": ["law", "12", "mine-2", "mine-2"],

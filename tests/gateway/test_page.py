@@ -224,8 +224,23 @@ def test_traffic_shows_what_went_through(page: Browser, gateway: Running) -> Non
     headers = {"content-type": "application/json"}
     urllib.request.urlopen(urllib.request.Request(f"{gateway.url}/v1/chat/completions", body, headers)).close()
     page.until(lambda: page.run(count) == before + 1)  # without a click: it looks every two seconds
-    assert len(page.all("#rate rect")) == 120 and len(page.all("#confidence rect")) == 10
-    assert [one.text for one in page.all("#totals dt")][:2] == ["Requests", "In flight"]
+    assert len(page.all("#rate rect")) == 60 and len(page.all("#confidence rect")) == 10
+    assert [one.text for one in page.all("#totals dt")] == ["Requests", "In flight", "Errors", "Cancelled", "Abstained"]
+    heights = "return [...document.querySelectorAll('#rate rect')].map(one => Number(one.getAttribute('height')))"
+    page.until(lambda: max(page.run(heights)) > 0)
+    assert page.text("#history-note") == "Counted since this page was opened."
+    assert "since the gateway started" in page.text("#totals")
+    first = page.run("return document.querySelector('#totals dd').textContent")
+    page.run("document.querySelector('#period').value = 'recent'")
+    page.run("document.querySelector('#period').dispatchEvent(new Event('change'))")
+    assert "since this page was opened" in page.text("#totals")
+    shown = page.run("return document.querySelector('#totals dd').textContent")
+    assert 1 <= int(shown) <= int(first)
+    for name in ("p50", "p99", "First token"):
+        assert (
+            page.run(f"return document.querySelector('[data-expert=cooking] [data-name=\"{name}\"]').textContent")
+            != "–"
+        )
 
 
 @browser_test
@@ -269,12 +284,12 @@ def test_an_expert_is_added_and_removed(page: Browser, gateway: Running, tmp_pat
 def test_keys_come_from_the_address_or_are_asked_for(page: Browser, gateway: Running) -> None:
     assert TOKEN not in page.driver.current_url
     page.run("sessionStorage.clear()")
-    page.find("#tab-traffic").click()
+    page.find("#tab-experts").click()
     page.until(lambda: page.find("#keys").is_displayed())
     page.type("#admin-token", TOKEN)
     page.press("\ue007")
-    page.until(lambda: page.all("#totals dt"))
-    assert not page.find("#traffic-notice").is_displayed()
+    page.until(lambda: page.all(".person"))
+    assert not page.find("#experts-notice").is_displayed()
     assert [line for line in page.console() if "401" not in line] == []  # the refusal itself is told on the console
 
 

@@ -102,7 +102,7 @@ def test_an_exporter_that_is_not_installed_is_a_message(
 def test_the_environment_or_the_embedding_program_turns_spans_on() -> None:
     script = """
 import json, os, sys
-from ir3de.gateway.observing.tracing import from_environment
+from ir3de.gateway.telemetry.tracing import from_environment
 from ir3de.gateway.exchange_record import Record
 before = from_environment() is None and "opentelemetry.trace" not in sys.modules  # nothing is even loaded
 os.environ["OTEL_TRACES_EXPORTER"] = "console"

@@ -1,167 +1,110 @@
-"""The last minutes of traffic: what is in the window is counted once, whoever is asked."""
+"""The page's traffic view computes from the Prometheus metrics what the gateway counted."""
 
-import asyncio
 import json
-import os
-from pathlib import Path
-from tempfile import TemporaryDirectory
+import math
+import shutil
+import subprocess
 from typing import Any
 
-import aiohttp
-import gateway_parts
 import gateway_records as made
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from prometheus_client.parser import text_string_to_metric_families as parse
 
-import tiny
-from ir3de.gateway.telemetry.tallies import SLOT, Slot, latency_bin, quantile_ms
-from ir3de.gateway.telemetry.traffic import PER_SECOND, WINDOW, Traffic
+from ir3de.gateway.http.static_files import FOLDER
+from ir3de.gateway.telemetry.metrics import Metrics
 
-
-class Clock:
-    def __init__(self) -> None:
-        self.now = 1_000_000.0
-
-    def __call__(self) -> float:
-        return self.now
+pytestmark = pytest.mark.skipif(shutil.which("node") is None, reason="needs node")
 
 
-def label(name: str) -> str:
-    return name if name in made.EXPERTS else "none"
+def run(script: str, given: object) -> Any:
+    """What a script with the page's metrics module writes, as JSON; `given` is its input."""
+    source = f"""
+    import {{ readFileSync }} from "node:fs";
+    import * as metrics from {json.dumps((FOLDER / "metrics.js").as_uri())};
+    const given = JSON.parse(readFileSync(0, "utf8"));
+    {script}
+    """
+    command = ["node", "--input-type=module", "-e", source]
+    done = subprocess.run(command, input=json.dumps(given), capture_output=True, text=True, timeout=60)
+    assert done.returncode == 0, done.stderr
+    return json.loads(done.stdout)
 
 
-def row(report: dict[str, Any], expert: str) -> dict[str, Any]:
-    return next(row for row in report["experts"] if row["expert"] == expert)
+def scrape(metrics: Metrics, in_flight: dict[str, int] | None = None) -> str:
+    metrics.refresh(in_flight or {})
+    return metrics.scrape()[0].decode()
 
 
-@tiny.LAW
-@given(st.lists(st.floats(1e-4, 1_000), min_size=1, max_size=50), st.sampled_from([0.5, 0.9, 0.99]))
-def test_a_quantile_is_right_to_a_tenth(latencies: list[float], share: float) -> None:
-    bins: dict[int, int] = {}
-    for seconds in latencies:
-        bins[latency_bin(seconds)] = bins.get(latency_bin(seconds), 0) + 1
-    rank = max(0, -int(-share * len(latencies) // 1) - 1)  # the smallest rank that covers the share
-    assert quantile_ms(bins, share) == pytest.approx(1e3 * sorted(latencies)[rank], rel=0.1)
+def summarise(now: str, before: str = "") -> Any:
+    script = """
+    const [now, before] = given.map(metrics.parseMetrics);
+    console.log(JSON.stringify(metrics.summarise(metrics.subtractMetrics(now, before), now)));
+    """
+    return run(script, [now, before])
 
 
-@tiny.LAW
-@given(st.lists(st.tuples(st.floats(0, 40), st.sampled_from(["law", "maths", "nobody"])), max_size=60))
-def test_the_window_holds_what_ended_in_it_and_no_more(steps: list[tuple[float, str]]) -> None:
-    clock = Clock()
-    traffic, ended = Traffic(clock=clock), []
-    for wait, expert in steps:
-        clock.now += wait
-        ended.append((clock.now, label(expert)))
-        traffic.observe(made.record(expert=expert), label)
-    report = traffic.report(made.EXPERTS)
-    start = int(clock.now) - WINDOW
-    inside = [expert for when, expert in ended if when - when % SLOT > start]
-    assert report["totals"]["requests"] == len(inside)
-    for expert in ("law", "maths"):
-        assert row(report, expert)["requests"] == inside.count(expert)
-        assert row(report, expert)["share"] == pytest.approx(inside.count(expert) / max(1, len(inside)), abs=1e-4)
-    seconds = report["per_second"]
-    assert [second["t"] for second in seconds] == list(range(int(clock.now) - PER_SECOND + 1, int(clock.now) + 1))
-    recent = sum(int(when) > int(clock.now) - PER_SECOND for when, _ in ended)
-    assert sum(second["requests"] for second in seconds) == recent
-    assert len(traffic._slots) <= WINDOW // SLOT + 2
+def row(summary: dict[str, Any], expert: str) -> dict[str, Any]:
+    return next(row for row in summary["experts"] if row["name"] == expert)
+
+
+def test_the_page_reads_every_sample_as_prometheus_does() -> None:
+    metrics = Metrics(made.live())
+    metrics.observe(made.record(confidence=0.97))
+    text = scrape(metrics, {"law": 2}) + 'odd{expert="a\\"b\\\\n\\n, {c=\\"1\\"}",other=""} 3e-05\nplain 7 1700000000\n'
+    found = run("console.log(JSON.stringify(metrics.parseMetrics(given)))", text)
+    wanted = [(s.name, s.labels, s.value) for family in parse(text) for s in family.samples]
+    assert sorted((s["name"], sorted(s["labels"].items()), s["value"]) for s in found) == sorted(
+        (name, sorted(labels.items()), value) for name, labels, value in wanted
+    )
+    assert len({sample["key"] for sample in found}) == len(found)
 
 
 def test_each_kind_of_end_is_counted_where_it_belongs() -> None:
-    traffic = Traffic(clock=Clock())
-    traffic.began("law")
-    traffic.observe(made.record(outcome="ok", confidence=0.95), label)
-    traffic.observe(made.record(outcome="cancelled", confidence=1.0), label)
-    traffic.observe(made.record(outcome="client_error", expert="", decision=None), label)
+    metrics = Metrics(made.live())
+    metrics.observe(made.record(outcome="ok", confidence=0.95))
+    metrics.observe(made.record(outcome="cancelled", confidence=1.0))
+    metrics.observe(made.record(outcome="client_error", expert="", decision=None))
     failed = {"outcome": "upstream_error", "fallbacks": [("maths", "law", "5xx")], "decision": made.decided("")}
-    traffic.observe(made.record(**failed, confidence=0.0), label)
-    report = traffic.report(made.EXPERTS)
-    assert report["totals"] == {"requests": 4, "errors": 1, "cancelled": 1, "abstained": 1, "in_flight": 1}
-    assert report["confidence"]["counts"] == [1, 0, 0, 0, 0, 0, 0, 0, 0, 2]
-    assert report["confidence"]["edges"][0] == 0 and report["confidence"]["edges"][-1] == 1
-    law, maths = row(report, "law"), row(report, "maths")
-    assert (law["errors"], law["fallbacks_to"], maths["fallbacks_from"]) == (1, 1, 1)
+    metrics.observe(made.record(**failed, confidence=0.05))
+    summary = summarise(scrape(metrics, {"law": 1}))
+    assert summary["totals"] == {"requests": 4, "errors": 1, "cancelled": 1, "abstained": 1, "inFlight": 1}
+    assert summary["confidence"]["counts"] == [1, 0, 0, 0, 0, 0, 0, 0, 0, 2]
+    assert summary["confidence"]["edges"] == pytest.approx([place / 10 for place in range(11)])
+    assert [found["name"] for found in summary["experts"]] == ["maths", "law", "none"]
+    law, maths = row(summary, "law"), row(summary, "maths")
+    assert (law["requests"], law["share"]) == (3, 0.75)
+    assert (law["errors"], law["fallbacksTo"], maths["fallbacksFrom"]) == (1, 1, 1)
     assert law["tokens"] == 45 and law["cost"] == pytest.approx(60e-6)
-    assert law["p50_ms"] == pytest.approx(500, rel=0.1) and law["ttft_p50_ms"] == pytest.approx(100, rel=0.1)
-    assert maths["requests"] == 0 and maths["p50_ms"] is None
-    assert [found["expert"] for found in report["experts"]] == ["maths", "law", "none"]
+    assert 250 < law["p50"] <= 500 and 250 < law["p99"] <= 500  # the bucket that 0.4 s falls into
+    assert 50 < law["firstToken"] <= 100
+    assert maths["requests"] == 0 and maths["p50"] is None
 
 
-@tiny.LAW
-@given(st.lists(st.sampled_from(["law", "maths"]), max_size=20))
-def test_a_slot_is_the_same_after_a_file(experts: list[str]) -> None:
-    slot = Slot(1_000_000)
-    for expert in experts:
-        slot.count(made.record(confidence=0.5), expert, 1_000_003)
-    assert Slot.from_dict(json.loads(json.dumps(slot.to_dict()))) == slot
+def test_a_window_shows_only_what_was_counted_in_it() -> None:
+    metrics = Metrics(made.live())
+    for _ in range(5):
+        metrics.observe(made.record(upstream_seconds=20.0))
+    before = scrape(metrics, {"law": 1})
+    metrics.observe(made.record(upstream_seconds=0.02, confidence=0.5))
+    metrics.observe(made.record(expert="maths"))
+    summary = summarise(scrape(metrics, {"law": 3}), before)
+    assert (summary["totals"]["requests"], summary["totals"]["inFlight"]) == (2, 3)
+    assert row(summary, "law")["requests"] == row(summary, "maths")["requests"] == 1
+    assert 10 < row(summary, "law")["p99"] <= 25
 
 
-def test_what_other_workers_left_is_added_and_what_is_broken_or_old_passed_over(tmp_path: Path) -> None:
-    clock = Clock()
-    mine, theirs = Traffic(tmp_path, clock), Traffic(tmp_path, clock)
-    theirs.began("law")
-    theirs.observe(made.record(), label)
-    theirs.publish()
-    (written,) = tmp_path.iterdir()
-    start = written.stem.rpartition("_")[2]
-    written.rename(tmp_path / f"traffic_{os.getppid()}_{start}.json")  # as if another process, alive, had written it
-    (tmp_path / f"traffic_7_{start}.json").write_text('{"start": 1')
-    (tmp_path / f"traffic_8_{start}.json").write_text("[]")
-    mine.observe(made.record(expert="maths"), label)
-    report = mine.report(made.EXPERTS)
-    assert report["totals"]["requests"] == 2 and report["totals"]["in_flight"] == 1
-    clock.now += WINDOW + 3 * SLOT
-    mine.observe(made.record(), label)
-    mine.publish()
-    assert [path.name for path in tmp_path.iterdir()] == [f"traffic_{os.getpid()}_{int(clock.now) // SLOT * SLOT}.json"]
-    assert mine.report(made.EXPERTS)["totals"]["requests"] == 1
-
-
-@tiny.LAW
-@given(st.lists(st.tuples(st.floats(0, 4), st.booleans()), max_size=40))
-def test_once_told_the_others_know_all(steps: list[tuple[float, bool]]) -> None:
-    with TemporaryDirectory() as folder:
-        clock = Clock()
-        told, asked = Traffic(Path(folder), clock), Traffic(Path(folder), clock)
-        for wait, publishes in steps:
-            clock.now += wait
-            told.observe(made.record(), label)
-            if publishes:
-                told.publish()
-        told.publish()
-        expected = told.report(made.EXPERTS)
-        for path in Path(folder).iterdir():
-            path.rename(path.with_name(path.name.replace(str(os.getpid()), str(os.getppid()))))
-        assert asked.report(made.EXPERTS) == expected
-
-
-def test_a_clock_set_back_begins_anew() -> None:
-    clock = Clock()
-    traffic = Traffic(clock=clock)
-    traffic.observe(made.record(), label)
-    clock.now -= 100
-    traffic.observe(made.record(), label)
-    assert traffic.report(made.EXPERTS)["totals"]["requests"] == 1
-
-
-def test_a_gateway_tells_its_traffic(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("IR3DE_ADMIN_TOKEN", "token")
-
-    async def ask(url: str) -> Any:
-        async with aiohttp.ClientSession(headers={"authorization": "Bearer token"}) as session:
-            for question in gateway_parts.QUESTIONS.values():
-                body = {"model": "auto", "messages": [{"role": "user", "content": question}]}
-                async with session.post(f"{url}/v1/chat/completions", json=body) as answer:
-                    assert answer.status == 200
-            async with session.get(f"{url}/admin/traffic") as answer:
-                return await answer.json()
-
-    with gateway_parts.running(tmp_path) as running:
-        running.upstream.behaviour["law"] = gateway_parts.failing(503)
-        report = asyncio.run(ask(running.url))
-    assert report["totals"]["requests"] == 3 and report["totals"]["in_flight"] == 0
-    assert [found["expert"] for found in report["experts"]] == list(gateway_parts.QUESTIONS)
-    assert row(report, "law")["fallbacks_from"] == 1 and row(report, "law")["requests"] == 0
-    assert sum(found["fallbacks_to"] for found in report["experts"]) == 1
-    assert sum(report["confidence"]["counts"]) == 3
+@pytest.mark.parametrize(
+    ("buckets", "share", "wanted"),
+    [
+        ([[1, 0], [2, 10], [math.inf, 10]], 0.5, 1.5),
+        ([[1, 10], [2, 10], [math.inf, 10]], 0.5, 0.5),
+        ([[1, 1], [2, 1], [4, 2], [math.inf, 2]], 0.99, 3.96),
+        ([[1, 0], [2, 0], [math.inf, 5]], 0.5, 2),  # beyond the last bound nothing more is known
+        ([[1, 0], [math.inf, 0]], 0.5, None),
+        ([], 0.5, None),
+    ],
+)
+def test_quantiles_are_prometheus_own(buckets: list[list[float]], share: float, wanted: float | None) -> None:
+    given = [[str(bound) if bound != math.inf else "Infinity", count] for bound, count in buckets]
+    script = "console.log(JSON.stringify(metrics.quantile(given[0].map(([b, n]) => [Number(b), n]), given[1])))"
+    assert run(script, [given, share]) == (wanted if wanted is None else pytest.approx(wanted))

@@ -169,7 +169,6 @@ def _admin() -> dict[str, Schema]:
             "post": change("Read the configuration again.", "Anything", "", _query("router", {"enum": ["configured"]}))
         },
         "/admin/audit": {"get": show("The last changes, newest first.", "Anything", last)},
-        "/admin/traffic": {"get": show("The last minutes.", etag=False)},
     }
 
 

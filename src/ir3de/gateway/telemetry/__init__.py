@@ -1,1 +1,1 @@
-"""Everything that looks on: metrics, logs, traces and the last minutes of traffic."""
+"""Metrics, logs and traces."""

@@ -1,4 +1,4 @@
-"""Everything that looks on: metrics, logs, traces, traffic. One call at the end of each request."""
+"""Metrics, logs and traces of each request: one call when it ends."""
 
 from __future__ import annotations
 
@@ -6,12 +6,13 @@ import asyncio
 import logging
 import signal
 import sys
+from collections import Counter
 from contextlib import suppress
 from time import perf_counter
 from typing import TYPE_CHECKING
 
 from starlette.requests import Request
-from starlette.responses import JSONResponse, Response
+from starlette.responses import Response
 from starlette.routing import Route
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
@@ -19,7 +20,6 @@ from ir3de.gateway.exchange_record import Outcome, Record
 from ir3de.gateway.telemetry.logs import LONGEST_NAME, Lines, access_line, decision_line
 from ir3de.gateway.telemetry.metrics import Metrics
 from ir3de.gateway.telemetry.tracing import Tracing, from_environment
-from ir3de.gateway.telemetry.traffic import Traffic
 from ir3de.gateway.telemetry.worker_folder import shared_folder
 
 if TYPE_CHECKING:
@@ -41,7 +41,7 @@ class Observer:
         self._live = live
         self._shared = shared_folder()
         self.metrics = Metrics(live, self._shared)
-        self.traffic = Traffic(self._shared)
+        self.in_flight: Counter[str] = Counter()  # requests that each expert is answering
         self.tracing: Tracing | None = from_environment()
         self._access: Lines | None = None
         self._decisions: Lines | None = None
@@ -54,13 +54,13 @@ class Observer:
 
     def began(self, expert: str) -> None:
         """An expert is being asked."""
-        self.traffic.began(expert)
+        self.in_flight[expert] += 1
         if self._shared is not None and self._timer is None:
             self._publish()
 
     def ended(self, expert: str) -> None:
         """Its answer has ended, or was given up."""
-        self.traffic.ended(expert)
+        self.in_flight[expert] -= 1
 
     def observe(self, record: Record) -> None:
         """A request has ended, one way or another. It is taken note of a moment later, several at a time.
@@ -93,7 +93,6 @@ class Observer:
         if decision is not None and record.confidence is None:
             record.confidence = decision.confidence
         self.metrics.observe(record)
-        self.traffic.observe(record, self.metrics.label)
         snapshot = self._live.snapshot
         if snapshot.config.logs is not self._logs:
             self._take_up(snapshot.config.logs)
@@ -159,10 +158,7 @@ class Observer:
 
     @property
     def routes(self) -> list[Route]:
-        return [
-            Route("/metrics", self._get_metrics, methods=["GET"]),
-            Route("/admin/traffic", self._get_traffic, methods=["GET"]),
-        ]
+        return [Route("/metrics", self._get_metrics, methods=["GET"])]
 
     def close(self) -> None:
         """Tell the others a last time, and let go of files."""
@@ -172,8 +168,7 @@ class Observer:
             self._timer.cancel()
             self._timer = None
         if self._shared is not None:
-            self.metrics.refresh(self.traffic.in_flight)
-            self.traffic.publish()
+            self.metrics.refresh(self.in_flight)
         for lines in (self._access, self._decisions):
             if lines is not None:
                 lines.close()
@@ -183,21 +178,15 @@ class Observer:
 
     async def _get_metrics(self, request: Request) -> Response:
         self.catch_up()
-        self.metrics.refresh(self.traffic.in_flight)
+        self.metrics.refresh(self.in_flight)
         content, content_type = await asyncio.to_thread(self.metrics.scrape, request.headers.get("accept", ""))
         return Response(content, headers={"content-type": content_type, "cache-control": "no-store"})
-
-    async def _get_traffic(self, request: Request) -> Response:
-        self.catch_up()
-        report = self.traffic.report(self._live.snapshot.experts)
-        return JSONResponse(report, headers={"cache-control": "no-store"})
 
     def _publish(self) -> None:
         """Now, and again every second from now on."""
         try:
             self.catch_up()
-            self.metrics.refresh(self.traffic.in_flight)
-            self.traffic.publish()
+            self.metrics.refresh(self.in_flight)
         except Exception:
             _log.exception("could not tell the other workers")
         if not self._closed:

@@ -66,6 +66,11 @@ export async function ask(path, { method = "GET", body, signal, headers = {} } =
   throw new Refused(response.status, error.message || `The gateway answered ${response.status}.`, error.code);
 }
 
+export function explainError(error) {
+  if (error.status === 401) return "This view needs the admin token: open Keys above.";
+  return error.status ? error.message : "The gateway cannot be reached.";
+}
+
 export const askJSON = async (path, options) => (await ask(path, options)).json();
 
 // The data of each server-sent event, as it comes.

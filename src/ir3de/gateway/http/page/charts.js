@@ -21,15 +21,16 @@ const nice = (value) => {
   return [1, 1.5, 2, 3, 4, 5, 6, 8, 10].map((step) => step * power).find((step) => step >= value) || 1;
 };
 
-// Requests a second, the newest on the right.
-export function rateChart(place, points) {
+// Requests a second, the newest on the right; each bar stands for `seconds`.
+export function rateChart(place, rates, seconds) {
   const height = 120;
-  const most = nice(Math.max(1, ...points.map((point) => point.requests)));
-  const now = points.at(-1)?.requests ?? 0;
-  const picture = frame(place, height, `Requests a second over the last ${points.length} seconds, now ${now}`);
-  const step = WIDTH / Math.max(1, points.length);
-  const bars = points.map((point, index) => {
-    const tall = (point.requests / most) * (height - 4);
+  const most = nice(Math.max(1, ...rates));
+  const span = rates.length * seconds;
+  const now = number(Math.round(rates.at(-1) ?? 0));
+  const picture = frame(place, height, `Requests a second over the last ${span} seconds, now ${now}`);
+  const step = WIDTH / Math.max(1, rates.length);
+  const bars = rates.map((rate, index) => {
+    const tall = (rate / most) * (height - 4);
     const [x, y, width] = [(index + 0.14) * step, height - tall, 0.72 * step].map((value) => value.toFixed(2));
     return draw("rect", { x, y, width, height: tall.toFixed(2), rx: 1, class: "bar" });
   });
@@ -37,7 +38,7 @@ export function rateChart(place, points) {
   let mark = place.querySelector(".mark");
   if (!mark) place.append((mark = make("span", { class: "mark" })));
   say(mark, number(most));
-  scale(place, [`${points.length} s ago`, "now"]);
+  scale(place, [`${span} s ago`, "now"]);
 }
 
 // How sure the router was.

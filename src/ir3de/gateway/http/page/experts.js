@@ -1,9 +1,8 @@
 // Who answers, how they are, and how they come and go.
 
-import { ask } from "./api.js";
+import { ask, explainError } from "./api.js";
 import { learn, named } from "./colors.js";
 import { find, make, number, say, tell } from "./dom.js";
-import { why } from "./traffic.js";
 
 const EVERY = 4000;
 const HEALTH = { closed: ["well", "Healthy"], "half-open": ["trying", "Being tried again"], open: ["ill", "Resting after failures"] };
@@ -21,7 +20,7 @@ async function look() {
     show(await response.json());
     tell(find("experts-notice"), "");
   } catch (error) {
-    tell(find("experts-notice"), why(error));
+    tell(find("experts-notice"), explainError(error));
     if (error.status === 401) {
       document.dispatchEvent(new CustomEvent("ir3de-keys-wanted", { detail: "admin" }));
       return;
