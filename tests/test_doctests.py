@@ -27,7 +27,13 @@ def test_there_are_examples() -> None:
     finder = doctest.DocTestFinder()
     with_examples = {
         name
-        for name in ("ir3de.router", "ir3de.counting", "ir3de.statistics", "ir3de.corpora", "ir3de.scorers.ridge")
+        for name in (
+            "ir3de.router",
+            "ir3de.statistics.counting",
+            "ir3de.statistics.domain",
+            "ir3de.corpora",
+            "ir3de.scorers.ridge",
+        )
         if any(test.examples for test in finder.find(importlib.import_module(name)))
     }
     assert len(with_examples) == 5
