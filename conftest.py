@@ -26,7 +26,6 @@ from ir3de import Router
 from ir3de.corpora import examples as demo
 from ir3de.embedding import Embedding, Matrix
 from ir3de.embedding import packaged_models as carried
-from ir3de.embedding.embedding import from_parts
 from saved import first_router
 
 KINDS = ("byte-level BPE", "WordPiece", "Unigram")
@@ -79,7 +78,7 @@ def tiny_definitions(texts: list[str]) -> dict[str, bytes]:
 def tiny_embeddings(tiny_definitions: dict[str, bytes]) -> dict[str, Embedding]:
     """An embedding for each kind of tokenizer, with a random matrix."""
     return {
-        kind: from_parts(definition, Matrix.plain(random_matrix(definition)), name=f"tiny {kind}")
+        kind: Embedding.from_definition(definition, Matrix.plain(random_matrix(definition)), name=f"tiny {kind}")
         for kind, definition in tiny_definitions.items()
     }
 

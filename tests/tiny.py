@@ -19,7 +19,6 @@ from tokenizers import decoders, models, normalizers, pre_tokenizers, trainers
 import ir3de
 from ir3de import Embedding, Router
 from ir3de.embedding import Matrix
-from ir3de.embedding.sources import from_parts
 
 WIDTH = 12
 
@@ -81,7 +80,7 @@ def random_matrix(rows: int, *, seed: int = 0, width: int = WIDTH) -> Matrix:
 @cache
 def embedding() -> Embedding:
     """The byte-level BPE with a random matrix."""
-    return from_parts(byte_definition(), random_matrix(330), name="tiny")
+    return Embedding.from_definition(byte_definition(), random_matrix(330), name="tiny")
 
 
 @cache
@@ -93,7 +92,7 @@ def other_embedding() -> Embedding:
 @cache
 def word_embedding() -> Embedding:
     """The WordPiece with a random matrix."""
-    return from_parts(word_definition(), random_matrix(80), name="words")
+    return Embedding.from_definition(word_definition(), random_matrix(80), name="words")
 
 
 def with_matrix(matrix: Matrix, *, name: str = "tiny") -> Embedding:

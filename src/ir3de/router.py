@@ -15,7 +15,7 @@ import numpy as np
 
 from ir3de.artifact import load_router, save_router
 from ir3de.embedding import Embedding, Tokenizer
-from ir3de.engines.domains import Counting
+from ir3de.engines.engine import Counting
 from ir3de.errors import InputError, UnknownExpertError
 from ir3de.fitting.building import checked, chunks, place, strategies
 from ir3de.fitting.changing import Domain, built, retuned, with_more, with_rows, without, without_contribution

@@ -37,7 +37,7 @@ def test_inspect_a_router(fitted: Path, router: Path) -> None:
 
 
 def test_inspect_others(tmp_path: Path, law_file: Path) -> None:
-    from ir3de.embedding.sources import BUNDLED
+    from ir3de.embedding.copies import BUNDLED
 
     run("collect", tmp_path / "law.stats", law_file)
     assert run_json("inspect", tmp_path / "law.stats")["kind"] == "statistics"

@@ -12,7 +12,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ir3de.embedding import Embedding, Matrix
-from ir3de.embedding.embedding import from_parts
 from ir3de.errors import ArtifactError, EmbeddingError, VersionError
 from ir3de.storage import files
 
@@ -130,7 +129,9 @@ def test_a_matrix_that_is_not_finite_is_refused(value: float) -> None:
 
 def test_a_tokenizer_larger_than_the_matrix_is_refused(tiny_definitions: dict[str, bytes]) -> None:
     with pytest.raises(EmbeddingError, match=r"ids up to 799, the matrix only 799 rows"):
-        from_parts(tiny_definitions["WordPiece"], Matrix.plain(np.ones((799, 4), np.float32)), name="small")
+        Embedding.from_definition(
+            tiny_definitions["WordPiece"], Matrix.plain(np.ones((799, 4), np.float32)), name="small"
+        )
 
 
 def test_an_empty_matrix_is_refused(tiny_embeddings: dict[str, Embedding]) -> None:
@@ -141,14 +142,14 @@ def test_an_empty_matrix_is_refused(tiny_embeddings: dict[str, Embedding]) -> No
 @pytest.mark.parametrize("definition", [b"", b"[]", b"{}", b"\xff", b'{"version": "1.0"}'])
 def test_a_tokenizer_that_is_none_is_refused(definition: bytes) -> None:
     with pytest.raises(EmbeddingError, match=r"not a Hugging Face tokenizer\.json"):
-        from_parts(definition, Matrix.plain(np.ones((3, 4), np.float32)), name="none")
+        Embedding.from_definition(definition, Matrix.plain(np.ones((3, 4), np.float32)), name="none")
 
 
 def test_a_tokenizer_of_an_unknown_model_is_refused(tiny_definitions: dict[str, bytes]) -> None:
     content = json.loads(tiny_definitions["WordPiece"])
     content["model"] = {"type": "Nonesuch"}
     with pytest.raises(EmbeddingError, match="the tokenizer cannot be read"):
-        from_parts(json.dumps(content).encode(), Matrix.plain(np.ones((3, 4), np.float32)), name="none")
+        Embedding.from_definition(json.dumps(content).encode(), Matrix.plain(np.ones((3, 4), np.float32)), name="none")
 
 
 @pytest.mark.parametrize(("source", "said"), [("nowhere", "no embedding at"), ("a/b/c", "neither a file")])

@@ -21,10 +21,10 @@ from tokenizers import Tokenizer as ReferenceTokenizer
 
 from ir3de.embedding import Embedding, Tokenizer
 from ir3de.embedding import tokenizer as tokenizer_module
+from ir3de.embedding.copies import BUNDLED
 from ir3de.embedding.normalisation import lowercase_if_all_caps
 from ir3de.embedding.proof import LONGEST_IN_CHARACTERS, Proof, cut, prove
 from ir3de.embedding.proof_texts import PANEL
-from ir3de.embedding.sources import BUNDLED
 from ir3de.errors import InputError
 
 KINDS = ("byte-level BPE", "WordPiece", "Unigram")

@@ -8,7 +8,6 @@ import pytest
 import tiny
 from ir3de import Router, Statistics, TokenRidge, collect
 from ir3de.embedding import Embedding, Matrix
-from ir3de.embedding.sources import from_parts
 from ir3de.errors import EmbeddingError, InputError, MismatchError
 from ir3de.statistics.domain import PromptSums
 from ir3de.statistics.pairs import BUCKETS
@@ -109,11 +108,15 @@ def test_an_embedding_must_not_be_empty() -> None:
 
 
 def test_tokenizer_and_matrix_must_belong_together() -> None:
-    message = refusal(EmbeddingError, from_parts, tiny.byte_definition(), tiny.random_matrix(329), name="tiny")
+    message = refusal(
+        EmbeddingError, Embedding.from_definition, tiny.byte_definition(), tiny.random_matrix(329), name="tiny"
+    )
     assert "ids up to 329" in message
     assert "329 rows" in message
     for wrong in (b"", b"{}", b"[]", b"nonsense", b"\xff"):
-        assert "tokenizer.json" in refusal(EmbeddingError, from_parts, wrong, tiny.random_matrix(9), name="tiny")
+        assert "tokenizer.json" in refusal(
+            EmbeddingError, Embedding.from_definition, wrong, tiny.random_matrix(9), name="tiny"
+        )
 
 
 @pytest.mark.parametrize("source", ["no/such/place", "nowhere", "a b"])

@@ -67,7 +67,7 @@ def list_embeddings(folder: Path | None, out: Output) -> None:
     Example:
       ir3de embedding list ~/embeddings
     """
-    from ir3de.embedding.sources import BUNDLED, HEADER
+    from ir3de.embedding.copies import BUNDLED, HEADER
     from ir3de.errors import ArtifactError
 
     folders = [BUNDLED]
@@ -93,7 +93,7 @@ def list_embeddings(folder: Path | None, out: Output) -> None:
 
 
 def _read_header(folder: Path) -> dict[str, Any]:
-    from ir3de.embedding.sources import HEADER, KIND, MATRIX, VERSION
+    from ir3de.embedding.copies import HEADER, KIND, MATRIX, VERSION
     from ir3de.errors import ArtifactError
     from ir3de.storage import files
 
@@ -107,7 +107,7 @@ def _read_header(folder: Path) -> dict[str, Any]:
 
 def _check_target(target: Path, *, force: bool) -> None:
     """Refuse a folder with other things in it: a model's own tokenizer.json must not be overwritten."""
-    from ir3de.embedding.sources import HEADER
+    from ir3de.embedding.copies import HEADER
     from ir3de.errors import ArtifactError
 
     if target.is_file() or (target.is_dir() and any(target.iterdir()) and not (target / HEADER).is_file()):

@@ -34,7 +34,7 @@ def inspect(path: Path, out: Output) -> None:
       ir3de inspect law.stats
     """
     from ir3de.artifact import holds_router
-    from ir3de.embedding.sources import HEADER
+    from ir3de.embedding.copies import HEADER
     from ir3de.errors import ArtifactError
 
     path = path.expanduser()

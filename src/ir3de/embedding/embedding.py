@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-import hashlib
-from functools import cached_property
+from functools import cached_property, lru_cache
 from pathlib import Path
 
 import numpy as np
 import numpy.typing as npt
 
+from ir3de.embedding import copies, sources
 from ir3de.embedding.matrix import Matrix
+from ir3de.embedding.parts import EmbeddingParts, combine
 from ir3de.embedding.rows import StoredRows
-from ir3de.embedding.tokenizer import Ids, Tokenizer, canonical_definition
+from ir3de.embedding.tokenizer import Ids, Tokenizer
 from ir3de.errors import EmbeddingError
 
 
@@ -34,11 +35,10 @@ class Embedding:
             raise EmbeddingError(f"the embedding '{name}' is empty: its matrix is {stored.rows} × {stored.width}")
 
     @staticmethod
+    @lru_cache(maxsize=1)
     def default() -> Embedding:
         """The bundled embedding: SmolLM2-135M's input vectors in 4-bit blocks. Nothing is downloaded."""
-        from ir3de.embedding.sources import bundled
-
-        return bundled()
+        return Embedding._of(copies.read_copy(copies.BUNDLED))
 
     @staticmethod
     def load(source: str | Path, *, tokenizer: str | Path | None = None) -> Embedding:
@@ -46,15 +46,23 @@ class Embedding:
 
         `tokenizer` names a tokenizer.json to use instead of the source's own.
         """
-        from ir3de.embedding.sources import load
+        if str(source) == "default" and tokenizer is None:
+            return Embedding.default()
+        return Embedding._of(sources.load(source, tokenizer=tokenizer))
 
-        return load(source, tokenizer=tokenizer)
+    @staticmethod
+    def from_definition(definition: bytes, matrix: Matrix, *, name: str) -> Embedding:
+        """An embedding from the bytes of a tokenizer.json and a matrix, checked against each other."""
+        return Embedding._of(combine(definition, matrix, name=name))
+
+    @staticmethod
+    def _of(parts: EmbeddingParts) -> Embedding:
+        return Embedding(parts.tokenizer, parts.matrix, name=parts.name)
 
     def save(self, folder: str | Path, *, compact: bool = True) -> Path:
         """Write a copy that `Embedding.load` reads: in 4-bit blocks, or as it is with `compact=False`."""
-        from ir3de.embedding.sources import save
-
-        return save(self, folder, compact=compact)
+        matrix = self.stored.compact() if compact else self.stored
+        return copies.write_copy(EmbeddingParts(self.tokenizer, matrix, self.name), folder)
 
     @property
     def matrix(self) -> npt.NDArray[np.float32]:
@@ -77,7 +85,7 @@ class Embedding:
     @cached_property
     def fingerprint(self) -> str:
         """SHA-256 of tokenizer and matrix: two embeddings with one fingerprint are the same embedding."""
-        return hashlib.sha256(f"{self.tokenizer.sha256} {self.stored.sha256}".encode()).hexdigest()
+        return EmbeddingParts(self.tokenizer, self.stored, self.name).fingerprint
 
     def encode(self, text: str) -> Ids:
         """The text's token ids, without special tokens."""
@@ -85,14 +93,3 @@ class Embedding:
 
     def __repr__(self) -> str:
         return f"Embedding({self.name!r}, {self.vocabulary_size:,} × {self.width}, {self.stored.encoding})"
-
-
-def from_parts(definition: bytes, matrix: Matrix, *, name: str) -> Embedding:
-    """An embedding from a foreign tokenizer.json and matrix, checked against each other."""
-    tokenizer = Tokenizer(canonical_definition(definition))
-    if tokenizer.vocabulary_size > matrix.rows:
-        raise EmbeddingError(
-            f"'{name}': the tokenizer has ids up to {tokenizer.vocabulary_size - 1}, "
-            f"the matrix only {matrix.rows} rows: they do not belong together"
-        )
-    return Embedding(tokenizer, matrix, name=name)

@@ -9,9 +9,9 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from ir3de.embedding.embedding import Embedding, from_parts
 from ir3de.embedding.gguf_tokenizer import tokenizer_json
 from ir3de.embedding.matrix import Matrix
+from ir3de.embedding.parts import EmbeddingParts, combine
 from ir3de.errors import ArtifactError, EmbeddingError, MissingExtraError
 from ir3de.storage import files
 from ir3de.storage.tensors import LARGE
@@ -19,7 +19,7 @@ from ir3de.storage.tensors import LARGE
 EMBEDDING_TENSOR = "token_embd.weight"
 
 
-def load_gguf(path: Path, *, tokenizer: Path | None) -> Embedding:
+def load_gguf(path: Path, *, tokenizer: Path | None) -> EmbeddingParts:
     """The embedding of a GGUF file, whichever way it is quantised."""
     reader = _open(path)
     matrix = _matrix(reader, path)
@@ -30,7 +30,7 @@ def load_gguf(path: Path, *, tokenizer: Path | None) -> Embedding:
         else tokenizer_json({key: field.contents() for key, field in fields.items()})
     )
     name = reader.fields["general.name"].contents() if "general.name" in reader.fields else path.stem
-    return from_parts(definition, matrix, name=str(name))
+    return combine(definition, matrix, name=str(name))
 
 
 def _open(path: Path) -> Any:

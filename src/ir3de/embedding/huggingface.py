@@ -10,8 +10,8 @@ import json
 from collections.abc import Iterable
 from pathlib import Path
 
-from ir3de.embedding.embedding import Embedding, from_parts
 from ir3de.embedding.matrix import Matrix
+from ir3de.embedding.parts import EmbeddingParts, combine
 from ir3de.embedding.weights import read_tensor, stored_tensors
 from ir3de.errors import ArtifactError, EmbeddingError
 from ir3de.storage import files
@@ -45,7 +45,7 @@ WEIGHT_NAMES = (
 WEIGHT_ENDINGS = ("embeddings.word_embeddings.weight",)  # BERT's kin: roberta., distilbert., deberta., electra.
 
 
-def load_folder(folder: Path, *, tokenizer: Path | None) -> Embedding:
+def load_folder(folder: Path, *, tokenizer: Path | None) -> EmbeddingParts:
     """The embedding of a model saved in a folder."""
     weights = _weights_in(folder)
     if tokenizer is None and not (folder / TOKENIZER).is_file():
@@ -56,7 +56,7 @@ def load_folder(folder: Path, *, tokenizer: Path | None) -> Embedding:
     return _from_files(weights, tokenizer or folder / TOKENIZER, name=folder.resolve().name)
 
 
-def load_hub(repo_id: str, *, tokenizer: Path | None) -> Embedding:
+def load_hub(repo_id: str, *, tokenizer: Path | None) -> EmbeddingParts:
     """The embedding of a model on the hub, through the hub's own cache: HF_HOME and HF_HUB_OFFLINE apply."""
     definition = tokenizer or _fetched(repo_id, (TOKENIZER,))
     weights = _fetched(repo_id, (WEIGHTS, INDEX))
@@ -74,7 +74,7 @@ def input_embedding_name(names: Iterable[str]) -> str | None:
     return next((name for name in present if name.endswith(WEIGHT_ENDINGS)), None)
 
 
-def _from_files(weights: Path, definition: Path, *, name: str) -> Embedding:
+def _from_files(weights: Path, definition: Path, *, name: str) -> EmbeddingParts:
     tensors = stored_tensors(weights)
     wanted = input_embedding_name(tensors)
     if wanted is None:
@@ -86,7 +86,7 @@ def _from_files(weights: Path, definition: Path, *, name: str) -> Embedding:
             "An embedding has one row for each token; take the model again from its source"
         )
     matrix = Matrix.plain(read_tensor(weights, wanted, tensors[wanted]))
-    return from_parts(files.read(definition), matrix, name=name)
+    return combine(files.read(definition), matrix, name=name)
 
 
 def _weights_in(folder: Path) -> Path:

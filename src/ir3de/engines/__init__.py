@@ -14,8 +14,8 @@ from ir3de import export_lazily
 
 if TYPE_CHECKING:
     from ir3de.engines.collecting import Collected, collect_files
-    from ir3de.engines.domains import Counting, Files
-    from ir3de.engines.engine import Engine, engine_for
+    from ir3de.engines.domains import Files
+    from ir3de.engines.engine import Counting, Engine, engine_for
     from ir3de.engines.jobs import Job, ShardCount, count_shard
     from ir3de.engines.pool import Pool
     from ir3de.engines.ray_engine import RayEngine, collect_dataset
@@ -25,8 +25,8 @@ else:
         __name__,
         {
             "collecting": "Collected collect_files",
-            "domains": "Counting Files",
-            "engine": "Engine engine_for",
+            "domains": "Files",
+            "engine": "Counting Engine engine_for",
             "jobs": "Job ShardCount count_shard",
             "pool": "Pool",
             "ray_engine": "RayEngine collect_dataset",

@@ -1,16 +1,12 @@
-"""`Files`: a domain by the names of its files; `Counting`: how they are counted."""
+"""`Files`: a domain by the names of its files."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, TypedDict
 
 from ir3de.errors import InputError
-
-if TYPE_CHECKING:
-    from ir3de.engines.engine import Engine
 
 
 @dataclass(frozen=True)
@@ -38,20 +34,3 @@ class Files:
         object.__setattr__(self, "paths", tuple(map(str, named)))
         object.__setattr__(self, "field", field)
         object.__setattr__(self, "whole_files", whole_files)
-
-
-class Counting(TypedDict, total=False):
-    """How files are counted: what `collect_files`, and with it `Router.fit`, `add` and `merge`, can be told."""
-
-    engine: Engine | str
-    workers: int | None
-    address: str | None
-    checkpoint: str | Path | None
-    skip_bad: int
-
-
-def check_counting(counting: Mapping[str, object]) -> None:
-    """Refuse what is no way to count."""
-    unknown = next((name for name in counting if name not in Counting.__annotations__), None)
-    if unknown is not None:
-        raise TypeError(f"unexpected argument '{unknown}': counting takes {', '.join(Counting.__annotations__)}")

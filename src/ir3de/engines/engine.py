@@ -1,15 +1,18 @@
-"""`Engine`: whatever counts shards."""
+"""`Engine`: anything that counts shards; `Counting`: the options that choose and control one."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from importlib import import_module
-from typing import Any, Protocol, runtime_checkable
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Protocol, TypedDict, runtime_checkable
 
-from ir3de.embedding import Embedding
-from ir3de.engines.jobs import Job, ShardCount
-from ir3de.engines.shards import Shard
 from ir3de.errors import InputError
+
+if TYPE_CHECKING:  # whoever only routes does not load what counting needs
+    from ir3de.embedding import Embedding
+    from ir3de.engines.jobs import Job, ShardCount
+    from ir3de.engines.shards import Shard
 
 ENGINES = {"local": ("ir3de.engines.local", "LocalEngine"), "ray": ("ir3de.engines.ray_engine", "RayEngine")}
 
@@ -26,6 +29,23 @@ class Engine(Protocol):
         `on_bytes` hears of bytes as they are read, or of a shard's when it is done; in the thread that iterates.
         """
         ...
+
+
+class Counting(TypedDict, total=False):
+    """The options of `collect_files` that `Router.fit`, `add` and `merge` take as well."""
+
+    engine: Engine | str
+    workers: int | None
+    address: str | None
+    checkpoint: str | Path | None
+    skip_bad: int
+
+
+def check_counting(counting: Mapping[str, object]) -> None:
+    """Refuse options that counting does not have."""
+    unknown = next((name for name in counting if name not in Counting.__annotations__), None)
+    if unknown is not None:
+        raise TypeError(f"unexpected argument '{unknown}': counting takes {', '.join(Counting.__annotations__)}")
 
 
 def engine_for(engine: Engine | str = "local", *, workers: int | None = None, address: str | None = None) -> Engine:

@@ -22,7 +22,7 @@ from typing import Any
 
 from ir3de.embedding import Embedding
 from ir3de.engines.jobs import Job, ShardCount
-from ir3de.engines.portable_embedding import EmbeddingParts
+from ir3de.engines.portable_embedding import PortableEmbedding
 from ir3de.engines.shards import Shard
 from ir3de.engines.worker import ONE_THREAD, command
 from ir3de.errors import EngineError
@@ -41,7 +41,7 @@ class Pool:
         self, shards: Sequence[Shard], job: Job, embedding: Embedding, on_bytes: Callable[[int], None] | None = None
     ) -> Iterator[ShardCount]:
         begun = perf_counter()
-        with _shared(EmbeddingParts.of(embedding, prompt_sums=job.recipe.prompt_sums)) as parts:
+        with _shared(PortableEmbedding.of(embedding, prompt_sums=job.recipe.prompt_sums)) as parts:
             crew = _Crew(shards, pickle.dumps((job, parts), pickle.HIGHEST_PROTOCOL), self.workers)
             try:
                 for what, value in crew.answers():
@@ -56,7 +56,7 @@ class Pool:
 
 
 @contextmanager
-def _shared(parts: EmbeddingParts) -> Iterator[EmbeddingParts]:
+def _shared(parts: PortableEmbedding) -> Iterator[PortableEmbedding]:
     """The same with its matrix in a file that workers map.
 
     On Linux the file has no name any more: workers find it by this process, and it goes with it however that ends.

@@ -1,4 +1,4 @@
-"""`EmbeddingParts`: what counting needs of an embedding, in a form that travels to other processes and machines.
+"""`PortableEmbedding`: what counting needs of an embedding, in a form that travels to other processes and machines.
 
 The matrix travels as it is looked up, in fixed point, so that nobody unpacks it again; as an array, which Ray keeps
 once a machine, or as the name of a file that the processes of one machine map into their memory together.
@@ -25,7 +25,7 @@ _BATCH = 64  # texts that the fast engine would share out among threads
 
 
 @dataclass(frozen=True, eq=False)
-class EmbeddingParts:
+class PortableEmbedding:
     """An embedding on its way; small without prompt sums, for which alone the matrix is needed."""
 
     name: str
@@ -39,7 +39,7 @@ class EmbeddingParts:
     fixed_point: Floats | FixedPointRows | str | None  # the matrix, or the file that has it
 
     @classmethod
-    def of(cls, embedding: Embedding, *, prompt_sums: bool = True) -> EmbeddingParts:
+    def of(cls, embedding: Embedding, *, prompt_sums: bool = True) -> PortableEmbedding:
         tokenizer, stored = embedding.tokenizer, embedding.stored
         return cls(
             embedding.name,
@@ -53,7 +53,7 @@ class EmbeddingParts:
             stored.fixed_point if prompt_sums else None,
         )
 
-    def in_file(self, folder: Path) -> EmbeddingParts:
+    def in_file(self, folder: Path) -> PortableEmbedding:
         """The same with its matrix in a file of that folder."""
         if self.fixed_point is None or isinstance(self.fixed_point, str):
             return self

@@ -15,7 +15,7 @@ import numpy.typing as npt
 from ir3de.corpora.rows import columns_with_text, text_in
 from ir3de.embedding import Embedding
 from ir3de.engines.jobs import Job, ShardCount, count_shard
-from ir3de.engines.portable_embedding import EmbeddingParts
+from ir3de.engines.portable_embedding import PortableEmbedding
 from ir3de.engines.worker import ONE_THREAD
 from ir3de.errors import EngineError, IR3DEError, MissingExtraError
 from ir3de.statistics.counting import count, in_chunks
@@ -36,12 +36,12 @@ class Setup:
     """What all tasks of a job have in common: Ray keeps it once a machine, and the matrix is used where it lies."""
 
     job: Job
-    parts: EmbeddingParts
+    parts: PortableEmbedding
     digest: str  # of the statistics of `PROBE`
 
     @classmethod
     def of(cls, job: Job, embedding: Embedding) -> Setup:
-        parts = EmbeddingParts.of(embedding, prompt_sums=job.recipe.prompt_sums)
+        parts = PortableEmbedding.of(embedding, prompt_sums=job.recipe.prompt_sums)
         return cls(job, parts, count(PROBE, embedding, job.recipe).digest)
 
     def packed(self) -> Packed:

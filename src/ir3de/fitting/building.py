@@ -11,7 +11,8 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from ir3de.embedding import Embedding
-from ir3de.engines.domains import Counting, Files
+from ir3de.engines.domains import Files
+from ir3de.engines.engine import Counting
 from ir3de.errors import InputError, MismatchError, UnknownExpertError
 from ir3de.fitting.parts import RouterParts
 from ir3de.routing.decision import Compiled, Terms

@@ -11,7 +11,8 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from ir3de.embedding import Embedding
-from ir3de.engines.domains import Counting, Files, check_counting
+from ir3de.engines.domains import Files
+from ir3de.engines.engine import Counting, check_counting
 from ir3de.errors import InputError
 from ir3de.fitting.building import checked, counted, fitted, parted, summed, tuned, with_holdings
 from ir3de.fitting.outcome_router import OutcomeRows, changed_parts, collected, of_model, refuse, sums_of
