@@ -51,7 +51,7 @@ def test_no_room_imports_from_the_package_itself() -> None:
     for path in (ROOT / "src").rglob("*.py"):
         for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
             if isinstance(node, ast.ImportFrom) and node.module == "ir3de":
-                assert {name.name for name in node.names} <= {"export_lazily", *rooms}, path
+                assert {name.name for name in node.names} <= rooms, path
             if isinstance(node, ast.Import):
                 assert "ir3de" not in [name.name for name in node.names], path
 

@@ -9,29 +9,9 @@ docs/api.md lists the public modules and their names. A name is imported when it
 costs nothing.
 """
 
-import sys
-from collections.abc import Callable, Mapping
-from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-
-def export_lazily(package: str, names: Mapping[str, str]) -> tuple[Callable[[str], Any], Callable[[], list[str]]]:
-    """Make the `__getattr__` and `__dir__` (PEP 562) of a package from `{submodule: its public names}`.
-
-    A name is imported when it is first asked for. No name may be that of a submodule: whichever was imported last
-    would be found.
-    """
-    module_of = {name: f"{package}.{module}" for module, exported in names.items() for name in exported.split()}
-
-    def get(name: str) -> Any:
-        if name not in module_of:
-            raise AttributeError(f"module {package!r} has no attribute {name!r}")
-        value = getattr(import_module(module_of[name]), name)
-        vars(sys.modules[package])[name] = value  # the next time it is found without this function
-        return value
-
-    return get, lambda: sorted(module_of)
-
+from ir3de.storage.lazy_exports import export_lazily
 
 if TYPE_CHECKING:
     from ir3de.embedding import Embedding

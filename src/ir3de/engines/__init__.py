@@ -10,7 +10,7 @@ collecting   all of that, put together
 
 from typing import TYPE_CHECKING
 
-from ir3de import export_lazily
+from ir3de.storage.lazy_exports import export_lazily
 
 if TYPE_CHECKING:
     from ir3de.engines.collecting import Collected, collect_files

@@ -24,7 +24,7 @@ A request passes through these modules, in this order:
 
 from typing import TYPE_CHECKING
 
-from ir3de import export_lazily
+from ir3de.storage.lazy_exports import export_lazily
 
 if TYPE_CHECKING:
     from ir3de.gateway.app import create_app
