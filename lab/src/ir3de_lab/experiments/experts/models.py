@@ -1,4 +1,4 @@
-"""Language models from a folder, a GGUF file or a hub id, or by the name of one that a package carries (`carried`)."""
+"""Language models from a folder, a GGUF file or a hub id, or the name of a packaged model."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from ir3de.embedding.packaged_models import located
+from ir3de.embedding.packaged_models import locate
 from ir3de.errors import EmbeddingError, InputError
 from ir3de.storage import files
 from ir3de_lab.rivals.interface import needed
@@ -82,7 +82,7 @@ def load(source: str | Path, *, device: str = "") -> LanguageModel:
     torch = needed("torch", extra="experts", purpose=PURPOSE)
     transformers = needed("transformers", extra="experts", purpose=PURPOSE)
     transformers.utils.logging.disable_progress_bar()
-    place = located(str(source))
+    place = locate(str(source))
     where, options = place, {}
     if place.endswith(".gguf"):
         needed("gguf", extra="experts", purpose="Reading a GGUF file")
