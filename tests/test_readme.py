@@ -30,6 +30,18 @@ def test_python_examples_print_what_the_readme_says() -> None:
     assert result.failed == 0
 
 
+@pytest.mark.parametrize(
+    ("page", "fewest"),
+    [("how-it-works", 6), ("scorers", 5), ("costs", 6), ("outcomes", 5), ("contributions", 5), ("privacy", 9)],
+)
+def test_python_examples_print_what_the_pages_say(page: str, fewest: int) -> None:
+    text = (ROOT / "docs" / f"{page}.md").read_text(encoding="utf-8")
+    blocks = "\n".join(block for block in re.findall(r"```python\n(.*?)```", text, re.DOTALL) if ">>>" in block)
+    test = doctest.DocTestParser().get_doctest(blocks, {}, page, page, 0)
+    assert len(test.examples) >= fewest
+    assert doctest.DocTestRunner().run(test).failed == 0
+
+
 @pytest.fixture(scope="module")
 def named_files(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A folder with the files the README's commands name."""

@@ -1,10 +1,7 @@
 """What holds of the scorers that are not ridge on the embedding itself: cross-entropy and kernel ridge."""
 
-import doctest
-import re
 from collections.abc import Iterator
 from dataclasses import replace
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -213,11 +210,3 @@ def test_parameters_have_limits(option: str, values: list[object]) -> None:
         with pytest.raises(InputError, match=option) as refused:
             KernelRidge(**{option: value})
         assert f"found {value!r}" in str(refused.value)
-
-
-def test_the_example_on_the_page_runs() -> None:
-    page = (Path(__file__).parents[2] / "docs" / "scorers.md").read_text(encoding="utf-8")
-    (example,) = re.findall(r"```python\n(.*?)```", page, re.DOTALL)
-    test = doctest.DocTestParser().get_doctest(example, {}, "docs/scorers.md", None, 0)
-    assert test.examples
-    assert doctest.DocTestRunner().run(test).failed == 0

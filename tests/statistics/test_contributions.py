@@ -1,6 +1,5 @@
 """What owners give comes in any order and goes out again without a trace."""
 
-import doctest
 import json
 from collections.abc import Callable
 from dataclasses import replace
@@ -209,8 +208,3 @@ def test_a_file_says_all_there_is_to_know(
     )  # fmt: skip
     assert read.statistics() == given_away.statistics()
     assert read.without_sample().statistics().sample is None
-
-
-def test_the_page_runs() -> None:
-    page = Path(__file__).parents[2] / "docs" / "contributions.md"
-    assert doctest.testfile(str(page), module_relative=False).failed == 0

@@ -1,9 +1,7 @@
 """What collecting can leave out, to the last bit; and what the rest still tells whoever asks."""
 
-import doctest
 import json
 import random
-import re
 from collections import Counter
 from pathlib import Path
 
@@ -13,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import tiny
-from commands import ROOT, complaint, run_json, wrong_call
+from commands import complaint, run_json, wrong_call
 from ir3de import Embedding, Router, Statistics, TokenRidge, collect
 from ir3de.corpora import examples as demo
 from ir3de.errors import InputError
@@ -257,14 +255,6 @@ def test_the_difference_of_two_files_is_what_came_between() -> None:
 
 def test_a_digest_confirms_a_guess() -> None:
     assert counted(["the landlord"]).digest == counted(["the landlord"]).digest != counted(["the tenant"]).digest
-
-
-def test_the_page_shows_what_happens() -> None:
-    page = (ROOT / "docs" / "privacy.md").read_text(encoding="utf-8")
-    blocks = "\n".join(re.findall(r"```python\n(.*?)```", page, re.DOTALL))
-    test = doctest.DocTestParser().get_doctest(blocks, {}, "privacy.md", "privacy.md", 0)
-    assert len(test.examples) >= 9
-    assert doctest.DocTestRunner().run(test).failed == 0
 
 
 # the benchmark --------------------------------------------------------------------------------------------------
