@@ -163,7 +163,9 @@ class Router:
             self._swap(with_rows(self._parts, rows, field, merge=merge))
 
     def add(self, name: str, domain: Domain, *, keep_sample: bool | None = None, **counting: Unpack[Counting]) -> None:
-        """Add an expert from its texts or statistics. Nothing is retrained; routing goes on meanwhile.
+        """Add an expert from its texts or statistics: the router is then the one fitted from all of them together.
+
+        Routing goes on meanwhile. A tuned router is tuned again; `remove` states what holds for every change.
 
         A sample of its prompts is kept if the router has one of any other, or as `keep_sample` says. To a router from
         outcomes a model is added from rows with its scores. `Files` are counted as in `fit`.
@@ -179,7 +181,7 @@ class Router:
     def merge(
         self, name: str, domain: Domain, *, keep_sample: bool | None = None, **counting: Unpack[Counting]
     ) -> None:
-        """Give an expert more texts, exactly as if they had been there from the beginning."""
+        """Give an expert more texts, exactly as if they had been there from the beginning; see `remove`."""
         with self._change:
             self._require(name)
             self._swap(with_more(self._parts, name, domain, keep_sample, counting))
@@ -188,6 +190,20 @@ class Router:
         """Take an expert out: the router is then, bit for bit, one that never saw it.
 
         With the id of a `contribution`, only that one is taken from the expert, with the same result.
+
+        The law behind this: a router depends on what its experts were given and on the order of the experts, not on
+        the way it came there. Adding experts one by one gives the router that is fitted from all of them; an expert,
+        or a contribution, that is added and removed leaves no trace in table, calibration, statistics or samples.
+
+        A tuned router keeps the law because every change tunes it again, once, on the prompts that are there then; a
+        change takes as long as tuning does. Where too few prompts are kept to tune on, it has the default scorer and
+        selector until a change brings enough.
+
+        These things are not covered. Settings made by hand stay: threshold and costs (also those that `ir3de calibrate`
+        picked), the default expert, and a selector given to `with_selector`. A calibration given to `with_calibration`
+        is replaced by one from the kept prompts. `keep_sample=False` drops prompts for good. Texts that are added are
+        counted in the windows of what is there, where `fit` counts in windows of 128 tokens: this matters only beside
+        statistics collected in other windows. The ledger tells what was done.
         """
         with self._change:
             self._require(name)
@@ -227,7 +243,8 @@ class Router:
         if isinstance(selector, EntropyTopK) and isinstance(own, EntropyTopK) and own == replace(selector, k=own.k):
             ballots = replace(parts.compiled.ballots, most=selector.k)  # what each token gives does not depend on k
             compiled = Compiled(terms, table, ballots)
-        return Router(replace(parts, compiled=compiled or Compiled.build(terms, table)))
+        compiled = compiled or Compiled.build(terms, table)
+        return Router(replace(parts, compiled=compiled, is_tuned=False, windows={}))  # changes keep this selector
 
     def with_policy(self, policy: Policy, *, default: str | None = None) -> Router:
         """The same fit with other costs, threshold or default: a new router, this one is unchanged."""

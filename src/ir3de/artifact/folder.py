@@ -122,6 +122,8 @@ def _describe(router: RouterParts, parts: Parts, serving: bool) -> dict[str, Any
             kept = 0 if owned.sample is None else len(owned.sample)
             expert |= {"prompts": owned.prompts, "tokens": owned.tokens, "kept": kept}
             expert |= {"digest": owned.digest, "statistics": file}
+            if (window := router.windows.get(expert["name"])) is not None:
+                expert["window"] = window
             if (holding := router.holdings().get(expert["name"])) is not None:
                 expert |= _describe_holding(holding, parts)
         describe_grams(experts, statistics, router.scorer, stored.width, parts)
@@ -136,6 +138,7 @@ def _describe(router: RouterParts, parts: Parts, serving: bool) -> dict[str, Any
         "familiarity": _plain(compiled.terms.familiarity),
         "policy": compiled.terms.policy.to_dict(),
         "trials": list(router.trials),
+        "tuned": router.is_tuned,
         "embedding": embedding,
         "tokenizer": {
             "file": parts.add("tokenizer", ".json.gz", gzip.compress(tokenizer.definition, PACKING, mtime=0)),

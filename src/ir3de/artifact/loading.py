@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 import threading
+from collections import Counter
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from functools import lru_cache, partial
@@ -103,6 +104,8 @@ def _load(folder: Path, shared: Path | None) -> RouterParts:
             embedding,
             statistics,
             tuple(header["trials"]),
+            bool(header.get("tuned", header["trials"])),
+            _windows(header),
             None if outcomes is None else outcomes.parts,
             lru_cache(maxsize=1)(partial(_holdings, folder, header)),
             lru_cache(maxsize=1)(partial(read_history, folder, header["sha256"])),
@@ -133,6 +136,18 @@ def _terms(
         Policy(**header["policy"]),
         None if outcomes is None else outcomes.expectation,
     )
+
+
+def _windows(header: Mapping[str, Any]) -> dict[str, int]:
+    """The windows that experts were counted in before tuning chose others."""
+    experts, trials = header["experts"], header["trials"]
+    if "tuned" in header or not trials:
+        return {expert["name"]: expert["window"] for expert in experts if "window" in expert}
+    # A header of version 0.1 does not say so, but most of its trials used those windows.
+    tried = Counter(trial.get("window") for trial in trials)
+    counted = tried.most_common(1)[0][0]
+    (chosen,) = [trial.get("window") for trial in trials if trial["chosen"]]
+    return {} if counted is None or chosen == counted else {expert["name"]: counted for expert in experts}
 
 
 @contextmanager

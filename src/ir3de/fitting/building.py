@@ -20,7 +20,7 @@ from ir3de.scorers import Blend, Scorer
 from ir3de.scorers.table import Table
 from ir3de.selectors import Average, Selector
 from ir3de.statistics.contributions import Contribution, Holding
-from ir3de.statistics.counting import Recipe, collect
+from ir3de.statistics.counting import Recipe, collect, recount
 from ir3de.statistics.domain import Statistics
 from ir3de.statistics.sample import Sample
 
@@ -36,26 +36,45 @@ def fitted(
     embedding: Embedding,
     scorer: Scorer,
     terms: Terms,
-    trials: Sequence[Mapping[str, Any]] = (),
 ) -> RouterParts:
     """Fit, calibrate and compile."""
     from ir3de.tuning.choosing import calibrate
 
     reading = calibrate(list(statistics.values()), embedding, scorer, terms.selector)
-    return _compiled(statistics, embedding, scorer, terms, reading, trials)
+    return _compiled(statistics, embedding, scorer, terms, reading, ())
 
 
-def tuned(
+def fit_tuned(
     statistics: Mapping[str, Statistics], embedding: Embedding, terms: Terms, *, windows: bool = True
 ) -> tuple[RouterParts, tuple[Trial, ...]]:
-    """Choose scorer and selector, and windows where they may be counted anew, fit and compile; and what was tried."""
+    """Choose scorer, selector and, if `windows` allows it, the window size; fit and compile. Also returns the trials.
+
+    The statistics must be those that were counted: the result depends on nothing else.
+    """
     from ir3de.tuning.choosing import choose
 
     choice = choose(list(statistics.values()), embedding, cap=terms.selector.cap, windows=windows)
     terms = replace(terms, selector=choice.selector)
     tried = [trial.to_dict() for trial in choice.trials]
     chosen = dict(zip(statistics, choice.domains, strict=True))
-    return _compiled(chosen, embedding, choice.scorer, terms, choice.reading, tried), choice.trials
+    sizes = {
+        name: own.sums.window
+        for name, own in statistics.items()
+        if own.sums is not None and own.sums != chosen[name].sums
+    }
+    parts = _compiled(chosen, embedding, choice.scorer, terms, choice.reading, tried)
+    return replace(parts, is_tuned=True, windows=sizes), choice.trials
+
+
+def counted_statistics(parts: RouterParts) -> Mapping[str, Statistics]:
+    """Each expert's statistics as they were counted, before tuning counted the prompts again in other windows."""
+    found = dict(parts.statistics())
+    for name, window in parts.windows.items():
+        sample = found[name].sample
+        again = None if sample is None else recount(sample, parts.embedding(), window)
+        if again is not None and again.tokens == found[name].tokens:  # tuning did so only where every prompt is kept
+            found[name] = again
+    return found
 
 
 def _compiled(

@@ -14,7 +14,16 @@ from ir3de.embedding import Embedding
 from ir3de.engines.domains import Files
 from ir3de.engines.engine import Counting, check_counting
 from ir3de.errors import InputError
-from ir3de.fitting.building import checked, counted, fitted, parted, summed, tuned, with_holdings
+from ir3de.fitting.building import (
+    checked,
+    counted,
+    counted_statistics,
+    fit_tuned,
+    fitted,
+    parted,
+    summed,
+    with_holdings,
+)
 from ir3de.fitting.outcome_router import OutcomeRows, changed_parts, collected, of_model, refuse, sums_of
 from ir3de.fitting.parts import RouterParts
 from ir3de.outcomes.expectation import Shrinkage
@@ -55,7 +64,7 @@ def built(
         changes += [Change.now("fit", expert=name, given=one, after=after) for one in gift.told]
     held = {name: holding for name, holding in held.items() if holding.contributions}
     if tune:
-        parts = tuned(statistics, embedding, terms, windows=not held)[0]
+        parts = fit_tuned(statistics, embedding, terms, windows=not held)[0]
         changes.append(Change.now("tune"))
     else:
         parts = fitted(statistics, embedding, scorer, terms)
@@ -65,7 +74,7 @@ def built(
 def retuned(parts: RouterParts) -> tuple[RouterParts, tuple[Trial, ...]]:
     """With scorer and selector chosen anew; and what was tried."""
     held = parts.holdings()
-    changed, trials = tuned(parts.statistics(), parts.embedding(), parts.compiled.terms, windows=not held)
+    changed, trials = fit_tuned(counted_statistics(parts), parts.embedding(), parts.compiled.terms, windows=not held)
     return noted(parts, with_holdings(changed, held), [Change.now("tune")]), trials
 
 
@@ -78,9 +87,9 @@ def with_more(
     if parts.outcomes is not None:
         changed = changed_parts(parts, sums_of(parts) + of_model(name, domain, parts.embedding()))
         return noted(parts, changed, [Change.now(action, expert=name)])
-    known = parts.statistics()
+    known = counted_statistics(parts)
     held = parts.holdings().get(name, Holding(known.get(name), ()))
-    take = partial(_counted_alike, parts, name, keep_sample=keep_sample, counting=counting)
+    take = partial(_counted_alike, known, parts.embedding(), name, keep_sample=keep_sample, counting=counting)
     gift = _taken(name, domain, take, parts.embedding(), keep_sample=keep_sample is not False, held=held)
     own = held.own if gift.own is None else gift.own if held.own is None else held.own + gift.own
     held = Holding(own, held.contributions).with_more(gift.contributions, name)
@@ -96,25 +105,22 @@ def without(parts: RouterParts, name: str) -> RouterParts:
         raise InputError(f"'{name}' is the only expert: a router needs at least one")
     if parts.outcomes is not None:
         return noted(parts, changed_parts(parts, sums_of(parts).without(name)), [Change.now("remove", expert=name)])
-    known = parts.statistics()
+    known = counted_statistics(parts)
     given = [one.given for one in _contributions(parts, name)]  # each with an entry of its own, for their owners
     gone = [
         Change.now("remove", expert=name, given=one, before=known[name].digest) for one in (*given, _given(known[name]))
     ]
     rest = {other: kept for other, kept in known.items() if other != name}
-    changed = noted(parts, _refitted(parts, rest, {}), gone)
-    again = parts.trials and any(_tuned_since(parts, name, one.digest) for one in given)
-    return _chosen_anew(changed) if again else changed
+    return noted(parts, _refitted(parts, rest, {}), gone)
 
 
 def without_contribution(parts: RouterParts, name: str, contribution: str) -> RouterParts:
     """Without what one owner gave that expert, as if it had never been given.
 
     Sums are integers, so the difference is the sum of the others; a sample of prompts is drawn again from theirs.
-    Where tuning saw the contribution, it is done again.
     """
     refuse(parts, "it has no contributions; remove the model, and add it again from other rows")
-    known, holdings = parts.statistics(), parts.holdings()
+    known, holdings = counted_statistics(parts), parts.holdings()
     if name not in holdings:
         raise InputError(f"'{name}' has no contributions: its texts were counted here and cannot be told apart")
     gone, left = holdings[name].without(contribution, name)
@@ -122,19 +128,7 @@ def without_contribution(parts: RouterParts, name: str, contribution: str) -> Ro
     rest = before.without_sample() - taken.without_sample()
     after = replace(rest, sample=left.sample() if gone.kept else before.sample)
     change = Change.now("remove", expert=name, given=gone.given, before=before.digest, after=after.digest)
-    statistics = {**known, name: after}
-    changed = noted(parts, _refitted(parts, statistics, {name: left}), [change])
-    return _chosen_anew(changed) if parts.trials and _tuned_since(parts, name, gone.digest) else changed
-
-
-def _chosen_anew(parts: RouterParts) -> RouterParts:
-    """Tuned again; with the usual scorer and selector where too few prompts are left to tune on."""
-    try:
-        return retuned(parts)[0]
-    except InputError:
-        terms = replace(parts.compiled.terms, selector=Average(parts.compiled.selector.cap))
-        usual = fitted(parts.statistics(), parts.embedding(), Blend(), terms)
-        return noted(parts, with_holdings(usual, parts.holdings()), [])
+    return noted(parts, _refitted(parts, {**known, name: after}, {name: left}), [change])
 
 
 def with_rows(parts: RouterParts, rows: OutcomeRows, field: str, *, merge: bool) -> RouterParts:
@@ -210,27 +204,25 @@ def _given(statistics: Statistics) -> Given:
     return Given(statistics.digest, statistics.prompts, statistics.tokens)
 
 
-def _tuned_since(parts: RouterParts, name: str, digest: str) -> bool:
-    """Whether the router was tuned while the expert had that contribution; without a word of when it came, it was."""
-    changes = [*(entry.change for entry in parts.history()), *parts.changes]
-    told = [(change.expert, change.given.digest) if change.given else None for change in changes]
-    came = [place for place, what in enumerate(told) if what == (name, digest)]
-    return not came or any(change.action == "tune" for change in changes[came[-1] :])
-
-
 def _counted_alike(
-    parts: RouterParts, name: str, domain: Domain, *, keep_sample: bool | None, counting: Counting
+    known: Mapping[str, Statistics],
+    embedding: Embedding,
+    name: str,
+    domain: Domain,
+    *,
+    keep_sample: bool | None,
+    counting: Counting,
 ) -> Statistics:
     """What is to be added, counted like what is there; no sample is kept where the router has none."""
-    known = parts.statistics()
     if keep_sample is None:
         keep_sample = any(own.sample is not None for own in known.values())
     sums = known.get(name, next(iter(known.values()))).sums
     window = 128 if sums is None else sums.window
-    return counted(name, domain, parts.embedding(), keep_sample=keep_sample, window=window, counting=counting)
+    return counted(name, domain, embedding, keep_sample=keep_sample, window=window, counting=counting)
 
 
 def _refitted(parts: RouterParts, statistics: Mapping[str, Statistics], held: Mapping[str, Holding]) -> RouterParts:
+    """The router of these statistics, with the scorer and selector of `parts`, or chosen again where it is tuned."""
     terms, experts = parts.compiled.terms, tuple(statistics)
     default = terms.experts[terms.default]
     changed = replace(
@@ -239,6 +231,22 @@ def _refitted(parts: RouterParts, statistics: Mapping[str, Statistics], held: Ma
         default=experts.index(default) if default in experts else 0,
         policy=terms.policy.among(experts),
     )
+    holdings = {name: one for name, one in {**parts.holdings(), **held}.items() if name in statistics}
     assert not isinstance(parts.scorer, Shrinkage)  # those have outcomes, not statistics
-    fit = fitted(statistics, parts.embedding(), parts.scorer, changed, parts.trials)
-    return with_holdings(fit, {**parts.holdings(), **held})
+    if parts.is_tuned:
+        has_contributions = any(one.contributions for one in holdings.values())
+        fit = _choose_again(statistics, parts.embedding(), changed, windows=not has_contributions)
+    else:
+        fit = fitted(statistics, parts.embedding(), parts.scorer, changed)
+    return with_holdings(fit, holdings)
+
+
+def _choose_again(
+    statistics: Mapping[str, Statistics], embedding: Embedding, terms: Terms, *, windows: bool
+) -> RouterParts:
+    """Tuned as a new router of these statistics would be; with the default scorer where too few prompts are kept."""
+    try:
+        return fit_tuned(statistics, embedding, terms, windows=windows)[0]
+    except InputError:
+        default = replace(terms, selector=Average(terms.selector.cap))
+        return replace(fitted(statistics, embedding, Blend(), default), is_tuned=True)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from ir3de.embedding import Embedding, Tokenizer
@@ -27,6 +27,8 @@ class RouterParts:
     embedding: Callable[[], Embedding]
     statistics: Callable[[], Mapping[str, Statistics]]
     trials: tuple[Mapping[str, Any], ...] = ()  # what tuning tried
+    is_tuned: bool = False  # whether every change chooses scorer and selector again
+    windows: Mapping[str, int] = field(default_factory=dict)  # of experts that tuning counted again in other windows
     outcomes: OutcomeParts | None = None  # of a router fitted from outcomes, which has no statistics of domains
     holdings: Callable[[], Mapping[str, Holding]] = dict  # of the experts that were given contributions
     history: Callable[[], History] = tuple  # what was done to the router as far as it was saved

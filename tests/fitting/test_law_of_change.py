@@ -1,0 +1,230 @@
+"""The law of change, as `Router.remove` states it: a router depends on what it was given, not on how it came there.
+
+Each kind of router states it in the same words. Routers are compared by what they save, byte for byte.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from itertools import permutations
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import tiny
+from ir3de import Contribution, PromptRidge, Router, Statistics, collect
+from ir3de.errors import InputError
+from ir3de.policies import Policy
+from ir3de.statistics.counting import recount
+from ir3de.tuning import choosing
+
+NAMES = ("maths", "law", "cooking")
+TEXTS = {name: tiny.sentences(name, 14, seed=5) for name in NAMES}
+MORE = {name: tiny.sentences(name, 6, seed=6) for name in NAMES}
+GIVEN = {
+    name: [
+        Contribution.of(collect(tiny.sentences(name, 9, seed=seed), embedding=tiny.embedding(), keep_sample=True))
+        for seed in (7, 8)
+    ]
+    for name in NAMES
+}
+ROWS = [
+    {"text": text, "task": task, "scores": {name: float(name == task) + 0.1 * (len(text) % 7) for name in NAMES}}
+    for task, some in TEXTS.items()
+    for text in some
+]
+
+
+class FromTexts:
+    """A router that is fitted from texts, with or without tuning."""
+
+    def __init__(self, given: dict[str, Any] = TEXTS, **options: Any) -> None:
+        self.given, self.options = given, options
+
+    def fit(self, names: Sequence[str]) -> Router:
+        options = self.options
+        if len(names) == 1 and options.get("tune"):  # one expert cannot be tuned, but a tuned router can shrink to it
+            options = {key: value for key, value in options.items() if key != "tune"}
+        return Router.fit({name: self.given[name] for name in names}, embedding=tiny.embedding(), **options)
+
+    def add(self, router: Router, name: str) -> None:
+        router.add(name, self.given[name])
+
+
+class FromOutcomes:
+    """A router that is fitted from the scores of models."""
+
+    def rows(self, names: Sequence[str]) -> list[dict[str, Any]]:
+        return [{**row, "scores": {name: row["scores"][name] for name in names}} for row in ROWS]
+
+    def fit(self, names: Sequence[str]) -> Router:
+        return Router.fit_outcomes(self.rows(names), embedding=tiny.embedding())
+
+    def add(self, router: Router, name: str) -> None:
+        router.add(name, self.rows([name]))
+
+
+KINDS = {
+    "untuned": FromTexts(),
+    "with a scorer": FromTexts(scorer=PromptRidge(2.0)),
+    "tuned": FromTexts(tune=True),
+    "contributions": FromTexts(GIVEN),
+    "contributions, tuned": FromTexts(GIVEN, tune=True),
+    "both, tuned": FromTexts({**GIVEN, "law": TEXTS["law"]}, tune=True),
+    "outcomes": FromOutcomes(),
+}
+kinds = pytest.mark.parametrize("kind", KINDS.values(), ids=KINDS)
+
+
+def assert_same(one: Router, other: Router, folder: Path) -> None:
+    """The same scorer, selector, trials, calibration, statistics, samples and table: all that a folder holds."""
+    assert (one.scorer, one.selector, one.trials) == (other.scorer, other.selector, other.trials)
+    assert tiny.same_table(one, other)
+    saved = [tiny.contents(router.save(folder / place)) for router, place in ((one, "one"), (other, "other"))]
+    assert saved[0] == saved[1]
+
+
+@kinds
+@pytest.mark.parametrize("gone", NAMES)
+def test_removing_is_never_having_seen_it(kind: FromTexts, gone: str, tmp_path: Path) -> None:
+    router = kind.fit(NAMES)
+    router.remove(gone)
+    assert_same(router, kind.fit([name for name in NAMES if name != gone]), tmp_path)
+
+
+@kinds
+def test_adding_one_by_one_is_fitting_together(kind: FromTexts, tmp_path: Path) -> None:
+    for order in [NAMES, NAMES[::-1]] if kind is not KINDS["tuned"] else permutations(NAMES):
+        router = kind.fit(order[:2])
+        kind.add(router, order[2])
+        together = kind.fit(order)
+        if isinstance(kind, FromOutcomes):
+            assert router.experts == tuple(sorted(NAMES))
+        assert_same(router, together, tmp_path / "-".join(order))
+
+
+@kinds
+def test_added_and_removed_through_folders_in_another_order(kind: FromTexts, tmp_path: Path) -> None:
+    router = kind.fit(("law", "maths"))
+    kind.add(router, "cooking")
+    router = Router.load(router.save(tmp_path / "saved"))
+    router.remove("law")
+    router = Router.load(router.save(tmp_path / "saved"))
+    assert_same(router, kind.fit(("maths", "cooking")), tmp_path)
+
+
+@kinds
+def test_shrunk_to_one_expert_and_grown_again(kind: FromTexts, tmp_path: Path) -> None:
+    """One expert leaves nothing to tune on; a tuned router that grows again is tuned again."""
+    router = kind.fit(NAMES[:2])
+    router.remove(NAMES[1])
+    assert tiny.same_table(router, kind.fit(NAMES[:1])) and router.trials == ()
+    router = Router.load(router.save(tmp_path / "alone"))
+    kind.add(router, NAMES[2])
+    assert_same(router, kind.fit([NAMES[0], NAMES[2]]), tmp_path)
+
+
+@pytest.mark.parametrize("tune", [False, True], ids=["untuned", "tuned"])
+def test_more_of_an_expert_is_having_given_it_at_once(tune: bool, tmp_path: Path) -> None:
+    options: dict[str, Any] = {"embedding": tiny.embedding(), "tune": tune}
+    router = Router.fit(TEXTS, **options)
+    router.merge("law", MORE["law"])
+    assert_same(router, Router.fit({**TEXTS, "law": [*MORE["law"], *TEXTS["law"]]}, **options), tmp_path)
+
+
+@pytest.mark.parametrize("tune", [False, True], ids=["untuned", "tuned"])
+def test_a_contribution_that_is_taken_out_was_never_there(tune: bool, tmp_path: Path) -> None:
+    """The last one too: then windows may be chosen again."""
+    options: dict[str, Any] = {"embedding": tiny.embedding(), "tune": tune}
+    router = Router.fit(TEXTS, **options)
+    for one in GIVEN["law"]:
+        router.merge("law", one)
+    router = Router.load(router.save(tmp_path / "saved"))
+    router.remove("law", contribution=GIVEN["law"][0].id)
+    merged = Router.fit(TEXTS, **options)
+    merged.merge("law", GIVEN["law"][1])
+    assert_same(router, merged, tmp_path / "first")
+    router.remove("law", contribution=GIVEN["law"][1].id)
+    assert_same(router, Router.fit(TEXTS, **options), tmp_path / "second")
+
+
+def choose_smaller_windows(domains: Sequence[Statistics], *arguments: Any, windows: bool = True, **options: Any) -> Any:
+    """Tuning that always counts again in half the windows, where it may and every prompt is kept."""
+    choice = real_choose(domains, *arguments, windows=windows, **options)
+    if not windows or any(len(domain.sample) < domain.prompts for domain in domains):
+        return choice
+    counted = (recount(own.sample, tiny.embedding(), own.sums.window // 2) for own in domains)
+    return replace(choice, domains=tuple(counted))
+
+
+real_choose = choosing.choose
+
+
+@pytest.mark.parametrize("saved", [False, True], ids=["in memory", "through a folder"])
+def test_windows_are_chosen_again_from_those_that_were_counted(
+    saved: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(choosing, "choose", choose_smaller_windows)
+    kind = FromTexts({name: tiny.sentences(name, 12, longest=400) for name in NAMES}, tune=True)
+    router = kind.fit(NAMES)
+    assert {own.sums.window for own in router.statistics.values()} == {64}
+    if saved:
+        router = Router.load(router.save(tmp_path / "saved"))
+    router.remove("law")
+    assert_same(router, kind.fit(("maths", "cooking")), tmp_path / "removed")
+    kind.add(router, "law")
+    together = kind.fit(("maths", "cooking", "law"))
+    assert_same(router, together, tmp_path / "added")
+    router.tune()
+    assert tiny.same_table(router, together) and router.statistics == together.statistics
+    router.merge("law", GIVEN["law"][0])
+    assert {own.sums.window for own in router.statistics.values()} == {128}  # a contribution keeps its windows
+    router.remove("law", contribution=GIVEN["law"][0].id)
+    assert_same(router, together, tmp_path / "contribution")
+
+
+def test_where_a_newcomer_keeps_no_prompts_there_is_no_tuning_while_it_is_there(tmp_path: Path) -> None:
+    router, never = (Router.fit(TEXTS, embedding=tiny.embedding(), tune=True) for _ in range(2))
+    newcomer = collect(tiny.mixed(9), embedding=tiny.embedding(), keep_sample=False)
+    router.add("new", newcomer)
+    plain = Router.fit({**TEXTS, "new": newcomer}, embedding=tiny.embedding())
+    assert tiny.same_table(router, plain) and router.trials == ()
+    router.remove("new")
+    assert_same(router, never, tmp_path)
+
+
+def test_one_change_tunes_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    calls = []
+
+    def count(*arguments: Any, **options: Any) -> Any:
+        calls.append(arguments)
+        return real_choose(*arguments, **options)
+
+    router = Router.fit({**TEXTS, "law": GIVEN["law"]}, embedding=tiny.embedding(), tune=True)
+    monkeypatch.setattr(choosing, "choose", count)
+    router.add("new", tiny.mixed(9))
+    router.merge("law", MORE["law"])
+    router.remove("law", contribution=GIVEN["law"][0].id)
+    router.remove("law")
+    assert len(calls) == 4
+
+
+def test_what_was_set_by_hand_stays(tmp_path: Path) -> None:
+    """A threshold and a selector that somebody chose are no part of the law: changes keep them."""
+    router = Router.fit(TEXTS, embedding=tiny.embedding(), tune=True).with_policy(Policy(0.4))
+    router.remove("law")
+    assert router.policy.threshold == 0.4 and router.trials
+    fixed = Router.fit(TEXTS, embedding=tiny.embedding(), tune=True)
+    fixed = fixed.with_selector(replace(fixed.selector, cap=99))
+    scorer = fixed.scorer
+    fixed.remove("law")
+    assert fixed.selector.cap == 99 and fixed.scorer == scorer
+    assert Router.load(fixed.save(tmp_path / "fixed")).scorer == scorer
+
+
+def test_the_only_expert_cannot_go() -> None:
+    for kind in KINDS.values():
+        with pytest.raises(InputError, match="the only expert"):
+            kind.fit(NAMES[:1]).remove(NAMES[0])
