@@ -81,7 +81,8 @@ def without_torch(*arguments: str | Path) -> subprocess.CompletedProcess[str]:
     """A command in a process where torch cannot be imported."""
     return subprocess.run(
         [sys.executable, "-c", NO_TORCH, *map(str, arguments)],
-        env={**os.environ, "PYTHONPATH": str(ROOT / "src")}, capture_output=True, text=True, timeout=120, check=False,
+        env={**os.environ, "PYTHONPATH": f"{ROOT / 'src'}{os.pathsep}{ROOT / 'lab' / 'src'}"},
+        capture_output=True, text=True, timeout=120, check=False,
     )  # fmt: skip
 
 

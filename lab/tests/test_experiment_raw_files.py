@@ -104,7 +104,7 @@ def test_other_damaged_files_are_refused(copied: Path) -> None:
 
 
 def _readme(root: Path, *more: str) -> subprocess.CompletedProcess[str]:
-    script = ROOT / "scripts" / "generate_results_readme.py"
+    script = ROOT / "lab" / "scripts" / "generate_results_readme.py"
     command = [sys.executable, str(script), "--root", str(root), *more]
     return subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
 

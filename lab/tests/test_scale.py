@@ -10,7 +10,7 @@ import tiny
 from ir3de.corpora import examples as demo
 from ir3de.corpora import read_texts
 from ir3de.errors import IR3DEError
-from ir3de.statistics.counting import collect
+from ir3de.statistics import collect
 from ir3de_lab.benchmarks.engine_memory import peaks
 from ir3de_lab.benchmarks.owners import Trial, owners
 from ir3de_lab.benchmarks.scale import USUAL, Size, counting, write_corpus

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn, Unpack
 
 import numpy as np
+import numpy.typing as npt
 
 from ir3de.artifact import load_router, save_router
 from ir3de.embedding import Embedding, Tokenizer
@@ -24,7 +25,7 @@ from ir3de.fitting.parts import RouterParts
 from ir3de.outcomes.expectation import Shrinkage
 from ir3de.outcomes.sums import Outcomes
 from ir3de.policies import Calibration, Costs, Policy, check_policy
-from ir3de.routing.decision import Compiled, Decision, Terms, decide, decide_batch
+from ir3de.routing.decision import Compiled, Decision, Terms, decide, decide_batch, decide_ids
 from ir3de.routing.explanation import Explanation, explain
 from ir3de.routing.flips import Flips, flips
 from ir3de.scorers import Scorer
@@ -377,6 +378,10 @@ class Router:
             return [decision for part in parts for decision in decide_chunk(part)]
         with ThreadPoolExecutor(os.cpu_count(), thread_name_prefix="ir3de-route") as pool:
             return list(chain.from_iterable(pool.map(decide_chunk, parts)))
+
+    def route_ids(self, prompts: Iterable[npt.ArrayLike], *, weights: Costs | None = None) -> list[Decision]:
+        """Route prompts that are token ids already, as `router.tokenizer.encode` gives them."""
+        return decide_ids(self._compiled, prompts, self._unknown, weights)
 
     def explain(self, text: str, *, weights: Costs | None = None) -> Explanation:
         """Show every token's vote, entropy and scores, and whether it counted."""

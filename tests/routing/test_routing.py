@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 import ir3de.fitting.building
 import tiny
 from ir3de import AllTokens, Average, EntropyTopK, PromptRidge, Router, TokenRidge
+from ir3de.errors import InputError
 from ir3de.routing.decision import decide, decide_batch
 from laws import (
     SCORERS,
@@ -173,6 +174,21 @@ def test_a_batch_of_ids_is_decided_as_one_by_one(
     lengths = np.array([len(ids) for ids in prompts], np.int64)
     batch = decide_batch(compiled, flat, lengths, unknown)
     assert list(map(shown, batch)) == [shown(decide(compiled, np.array(ids, np.uint32), unknown)) for ids in prompts]
+
+
+@pytest.mark.parametrize("selector", SELECTORS, ids=str)
+def test_token_ids_are_routed_as_their_text(selector: AllTokens) -> None:
+    router = tiny.router(selector=selector)
+    texts = ["", "prove it", *tiny.mixed(20)]
+    routed = router.route_ids([router.tokenizer.encode(text) for text in texts])
+    assert list(map(shown, routed)) == [shown(router.route(text)) for text in texts]
+    assert router.route_ids([]) == []
+
+
+@pytest.mark.parametrize("wrong", [-1, 1 << 20])
+def test_a_token_id_that_the_router_does_not_know_is_refused(wrong: int) -> None:
+    with pytest.raises(InputError, match="use the router's tokenizer"):
+        tiny.router().route_ids([[0, 1], [wrong]])
 
 
 @tiny.LAW

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any, Literal
@@ -10,6 +10,7 @@ from typing import Any, Literal
 import numpy as np
 import numpy.typing as npt
 
+from ir3de.errors import InputError
 from ir3de.outcomes.expectation import Expectation
 from ir3de.policies import Calibration, Costs, Familiarity, Policy, utilities
 from ir3de.scorers.familiarity import USUALNESS_UNIT
@@ -317,6 +318,20 @@ def decide_batch(
     for index, decision in zip(np.flatnonzero(speaking).tolist() if decisions else (), made, strict=False):
         decisions[index] = decision
     return decisions or made
+
+
+def decide_ids(
+    compiled: Compiled, prompts: Iterable[npt.ArrayLike], unknown: int | None, weights: Costs | None = None
+) -> list[Decision]:
+    """Route prompts given as token ids, which are checked first."""
+    ids = [np.asarray(prompt, np.int64) for prompt in prompts]
+    flat, size = np.concatenate([np.empty(0, np.int64), *ids]), len(compiled.table.vote)
+    if len(flat) and not 0 <= flat.min() <= flat.max() < size:
+        raise InputError(
+            f"token ids are 0 to {size - 1}, found {flat.min()} to {flat.max()}: use the router's tokenizer"
+        )
+    lengths = np.array([len(prompt) for prompt in ids], np.int64)
+    return decide_batch(compiled, flat.astype(np.uint32), lengths, unknown, weights)
 
 
 def read_tallies(

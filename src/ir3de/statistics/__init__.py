@@ -9,6 +9,7 @@ if TYPE_CHECKING:
     from ir3de.statistics.counting import Recipe, collect
     from ir3de.statistics.domain import PromptSums, Statistics
     from ir3de.statistics.files import load_statistics, save_statistics
+    from ir3de.statistics.pairs import pair_buckets
     from ir3de.statistics.sample import Sample
 else:
     __getattr__, __dir__ = export_lazily(
@@ -18,6 +19,7 @@ else:
             "counting": "Recipe collect",
             "domain": "PromptSums Statistics",
             "files": "load_statistics save_statistics",
+            "pairs": "pair_buckets",
             "sample": "Sample",
         },
     )
@@ -30,5 +32,6 @@ __all__ = [
     "Statistics",
     "collect",
     "load_statistics",
+    "pair_buckets",
     "save_statistics",
 ]

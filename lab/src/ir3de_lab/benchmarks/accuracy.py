@@ -15,13 +15,12 @@ from typing import Any
 
 import numpy as np
 
+from ir3de import Router
 from ir3de.corpora import read_texts
 from ir3de.errors import InputError
-from ir3de.router import Router
 from ir3de.scorers import Blend, CrossEntropy, KernelRidge, Posterior, PromptRidge, Scorer, TokenRidge
 from ir3de.selectors import AllTokens, Average, EntropyTopK, Selector
-from ir3de.statistics.counting import collect
-from ir3de.statistics.domain import Statistics
+from ir3de.statistics import Statistics, collect
 
 PAPER_K = (1, 2, 5, 10, 20, 50, 100, 200, 500)  # the values the paper tried
 

@@ -19,14 +19,14 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from ir3de import Router
 from ir3de.embedding import Embedding
-from ir3de.router import Router
-from ir3de.scorers import Blend, TokenRidge
-from ir3de.scorers.arithmetic import BLOCK, Arithmetic, NumpyArithmetic, using
-from ir3de.statistics.domain import Statistics
-from ir3de.statistics.files import load_statistics
-from ir3de_lab.benchmarks.big_parts import QUICK, Size, load, make, open_embedding
+from ir3de.scorers import Arithmetic, Blend, NumpyArithmetic, TokenRidge, using
+from ir3de.statistics import Statistics, load_statistics
+from ir3de_lab.benchmarks.big_parts import BLOCK, QUICK, Size, load, make, open_embedding
 from ir3de_lab.benchmarks.measurement import Figure, Watch, circumstances, peak_memory
+
+TOLERANCE = 1e-8  # of the largest score: how far scores on a device may be from numpy's, docs/big-embeddings.md
 
 
 def measure(size: Size, *, device: str | None = None, rounds: int = 1) -> list[Figure]:
@@ -93,7 +93,7 @@ def memory(size: Size, folder: Path) -> list[Figure]:
 
 def on_device(device: str, embedding: Embedding, domains: Sequence[Statistics], rounds: int) -> list[Figure]:
     """The product of one expert, the solve, and a whole fit, by numpy and on the device, taking turns."""
-    from ir3de.scorers.torch_arithmetic import TOLERANCE, TorchArithmetic
+    from ir3de.scorers import TorchArithmetic
 
     rows = embedding.rows
     both: dict[str, Arithmetic] = {"numpy": NumpyArithmetic(), "torch": TorchArithmetic(device)}

@@ -12,10 +12,10 @@ from typing import Any
 
 import numpy as np
 
-from ir3de.evaluation.accuracy import evaluate
+from ir3de import Router
+from ir3de.evaluation import evaluate
 from ir3de.evaluation.threshold import Heard, calibration_of, hear, held_out, needed, pick_threshold
-from ir3de.router import Router
-from ir3de.statistics.counting import collect
+from ir3de.statistics import collect
 from ir3de_lab.benchmarks.accuracy import Suite
 
 CAPS = (1_024, 32)

@@ -17,9 +17,8 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
-from ir3de.engines import Files, collect_files
-from ir3de.engines.pool import Pool
-from ir3de.statistics.counting import Recipe
+from ir3de.engines import Files, Pool, collect_files
+from ir3de.statistics import Recipe
 from ir3de_lab.benchmarks.measurement import peak_memory
 
 OFTEN = 0.2  # seconds between two looks at the workers

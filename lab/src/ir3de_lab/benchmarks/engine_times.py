@@ -6,6 +6,8 @@ import os
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from functools import reduce
+from operator import add
 from pathlib import Path
 from statistics import median
 from tempfile import TemporaryDirectory
@@ -13,10 +15,8 @@ from time import perf_counter
 from typing import Any
 
 from ir3de.embedding import Embedding
-from ir3de.engines import Engine, Files, Job, plan
-from ir3de.engines.shards import Shard
-from ir3de.statistics.counting import count
-from ir3de.statistics.domain import Statistics
+from ir3de.engines import Engine, Files, Job, Shard, plan
+from ir3de.statistics import Statistics
 
 TINY = b"Is every worker there?\n"
 
@@ -82,7 +82,5 @@ def a_line_each(workers: int) -> Iterator[list[Shard]]:
 def counted(engine: Engine, shards: Sequence[Shard], job: Job, embedding: Embedding) -> tuple[float, Statistics]:
     """The seconds of a job from its beginning to its end, and what it found."""
     begun = perf_counter()
-    total = count([], embedding, job.recipe)
-    for done in engine.count(shards, job, embedding):
-        total += done.statistics
+    total = reduce(add, (done.statistics for done in engine.count(shards, job, embedding)))
     return perf_counter() - begun, total

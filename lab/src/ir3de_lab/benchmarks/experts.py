@@ -17,11 +17,10 @@ from pathlib import Path
 from statistics import fmean
 from typing import Any
 
-from ir3de.evaluation.perturbations import first_tokens
-from ir3de.router import Router
-from ir3de.statistics.counting import collect
-from ir3de.statistics.domain import Statistics
+from ir3de import Router
+from ir3de.statistics import Statistics, collect
 from ir3de_lab.benchmarks.measurement import Figure, peak_memory, side_by_side
+from ir3de_lab.benchmarks.protocol import first_tokens
 from ir3de_lab.benchmarks.synthetic import Synthetic
 
 COUNTS = (2, 20, 200, 2_000)
@@ -170,7 +169,7 @@ def _of_length(router: Router, synthetic: Synthetic) -> list[str]:
     for number in range(TIMED_PROMPTS):
         round_, domain = divmod(number, len(router.experts))
         text = " ".join(synthetic.prompts(domain, 4 + round_, held_out=True)[-4:])
-        made.append(first_tokens(text, TOKENS, router.tokenizer))
+        made.append(first_tokens(text, TOKENS))
     return made
 
 

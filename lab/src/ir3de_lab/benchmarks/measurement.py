@@ -88,12 +88,17 @@ def circumstances() -> dict[str, Any]:
     """What the figures were measured on."""
     return {
         "processor": _processor(),
-        "cores": os.cpu_count(),
+        "cores": usable_cores(),
         "machine": platform.machine(),
         "python": platform.python_version(),
         **{name: package_version(name) for name in ("ir3de", "numpy", "tokenizers", "tokie", "torch")},
         "date": time.strftime("%Y-%m-%d", time.gmtime()),
     }
+
+
+def usable_cores() -> int:
+    """Count the cores that this process may use, which in a container are fewer than the machine has."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 def _processor() -> str:

@@ -15,12 +15,12 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from ir3de import Router
 from ir3de.errors import InputError
-from ir3de.evaluation.threshold import calibrate_threshold
-from ir3de.router import Router
-from ir3de.statistics.counting import collect
-from ir3de.statistics.sample import text_hash
+from ir3de.evaluation import calibrate_threshold
+from ir3de.statistics import collect
 from ir3de_lab.benchmarks.accuracy import Suite
+from ir3de_lab.benchmarks.protocol import prompt_hash
 from ir3de_lab.benchmarks.robustness import sampled
 
 MOST_PROMPTS = 500  # of a domain
@@ -112,7 +112,7 @@ def area(own: npt.NDArray[np.float64], strange: npt.NDArray[np.float64]) -> floa
 
 
 def _held(text: str) -> bool:
-    return bool(text_hash(text) & 2)  # the threshold's own parting goes by the last bit
+    return bool(prompt_hash(text) & 2)  # the threshold's own parting goes by the last bit
 
 
 def _threshold(router: Router, held: dict[str, list[str]], error: float) -> tuple[Router, float | None]:

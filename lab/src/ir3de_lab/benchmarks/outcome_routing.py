@@ -15,15 +15,15 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from ir3de import Router
 from ir3de.corpora import read_rows
 from ir3de.embedding import Embedding
 from ir3de.errors import InputError
-from ir3de.outcomes.rows import CAP
-from ir3de.router import Router
-from ir3de.statistics.counting import collect
+from ir3de.statistics import collect
 
 Floats = npt.NDArray[np.float64]
 Choices = npt.NDArray[np.intp]
+CAP = 1_024  # tokens of a prompt that are read, as outcome routers do
 SMOOTHING = 1_000.0  # tokens of the tasks' mixture added to each task by naive Bayes
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import subprocess
 import sys
 import tempfile
@@ -15,14 +14,12 @@ from pathlib import Path
 from random import Random
 from typing import Any, TypeVar
 
+from ir3de import Router
 from ir3de.corpora import examples as demo
 from ir3de.embedding import Embedding
 from ir3de.errors import IR3DEError
-from ir3de.router import Router
-from ir3de.statistics.contributions import Contribution
-from ir3de.statistics.counting import Recipe, collect, count
-from ir3de.statistics.domain import Statistics
-from ir3de_lab.benchmarks.measurement import Figure, Watch
+from ir3de.statistics import Contribution, Statistics, collect
+from ir3de_lab.benchmarks.measurement import Figure, Watch, usable_cores
 
 PROMPTS = 40  # of an owner
 LONGEST = 2_000  # characters of a prompt
@@ -107,12 +104,12 @@ class Trial:
 
     def write(self, texts: Sequence[str], number: int) -> list[Path]:
         """Files of so many owners, each with some of the texts, named as their contributions are."""
-        recipe = Recipe(keep_sample=self.keep_sample)
 
         def write_one(owner: int) -> Path:
             prompts = [text[:LONGEST] for text in Random(owner).choices(texts, k=PROMPTS)]
             name = f"owner-{owner:04}"
-            made = Contribution.of(count(prompts, self.embedding, recipe), owner=f"Owner {owner}", id=name)
+            counted = collect(prompts, embedding=self.embedding, keep_sample=self.keep_sample)
+            made = Contribution.of(counted, owner=f"Owner {owner}", id=name)
             return made.save(self.folder / "given" / f"{name}.stats")
 
         return [write_one(0), *_on_every_core(write_one, range(1, number))]
@@ -157,5 +154,5 @@ class Trial:
 
 
 def _on_every_core(action: Callable[[A], B], items: Iterable[A]) -> list[B]:
-    with ThreadPoolExecutor(os.cpu_count()) as pool:
+    with ThreadPoolExecutor(usable_cores()) as pool:
         return list(pool.map(action, items))

@@ -10,12 +10,11 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from ir3de import Router
 from ir3de.embedding import Embedding
-from ir3de.router import Router
 from ir3de.scorers import Blend, PromptRidge, Scorer, TokenRidge
 from ir3de.selectors import Average, EntropyTopK, Selector
-from ir3de.statistics.counting import collect
-from ir3de.statistics.domain import Statistics
+from ir3de.statistics import Statistics, collect
 from ir3de_lab.benchmarks.accuracy import Suite
 from ir3de_lab.benchmarks.protocol import recalls
 from ir3de_lab.benchmarks.recovery import counts_from_gram

@@ -5,6 +5,7 @@ Any function from texts to names of domains can be scored: `score(route, prompts
 
 from __future__ import annotations
 
+import zlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
@@ -62,6 +63,15 @@ def first_tokens(text: str, count: int = FIRST) -> str:
     'Is this contract'
     """
     return "".join(piece for _, piece in Embedding.default().tokenizer.pieces(text)[:count])
+
+
+def prompt_hash(text: str) -> int:
+    """Hash a prompt to 32 bits: which prompts a benchmark draws depends on their texts alone.
+
+    >>> prompt_hash("What is 2 + 2?")
+    4100265294
+    """
+    return zlib.crc32(text.encode("utf-8", "replace"))
 
 
 def score(route: Route, prompts: Prompts, splits: Sequence[str] = ("test", "first_32", "ood")) -> Scores:

@@ -9,8 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ir3de.errors import InputError
-from ir3de.statistics.domain import Statistics
-from ir3de.statistics.pairs import pair_buckets
+from ir3de.statistics import Statistics, pair_buckets
 
 ROUNDS = 4  # of putting right what rounding in the last bits left
 EXACT = 1e-12  # of the largest entry: nothing is left to explain

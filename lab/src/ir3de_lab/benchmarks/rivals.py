@@ -16,8 +16,8 @@ from typing import Any
 
 import numpy as np
 
+from ir3de import Router
 from ir3de.errors import MissingExtraError
-from ir3de.router import Router
 from ir3de.scorers import PromptRidge, Scorer
 from ir3de_lab.benchmarks.measurement import circumstances, package_version
 from ir3de_lab.benchmarks.protocol import DRAWS, SHOTS, Prompts, few_shot, score

@@ -5,13 +5,13 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from ir3de.evaluation.robustness import RobustnessReport, measure_robustness
-from ir3de.router import Router
+from ir3de import Router
+from ir3de.evaluation import RobustnessReport, measure_robustness
 from ir3de.scorers import Blend, Scorer, TokenRidge
 from ir3de.selectors import Average, EntropyTopK, Selector
-from ir3de.statistics.counting import collect
-from ir3de.statistics.sample import text_hash
+from ir3de.statistics import collect
 from ir3de_lab.benchmarks.accuracy import Suite
+from ir3de_lab.benchmarks.protocol import prompt_hash
 
 MOST_PROMPTS = 2_000  # of a domain: a share is then good to a point or two
 
@@ -45,4 +45,4 @@ def measure(suite: Suite) -> list[Held]:
 
 def sampled(texts: list[str], most: int = MOST_PROMPTS) -> list[str]:
     """At most so many of the texts, chosen by a hash of their content."""
-    return sorted(texts, key=lambda text: (text_hash(text), text))[:most]
+    return sorted(texts, key=lambda text: (prompt_hash(text), text))[:most]

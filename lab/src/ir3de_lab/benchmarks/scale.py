@@ -21,19 +21,16 @@ from random import Random
 import numpy as np
 
 from ir3de.embedding import Embedding
-from ir3de.engines import Engine, Files, Job, plan
-from ir3de.engines.pool import Pool
-from ir3de.engines.shards import SHARD_BYTES
+from ir3de.engines import Engine, Files, Job, Pool, plan
 from ir3de.errors import EngineError
-from ir3de.statistics.counting import Recipe
-from ir3de.statistics.domain import Statistics
-from ir3de.statistics.files import statistics_bytes
+from ir3de.statistics import Recipe, Statistics, save_statistics
 from ir3de_lab.benchmarks.engine_memory import peaks
 from ir3de_lab.benchmarks.engine_times import Runs, a_line_each, counted, timed
 from ir3de_lab.benchmarks.measurement import Figure, median_ratio
 from ir3de_lab.benchmarks.owners import owners
 
 WORKERS = 2
+SHARD_BYTES = 16 << 20  # the engines' own default
 USUAL = Recipe(sample=16)  # what the command line takes for a corpus of more than 100 MB
 RECIPES = {"usual": USUAL, "histogram only": replace(USUAL, prompt_sums=False)}
 ONE_HAS = "one process counts every other shard, two count all"
@@ -134,7 +131,7 @@ def _cluster(embedding: Embedding) -> Iterator[tuple[Engine, float]]:
     """
     import ray
 
-    from ir3de.engines.ray_engine import RayEngine
+    from ir3de.engines import RayEngine
 
     theirs = ray.is_initialized()
     engine = RayEngine(workers=WORKERS)
@@ -171,7 +168,7 @@ def file_sizes(total: Statistics) -> list[Figure]:
     longer = replace(
         total, histogram=total.histogram * LONGER, sums=replace(sums, pairs=sums.pairs * LONGER)
     )  # the Gram matrix takes 64 bits a number in any case
-    size, size_of_longer = (len(statistics_bytes(one)) for one in (total, longer))
+    size, size_of_longer = (_file_bytes(one) for one in (total, longer))
     raw = {
         "prompts": total.prompts,
         "tokens": total.tokens,
@@ -186,6 +183,11 @@ def file_sizes(total: Statistics) -> list[Figure]:
         Figure("statistics file of the corpus", size / 1e6, "MB", 2.0, False, raw),
         Figure(f"statistics file of {LONGER:,} times the corpus", size_of_longer / 1e6, "MB", None, False, raw),
     ]
+
+
+def _file_bytes(statistics: Statistics) -> int:
+    with tempfile.TemporaryDirectory(prefix="ir3de-") as folder:
+        return save_statistics(statistics, Path(folder, "corpus.stats")).stat().st_size
 
 
 # memory ---------------------------------------------------------------------------------------------------------

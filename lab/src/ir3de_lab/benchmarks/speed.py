@@ -16,12 +16,11 @@ from statistics import median
 
 import numpy as np
 
+from ir3de import Router
 from ir3de.embedding import Embedding
 from ir3de.errors import IR3DEError
-from ir3de.router import Router
 from ir3de.scorers import PromptRidge, TokenRidge
-from ir3de.statistics.counting import collect
-from ir3de.statistics.domain import Statistics
+from ir3de.statistics import Statistics, collect
 from ir3de_lab.benchmarks.measurement import Figure, median_ratio, side_by_side
 from ir3de_lab.benchmarks.published import batchwise_fit
 

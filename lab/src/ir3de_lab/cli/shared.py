@@ -56,10 +56,9 @@ def accuracy_cells(rows: Sequence[Sequence[float | None]]) -> list[list[Text]]:
 def keep(path: Path | None, document: Mapping[str, Any]) -> None:
     """Write the raw figures where they were asked for."""
     if path is not None:
-        from ir3de.storage import files
+        from ir3de_lab import files
 
-        files.make_folder(path.parent)
-        files.write(path, files.to_json(document))
+        files.write_json(path, document)
 
 
 def figures_table(figures: Sequence[Figure]) -> Table:

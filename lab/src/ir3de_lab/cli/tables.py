@@ -177,11 +177,10 @@ def _print(out: Output, form: str, document: dict[str, Any], made: Sequence[tupl
 
 
 def _write(path: Path, form: str | None, document: dict[str, Any], made: Sequence[Table]) -> None:
-    from ir3de.storage import files
+    from ir3de_lab import files
 
     if form == "terminal":
         raise click.UsageError("--format terminal is for the terminal: name markdown or latex for a file")
-    files.make_folder(path.parent)
     files.write(path, _text(form or SUFFIXES.get(path.suffix, "markdown"), document, made).encode())
 
 

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from ir3de.errors import ArtifactError, InputError
-from ir3de.storage import files
+from ir3de_lab import files
 from ir3de_lab.experiments.material import Item, Material
 from ir3de_lab.experiments.matrix import read_lines
 from ir3de_lab.experiments.provenance import this_process
@@ -56,7 +56,6 @@ def ask_all(setting: Setting, material: Material, folder: Path, *, say: Say, dev
             "column": column,
             "about": {**made_by(setting), "model": setting.experts.get(column)},
         }
-        files.make_folder(path.parent)
         lines = [head, *({"item": item.id, **row} for item, row in zip(material.items, rows, strict=True))]
         files.write(path, lzma.compress("\n".join(json.dumps(x, ensure_ascii=False) for x in lines).encode()))
 
@@ -70,7 +69,6 @@ def publish(setting: Setting, folder: Path, results: Path) -> None:
     for column in (*columns(setting), *others(setting, folder)):
         source, target = answers_file(folder, column), answers_file(results, column)
         if source.resolve() != target.resolve():
-            files.make_folder(target.parent)
             files.write(target, files.read(source))
 
 

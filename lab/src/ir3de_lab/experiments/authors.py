@@ -8,23 +8,24 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 
+from ir3de import Router
 from ir3de.embedding import Embedding
 from ir3de.errors import InputError
-from ir3de.router import Router
-from ir3de.routing.decision import decide_batch
 from ir3de.scorers import TokenRidge
-from ir3de.scorers.arithmetic import Floats
-from ir3de.scorers.scorer import Embeddings
-from ir3de.selectors import Average, EntropyTopK, Ids
-from ir3de.statistics.domain import Statistics
+from ir3de.selectors import Average, EntropyTopK
+from ir3de.statistics import Statistics
 from ir3de_lab.benchmarks.rivals import kept_by
 from ir3de_lab.experiments.contenders import ADDITIVE, Entry, Texts, selections, timed
 from ir3de_lab.experiments.settings import Protocol
 from ir3de_lab.rivals import Fitted
 from ir3de_lab.rivals.interface import Indices
+
+Ids = npt.NDArray[np.unsignedinteger]
 
 
 @dataclass(frozen=True)
@@ -35,7 +36,7 @@ class SinglePrecision(TokenRidge):
     balanced: bool = False
     unit_columns: bool = True
 
-    def scores(self, domains: Sequence[Statistics], embeddings: Embeddings) -> Floats:
+    def scores(self, domains: Sequence[Statistics], embeddings: Any) -> npt.NDArray[np.float64]:
         E = np.concatenate([embeddings, np.ones((len(embeddings), 1))], axis=1).astype(np.float32)
         counts = np.stack([domain.histogram for domain in domains], axis=1).astype(np.float32)
         A = E.T @ (E * counts.sum(axis=1, keepdims=True))
@@ -103,8 +104,6 @@ def _padded_routes(router: Router, pad: int, protocol: Protocol) -> Fitted:
 
     def choose(texts: list[str]) -> Indices:
         ids = padded(texts, router.embedding, pad, protocol, drop_last=False)
-        flat, lengths = np.concatenate(ids), np.array([len(part) for part in ids], np.int64)
-        made = decide_batch(router.compiled, flat, lengths, router.tokenizer.unknown_id)
-        return np.array([places[decision.expert] for decision in made], np.intp)
+        return np.array([places[decision.expert] for decision in router.route_ids(ids)], np.intp)
 
     return Fitted(router.experts, choose, *kept_by(router))

@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from ir3de.errors import ArtifactError, InputError
-from ir3de.storage import files
+from ir3de_lab import files
 from ir3de_lab.experiments.matrix import Matrix, Places
 
 KIND, VERSION = "ir3de.choices", 1
@@ -101,7 +101,7 @@ def write(choices: Choices, matrix: Matrix, folder: Path) -> Path:
     }
     files.make_folder(folder)
     path = folder / f"{choices.slug}.json"
-    files.write(path, files.to_json(document))
+    files.write_json(path, document)
     return path
 
 

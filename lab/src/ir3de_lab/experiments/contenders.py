@@ -10,13 +10,12 @@ from typing import TypeVar
 
 import numpy as np
 
+from ir3de import Router
 from ir3de.embedding.packaged_models import get_title, locate
 from ir3de.errors import InputError, MissingExtraError
-from ir3de.router import Router
 from ir3de.scorers import CrossEntropy, KernelRidge, Posterior, PromptRidge, Scorer, TokenRidge
 from ir3de.selectors import AllTokens, Average, EntropyTopK, Selector
-from ir3de.statistics.counting import collect
-from ir3de.statistics.domain import Statistics
+from ir3de.statistics import Statistics, collect
 from ir3de_lab.benchmarks.accuracy import PAPER_K
 from ir3de_lab.benchmarks.rivals import kept_by
 from ir3de_lab.experiments.choices import Traits

@@ -21,10 +21,9 @@ from tempfile import TemporaryDirectory
 from typing import Any
 
 import ir3de
+from ir3de import Router
 from ir3de.errors import InputError
-from ir3de.router import Router
-from ir3de.statistics.domain import Statistics
-from ir3de.statistics.files import load_statistics, save_statistics
+from ir3de.statistics import Statistics, load_statistics, save_statistics
 from ir3de_lab.experiments.material import Material
 from ir3de_lab.experiments.sameness import same_decisions, same_statistics, same_table
 

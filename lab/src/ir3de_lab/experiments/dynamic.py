@@ -12,10 +12,10 @@ from dataclasses import dataclass
 from statistics import mean, median
 from typing import Any, Literal
 
+from ir3de import Router
 from ir3de.embedding import Embedding
 from ir3de.errors import InputError
-from ir3de.fitting.changing import Domain
-from ir3de.router import Router
+from ir3de.statistics import Statistics
 from ir3de_lab.benchmarks.protocol import Texts, recalls
 from ir3de_lab.experiments.material import Material
 from ir3de_lab.experiments.sameness import same_router
@@ -105,7 +105,7 @@ class _Surroundings:
     rounds: int
     embedding: Embedding
 
-    def fit(self, domains: Mapping[str, Domain]) -> Router:
+    def fit(self, domains: Mapping[str, Statistics | Sequence[str]]) -> Router:
         return Router.fit(domains, embedding=self.embedding)
 
     def warm_up(self) -> None:

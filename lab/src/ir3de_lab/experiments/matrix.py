@@ -22,7 +22,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ir3de.errors import ArtifactError, InputError
-from ir3de.storage import files
+from ir3de_lab import files
 from ir3de_lab.experiments.settings import METRICS
 
 Floats = npt.NDArray[np.float64]
@@ -100,7 +100,6 @@ def write(matrix: Matrix, path: Path) -> None:
             "values": [_short(value) for value in matrix.values[place]],
         }
         lines.append(json.dumps(row, ensure_ascii=False))
-    files.make_folder(path.parent)
     files.write(path, lzma.compress("\n".join(lines).encode() + b"\n"))
 
 

@@ -19,7 +19,7 @@ from typing import Any
 import numpy as np
 
 from ir3de.errors import ArtifactError
-from ir3de.storage import files
+from ir3de_lab import files
 from ir3de_lab.experiments import choices as choice_files
 from ir3de_lab.experiments import matrix as matrix_files
 from ir3de_lab.experiments import settings

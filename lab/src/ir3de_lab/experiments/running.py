@@ -16,12 +16,12 @@ from typing import Any
 
 import numpy as np
 
+from ir3de import Router
 from ir3de.embedding import Embedding
 from ir3de.errors import ArtifactError, InputError, MissingExtraError
-from ir3de.router import Router
 from ir3de.scorers import TokenRidge
 from ir3de.selectors import EntropyTopK
-from ir3de.statistics.counting import collect
+from ir3de.statistics import collect
 from ir3de_lab.benchmarks.protocol import first_tokens
 from ir3de_lab.benchmarks.rivals import surroundings
 from ir3de_lab.experiments import authors

@@ -6,9 +6,7 @@ from collections.abc import Sequence
 from dataclasses import fields
 from typing import Any
 
-from ir3de.router import Router
-from ir3de.routing.decision import Decision
-from ir3de.scorers.table import Table
+from ir3de import Decision, Router
 
 
 def same_router(one: Router, other: Router) -> bool:
@@ -28,7 +26,8 @@ def same_table(one: Router, other: Router) -> bool:
     """Every array of the table, the calibration, the default expert and the policy."""
     first, second = one.compiled, other.compiled
     return first.terms == second.terms and all(
-        _bits(getattr(first.table, part.name)) == _bits(getattr(second.table, part.name)) for part in fields(Table)
+        _bits(getattr(first.table, part.name)) == _bits(getattr(second.table, part.name))
+        for part in fields(first.table)
     )
 
 

@@ -17,9 +17,9 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
+from ir3de import Router
 from ir3de.corpora import examples as demo
 from ir3de.errors import InputError, MissingExtraError
-from ir3de.router import Router
 
 NEEDED = ("starlette", "uvicorn", "httptools", "aiohttp", "pydantic", "yaml", "prometheus_client")
 STARTING = 60.0  # seconds that a server may take
@@ -64,7 +64,7 @@ def require_extra() -> None:
             raise MissingExtraError(package, "serve", "measuring the gateway")
 
 
-def cores() -> tuple[set[int], set[int]] | None:
+def split_cores() -> tuple[set[int], set[int]] | None:
     """The core of the server that is measured, and those of the load and the upstream; None where there is but one."""
     if not hasattr(os, "sched_getaffinity"):
         return None
@@ -74,7 +74,7 @@ def cores() -> tuple[set[int], set[int]] | None:
 
 def pin(pid: int, measured: bool) -> None:
     """Keep a process to its cores, so that the scheduler's moves are not what is measured."""
-    if (kept := cores()) is not None:
+    if (kept := split_cores()) is not None:
         with suppress(OSError):
             os.sched_setaffinity(pid, kept[0 if measured else 1])
 

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from ir3de.errors import ArtifactError
-from ir3de.storage import files
+from ir3de_lab import files
 from ir3de_lab.experiments.settings import Training
 
 WEIGHTS, CONFIG = "adapter_model.safetensors", "adapter_config.json"
@@ -61,7 +61,7 @@ def save(model: Any, names: list[str], training: Training, folder: Path) -> None
         "target_modules": sorted({name.rpartition(".")[2] for name in names}),
     }
     files.make_folder(folder)
-    files.write(folder / CONFIG, files.to_json(config))
+    files.write_json(folder / CONFIG, config)
     files.write(folder / WEIGHTS, to_bytes({name: tensor.contiguous() for name, tensor in tensors.items()}))
 
 

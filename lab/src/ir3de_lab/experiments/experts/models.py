@@ -10,7 +10,7 @@ from typing import Any
 
 from ir3de.embedding.packaged_models import locate
 from ir3de.errors import EmbeddingError, InputError
-from ir3de.storage import files
+from ir3de_lab import files
 from ir3de_lab.rivals.interface import needed
 
 WEIGHTS = "model.safetensors"

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from ir3de.errors import ArtifactError, InputError
-from ir3de.storage import files
+from ir3de_lab import files
 from ir3de_lab.experiments.experts import lora
 from ir3de_lab.experiments.experts.examples import IGNORED, Batch, Examples, examples
 from ir3de_lab.experiments.experts.models import WEIGHTS, LanguageModel, load
@@ -83,7 +83,7 @@ def base_of(setting: Setting, folder: Path, *, device: str = "") -> Path:
     if not (home / WEIGHTS).is_file():
         model = load(setting.base.model, device=device)
         files.make_folder(home)
-        files.write(home / SOURCE, files.to_json(wanted))  # before the weights: what has them says what it is
+        files.write_json(home / SOURCE, wanted)  # before the weights: what has them says what it is
         model.save(home)
     elif (home / SOURCE).is_file() and (found := json.loads(files.read(home / SOURCE))) != wanted:
         raise InputError(
@@ -167,7 +167,7 @@ def _expert(model: LanguageModel, given: Examples, setting: Setting, folder: Pat
         "losses": [round(loss, 4) for loss in run.losses],
         "seconds": round(run.seconds + time.perf_counter() - begun, 1),
     }
-    files.write(folder / RECORD, files.to_json(document))
+    files.write_json(folder / RECORD, document)
     (folder / STATE).unlink(missing_ok=True)
 
 

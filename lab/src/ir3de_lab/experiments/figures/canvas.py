@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ir3de.errors import MissingExtraError
-from ir3de.storage import files
+from ir3de_lab import files
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -89,7 +89,7 @@ def write(figure: Figure, folder: Path, name: str) -> list[Path]:
     paths = [folder / f"{name}.png", folder / f"{name}.svg"]
     for path in paths:
         kind = path.suffix[1:]
-        with files.appearing(path) as file:
+        with files.open_atomic(path) as file:
             undated = {"Date": None} if kind == "svg" else {"Software": None}
             figure.savefig(file, format=kind, dpi=DOTS_PER_INCH, metadata=undated)
     return paths

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Literal
 
 from ir3de.errors import InputError, VersionError
-from ir3de.storage import files
+from ir3de_lab import files
 from ir3de_lab.experiments.settings.reading import made
 
 VERSION = 1
