@@ -114,7 +114,7 @@ def same_table(one: Router, other: Router) -> bool:
     first, second = one.compiled, other.compiled
     return first.terms == second.terms and all(
         np.array_equal(getattr(first.table, part), getattr(second.table, part))
-        for part in ("scores", "vote", "entropy", "rank", "usualness", "pairs")
+        for part in ("scores", "vote", "entropy", "rank", "familiarity", "pairs")
     )
 
 

@@ -41,17 +41,17 @@ def promises() -> list[str]:
 
 def novelty() -> list[str]:
     lines = [
-        "| router of | strangers | unlike | … or unsure (1 %) | area, familiarity | area, confidence |",
+        "| router of | strangers | out of domain | … or unsure (1 %) | area, familiarity | area, confidence |",
         "|---|---|---:|---:|---:|---:|",
     ]
     found = [row for row in rows("novelty") if row["cap"] > 32]
     for suite in dict.fromkeys(row["suite"] for row in found):
         part = [row for row in found if row["suite"] == suite]
         own = part[0]
-        alarms = f"{percent(own['own_unlike'])} | {percent(own['own_recognised_at_1'])}"
+        alarms = f"{percent(own['own_out_of_domain'])} | {percent(own['own_recognised_at_1'])}"
         lines.append(f"| {suite} | *its own prompts: false alarms* | {alarms} | | |")
         for row in part:
-            shares = f"{percent(row['unlike'])} | {percent(row['recognised_at_1'])}"
+            shares = f"{percent(row['out_of_domain'])} | {percent(row['recognised_at_1'])}"
             areas = f"{row['familiarity_area']:.3f} | {row['confidence_area']:.3f}"
             lines.append(f"| | {row['strangers']} | {shares} | {areas} |")
     return lines

@@ -42,11 +42,11 @@ class Calibration:
 
 @dataclass(frozen=True)
 class Familiarity:
-    """How usual the tokens of the router's own prompts are: prompts far below that are unlike every domain.
+    """How familiar the tokens of the router's own prompts are. Prompts far below that are out of domain.
 
-    A prompt's usualness is the mean over its tokens of −log(1 + a/(n_v + ½)), n_v how often a token occurred in
-    training: 0 for usual words, less for rare and unknown ones. Over prompts of n tokens it has mean `mean` and
-    variance between² + within²/n; `lowest`, in standard deviations, is where the usual ends.
+    Token familiarity is −log(1 + a/(n_v + ½)), where n_v is how often the token occurred in training: 0 for common
+    words, negative for rare and unknown ones. The mean over a prompt of n tokens has mean `mean` and variance
+    between² + within²/n. Prompts more than −`lowest` standard deviations below the mean are out of domain.
     """
 
     mean: float
@@ -54,9 +54,9 @@ class Familiarity:
     within: float
     lowest: float
 
-    def deviation(self, usualness: float, tokens: int) -> float:
-        """Standard deviations from the mean; negative is less usual."""
-        return (usualness - self.mean) / math.sqrt(self.between**2 + self.within**2 / tokens)
+    def deviation(self, token_mean: float, tokens: int) -> float:
+        """A prompt's mean token familiarity in standard deviations from the mean; negative is less familiar."""
+        return (token_mean - self.mean) / math.sqrt(self.between**2 + self.within**2 / tokens)
 
 
 @dataclass(frozen=True)
@@ -105,7 +105,7 @@ Costs: TypeAlias = "Cost | Mapping[str, float]"  # as they may be given
 class Policy:
     """What to do with the evidence: the expert of largest quality − weights · cost, or none.
 
-    Below the confidence `threshold`, and with a threshold also for prompts unlike every domain, the router abstains:
+    Below the confidence `threshold`, and with a threshold also for out-of-domain prompts, the router abstains:
     the prompt goes to the default expert. The threshold asks how sure the router is of the likeliest expert, costs
     aside. Experts without a cost are free.
 

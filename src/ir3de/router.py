@@ -237,7 +237,7 @@ class Router:
             check_selector(selector)
         if selector.log_offset != terms.selector.log_offset:
             anew = Table.compile(table.scores, log_offset=selector.log_offset)
-            table = replace(anew, usualness=table.usualness, pairs=table.pairs)
+            table = replace(anew, familiarity=table.familiarity, pairs=table.pairs)
         kept = terms.calibration if type(selector) is type(terms.selector) else None  # votes are other evidence
         own, terms = terms.selector, replace(terms, selector=selector, calibration=kept)
         compiled = None

@@ -48,13 +48,13 @@ _ONES = np.ones(MOST_TOKENS)
 class Ballots:
     """What each token gives to each expert; with `most`, only the surest `most` tokens of a prompt count.
 
-    Where the table knows how usual tokens are, that is summed over all tokens in one more column, the last.
+    Where the table knows token familiarities, they are summed over all tokens in one more column, the last.
     """
 
     values: Values  # (V, C or C + 1); by rank instead of by token id when `rank` is there
     rank: npt.NDArray[np.uint32] | None = None
     most: int = MOST_TOKENS
-    usualness: npt.NDArray[np.float32] | None = None  # (V,)  where it is not a column of `values`
+    familiarity: npt.NDArray[np.float32] | None = None  # (V,)  where it is not a column of `values`
     pairs: Values | None = None  # (BUCKETS, C or C + 1)  what neighbouring tokens give
 
     def tally(self, ids: Ids) -> Tally:
@@ -69,8 +69,8 @@ class Ballots:
         total: Tally = np.dot(_ONES[: len(chosen)], self.values.take(chosen, axis=0))
         if self.pairs is not None and len(ids) > 1:
             total += np.dot(_ONES[: len(ids) - 1], self.pairs.take(pair_buckets(ids), axis=0))
-        if self.usualness is not None:
-            total = np.append(total, self.usualness.take(ids).sum(dtype=np.float64))
+        if self.familiarity is not None:
+            total = np.append(total, self.familiarity.take(ids).sum(dtype=np.float64))
         return total
 
     def tallies(self, flat: Ids, starts: npt.NDArray[np.int64]) -> Tally:
@@ -81,9 +81,9 @@ class Ballots:
             buckets = pair_buckets(flat)[within_prompts(len(flat), starts, lengths)]
             met = lengths[several] - 1
             totals[several] += _row_sums(self.pairs, buckets, np.cumsum(met) - met)
-        if self.usualness is not None:
-            usual = np.add.reduceat(self.usualness.take(flat), starts, dtype=np.float64)
-            totals = np.column_stack((totals, usual))
+        if self.familiarity is not None:
+            familiarity = np.add.reduceat(self.familiarity.take(flat), starts, dtype=np.float64)
+            totals = np.column_stack((totals, familiarity))
         return totals
 
     def _surest(self, flat: Ids, starts: npt.NDArray[np.int64]) -> tuple[Ids, npt.NDArray[np.int64]]:
@@ -171,7 +171,7 @@ class EntropyTopK:
         return cls(k, ties="order", log_offset=1e-10)
 
     def ballots(self, table: Table) -> Ballots:
-        return Ballots(_votes(table, self.ties, table.by_rank), table.rank, self.k, table.usualness)
+        return Ballots(_votes(table, self.ties, table.by_rank), table.rank, self.k, table.familiarity)
 
     def evidence(self, tally: Sequence[float], counted: int) -> list[float]:
         return _vote_shares(tally)
@@ -193,7 +193,7 @@ class AllTokens:
         _check_ties(self.ties)
 
     def ballots(self, table: Table) -> Ballots:
-        return Ballots(_votes(table, self.ties, np.arange(len(table.vote))), usualness=table.usualness)
+        return Ballots(_votes(table, self.ties, np.arange(len(table.vote))), familiarity=table.familiarity)
 
     def evidence(self, tally: Sequence[float], counted: int) -> list[float]:
         return _vote_shares(tally)
@@ -220,9 +220,9 @@ class Average:
             raise InputError(f"sharpness must be a positive number, found {self.sharpness}: try 10")
 
     def ballots(self, table: Table) -> Ballots:
-        usual = table.usualness
-        pairs = None if table.pairs is None else _whole(table.pairs, None if usual is None else 0.0)
-        return Ballots(_whole(table.scores, usual), pairs=pairs)
+        familiarity = table.familiarity
+        pairs = None if table.pairs is None else _whole(table.pairs, None if familiarity is None else 0.0)
+        return Ballots(_whole(table.scores, familiarity), pairs=pairs)
 
     def evidence(self, tally: Sequence[float], counted: int) -> list[float]:
         unit = 1.0 / (SCORE_UNIT * counted)

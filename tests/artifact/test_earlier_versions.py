@@ -4,10 +4,13 @@ import json
 import shutil
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from ir3de import Contribution, Embedding, Router, Statistics
+from ir3de.selectors import AllTokens
 from ir3de.statistics.files import load_statistics
+from ir3de.storage.tensors import map_tensors
 
 WRITTEN = Path(__file__).parent / "written_by_0_1"
 EXPECTED = json.loads((WRITTEN / "decisions.json").read_text(encoding="utf-8"))
@@ -38,6 +41,30 @@ def test_an_earlier_router_can_be_changed_and_saved(earlier: Path, name: str) ->
     assert router.route_batch(EXPECTED["prompts"]) == before.route_batch(EXPECTED["prompts"])
     router.save(earlier / name)
     assert len(Router.load(earlier / name).history) == entries + 2
+
+
+def test_the_tokens_familiarity_has_another_name_in_new_files(earlier: Path, tmp_path: Path) -> None:
+    before, _ = map_tensors(next((earlier / "router").glob("table-*")))
+    router = Router.load(earlier / "router")
+    router.save(tmp_path / "new")
+    after, _ = map_tensors(next((tmp_path / "new").glob("table-*")))
+    assert np.array_equal(after["familiarity"], before["usualness"])
+    assert set(after) == {name if name != "usualness" else "familiarity" for name in before}
+
+
+def test_ballots_that_an_earlier_version_mapped_are_written_anew(earlier: Path, tmp_path: Path) -> None:
+    router = Router.load(earlier / "router").with_selector(AllTokens())
+    router.save(tmp_path / "votes")
+    mapping = "ir3de.artifact.mapping.VERSION"
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(mapping, 1)
+        Router.load(tmp_path / "votes", mapped=True)
+    (old,) = (tmp_path / "votes").glob("ballots-*")
+    assert Router.load(tmp_path / "votes", mapped=True).route_batch(EXPECTED["prompts"]) == router.route_batch(
+        EXPECTED["prompts"]
+    )
+    (new,) = (tmp_path / "votes").glob("ballots-*")
+    assert new.name != old.name
 
 
 @pytest.mark.parametrize("name", ["router", "contributions", "outcomes"])

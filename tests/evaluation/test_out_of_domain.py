@@ -1,4 +1,4 @@
-"""Prompts unlike every domain: rare and unknown tokens make them, common words do not hide them."""
+"""Out-of-domain prompts: rare and unknown tokens make them, common words do not hide them."""
 
 import json
 from pathlib import Path
@@ -13,27 +13,27 @@ from ir3de import Router
 from ir3de.cli import cli
 from ir3de.corpora import examples as demo
 from ir3de.policies import Policy
-from ir3de.scorers.familiarity import token_usualness
+from ir3de.scorers.familiarity import token_familiarity
 from ir3de_lab.benchmarks.novelty import area, gibberish
 
 
-def test_the_more_often_a_token_was_seen_the_more_usual_it_is() -> None:
+def test_the_more_often_a_token_was_seen_the_more_familiarity_it_is() -> None:
     statistics = [ir3de.collect(texts) for texts in demo.prompts().values()]
-    usual = token_usualness(statistics)
+    familiarity = token_familiarity(statistics)
     seen = sum(s.histogram * (1 / s.tokens) for s in statistics)
     order = np.argsort(seen, kind="stable")
-    assert (np.diff(usual[order]) >= 0).all()
-    assert usual.max() <= 0 and usual[seen == 0].max() == usual.min()
+    assert (np.diff(familiarity[order]) >= 0).all()
+    assert familiarity.max() <= 0 and familiarity[seen == 0].max() == familiarity.min()
 
 
-def test_the_unknown_token_is_never_usual() -> None:
+def test_the_unknown_token_is_never_familiarity() -> None:
     embedding = tiny.word_embedding()
     unknown = embedding.tokenizer.unknown_id
     assert unknown is not None
     texts = [f"{text} 字 🙂 字" for text in tiny.sentences("law", 30)]
     statistics = [ir3de.collect(texts, embedding=embedding)]
     assert statistics[0].histogram[unknown] > 60
-    assert token_usualness(statistics, unknown)[unknown] == token_usualness(statistics, unknown).min()
+    assert token_familiarity(statistics, unknown)[unknown] == token_familiarity(statistics, unknown).min()
 
 
 def test_unknown_words_make_a_prompt_less_familiar() -> None:
@@ -45,26 +45,28 @@ def test_unknown_words_make_a_prompt_less_familiar() -> None:
         assert decision.familiarity is not None
         found.append(decision.familiarity)
     assert found == sorted(found, reverse=True) and found[-1] < found[0]
-    assert router.route(" ".join(["ξψ"] * 9 + told[:1])).unlike and not router.route(" ".join(told)).unlike
+    assert (
+        router.route(" ".join(["ξψ"] * 9 + told[:1])).out_of_domain and not router.route(" ".join(told)).out_of_domain
+    )
 
 
-def test_few_own_prompts_and_many_strange_ones_are_called_unlike() -> None:
+def test_few_own_prompts_and_many_strange_ones_are_called_out_of_domain() -> None:
     router = Router.fit(demo.prompts())
     own = router.route_batch([text for texts in demo.held_out().values() for text in texts])
-    assert np.mean([decision.unlike for decision in own]) < 0.06
+    assert np.mean([decision.out_of_domain for decision in own]) < 0.06
     for kind, texts in gibberish(60).items():
-        assert np.mean([decision.unlike for decision in router.route_batch(texts)]) > 0.5, kind
+        assert np.mean([decision.out_of_domain for decision in router.route_batch(texts)]) > 0.5, kind
     letters = router.route_batch(gibberish(60)["random letters"])
     familiar, strange = (np.array([decision.familiarity for decision in part]) for part in (own, letters))
     assert area(familiar, strange) > 0.95
 
 
-def test_unlike_prompts_are_abstained_on_only_with_a_threshold() -> None:
+def test_out_of_domain_prompts_are_abstained_on_only_with_a_threshold() -> None:
     router = Router.fit(demo.prompts())
     text = gibberish(1)["random bytes"][0]
-    assert router.route(text).unlike and not router.route(text).abstained
+    assert router.route(text).out_of_domain and not router.route(text).abstained
     cautious = router.with_policy(Policy(threshold=1e-9)).route(text)
-    assert (cautious.abstained, cautious.reason, cautious.expert) == (True, "unlike every domain", router.default)
+    assert (cautious.abstained, cautious.reason, cautious.expert) == (True, "out of domain", router.default)
 
 
 @pytest.mark.parametrize("name", ["novelty", "confidence"])
@@ -83,7 +85,7 @@ def test_the_measurement_runs_on_a_folder_of_suites(name: str, tmp_path: Path) -
     assert {row["suite"] for row in rows} == {"one"}
     if name == "novelty":
         assert {row["strangers"] for row in rows} == {"two/cooking", "random letters", "random bytes"}
-        assert all(0 <= row["unlike"] <= 1 and row["own_unlike"] < 0.2 for row in rows)
+        assert all(0 <= row["out_of_domain"] <= 1 and row["own_out_of_domain"] < 0.2 for row in rows)
     else:
         assert all(row["promises"] and row["calibrated"] >= 0 for row in rows)
         assert all(one["wrong"] <= one["error"] for row in rows for one in row["promises"])

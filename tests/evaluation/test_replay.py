@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 
 import tiny
 from commands import complaint, run, run_json, wrong_call
+from ir3de import Router
 from ir3de.errors import InputError
 from ir3de.evaluation.replay import Damage, read_log, replay
 from ir3de.gateway.config.models import Price
@@ -176,3 +177,17 @@ def test_what_a_gateway_logged_is_replayed_to_the_letter(tmp_path: Path) -> None
     found = run_json("eval", tmp_path / "router", "--replay", log)
     assert found["prompts"] == 3 and found["agreement"] == 1.0 and found["served_agreement"] == pytest.approx(1 / 3)
     assert found["confidence_before"] == pytest.approx(found["confidence_after"], abs=1e-6)
+
+
+def test_a_log_of_version_0_1_is_replayed() -> None:
+    row = {
+        "text": "prove the theorem",
+        "expert": "maths",
+        "ranking": [{"expert": "maths", "share": 0.9}],
+        "confidence": 0.9,
+        "abstained": True,
+        "reason": "unlike every domain",
+        "unlike": True,
+    }
+    report = replay(Router.fit({"maths": ["prove it"], "law": ["sue him"]}, embedding=tiny.embedding()), [row])
+    assert (report.prompts, report.abstained_before, report.confidence_before) == (1, 1, 0.9)

@@ -120,7 +120,7 @@ def test_the_router_answers_and_errs_as_the_result_says(router: Router) -> None:
     assert wrong / report.prompts == pytest.approx(made.chosen.wrong)
     decisions = made.router.route_batch([text for texts in held.values() for text in texts])
     assert all(decision.expert == "law" for decision in decisions if decision.abstained)
-    assert all(d.abstained == (d.confidence < made.chosen.threshold or d.unlike) for d in decisions)
+    assert all(d.abstained == (d.confidence < made.chosen.threshold or d.out_of_domain) for d in decisions)
 
 
 def test_one_half_calibrates_and_the_other_picks(router: Router) -> None:

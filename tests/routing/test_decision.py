@@ -14,7 +14,7 @@ from ir3de.errors import InputError, UnknownExpertError
 from ir3de.policies import Calibration, Cost, Familiarity, Policy
 from ir3de.routing.decision import Reason
 from ir3de.scorers import Blend
-from ir3de.scorers.familiarity import USUALNESS_UNIT
+from ir3de.scorers.familiarity import FAMILIARITY_UNIT
 from laws import EVERY_SCORER, SELECTORS, STRANGE, shown, wordy
 
 NAMES = tuple(tiny.DOMAINS)
@@ -95,7 +95,7 @@ def test_a_threshold_divides_what_is_sure_enough_from_the_rest(kind: str, some: 
         elif plain.confidence < threshold or threshold == 1:
             expected = "low confidence"
         else:
-            expected = "unlike every domain" if threshold and plain.unlike else ""
+            expected = "out of domain" if threshold and plain.out_of_domain else ""
         assert (found.reason, found.abstained) == (expected, bool(expected))
         assert found.expert == (router.default if expected else plain.expert)
 
@@ -118,8 +118,8 @@ def test_a_certainty_that_is_only_rounded_is_none() -> None:
 def test_reasons_are_said() -> None:
     router = made("unknown tokens").with_policy(Policy(0.01))
     assert router.route("").reason == router.route("zzz qqq").reason == "no known token"
-    unlike = made("calibrated").with_policy(Policy(0.01)).route("\x01\x02\x03\x04\x05\x06\x07\x08" * 8)
-    assert (unlike.reason, unlike.unlike, unlike.expert) == ("unlike every domain", True, "law")
+    strange = made("calibrated").with_policy(Policy(0.01)).route("\x01\x02\x03\x04\x05\x06\x07\x08" * 8)
+    assert (strange.reason, strange.out_of_domain, strange.expert) == ("out of domain", True, "law")
     assert made("calibrated").route("\x01\x02\x03\x04" * 16).reason == ""  # told, but nobody asked to abstain
 
 
@@ -177,14 +177,14 @@ def test_a_calibration_that_makes_no_sense_is_refused(scale: float, growth: floa
 
 @tiny.LAW
 @given(wordy)
-def test_familiarity_is_the_mean_usualness_of_the_tokens(text: str) -> None:
+def test_familiarity_is_the_mean_measure_familiarity_the_tokens(text: str) -> None:
     router, ids = made("calibrated"), tiny.embedding().encode(text)
     known = router.compiled.terms.familiarity
-    usual = router.compiled.table.usualness[ids].astype(np.float64).mean() / USUALNESS_UNIT
+    mean = router.compiled.table.familiarity[ids].astype(np.float64).mean() / FAMILIARITY_UNIT
     found = router.route(text)
     spread = math.sqrt(known.between**2 + known.within**2 / len(ids))
-    assert found.familiarity == pytest.approx((usual - known.mean) / spread)
-    assert found.unlike == (found.familiarity < known.lowest)
+    assert found.familiarity == pytest.approx((mean - known.mean) / spread)
+    assert found.out_of_domain == (found.familiarity < known.lowest)
     for selector in (EntropyTopK(2), AllTokens()):  # however few tokens vote, all of them are looked at
         assert router.with_selector(selector).route(text).familiarity == pytest.approx(found.familiarity)
 
@@ -198,7 +198,7 @@ def test_only_what_is_looked_at_can_be_unusual() -> None:
 
 def test_without_a_sample_nothing_is_known_of_familiarity() -> None:
     found = made("not calibrated").route("\x01\x02")
-    assert (found.familiarity, found.unlike) == (None, False)
+    assert (found.familiarity, found.out_of_domain) == (None, False)
     assert Familiarity(-5.0, 0.0, 2.0, -3.0).deviation(-6.0, 4) == -1.0
 
 

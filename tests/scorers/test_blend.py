@@ -1,4 +1,4 @@
-"""Posterior, blend, pairs and usualness: each the formula it says, done here by loops over tiny counts."""
+"""Posterior, blend, pairs and familiarity: each the formula it says, done here by loops over tiny counts."""
 
 import math
 from collections.abc import Sequence
@@ -15,7 +15,7 @@ from ir3de.errors import InputError
 from ir3de.routing.decision import decide, decide_batch
 from ir3de.scorers import Blend, Posterior
 from ir3de.scorers.blend import unit_pairs, unit_size
-from ir3de.scorers.familiarity import USUALNESS_UNIT, token_usualness
+from ir3de.scorers.familiarity import FAMILIARITY_UNIT, token_familiarity
 from ir3de.scorers.posterior import balanced
 from ir3de.selectors import SCORE_UNIT
 from ir3de.statistics.pairs import BUCKETS
@@ -228,18 +228,20 @@ def test_with_pairs_it_means_something() -> None:
     assert [d.ranking for d in backwards] != [router.route(text).ranking for text in prompts]
 
 
-# usualness ------------------------------------------------------------------------------------------------------
+# familiarity ------------------------------------------------------------------------------------------------------
 
 
 @tiny.LAW
 @given(domains)
-def test_usualness_falls_as_tokens_get_rare(some: dict[str, list[str]]) -> None:
+def test_familiarity_falls_as_tokens_get_rare(some: dict[str, list[str]]) -> None:
     own = counted_all(some)
     size = sum(s.tokens for s in own) / 3
     counts = [sum(int(s.histogram[v]) * size / s.tokens for s in own) for v in range(330)]
     rare = max(2.0, 1e-5 * sum(counts))
-    found = token_usualness(own)
+    found = token_familiarity(own)
     assert np.array_equal(found, np.rint(found))
-    expected = [-USUALNESS_UNIT * math.log(1 + rare / (count + 0.5)) for count in counts]
+    expected = [-FAMILIARITY_UNIT * math.log(1 + rare / (count + 0.5)) for count in counts]
     assert np.abs(found - expected).max() <= 0.51
-    assert np.array_equal(found, token_usualness(own[::-1])) or np.abs(found - token_usualness(own[::-1])).max() <= 1
+    assert (
+        np.array_equal(found, token_familiarity(own[::-1])) or np.abs(found - token_familiarity(own[::-1])).max() <= 1
+    )

@@ -16,7 +16,7 @@ from ir3de.scorers import Blend
 from ir3de.statistics.pairs import pair_buckets
 from ir3de.statistics.sample import Sample
 from ir3de.tuning import folds
-from ir3de.tuning.calibrating import Scored, fit_calibration, fit_familiarity, usualness_of
+from ir3de.tuning.calibrating import Scored, fit_calibration, fit_familiarity, measure_familiarity
 from ir3de.tuning.choosing import calibrate, choose
 from ir3de.tuning.evidence import Components, score_views
 from ir3de.tuning.folds import Held, folds_of, mean_pair_rows, mean_rows
@@ -206,7 +206,7 @@ def test_calibration_learns_from_prompts_that_were_held_out() -> None:
     some = list(folds_of(own, tiny.embedding()))
     views = [view for fold in some for view in score_views([fold], PromptRidge(), Average())]
     assert reading.calibration == fit_calibration(Scored.together(views))[0]
-    assert reading.familiarity == fit_familiarity([usualness_of(fold) for fold in some])
+    assert reading.familiarity == fit_familiarity([measure_familiarity(fold) for fold in some])
     assert reading.familiarity.lowest < 0
 
 

@@ -200,8 +200,8 @@ def _table_bytes(table: Table) -> bytes:
         "entropy": table.entropy,
         "rank": table.rank,
     }
-    if table.usualness is not None:
-        tensors["usualness"] = table.usualness
+    if table.familiarity is not None:
+        tensors["familiarity"] = table.familiarity
     if table.pairs is not None:
         tensors["pairs"] = table.pairs
     return files.to_safetensors(tensors, {"kind": "ir3de.table", "version": 1})

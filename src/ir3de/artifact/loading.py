@@ -117,9 +117,9 @@ def _rebuilt(
     header: Mapping[str, Any], scorer: Scorer, selector: Selector, domains: list[Statistics], embedding: Embedding
 ) -> Table:
     """The table that the file held, from the statistics."""
-    usualness, unknown = header["familiarity"] is not None, header["tokenizer"]["unknown_id"]
+    familiarity, unknown = header["familiarity"] is not None, header["tokenizer"]["unknown_id"]
     return Table.of(
-        scorer, domains, embedding.rows, log_offset=selector.log_offset, usualness=usualness, unknown=unknown
+        scorer, domains, embedding.rows, log_offset=selector.log_offset, familiarity=familiarity, unknown=unknown
     )
 
 
@@ -176,7 +176,10 @@ def _load_table(folder: Path, header: Mapping[str, Any], *, mapped: bool) -> Tab
     except ArtifactError as error:
         remedy = "" if header["serving"] else ". Or delete it: it is then rebuilt from the statistics"
         raise ArtifactError(f"{error}{remedy}") from error
-    return Table(**tensors)
+    return Table(**{_EARLIER_NAMES.get(name, name): tensor for name, tensor in tensors.items()})
+
+
+_EARLIER_NAMES = {"usualness": "familiarity"}  # of a table's tensors in version 0.1
 
 
 def _tokenizer(folder: Path, part: Mapping[str, Any]) -> Tokenizer:

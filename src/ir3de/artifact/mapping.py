@@ -25,7 +25,7 @@ from ir3de.selectors import Ballots, Selector
 from ir3de.storage import files
 from ir3de.storage.tensors import map_tensors
 
-KIND, VERSION = "ir3de.ballots", 1
+KIND, VERSION = "ir3de.ballots", 2  # 1 called the familiarity `usualness`
 
 
 def map_ballots(folder: Path, table_sha256: str, table: Table, selector: Selector) -> Ballots:

@@ -52,7 +52,7 @@ def calibrate(
 
     From prompts that the router was not fitted on, in the mixture it will meet. One half calibrates confidence anew,
     the other half picks the smallest threshold with which wrong answers among new prompts of the same kind are expected
-    to stay within --error (split conformal). Prompts below it, and prompts unlike every domain, go to the default
+    to stay within --error (split conformal). Prompts below it, and out-of-domain prompts, go to the default
     expert.
 
     \b

@@ -163,14 +163,14 @@ def show_report(out: Output, report: Report) -> None:
 
 
 def _abstentions(report: Report) -> Iterator[Any]:
-    """How many prompts were abstained on, why, and how many are unlike every domain."""
+    """How many prompts were abstained on, why, and how many are out of domain."""
     if report.abstained:
         reasons = ", ".join(f"{reason} {count:,}" for reason, count in report.abstained_because.items())
         rest = f"; of the others {percent(report.answered_accuracy)} are right"
         yield styled(("\nAbstained  ", "bold"), (f"{report.abstained:,} of {report.prompts:,}: {reasons}{rest}", ""))
-    if report.unlike:
-        share = percent(report.unlike / report.prompts)
-        yield styled(("\nUnlike every domain  ", "bold"), (f"{report.unlike:,} prompts, {share}", ""))
+    if report.out_of_domain:
+        share = percent(report.out_of_domain / report.prompts)
+        yield styled(("\nOut of domain  ", "bold"), (f"{report.out_of_domain:,} prompts, {share}", ""))
 
 
 def _mistake_table(mistakes: list[dict[str, Any]], width: int) -> Table:

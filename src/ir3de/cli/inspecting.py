@@ -123,8 +123,8 @@ def _abstention(header: Mapping[str, Any]) -> str:
     threshold = (header.get("policy") or {}).get("threshold") or 0
     if not threshold:
         return "only without a known token"
-    unlike = " and when unlike every domain" if header.get("familiarity") else ""
-    return f"below {percent(threshold)} confidence{unlike}"
+    out_of_domain = " and when out of domain" if header.get("familiarity") else ""
+    return f"below {percent(threshold)} confidence{out_of_domain}"
 
 
 def _strategy(described: Any) -> str:

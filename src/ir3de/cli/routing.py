@@ -172,7 +172,7 @@ def why_abstained(decision: Decision) -> str:
     reasons = {
         "no known token": "the prompt holds no known token",
         "low confidence": "no expert is likely enough",
-        "unlike every domain": "the prompt is unlike every domain",
+        "out of domain": "the prompt is out of domain",
     }
     return f"{reasons[decision.reason]}: it goes to the default expert, {decision.expert}"
 

@@ -48,7 +48,7 @@ class Report:
     prompts: int
     abstained: int
     abstained_because: Mapping[str, int]  # by reason
-    unlike: int  # prompts unlike every domain, abstained on or not
+    out_of_domain: int  # out-of-domain prompts, abstained on or not
     accuracy: float
     micro_accuracy: float
     recall: Mapping[str, float | None]
@@ -102,7 +102,7 @@ class _Score:
         self._index = {name: index for index, name in enumerate(experts)}
         self._confusion: Counts = np.zeros((len(experts), len(experts)), np.int64)
         self._abstained: Counter[str] = Counter()
-        self._unlike = self._answered_right = 0
+        self._out_of_domain = self._answered_right = 0
         self._binned: Counts = np.zeros(BINS, np.int64)
         self._right: Counts = np.zeros(BINS, np.int64)
         self._claimed = np.zeros(BINS)  # Σ confidence
@@ -115,7 +115,7 @@ class _Score:
         chosen = np.array([self._index[decision.expert] for decision in decisions], np.int64)
         confidence = np.array([decision.confidence for decision in decisions])
         self._abstained.update(decision.reason for decision in decisions if decision.abstained)
-        self._unlike += sum(decision.unlike for decision in decisions)
+        self._out_of_domain += sum(decision.out_of_domain for decision in decisions)
         self._answered_right += sum(decision.expert == name and not decision.abstained for decision in decisions)
         self._confusion[self._index[name]] += np.bincount(chosen, minlength=len(self._experts))
         right = np.array([decision.best == name for decision in decisions])
@@ -134,7 +134,7 @@ class _Score:
             prompts=self.prompts,
             abstained=abstained,
             abstained_because=dict(sorted(self._abstained.items())),
-            unlike=self._unlike,
+            out_of_domain=self._out_of_domain,
             accuracy=sum(present) / len(present),
             micro_accuracy=int(right.sum()) / self.prompts,
             recall=dict(zip(self._experts, recall, strict=True)),

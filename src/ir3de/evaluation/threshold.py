@@ -122,7 +122,7 @@ def _smallest(held: HeldOut, allowed: int, error: float) -> float:
         return 0.0
     wrong = np.sort(held.confidence[held.answerable & held.familiar & ~held.right])[::-1]
     if len(wrong) <= allowed:
-        return float(np.nextafter(0.0, 1.0))  # enough that prompts unlike every domain are left out
+        return float(np.nextafter(0.0, 1.0))  # enough that out-of-domain prompts are left out
     if wrong[allowed] >= SUREST:
         raise InputError(
             f"no threshold reaches an error rate of {error:.2%}: {int((wrong >= SUREST).sum()):,} of {len(held):,} "
@@ -249,7 +249,7 @@ def held_out(heard: Sequence[Heard], calibration: Calibration | None) -> HeldOut
         np.array(confidence),
         np.array([one.decision.best == one.expert for one in heard], bool),
         np.array([not one.decision.abstained for one in heard], bool),
-        np.array([not one.decision.unlike for one in heard], bool),
+        np.array([not one.decision.out_of_domain for one in heard], bool),
     )
 
 

@@ -151,13 +151,13 @@ def _fit(router: Router) -> Iterator[Check]:
         yield Check(claim, None, "calibrated otherwise: on other prompts, or with another selector")
 
 
-_PARTS = ("scores", "vote", "entropy", "rank", "usualness", "pairs")
+_PARTS = ("scores", "vote", "entropy", "rank", "familiarity", "pairs")
 
 
 def _difference(found: Table, again: Table) -> float:
     """The largest error of any part of a table, relative to the largest score; votes and ranks by the scores' own."""
     worst = 0.0
-    for part in ("scores", "entropy", "usualness", "pairs"):
+    for part in ("scores", "entropy", "familiarity", "pairs"):
         one, other = getattr(found, part), getattr(again, part)
         if one is not None or other is not None:
             if one is None or other is None or one.shape != other.shape:

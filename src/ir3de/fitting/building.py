@@ -92,7 +92,7 @@ def _compiled(
         list(statistics.values()),
         embedding.rows,
         log_offset=terms.selector.log_offset,
-        usualness=terms.familiarity is not None,
+        familiarity=terms.familiarity is not None,
         unknown=embedding.tokenizer.unknown_id,
     )
     compiled, owned = Compiled.build(terms, table), dict(statistics)

@@ -13,11 +13,11 @@ import numpy.typing as npt
 from ir3de.errors import InputError
 from ir3de.outcomes.expectation import Expectation
 from ir3de.policies import Calibration, Costs, Familiarity, Policy, utilities
-from ir3de.scorers.familiarity import USUALNESS_UNIT
+from ir3de.scorers.familiarity import FAMILIARITY_UNIT
 from ir3de.scorers.table import Table
 from ir3de.selectors import Ballots, Ids, Selector, Tally
 
-Reason = Literal["", "no known token", "low confidence", "unlike every domain"]
+Reason = Literal["", "no known token", "low confidence", "out of domain"]
 
 
 @dataclass(frozen=True)
@@ -84,7 +84,17 @@ class Decision:
     """
 
     # slots and properties rather than a frozen dataclass: one is made per prompt, in a fifth of the time
-    __slots__ = ("_best", "_counted", "_kept", "_penalties", "_reason", "_tally", "_terms", "_tokens", "_usual")
+    __slots__ = (
+        "_best",
+        "_counted",
+        "_familiarity_sum",
+        "_kept",
+        "_penalties",
+        "_reason",
+        "_tally",
+        "_terms",
+        "_tokens",
+    )
 
     def __init__(
         self,
@@ -93,7 +103,7 @@ class Decision:
         tokens: int,
         counted: int,
         *,
-        usual: float | None = None,
+        familiarity_sum: float | None = None,  # of the token familiarities, in parts of FAMILIARITY_UNIT
         penalties: list[float] | None = None,
         reason: Reason = "",
         best: int | None = None,  # the place of the largest tally, where it is known
@@ -102,7 +112,7 @@ class Decision:
         self._tally = tally
         self._tokens = tokens
         self._counted = counted
-        self._usual = usual
+        self._familiarity_sum = familiarity_sum
         self._penalties = penalties
         self._reason: Reason = reason
         self._kept: list[float] | None = None  # the shares, once somebody has asked for them
@@ -118,8 +128,8 @@ class Decision:
             self._best = worth.index(max(worth))  # of equal utilities the likelier expert's, then the first one's
         if max(probabilities) < threshold or threshold == 1:  # nothing is certain, however it is rounded
             self._reason = "low confidence"
-        elif threshold > 0 and self.unlike:
-            self._reason = "unlike every domain"
+        elif threshold > 0 and self.out_of_domain:
+            self._reason = "out of domain"
 
     @property
     def expert(self) -> str:
@@ -153,15 +163,15 @@ class Decision:
 
     @property
     def familiarity(self) -> float | None:
-        """How usual the prompt's tokens are, in standard deviations from the router's own prompts; None if unknown."""
+        """The mean token familiarity, in standard deviations from the router's own prompts; None if unknown."""
         known, looked_at = self._terms.familiarity, min(self._tokens, self._terms.selector.cap)
-        if known is None or self._usual is None:
+        if known is None or self._familiarity_sum is None:
             return None
-        return float(known.deviation(self._usual / (USUALNESS_UNIT * looked_at), looked_at))  # not numpy's
+        return float(known.deviation(self._familiarity_sum / (FAMILIARITY_UNIT * looked_at), looked_at))  # not numpy's
 
     @property
-    def unlike(self) -> bool:
-        """Whether the prompt is unlike every domain the router knows."""
+    def out_of_domain(self) -> bool:
+        """Whether the prompt is unlike every domain that the router knows."""
         known, found = self._terms.familiarity, self.familiarity
         return known is not None and found is not None and found < known.lowest
 
@@ -258,7 +268,7 @@ class Decision:
             "abstained": self.abstained,
             "reason": self.reason,
             "familiarity": None if familiarity is None else round(familiarity, 3),
-            "unlike": self.unlike,
+            "out_of_domain": self.out_of_domain,
         }
 
     def __eq__(self, other: object) -> bool:
@@ -280,14 +290,14 @@ def decide(compiled: Compiled, ids: Ids, unknown: int | None, weights: Costs | N
     if not length or (unknown is not None and bool((ids == unknown).all())):
         return abstain(terms, length)
     ballots = compiled.ballots
-    tally, usual = ballots.tally(ids), None
+    tally, familiarity = ballots.tally(ids), None
     counted = min(len(ids), ballots.most)
     if len(tally) > (experts := len(terms.experts)):
         if terms.expectation is not None:
             tally = terms.qualities(terms.expectation, tally, counted)
         else:
-            tally, usual = tally[:experts], float(tally[experts])
-    return Decision(terms, tally, length, counted, usual=usual, penalties=terms.penalties(weights))
+            tally, familiarity = tally[:experts], float(tally[experts])
+    return Decision(terms, tally, length, counted, familiarity_sum=familiarity, penalties=terms.penalties(weights))
 
 
 def decide_batch(
@@ -342,13 +352,13 @@ def read_tallies(
     if (expectation := terms.expectation) is not None:  # one by one, so that not a bit differs from `decide`
         each = zip(tallies, counted, strict=True)
         tallies = np.stack([terms.qualities(expectation, tally, number) for tally, number in each])
-    usual = tallies[:, experts].tolist() if tallies.shape[1] > experts else [None] * len(tallies)
+    familiarities = tallies[:, experts].tolist() if tallies.shape[1] > experts else [None] * len(tallies)
     return [
-        Decision(terms, tally, length, number, usual=usualness, penalties=penalties, best=best)
-        for tally, best, usualness, length, number in zip(
+        Decision(terms, tally, length, number, familiarity_sum=familiarity, penalties=penalties, best=best)
+        for tally, best, familiarity, length, number in zip(
             tallies[:, :experts],
             tallies[:, :experts].argmax(axis=1).tolist(),
-            usual,
+            familiarities,
             tokens,
             counted,
             strict=True,

@@ -90,9 +90,9 @@ def _tallies_without(compiled: Compiled, ids: Ids) -> Tally:
         tallies = rows.sum(axis=0) - rows[np.minimum(standing, ballots.most)]
     if ballots.pairs is not None:
         tallies += _pairs_without(compiled, ids)
-    if ballots.usualness is not None:
-        usual = ballots.usualness.take(ids).astype(np.float64)
-        tallies = np.column_stack((tallies, usual.sum() - usual))
+    if ballots.familiarity is not None:
+        familiarity = ballots.familiarity.take(ids).astype(np.float64)
+        tallies = np.column_stack((tallies, familiarity.sum() - familiarity))
     return tallies
 
 

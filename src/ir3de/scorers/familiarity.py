@@ -1,4 +1,4 @@
-"""How usual each token is, whatever the expert: what tells a prompt of no domain at all."""
+"""Token familiarity: how common each token is in training, whatever the expert. It finds out-of-domain prompts."""
 
 from __future__ import annotations
 
@@ -9,16 +9,16 @@ import numpy.typing as npt
 
 from ir3de.statistics.domain import Statistics
 
-USUALNESS_UNIT = 1 << 10  # whole numbers, so that sums are exact
-RARE_TOKENS = 2.0  # seen so often, or in this share of all tokens, a token is half way to being usual
-RARE_SHARE = 1e-5
+FAMILIARITY_UNIT = 1 << 10  # whole numbers, so that sums are exact
+RARE_TOKENS = 2.0  # a is this count,
+RARE_SHARE = 1e-5  # or this share of all tokens, whichever is larger
 
 
-def token_usualness(domains: Sequence[Statistics], unknown: int | None = None) -> npt.NDArray[np.float32]:
-    """−log(1 + a/(ñ_v + ½)), ñ the counts with every domain alike, in whole parts of `USUALNESS_UNIT`: (V,).
+def token_familiarity(domains: Sequence[Statistics], unknown: int | None = None) -> npt.NDArray[np.float32]:
+    """−log(1 + a/(ñ_v + ½)) in whole parts of `FAMILIARITY_UNIT`: (V,). ñ are the counts, every domain weighed alike.
 
-    Usual tokens are all worth nothing, so that common words cannot make up for strange ones; those never seen are worth
-    least. The token that stands for `unknown` text counts as never seen, however often it was.
+    Common tokens are all near 0, so that they cannot make up for strange ones. Tokens never seen have the lowest value.
+    The token that stands for `unknown` text counts as never seen, however often it occurred.
     """
     size = float(np.mean([domain.tokens for domain in domains]))
     counts = np.zeros(domains[0].histogram.size)
@@ -27,4 +27,4 @@ def token_usualness(domains: Sequence[Statistics], unknown: int | None = None) -
     rare = max(RARE_TOKENS, RARE_SHARE * float(counts.sum()))
     if unknown is not None:
         counts[unknown] = 0.0
-    return np.asarray(np.rint(-np.log1p(rare / (counts + 0.5)) * USUALNESS_UNIT), np.float32)
+    return np.asarray(np.rint(-np.log1p(rare / (counts + 0.5)) * FAMILIARITY_UNIT), np.float32)

@@ -14,7 +14,7 @@ import numpy.typing as npt
 
 from ir3de.errors import InputError
 from ir3de.scorers import PairScorer, Scorer
-from ir3de.scorers.familiarity import token_usualness
+from ir3de.scorers.familiarity import token_familiarity
 from ir3de.scorers.scorer import Embeddings
 from ir3de.statistics.domain import Statistics
 
@@ -30,7 +30,7 @@ class Table:
     vote: npt.NDArray[np.uint16]  # (V,)  argmax_c S
     entropy: npt.NDArray[np.float32]  # (V,)  −Σ_c p log p with p = softmax(S)
     rank: npt.NDArray[np.uint32]  # (V,)  place in the order by (entropy, token id)
-    usualness: npt.NDArray[np.float32] | None = None  # (V,)  how usual each token is, in whole parts
+    familiarity: npt.NDArray[np.float32] | None = None  # (V,)  how common each token is, in whole parts
     pairs: npt.NDArray[np.float32] | None = None  # (BUCKETS, C)  scores of neighbouring tokens
 
     @classmethod
@@ -39,7 +39,7 @@ class Table:
         scores: npt.NDArray[np.floating],
         *,
         log_offset: float = 0.0,
-        usualness: npt.NDArray[np.float32] | None = None,
+        familiarity: npt.NDArray[np.float32] | None = None,
         pairs: npt.NDArray[np.floating] | None = None,
     ) -> Table:
         """Work out vote, entropy and rank; `log_offset` is added inside the logarithm, as the authors do."""
@@ -55,7 +55,7 @@ class Table:
             scores.argmax(axis=1).astype(np.uint16),  # ties to the lowest index
             entropy.astype(np.float32),
             rank,
-            usualness,
+            familiarity,
             None if pairs is None else np.ascontiguousarray(pairs, np.float32),
         )
 
@@ -67,14 +67,14 @@ class Table:
         embeddings: Embeddings,
         *,
         log_offset: float = 0.0,
-        usualness: bool = False,
+        familiarity: bool = False,
         unknown: int | None = None,
     ) -> Table:
-        """The table of a scorer's fit; with `usualness`, how usual each token is as well, `unknown` never."""
+        """The table of a scorer's fit; with `familiarity`, also how common each token is, `unknown` never."""
         return cls.compile(
             scorer.scores(domains, embeddings),
             log_offset=log_offset,
-            usualness=token_usualness(domains, unknown) if usualness else None,
+            familiarity=token_familiarity(domains, unknown) if familiarity else None,
             pairs=scorer.pair_scores(domains) if isinstance(scorer, PairScorer) else None,
         )
 

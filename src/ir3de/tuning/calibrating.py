@@ -1,4 +1,4 @@
-"""Probabilities one can use: how sure to be, and what is usual, learnt from prompts that were held out."""
+"""Fit the calibration and the familiarity of a router on held-out prompts."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ import numpy as np
 import numpy.typing as npt
 
 from ir3de.policies import Calibration, Familiarity
-from ir3de.scorers.familiarity import USUALNESS_UNIT
+from ir3de.scorers.familiarity import FAMILIARITY_UNIT
 from ir3de.tuning.folds import Fold, Held, mean_rows
 
 GROWTHS = (0.0, 0.25, 0.5, 1.0)
 STEPS = 30  # of bisection, over seven orders of magnitude
-USUAL_SHARE = 0.02  # of the router's own prompts that are called unlike every domain at most
+OUT_OF_DOMAIN_SHARE = 0.02  # of the router's own prompts that may be called out of domain
 WIDENINGS = (1.0, 1.5, 2.0, 3.0, 4.0)
-USUAL_DEVIATIONS = 3.0  # where there are too few prompts to tell
+OUT_OF_DOMAIN_DEVIATIONS = 3.0  # where there are too few prompts to tell
 
 Floats = npt.NDArray[np.float64]
 
@@ -85,44 +85,47 @@ def _fit_scale(scored: Scored, growth: float) -> tuple[float, float]:
     return low, float(weights @ loss)
 
 
-class Usual(NamedTuple):
-    """Each prompt's mean usualness, the variance among its tokens, and their number."""
+class PromptFamiliarities(NamedTuple):
+    """Each prompt's mean token familiarity, the variance among its tokens, and their number."""
 
     mean: Floats
     variance: Floats
     tokens: npt.NDArray[np.int64]
 
 
-def fit_familiarity(folds: Sequence[tuple[Usual, Usual]]) -> Familiarity:
-    """What is usual for prompts of these domains, each measured by a fit that did not see it.
+def fit_familiarity(folds: Sequence[tuple[PromptFamiliarities, PromptFamiliarities]]) -> Familiarity:
+    """How familiar prompts of these domains are, each measured by a fit that did not see it.
 
-    The usual ends where k/(n + 1) of the n held-out prompts lie below: no larger share of new ones is expected there.
+    Out of domain begins where k/(n + 1) of the n held-out prompts lie below: no larger share of new ones is expected
+    there.
     """
-    parts = [Usual(*map(np.concatenate, zip(*view, strict=True))) for view in zip(*folds, strict=True)]
-    usual, variance, tokens = map(np.concatenate, zip(*parts, strict=True))
+    parts = [PromptFamiliarities(*map(np.concatenate, zip(*view, strict=True))) for view in zip(*folds, strict=True)]
+    means, variance, tokens = map(np.concatenate, zip(*parts, strict=True))
     within = float(np.sqrt(np.average(variance, weights=tokens)))
-    mean = float(usual.mean())
-    between = float(np.sqrt(max(1e-4, usual.var() - (within**2 / tokens).mean())))
+    mean = float(means.mean())
+    between = float(np.sqrt(max(1e-4, means.var() - (within**2 / tokens).mean())))
     # few tokens make a long tail: within is widened until the tails of prompts whole and cut short agree
     known = [Familiarity(mean, between, widening * within, 0.0) for widening in WIDENINGS]
-    best = min(known, key=lambda one: float(np.ptp([np.quantile(_deviations(one, p), USUAL_SHARE) for p in parts])))
+    best = min(
+        known, key=lambda one: float(np.ptp([np.quantile(_deviations(one, p), OUT_OF_DOMAIN_SHARE) for p in parts]))
+    )
     deviations = np.sort(np.concatenate([_deviations(best, part) for part in parts]))
-    k = int(USUAL_SHARE * (len(deviations) + 1))
-    lowest = float(deviations[k - 1]) if k else min(-USUAL_DEVIATIONS, float(deviations[0]))
+    k = int(OUT_OF_DOMAIN_SHARE * (len(deviations) + 1))
+    lowest = float(deviations[k - 1]) if k else min(-OUT_OF_DOMAIN_DEVIATIONS, float(deviations[0]))
     return replace(best, lowest=lowest)
 
 
-def _deviations(known: Familiarity, part: Usual) -> Floats:
+def _deviations(known: Familiarity, part: PromptFamiliarities) -> Floats:
     return np.array([known.deviation(u, n) for u, n in zip(part.mean.tolist(), part.tokens.tolist(), strict=True)])
 
 
-def usualness_of(fold: Fold) -> tuple[Usual, Usual]:
-    """How usual the prompts held out are, whole and cut short."""
-    return _usualness(fold, fold.whole), _usualness(fold, fold.short)
+def measure_familiarity(fold: Fold) -> tuple[PromptFamiliarities, PromptFamiliarities]:
+    """The familiarity of the held-out prompts, whole and cut short."""
+    return _measure(fold, fold.whole), _measure(fold, fold.short)
 
 
-def _usualness(fold: Fold, held: Held) -> Usual:
-    values = fold.usualness[:, None].astype(np.float64) / USUALNESS_UNIT
+def _measure(fold: Fold, held: Held) -> PromptFamiliarities:
+    values = fold.familiarity[:, None].astype(np.float64) / FAMILIARITY_UNIT
     mean = mean_rows(values, held)[:, 0]
     square = mean_rows(values**2, held)[:, 0]
-    return Usual(mean, np.maximum(square - mean**2, 0.0), held.lengths)
+    return PromptFamiliarities(mean, np.maximum(square - mean**2, 0.0), held.lengths)

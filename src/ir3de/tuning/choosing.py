@@ -17,7 +17,7 @@ from ir3de.scorers.blend import token_weight
 from ir3de.selectors import AllTokens, Average, EntropyTopK, Selector
 from ir3de.statistics.counting import recount
 from ir3de.statistics.domain import Statistics
-from ir3de.tuning.calibrating import Scored, fit_calibration, fit_familiarity, usualness_of
+from ir3de.tuning.calibrating import Scored, fit_calibration, fit_familiarity, measure_familiarity
 from ir3de.tuning.evidence import Components, Views, score_views
 from ir3de.tuning.folds import Fold, folds_of
 
@@ -130,13 +130,13 @@ def _recounted(domain: Statistics, embedding: Embedding, window: int) -> Statist
 def _reading(folds: Iterable[Fold], scorer: Scorer, selector: Selector) -> Reading:
     """Fold by fold, so that no two are in memory."""
     scored: list[Scored] = []
-    usual = []
+    familiarities = []
     for fold in folds:
         scored += score_views([fold], scorer, selector)
-        usual.append(usualness_of(fold))
+        familiarities.append(measure_familiarity(fold))
     if not scored:
         return Reading()
-    return Reading(fit_calibration(Scored.together(scored))[0], fit_familiarity(usual))
+    return Reading(fit_calibration(Scored.together(scored))[0], fit_familiarity(familiarities))
 
 
 class _Search:

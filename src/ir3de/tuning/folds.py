@@ -16,7 +16,7 @@ import numpy.typing as npt
 
 from ir3de.embedding import Embedding
 from ir3de.scorers.arithmetic import chosen
-from ir3de.scorers.familiarity import token_usualness
+from ir3de.scorers.familiarity import token_familiarity
 from ir3de.scorers.grams import part_of
 from ir3de.scorers.scorer import Embeddings
 from ir3de.statistics.counting import recount
@@ -67,7 +67,7 @@ class Fold:
 
     training: tuple[Statistics, ...]
     embeddings: Embeddings  # (tokens, h)
-    usualness: npt.NDArray[np.float32]  # (tokens,)
+    familiarity: npt.NDArray[np.float32]  # (tokens,)
     whole: Held
     short: Held
 
@@ -113,7 +113,7 @@ def _fold(
     return Fold(
         tuple(part_of(rest.among(seen), whole.among(seen)) for rest, whole in zip(training, domains, strict=True)),
         rows,
-        token_usualness(training, embedding.tokenizer.unknown_id)[seen],
+        token_familiarity(training, embedding.tokenizer.unknown_id)[seen],
         Held.of(held, longest, seen),
         Held.of(held, min(longest, SHORT), seen),
     )

@@ -1,4 +1,4 @@
-"""Are prompts unlike every domain recognised? A router of one suite, asked prompts of the others, and gibberish.
+"""Are out-of-domain prompts recognised? A router of one suite, asked prompts of the others, and gibberish.
 
 Strange are the other suites' domains that share no name with the router's own. Own test prompts are parted by a hash
 of their text: from one part the threshold is picked, on the other false alarms are counted.
@@ -33,7 +33,7 @@ ERRORS = (0.01, 0.05)
 class Strangers:
     """How one kind of strange prompts fares beside the router's own.
 
-    `recognised` is the share that is unlike every domain or below the threshold for 1 or 5 % of wrong answers; `own_…`
+    `recognised` is the share that is out of domain or below the threshold for 1 or 5 % of wrong answers; `own_…`
     the same of the router's own test prompts, which are then false alarms. The areas say how often an own prompt's
     familiarity, or confidence, lies above a strange one's: 0.5 is chance, 1 is always.
     """
@@ -42,8 +42,8 @@ class Strangers:
     strangers: str
     cap: int
     prompts: int
-    unlike: float
-    own_unlike: float
+    out_of_domain: float
+    own_out_of_domain: float
     recognised_at_1: float | None
     own_recognised_at_1: float | None
     recognised_at_5: float | None
@@ -59,10 +59,10 @@ class Strangers:
 class _Read:
     familiarity: npt.NDArray[np.float64]
     confidence: npt.NDArray[np.float64]
-    unlike: npt.NDArray[np.bool_]
+    out_of_domain: npt.NDArray[np.bool_]
 
     def recognised(self, threshold: float | None) -> float | None:
-        return None if threshold is None else float((self.unlike | (self.confidence < threshold)).mean())
+        return None if threshold is None else float((self.out_of_domain | (self.confidence < threshold)).mean())
 
 
 def measure(suite: Suite, others: Sequence[Suite]) -> list[Strangers]:
@@ -129,7 +129,7 @@ def _read(router: Router, texts: Sequence[str]) -> _Read:
     return _Read(
         np.array([decision.familiarity or 0.0 for decision in decisions]),
         np.array([decision.confidence for decision in decisions]),
-        np.array([decision.unlike for decision in decisions], bool),
+        np.array([decision.out_of_domain for decision in decisions], bool),
     )
 
 
@@ -139,9 +139,9 @@ def _row(suite: str, kind: str, cap: int, own: _Read, strange: _Read, thresholds
         suite,
         kind,
         cap,
-        len(strange.unlike),
-        unlike=float(strange.unlike.mean()),
-        own_unlike=float(own.unlike.mean()),
+        len(strange.out_of_domain),
+        out_of_domain=float(strange.out_of_domain.mean()),
+        own_out_of_domain=float(own.out_of_domain.mean()),
         recognised_at_1=strange.recognised(at_1),
         own_recognised_at_1=own.recognised(at_1),
         recognised_at_5=strange.recognised(at_5),

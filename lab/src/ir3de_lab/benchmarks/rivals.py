@@ -94,7 +94,7 @@ class Itself:
 def kept_by(router: Router) -> tuple[int, int]:
     """The numbers and bytes that a router keeps in order to route."""
     table = router.compiled.table
-    numbers = [table.scores, table.vote, table.entropy, table.rank, table.usualness, table.pairs]
+    numbers = [table.scores, table.vote, table.entropy, table.rank, table.familiarity, table.pairs]
     held = [array for array in numbers if array is not None]
     return kept(held, besides=len(router.tokenizer.definition))
 

@@ -1,4 +1,4 @@
-"""bench novelty: prompts unlike every domain, recognised or not."""
+"""bench novelty: are out-of-domain prompts recognised?."""
 
 from __future__ import annotations
 
@@ -25,10 +25,10 @@ if TYPE_CHECKING:
 @save_option
 @output_options
 def novelty(data: Path | None, chosen: Sequence[str], save: Path | None, out: Output) -> None:
-    """How many prompts unlike every domain are recognised.
+    """How many out-of-domain prompts are recognised.
 
     The default router of each suite is asked the test prompts of the other suites' domains, those of the same name left
-    out, and gibberish; beside them its own test prompts, which should not be called unlike.
+    out, and gibberish; beside them its own test prompts, which should not be called out of domain.
 
     \b
     Example:
@@ -44,15 +44,15 @@ def novelty(data: Path | None, chosen: Sequence[str], save: Path | None, out: Ou
     rows = measure_suites(out, data, chosen, save, among_others)
     for name, cap in dict.fromkeys((row.suite, row.cap) for row in rows):
         part = [row for row in rows if (row.suite, row.cap) == (name, cap)]
-        about = f"  its own prompts are called unlike in {percent(part[0].own_unlike)} of cases"
+        about = f"  its own prompts are called out of domain in {percent(part[0].own_out_of_domain)} of cases"
         out.result(heading(f"{name}, first {cap:,} tokens"), styled((about, FAINT)), _table(part))
 
 
 def _table(rows: Sequence[Strangers]) -> Table:
-    right = ("prompts", "unlike", "recognised at 1 %", "at 5 %", "area, familiarity", "confidence")
+    right = ("prompts", "out of domain", "recognised at 1 %", "at 5 %", "area, familiarity", "confidence")
     shown = table("strangers", *right, right=right)
     for row in rows:
-        shares = [percent(share) for share in (row.unlike, row.recognised_at_1, row.recognised_at_5)]
+        shares = [percent(share) for share in (row.out_of_domain, row.recognised_at_1, row.recognised_at_5)]
         areas = (f"{row.familiarity_area:.3f}", f"{row.confidence_area:.3f}")
         shown.add_row(row.strangers, f"{row.prompts:,}", *shares, *areas)
     return shown

@@ -43,4 +43,4 @@ def _bits(array: Any) -> object:
 
 def _said(decision: Decision) -> tuple[object, ...]:
     said = (decision.expert, decision.ranking, decision.tokens, decision.counted, decision.abstained)
-    return (*said, decision.reason, decision.familiarity, decision.unlike)
+    return (*said, decision.reason, decision.familiarity, decision.out_of_domain)

@@ -71,13 +71,13 @@ function sentence(row, found) {
   const reasons = {
     "no known token": "by default: there is nothing to go by yet",
     "low confidence": `by default: ${percent(row.confidence)} is too little to go by`,
-    "unlike every domain": "by default: this is unlike every domain",
+    "out of domain": "by default: this is out of domain",
   };
   if (row.abstained) return reasons[row.reason] || "by default";
   if (found.expects_quality) return `a score of ${row.confidence.toFixed(2)} is expected`;
   const votes = (reading.selector || found.options.selector) !== "average";
   const words = `${percent(row.confidence)} ${found.calibrated ? "sure" : votes ? "of the votes" : "of the score"}`;
-  return row.unlike ? `${words}, though unlike every domain` : words;
+  return row.out_of_domain ? `${words}, though out of domain` : words;
 }
 
 function showRanking(row, qualities) {
