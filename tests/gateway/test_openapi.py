@@ -13,7 +13,7 @@ from hypothesis import HealthCheck, given, settings
 
 from ir3de.gateway.app import ENDPOINTS, other_routes
 from ir3de.gateway.config.models import Server
-from ir3de.gateway.http.openapi import document
+from ir3de.gateway.http.openapi import build_document
 
 KEY = "one-key-for-both-doors"
 ABLE = {"capabilities": ["chat", "completions", "responses", "messages", "embeddings", "tools", "vision"]}
@@ -37,7 +37,7 @@ def api(gateway: Running) -> Any:
 
 OPERATIONS = [
     (path, method, mode)
-    for path, found in document(Server())["paths"].items()
+    for path, found in build_document(Server())["paths"].items()
     for method, operation in found.items()
     for mode in ("POSITIVE", "NEGATIVE")
     if mode == "POSITIVE" or "requestBody" in operation  # where nothing is read, nothing is wrong
@@ -77,7 +77,7 @@ def test_every_route_is_documented_and_nothing_else(gateway: Running) -> None:
 
 def test_keys_are_asked_for_where_there_are_any(monkeypatch: pytest.MonkeyPatch) -> None:
     def security(path: str, method: str) -> Any:
-        return document(Server(api_keys_env=("KEYS",)))["paths"][path][method].get("security")
+        return build_document(Server(api_keys_env=("KEYS",)))["paths"][path][method].get("security")
 
     monkeypatch.setenv("KEYS", "x")
     assert security("/v1/models", "get") == [{"bearer": []}, {"key": []}]
@@ -95,7 +95,7 @@ def test_what_the_document_points_to_is_there() -> None:
             elif isinstance(inner, (dict, list)):
                 yield from pointers(inner)
 
-    said = document(Server())
+    said = build_document(Server())
     used = set(pointers(said))
     assert used == {
         f"#/components/{kind}/{name}" for kind in ("schemas", "responses") for name in said["components"][kind]

@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import json
 from dataclasses import dataclass, field
+from typing import Any, TypeVar
+
+from pydantic import BaseModel, ValidationError
 
 # status: (type, code) where nothing more special is known
 _KINDS = {
@@ -69,6 +72,32 @@ class Problem(Exception):  # noqa: N818 - also what is not the client's or anybo
         if self.retry_after is not None:
             given["retry-after"] = str(max(1, round(self.retry_after)))
         return [(name.encode("latin-1"), value.encode("latin-1", "replace")) for name, value in given.items()]
+
+
+Validated = TypeVar("Validated", bound=BaseModel)
+
+
+def validate(kind: type[Validated], given: Any, within: str = "", *, status: int = 422) -> Validated:
+    """Turn a part of a request into a model, or raise a `Problem` that says what is wrong with each field.
+
+    What was found is not repeated: somebody may have put a secret into the wrong field.
+    """
+    try:
+        return kind.model_validate(given)
+    except ValidationError as error:
+        faults = error.errors(include_url=False, include_input=False)
+        places = [
+            ".".join(str(step)[:80] for step in (*([within] if within else []), *fault["loc"])) for fault in faults
+        ]
+        texts = [
+            f"no such field, there are {', '.join(kind.model_fields)}"
+            if fault["type"] == "extra_forbidden" and len(fault["loc"]) == 1
+            else fault["msg"].removeprefix("Value error, ")
+            for fault in faults
+        ]
+        message = "; ".join(f"{place or 'the body'}: {text}" for place, text in zip(places, texts, strict=True))
+        code = "invalid_field" if status == 422 else "invalid_type"
+        raise Problem(status, message, code, places[0] or "the body") from None
 
 
 def unexpected(request_id: str) -> Problem:

@@ -10,13 +10,13 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
-from pydantic import Field, ValidationError
+from pydantic import Field
 
 from ir3de.gateway.admin.fetching import without_user
 from ir3de.gateway.admin.fit_process import Order, fit
 from ir3de.gateway.admin.follow import Follower, is_address
 from ir3de.gateway.admin.state import RouterChoice, State, StateFolder
-from ir3de.gateway.api_errors import Problem
+from ir3de.gateway.api_errors import Problem, validate
 from ir3de.gateway.config.models import Config, ExpertConfig, Name, Part
 from ir3de.gateway.experts.snapshot import Snapshot
 
@@ -69,19 +69,6 @@ class Now:
     snapshot: Snapshot
 
 
-def validated(kind: type[Part], given: object, within: str = "") -> Any:
-    """A part of a request as what it must be; a `Problem` names the field otherwise."""
-    try:
-        return kind.model_validate(given)
-    except ValidationError as error:
-        faults = []
-        for fault in error.errors(include_url=False, include_input=False):
-            place = ".".join(str(step) for step in (*([within] if within else []), *fault["loc"])) or "the body"
-            faults.append((place, fault["msg"].removeprefix("Value error, ")))
-        message = "; ".join(f"{place}: {complaint}" for place, complaint in faults)
-        raise Problem(422, message, "invalid_field", faults[0][0]) from None
-
-
 def add_expert(now: Now, folder: StateFolder, more: MoreOfExpert) -> State:
     """With a new expert, or more of one that is there."""
     name, served, routed = more.name, more.name in now.snapshot.experts, more.name in now.router.experts
@@ -100,7 +87,7 @@ def add_expert(now: Now, folder: StateFolder, more: MoreOfExpert) -> State:
     if more.upstream is not None:
         if "name" in more.upstream:
             raise Problem(422, "upstream.name: the name is given once, beside it", "invalid_field", "upstream.name")
-        expert: ExpertConfig = validated(ExpertConfig, {"name": name, **more.upstream}, "upstream")
+        expert = validate(ExpertConfig, {"name": name, **more.upstream}, "upstream")
         _check_variable(expert, now.base)
         state = state.with_expert(expert)
         state.applied(now.base, folder.path)  # or it is refused, before anything is fitted

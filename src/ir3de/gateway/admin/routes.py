@@ -16,10 +16,10 @@ from starlette.routing import Route
 from ir3de.artifact import read_header
 from ir3de.errors import IR3DEError
 from ir3de.gateway.admin.administration import Administration, Caller
-from ir3de.gateway.admin.changes import MoreOfExpert, Now, OtherRouter, validated
+from ir3de.gateway.admin.changes import MoreOfExpert, Now, OtherRouter
 from ir3de.gateway.admin.fetching import without_user
 from ir3de.gateway.admin.follow import is_address
-from ir3de.gateway.api_errors import ClientLeft, Problem
+from ir3de.gateway.api_errors import ClientLeft, Problem, validate
 from ir3de.gateway.requests.client import read_body
 
 MOST_LINES = 10_000  # of the audit log in one answer
@@ -33,7 +33,7 @@ async def list_experts(request: Request) -> Response:
 async def add_expert(request: Request) -> Response:
     """Add an expert, or with `merge` give more to one."""
     administration = _administration(request)
-    more: MoreOfExpert = validated(MoreOfExpert, await _json(request, administration))
+    more = validate(MoreOfExpert, await _json(request, administration))
     await administration.add(more, _caller(request))
     row = next(row for row in expert_rows(administration.now) if row["name"] == more.name)
     return _answer(administration, row, status=200 if more.merge else 201)
@@ -55,7 +55,7 @@ async def show_router(request: Request) -> Response:
 async def replace_router(request: Request) -> Response:
     """Serve the router in another folder or at another address."""
     administration = _administration(request)
-    given = validated(OtherRouter, await _json(request, administration))
+    given = validate(OtherRouter, await _json(request, administration))
     await administration.replace_router(given, _caller(request))
     return await _router_answer(administration)
 

@@ -1,4 +1,4 @@
-"""GET /openapi.json: the gateway's endpoints as an OpenAPI 3.1 document, for tools that read one."""
+"""GET /openapi.json: the endpoints as an OpenAPI 3.1 document, with schemas generated from pydantic models."""
 
 from __future__ import annotations
 
@@ -6,186 +6,182 @@ from functools import lru_cache
 from importlib.metadata import version
 from typing import Any
 
+from pydantic import BaseModel
+from pydantic.json_schema import models_json_schema
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
+from ir3de.gateway.admin.changes import MoreOfExpert, OtherRouter
 from ir3de.gateway.config.models import Server
+from ir3de.gateway.http import schemas as s
 from ir3de.gateway.http.access import client_keys
-from ir3de.gateway.http.openapi_schemas import COUNT, SCHEMAS, STRING, Schema, ref
+from ir3de.gateway.http.routing_api import RouteRequest
 from ir3de.gateway.requests.controls import PRICE
 from ir3de.gateway.responses.provenance import HEADERS
 
+Schema = dict[str, Any]
+Model = type[BaseModel]
+
+_STRING: Schema = {"type": "string"}
+_REF = "#/components/schemas/{model}"
+_MODELS: tuple[Model, ...] = (*s.MODELS, RouteRequest, MoreOfExpert, OtherRouter)
 _ERRORS = {
-    "400": "The request cannot be read, or nobody may answer it; `param` names the field.",
+    "400": "The request cannot be read, or no expert may answer it; `param` names the field.",
     "401": "The key is missing or wrong.",
-    "403": "The page or the host name is not known here, or there is no /admin.",
+    "403": "The origin or the host name is not allowed, or /admin is off.",
     "404": "There is nothing of this name.",
-    "405": "Not with this method; `allow` names those that are possible.",
+    "405": "This method is not possible; `allow` names those that are.",
     "408": "The request did not arrive in time.",
     "413": "The request is too large.",
     "415": "The request is compressed.",
 }
 _UPSTREAM = {
-    "429": "Every expert that may answer has as many requests as it takes; `retry-after` says when to come back.",
-    "502": "The expert cannot be reached, or sent something that is no answer.",
-    "503": "The experts that may answer have failed repeatedly and rest.",
+    "429": "Every expert that may answer has reached its concurrency limit; `retry-after` says when to try again.",
+    "502": "The expert cannot be reached, or sent an invalid answer.",
+    "503": "The experts that may answer have failed repeatedly; their circuit breakers are open.",
     "504": "The expert did not answer in time.",
 }
 _CHANGES = {
-    "409": "The change does not fit what there is.",
-    "412": "Things have changed since the ETag in `if-match`.",
-    "422": "A field is wrong, or does not go with what there is.",
+    "409": "The change conflicts with the current state.",
+    "412": "The state has changed since the ETag in `if-match`.",
+    "422": "A field is wrong, or does not fit the current state.",
     "500": "Nothing was changed.",
 }
-_ALL = _ERRORS | _UPSTREAM | _CHANGES
-_NUMBER = {"x-request-id": {"schema": STRING, "description": "The request's number, its own or a new one."}}
+_INFERENCE: dict[str, tuple[str, Model]] = {
+    "chat/completions": ("OpenAI's chat completions.", s.ChatRequest),
+    "completions": ("OpenAI's completions.", s.CompletionRequest),
+    "responses": ("OpenAI's responses, where the expert has them.", s.ResponseRequest),
+    "messages": ("Anthropic's messages, where the expert has them.", s.MessagesRequest),
+    "messages/count_tokens": ("The number of tokens of such a request.", s.MessagesRequest),
+    "embeddings": ("OpenAI's embeddings, always from the same expert.", s.EmbeddingRequest),
+}
 
 
-def document(server: Server) -> dict[str, Any]:
-    """The document; keys are asked for where the gateway asks for them."""
-    return _document(bool(client_keys(server)))
+def build_document(server: Server) -> dict[str, Any]:
+    """The document; endpoints are marked as needing a key where the gateway demands one."""
+    return _build_document(bool(client_keys(server)))
 
 
 @lru_cache(maxsize=2)
-def _document(keys: bool) -> dict[str, Any]:
-    client: list[Schema] = [{"bearer": []}, {"key": []}] if keys else []
-    paths = {**_inference(client), **_questions(client), **_operations(), **_admin()}
+def _build_document(needs_key: bool) -> dict[str, Any]:
+    security: list[Schema] = [{"bearer": []}, {"key": []}] if needs_key else []
+    _, definitions = models_json_schema([(model, "validation") for model in _MODELS], ref_template=_REF)
+    errors = _ERRORS | _UPSTREAM | _CHANGES
     return {
         "openapi": "3.1.0",
         "info": {
             "title": "IR3DE gateway",
             "version": version("ir3de"),
-            "description": "One OpenAI-compatible endpoint in front of many experts. `auto` routes.",
+            "description": "One OpenAI-compatible endpoint in front of many experts. The model `auto` routes.",
             "license": {"name": "Apache-2.0", "identifier": "Apache-2.0"},
         },
-        "paths": paths,
+        "paths": {**_describe_v1(security), **_describe_service(), **_describe_admin()},
         "components": {
-            "schemas": SCHEMAS,
-            "responses": {f"Error{code}": _error(code, said) for code, said in _ALL.items()},
+            "schemas": definitions["$defs"],
+            "responses": {f"Error{code}": _describe_error(code, text) for code, text in errors.items()},
             "securitySchemes": {
                 "bearer": {"type": "http", "scheme": "bearer", "description": "A client's key."},
-                "key": {"type": "apiKey", "in": "header", "name": "x-api-key", "description": "The same."},
-                "admin": {"type": "http", "scheme": "bearer", "description": "The admin's token."},
+                "key": {"type": "apiKey", "in": "header", "name": "x-api-key", "description": "A client's key."},
+                "admin": {"type": "http", "scheme": "bearer", "description": "The admin token."},
             },
         },
     }
 
 
-def _inference(security: list[Schema]) -> dict[str, Schema]:
+def _describe_v1(security: list[Schema]) -> dict[str, Schema]:
     controls = [
-        _header("x-ir3de-allow", STRING, "Experts that may answer, separated by commas."),
-        _header("x-ir3de-deny", STRING, "Experts that may not."),
-        _header("x-ir3de-max-price", {"type": "string", "pattern": PRICE}, "For a million tokens."),
-        _header("x-ir3de-skip", {"enum": ["true", "false", "1", "0"]}, "Straight to the default expert."),
-        _header("x-session-id", STRING, "The conversation, which stays with its expert."),
+        _parameter("header", "x-ir3de-allow", _STRING, "Experts that may answer, separated by commas."),
+        _parameter("header", "x-ir3de-deny", _STRING, "Experts that may not answer."),
+        _parameter("header", "x-ir3de-max-price", {"type": "string", "pattern": PRICE}, "Of a million tokens."),
+        _parameter("header", "x-ir3de-skip", {"enum": ["true", "false", "1", "0"]}, "Ask the default expert."),
+        _parameter("header", "x-session-id", _STRING, "The conversation, which stays with its expert."),
     ]
-    kinds = {
-        "chat/completions": ("Chat", "OpenAI's chat completions."),
-        "completions": ("Completion", "OpenAI's completions."),
-        "responses": ("Response", "OpenAI's responses, where the expert has them."),
-        "messages": ("AnthropicMessages", "Anthropic's messages, where the expert has them."),
-        "messages/count_tokens": ("AnthropicMessages", "How many tokens such a request has."),
-        "embeddings": ("Embeddings", "OpenAI's embeddings, always of the same expert."),
-    }
-    said = {name: {"schema": STRING} for name in HEADERS}
-    answered = {
-        "description": "The expert's answer as it came, and who gave it.",
-        "headers": said,
-        "content": {
-            "application/json": {"schema": ref("Answer")},
-            "text/event-stream": {},
-        },
-    }
-    found = {}
-    for path, (schema, summary) in kinds.items():
-        more = {"default": {"description": "What an expert answered, passed on as it is."}}
-        operation = _operation(summary, answered, _ERRORS | _UPSTREAM, security, schema, controls)
-        operation["responses"] |= more
+    answer = _answer(s.Answer) | {"headers": {name: {"schema": _STRING} for name in HEADERS}}
+    answer["content"]["text/event-stream"] = {}
+    found: dict[str, Schema] = {}
+    for path, (summary, body) in _INFERENCE.items():
+        operation = _operation(summary, answer, _ERRORS | _UPSTREAM, security, body, controls)
+        operation["responses"]["default"] = {"description": "What an expert answered, passed on unchanged."}
         found[f"/v1/{path}"] = {"post": operation}
-    return found
-
-
-def _questions(security: list[Schema]) -> dict[str, Schema]:
-    name = {"name": "name", "in": "path", "required": True, "schema": STRING}
-    asked = _ERRORS | {"422": _CHANGES["422"]}
-    return {
-        "/v1/models": {"get": _operation("`auto`, and every expert.", _json("Models"), _ERRORS, security)},
-        "/v1/models/{name}": {"get": _operation("One of them.", _json("Model"), _ERRORS, security, parameters=[name])},
+    name = _parameter("path", "name", _STRING, "An expert, or `auto`.")
+    errors = _ERRORS | {"422": _CHANGES["422"]}
+    return found | {
+        "/v1/models": {"get": _operation("`auto`, and every expert.", _answer(s.ModelList), _ERRORS, security)},
+        "/v1/models/{name}": {"get": _operation("One model.", _answer(s.Model), _ERRORS, security, None, [name])},
         "/v1/route": {
-            "post": _operation("Where prompts would go, and why.", _json("Decisions"), asked, security, "Route")
+            "post": _operation("Route prompts, and explain.", _answer(s.RouteAnswer), errors, security, RouteRequest)
         },
     }
 
 
-def _operations() -> dict[str, Schema]:
+def _describe_service() -> dict[str, Schema]:
+    def show(summary: str, answer: Schema) -> dict[str, Schema]:
+        return {"get": _operation(summary, answer)}
+
     def text(kind: str) -> Schema:
-        return {"description": "As it is.", "content": {kind: {"schema": STRING}}}
+        return {"description": "Text.", "content": {kind: {"schema": _STRING}}}
 
-    resting = {"503": {"description": "Every expert rests.", "content": _content("Health")}}
-    ready = _operation("Whether an expert can be asked.", _json("Health"), {})
-    ready["responses"] |= resting
-    file = {"name": "file", "in": "path", "required": True, "schema": STRING}
-    known = {"200": {"description": "A file.", "content": {"*/*": {}}}, "304": {"description": "As you have it."}}
-    part = _operation("A file of the page.", {}, {"404": _ERRORS["404"]}, parameters=[file])
-    part["responses"] |= known
+    ready = show("Whether an expert can be asked.", _answer(s.Health))
+    ready["get"]["responses"]["503"] = _answer(s.Health)
+    file = _operation("A file of the page.", {"description": "The file.", "content": {"*/*": {}}}, _pick("404"))
+    file["parameters"] = [_parameter("path", "file", _STRING, "Its name.")]
+    file["responses"]["304"] = {"description": "The client has it already."}
     return {
-        "/health": {"get": _operation("How each expert is.", _json("Health"), {})},
-        "/livez": {"get": _operation("Whether the process is there.", _json("Health"), {})},
-        "/readyz": {"get": ready},
-        "/version": {"get": _operation("Which version serves which router.", _json("Version"), {})},
-        "/metrics": {"get": _operation("For Prometheus.", text("*/*"), {})},
-        "/openapi.json": {"get": _operation("This document.", _json("Anything"), {})},
-        "/": {"get": _operation("The page.", text("text/html"), {})},
-        "/page/{file}": {"get": part},
+        "/health": show("The state of each expert's circuit breaker.", _answer(s.Health)),
+        "/livez": show("Whether the process is alive.", _answer(s.Health)),
+        "/readyz": ready,
+        "/version": show("The version of the gateway and its router.", _answer(s.Version)),
+        "/metrics": show("Metrics for Prometheus.", text("*/*")),
+        "/openapi.json": show("This document.", _answer(s.AnyObject)),
+        "/": show("The page.", text("text/html")),
+        "/page/{file}": {"get": file},
     }
 
 
-def _admin() -> dict[str, Schema]:
-    security: list[Schema] = [{"admin": []}]
-    match = _header("if-match", STRING, "The ETag that the change is meant for.")
+def _describe_admin() -> dict[str, Schema]:
+    match = _parameter("header", "if-match", _STRING, "The ETag that the change is meant for.")
 
-    def change(summary: str, schema: str = "Anything", body: str = "", *more: Schema) -> Schema:
-        return _operation(summary, _json(schema, etag=True), _ERRORS | _CHANGES, security, body, [match, *more])
+    def show(summary: str, answer: Model, *parameters: Schema, body: Model | None = None) -> Schema:
+        errors = _ERRORS | _CHANGES
+        return _operation(summary, _answer(answer, etag=True), errors, [{"admin": []}], body, list(parameters))
 
-    def show(summary: str, schema: str = "Anything", *more: Schema, etag: bool = True) -> Schema:
-        return _operation(summary, _json(schema, etag=etag), _ERRORS | _CHANGES, security, parameters=list(more))
+    def change(summary: str, answer: Model, *parameters: Schema, body: Model | None = None) -> Schema:
+        return show(summary, answer, match, *parameters, body=body)
 
-    name = {"name": "name", "in": "path", "required": True, "schema": STRING}
-    added = change("Add an expert, or give more to one.", "Expert", "NewExpert")
-    added["responses"]["201"] = _json("Expert", etag=True)
-    last = _query("last", {"type": "integer", "minimum": 1, "maximum": 10_000, "default": 100})
+    name = _parameter("path", "name", _STRING, "The expert.")
+    keep = _parameter("query", "domain", {"enum": ["keep"]}, "Remove the endpoint only; the router keeps the domain.")
+    configured = _parameter("query", "router", {"enum": ["configured"]}, "Serve the configured router.")
+    last = _parameter("query", "last", {"type": "integer", "minimum": 1, "maximum": 10_000, "default": 100}, "Lines.")
+    added = change("Add an expert, or more texts for one.", s.Expert, body=MoreOfExpert)
+    added["responses"]["201"] = _answer(s.Expert, etag=True)
     return {
-        "/admin/experts": {"get": show("Every expert.", "Experts"), "post": added},
-        "/admin/experts/{name}": {
-            "delete": change("Take an expert out.", "Anything", "", name, _query("domain", {"enum": ["keep"]}))
-        },
+        "/admin/experts": {"get": show("Every expert.", s.ExpertList), "post": added},
+        "/admin/experts/{name}": {"delete": change("Remove an expert.", s.AnyObject, name, keep)},
         "/admin/router": {
-            "get": show("The router that serves.", "Router"),
-            "put": change("Serve another one.", "Router", "OtherRouter"),
-            "delete": change("Serve the configured one again.", "Router"),
+            "get": show("The router that serves.", s.Router),
+            "put": change("Serve another router.", s.Router, body=OtherRouter),
+            "delete": change("Serve the configured router again.", s.Router),
         },
-        "/admin/reload": {
-            "post": change("Read the configuration again.", "Anything", "", _query("router", {"enum": ["configured"]}))
-        },
-        "/admin/audit": {"get": show("The last changes, newest first.", "Anything", last)},
+        "/admin/reload": {"post": change("Read the configuration again.", s.AnyObject, configured)},
+        "/admin/audit": {"get": show("The last changes, newest first.", s.AnyObject, last)},
     }
 
 
-# parts ----------------------------------------------------------------------------------------------------------
+def _pick(*codes: str) -> dict[str, str]:
+    return {code: _ERRORS[code] for code in codes}
 
 
 def _operation(
     summary: str,
-    answered: Schema,
-    errors: dict[str, str],
+    answer: Schema,
+    errors: dict[str, str] | None = None,
     security: list[Schema] | None = None,
-    body: str = "",
+    body: Model | None = None,
     parameters: list[Schema] | None = None,
 ) -> Schema:
-    responses: Schema = {"200": answered} if answered else {}
-    responses |= {code: {"$ref": f"#/components/responses/Error{code}"} for code in errors}
-    found: Schema = {"summary": summary, "responses": responses}
+    responses = {code: {"$ref": f"#/components/responses/Error{code}"} for code in errors or ()}
+    found: Schema = {"summary": summary, "responses": {"200": answer, **responses}}
     if security:
         found["security"] = security
     if body:
@@ -195,31 +191,32 @@ def _operation(
     return found
 
 
-def _error(code: str, said: str) -> Schema:
-    headers = _NUMBER | ({"retry-after": {"schema": COUNT}} if code in ("429", "503") else {})
-    return {"description": said, "headers": headers, "content": _content("Error")}
+def _describe_error(code: str, text: str) -> Schema:
+    found = _answer(s.Error) | {"description": text}
+    if code in ("429", "503"):
+        found["headers"]["retry-after"] = {"schema": {"type": "integer", "minimum": 0}}
+    return found
 
 
-def _content(schema: str) -> Schema:
-    return {"application/json": {"schema": ref(schema)}}
+def _answer(model: Model, *, etag: bool = False) -> Schema:
+    headers: Schema = {"x-request-id": {"schema": _STRING, "description": "The client's own request id, or a new one."}}
+    if etag:
+        headers["etag"] = {"schema": _STRING, "required": True}
+    return {"description": model.__doc__ or model.__name__, "headers": headers, "content": _content(model)}
 
 
-def _json(schema: str, *, etag: bool = False) -> Schema:
-    headers = _NUMBER | ({"etag": {"schema": STRING, "required": True}} if etag else {})
-    return {"description": "As asked for.", "headers": headers, "content": _content(schema)}
+def _content(model: Model) -> Schema:
+    return {"application/json": {"schema": {"$ref": _REF.format(model=model.__name__)}}}
 
 
-def _header(name: str, schema: Schema, description: str) -> Schema:
-    return {"name": name, "in": "header", "schema": schema, "description": description}
+def _parameter(place: str, name: str, schema: Schema, description: str) -> Schema:
+    required = {"required": True} if place == "path" else {}
+    return {"name": name, "in": place, "schema": schema, "description": description, **required}
 
 
-def _query(name: str, schema: Schema) -> Schema:
-    return {"name": name, "in": "query", "schema": schema}
-
-
-async def show(request: Request) -> Response:
+async def show_document(request: Request) -> Response:
     """The document of the gateway as it is configured."""
-    return JSONResponse(document(request.app.state.gateway.live.snapshot.config.server))
+    return JSONResponse(build_document(request.app.state.gateway.live.snapshot.config.server))
 
 
-routes = [Route("/openapi.json", show, methods=["GET"])]
+routes = [Route("/openapi.json", show_document, methods=["GET"])]

@@ -5,25 +5,26 @@ from __future__ import annotations
 import asyncio
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from time import perf_counter
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
+from pydantic import ConfigDict, Field, SkipValidation
 from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
 from ir3de.errors import InputError
-from ir3de.gateway.api_errors import ClientLeft, Problem
+from ir3de.gateway.api_errors import ClientLeft, Problem, validate
+from ir3de.gateway.config.models import Part, Routing
+from ir3de.gateway.http.schemas import Messages
 from ir3de.gateway.http.variants import Wanted, is_ready, options, variant
 from ir3de.gateway.requests.client import read_body
+from ir3de.gateway.requests.controls import CostWeights
 from ir3de.gateway.requests.json_body import Body
 from ir3de.gateway.requests.prompt import chat_turns, text_of
-from ir3de.policies import Cost
 from ir3de.selectors import MOST_TOKENS
 
 if TYPE_CHECKING:
-    from ir3de.gateway.config.models import Routing
     from ir3de.gateway.experts.snapshot import Snapshot
     from ir3de.router import Router
 
@@ -31,36 +32,44 @@ MOST_INPUTS = 1_000
 MOST_EXPLAINED = 100  # a kilobyte a token adds up
 AT_ONCE = 4_000  # characters that are answered without leaving the event loop: a millisecond or two
 
-FIELDS = ("input", "messages", "explain", "flips", "selector", "k", "scorer", "weights")
 
+class RouteRequest(Part):
+    """Prompts to route: `input` or `messages`."""
 
-@dataclass(frozen=True)
-class Asked:
-    """What a client wants to know."""
+    model_config = ConfigDict(
+        strict=True, json_schema_extra={"oneOf": [{"required": ["input"]}, {"required": ["messages"]}]}
+    )
 
-    texts: Sequence[str]
-    explain: bool
-    flips: bool
-    wanted: Wanted
-    weights: Mapping[str, float] | None
+    input: SkipValidation[str | Annotated[list[str], Field(min_length=1, max_length=MOST_INPUTS)]] = ""
+    """A prompt, or several."""
+    messages: SkipValidation[Messages] = []  # noqa: RUF012 - pydantic copies it
+    """Or a chat, which is routed on as the chat endpoint does."""
+    explain: bool | None = None
+    """Also give every token with its vote."""
+    flips: bool | None = None
+    """Also give the tokens without which the decision would differ."""
+    selector: str | None = None
+    """Try another selector."""
+    k: Annotated[int, Field(ge=1, le=MOST_TOKENS)] | None = None
+    """The number of tokens that vote, with the selector `entropy`."""
+    scorer: str | None = None
+    """Try another scorer."""
+    weights: CostWeights | None = None
+    """What a unit of cost is worth, instead of the router's own."""
 
-    @classmethod
-    def read(cls, values: Mapping[str, Any], routing: Routing) -> Asked:
-        """The request's fields, each of its type, or a `Problem` that names the field."""
-        if unknown := [name for name in values if name not in FIELDS]:
-            raise Problem(400, f"no field {unknown[0]!r:.80}: there are {', '.join(FIELDS)}", param=unknown[0][:80])
-        explain, flips = (_flag(values, name) for name in ("explain", "flips"))
-        texts = _texts(values, routing)
-        most = MOST_EXPLAINED if explain or flips else MOST_INPUTS
+    def read_texts(self, routing: Routing) -> Sequence[str]:
+        """The prompts, or a `Problem` that names the field."""
+        given = {name: getattr(self, name) for name in self.model_fields_set}
+        texts = _read_texts(given, routing)
+        most = MOST_EXPLAINED if self.explain or self.flips else MOST_INPUTS
         if len(texts) > most:
             what = " with explain or flips" if most < MOST_INPUTS else ""
-            raise Problem(400, f"input has {len(texts):,} prompts, at most {most:,} go at once{what}", param="input")
-        wanted = Wanted(_name(values, "scorer"), _name(values, "selector"), _k(values))
-        return cls(texts, explain, flips, wanted, _weights(values))
+            raise Problem(400, f"input has {len(texts):,} prompts, at most {most:,} are possible{what}", param="input")
+        return texts
 
     @property
-    def quick(self) -> bool:
-        return sum(map(len, self.texts)) <= AT_ONCE
+    def wanted(self) -> Wanted:
+        return Wanted(self.scorer and self.scorer[:80], self.selector and self.selector[:80], self.k)
 
 
 async def route(request: Request) -> Response:
@@ -72,12 +81,13 @@ async def route(request: Request) -> Response:
     except ClientLeft:
         return Response(status_code=400)  # which nobody reads
     body = Body.read(content, limits.json_depth)
-    asked = Asked.read(body.values, snapshot.config.routing)
+    asked = validate(RouteRequest, body.values, status=400)
+    texts = asked.read_texts(snapshot.config.routing)
     try:
-        if asked.quick and is_ready(snapshot.router, asked.wanted):
-            content = answer(snapshot.router, snapshot.digest, asked)
-        else:  # long prompts, or a reading that has to be made first: others are served meanwhile
-            content = await asyncio.to_thread(answer, snapshot.router, snapshot.digest, asked)
+        if sum(map(len, texts)) <= AT_ONCE and is_ready(snapshot.router, asked.wanted):
+            content = answer(snapshot.router, snapshot.digest, asked, texts)
+        else:  # long prompts, or a variant that must be built first: a thread lets others be served meanwhile
+            content = await asyncio.to_thread(answer, snapshot.router, snapshot.digest, asked, texts)
     except InputError as error:  # weights so large that no number holds them
         raise Problem(400, str(error)) from error
     return Response(content, media_type="application/json")
@@ -86,17 +96,17 @@ async def route(request: Request) -> Response:
 routes = [Route("/v1/route", route, methods=["POST"])]
 
 
-def answer(router: Router, digest: str, asked: Asked) -> bytes:
+def answer(router: Router, digest: str, asked: RouteRequest, texts: Sequence[str]) -> bytes:
     """The answer as JSON."""
     reading = variant(router, asked.wanted)
     begin = perf_counter()
-    if len(asked.texts) == 1:
-        decisions = [reading.route(asked.texts[0], weights=asked.weights)]
+    if len(texts) == 1:
+        decisions = [reading.route(texts[0], weights=asked.weights)]
     else:
-        decisions = reading.route_batch(asked.texts, weights=asked.weights)
+        decisions = reading.route_batch(texts, weights=asked.weights)
     took = perf_counter() - begin
     data = []
-    for index, (text, decision) in enumerate(zip(asked.texts, decisions, strict=True)):
+    for index, (text, decision) in enumerate(zip(texts, decisions, strict=True)):
         row: dict[str, Any] = {"index": index, **decision.to_dict()}
         if asked.explain:
             row["votes"] = [vote.to_dict() for vote in reading.explain(text, weights=asked.weights).tokens]
@@ -111,7 +121,7 @@ def answer(router: Router, digest: str, asked: Asked) -> bytes:
             "default": reading.default,
             "calibrated": reading.calibrated,
             "expects_quality": reading.from_outcomes,  # then shares are scores to expect, not probabilities
-            "route_us": round(took / len(asked.texts) * 1e6, 1),  # a prompt, on average
+            "route_us": round(took / len(texts) * 1e6, 1),  # a prompt, on average
             "data": data,
             "options": options(router),
         },
@@ -121,7 +131,7 @@ def answer(router: Router, digest: str, asked: Asked) -> bytes:
     ).encode(errors="replace")
 
 
-def _texts(values: Mapping[str, Any], routing: Routing) -> list[str]:
+def _read_texts(values: Mapping[str, Any], routing: Routing) -> list[str]:
     given = values.get("input")
     if "messages" in values:
         if given is not None:
@@ -137,40 +147,6 @@ def _texts(values: Mapping[str, Any], routing: Routing) -> list[str]:
         if not isinstance(text, str):
             raise _wrong(f"input[{place}]", "a string", text)
     return given
-
-
-def _flag(values: Mapping[str, Any], name: str) -> bool:
-    given = values.get(name)
-    if given is not None and not isinstance(given, bool):
-        raise _wrong(name, "true or false", given)
-    return bool(given)
-
-
-def _name(values: Mapping[str, Any], name: str) -> str | None:
-    given = values.get(name)
-    if given is not None and not isinstance(given, str):
-        raise _wrong(name, "a name", given)
-    return None if given is None else given[:80]
-
-
-def _k(values: Mapping[str, Any]) -> int | None:
-    given = values.get("k")
-    if given is None:
-        return None
-    if isinstance(given, bool) or not isinstance(given, int) or not 1 <= given <= MOST_TOKENS:
-        raise _wrong("k", f"a whole number between 1 and {MOST_TOKENS:,}", given)
-    return given
-
-
-def _weights(values: Mapping[str, Any]) -> Mapping[str, float] | None:
-    given = values.get("weights")
-    if given is None:
-        return None
-    try:
-        Cost.of(given)
-    except InputError as error:
-        raise Problem(400, f"weights: {error}"[:300], "invalid_type", "weights") from error
-    return dict(given)
 
 
 def _wrong(param: str, wanted: str, found: object) -> Problem:

@@ -5,12 +5,16 @@ from __future__ import annotations
 import re
 import sys
 from collections.abc import Mapping
-from dataclasses import dataclass, fields
-from typing import Any
+from dataclasses import dataclass
+from typing import Annotated, Any
 from urllib.parse import unquote
 
-from ir3de.gateway.api_errors import Problem
+from pydantic import BeforeValidator, Field, WithJsonSchema
+
+from ir3de.gateway.api_errors import Problem, validate
+from ir3de.gateway.config.models import Part
 from ir3de.gateway.headers import text
+from ir3de.policies import COSTS, Cost
 
 FIELD = "ir3de"
 PRICE = r"^\d{1,12}(\.\d{1,12})?$"  # as a header gives it
@@ -43,7 +47,41 @@ class Controls:
 
 
 NONE = Controls()
-_KNOWN = tuple(part.name for part in fields(Controls))
+
+
+def _check_weights(given: Any) -> Any:
+    Cost.of(given)
+    return given
+
+
+CostWeights = Annotated[
+    dict[str, Any],
+    BeforeValidator(_check_weights),
+    WithJsonSchema(
+        {
+            "type": "object",
+            "properties": {name: {"type": "number", "minimum": 0} for name in COSTS},
+            "additionalProperties": False,
+        }
+    ),
+]
+
+
+class ControlsField(Part, strict=True):
+    """What a client may ask of the routing of one request."""
+
+    allow: list[str] | None = None
+    """Experts that may answer; otherwise all."""
+    deny: list[str] | None = None
+    """Experts that may not answer."""
+    max_price: Annotated[int | float, Field(ge=0)] | None = None
+    """The highest price of a million tokens, of prompt or answer."""
+    skip: bool | None = None
+    """Do not route: ask the default expert."""
+    session: str | None = None
+    """The conversation, which stays with its expert."""
+    weights: CostWeights | None = None
+    """What a unit of cost is worth, instead of the router's own."""
 
 
 def read_controls(given: object, headers: Mapping[bytes, bytes], session_headers: tuple[bytes, ...]) -> Controls:
@@ -79,52 +117,12 @@ def _from_header(name: str, value: str, header: str) -> Any:
 
 
 def _from_body(given: object) -> dict[str, Any]:
-    if not isinstance(given, dict):
-        raise _wrong(FIELD, "an object", given)
-    if unknown := sorted(set(given) - set(_KNOWN)):
-        raise Problem(
-            400, f"{FIELD} has no field {', '.join(map(repr, unknown))}: there are {', '.join(_KNOWN)}", param=FIELD
-        )
-    found: dict[str, Any] = {}
-    for name, value in given.items():
-        param = f"{FIELD}.{name}"
-        if value is None:
-            continue
-        if name in ("allow", "deny"):
-            if not isinstance(value, list) or not all(isinstance(one, str) for one in value):
-                raise _wrong(param, "a list of experts' names", value)
-            found[name] = frozenset(value)
-        elif name == "max_price":
-            found[name] = _price(value, param)
-        elif name == "skip":
-            if not isinstance(value, bool):
-                raise _wrong(param, "true or false", value)
-            found[name] = value
-        elif name == "session":
-            if not isinstance(value, str):
-                raise _wrong(param, "a string", value)
-            found[name] = value
-        else:
-            found[name] = _weights(value, param)
+    field = validate(ControlsField, given, FIELD, status=400)
+    found = {name: value for name, value in field if value is not None}
+    found |= {name: frozenset(found[name]) for name in ("allow", "deny") if name in found}
+    if "max_price" in found:
+        found["max_price"] = float(min(found["max_price"], sys.float_info.max))
     return found
-
-
-def _price(value: object, param: str) -> float:
-    if isinstance(value, bool) or not isinstance(value, (int, float)) or not value >= 0:
-        raise _wrong(param, "a number, at least 0", value)
-    return float(min(value, sys.float_info.max))
-
-
-def _weights(value: object, param: str) -> Mapping[str, float]:
-    from ir3de.errors import InputError
-    from ir3de.policies import Cost
-
-    try:
-        Cost.of(value)  # type: ignore[arg-type]
-    except InputError as error:
-        raise Problem(400, f"{param}: {error}", param=param) from error
-    assert isinstance(value, dict)
-    return value
 
 
 def _wrong(param: str, wanted: str, found: object) -> Problem:

@@ -1,0 +1,227 @@
+"""The JSON that the gateway's endpoints take and give, as pydantic models: the OpenAPI document is generated from them.
+
+Only what the gateway itself reads or writes is described. All other fields of a request or an answer pass unchanged.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Field
+
+from ir3de.gateway.requests.controls import ControlsField
+
+Count = Annotated[int, Field(ge=0)]
+TextType = Literal["text", "input_text", "output_text"]
+OtherType = Annotated[str, Field(json_schema_extra={"not": {"enum": ["text", "input_text", "output_text"]}})]
+
+
+class OpenModel(BaseModel):
+    """An object that may have further fields."""
+
+    model_config = ConfigDict(extra="allow", use_attribute_docstrings=True)
+
+
+# requests to the experts ----------------------------------------------------------------------------------------
+
+
+class TextPart(OpenModel):
+    """A part of a message that is text."""
+
+    type: TextType
+    text: str
+
+
+class OtherPart(OpenModel):
+    """A picture, a file or anything else."""
+
+    type: OtherType
+
+
+Content = str | list[str | TextPart | OtherPart] | None
+
+
+class Message(OpenModel):
+    """One message of a chat."""
+
+    role: str
+    content: Content = None
+
+
+Messages = Annotated[list[Message], Field(min_length=1)]
+
+
+class InferenceRequest(OpenModel):
+    """What every request for an expert may have."""
+
+    model: Annotated[str, Field(min_length=1)] = "auto"
+    """`auto` routes; an expert's name asks that expert."""
+    stream: bool | None = None
+    ir3de: ControlsField | None = None
+
+
+class ChatRequest(InferenceRequest):
+    """A chat."""
+
+    messages: Messages
+
+
+class MessagesRequest(ChatRequest):
+    """A chat as Anthropic's clients send it."""
+
+    system: Content = None
+
+
+class CompletionRequest(InferenceRequest):
+    """A text to complete."""
+
+    prompt: str | Annotated[list[Any], Field(min_length=1)]
+
+
+class ResponseRequest(InferenceRequest):
+    """A request of OpenAI's responses."""
+
+    input: str | Annotated[list[dict[str, Any]], Field(min_length=1)]
+
+
+class EmbeddingRequest(InferenceRequest):
+    """Texts to embed."""
+
+    input: str | Annotated[list[Any], Field(min_length=1)]
+
+
+class Fallback(OpenModel):
+    """An expert that failed, and the next one that was asked."""
+
+    source: str = Field(alias="from")
+    to: str
+    reason: str
+
+
+class Provenance(OpenModel):
+    """Which expert answered, and why."""
+
+    expert: str
+    model: str
+    router: str
+    why: str
+    request_id: str
+    fallbacks: list[Fallback]
+    confidence: Annotated[float, Field(ge=0, le=1)] = 0
+    margin: float = 0
+    abstained: bool = False
+
+
+class Answer(OpenModel):
+    """An expert's answer, with its provenance."""
+
+    model: str = ""
+    ir3de: Provenance | None = None
+
+
+class Model(OpenModel):
+    """`auto`, or an expert."""
+
+    id: str
+    object: Literal["model"]
+    created: Count
+    owned_by: str
+
+
+class ModelList(OpenModel):
+    """Everything that can be asked for as `model`."""
+
+    object: Literal["list"]
+    data: list[Model]
+
+
+# questions about the router and the gateway ---------------------------------------------------------------------
+
+
+class RoutedPrompt(OpenModel):
+    """The decision for one prompt."""
+
+    index: Count
+    expert: str
+    confidence: float
+    ranking: list[dict[str, Any]]
+
+
+class RouteAnswer(OpenModel):
+    """The decisions, in the order of the prompts."""
+
+    object: Literal["list"]
+    router: str
+    experts: list[str]
+    data: list[RoutedPrompt]
+    options: dict[str, Any]
+
+
+class Health(OpenModel):
+    """Whether the experts can be asked."""
+
+    status: Literal["ok", "degraded", "unavailable"]
+
+
+class Version(OpenModel):
+    """What is running."""
+
+    name: Literal["ir3de"]
+    version: str
+    router: str
+
+
+class ErrorDetail(OpenModel):
+    """The error object."""
+
+    message: str
+    type: str
+    param: str | None
+    code: str | None
+
+
+class Error(OpenModel):
+    """What was wrong, as clients of OpenAI's API expect it."""
+
+    error: ErrorDetail
+
+
+# /admin ---------------------------------------------------------------------------------------------------------
+
+
+class Expert(OpenModel):
+    """An expert, its upstream and its domain."""
+
+    name: str
+    upstream: dict[str, Any] | None
+    routed: bool
+    prompts: int | None
+    tokens: int | None
+    breaker: Literal["closed", "open", "half-open"] = "closed"
+    in_flight: Count = 0
+    waiting: Count = 0
+
+
+class ExpertList(OpenModel):
+    """Every expert."""
+
+    object: Literal["list"]
+    data: list[Expert]
+
+
+class Router(OpenModel):
+    """The router that serves."""
+
+    path: str
+    digest: str
+    experts: list[str]
+
+
+class AnyObject(OpenModel):
+    """An object of any fields."""
+
+
+MODELS: tuple[type[BaseModel], ...] = (
+    ChatRequest, MessagesRequest, CompletionRequest, ResponseRequest, EmbeddingRequest, Answer, Model, ModelList,
+    RouteAnswer, Health, Version, Error, Expert, ExpertList, Router, AnyObject,
+)  # fmt: skip
