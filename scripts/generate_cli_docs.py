@@ -30,7 +30,8 @@ This page is written by `scripts/generate_cli_docs.py` from the commands' own he
 
 
 def document() -> str:
-    """The whole page."""
+    """The whole page: the commands of ir3de, whatever other packages add to them here."""
+    cli.takes_plugins = False
     parts = [INTRODUCTION, _block(cli, "ir3de")]
     for title, commands in SECTIONS.items():
         parts.append(f"\n## {title}\n")

@@ -14,8 +14,7 @@ from rich.console import Console
 from rich.text import Text
 
 from ir3de import Router
-from ir3de.cli.explaining import show_explanation
-from ir3de.cli.output import Output
+from ir3de.cli.plugins import Output, show_explanation
 from ir3de.corpora import examples as demo
 
 IMAGES = Path(__file__).parents[2] / "docs" / "images"

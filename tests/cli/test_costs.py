@@ -234,7 +234,7 @@ def test_the_frontier_is_drawn(router: Path, texts: dict[str, Path], tmp_path: P
 
 
 def test_a_picture_has_a_format(router: Path, texts: dict[str, Path]) -> None:
-    assert "does not end in .png, .svg, .pdf" in complaint(
+    assert "does not end in .png, .svg or .pdf" in complaint(
         "eval", router, *pairs(texts), "--frontier-plot", "f.bmp", code=2
     )
 

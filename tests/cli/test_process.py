@@ -79,7 +79,7 @@ def test_doctor(monkeypatch: pytest.MonkeyPatch) -> None:
     shown = run("doctor").stdout
     assert "numpy" in shown and "proven" in shown and "all is well" in shown
     assert run_json("doctor")["ok"] is True
-    monkeypatch.setattr("ir3de.cli.doctor.REQUIRED", ("a-package-that-is-missing",))
+    monkeypatch.setattr("ir3de.cli.commands.doctor.REQUIRED", ("a-package-that-is-missing",))
     assert "pip install a-package-that-is-missing" in run("doctor", code=1).stdout
     assert run_json("doctor", code=1)["ok"] is False
 
@@ -173,5 +173,5 @@ def test_a_full_disk_behind_standard_output_is_said_in_one_line(fitted: Path) ->
         )
     assert done.returncode == 1
     assert done.stderr.splitlines() == [
-        "error: cannot write the answer: No space left on device. Make room, or send the output elsewhere"
+        "error: cannot write the output: No space left on device. Free some space, or send the output elsewhere"
     ]

@@ -15,8 +15,8 @@ from corpus_files import Piped, json_lines, write
 import tiny
 from commands import complaint, run, run_json
 from ir3de import Statistics, collect
-from ir3de.cli.arguments import engine_options
-from ir3de.cli.counting import Counted, counted_table
+from ir3de.cli.domains import Counted, counted_table
+from ir3de.cli.options import engine_options
 from ir3de.engines import Collected, ShardCount, collect_files
 from ir3de.engines.local import InProcess
 from ir3de.engines.pool import Pool

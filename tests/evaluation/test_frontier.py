@@ -153,7 +153,7 @@ def test_knowing_prompts_is_worth_more_than_drawing_experts() -> None:
 
 
 def test_measuring_needs_no_matplotlib() -> None:
-    script = "import sys, ir3de.evaluation.frontier, ir3de.cli.evaluating; assert 'matplotlib' not in sys.modules"
+    script = "import sys, ir3de.evaluation.frontier, ir3de.cli.plots; assert 'matplotlib' not in sys.modules"
     command, environment = tiny.python_command(script)
     assert command[0] == sys.executable
     subprocess.run(command, env=environment, check=True)

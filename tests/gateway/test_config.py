@@ -12,8 +12,8 @@ from jsonschema import Draft202012Validator
 from pydantic import ValidationError
 
 from commands import ROOT, complaint, run, run_json, wrong_call
+from ir3de.cli.commands.serve import Checked, _welcome
 from ir3de.cli.output import Output
-from ir3de.cli.serving import Checked, _welcome
 from ir3de.errors import ArtifactError, InputError
 from ir3de.gateway import validation
 from ir3de.gateway.config import yaml_parser
@@ -332,7 +332,7 @@ def test_dry_run(router: Path) -> None:
 
 
 def test_without_the_extra_it_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("ir3de.cli.gateway_arguments.PACKAGES", ("json", "not_there"))
+    monkeypatch.setattr("ir3de.cli.gateway_options.PACKAGES", ("json", "not_there"))
     for command in (["serve"], ["config", "show"]):
         assert "needs the package 'not_there'" in complaint(*command)
         assert "pip install 'ir3de[serve]'" in complaint(*command)

@@ -12,9 +12,11 @@ if TYPE_CHECKING:
     from rich.text import Text
 
     from ir3de.evaluation.accuracy import Report
+    from ir3de.evaluation.robustness import RobustnessReport
 
 MOST_IN_MATRIX = 14
 MOST_CONFUSIONS = 15
+RELIABILITY_WIDTH = 30  # characters
 SHADES = "░▒▓█"
 
 Matrix = Sequence[Sequence[int]]
@@ -71,4 +73,45 @@ def _largest_confusions(experts: Sequence[str], matrix: Matrix, sides: tuple[str
     shown = table(*sides, "prompts", right=("prompts",))
     for count, row, column in pairs[:MOST_CONFUSIONS]:
         shown.add_row(experts[row], experts[column], f"{-count:,}")
+    return shown
+
+
+def reliability_table(report: Report) -> Table:
+    """One row for each interval of confidence that has prompts."""
+    shown = table("confidence", "prompts", "claimed", "right", "", right=("prompts", "claimed", "right"))
+    for part in report.reliability:
+        if part.count and part.confidence is not None and part.accuracy is not None:
+            shown.add_row(
+                f"{100 * part.low:.0f} – {100 * part.high:.0f} %",
+                f"{part.count:,}",
+                percent(part.confidence),
+                percent(part.accuracy),
+                _claimed_and_right(part.confidence, part.accuracy),
+            )
+    return shown
+
+
+def _claimed_and_right(claimed: float, right: float) -> Text:
+    """How often it was right as a bar, and a line across it where the claim was."""
+    colour = "green" if abs(right - claimed) < 0.1 else "yellow"
+    drawn, place = bar(right, RELIABILITY_WIDTH, colour), min(RELIABILITY_WIDTH - 1, int(claimed * RELIABILITY_WIDTH))
+    filled = drawn.plain[place] == "█"
+    mark = styled(("│", f"black on {colour}" if filled else "bold"))
+    return drawn[:place] + mark + drawn[place + 1 :]
+
+
+def effects_table(report: RobustnessReport) -> Table:
+    """One line a perturbation, the prompts as they are first."""
+    columns = ("accuracy", "change", "flipped", "either domain")
+    shown = table("prompts", *columns, "", right=columns)
+    shown.add_row("as they are", percent(report.accuracy), "", "", "", "")
+    for effect in report.effects:
+        shown.add_row(
+            effect.perturbation,
+            percent(effect.accuracy),
+            f"{100 * effect.change:+.1f}",
+            percent(effect.flipped),
+            "" if effect.either is None else percent(effect.either),
+            bar(effect.flipped, 20, "yellow"),
+        )
     return shown

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from ir3de.cli.arguments import refuse_existing
-from ir3de.cli.counting import Counted, counted_table, note_skipped
+from ir3de.cli.domains import Counted, counted_table, note_skipped
+from ir3de.cli.options import refuse_existing
 from ir3de.cli.output import FAINT, Output, hint, percent, size, styled
 from ir3de.cli.trials import trials_table
 

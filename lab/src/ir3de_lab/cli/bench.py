@@ -8,8 +8,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from ir3de.cli.arguments import domains_option, output_options
-from ir3de.cli.output import Output, heading, table
+from ir3de.cli.plugins import Output, domains_option, heading, output_options, table
 from ir3de_lab.cli.rivals import rivals
 from ir3de_lab.cli.shared import (
     accuracy_cells,

@@ -6,9 +6,7 @@ from pathlib import Path
 
 import click
 
-from ir3de.cli.arguments import output_options
-from ir3de.cli.output import Output
-from ir3de.cli.solving import arithmetic_on, device_option
+from ir3de.cli.plugins import Output, arithmetic_on, device_option, output_options
 from ir3de_lab.cli.shared import figures_table, keep, save_option
 
 

@@ -8,8 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from ir3de.cli.arguments import output_options
-from ir3de.cli.output import FAINT, Output, facts, heading, hint, size, styled, table
+from ir3de.cli.plugins import FAINT, Output, facts, heading, hint, output_options, size, styled, table
 from ir3de_lab.cli.experiments import results_option, setting_option
 from ir3de_lab.cli.shared import data_option, keep, number
 

@@ -8,8 +8,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from ir3de.cli.arguments import output_options
-from ir3de.cli.output import Output, heading, percent, table
+from ir3de.cli.plugins import Output, heading, output_options, percent, table
 from ir3de_lab.cli.shared import data_option, measure_suites, save_option, suite_option
 
 if TYPE_CHECKING:

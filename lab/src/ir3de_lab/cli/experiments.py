@@ -9,8 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from ir3de.cli.arguments import output_options
-from ir3de.cli.output import Output, facts, hint, table
+from ir3de.cli.plugins import Output, facts, hint, output_options, table
 from ir3de_lab.cli.shared import data_option, keep
 
 if TYPE_CHECKING:

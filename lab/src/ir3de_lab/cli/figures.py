@@ -7,8 +7,7 @@ from pathlib import Path
 
 import click
 
-from ir3de.cli.arguments import output_options
-from ir3de.cli.output import FAINT, Output, styled
+from ir3de.cli.plugins import FAINT, Output, output_options, styled
 from ir3de_lab.cli.tables import read_results, results_option, setting_option
 
 

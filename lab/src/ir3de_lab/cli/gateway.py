@@ -7,8 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from ir3de.cli.arguments import output_options
-from ir3de.cli.output import FAINT, Output, facts, styled
+from ir3de.cli.plugins import FAINT, Output, facts, output_options, styled
 from ir3de_lab.cli.shared import figures_table, keep, number, save_option
 
 if TYPE_CHECKING:

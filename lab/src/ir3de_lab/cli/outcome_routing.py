@@ -8,8 +8,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from ir3de.cli.arguments import output_options
-from ir3de.cli.output import Output, table
+from ir3de.cli.plugins import Output, output_options, table
 from ir3de_lab.cli.shared import accuracy_cells, data_option, keep, save_option
 
 if TYPE_CHECKING:

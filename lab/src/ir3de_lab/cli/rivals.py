@@ -9,8 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from ir3de.cli.arguments import output_options
-from ir3de.cli.output import Output, heading, table
+from ir3de.cli.plugins import Output, heading, output_options, table
 from ir3de.errors import ArtifactError, MissingExtraError
 from ir3de_lab.cli.shared import accuracy_cells, data_option, keep, save_option, suite_option
 

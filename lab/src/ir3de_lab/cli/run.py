@@ -7,8 +7,7 @@ from pathlib import Path
 
 import click
 
-from ir3de.cli.arguments import output_options
-from ir3de.cli.output import Output
+from ir3de.cli.plugins import Output, output_options
 from ir3de_lab.cli.experiments import results_option, setting_option
 from ir3de_lab.cli.shared import data_option
 

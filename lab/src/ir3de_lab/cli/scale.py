@@ -10,8 +10,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from ir3de.cli.arguments import output_options
-from ir3de.cli.output import Output
+from ir3de.cli.plugins import Output, output_options
 from ir3de_lab.cli.shared import data_option, figures_table, keep, save_option
 
 if TYPE_CHECKING:

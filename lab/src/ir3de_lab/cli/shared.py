@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 import click
 
-from ir3de.cli.output import FAINT, Output, styled, table
+from ir3de.cli.plugins import FAINT, Output, styled, table
 
 if TYPE_CHECKING:
     from rich.table import Table

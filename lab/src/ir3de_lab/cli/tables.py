@@ -8,8 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from ir3de.cli.arguments import output_options
-from ir3de.cli.output import FAINT, Output, heading, json_text, styled, table
+from ir3de.cli.plugins import FAINT, Output, heading, json_text, output_options, styled, table
 
 if TYPE_CHECKING:
     from rich.table import Table as Shown

@@ -1,0 +1,105 @@
+"""add: new experts, or more texts for the experts a router has, without reading the others again."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from time import perf_counter
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from ir3de.cli.commands.fit_outcomes import ADD_TAKES, add_outcomes
+from ir3de.cli.costs import GivenCosts, check_costs, cost_options
+from ir3de.cli.domains import check_sources, count_domain
+from ir3de.cli.options import (
+    TextOptions,
+    arithmetic_on,
+    device_option,
+    domains_option,
+    engine_options,
+    no_sample_option,
+    output_options,
+    text_options,
+)
+from ir3de.cli.outcomes import or_outcomes
+from ir3de.cli.output import Output
+from ir3de.cli.progress import solving
+from ir3de.cli.saving import changing, loaded, save_and_report
+from ir3de.errors import InputError, UnknownExpertError
+
+if TYPE_CHECKING:
+    from ir3de.engines import Counting
+    from ir3de.router import Router
+
+
+@click.command()
+@click.argument("router_path", metavar="ROUTER", type=click.Path(path_type=Path))
+@domains_option
+@text_options
+@engine_options
+@no_sample_option
+@cost_options
+@click.option("--merge", is_flag=True, help="Give more texts to experts that are there already.")
+@device_option
+@output_options
+@or_outcomes(add_outcomes, *ADD_TAKES)
+def add(
+    router_path: Path,
+    domains: Mapping[str, list[str]],
+    texts: TextOptions,
+    counting: Counting,
+    no_sample: bool,
+    costs: GivenCosts,
+    merge: bool,
+    device: str | None,
+    out: Output,
+) -> None:
+    """Add experts to a router, or more texts to its experts.
+
+    The others are not read again: the router is exactly the one that a fit from all the counts would give. To a
+    router fitted from outcomes, models are added from rows with their scores.
+
+    \b
+    Examples:
+      ir3de add router cooking=recipes.jsonl
+      ir3de add router --merge law=new-cases.csv
+      ir3de add router --outcomes new-model.jsonl
+    """
+    arithmetic = arithmetic_on(device)
+    router = loaded(router_path)
+    if router.from_outcomes:
+        raise InputError(f"the router at {router_path} was fitted from outcomes: add models with --outcomes")
+    _check_names(router, domains, merge=merge)
+    check_costs(costs, (*router.experts, *domains))
+    check_sources(domains)
+    counted = []
+    for name, paths in domains.items():
+        recipe = _recipe_of(router, name if merge else router.experts[0])
+        recipe["keep_sample"] = not no_sample and any(own.sample is not None for own in router.statistics.values())
+        counted.append(count_domain(name, paths, router.embedding, texts, out, counting=counting, **recipe))
+    begun = perf_counter()
+    with changing(router_path) as router:
+        with solving(out, arithmetic):
+            for domain in counted:
+                change = router.merge if merge else router.add
+                change(domain.name, domain.domain, keep_sample=False if no_sample else None)
+        router = router.with_policy(router.policy.changed(costs, {}))
+        save_and_report(out, router, [router_path.expanduser()], counted, perf_counter() - begun)
+
+
+def _check_names(router: Router, names: Iterable[str], *, merge: bool) -> None:
+    """Say before reading anything what the router would say after."""
+    for name in names:
+        if merge and name not in router.experts:
+            raise UnknownExpertError(
+                f"no expert '{name}' to give more texts to: this router has {', '.join(router.experts)}"
+            )
+        if not merge and name in router.experts:
+            raise InputError(f"'{name}' is an expert already: --merge gives it more texts, `ir3de remove` takes it out")
+
+
+def _recipe_of(router: Router, name: str) -> dict[str, Any]:
+    """How the expert was counted, so that what is added fits."""
+    sums = router.statistics[name].sums
+    return {"prompt_sums": False} if sums is None else {"window": sums.window}

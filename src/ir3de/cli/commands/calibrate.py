@@ -1,0 +1,142 @@
+"""calibrate: below which confidence to abstain, from held-out prompts, and what that costs."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from ir3de.cli.domains import check_sources
+from ir3de.cli.options import domains_argument, output_options, reading_options
+from ir3de.cli.output import FAINT, Output, bar, percent, styled, table
+from ir3de.cli.progress import reading
+from ir3de.cli.saving import changing, loaded
+from ir3de.errors import UnknownExpertError
+
+if TYPE_CHECKING:
+    from rich.table import Table
+
+    from ir3de.evaluation.threshold import Calibrated, Threshold
+
+RATES = (0.01, 0.02, 0.05, 0.1)
+
+
+@click.command()
+@click.argument("router_path", metavar="ROUTER", type=click.Path(path_type=Path))
+@domains_argument
+@click.option(
+    "--error",
+    type=click.FloatRange(0, 1, min_open=True, max_open=True),
+    default=0.05,
+    show_default=True,
+    help="Share of all prompts that may be answered by the wrong expert.",
+)
+@click.option("--default", metavar="NAME", help="Expert for the prompts abstained on, instead of the router's default.")
+@click.option("--keep-confidence", is_flag=True, help="Leave confidence as it is: all prompts pick the threshold.")
+@click.option("--dry-run", is_flag=True, help="Only print: the router stays as it is.")
+@reading_options
+@output_options
+def calibrate(
+    router_path: Path,
+    domains: Mapping[str, list[str]],
+    error: float,
+    default: str | None,
+    keep_confidence: bool,
+    dry_run: bool,
+    field: str | None,
+    whole_files: bool,
+    out: Output,
+) -> None:
+    """Pick the confidence below which the router abstains.
+
+    From prompts that the router was not fitted on, in the mixture it will meet. One half calibrates confidence anew,
+    the other half picks the smallest threshold with which wrong answers among new prompts of the same kind are expected
+    to stay within --error (split conformal). Prompts below it, and out-of-domain prompts, go to the default
+    expert.
+
+    \b
+    Examples:
+      ir3de calibrate router maths=maths-held-out.jsonl law=law-held-out.jsonl --error 0.02 --default law
+      ir3de calibrate router maths=maths-held-out.jsonl law=law-held-out.jsonl --dry-run
+    """
+    from ir3de.artifact import inspect_router
+    from ir3de.evaluation.threshold import calibrate_threshold, check_confident
+
+    check_sources(domains)
+    before = loaded(router_path)
+    check_confident(before)  # before anything is read
+    experts = before.experts
+    unknown = [name for name in (*domains, *([default] if default else [])) if name not in experts]
+    if unknown:
+        raise UnknownExpertError(f"no expert '{unknown[0]}': this router has {', '.join(experts)}")
+    prompts = {name: _texts(name, paths, field, whole_files, out) for name, paths in domains.items()}
+    with changing(router_path) as router:
+        with out.spinner("calibrating"):
+            found = calibrate_threshold(
+                router, prompts, error=error, others=RATES, default=default, recalibrate=not keep_confidence
+            )
+        if not dry_run:
+            serving = bool(inspect_router(router_path).header.get("serving"))
+            found.router.save(router_path.expanduser(), serving=serving)
+    _report(out, router_path, found, dry_run=dry_run)
+
+
+def _texts(name: str, paths: Iterable[str], field: str | None, whole_files: bool, out: Output) -> list[str]:
+    from ir3de.corpora import read_texts, total_bytes
+
+    with reading(out, name, total_bytes(list(paths))) as (on_bytes, _):
+        return list(read_texts(list(paths), field=field, whole_files=whole_files, on_bytes=on_bytes))
+
+
+def _report(out: Output, router_path: Path, found: Calibrated, *, dry_run: bool) -> None:
+    chosen = found.chosen
+    out.json(
+        {
+            "router": str(router_path),
+            "saved": not dry_run,
+            **chosen.to_dict(),
+            "default": found.router.default,
+            "others": [other.to_dict() for other in found.others],
+        }
+    )
+    rates = {rate.error: rate for rate in (*found.others, chosen)}
+    out.note(_cost_table([rates[rate] for rate in sorted({*rates, *RATES}) if rate in rates], chosen), "")
+    missing = [rate for rate in RATES if rate not in rates]
+    if missing:
+        out.note(styled((f"out of reach with {chosen.prompts:,} prompts: {_listed(missing)}", FAINT)))
+    free = f"without a threshold {percent(chosen.free_wrong)} are wrong"
+    out.note(styled((f"measured on the {chosen.prompts:,} prompts that picked the threshold; {free}", FAINT)))
+    where = "" if dry_run else f"  saved to {router_path}"
+    if chosen.threshold == 0:
+        enough = f"wrong answers stay within {percent(chosen.error)} as it is"
+        out.result(styled(("no threshold is needed: ", "bold"), (enough, ""), (where, FAINT)))
+        return
+    done = "would abstain" if dry_run else "abstains"
+    what = f" below {percent(chosen.threshold)} confidence: {percent(1 - chosen.coverage)} of prompts go to "
+    out.result(styled((done, "bold"), (what, ""), (found.router.default, "bold"), (where, FAINT)))
+
+
+def _listed(rates: Iterable[float]) -> str:
+    from ir3de.evaluation.threshold import needed
+
+    return ", ".join(f"{percent(rate)} wrong (at least {needed(rate):,} prompts)" for rate in rates)
+
+
+def _cost_table(rates: Iterable[Threshold], chosen: Threshold) -> Table:
+    right = ("wrong at most", "threshold", "answered", "wrong of all", "wrong of answered")
+    shown = table("", *right[:3], " ", *right[3:], right=right)
+    for rate in rates:
+        mark, style = ("→", "bold green") if rate.error == chosen.error else ("", "")
+        shown.add_row(
+            styled((mark, "green")),
+            percent(rate.error),
+            percent(rate.threshold) if rate.threshold else "none",
+            percent(rate.coverage),
+            bar(rate.coverage, 20, "green"),
+            percent(rate.wrong),
+            percent(rate.answered_wrong),
+            style=style,
+        )
+    return shown

@@ -1,0 +1,173 @@
+"""config init, validate, show, schema: the one file that says how the gateway works."""
+
+from __future__ import annotations
+
+import os
+import re
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from ir3de.cli.gateway_options import (
+    config_argument,
+    described,
+    expert_option,
+    need_gateway,
+    show_experts,
+    show_findings,
+)
+from ir3de.cli.options import force_option, output_options, refuse_existing
+from ir3de.cli.output import FAINT, Output, hint, styled
+from ir3de.errors import InputError
+
+if TYPE_CHECKING:
+    from ir3de.gateway.config.template import Endpoint
+
+EXAMPLES = ("law", "maths")  # experts of a template that nobody told better
+
+
+@click.group()
+def config() -> None:
+    """Write, check and show the gateway's configuration.
+
+    FILE is $IR3DE_CONFIG if it is not given, else ir3de.yaml.
+
+    \b
+    Examples:
+      ir3de config init --router router
+      ir3de config validate --ping
+      ir3de config show
+    """
+
+
+@config.command()
+@config_argument
+@click.option("--router", metavar="FOLDER", help="A router whose experts are put in.")
+@expert_option
+@force_option
+@output_options
+def init(file: str | None, router: str | None, experts: list[Endpoint], force: bool, out: Output) -> None:
+    """Write a commented configuration to begin with.
+
+    \b
+    Examples:
+      ir3de config init --router router
+      ir3de config init gateway.yaml --expert law=http://127.0.0.1:8001/v1
+    """
+    need_gateway()
+    from ir3de.gateway.config.load import locate
+    from ir3de.gateway.config.template import endpoints_for, template
+    from ir3de.gateway.validation import router_facts
+    from ir3de.storage import files
+
+    path = locate(file)
+    refuse_existing(path, force=force)
+    facts = router_facts(router) if router else None
+    named = experts or endpoints_for(facts.experts if facts else EXAMPLES)
+    files.write(path, template(_from_there(router or "router", path), named).encode())
+    out.json({"path": str(path), "router": router, "experts": [expert.name for expert in named]})
+    out.result(styled(("wrote ", ""), (str(path), "bold")))
+    out.note(hint(f"ir3de config validate {path}"))
+
+
+@config.command()
+@config_argument
+@click.option("--ping", is_flag=True, help="Also ask each endpoint for its models.")
+@output_options
+@click.pass_context
+def validate(context: click.Context, file: str | None, ping: bool, out: Output) -> None:
+    """Check a configuration, and that it fits the router.
+
+    The exit code is 1 when it cannot be served; warnings leave it 0.
+
+    \b
+    Example:
+      ir3de config validate ir3de.yaml --ping
+    """
+    need_gateway()
+    from ir3de.gateway import validation
+    from ir3de.gateway.config.load import ConfigError, locate, read
+
+    path = locate(file)
+    try:
+        settings, changes = validation.effective(read(path), path)
+        router = validation.router_facts(settings.router.path)
+    except ConfigError as error:
+        out.json({"ok": False, "file": str(path), "findings": [vars(finding) for finding in error.findings]})
+        show_findings(error.findings, out)
+        raise InputError(f"{path}: {_count(len(error.findings), 'problem')}") from None
+    findings = [*changes, *validation.fit_together(settings, router)]
+    if ping:
+        with out.spinner("asking the endpoints"):
+            findings += validation.ping(settings.experts)
+    out.json({"file": str(path), **described(settings, router, findings)})
+    if not out.as_json:
+        show_experts(settings, router, out)
+        show_findings(findings, out)
+    errors = [finding for finding in findings if finding.level == "error"]
+    if errors:
+        raise InputError(f"{path}: " + "; ".join(map(str, errors)))
+    warned = f", {_count(len(findings), 'warning')}" if findings else ""
+    out.result(styled((f"{path} can be served", "green"), (warned, "yellow")))
+
+
+@config.command()
+@config_argument
+@output_options
+def show(file: str | None, out: Output) -> None:
+    """Show the configuration in effect, with every default.
+
+    Of secrets it says only whether their variables are set.
+
+    \b
+    Example:
+      ir3de config show --json
+    """
+    need_gateway()
+    import yaml
+
+    from ir3de.gateway import validation
+    from ir3de.gateway.config.load import locate, read, variables
+
+    path = locate(file)
+    settings, changes = validation.effective(read(path, secrets=False), path)
+    for finding in changes:
+        out.warn(finding.message)
+    state = {name: "set" if there else "not set" for name, there in variables(settings).items()}
+    document = settings.model_dump(mode="json")
+    out.json({"file": str(path), "config": document, "secrets": state})
+    if not out.as_json:
+        text = yaml.safe_dump(document, sort_keys=False, allow_unicode=True, width=120)
+        names = "|".join(map(re.escape, state))
+        text = re.sub(
+            rf"^(.*_env: |\s*- )({names})$", lambda found: f"{found[0]}  # {state[found[2]]}", text, flags=re.M
+        )
+        out.note(styled((f"# {path}", FAINT)))
+        click.echo(text.rstrip())
+
+
+@config.command()
+@output_options
+def schema(out: Output) -> None:
+    """Print the JSON Schema of the configuration, for editors.
+
+    \b
+    Example:
+      ir3de config schema > ir3de.schema.json
+    """
+    need_gateway()
+    from ir3de.gateway.config.load import schema_text
+
+    click.echo(schema_text().rstrip())
+
+
+def _from_there(router: str, file: Path) -> str:
+    """A path as the file has to name it."""
+    if "://" in router or Path(router).expanduser().is_absolute():
+        return router
+    return os.path.relpath(router, file.parent)
+
+
+def _count(number: int, what: str) -> str:
+    return f"{number} {what}{'' if number == 1 else 's'}"

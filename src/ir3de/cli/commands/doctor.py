@@ -1,0 +1,131 @@
+"""doctor: is everything here that ir3de needs, and what could be added."""
+
+from __future__ import annotations
+
+import os
+import platform
+from collections.abc import Callable, Iterator
+from dataclasses import asdict, dataclass
+from typing import Literal
+
+import click
+
+from ir3de.cli.options import output_options
+from ir3de.cli.output import FAINT, Output, styled, table
+from ir3de.errors import IR3DEError
+
+REQUIRED = ("numpy", "tokenizers", "safetensors", "click", "rich")
+EXTRAS = {
+    "gguf": ("gguf", "reading .gguf files"),
+    "pyarrow": ("parquet", "reading .parquet files"),
+    "zstandard": ("zstd", "reading .zst files"),
+    "ray": ("ray", "counting on a Ray cluster"),
+    "torch": ("torch", "fitting on an accelerator"),
+    "uvicorn": ("serve", "serving experts behind one endpoint"),
+    "matplotlib": ("plots", "drawing diagrams"),
+    "huggingface_hub": ("all", "reading models by hub id"),
+}
+HUB_FLAGS = ("HF_HOME", "HF_HUB_OFFLINE")
+STYLES = {"ok": ("✓", "green"), "note": ("·", FAINT), "broken": ("✗", "red")}
+
+
+@dataclass(frozen=True)
+class Finding:
+    """One thing looked at."""
+
+    name: str
+    state: Literal["ok", "note", "broken"]
+    found: str
+
+
+@click.command()
+@output_options
+@click.pass_context
+def doctor(context: click.Context, out: Output) -> None:
+    """Check the installation.
+
+    The exit code is 1 when something that ir3de needs is missing or damaged.
+
+    \b
+    Example:
+      ir3de doctor --json
+    """
+    with out.spinner("looking"):
+        findings = list(_findings())
+    broken = [finding for finding in findings if finding.state == "broken"]
+    out.json({"ok": not broken, "findings": [asdict(finding) for finding in findings]})
+    if not out.as_json:
+        shown = table("", "what", "found")
+        for finding in findings:
+            sign, style = STYLES[finding.state]
+            shown.add_row(
+                styled((sign, style)), finding.name, styled((finding.found, FAINT if finding.state == "note" else ""))
+            )
+        out.note(shown)
+        out.result(styled((f"{len(broken)} broken", "red") if broken else ("all is well", "green")))
+    context.exit(1 if broken else 0)
+
+
+def version_of(package: str) -> str | None:
+    """The installed version, or None."""
+    from importlib.metadata import PackageNotFoundError, version
+
+    try:
+        return version(package)
+    except PackageNotFoundError:
+        return None
+
+
+def _findings() -> Iterator[Finding]:
+    yield Finding("python", "ok", f"{platform.python_version()} on {platform.system()} {platform.machine()}")
+    own = version_of("ir3de")
+    yield Finding("ir3de", "ok" if own else "note", own or "run from its source, not installed")
+    for package in REQUIRED:
+        found = version_of(package)
+        yield Finding(package, "ok" if found else "broken", found or f"missing: pip install {package}")
+    fast = version_of("tokie")
+    yield Finding("tokie", "ok" if fast else "note", fast or "missing, so tokenizing is slower: pip install tokie")
+    yield _checked("bundled embedding", _bundled)
+    yield _checked("tokenizer engine", _engine)
+    yield _checked("BLAS", _blas)
+    for package, (extra, purpose) in EXTRAS.items():
+        found = version_of(package)
+        yield Finding(
+            package, "ok" if found else "note", found or f"optional, for {purpose}: pip install 'ir3de[{extra}]'"
+        )
+    for flag in HUB_FLAGS:
+        yield Finding(flag, "note", os.environ.get(flag, "not set"))
+
+
+def _checked(name: str, look: Callable[[], str]) -> Finding:
+    try:
+        return Finding(name, "ok", look())
+    except (IR3DEError, ImportError) as error:
+        return Finding(name, "broken", " ".join(str(error).split()))
+
+
+def _bundled() -> str:
+    from ir3de.embedding import Embedding
+
+    embedding = Embedding.default()  # compares tokenizer and matrix with their hashes
+    return (
+        f"{embedding.name}, {embedding.vocabulary_size:,} × {embedding.width}, fingerprint {embedding.fingerprint[:12]}"
+    )
+
+
+def _engine() -> str:
+    from ir3de.embedding import Embedding
+
+    tokenizer = Embedding.default().tokenizer
+    if tokenizer.proof is None:
+        return f"{tokenizer.engine}, the reference: the fast engine is missing or not proven for this tokenizer"
+    return f"{tokenizer.engine}, proven to give the reference's ids"
+
+
+def _blas() -> str:
+    import numpy as np
+
+    built = np.show_config(mode="dicts")
+    blas = (built or {}).get("Build Dependencies", {}).get("blas", {})
+    threads = os.environ.get("OPENBLAS_NUM_THREADS") or os.environ.get("OMP_NUM_THREADS") or os.cpu_count()
+    return f"{blas.get('name', 'unknown')} {blas.get('version', '')}, {threads} threads"

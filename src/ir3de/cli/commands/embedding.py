@@ -1,0 +1,117 @@
+"""embedding build, embedding list: which vectors a router is fitted on."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import click
+
+from ir3de.cli.options import force_option, output_options
+from ir3de.cli.output import FAINT, Output, hint, size, styled, table
+
+
+@click.group()
+def embedding() -> None:
+    """Make and list embeddings.
+
+    \b
+    Examples:
+      ir3de embedding list
+      ir3de embedding build owner/model my-embedding
+    """
+
+
+@embedding.command()
+@click.argument("source", metavar="SOURCE")
+@click.argument("target", metavar="OUT", type=click.Path(path_type=Path))
+@click.option("--full", is_flag=True, help="Keep the vectors as they are, instead of in 4-bit blocks.")
+@click.option("--tokenizer", metavar="PATH", type=click.Path(path_type=Path), help="A tokenizer.json to use instead.")
+@force_option
+@output_options
+def build(source: str, target: Path, full: bool, tokenizer: Path | None, force: bool, out: Output) -> None:
+    """Copy a model's input vectors and tokenizer into a small folder.
+
+    SOURCE is a Hugging Face folder, a .gguf file or a hub id. The copy needs neither the model nor the network.
+
+    \b
+    Example:
+      ir3de embedding build HuggingFaceTB/SmolLM2-360M smol-360m
+      ir3de fit router --embedding smol-360m maths=maths.jsonl law=law.jsonl
+    """
+    from ir3de.embedding import Embedding
+
+    target = target.expanduser()
+    _check_target(target, force=force)
+    with out.spinner("reading"):
+        original = Embedding.load(source, tokenizer=tokenizer)
+    with out.spinner("writing"):
+        original.save(target, compact=not full)
+        copy = Embedding.load(target)
+    taken = sum(path.stat().st_size for path in target.iterdir())
+    out.json({**_read_header(target), "bytes": taken})
+    out.note(
+        styled(("saved to ", ""), (str(target), "bold"), (f"  {size(taken)}", FAINT)),
+        styled((f"{copy.name}, {copy.vocabulary_size:,} × {copy.width}, {copy.stored.encoding}", FAINT)),
+        hint(f"ir3de fit router --embedding {target} name=path …"),
+    )
+
+
+@embedding.command("list")
+@click.argument("folder", required=False, type=click.Path(path_type=Path))
+@output_options
+def list_embeddings(folder: Path | None, out: Output) -> None:
+    """List the bundled embedding, and the copies in a folder.
+
+    \b
+    Example:
+      ir3de embedding list ~/embeddings
+    """
+    from ir3de.embedding.copies import BUNDLED, HEADER
+    from ir3de.errors import ArtifactError
+
+    folders = [BUNDLED]
+    if folder is not None:
+        folder = folder.expanduser()
+        if not folder.is_dir():
+            raise ArtifactError(f"no folder at {folder}: name one that holds embeddings")
+        folders += [found for found in (folder, *sorted(folder.iterdir())) if (found / HEADER).is_file()]
+    headers = [_read_header(found) for found in folders]
+    headers[0]["path"] = "default"
+    out.json(headers)
+    shown = table("source", "name", "matrix", "encoding", "size", "fingerprint", right=("size",))
+    for header in headers:
+        shown.add_row(
+            styled((header["path"], "bold")),
+            header["name"],
+            f"{header['vocabulary']:,} × {header['width']}",
+            header["encoding"],
+            size(header["bytes"]),
+            styled((header["fingerprint"][:12], FAINT)),
+        )
+    out.result(shown)
+
+
+def _read_header(folder: Path) -> dict[str, Any]:
+    from ir3de.embedding.copies import HEADER, KIND, MATRIX, VERSION
+    from ir3de.errors import ArtifactError
+    from ir3de.storage import files
+
+    header = files.read_json(folder / HEADER, kind=KIND, version=VERSION)
+    try:
+        kept = {key: header[key] for key in ("name", "vocabulary", "width", "encoding", "fingerprint")}
+        return {"path": str(folder), **kept, "bytes": (folder / MATRIX).stat().st_size}
+    except (KeyError, FileNotFoundError) as error:
+        raise ArtifactError(f"the embedding at {folder} is not whole: {error}. Copy it again") from error
+
+
+def _check_target(target: Path, *, force: bool) -> None:
+    """Refuse a folder with other things in it: a model's own tokenizer.json must not be overwritten."""
+    from ir3de.embedding.copies import HEADER
+    from ir3de.errors import ArtifactError
+
+    if target.is_file() or (target.is_dir() and any(target.iterdir()) and not (target / HEADER).is_file()):
+        found = "a file" if target.is_file() else "a folder that holds other files"
+        raise ArtifactError(f"cannot write an embedding to {target}: it is {found}; choose a new or empty folder")
+    if (target / HEADER).is_file() and not force:
+        raise ArtifactError(f"{target} holds an embedding already: choose another name, or replace it with --force")

@@ -1,0 +1,88 @@
+"""eval --outcomes: how good the chosen models are."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from ir3de.cli.costs import weighted
+from ir3de.cli.outcomes import outcome_rows
+from ir3de.cli.output import FAINT, Output, bar, colour_of, heading, percent, styled, table
+
+if TYPE_CHECKING:
+    from rich.table import Table
+
+    from ir3de.evaluation.outcomes import OutcomeReport, Reached
+
+
+def evaluate_outcomes(
+    router_path: Path,
+    outcomes: Sequence[str],
+    score_field: str,
+    field: str | None,
+    weights: Mapping[str, float],
+    out: Output,
+    **_: Any,
+) -> None:
+    """Route the rows and show what the chosen models scored, beside simpler ways to choose."""
+    from ir3de.corpora import total_bytes
+    from ir3de.evaluation.outcomes import evaluate_outcomes as measure
+    from ir3de.router import Router
+
+    total_bytes(outcomes)  # a misspelt path is found first
+    router = weighted(Router.load(router_path), weights)
+    report = measure(router, outcome_rows(outcomes, field, score_field, out), field=score_field)
+    out.json(report.to_dict())
+    if report.strangers:
+        out.warn(f"models that the router does not know are passed over: {', '.join(report.strangers)}")
+    if out.as_json:
+        return
+    overall = report.overall
+    tasks = "1 task" if len(report.tasks) == 1 else f"{len(report.tasks):,} tasks"
+    out.result(
+        styled(
+            ("mean score ", ""),
+            (_number(overall.chosen), "bold"),
+            (f" mean over {tasks}, {overall.prompts:,} prompts{_remarks(report)}", FAINT),
+        )
+    )
+    best = report.best_model or "none has scores on every task"
+    out.note("", _tasks_table(report), styled(("\nbest single, in hindsight: ", FAINT), (best, "")))
+    out.note(heading("Chosen"), _choices_table(report))
+
+
+def _remarks(report: OutcomeReport) -> str:
+    counts = {
+        "without a score of the chosen model": report.unscored,
+        "abstained": report.abstained,
+        "left out, without any score": report.left_out,
+    }
+    return "".join(f", {count:,} {what}" for what, count in counts.items() if count)
+
+
+def _tasks_table(report: OutcomeReport) -> Table:
+    columns = ("prompts", "chosen", "best single", "oracle", "random")
+    shown = table("task", *columns, right=columns)
+    for task, reached in report.tasks.items():
+        shown.add_row(task or "all", *_cells(reached))
+    if len(report.tasks) > 1:
+        shown.add_row("mean", *_cells(report.overall), style=FAINT)
+    return shown
+
+
+def _cells(reached: Reached) -> list[str]:
+    values = (reached.chosen, reached.best_single, reached.oracle, reached.random)
+    return [f"{reached.prompts:,}", *map(_number, values)]
+
+
+def _choices_table(report: OutcomeReport) -> Table:
+    shown = table("model", "prompts", "share", "", right=("prompts", "share"))
+    for index, (model, count) in enumerate(report.choices.items()):
+        share = count / report.overall.prompts
+        shown.add_row(model, f"{count:,}", percent(share), bar(share, 20, colour_of(index)))
+    return shown
+
+
+def _number(value: float | None) -> str:
+    return "–" if value is None else f"{value:.4f}"

@@ -1,0 +1,186 @@
+"""fit: a router from each expert's texts."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from time import perf_counter
+from typing import TYPE_CHECKING
+
+import click
+
+from ir3de.cli.commands.fit_outcomes import FIT_TAKES, fit_outcomes
+from ir3de.cli.costs import GivenCosts, check_costs, cost_options
+from ir3de.cli.domains import check_sources, count_domain, load_embedding
+from ir3de.cli.options import (
+    TextOptions,
+    arithmetic_on,
+    device_option,
+    domains_option,
+    embedding_option,
+    engine_options,
+    force_option,
+    no_sample_option,
+    output_options,
+    text_options,
+)
+from ir3de.cli.outcomes import or_outcomes
+from ir3de.cli.output import Output
+from ir3de.cli.progress import solving
+from ir3de.cli.saving import free_folders, save_and_report
+
+if TYPE_CHECKING:
+    from ir3de.engines import Counting
+    from ir3de.scorers import Scorer
+    from ir3de.selectors import Selector
+
+SCORERS = ("blend", "prompt-ridge", "token-ridge", "posterior", "cross-entropy", "kernel-ridge", "paper", "authors")
+SELECTORS = ("average", "entropy", "all")
+
+
+@click.command()
+@click.argument("router_path", metavar="OUT", type=click.Path(path_type=Path))
+@domains_option
+@text_options
+@engine_options
+@embedding_option
+@click.option("--tune", is_flag=True, help="Choose scorer and selector on held-out prompts; takes seconds.")
+@no_sample_option
+@click.option("--scorer", type=click.Choice(SCORERS), help="How to fit.  [default: blend]")
+@click.option("--strength", type=float, metavar="λ", help="How strongly to hold back, instead of the scorer's own.")
+@click.option(
+    "--selector",
+    type=click.Choice(SELECTORS),
+    help="How a prompt's tokens decide.  [default: average; entropy for the scorers paper and authors]",
+)
+@click.option(
+    "--k", type=click.IntRange(min=1), metavar="K", help="Tokens that vote with --selector entropy.  [default: 10]"
+)
+@click.option("--default", metavar="NAME", help="Expert for prompts without a known token.  [default: the first]")
+@cost_options
+@click.option("--serving", metavar="PATH", type=click.Path(path_type=Path), help="Write a small serving copy as well.")
+@device_option
+@force_option
+@output_options
+@or_outcomes(fit_outcomes, *FIT_TAKES)
+def fit(
+    router_path: Path,
+    domains: Mapping[str, list[str]],
+    texts: TextOptions,
+    counting: Counting,
+    source: str,
+    tune: bool,
+    no_sample: bool,
+    scorer: str | None,
+    strength: float | None,
+    selector: str | None,
+    k: int | None,
+    default: str | None,
+    costs: GivenCosts,
+    serving: Path | None,
+    device: str | None,
+    force: bool,
+    out: Output,
+) -> None:
+    """Fit a router from each expert's texts.
+
+    A PATH is a file (.txt, .md, .jsonl, .json, .csv, .tsv, .parquet, also packed as .gz, .bz2, .xz or .zst), a
+    folder, a quoted pattern, an address of these such as s3://bucket/folder, - for standard input, or a .stats file
+    that `ir3de collect` wrote. Give a NAME several times to have its paths read together. --cap holds for fitting and
+    for routing alike.
+
+    With --outcomes the experts are the models that rows have scores of, larger being better; scores may be missing.
+    The router then expects a score of every model and names the largest. Of the other options --field, --embedding,
+    --default, --serving, --force and costs go with it.
+
+    \b
+    Example:
+      ir3de fit router maths=maths.jsonl law=statutes/ law=cases.csv code='src/**/*.txt'
+      ir3de fit router maths=maths.jsonl law=statutes/ --tune
+      ir3de fit router --outcomes answers.jsonl --score-field accuracy
+    """
+    from ir3de.fitting.building import place
+    from ir3de.policies import Policy
+    from ir3de.router import Router
+
+    if tune:
+        _check_tunable({"--scorer": scorer, "--strength": strength, "--selector": selector, "--k": k}, no_sample)
+    scorer = scorer or "blend"
+    strategies = scorer_for(scorer, strength), selector_for(selector, scorer, k, texts.cap)
+    arithmetic = arithmetic_on(device)
+    folders = free_folders(router_path, serving, force=force)
+    if default is not None:
+        place(default, tuple(domains))  # or it is refused before anything is counted
+    check_costs(costs, domains)
+    check_sources(domains)
+    embedding = load_embedding(source, out)
+    counted = [
+        count_domain(name, paths, embedding, texts, out, keep_sample=not no_sample, counting=counting)
+        for name, paths in domains.items()
+    ]
+    given = {domain.name: domain.domain for domain in counted}
+    policy = Policy(costs=costs)
+    begun = perf_counter()
+    with solving(out, arithmetic):
+        if tune and texts.cap is None:
+            router = Router.fit(given, embedding=embedding, default=default, policy=policy, tune=True)
+        else:
+            router = Router.fit(
+                given,
+                keep_sample=not no_sample,
+                embedding=embedding,
+                scorer=strategies[0],
+                selector=strategies[1],
+                default=default,
+                policy=policy,
+            )
+            if tune:  # the selector brings the cap
+                router.tune()
+    save_and_report(out, router, folders, counted, perf_counter() - begun, tuned=tune)
+
+
+def _check_tunable(given: Mapping[str, object], no_sample: bool) -> None:
+    """Refuse what --tune is there to choose, and to tune on nothing."""
+    clash = next((name for name, value in given.items() if value is not None), None)
+    if clash is not None:
+        raise click.UsageError(f"--tune chooses scorer and selector itself: leave out {clash}, or leave out --tune")
+    if no_sample:
+        raise click.UsageError(
+            "--tune needs prompts to try things on, and --no-sample keeps none: leave one of them out"
+        )
+
+
+def scorer_for(name: str, strength: float | None) -> Scorer:
+    """The scorer of that name, with its usual strength unless one is given."""
+    from dataclasses import replace
+
+    from ir3de.scorers import Blend, CrossEntropy, KernelRidge, Posterior, PromptRidge, TokenRidge
+
+    made: Mapping[str, Callable[[], Blend | PromptRidge | TokenRidge | Posterior | CrossEntropy | KernelRidge]] = {
+        "blend": Blend,
+        "prompt-ridge": PromptRidge,
+        "token-ridge": TokenRidge,
+        "posterior": Posterior,
+        "cross-entropy": CrossEntropy,
+        "kernel-ridge": KernelRidge,
+        "paper": TokenRidge.paper,
+        "authors": TokenRidge.authors,
+    }
+    scorer = made[name]()
+    return scorer if strength is None else replace(scorer, strength=strength)
+
+
+def selector_for(name: str | None, scorer: str, k: int | None, cap: int | None) -> Selector:
+    """The selector of that name, or the one that belongs to the scorer."""
+    from dataclasses import replace
+
+    from ir3de.selectors import AllTokens, Average, EntropyTopK
+
+    name = name or ("entropy" if scorer in ("paper", "authors") else "average")
+    if k is not None and name != "entropy":
+        raise click.UsageError(f"--k belongs to --selector entropy, and the selector is {name}: leave one of them out")
+    entropy = EntropyTopK.authors if scorer == "authors" else EntropyTopK
+    selector: Average | AllTokens | EntropyTopK
+    everything = AllTokens(ties="order", log_offset=1e-10) if scorer == "authors" else AllTokens()
+    selector = entropy(k or 10) if name == "entropy" else everything if name == "all" else Average()
+    return selector if cap is None else replace(selector, cap=cap)

@@ -1,0 +1,177 @@
+"""inspect: what a router, a statistics file or an embedding is, with every hash checked."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from ir3de.cli.options import output_options
+from ir3de.cli.output import FAINT, Output, facts, heading, percent, size, styled, table
+from ir3de.cli.trials import trials_table
+
+if TYPE_CHECKING:
+    from ir3de.artifact import RouterFiles
+
+
+KEPT = ("serving", "experts", "default", "scorer", "selector", "embedding", "calibration", "familiarity")
+BEST_TRIALS = 5
+
+
+@click.command()
+@click.argument("path", metavar="PATH", type=click.Path(path_type=Path))
+@output_options
+def inspect(path: Path, out: Output) -> None:
+    """Say what a router, a .stats file or an embedding is.
+
+    Every file is read and compared with its hash; the exit code is 1 when one is damaged or missing.
+
+    \b
+    Examples:
+      ir3de inspect router
+      ir3de inspect law.stats
+    """
+    from ir3de.artifact import holds_router
+    from ir3de.embedding.copies import HEADER
+    from ir3de.errors import ArtifactError
+
+    path = path.expanduser()
+    if holds_router(path):
+        _inspect_router(path, out)
+    elif (path / HEADER).is_file():
+        _inspect_embedding(path, out)
+    elif path.is_file():
+        _inspect_statistics(path, out)
+    else:
+        found = "a folder that is neither a router nor an embedding" if path.is_dir() else "nothing"
+        raise ArtifactError(
+            f"cannot inspect {path}: found {found}; name a router, a .stats file or a compact embedding"
+        )
+
+
+def _inspect_router(path: Path, out: Output) -> None:
+    from ir3de.artifact import inspect_router
+    from ir3de.errors import ArtifactError
+
+    found = inspect_router(path)
+    header = found.header
+    files = [{"name": file.name, "bytes": file.bytes, "state": file.state} for file in found.files]
+    kept = {key: header.get(key) for key in (*KEPT, "policy", "trials")}
+    kept |= {"outcomes": header["outcomes"]} if "outcomes" in header else {}
+    out.json({"kind": "router", "path": str(path), "whole": found.whole, **kept, "files": files})
+    if not out.as_json:
+        _show_router(path, found, out)
+    if not found.whole:
+        broken = ", ".join(file.name for file in found.files if file.state in ("missing", "damaged"))
+        raise ArtifactError(f"the router at {path} is not whole ({broken}): copy it again from where it came from")
+
+
+def _show_router(path: Path, found: RouterFiles, out: Output) -> None:
+    header = found.header
+    embedding = header.get("embedding") or {}
+    kind = "router, serving copy: it can route, not change" if header.get("serving") else "router"
+    kind += ", fitted from outcomes" if "outcomes" in header else ""
+    out.result(styled((str(path), "bold"), (f"  {kind}, {size(found.bytes)}", FAINT)))
+    out.note(
+        facts(
+            [
+                ("scorer", _strategy(header.get("scorer"))),
+                ("selector", _strategy(header.get("selector"))),
+                ("embedding", f"{embedding.get('name', '')} {str(embedding.get('fingerprint'))[:12]}".strip()),
+                ("default", str(header.get("default"))),
+                ("confidence", _confidence(header.get("calibration"))),
+                ("abstains", _abstention(header)),
+            ]
+        )
+    )
+    numbers = ("prompts", "tokens", "kept", "contributions")
+    experts = table("expert", *numbers, "digest", right=numbers)
+    for expert in header.get("experts", ()):
+        counts = [f"{expert[key]:,}" if key in expert else "–" for key in ("prompts", "tokens", "kept")]
+        counts.append(f"{len(expert['contributions']):,}" if "contributions" in expert else "–")
+        experts.add_row(str(expert.get("name")), *counts, styled((expert.get("digest", "–")[:16], FAINT)))
+    files = table("file", "size", "content", right=("size",))
+    for file in found.files:
+        colour = "green" if file.state == "ok" else "yellow" if "rebuilt" in file.state else "red"
+        files.add_row(file.name, size(file.bytes), styled((file.state, colour)))
+    out.note("", experts, "", files)
+    if header.get("trials"):
+        out.note(heading("Tuned"), trials_table(header["trials"], BEST_TRIALS))
+    if "outcomes" in header and found.whole:
+        _show_outcomes(path, out)
+
+
+def _show_outcomes(path: Path, out: Output) -> None:
+    from ir3de.cli.outcomes import means_table, shrinkage_table
+    from ir3de.router import Router
+
+    router = Router.load(path)
+    out.note(heading("Mean scores, shrunk"), means_table(router, out.console.width))
+    if router.validation.strengths:
+        out.note(heading("Cross-validation"), shrinkage_table(router))
+
+
+def _confidence(calibration: Any) -> str:
+    if not isinstance(calibration, dict):
+        return "not calibrated"
+    return f"calibrated: softmax({calibration['scale']:.3g} · tokens^{calibration['growth']:g} · evidence)"
+
+
+def _abstention(header: Mapping[str, Any]) -> str:
+    threshold = (header.get("policy") or {}).get("threshold") or 0
+    if not threshold:
+        return "only without a known token"
+    out_of_domain = " and when out of domain" if header.get("familiarity") else ""
+    return f"below {percent(threshold)} confidence{out_of_domain}"
+
+
+def _strategy(described: Any) -> str:
+    """PromptRidge(strength=8.0), as Python would write it."""
+    if not isinstance(described, dict):
+        return "–"
+    parameters = ", ".join(f"{key}={value!r}" for key, value in described.items() if key != "name")
+    return f"{described.get('name')}({parameters})"
+
+
+def _inspect_embedding(path: Path, out: Output) -> None:
+    from ir3de.embedding import Embedding
+
+    with out.spinner("checking"):
+        embedding = Embedding.load(path)
+        engine = embedding.tokenizer.engine
+    document = {
+        "kind": "embedding",
+        "path": str(path),
+        "name": embedding.name,
+        "vocabulary": embedding.vocabulary_size,
+        "width": embedding.width,
+        "encoding": embedding.stored.encoding,
+        "bytes": embedding.stored.nbytes,
+        "fingerprint": embedding.fingerprint,
+        "tokenizer_engine": engine,
+    }
+    out.json(document)
+    out.result(styled((str(path), "bold"), ("  embedding, content ok", FAINT)))
+    out.note(
+        facts(
+            [
+                ("name", embedding.name),
+                ("matrix", f"{embedding.vocabulary_size:,} × {embedding.width}, {embedding.stored.encoding}"),
+                ("size", size(embedding.stored.nbytes)),
+                ("fingerprint", embedding.fingerprint),
+                ("tokenizer", engine),
+            ]
+        )
+    )
+
+
+def _inspect_statistics(path: Path, out: Output) -> None:
+    from ir3de.cli.contributions import describe, statistics_facts
+    from ir3de.statistics.contributions import Contribution
+
+    found = Contribution.load(path)
+    out.json({"kind": "statistics", "path": str(path), "bytes": path.stat().st_size, **describe(found)})
+    out.result(styled((str(path), "bold"), (f"  statistics, {size(path.stat().st_size)}, content ok", FAINT)))
+    out.note(statistics_facts(found))

@@ -1,0 +1,207 @@
+"""route: one prompt, standard input line by line, or a file row by row."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterable, Iterator, Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from ir3de.cli.costs import utility_table, warn_without_costs, weight_option
+from ir3de.cli.options import output_options
+from ir3de.cli.output import FAINT, Output, bar, colour_of, json_text, one_line, percent, styled, worth
+
+if TYPE_CHECKING:
+    from rich.table import Table
+
+    from ir3de.router import Router
+    from ir3de.routing.decision import Decision
+
+Row = dict[str, object]
+
+STANDARD = "-"
+DECISION_FIELD = "ir3de"
+BATCH_ROWS = 1_024
+BAR_WIDTH = 32
+
+
+@click.command()
+@click.argument("router_path", metavar="ROUTER", type=click.Path(path_type=Path))
+@click.argument("text", required=False, metavar="[TEXT|-]")
+@click.option("--input", "source", metavar="PATH", help="Route every row of a file or folder; - is standard input.")
+@click.option(
+    "--output",
+    "target",
+    metavar="PATH",
+    help="Write the rows with their decisions as JSON lines; - is standard output.",
+)
+@click.option("--field", metavar="NAME", help="Field (or a.b path) that holds the prompt; else the usual ones.")
+@click.option("--top", type=click.IntRange(min=1), metavar="N", help="Keep only the N best experts of each ranking.")
+@weight_option("What a unit of a cost is worth this time: price=0.1; instead of the router's own.")
+@output_options
+def route(
+    router_path: Path,
+    text: str | None,
+    source: str | None,
+    target: str | None,
+    field: str | None,
+    top: int | None,
+    weights: Mapping[str, float],
+    out: Output,
+) -> None:
+    """Name the expert for a prompt, or for many.
+
+    Without TEXT, prompts come from standard input, one a line (or JSON lines). Rows keep all their fields and gain
+    the field "ir3de". --output appears only when it is complete. With --json many prompts give JSON lines, with
+    --quiet the experts' names alone.
+
+    \b
+    Examples:
+      ir3de route router "Is this contract void?"
+      ir3de route router "Is this contract void?" --weight price=0.1
+      ir3de route router --input prompts.jsonl --output routed.jsonl
+      tail -f prompts.txt | ir3de route router --json
+    """
+    from ir3de.router import Router
+
+    source = _one_source(text, source)
+    router = Router.load(router_path)
+    warn_without_costs(out, router, weights)
+    if source is None and target is None:
+        assert text is not None
+        _show_one(out, router, router.route(text, weights=weights or None), top)
+        return
+    to_file = target is not None and target != STANDARD
+    rows: Iterable[Row] = [{"text": text}] if source is None else _rows(source, out if to_file else Output(quiet=True))
+    routed = _routed(router, rows, field, 1 if source == STANDARD else BATCH_ROWS, weights)
+    if target is not None and to_file:
+        _write(Path(target).expanduser(), routed, top, out)
+    elif target == STANDARD or out.as_json:
+        for row, decision, _ in routed:
+            print(_line(row, decision, top, sys.stdout.encoding), flush=source == STANDARD)
+    else:
+        _show_many(out, router, routed)
+
+
+def _one_source(text: str | None, source: str | None) -> str | None:
+    """Where the prompts come from; None when the text is the prompt."""
+    if text not in (None, STANDARD) and source is not None:
+        raise click.UsageError("TEXT and --input were both given: leave one of them out")
+    if text is None and source is None and sys.stdin.isatty():
+        raise click.UsageError(
+            "nothing to route: write the prompt in quotes, name a file with --input, or pipe one a line"
+        )
+    return source or (STANDARD if text in (None, STANDARD) else None)
+
+
+def _rows(source: str, out: Output) -> Iterator[Row]:
+    from ir3de.cli.progress import reading
+    from ir3de.corpora import read_rows, total_bytes
+
+    if source == STANDARD:
+        yield from read_rows([source])
+        return
+    with reading(out, "routing", total_bytes([source])) as (on_bytes, _):
+        yield from read_rows([source], on_bytes=on_bytes)
+
+
+def _routed(
+    router: Router, rows: Iterable[Row], field: str | None, most: int, weights: Mapping[str, float]
+) -> Iterator[tuple[Row, Decision, str]]:
+    """Each row with its decision and its text; `most` rows at a time, 1 where someone is waiting for the next."""
+    from ir3de.corpora import text_of
+
+    batch: list[tuple[Row, str]] = []
+
+    def decided() -> Iterator[tuple[Row, Decision, str]]:
+        decisions = router.route_batch([text for _, text in batch], weights=weights or None)
+        for (row, text), decision in zip(batch, decisions, strict=True):
+            yield row, decision, text
+        batch.clear()
+
+    for row in rows:
+        batch.append((row, text_of(row, field)))
+        if len(batch) >= most:
+            yield from decided()
+    yield from decided()
+
+
+def _line(row: Row, decision: Decision, top: int | None, encoding: str | None = "utf-8") -> str:
+    return json_text({**row, DECISION_FIELD: _described(decision, top)}, encoding)
+
+
+def _described(decision: Decision, top: int | None) -> dict[str, Any]:
+    described = decision.to_dict()
+    return {**described, "ranking": described["ranking"][:top]}
+
+
+def _write(target: Path, routed: Iterable[tuple[Row, Decision, str]], top: int | None, out: Output) -> None:
+    from ir3de.storage.files import appearing
+
+    counts: dict[str, int] = {}
+    with appearing(target) as file:
+        for row, decision, _ in routed:
+            file.write(_line(row, decision, top).encode() + b"\n")
+            counts[decision.expert] = counts.get(decision.expert, 0) + 1
+    total = sum(counts.values())
+    out.json({"output": str(target), "rows": total, "experts": counts})
+    out.note(styled((f"{total:,} rows routed to ", ""), (str(target), "bold")))
+    for expert, count in sorted(counts.items(), key=lambda pair: -pair[1]):
+        out.note(styled((f"  {count:>9,}  ", ""), (expert, ""), (f"  {percent(count / total)}", FAINT)))
+
+
+def _show_one(out: Output, router: Router, decision: Decision, top: int | None) -> None:
+    out.json(_described(decision, top))
+    if out.quiet:
+        out.result(decision.expert)
+        return
+    costs_matter = decision.penalties is not None
+    out.result(utility_table(decision, router, top) if costs_matter else ranking_table(decision, router.experts, top))
+    if decision.abstained:
+        out.warn(why_abstained(decision))
+    else:
+        counted = "all counted" if decision.counted == decision.tokens else f"{decision.counted:,} of them counted"
+        tokens = "1 token" if decision.tokens == 1 else f"{decision.tokens:,} tokens"
+        out.note(styled((f"{tokens}, {counted}", FAINT)))
+
+
+def why_abstained(decision: Decision) -> str:
+    """The reason in words, and what was done."""
+    reasons = {
+        "no known token": "the prompt holds no known token",
+        "low confidence": "no expert is likely enough",
+        "out of domain": "the prompt is out of domain",
+    }
+    return f"{reasons[decision.reason]}: it goes to the default expert, {decision.expert}"
+
+
+def ranking_table(decision: Decision, experts: tuple[str, ...], top: int | None = None) -> Table:
+    """Every expert's share as a bar, best first."""
+    from rich.table import Table
+
+    shown = Table.grid(padding=(0, 2))
+    shown.add_column(overflow="fold")
+    shown.add_column(justify="right", no_wrap=True)
+    shown.add_column(no_wrap=True)
+    for place, (expert, share) in enumerate(decision.ranking[:top]):
+        colour = colour_of(experts.index(expert))
+        name = styled((expert, f"bold {colour}" if place == 0 else ""))
+        shown.add_row(name, worth(decision, share), bar(share, BAR_WIDTH, colour))
+    return shown
+
+
+def _show_many(out: Output, router: Router, routed: Iterable[tuple[Row, Decision, str]]) -> None:
+    """One line a prompt, as they come."""
+    width = max(map(len, router.experts))
+    room = max(20, out.console.width - width - 12)
+    for _, decision, text in routed:
+        if out.quiet:
+            print(decision.expert, flush=True)
+            continue
+        colour = colour_of(router.experts.index(decision.expert))
+        share = "abstains" if decision.abstained else worth(decision, decision.confidence)
+        out.result(
+            styled((decision.expert.ljust(width), colour), (f"  {share:>8}  ", FAINT), (one_line(text, room), ""))
+        )

@@ -1,0 +1,110 @@
+"""Statistics files on the command line: whose they are, what they hold, where they are saved."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import wraps
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from ir3de.cli.options import (
+    Function,
+)
+from ir3de.cli.output import FAINT, Output, facts, hint, size, styled
+
+if TYPE_CHECKING:
+    from ir3de.statistics.contributions import Contribution
+    from ir3de.statistics.domain import Statistics
+
+
+@dataclass(frozen=True)
+class Labels:
+    """What a contribution is called, and whose it is."""
+
+    id: str | None
+    owner: str
+
+    def of(
+        self, statistics: Statistics, given: Sequence[Contribution], *, recipe: Mapping[str, Any] | None = None
+    ) -> Contribution:
+        """The statistics as a contribution, made of what was given; refuses what was given twice."""
+        from ir3de.statistics.contributions import Contribution, holders
+
+        parts = holders(given, "these files are not all different: one")
+        return Contribution.of(statistics, owner=self.owner, id=self.id, recipe=recipe, parts=parts)
+
+
+def label_options(function: Function) -> Function:
+    """--owner and --id, handed over as one `labels`."""
+
+    @click.option("--owner", metavar="LABEL", default="", help="Whose texts these are: shown in a router's ledger.")
+    @click.option("--id", "named", metavar="ID", help="What to call the contribution.  [default: made of its hash]")
+    @wraps(function)
+    def command(*args: Any, owner: str, named: str | None, **kwargs: Any) -> Any:
+        from ir3de.statistics.contributions import checked_id, checked_owner
+
+        labels = Labels(None if named is None else checked_id(named), checked_owner(owner))
+        return function(*args, labels=labels, **kwargs)
+
+    return command  # type: ignore[return-value]
+
+
+def statistics_facts(contribution: Contribution) -> Any:
+    """What there is to know of statistics, as a small table."""
+    statistics = contribution.statistics()
+    sums = statistics.sums
+    windows = f"{sums.windows:,} windows of about {sums.window} tokens" if sums is not None else "none: histogram only"
+    how = ", ".join(_spoken(contribution.recipe))
+    return facts(
+        [
+            ("contribution", f"{contribution.id}{f' of {contribution.owner}' if contribution.owner else ''}"),
+            ("prompts", f"{statistics.prompts:,}"),
+            ("tokens", f"{statistics.tokens:,}"),
+            ("prompt sums", windows),
+            ("prompts kept", "none" if statistics.sample is None else f"{len(statistics.sample):,}, as token ids"),
+            ("collected with", how or ("not known" if not contribution.recipe else "no option")),
+            ("merged from", f"{len(contribution.parts)} contributions" if contribution.parts else "none: as collected"),
+            ("embedding", statistics.fingerprint[:12]),
+            ("digest", statistics.digest),
+        ]
+    )
+
+
+def _spoken(recipe: Mapping[str, Any]) -> Iterator[str]:
+    """The options that the texts were collected with, those left as usual aside."""
+    usual = {"window": 128, "sample": 1, "min_count": 1, "prompt_sums": True}
+    for name, value in recipe.items():
+        if value is not None and value != usual.get(name):
+            yield "--histogram-only" if name == "prompt_sums" else f"--{name.replace('_', '-')} {value}"
+
+
+def describe(contribution: Contribution) -> dict[str, Any]:
+    """Plain values, ready for JSON."""
+    statistics = contribution.statistics()
+    return {
+        "id": contribution.id,
+        "owner": contribution.owner,
+        "prompts": statistics.prompts,
+        "tokens": statistics.tokens,
+        "windows": None if statistics.sums is None else statistics.sums.windows,
+        "kept": contribution.kept,
+        "embedding": statistics.fingerprint,
+        "digest": contribution.digest,
+        "sha256": contribution.sha256,
+        "parts": list(contribution.parts),
+        "recipe": dict(contribution.recipe),
+    }
+
+
+def refuse_repeated(paths: tuple[str, ...]) -> None:
+    twice = next((path for index, path in enumerate(paths) if path in paths[:index]), None)
+    if twice is not None:
+        raise click.UsageError(f"{twice} is named twice: name it once, or it would count twice")
+
+
+def show_saved(out: Output, target: Path) -> None:
+    out.note(styled(("saved to ", ""), (str(target), "bold"), (f"  {size(target.stat().st_size)}", FAINT)))
+    out.note(hint(f"ir3de fit router {target.stem}={target} …"))

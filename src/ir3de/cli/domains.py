@@ -1,0 +1,237 @@
+"""Domains named on the command line, read and counted under a progress bar."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from functools import cached_property
+from glob import glob, has_magic
+from pathlib import Path
+from time import perf_counter
+from typing import TYPE_CHECKING, Any
+
+from ir3de.cli.options import STATISTICS_SUFFIX, TextOptions
+from ir3de.cli.output import FAINT, Output, printable, size, styled, table
+from ir3de.cli.progress import reading
+
+if TYPE_CHECKING:
+    from rich.table import Table
+
+    from ir3de.embedding import Embedding
+    from ir3de.engines import Collected, Counting
+    from ir3de.statistics.contributions import Contribution
+    from ir3de.statistics.domain import Statistics
+
+LARGE_DOMAIN = 100_000_000  # bytes, from which `--sample auto` takes 1 window in 16
+LARGE_SAMPLE = 16
+
+
+@dataclass(frozen=True)
+class Counted:
+    """One domain's statistics, and what it took to get them."""
+
+    name: str
+    own: Statistics | None  # from texts; None when there were only files of statistics
+    contributions: tuple[Contribution, ...]
+    bytes: int
+    seconds: float
+    collected: Collected | None = None  # what came of the texts
+    recipe: Mapping[str, Any] | None = None  # how they were counted
+
+    @property
+    def domain(self) -> list[Statistics | Contribution]:
+        """As `Router.fit` takes it."""
+        return [*(() if self.own is None else (self.own,)), *self.contributions]
+
+    @cached_property
+    def statistics(self) -> Statistics:
+        """Everything together."""
+        parts = [] if self.own is None else [self.own]
+        first, *others = [*parts, *(one.statistics() for one in self.contributions)]
+        return sum(others, first)
+
+    @property
+    def prompts(self) -> int:
+        return sum(part.prompts for part in self.domain)
+
+    @property
+    def tokens(self) -> int:
+        return sum(part.tokens for part in self.domain)
+
+    @property
+    def resumed(self) -> bool:
+        """Whether a run before this one counted some of it, so that these seconds are not all it took."""
+        return self.collected is not None and self.collected.resumed > 0
+
+    @property
+    def skipped(self) -> int:
+        return 0 if self.collected is None else self.collected.skipped
+
+    def discard_checkpoints(self) -> None:
+        """Remove what the counting could go on from: for when its result is saved."""
+        if self.collected is not None:
+            self.collected.discard_checkpoints()
+
+    def to_dict(self) -> dict[str, Any]:
+        return {
+            "name": self.name,
+            "prompts": self.prompts,
+            "tokens": self.tokens,
+            "kept": 0 if self.own is None or self.own.sample is None else len(self.own.sample),
+            "digest": self.domain[0].digest if len(self.domain) == 1 else None,
+            "contributions": [asdict(one.given) for one in self.contributions],
+            "source_bytes": self.bytes,
+            "seconds": round(self.seconds, 3),
+            **self.told(),
+        }
+
+    def told(self) -> dict[str, Any]:
+        """What was skipped, and what was taken from a checkpoint."""
+        if self.collected is None:
+            return {"records": 0, "skipped": 0, "skipped_examples": [], "resumed_shards": 0}
+        return {
+            "records": self.collected.records,
+            "skipped": self.collected.skipped,
+            "skipped_examples": list(self.collected.examples),
+            "resumed_shards": self.collected.resumed,
+        }
+
+
+def check_sources(domains: Mapping[str, Sequence[str]]) -> None:
+    """Find a misspelt path before the first domain is read, not after."""
+    from ir3de.corpora import total_bytes
+
+    for paths in domains.values():
+        total_bytes([path for path in paths if Path(path).suffix != STATISTICS_SUFFIX])
+        statistics_files([path for path in paths if Path(path).suffix == STATISTICS_SUFFIX])
+
+
+def statistics_files(paths: Sequence[str]) -> list[str]:
+    """Files of statistics, patterns of them expanded; each is there."""
+    from ir3de.errors import InputError
+
+    found: list[str] = []
+    for path in paths:
+        if not Path(path).is_file():
+            matching = sorted(glob(path, recursive=True)) if has_magic(path) else []  # noqa: PTH207 - absolute ones too
+            if not matching:
+                raise InputError(f"{path}: no such file: check the name, or make it with `ir3de collect`")
+            found += matching
+        else:
+            found.append(path)
+    return found
+
+
+def load_contributions(paths: Sequence[str]) -> tuple[Contribution, ...]:
+    """Files of statistics, read and checked on every core."""
+    from concurrent.futures import ThreadPoolExecutor
+
+    from ir3de.statistics.contributions import Contribution
+
+    with ThreadPoolExecutor(os.cpu_count(), thread_name_prefix="ir3de-read") as pool:
+        return tuple(pool.map(Contribution.load, paths))
+
+
+def load_embedding(source: str, out: Output) -> Embedding:
+    from ir3de.embedding import Embedding
+
+    with out.spinner("reading the embedding"):
+        return Embedding.load(source)
+
+
+def count_domain(
+    name: str,
+    paths: Sequence[str],
+    embedding: Embedding,
+    options: TextOptions,
+    out: Output,
+    *,
+    window: int = 128,
+    prompt_sums: bool = True,
+    keep_sample: bool = True,
+    min_count: int = 1,
+    counting: Counting | None = None,
+) -> Counted:
+    """Count the texts of all paths, and add the statistics files among them; prompts are kept only if asked for."""
+    from ir3de.corpora import total_bytes
+    from ir3de.engines import Files, collect_files
+    from ir3de.statistics.counting import Recipe
+
+    stored = statistics_files([path for path in paths if Path(path).suffix == STATISTICS_SUFFIX])
+    sources = [path for path in paths if Path(path).suffix != STATISTICS_SUFFIX]
+    if sources:
+        with out.spinner("unpacking the embedding"):  # once, and not a part of any domain's time
+            _unpack(embedding, prompt_sums)
+    begun = perf_counter()
+    with out.spinner("reading statistics"):
+        contributions = load_contributions(stored)
+    read = sum(Path(path).stat().st_size for path in stored)
+    collected = recipe = None
+    if sources:
+        total = total_bytes(sources)
+        sample = options.sample or (LARGE_SAMPLE if (total or 0) > LARGE_DOMAIN else 1)
+        least = 1 if stored else min_count  # what is rare is told from the whole
+        recipe = Recipe(window, sample, options.cap, prompt_sums, keep_sample, options.clip, least)
+        files = Files(sources, options.field, options.whole_files)
+        with reading(out, name, total and total * recipe.readings) as (on_bytes, bytes_read):
+            collected = collect_files(
+                files, name=name, embedding=embedding, recipe=recipe, on_bytes=on_bytes, **counting or {}
+            )
+        read += bytes_read()
+    own = None if collected is None else collected.statistics
+    how = None if recipe is None else {**recipe.to_dict(), "prompt_sums": prompt_sums, "field": options.field}
+    return Counted(name, own, contributions, read, perf_counter() - begun, collected, how)
+
+
+def note_skipped(out: Output, domains: Sequence[Counted]) -> None:
+    """Say what was left out, and why."""
+    for domain in domains:
+        if domain.collected is None:
+            continue
+        if domain.collected.resumed:
+            shards = f"{domain.collected.resumed:,} of {domain.collected.shards:,} shards"
+            out.note(styled((f"{domain.name}: {shards} were in the checkpoint", FAINT)))
+        if domain.skipped:
+            many = f"{domain.skipped:,} of {domain.collected.records:,} records could not be read and were skipped"
+            first = domain.collected.examples
+            told = f"{many}. The first {len(first)}:" if domain.skipped > len(first) else f"{many}:"
+            out.warn("\n  ".join((f"{domain.name}: {told}", *map(printable, first))), quiet=False)
+
+
+def _unpack(embedding: Embedding, prompt_sums: bool) -> None:
+    embedding.encode("")
+    if prompt_sums:
+        len(embedding.stored.fixed_point)
+
+
+def counted_table(domains: Sequence[Counted]) -> Table:
+    """One row a domain: how much it was, and how fast it went."""
+    shown = table(
+        "expert", "prompts", "tokens", "source", "seconds", "MB/s",
+        right=("prompts", "tokens", "source", "seconds", "MB/s"),
+    )  # fmt: skip
+    shown.columns[0].no_wrap, shown.columns[0].overflow = True, "ellipsis"  # or only numbers are left of a narrow one
+    for domain in domains:
+        shown.add_row(
+            domain.name,
+            f"{domain.prompts:,}",
+            f"{domain.tokens:,}",
+            size(domain.bytes),
+            f"{domain.seconds:.2f}",
+            _rate([domain]),
+        )
+    if len(domains) > 1:
+        total = [sum(d.prompts for d in domains), sum(d.tokens for d in domains)]
+        read, seconds = sum(d.bytes for d in domains), sum(d.seconds for d in domains)
+        shown.add_row(
+            "all", *(f"{count:,}" for count in total), size(read), f"{seconds:.2f}", _rate(domains), style=FAINT
+        )
+    return shown
+
+
+def _rate(domains: Sequence[Counted]) -> str:
+    """Megabytes a second, where they were all read in these seconds."""
+    if any(domain.resumed for domain in domains):
+        return "–"
+    return f"{sum(d.bytes for d in domains) / 1e6 / max(sum(d.seconds for d in domains), 1e-9):.1f}"

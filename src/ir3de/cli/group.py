@@ -1,0 +1,134 @@
+"""The command group: help by section, errors in one line, and commands that other packages add."""
+
+from __future__ import annotations
+
+import errno
+import os
+import sys
+from collections.abc import Mapping, Sequence
+from importlib.metadata import EntryPoint, entry_points
+from typing import Any
+
+import click
+
+from ir3de.errors import IR3DEError
+
+PLUGIN_GROUP = "ir3de.commands"  # entry points by which other packages add commands
+KNOWN_PLUGINS = {"bench": "pip install ir3de-lab, or in a checkout: pip install ./lab"}
+INTERRUPTED_EXIT_CODE = 130  # 128 + SIGINT, as in a shell
+MAX_SUMMARY_CHARACTERS = 80
+
+
+class PluginError(IR3DEError, ImportError):
+    """A command of another package cannot be loaded."""
+
+
+class PluginCommand(click.Command):
+    """Stands for another package's command in help and completion, so that neither imports the package."""
+
+    def __init__(self, entry: EntryPoint) -> None:
+        self.entry = entry
+        self.package = entry.dist.name if entry.dist else "another package"
+        summary = entry.dist.metadata["Summary"] if entry.dist else None
+        super().__init__(entry.name, help=summary or f"From the package {self.package}.")
+
+    def load(self) -> click.Command:
+        """Import the package and return the real command."""
+        try:
+            command = self.entry.load()
+        except Exception as error:
+            raise PluginError(
+                f"the command `{self.name}` of the package {self.package} cannot be loaded "
+                f"({type(error).__name__}: {error}): update the package, or uninstall it"
+            ) from error
+        if not isinstance(command, click.Command):
+            raise PluginError(
+                f"the command `{self.name}` of the package {self.package} is not a click command "
+                f"but a {type(command).__name__}: update the package, or uninstall it"
+            )
+        return command
+
+
+class CommandGroup(click.Group):
+    """A group that lists its commands by section and prints expected errors as one line."""
+
+    sections: Mapping[str, Sequence[click.Command]] = {}
+    takes_plugins = True
+
+    def add_sections(self, sections: Mapping[str, Sequence[click.Command]]) -> None:
+        """Add the commands, and list them in this order."""
+        self.sections = sections
+        for commands in sections.values():
+            for command in commands:
+                self.add_command(command)
+
+    def invoke(self, ctx: click.Context) -> Any:
+        try:
+            result = super().invoke(ctx)
+            sys.stdout.flush()
+            return result
+        except IR3DEError as error:
+            if os.environ.get("IR3DE_DEBUG"):
+                raise
+            _print_error(str(error))
+            ctx.exit(1)
+        except KeyboardInterrupt:
+            ctx.exit(INTERRUPTED_EXIT_CODE)
+        except BrokenPipeError:  # the reader has seen enough, as in `… | head`
+            _discard_output()
+            ctx.exit(0)
+        except OSError as error:
+            if error.errno != errno.ENOSPC:
+                raise
+            _discard_output()
+            _print_error(f"cannot write the output: {error.strerror}. Free some space, or send the output elsewhere")
+            ctx.exit(1)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        return self.commands.get(cmd_name) or self.plugins().get(cmd_name)
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        return sorted({*self.commands, *self.plugins()})
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        """The command that is run or completed: only here is another package imported."""
+        if not ctx.resilient_parsing and args[0] in KNOWN_PLUGINS and self.get_command(ctx, args[0]) is None:
+            raise click.UsageError(f"`{args[0]}` is not installed: {KNOWN_PLUGINS[args[0]]}", ctx)
+        name, command, rest = super().resolve_command(ctx, args)
+        if isinstance(command, PluginCommand):
+            try:
+                command = command.load()
+            except PluginError:
+                if not ctx.resilient_parsing:  # completion must print nothing but completions
+                    raise
+        return name, command, rest
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        plugins = self.plugins()
+        width = max(map(len, (*self.commands, *plugins)))
+        added = {"Added by other packages": tuple(plugins.values())} if plugins else {}
+        for title, commands in {**self.sections, **added}.items():
+            with formatter.section(title):
+                formatter.write_dl(
+                    [(str(one.name).ljust(width), one.get_short_help_str(MAX_SUMMARY_CHARACTERS)) for one in commands]
+                )
+
+    def plugins(self) -> dict[str, PluginCommand]:
+        """The commands that installed packages add, by name. None replaces a command of ir3de."""
+        if not self.takes_plugins:
+            return {}
+        found = sorted(entry_points(group=PLUGIN_GROUP), key=lambda entry: (entry.name, entry.value))
+        return {entry.name: PluginCommand(entry) for entry in found if entry.name not in self.commands}
+
+
+def _discard_output() -> None:
+    """Send what is still to be flushed at exit to nowhere."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
+
+
+def _print_error(message: str) -> None:
+    colour = False if os.environ.get("NO_COLOR") else None  # None: colour on a terminal
+    line = " ".join(message.split())
+    click.echo(click.style("error: ", fg="red", bold=True) + line, err=True, color=colour)

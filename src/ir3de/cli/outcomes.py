@@ -1,0 +1,117 @@
+"""--outcomes on the command line: rows of scores instead of NAME=PATH, for fit, add and eval."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from functools import wraps
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from ir3de.cli.options import Function
+from ir3de.cli.output import FAINT, Output, styled, table
+
+if TYPE_CHECKING:
+    from rich.table import Table
+
+    from ir3de.router import Router
+
+ALWAYS = ("router_path", "outcomes", "score_field", "field", "as_json", "quiet")
+OTHERWISE = "name at least one NAME=PATH, or rows of models' scores with --outcomes"
+
+
+def or_outcomes(instead: Callable[..., None], *also: str) -> Callable[[Function], Function]:
+    """--outcomes and --score-field: with the first, `instead` runs, and only the parameters in `also` go with it."""
+
+    def decorate(function: Function) -> Function:
+        @click.option(
+            "--outcomes",
+            multiple=True,
+            metavar="PATH",
+            help='Rows {"text": …, "task": …, "scores": {model: number}} instead of NAME=PATH; may be repeated.',
+        )
+        @click.option(
+            "--score-field", metavar="NAME", help="Field of --outcomes that holds the scores.  [default: scores]"
+        )
+        @wraps(function)
+        def command(*args: Any, outcomes: Sequence[str], score_field: str | None, **kwargs: Any) -> Any:
+            if outcomes:
+                check_clashes("--outcomes", (*ALWAYS, *also))
+                return instead(*args, outcomes=outcomes, score_field=score_field or "scores", **kwargs)
+            if score_field is not None:
+                raise click.UsageError(
+                    "--score-field belongs to --outcomes: leave it out, or name rows with --outcomes"
+                )
+            if not kwargs["domains"]:
+                raise click.UsageError(f"Missing argument 'NAME=PATH...': {OTHERWISE}")
+            return function(*args, **kwargs)
+
+        return command  # type: ignore[return-value]
+
+    return decorate
+
+
+def check_clashes(option: str, allowed: Sequence[str]) -> None:
+    """Refuse what was given and says nothing where there is this option."""
+    context = click.get_current_context()
+    for parameter in context.command.params:
+        name = str(parameter.name)
+        if name in allowed:
+            continue
+        source = context.get_parameter_source(name)
+        if source is not None and source.name in ("COMMANDLINE", "PROMPT"):
+            given = "NAME=PATH" if name == "domains" else parameter.opts[0]
+            raise click.UsageError(f"{given} does not go with {option}: leave one of them out")
+
+
+def outcome_rows(paths: Sequence[str], field: str | None, score_field: str, out: Output) -> Iterator[dict[str, Any]]:
+    """Every row of the files, under a progress bar; each knows its line."""
+    from ir3de.cli.progress import reading
+    from ir3de.corpora import read_rows, text_of, total_bytes
+    from ir3de.corpora.rows import Row
+
+    with reading(out, "outcomes", total_bytes(paths)) as (on_bytes, _):
+        for row in read_rows(paths, on_bytes=on_bytes):
+            kept = {key: row[key] for key in ("task", score_field) if key in row}
+            yield Row.at(row.place, {"text": text_of(row, field), **kept})  # type: ignore[attr-defined]
+
+
+def means_table(router: Router, width: int) -> Table:
+    """What each model scores on each task, as the router sees it; the best of each task where all do not fit."""
+    expectation = router.compiled.terms.expectation
+    assert expectation is not None
+    models, means = router.experts, expectation.means
+    tasks = [task or "all" for task in expectation.tasks]
+    needed = max(map(len, (*tasks, "mean"))) + sum(max(len(model), 6) + 3 for model in models)
+    if needed > width:
+        shown = table("task", "best model", "mean", "of all", right=("mean", "of all"))
+        for task, row in zip(tasks, means, strict=True):
+            shown.add_row(task, models[int(row.argmax())], f"{row.max():.3f}", f"{row.mean():.3f}")
+        best = int(expectation.at_rest.argmax())
+        rest = expectation.at_rest
+        shown.add_row("mean", models[best], f"{rest[best]:.3f}", f"{rest.mean():.3f}", style=FAINT)
+        return shown
+    shown = table("task", *models, right=models)
+    for task, row in zip(tasks, means, strict=True):
+        shown.add_row(task, *_marked(row.tolist()))
+    shown.add_row("mean", *_marked(expectation.at_rest.tolist()), style=FAINT)
+    return shown
+
+
+def _marked(values: list[float]) -> list[Any]:
+    return [styled((f"{value:.3f}", "green" if value == max(values) else "")) for value in values]
+
+
+def shrinkage_table(router: Router) -> Table:
+    """What cross-validation tried, and what it chose."""
+    tried, chosen = router.validation, router.scorer
+    shown = table("shrinkage", "rows", "squared error", "", right=("rows", "squared error"))
+    for name, title, candidates in (
+        ("pull", "of a task's means", tried.pulls),
+        ("strength", "of what a prompt says", tried.strengths),
+    ):
+        for value, error in candidates:
+            mark = "chosen" if value == getattr(chosen, name) else ""
+            rows = "all" if value == float("inf") else f"{value:,.0f}"
+            shown.add_row(title, rows, f"{error:.6f}", styled((mark, "green")))
+    return shown

@@ -1,0 +1,105 @@
+"""A fit under a spinner and, where it takes long, a bar of the rows it has gone through."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from time import perf_counter
+from typing import TYPE_CHECKING
+
+from ir3de.cli.output import Output
+
+if TYPE_CHECKING:
+    from ir3de.scorers.arithmetic import Arithmetic, Progress
+
+PATIENCE = 1.5  # seconds of a fit before it shows how far it is
+
+
+@contextmanager
+def solving(out: Output, arithmetic: Arithmetic | None = None) -> Iterator[None]:
+    """Fits in here use that arithmetic, and say how far they are."""
+    from ir3de.scorers.arithmetic import using
+
+    if not out.shows_progress:
+        with using(arithmetic):
+            yield
+        return
+    with ExitStack() as shown:
+        shown.enter_context(out.spinner("solving"))
+        with using(arithmetic, progress=_shown_after(PATIENCE, out, shown)):
+            yield
+
+
+def _shown_after(patience: float, out: Output, shown: ExitStack) -> Progress:
+    """What is told of progress; after a while the bar takes the place of what was `shown` before."""
+    begun, bar = perf_counter(), None
+
+    def tell(doing: str, done: int, of: int) -> None:
+        nonlocal bar
+        if bar is None and perf_counter() - begun > patience:
+            shown.close()
+            bar = _bar(out, shown)
+        if bar is not None:
+            bar(doing, done, of)
+
+    return tell
+
+
+def _bar(out: Output, shown: ExitStack) -> Callable[[str, int, int], None]:
+    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+
+    columns = (
+        TextColumn("{task.description}", markup=False),
+        BarColumn(bar_width=30, complete_style="cyan", finished_style="green"),
+        MofNCompleteColumn(),
+        TextColumn("rows"),
+        TextColumn("{task.fields[rate]}", markup=False, style="progress.data.speed"),
+        TimeRemainingColumn(),
+    )
+    progress = shown.enter_context(Progress(*columns, console=out.progress_console, transient=True))
+    task = progress.add_task("solving", total=None, rate="")
+    step, begun, before = "", 0.0, 0
+
+    def move(doing: str, done: int, of: int) -> None:
+        nonlocal step, begun, before
+        if done == 0 or doing != step:  # the next step, with a pace of its own
+            step, begun, before = doing, perf_counter(), done
+            progress.reset(task, total=of, description=f"solving: {doing}", rate="")
+        pace = (done - before) / max(perf_counter() - begun, 1e-9)
+        progress.update(task, completed=done, total=of, rate=f"{pace:,.0f}/s" if pace else "")
+
+    return move
+
+
+@contextmanager
+def reading(
+    out: Output, description: str, total: int | None
+) -> Iterator[tuple[Callable[[int], None], Callable[[], int]]]:
+    """A bar of bytes read, on a terminal; gives the callback for `on_bytes` and the count so far."""
+    read = 0
+
+    def count(more: int) -> None:
+        nonlocal read
+        read += more
+        if advance is not None:
+            advance(more)
+
+    advance: Callable[[int], None] | None = None
+    if not out.shows_progress:
+        yield count, lambda: read
+        return
+    from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TimeRemainingColumn, TransferSpeedColumn
+    from rich.table import Column
+
+    whole = Column(no_wrap=True)  # in a narrow terminal it is the bar that gets shorter
+    columns = (
+        TextColumn("{task.description}", markup=False),
+        BarColumn(bar_width=30, complete_style="cyan", finished_style="green"),
+        DownloadColumn(table_column=whole),
+        TransferSpeedColumn(table_column=whole),
+        TimeRemainingColumn(table_column=whole),
+    )
+    with Progress(*columns, console=out.progress_console, transient=True) as progress:
+        task = progress.add_task(description, total=total)
+        advance = lambda more: progress.advance(task, more)  # noqa: E731
+        yield count, lambda: read

@@ -1,0 +1,143 @@
+"""Commands that other packages add: listed without an import, loaded when run, never in the way of the others."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from commands import ROOT
+
+COMMAND = """
+import click
+
+@click.group()
+def tool():
+    "A tool."
+
+@tool.command()
+def polish():
+    "Polish it."
+    click.echo("polished")
+"""
+METADATA = "Metadata-Version: 2.1\nName: toolbox\nVersion: 1.0\nSummary: Tools for routers.\n"
+
+
+def install(folder: Path, code: str, **commands: str) -> Path:
+    """A package with commands, as pip would leave it."""
+    information = folder / "toolbox-1.0.dist-info"
+    information.mkdir(parents=True)
+    (information / "METADATA").write_text(METADATA)
+    lines = [f"{name} = {value}" for name, value in commands.items()]
+    (information / "entry_points.txt").write_text("\n".join(["[ir3de.commands]", *lines]))
+    (folder / "toolbox.py").write_text(code)
+    return folder
+
+
+def run(folder: Path, *arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:
+    """The command line in an interpreter that finds that package, and whether it was imported."""
+    program = (
+        "import sys\nfrom ir3de.cli import main\n"
+        "try: main()\nfinally: print('imported' if 'toolbox' in sys.modules else 'not imported', file=sys.stderr)\n"
+    )
+    paths = os.pathsep.join([str(folder), str(ROOT / "src")])
+    return subprocess.run(
+        [sys.executable, "-c", program, *arguments],
+        env={**os.environ, "PYTHONPATH": paths, **environment},
+        capture_output=True, text=True, timeout=60, check=False,
+    )  # fmt: skip
+
+
+@pytest.fixture
+def tools(tmp_path: Path) -> Path:
+    return install(tmp_path / "site", COMMAND, tool="toolbox:tool")
+
+
+def complete(folder: Path, words: str) -> subprocess.CompletedProcess[str]:
+    return run(folder, _IR3DE_COMPLETE="bash_complete", COMP_WORDS=words, COMP_CWORD=str(words.count(" ")))
+
+
+def test_a_plugin_command_runs(tools: Path) -> None:
+    done = run(tools, "tool", "polish")
+    assert (done.returncode, done.stdout, done.stderr) == (0, "polished\n", "imported\n")
+
+
+def test_help_lists_plugin_commands_without_importing_them(tools: Path) -> None:
+    done = run(tools, "--help")
+    assert "Added by other packages:" in done.stdout and done.stderr == "not imported\n"
+    listed = next(line.split() for line in done.stdout.splitlines() if line.startswith("  tool "))
+    assert listed == ["tool", "Tools", "for", "routers."]
+
+
+@pytest.mark.parametrize("arguments", [("--version",), ("fit", "--help"), ("completion", "bash"), ("nonsense",)])
+def test_other_commands_import_no_plugin(tools: Path, arguments: tuple[str, ...]) -> None:
+    assert run(tools, *arguments).stderr.endswith("not imported\n")
+
+
+def test_completion_offers_plugin_commands_without_importing_them(tools: Path) -> None:
+    done = complete(tools, "ir3de to")
+    assert (done.stdout, done.stderr) == ("plain,tool\n", "not imported\n")
+    everything = complete(tools, "ir3de ")
+    assert "plain,tool\n" in everything.stdout and everything.stderr == "not imported\n"
+
+
+def test_completion_reaches_into_a_plugin(tools: Path) -> None:
+    assert complete(tools, "ir3de tool po").stdout == "plain,polish\n"
+
+
+@pytest.mark.parametrize(
+    ("code", "reason"),
+    [
+        ("import a_package_that_is_missing", "ModuleNotFoundError: No module named 'a_package_that_is_missing'"),
+        ("1 / 0", "ZeroDivisionError: division by zero"),
+        ("tool = 1", "is not a click command but a int"),
+        ("", "AttributeError"),
+    ],
+)
+def test_a_broken_plugin_is_explained_in_one_line(tmp_path: Path, code: str, reason: str) -> None:
+    broken = install(tmp_path, code, tool="toolbox:tool")
+    done = run(broken, "tool")
+    line, *_ = done.stderr.splitlines()
+    assert done.returncode == 1 and done.stdout == "" and len(done.stderr.splitlines()) == 2
+    assert line.startswith("error: the command `tool` of the package toolbox ") and reason in line
+    assert "uninstall it" in line
+    assert "Traceback" in run(broken, "tool", IR3DE_DEBUG="1").stderr
+
+
+def test_a_broken_plugin_leaves_the_others_working(tmp_path: Path) -> None:
+    broken = install(tmp_path, "1 / 0", tool="toolbox:tool")
+    assert run(broken, "--help").returncode == 0
+    assert run(broken, "embedding", "list").returncode == 0
+    assert "Traceback" not in complete(broken, "ir3de tool po").stderr
+
+
+def test_a_plugin_cannot_replace_a_command(tmp_path: Path) -> None:
+    greedy = install(tmp_path, COMMAND, fit="toolbox:tool", tool="toolbox:tool")
+    assert "Fit a router from each expert's texts." in run(greedy, "fit", "--help").stdout
+    assert run(greedy, "--help").stdout.count("\n  fit ") == 1
+
+
+def test_bench_without_the_laboratory_says_how_to_install_it(tmp_path: Path) -> None:
+    program = (
+        "import importlib.metadata, sys\nimportlib.metadata.entry_points = lambda **_: ()\n"
+        "from ir3de.cli import main\nmain()\n"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", program, "bench", "tables"],
+        env={**os.environ, "PYTHONPATH": str(ROOT / "src")}, capture_output=True, text=True, timeout=60, check=False,
+    )  # fmt: skip
+    assert done.returncode == 2
+    assert "`bench` is not installed: pip install ir3de-lab, or in a checkout: pip install ./lab" in done.stderr
+
+
+def test_the_reference_leaves_plugin_commands_out(tools: Path) -> None:
+    program = "import sys; sys.path.insert(0, 'scripts'); import generate_cli_docs as page; print(page.document())"
+    paths = os.pathsep.join([str(tools), str(ROOT / "src")])
+    environment = {**os.environ, "PYTHONPATH": paths, "PYTHONIOENCODING": "utf-8"}
+    written = subprocess.run(
+        [sys.executable, "-c", program], cwd=ROOT, env=environment, capture_output=True, encoding="utf-8", check=True
+    ).stdout
+    assert (
+        "### ir3de fit" in written and "bench" not in written and "toolbox" not in written and " tool " not in written
+    )
