@@ -139,7 +139,7 @@ def ask(url: str, body: object = None, path: str = "/v1/chat/completions", metho
     """One request over a connection of its own."""
     content = body if isinstance(body, bytes) or body is None else json.dumps(body).encode()
     parts = urlsplit(url)
-    connection = http.client.HTTPConnection(parts.hostname or "", parts.port, timeout=20)
+    connection = http.client.HTTPConnection(parts.hostname or "", parts.port, timeout=60)
     named = {name.replace("_", "-"): value for name, value in headers.items()}
     try:
         connection.request(method or ("GET" if body is None else "POST"), path, content, named)
@@ -156,7 +156,7 @@ def chat(content: object, model: str = "auto", **more: Any) -> dict[str, Any]:
 
 def dial(url: str) -> socket.socket:
     parts = urlsplit(url)
-    return socket.create_connection((parts.hostname or "", parts.port or 80), timeout=20)
+    return socket.create_connection((parts.hostname or "", parts.port or 80), timeout=60)
 
 
 def sent(url: str, content: bytes, path: str = "/v1/chat/completions") -> socket.socket:
@@ -168,8 +168,8 @@ def sent(url: str, content: bytes, path: str = "/v1/chat/completions") -> socket
 
 
 def eventually(condition: Callable[[], bool]) -> bool:
-    """Whether it comes true; nothing is said about when."""
-    for _ in range(1_000):
+    """Whether it comes true within a minute: a busy machine may take long."""
+    for _ in range(6_000):
         if condition():
             return True
         time.sleep(0.01)

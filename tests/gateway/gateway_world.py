@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 
 import pytest
 from gateway_parts import QUESTIONS, Running, running
@@ -19,6 +20,8 @@ from gateway_raw import (
     says,
 )
 
+from ir3de.gateway.config.models import Timeouts
+from ir3de.gateway.experts.circuit_breaker import CircuitBreaker
 from ir3de.gateway.protocol import GuardedProtocol
 
 SECRET = "sk-upstream-secret"
@@ -26,11 +29,42 @@ LAW = QUESTIONS["law"]
 
 
 class World:
-    """A gateway whose expert for law stands on a bare socket, has short limits, and does what a test says."""
+    """A gateway whose expert for law stands on a bare socket and does what a test says.
+
+    All its time limits are long, so that no test fails because the machine is busy. A test about a time limit sets
+    that limit alone, and a conduct that exceeds it however long things take. The breaker's clock is `now`.
+    """
 
     def __init__(self, gateway: Running, raw: Raw) -> None:
         self.gateway, self.raw, self.url = gateway, raw, gateway.url
         self.law = gateway.gateway.live.snapshot.experts["law"]
+        self._config, self._snapshot = self.law.config, gateway.gateway.live.snapshot
+        self.reset()
+
+    def reset(self) -> None:
+        """All limits long, all experts well."""
+        live = self.gateway.gateway.live
+        live.swap(self._snapshot)
+        self.raw.does = says(answer(200, GOOD))
+        self.now = 0.0
+        self.law.config, self.law.slots.wait = self._config, 60.0
+        for expert in live.snapshot.experts.values():
+            expert.breaker.succeeded()
+        self.law.breaker = CircuitBreaker(3, 0.3, clock=lambda: self.now)
+        self.gateway.upstream.behaviour.clear()
+        self.gateway.upstream.asked.clear()
+
+    def limit(self, **seconds: float) -> None:
+        """Set time limits for the expert for law."""
+        timeouts = Timeouts(**{**self._config.timeouts.model_dump(), **seconds})
+        self.law.config = self._config.model_copy(update={"timeouts": timeouts})
+
+    def limit_body(self, seconds: float) -> None:
+        """Set the time within which a request's body must arrive."""
+        config = self._snapshot.config
+        limits = config.server.limits.model_copy(update={"body_seconds": seconds})
+        server = config.server.model_copy(update={"limits": limits})
+        self.gateway.gateway.live.swap(replace(self._snapshot, config=config.model_copy(update={"server": server})))
 
     def ask(self, model: str = "auto", *, does: Conduct | bytes | None = None, **more: object) -> Got:
         if does is not None:
@@ -58,13 +92,12 @@ def everything(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPath
         law = {
             "base_url": f"{raw.url}/v1",
             "api_key_env": "LAW_KEY",
-            "timeouts": {"connect": 2, "first_token": 0.5, "idle": 0.5, "total": 1.5},
-            "concurrency": {"limit": 2, "queue": 1, "wait": 0.2},
-            "breaker": {"failures": 3, "rest": 0.3},
+            "timeouts": {"connect": 300, "first_token": 300, "idle": 300, "total": 600},
+            "concurrency": {"limit": 2, "queue": 1, "wait": 60},
             "price": {"input_per_1m": 1},
         }
         folder = tmp_path_factory.mktemp("faults")
-        limits = {"body_bytes": 400_000, "body_seconds": 0.5}
+        limits = {"body_bytes": 400_000, "body_seconds": 300}
         with running(folder, request.param, experts={"law": law}, server={"limits": limits}) as it:
             yield World(it, raw)
     patch.undo()
@@ -72,10 +105,6 @@ def everything(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPath
 
 @pytest.fixture
 def world(everything: World) -> Iterator[World]:
-    everything.raw.does = says(answer(200, GOOD))
-    for expert in everything.gateway.gateway.live.snapshot.experts.values():
-        expert.breaker.succeeded()
-    everything.gateway.upstream.behaviour.clear()
-    everything.gateway.upstream.asked.clear()
+    everything.reset()
     yield everything
     assert eventually(lambda: everything.quiet), "a place at the expert was not given back"

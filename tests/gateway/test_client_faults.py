@@ -105,6 +105,7 @@ def test_a_body_without_a_length_is_cut_off_at_the_limit(world: World) -> None:
 
 @pytest.mark.parametrize("begun", [b"", b'{"messages"'])
 def test_a_body_that_never_arrives_is_not_waited_for(world: World, begun: bytes) -> None:
+    world.limit_body(0.5)
     with dial(world.url) as line:
         line.sendall(b"POST /v1/chat/completions HTTP/1.1\r\nhost: localhost\r\ncontent-length: 99\r\n\r\n" + begun)
         assert line.recv(12) == b"HTTP/1.1 408"
@@ -138,8 +139,6 @@ def test_two_hundred_bad_requests_and_then_a_good_one(world: World) -> None:
     ("stream", "begun"), [(False, []), (True, []), (True, [STREAM_HEAD]), (True, [STREAM_HEAD, FIRST])]
 )
 def test_when_the_client_leaves_the_expert_is_told(world: World, stream: bool, begun: list[bytes]) -> None:
-    for limit in ("first_token", "idle"):
-        assert getattr(world.law.config.timeouts, limit) == 0.5
     before, left, cancelled = len(world.raw.heads), world.raw.hung_up, world.ended("cancelled")
     world.raw.does = holds(*begun)
     line = sent(world.url, json.dumps(chat(LAW, "law", stream=stream)).encode())
@@ -166,6 +165,7 @@ def test_a_client_that_does_not_read_is_not_held_against_the_expert(world: World
     for _ in range(2):
         world.ask("law", does=answer(500, {}))
     before = len(world.raw.heads)
+    world.limit(idle=3.0)
     world.raw.does = holds(STREAM_HEAD, FIRST.replace(b"We", b"W" * 500_000) * 40)
     with sent(world.url, json.dumps(chat(LAW, "law", stream=True)).encode()):
         assert eventually(lambda: len(world.raw.heads) == before + 1)

@@ -89,7 +89,7 @@ def request_for(base_url: str) -> bytes:
 
 
 async def exchange(pool: Connections, base_url: str) -> tuple[int, bytes]:
-    connection = await pool.ask(base_url, request_for(base_url), 5)
+    connection = await pool.ask(base_url, request_for(base_url), 60)
     body = b""
     while piece := await connection.read():
         body += piece
@@ -101,10 +101,10 @@ def run(work: Callable[[Connections], Awaitable[None]]) -> None:
     async def main() -> None:
         pool = Connections()
         try:
-            await asyncio.wait_for(work(pool), 20)
+            await asyncio.wait_for(work(pool), 60)
         finally:
             pool.close()
-            await asyncio.wait_for(asyncio.gather(*UNDER_WAY, return_exceptions=True), 20)
+            await asyncio.wait_for(asyncio.gather(*UNDER_WAY, return_exceptions=True), 60)
             UNDER_WAY.clear()
 
     asyncio.run(main())
@@ -206,7 +206,7 @@ def test_an_answer_that_comes_before_the_request_has_gone_is_the_last_of_its_con
             body = b"x" * (32 << 20)
             head = request_line(base_url, "chat/completions") + b"content-length: %d\r\n\r\n" % len(body)
             for request in (head + body, request_for(base_url)):
-                connection = await asyncio.wait_for(pool.ask(base_url, request, 5), 5)
+                connection = await asyncio.wait_for(pool.ask(base_url, request, 60), 60)
                 assert await connection.read() == b"ok"
                 pool.give_back(base_url, connection)
         assert len(places) == 2
@@ -220,7 +220,7 @@ def test_what_comes_after_a_body_is_no_part_of_the_head() -> None:
     async def work(pool: Connections) -> None:
         async with listening(replies(answer)) as port:
             base_url = f"http://127.0.0.1:{port}/v1"
-            connection = await pool.ask(base_url, request_for(base_url), 5)
+            connection = await pool.ask(base_url, request_for(base_url), 60)
             assert (await connection.read(), await connection.read()) == (b"ok", b"")
             assert connection.headers == [(b"transfer-encoding", b"chunked")]
             assert connection.reusable
@@ -297,7 +297,7 @@ def test_an_expert_that_is_faster_than_the_client_has_to_wait() -> None:
         answer = b"HTTP/1.1 200 OK\r\ncontent-length: %d\r\n\r\n" % len(large) + large
         async with listening(replies(answer)) as port:
             base_url = f"http://127.0.0.1:{port}/v1"
-            connection = await pool.ask(base_url, request_for(base_url), 5)
+            connection = await pool.ask(base_url, request_for(base_url), 60)
             await asyncio.sleep(0.05)
             body, most = b"", 0
             while piece := await connection.read():

@@ -249,7 +249,7 @@ def test_the_gateway_s_own_errors(gateway: Running, client: Any) -> None:
 def test_keys_and_timeouts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("IR3DE_API_KEY", "sesame")
     monkeypatch.setenv("LAW_KEY", "secret")
-    slow = {"timeouts": {"first_token": 0.05}}
+    slow = {"timeouts": {"first_token": 2}}  # long enough for the request to arrive
     with serving(tmp_path, experts={"law": {"api_key_env": "LAW_KEY"}, "maths": slow}) as gateway:
         gateway.upstream.behaviour["maths"] = never
         for key in ("sesam", "sesame"):

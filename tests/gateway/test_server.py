@@ -162,7 +162,7 @@ def test_the_second_interrupt_does_not_wait(tmp_path: Path) -> None:
 
 def test_heads_that_never_end(tmp_path: Path) -> None:
     begin = b"GET /livez HTTP/1.1\r\nhost: 127.0.0.1\r\n"
-    with served(Upstream().app()) as upstream, serving(tmp_path, upstream, header_seconds=1) as gateway:
+    with served(Upstream().app()) as upstream, serving(tmp_path, upstream, header_seconds=3) as gateway:
         endless = ((b"",), (b"\r\n",), (begin, b"x: y\r\n"), (begin + b"\r\n" + begin,))
         silent, empty, slow, second = gateway.clients.map(lambda pieces: gateway.send(*pieces), endless)
         assert silent == b"" == empty  # hung up on
