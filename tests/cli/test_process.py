@@ -37,13 +37,13 @@ def test_inspect_a_router(fitted: Path, router: Path) -> None:
 
 
 def test_inspect_others(tmp_path: Path, law_file: Path) -> None:
-    from ir3de.embedding.copies import BUNDLED
+    from ir3de.embedding.defaults import get_default
 
     run("collect", tmp_path / "law.stats", law_file)
     assert run_json("inspect", tmp_path / "law.stats")["kind"] == "statistics"
     assert "windows" in run("inspect", tmp_path / "law.stats").stdout
-    assert run_json("inspect", BUNDLED)["name"] == "SmolLM2-135M"
-    assert "fingerprint" in run("inspect", BUNDLED).stdout
+    assert run_json("inspect", get_default(1).folder)["name"] == "SmolLM2-135M"
+    assert "fingerprint" in run("inspect", get_default(1).folder).stdout
     assert "found nothing" in complaint("inspect", tmp_path / "missing")
     assert "neither a router" in complaint("inspect", tmp_path)
     assert "not a file that ir3de wrote" in complaint("inspect", law_file)

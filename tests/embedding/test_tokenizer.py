@@ -21,12 +21,13 @@ from tokenizers import Tokenizer as ReferenceTokenizer
 
 from ir3de.embedding import Embedding, Tokenizer
 from ir3de.embedding import tokenizer as tokenizer_module
-from ir3de.embedding.copies import BUNDLED
+from ir3de.embedding.defaults import DEFAULTS
 from ir3de.embedding.normalisation import lowercase_if_all_caps
 from ir3de.embedding.proof import LONGEST_IN_CHARACTERS, Proof, cut, prove
 from ir3de.embedding.proof_texts import PANEL
 from ir3de.errors import InputError
 
+BUNDLED = DEFAULTS[1].folder
 KINDS = ("byte-level BPE", "WordPiece", "Unigram")
 SCRIPT = Path(__file__).parents[2] / "scripts" / "build_default_embedding.py"
 TOKENIZER_SHA256 = "876dc8becfa9e681e821bc424c78190144dbc0f9f8d3062f1e3a42d60a1c49e1"

@@ -30,7 +30,7 @@ import numpy.typing as npt
 from ir3de.artifact.grams import describe_grams
 from ir3de.artifact.part_files import LEDGER, Elsewhere, Parts, is_ours
 from ir3de.artifact.strategies import SCORERS, SELECTORS, describe
-from ir3de.embedding import Embedding
+from ir3de.embedding.defaults import find_version
 from ir3de.embedding.tokenizer import PACKING
 from ir3de.errors import ArtifactError
 from ir3de.fitting.parts import RouterParts
@@ -109,10 +109,12 @@ def _describe(router: RouterParts, parts: Parts, serving: bool) -> dict[str, Any
     compiled, tokenizer = router.compiled, router.tokenizer
     experts: list[dict[str, Any]] = [{"name": name} for name in compiled.experts]
     embedding: dict[str, Any] = {"fingerprint": router.fingerprint}
+    if (version := find_version(router.fingerprint)) is not None:
+        embedding["default_version"] = version
     if not serving:
         stored = router.embedding()
         embedding["name"] = stored.name
-        if stored.fingerprint != Embedding.default().fingerprint:
+        if version is None:
             content = tensor_file(stored.stored.tensors, {"width": stored.width})
             embedding["file"] = parts.add("embedding", ".safetensors", content)
         statistics = router.statistics() if router.outcomes is None else {}

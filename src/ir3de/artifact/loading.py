@@ -18,7 +18,8 @@ from ir3de.artifact.mapping import map_ballots
 from ir3de.artifact.part_files import checked_path, read_part
 from ir3de.artifact.strategies import SCORERS, SELECTORS, restore
 from ir3de.embedding import Embedding, Matrix, Proof, Tokenizer
-from ir3de.errors import ArtifactError, MismatchError
+from ir3de.embedding.defaults import find_version
+from ir3de.errors import ArtifactError, EmbeddingError, MismatchError
 from ir3de.fitting.parts import RouterParts
 from ir3de.outcomes.files import RestoredOutcomes, check_outcomes, outcomes_from, restore_outcomes
 from ir3de.outcomes.sums import Outcomes
@@ -206,7 +207,7 @@ def _embedding(folder: Path, header: Mapping[str, Any]) -> Embedding:
         _refuse_serving(folder, header)
         part = header["embedding"]
         if "file" not in part:
-            embedding = Embedding.default()
+            embedding = _default_embedding(folder, part)
         else:
             tensors, extra = read_tensors(checked_path(folder, part["file"]), sha256=part["file"]["sha256"])
             tokenizer = _tokenizer(folder, header["tokenizer"])
@@ -218,6 +219,17 @@ def _embedding(folder: Path, header: Mapping[str, Any]) -> Embedding:
                 "Fit it again with this version of ir3de"
             )
         return embedding
+
+
+def _default_embedding(folder: Path, part: Mapping[str, Any]) -> Embedding:
+    """The version of the default embedding that a header names; one of ir3de 0.1 is recognised by its fingerprint."""
+    version = part.get("default_version", find_version(part["fingerprint"]))
+    try:
+        if version is None:
+            raise EmbeddingError(f"no default embedding of this ir3de has the fingerprint {part['fingerprint'][:12]}")
+        return Embedding.default(version)
+    except EmbeddingError as error:
+        raise MismatchError(f"the router at {folder} can route, but not change: {error}") from error
 
 
 def _all_statistics(folder: Path, header: Mapping[str, Any]) -> dict[str, Statistics]:

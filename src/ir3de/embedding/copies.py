@@ -16,7 +16,6 @@ from ir3de.storage.tensors import read_tensors, write_tensors
 
 KIND, VERSION = "ir3de.embedding", 1
 HEADER, MATRIX, TOKENIZER = "embedding.json", "matrix.safetensors", "tokenizer.json"
-BUNDLED = Path(__file__).parent / "bundled"
 
 
 def write_copy(copy: EmbeddingParts, folder: str | Path) -> Path:

@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 import numpy.typing as npt
 
-from ir3de.embedding import copies, sources
+from ir3de.embedding import copies, defaults, sources
 from ir3de.embedding.matrix import Matrix
 from ir3de.embedding.parts import EmbeddingParts, combine
 from ir3de.embedding.rows import StoredRows
@@ -35,10 +35,13 @@ class Embedding:
             raise EmbeddingError(f"the embedding '{name}' is empty: its matrix is {stored.rows} × {stored.width}")
 
     @staticmethod
-    @lru_cache(maxsize=1)
-    def default() -> Embedding:
-        """The bundled embedding: SmolLM2-135M's input vectors in 4-bit blocks. Nothing is downloaded."""
-        return Embedding._of(copies.read_copy(copies.BUNDLED))
+    def default(version: int | None = None) -> Embedding:
+        """The bundled embedding, or a given version of it. Nothing is downloaded.
+
+        Version 1, the current one, is SmolLM2-135M's input vectors in 4-bit blocks.
+        """
+        version = defaults.current_version() if version is None else version
+        return _read_default(defaults.get_default(version).folder)
 
     @staticmethod
     def load(source: str | Path, *, tokenizer: str | Path | None = None) -> Embedding:
@@ -46,8 +49,9 @@ class Embedding:
 
         `tokenizer` names a tokenizer.json to use instead of the source's own.
         """
-        if str(source) == "default" and tokenizer is None:
-            return Embedding.default()
+        version = None if tokenizer is not None else defaults.parse_default(str(source))
+        if version is not None:
+            return Embedding.default(version)
         return Embedding._of(sources.load(source, tokenizer=tokenizer))
 
     @staticmethod
@@ -87,9 +91,19 @@ class Embedding:
         """SHA-256 of tokenizer and matrix: two embeddings with one fingerprint are the same embedding."""
         return EmbeddingParts(self.tokenizer, self.stored, self.name).fingerprint
 
+    @cached_property
+    def default_version(self) -> int | None:
+        """Which version of the default embedding this is; None if it is another embedding."""
+        return defaults.find_version(self.fingerprint)
+
     def encode(self, text: str) -> Ids:
         """The text's token ids, without special tokens."""
         return self.tokenizer.encode(text)
 
     def __repr__(self) -> str:
         return f"Embedding({self.name!r}, {self.vocabulary_size:,} × {self.width}, {self.stored.encoding})"
+
+
+@lru_cache(maxsize=4)
+def _read_default(folder: Path) -> Embedding:
+    return Embedding._of(copies.read_copy(folder))

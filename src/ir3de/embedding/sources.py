@@ -5,7 +5,8 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
-from ir3de.embedding.copies import BUNDLED, HEADER, read_copy
+from ir3de.embedding.copies import HEADER, read_copy
+from ir3de.embedding.defaults import get_default, parse_default
 from ir3de.embedding.parts import EmbeddingParts, combine
 from ir3de.errors import EmbeddingError
 from ir3de.storage import files
@@ -15,8 +16,9 @@ def load(source: str | Path, *, tokenizer: str | Path | None = None) -> Embeddin
     """Read an embedding from wherever `source` points."""
     path = Path(source).expanduser()
     replacement = None if tokenizer is None else Path(tokenizer).expanduser()
-    if str(source) == "default" or (path / HEADER).is_file():
-        copy = read_copy(BUNDLED if str(source) == "default" else path)
+    version = parse_default(str(source))
+    if version is not None or (path / HEADER).is_file():
+        copy = read_copy(path if version is None else get_default(version).folder)
         return copy if replacement is None else combine(files.read(replacement), copy.matrix, name=copy.name)
     if path.is_dir():
         from ir3de.embedding.huggingface import load_folder
@@ -36,5 +38,5 @@ def load(source: str | Path, *, tokenizer: str | Path | None = None) -> Embeddin
         return load_hub(str(source), tokenizer=replacement)
     raise EmbeddingError(
         f"no embedding at '{source}': it is neither a file, nor a folder, nor a hub id of the form 'owner/model'. "
-        "'default' is the bundled one"
+        "'default' is the bundled one, 'default@1' a given version of it"
     )

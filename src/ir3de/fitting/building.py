@@ -13,8 +13,9 @@ from typing import TYPE_CHECKING, Any
 from ir3de.embedding import Embedding
 from ir3de.engines.domains import Files
 from ir3de.engines.engine import Counting
-from ir3de.errors import InputError, MismatchError, UnknownExpertError
+from ir3de.errors import InputError, MismatchError, UnknownExpertError, name_embedding
 from ir3de.fitting.parts import RouterParts
+from ir3de.outcomes.sums import Outcomes
 from ir3de.routing.decision import Compiled, Terms
 from ir3de.scorers import Blend, Scorer
 from ir3de.scorers.table import Table
@@ -169,6 +170,26 @@ def place(default: str, experts: Sequence[str]) -> int:
     return experts.index(default)
 
 
+def default_for(domains: Mapping[str, Any]) -> Embedding:
+    """The version of the default embedding that given statistics were collected with, otherwise the current one."""
+    for domain in domains.values():
+        statistics, contributions = parted(domain) or ([], [])
+        for one in (*statistics, *(contribution.statistics() for contribution in contributions[:1])):
+            if one.embedding_version is not None:
+                return Embedding.default(one.embedding_version)
+    return Embedding.default()
+
+
+def embedding_mismatch(what: str, found: Statistics | Outcomes, embedding: Embedding) -> MismatchError:
+    """The error that statistics or outcomes are of another embedding than the router."""
+    other = name_embedding(found.fingerprint, found.embedding_version)
+    own = f"{name_embedding(embedding.fingerprint, embedding.default_version)} ({embedding.name})"
+    advice = "collect them again with that embedding"
+    if found.embedding_version is not None:
+        advice += f", or fit the router with Embedding.default(version={found.embedding_version})"
+    return MismatchError(f"{what} belong to {other}, the router uses {own}: {advice}")
+
+
 def counted(
     name: str,
     domain: Any,
@@ -181,10 +202,7 @@ def counted(
     """An expert's statistics, from its texts or files, or from what was counted of them elsewhere."""
     if isinstance(domain, Statistics):
         if domain.fingerprint != embedding.fingerprint:
-            raise MismatchError(
-                f"the statistics of '{name}' belong to embedding {domain.fingerprint[:12]}, the router uses "
-                f"{embedding.fingerprint[:12]} ({embedding.name}): collect them again with that embedding"
-            )
+            raise embedding_mismatch(f"the statistics of '{name}'", domain, embedding)
         sizes = domain.histogram.size, embedding.width if domain.sums is None else domain.sums.width
         if sizes != (embedding.vocabulary_size, embedding.width):
             raise MismatchError(

@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 import numpy as np
 
 from ir3de.embedding import Embedding
-from ir3de.errors import InputError, MismatchError
+from ir3de.errors import InputError
+from ir3de.fitting.building import embedding_mismatch
 from ir3de.fitting.parts import RouterParts
 from ir3de.outcomes.files import OutcomeParts
 from ir3de.outcomes.sums import Outcomes
@@ -35,10 +36,7 @@ def collected(rows: OutcomeRows, embedding: Embedding, field: str) -> Outcomes:
 
 def _of_embedding(outcomes: Outcomes, embedding: Embedding) -> Outcomes:
     if outcomes.fingerprint != embedding.fingerprint:
-        raise MismatchError(
-            f"the outcomes belong to embedding {outcomes.fingerprint[:12]}, the router uses "
-            f"{embedding.fingerprint[:12]} ({embedding.name}): collect them again with that embedding"
-        )
+        raise embedding_mismatch("the outcomes", outcomes, embedding)
     return outcomes
 
 

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from ir3de.embedding.defaults import find_version
 from ir3de.errors import ArtifactError, InputError, MismatchError
 from ir3de.outcomes.expectation import Expectation, Shrinkage
 from ir3de.outcomes.sums import Outcomes, OutcomeSums
@@ -62,6 +63,7 @@ def outcomes_bytes(outcomes: Outcomes) -> bytes:
         "kind": KIND,
         "version": VERSION,
         "fingerprint": outcomes.fingerprint,
+        **({} if outcomes.embedding_version is None else {"embedding_version": outcomes.embedding_version}),
         "prompts": [{"window": p.window, "unit": p.unit, "rows": p.windows} for p in distinct],
         "cells": [
             {
@@ -90,7 +92,8 @@ def outcomes_from(content: bytes, path: Path) -> Outcomes:
             )
             for index, cell in enumerate(header["cells"])
         }
-        return Outcomes(header["fingerprint"], cells)
+        version = header.get("embedding_version", find_version(header["fingerprint"]))  # 0.1 wrote none
+        return Outcomes(header["fingerprint"], cells, version)
     except (KeyError, ValueError, IndexError, TypeError, InputError) as error:
         raise ArtifactError(f"{path} is damaged: {error}. Copy it again from where it came from") from error
 

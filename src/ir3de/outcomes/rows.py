@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import islice
 from typing import Any
 
@@ -73,7 +73,7 @@ def collect_outcomes(
     used = embedding or Embedding.default()
     checked = (Row.read(number, row, field, models) for number, row in enumerate(rows, 1))
     named: set[str] = set()
-    total = Outcomes(used.fingerprint, {})
+    total = Outcomes(used.fingerprint, {}, used.default_version)
     while chunk := list(islice(checked, CHUNK_ROWS)):
         named.update(*(row.named for row in chunk))
         total += _count(chunk, used)
@@ -94,7 +94,7 @@ def _count(rows: Sequence[Row], embedding: Embedding) -> Outcomes:
     for index, row in enumerate(rows):
         if lengths[index] and row.scores:
             groups.setdefault((row.task, fold(row.text), tuple(sorted(row.scores))), []).append(index)
-    outcomes = Outcomes(embedding.fingerprint, {})
+    outcomes = Outcomes(embedding.fingerprint, {}, embedding.default_version)
     positions = flat.astype(np.intp)
     for (task, part, models), members in groups.items():
         means = window_means(
@@ -102,7 +102,7 @@ def _count(rows: Sequence[Row], embedding: Embedding) -> Outcomes:
         )
         scores = np.array([[rows[i].scores[model] for i in members] for model in models], np.int64)
         unit = embedding.stored.unit / MEAN_PARTS
-        outcomes += Outcomes(embedding.fingerprint, _cells(task, part, models, means, scores, unit))
+        outcomes += replace(outcomes, cells=_cells(task, part, models, means, scores, unit))
     return outcomes
 
 

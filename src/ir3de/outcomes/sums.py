@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from hashlib import sha256
 from numbers import Real
@@ -18,7 +18,7 @@ from typing import Any
 
 import numpy as np
 
-from ir3de.errors import InputError, MismatchError
+from ir3de.errors import InputError, MismatchError, name_embedding
 from ir3de.statistics.domain import Integers, PromptSums
 from ir3de.statistics.sample import text_hash
 
@@ -77,6 +77,7 @@ class Outcomes:
 
     fingerprint: str  # of the embedding whose means these are
     cells: Mapping[Key, OutcomeSums] = field(repr=False)  # no cell is empty
+    embedding_version: int | None = None  # of the default embedding; None for any other
 
     @cached_property
     def tasks(self) -> tuple[str, ...]:
@@ -99,11 +100,11 @@ class Outcomes:
 
     def without(self, model: str) -> Outcomes:
         """The same outcomes had that model never been scored."""
-        return Outcomes(self.fingerprint, {key: sums for key, sums in self.cells.items() if key[1] != model})
+        return replace(self, cells={key: sums for key, sums in self.cells.items() if key[1] != model})
 
     def only(self, model: str) -> Outcomes:
         """That model's outcomes alone."""
-        return Outcomes(self.fingerprint, {key: sums for key, sums in self.cells.items() if key[1] == model})
+        return replace(self, cells={key: sums for key, sums in self.cells.items() if key[1] == model})
 
     def rows(self, model: str) -> int:
         """How many scores a model has."""
@@ -123,15 +124,16 @@ class Outcomes:
             key: OutcomeSums(found[id(sums.prompts)], sums.total, sums.squares, sums.products)
             for key, sums in self.cells.items()
         }
-        return Outcomes(self.fingerprint, cells)
+        return replace(self, cells=cells)
 
     def _combined(self, other: Outcomes, sign: int) -> Outcomes:
         if not isinstance(other, Outcomes):
             return NotImplemented
         if self.fingerprint != other.fingerprint:
             raise MismatchError(
-                f"outcomes of embedding {self.fingerprint[:12]} cannot be combined with those of "
-                f"{other.fingerprint[:12]}: collect both with the same embedding"
+                f"outcomes of {name_embedding(self.fingerprint, self.embedding_version)} cannot be combined with "
+                f"those of {name_embedding(other.fingerprint, other.embedding_version)}: collect both with the same "
+                "embedding"
             )
         cells = dict(self.cells)
         joined: dict[tuple[int, int], PromptSums] = {}  # what models share they go on sharing
@@ -148,7 +150,7 @@ class Outcomes:
             cells[key] = ours.combined(theirs, joined[pair], sign)
             if cells[key].rows == 0:
                 del cells[key]
-        return Outcomes(self.fingerprint, cells)
+        return replace(self, cells=cells)
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, Outcomes) and self.fingerprint == other.fingerprint and self.cells == other.cells

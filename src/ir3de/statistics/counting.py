@@ -173,7 +173,8 @@ def count(texts: Sequence[str], embedding: Embedding, recipe: Recipe) -> Statist
         windows = _windows(hashes, starts, lengths, lengths, recipe.window, recipe.sample)
         pairs = pair_counts(flat, starts, lengths)
         sums = _prompt_sums(flat, [(recipe.sample, *windows)], pairs, embedding, recipe.window)
-    return Statistics(embedding.fingerprint, len(texts), _histogram(flat, embedding), sums, sample)
+    histogram = _histogram(flat, embedding)
+    return Statistics(embedding.fingerprint, len(texts), histogram, sums, sample, embedding.default_version)
 
 
 def recount(sample: Sample, embedding: Embedding, window: int, *, prompt_sums: bool = True) -> Statistics:
@@ -189,7 +190,8 @@ def recount(sample: Sample, embedding: Embedding, window: int, *, prompt_sums: b
             windows = _windows(sample.hashes[of], starts[of], sample.lengths[of], sample.kept[of], window, every)
             groups.append((every, *windows))
         sums = _prompt_sums(sample.ids, groups, pair_counts(sample.ids, starts, sample.kept), embedding, window)
-    return Statistics(embedding.fingerprint, len(sample), _histogram(sample.ids, embedding), sums, sample)
+    histogram = _histogram(sample.ids, embedding)
+    return Statistics(embedding.fingerprint, len(sample), histogram, sums, sample, embedding.default_version)
 
 
 def _histogram(flat: npt.NDArray[np.uint32], embedding: Embedding) -> Indices:

@@ -21,7 +21,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from ir3de.errors import InputError, MismatchError
+from ir3de.errors import InputError, MismatchError, name_embedding
 from ir3de.statistics.pairs import BUCKETS
 from ir3de.statistics.sample import Sample
 
@@ -130,6 +130,7 @@ class Statistics:
     histogram: Integers  # (V,)  n_c: how often each token occurred
     sums: PromptSums | None = None  # None when only the histogram was collected
     sample: Sample | None = None  # None when no prompts were kept
+    embedding_version: int | None = None  # of the default embedding; None for any other
     derived: dict[str, Any] = field(default_factory=dict, init=False)  # worked out from the counts, and forgettable
 
     def __post_init__(self) -> None:
@@ -162,8 +163,9 @@ class Statistics:
             return NotImplemented
         if self.fingerprint != other.fingerprint or self.histogram.shape != other.histogram.shape:
             raise MismatchError(
-                f"statistics of embedding {self.fingerprint[:12]} cannot be combined with those of "
-                f"{other.fingerprint[:12]}: collect both with the same embedding"
+                f"statistics of {name_embedding(self.fingerprint, self.embedding_version)} cannot be combined with "
+                f"those of {name_embedding(other.fingerprint, other.embedding_version)}: collect both with the same "
+                "embedding"
             )
         if (self.sums is None) != (other.sums is None):
             raise MismatchError(
@@ -177,6 +179,7 @@ class Statistics:
             self.histogram + sign * other.histogram,
             sums,
             self._joined(other) if sign > 0 else self._parted(other),
+            self.embedding_version,
         )
 
     def _joined(self, other: Statistics) -> Sample | None:
@@ -213,7 +216,7 @@ class Statistics:
         """
         if check_threshold(count) == 1:
             return self
-        return Statistics(self.fingerprint, self.prompts, _at_least(self.histogram, count))
+        return replace(self, histogram=_at_least(self.histogram, count), sums=None, sample=None)
 
     @cached_property
     def digest(self) -> str:

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from ir3de.embedding.defaults import find_version
 from ir3de.errors import ArtifactError
 from ir3de.statistics.domain import MOST, PromptSums, Statistics
 from ir3de.statistics.pairs import BUCKETS
@@ -48,6 +49,8 @@ def statistics_bytes(statistics: Statistics, more: Mapping[str, Any] | None = No
         "tokens": statistics.tokens,
         "digest": statistics.digest,
     }
+    if (version := statistics.embedding_version) is not None:
+        header["embedding_version"] = version
     if (sums := statistics.sums) is not None:
         tensors |= {"vector": smallest(sums.vector), "gram": smallest(sums.gram)}
         if sums.pairs is not None:
@@ -118,7 +121,7 @@ def _check_numbers(header: files.Header) -> None:
     """Refuse what no collection writes."""
     if not isinstance(header["fingerprint"], str):
         raise ValueError(f"a fingerprint of {header['fingerprint']!r:.40}")
-    for name in ("prompts", "tokens", "vocabulary", "window", "windows", "kept"):
+    for name in ("prompts", "tokens", "vocabulary", "window", "windows", "kept", "embedding_version"):
         value = header.get(name, 0)
         if type(value) is not int or not 0 <= value <= MOST:
             raise ValueError(f"'{name}' is {value!r:.40}, and no count")
@@ -169,7 +172,8 @@ def read_statistics(content: bytes, path: Path, *, known: bool = False) -> tuple
         if ("sample" in header) != ("sample.ids" in tensors):
             raise ValueError("its header and its sample of prompts do not belong together")
         sample = _sample_from(tensors, len(histogram)) if "sample" in header else None
-        statistics = Statistics(header["fingerprint"], header["prompts"], histogram, sums, sample)
+        version = header.get("embedding_version", find_version(header["fingerprint"]))  # 0.1 wrote none
+        statistics = Statistics(header["fingerprint"], header["prompts"], histogram, sums, sample, version)
         _check_numbers(header)
     except (KeyError, ValueError, IndexError, TypeError) as error:
         raise ArtifactError(f"{path} is damaged: {error}. Copy it again from where it came from") from error

@@ -67,17 +67,20 @@ def list_embeddings(folder: Path | None, out: Output) -> None:
     Example:
       ir3de embedding list ~/embeddings
     """
-    from ir3de.embedding.copies import BUNDLED, HEADER
+    from ir3de.embedding.copies import HEADER
+    from ir3de.embedding.defaults import DEFAULTS, current_version
     from ir3de.errors import ArtifactError
 
-    folders = [BUNDLED]
+    versions = sorted(DEFAULTS, reverse=True)
+    folders = [DEFAULTS[version].folder for version in versions]
     if folder is not None:
         folder = folder.expanduser()
         if not folder.is_dir():
             raise ArtifactError(f"no folder at {folder}: name one that holds embeddings")
         folders += [found for found in (folder, *sorted(folder.iterdir())) if (found / HEADER).is_file()]
     headers = [_read_header(found) for found in folders]
-    headers[0]["path"] = "default"
+    for header, version in zip(headers, versions, strict=False):
+        header["path"] = "default" if version == current_version() else f"default@{version}"
     out.json(headers)
     shown = table("source", "name", "matrix", "encoding", "size", "fingerprint", right=("size",))
     for header in headers:

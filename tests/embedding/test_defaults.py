@@ -1,0 +1,163 @@
+"""The default embedding has versions: a later one orphans neither routers nor statistics."""
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import tiny
+from ir3de import Contribution, Embedding, Router, Statistics, collect
+from ir3de.embedding import defaults
+from ir3de.embedding.defaults import DEFAULTS, DefaultEmbedding
+from ir3de.errors import EmbeddingError, MismatchError
+from ir3de.outcomes.files import outcomes_bytes, outcomes_from
+from ir3de.outcomes.rows import collect_outcomes
+from ir3de.statistics.files import load_statistics, save_statistics
+from ir3de.storage import files
+
+LAW, MATHS = ["Is this contract void?", "Can my landlord evict me?"], ["Solve 3x = 12.", "What is 12 times 7?"]
+PROMPTS = [*LAW, *MATHS, "Is 7 a contract?"]
+
+
+@pytest.fixture
+def second(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Embedding:
+    """A tiny second version of the default embedding, which becomes the current one."""
+    embedding = tiny.embedding()
+    folder = embedding.save(tmp_path / "v2", compact=False)
+    monkeypatch.setitem(DEFAULTS, 2, DefaultEmbedding(embedding.fingerprint, folder))
+    return embedding
+
+
+@pytest.fixture
+def first_router(tmp_path: Path) -> Path:
+    """A router of version 1, which was saved before there was a second."""
+    return Router.fit({"law": LAW, "maths": MATHS}).save(tmp_path / "router")
+
+
+def test_the_table_holds_the_fingerprints_of_its_files() -> None:
+    for version, default in DEFAULTS.items():
+        assert Embedding.default(version).fingerprint == default.fingerprint
+        assert Embedding.default(version).default_version == version
+    assert Embedding.default() is Embedding.default(defaults.current_version()) is Embedding.load("default")
+
+
+def test_a_copy_is_recognised_and_another_embedding_is_not(tmp_path: Path) -> None:
+    assert Embedding.load(Embedding.default().save(tmp_path / "copy")).default_version == 1
+    assert tiny.embedding().default_version is None
+
+
+def test_the_current_version_is_the_latest_and_earlier_ones_can_be_named(second: Embedding) -> None:
+    assert Embedding.default().fingerprint == second.fingerprint
+    assert Embedding.load("default@1") is Embedding.default(version=1)
+    assert collect(LAW).embedding_version == 2
+    assert collect(LAW, embedding=Embedding.default(1)).embedding_version == 1
+
+
+def test_routers_name_the_version(first_router: Path, tmp_path: Path) -> None:
+    serving = Router.load(first_router).save(tmp_path / "serving", serving=True)
+    for folder in (first_router, serving):
+        assert json.loads((folder / "router.json").read_text())["embedding"]["default_version"] == 1
+    other = Router.fit({"law": LAW, "maths": MATHS}, embedding=tiny.embedding()).save(tmp_path / "other")
+    assert "default_version" not in json.loads((other / "router.json").read_text())["embedding"]
+
+
+@pytest.mark.parametrize("has_version", [True, False], ids=["named", "by fingerprint, as 0.1 wrote it"])
+def test_a_router_of_an_earlier_version_can_still_be_changed(
+    first_router: Path, request: pytest.FixtureRequest, has_version: bool
+) -> None:
+    expected = Router.load(first_router).route_batch(PROMPTS)
+    given = collect(["stir the dough", "boil an egg"])
+    shared = Contribution.of(collect(["Is it legal?"]), owner="Berlin")
+    second: Embedding = request.getfixturevalue("second")
+    if not has_version:
+        edit_header(first_router, lambda header: header["embedding"].pop("default_version"))
+    router = Router.load(first_router)
+    assert Embedding.default().fingerprint == second.fingerprint
+    assert router.route_batch(PROMPTS) == expected
+    router.add("cooking", given)
+    router.add("travel", ["a cheap flight to Rome"])  # counted with the router's own embedding
+    router.merge("law", shared)
+    router.save(first_router)
+    again = Router.load(first_router)
+    for name in ("cooking", "travel"):
+        again.remove(name)
+    again.remove("law", contribution=shared.id)
+    assert again.route_batch(PROMPTS) == expected
+
+
+def test_statistics_of_an_earlier_version_can_still_be_fitted(tmp_path: Path, request: pytest.FixtureRequest) -> None:
+    texts = {"law": LAW, "maths": MATHS}
+    paths = {name: save_statistics(collect(texts[name], keep_sample=True), tmp_path / name) for name in texts}
+    expected = Router.fit(texts).route_batch(PROMPTS)
+    request.getfixturevalue("second")
+    statistics = {name: load_statistics(path) for name, path in paths.items()}
+    assert {one.embedding_version for one in statistics.values()} == {1}
+    assert Router.fit(statistics).route_batch(PROMPTS) == expected
+    contributions = {name: [Contribution.load(path)] for name, path in paths.items()}
+    assert Router.fit(contributions).route_batch(PROMPTS) == expected
+
+
+def test_versions_do_not_mix_and_the_error_names_both(first_router: Path, second: Embedding) -> None:
+    new, old = collect(LAW), collect(LAW, embedding=Embedding.default(1))
+    with pytest.raises(
+        MismatchError, match=r"of version 2 of the default embedding.* of version 1 .*the same embedding"
+    ):
+        new + old
+    mixed = r"'law' belong to version 2 of the default embedding, the router uses version 1 of the default embedding"
+    with pytest.raises(MismatchError, match=mixed + r".*collect them again.*, or .*Embedding.default\(version=2\)"):
+        Router.load(first_router).merge("law", new)
+    with pytest.raises(MismatchError, match=mixed):
+        Router.fit({"maths": old, "law": new})
+    rows = [{"text": "What is 12 times 7?", "scores": {"large": 1, "small": 0}}]
+    outcomes = collect_outcomes(rows, embedding=Embedding.default(1))
+    with pytest.raises(MismatchError, match=r"of version 2 of the default embedding.* of version 1 "):
+        collect_outcomes(rows) + outcomes
+    with pytest.raises(MismatchError, match=r"outcomes belong to version 1 .* uses version 2 .*default\(version=1\)"):
+        Router.fit_outcomes(outcomes)
+    restored = outcomes_from(outcomes_bytes(outcomes), Path("outcomes"))
+    assert restored == outcomes and restored.embedding_version == 1
+
+
+def test_a_version_that_is_not_here_says_so(
+    first_router: Path, tmp_path: Path, second: Embedding, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    newer = Router.fit({"law": LAW, "maths": MATHS}).save(tmp_path / "newer")
+    path = save_statistics(collect(LAW), tmp_path / "law.stats")
+    expected = Router.load(newer).route_batch(PROMPTS)
+    monkeypatch.delitem(DEFAULTS, 2)
+    absent = r"version 2 of the default embedding is not part of this ir3de, which has 1: pip install --upgrade ir3de"
+    for ask in (lambda: Embedding.default(2), lambda: Embedding.load("default@2")):
+        with pytest.raises(EmbeddingError, match=absent):
+            ask()
+    router = Router.load(newer)
+    assert router.route_batch(PROMPTS) == expected
+    with pytest.raises(MismatchError, match="can route, but not change: " + absent):
+        router.add("cooking", ["boil an egg"])
+    statistics: Statistics = load_statistics(path)
+    assert (statistics + statistics).prompts == 4  # sums need no embedding
+    with pytest.raises(EmbeddingError, match=absent):
+        Router.fit({"law": statistics})
+    with pytest.raises(MismatchError, match=r"belong to version 2 of the default embedding, the router uses version 1"):
+        Router.load(first_router).merge("law", statistics)
+
+
+def test_a_router_of_an_unknown_default_says_so(first_router: Path) -> None:
+    edit_header(first_router, lambda header: header["embedding"].update(fingerprint="0" * 64))
+    edit_header(first_router, lambda header: header["embedding"].pop("default_version"))
+    with pytest.raises(MismatchError, match=r"can route, but not change: no default embedding .* fingerprint 000000"):
+        Router.load(first_router).add("cooking", ["boil an egg"])
+
+
+def test_a_source_that_names_no_version_is_refused() -> None:
+    with pytest.raises(EmbeddingError, match="'default@one' names no version"):
+        Embedding.load("default@one")
+
+
+def edit_header(folder: Path, edit: Callable[[dict[str, Any]], object]) -> None:
+    path = folder / "router.json"
+    header = json.loads(path.read_text(encoding="utf-8"))
+    header.pop("sha256")
+    edit(header)
+    path.write_bytes(files.to_json(files.sealed(header)))
