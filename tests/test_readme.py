@@ -32,7 +32,15 @@ def test_python_examples_print_what_the_readme_says() -> None:
 
 @pytest.mark.parametrize(
     ("page", "fewest"),
-    [("how-it-works", 6), ("scorers", 5), ("costs", 6), ("outcomes", 5), ("contributions", 5), ("privacy", 9)],
+    [
+        ("how-it-works", 6),
+        ("scorers", 5),
+        ("confidence", 9),
+        ("costs", 6),
+        ("outcomes", 5),
+        ("contributions", 5),
+        ("privacy", 9),
+    ],
 )
 def test_python_examples_print_what_the_pages_say(page: str, fewest: int) -> None:
     text = (ROOT / "docs" / f"{page}.md").read_text(encoding="utf-8")

@@ -28,7 +28,7 @@ def calibration() -> list[str]:
 
 def promises() -> list[str]:
     lines = [
-        "| suite | tokens read | promised | wrong | 19 in 20 below | answered | wrong without |",
+        "| suite | tokens read | error rate | wrong | 95th percentile | answered | wrong without threshold |",
         "|---|---:|---:|---:|---:|---:|---:|",
     ]
     for row in rows("confidence"):
@@ -41,7 +41,7 @@ def promises() -> list[str]:
 
 def novelty() -> list[str]:
     lines = [
-        "| router of | strangers | out of domain | … or unsure (1 %) | area, familiarity | area, confidence |",
+        "| router of | prompts | out of domain | or unsure (1 %) | AUC, familiarity | AUC, confidence |",
         "|---|---|---:|---:|---:|---:|",
     ]
     found = [row for row in rows("novelty") if row["cap"] > 32]
