@@ -15,8 +15,8 @@ def percent(value: float | None) -> str:
 
 def rare(document: dict[str, Any]) -> list[str]:
     leasts = list(document["rows"][0]["domains"][0]["below"])
-    heads = ["once" if least == "2" else f"below {least}" for least in leasts]
-    lines = [f"| suite | domain | prompts | tokens | different | {' | '.join(heads)} |"]
+    heads = ["once" if least == "2" else f"fewer than {least} times" for least in leasts]
+    lines = [f"| suite | domain | prompts | tokens | distinct tokens | {' | '.join(heads)} |"]
     lines.append("|---|---|" + "---:|" * (3 + len(leasts)))
     for row in document["rows"]:
         for domain in row["domains"]:
@@ -34,7 +34,7 @@ def accuracy(document: dict[str, Any]) -> list[str]:
         for split, told in (("test", ""), ("ood", ", other sources")):
             if row["settings"][0]["accuracies"][routers[0]][split] is None:
                 continue
-            lines += ["", f"| {row['suite']}{told} | tokens left | occurrences left | {' | '.join(routers)} |"]
+            lines += ["", f"| {row['suite']}{told} | distinct tokens left, % | occurrences left, % | {' | '.join(routers)} |"]
             lines.append("|---|" + "---:|" * (2 + len(routers)))
             for left in row["settings"]:
                 shares = f"{percent(100 * left['different'])} | {percent(100 * left['occurrences'])}"
@@ -46,11 +46,11 @@ def accuracy(document: dict[str, Any]) -> list[str]:
 def _setting(left: dict[str, Any]) -> str:
     options = [f"--clip {left['clip']}"] if left["clip"] is not None else []
     options += [f"--min-count {left['min_count']}"] if left["min_count"] > 1 else []
-    return f"`{' '.join(options)}`" if options else "as it is"
+    return f"`{' '.join(options)}`" if options else "no option"
 
 
 def recovery(document: dict[str, Any]) -> list[str]:
-    lines = ["| domain | equations | unknown counts | of tokens that occur | wrong | seconds |"]
+    lines = ["| domain | equations | unknown counts | tokens that occur | wrong counts | seconds |"]
     lines.append("|---|---:|---:|---:|---:|---:|")
     for row in document["rows"]:
         if (found := row["recovery"]) is not None:
