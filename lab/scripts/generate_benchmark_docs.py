@@ -31,7 +31,7 @@ PACKAGES = ("numpy", "tokenizers", "tokie", "torch", "ray", "starlette", "uvicor
 def circumstances(document: dict[str, Any]) -> str:
     c = document["circumstances"]
     versions = ", ".join(f"{name} {c[name]}" for name in PACKAGES if c.get(name))
-    busy = f" Load of the machine before: {c['load_before']}." if c.get("load_before") is not None else ""
+    busy = f" Load before the run: {c['load_before']}." if c.get("load_before") is not None else ""
     return (
         f"{c['processor']}, {c['cores']} cores ({c['machine']}); Python {c['python']}, {versions}; {c['date']}.{busy}"
     )
@@ -118,7 +118,8 @@ def without_sampling(speed: dict[str, Any]) -> str:
         raw["share_without_sampling"] for f in speed["figures"] if "share_without_sampling" in (raw := f["raw"])
     )
     return (
-        f"- *collect without sampling*, every window in the sums, on the same corpus: {number(share)} of the bulk call."
+        f"- *collect without subsampling*, with every window in the sums, on the same corpus: {number(share)} of the "
+        "throughput of the bulk call."
     )
 
 
@@ -152,8 +153,8 @@ def scale_table(document: dict[str, Any]) -> list[str]:
 
 SCALES = {
     "route_us": "route one prompt of 67 tokens, µs",
-    "tokenizer_us": "of which the tokenizer, µs",
-    "route_batch_us": "the same in a batch, µs",
+    "tokenizer_us": "of which in the tokenizer, µs",
+    "route_batch_us": "route one prompt in a batch, µs",
     "confidence_us": "read a decision's confidence, µs",
     "ranking_us": "read a decision's ranking, µs",
     "collect_s": "count the texts, s",
@@ -176,8 +177,9 @@ def rival_tables(document: dict[str, Any]) -> list[str]:
     lines = []
     for suite, shots in dict.fromkeys((row["suite"], row["shots"]) for row in document["rows"]):
         rows = [row for row in document["rows"] if (row["suite"], row["shots"]) == (suite, shots)]
-        few = f", {shots} prompts a domain, mean of ten draws" if shots else ""
-        lines += [f"### {suite}{few}", "", "| router | test | first 32 tokens | other sources | fit, s | µs a prompt |"]
+        few = f", {shots} prompts per domain, mean of ten draws" if shots else ""
+        lines += [f"### {suite}{few}", ""]
+        lines.append("| router | test | first 32 tokens | other sources | fit, s | µs per prompt |")
         lines.append("|---|---:|---:|---:|---:|---:|")
         columns = ("test", "first_32", "ood")
         best = {column: max((row[column] for row in rows if row[column]), default=None) for column in columns}
@@ -198,7 +200,7 @@ def _with_spread(row: dict[str, Any], column: str, best: bool) -> str:
     return f"**{text}**" if best else text
 
 
-# suite, few-shot, column, what is aimed at
+# suite, few-shot, column, target
 BARS = (
     ("reasoning", None, "test", 99.6),
     ("reasoning", None, "ood", 92.0),
@@ -213,8 +215,8 @@ COLUMNS = {"test": "test", "first_32": "first 32 tokens", "ood": "other sources"
 
 
 def bar_table(rivals: dict[str, Any], outcomes: dict[str, Any]) -> list[str]:
-    """What was aimed at, and how far IR3DE and the best of the others got."""
-    lines = ["| data | aim | ir3de | ir3de, tuned | best rival | |", "|---|---:|---:|---:|---|---|"]
+    """The targets, and how far IR3DE and the best rival got."""
+    lines = ["| data | target | ir3de | ir3de, tuned | best rival | |", "|---|---:|---:|---:|---|---|"]
     for suite, shots, column, aim in BARS:
         rows = {row["router"]: row for row in rivals["rows"] if (row["suite"], row["shots"]) == (suite, shots)}
         own = [rows[name][column] for name in ("ir3de", "ir3de, tuned")]
@@ -259,16 +261,24 @@ def page(documents: dict[str, dict[str, Any]]) -> str:
     lines = [
         "# Benchmarks",
         "",
-        "Written by `scripts/generate_benchmark_docs.py` from the raw figures in `results/`; no number here is",
-        "typed by hand. Machines are noisy: a figure is a ratio to something measured in the same run, the two",
-        "taking turns. Confidence is measured in [confidence.md](confidence.md), models' outcomes in",
-        "[outcomes.md](outcomes.md), what leaving rare tokens out costs in [privacy.md](privacy.md).",
+        "This page shows how accurate, fast and robust IR3DE is, next to other routers. Each section gives the command",
+        "that measures it and the raw file it comes from. `ir3de bench` comes with the package `ir3de-lab`:",
         "",
-        "## What was aimed at",
+        "```console",
+        "$ pip install . ./lab",
+        "$ ir3de bench speed        # for example",
+        "```",
         "",
-        "Routing accuracy in percent, averaged over the domains; mean score of the chosen model on routerdc7.",
-        "Nothing was chosen on these prompts but what the pages on [scorers](scorers.md) and",
-        "[outcomes](outcomes.md) own up to.",
+        "`lab/scripts/generate_benchmark_docs.py` writes this page from the raw files in `results/`; no number is",
+        "typed by hand. Machines are noisy, so most figures are ratios of two things that were measured in turn in the",
+        "same run. Three measurements are on other pages: [confidence](confidence.md), the [outcomes](outcomes.md) of",
+        "models, and what it costs to leave out rare tokens ([privacy](privacy.md)).",
+        "",
+        "## Targets",
+        "",
+        "The table shows routing accuracy in percent, averaged over the domains; for routerdc7, the mean score of the",
+        "chosen model. Nothing was chosen on these prompts, except what the pages on [scorers](scorers.md) and",
+        "[outcomes](outcomes.md) name.",
         "",
         *bar_table(rivals, outcomes),
         "",
@@ -280,7 +290,7 @@ def page(documents: dict[str, dict[str, Any]]) -> str:
         *big_sections(),
         *scale_section(),
         *section("Gateway", "gateway", GATEWAY_NOTES, gateway, speed_table(gateway), proxy_table(gateway)),
-        *section("Gateway, soaked", "soak", SOAK_NOTES, soak, speed_table(soak), soak_table(soak)),
+        *section("Gateway under sustained load", "soak", SOAK_NOTES, soak, speed_table(soak), soak_table(soak)),
     ]
     text = "\n".join(lines)
     return re.sub(r"\n{3,}", "\n\n", text).rstrip() + "\n"
@@ -314,15 +324,15 @@ def big_table(document: dict[str, Any]) -> list[str]:
     times, sizes = figures[0]["raw"], next(f["raw"] for f in figures if "bound_mb" in f["raw"])
     steps = {
         "product_s": "one bare product",
-        "five_s": "fit of all",
-        "join_s": "one more joins",
-        "leave_s": "it leaves",
+        "five_s": "fit of five experts",
+        "join_s": "add a sixth expert",
+        "leave_s": "remove it",
     }
     lines = ["| | |", "|---|---:|", f"| V × h | {times['vocabulary']:,} × {times['width']:,} |"]
     lines += [f"| {label}, s | {number(times[name])} |" for name, label in steps.items()]
     lines.append(f"| peak memory of a fit, MB | {number(sizes['Blend'])} |")
-    lines.append(f"| its bound, MB | {number(sizes['bound_mb'])} |")
-    lines.append(f"| E as float32 would be, MB | {number(sizes['matrix_as_float32_mb'])} |")
+    lines.append(f"| stated bound of that, MB | {number(sizes['bound_mb'])} |")
+    lines.append(f"| size of E in float32, MB | {number(sizes['matrix_as_float32_mb'])} |")
     return lines
 
 

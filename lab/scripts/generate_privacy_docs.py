@@ -34,7 +34,8 @@ def accuracy(document: dict[str, Any]) -> list[str]:
         for split, told in (("test", ""), ("ood", ", other sources")):
             if row["settings"][0]["accuracies"][routers[0]][split] is None:
                 continue
-            lines += ["", f"| {row['suite']}{told} | distinct tokens left, % | occurrences left, % | {' | '.join(routers)} |"]
+            heads = ("distinct tokens left, %", "occurrences left, %", *routers)
+            lines += ["", f"| {row['suite']}{told} | {' | '.join(heads)} |"]
             lines.append("|---|" + "---:|" * (2 + len(routers)))
             for left in row["settings"]:
                 shares = f"{percent(100 * left['different'])} | {percent(100 * left['occurrences'])}"

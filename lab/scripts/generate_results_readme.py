@@ -1,8 +1,8 @@
 """Write results/README.md: every table of the experiments, how it was made, every raw file; `--check` only compares.
 
-The table that sums them up goes into README.md and docs/experiments.md as well, between its two marks.
+The summary table also goes into README.md and docs/experiments.md, between two marks.
 
-Fails where a table has no raw file behind it, and where a raw file is not listed.
+The script fails if a table has no raw file behind it, or if a raw file is not listed.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ COMMANDS = {  # every raw file beside the settings: what makes it, and the page 
         "outcomes.md",
     ),
     "privacy.json": ("ir3de bench privacy --data DIR --save results/privacy.json", "privacy.md"),
-    "reproduce.json": ("python scripts/reproduce.py --run", "experiments.md"),
+    "reproduce.json": ("python lab/scripts/reproduce.py --run", "experiments.md"),
     "rivals.json": ("ir3de bench rivals --data DIR --encoder SOURCE --save results/rivals.json", "benchmarks.md"),
     "robustness.json": ("ir3de bench robustness --data DIR --save results/robustness.json", "benchmarks.md"),
     "scale.json": ("ir3de bench scale --data DIR --save results/scale.json", "benchmarks.md"),
@@ -47,11 +47,11 @@ COMMANDS = {  # every raw file beside the settings: what makes it, and the page 
     "speed.json": ("ir3de bench speed --data DIR --save results/speed.json", "benchmarks.md"),
 }
 RAW = {  # what may lie in a setting's folder
-    OUTCOMES: "what every expert made of every test item",
+    OUTCOMES: "the outcome of every expert on every test item",
     REFERENCE: "the likelihood of every reference answer under every expert",
-    TRAINING: "the experts' losses",
+    TRAINING: "the experts' training losses",
     DYNAMIC: "experts added and removed",
-    DECENTRALISED: "domains counted in places of their own",
+    DECENTRALISED: "domains counted in separate processes",
 }
 OVER_ALL = {
     "k": "Routing accuracy over the number of tokens that vote",
@@ -59,7 +59,7 @@ OVER_ALL = {
     "prompts": "Routing accuracy over the number of training prompts",
     "tokens": "Routing accuracy over the number of tokens read",
     "training": "The experts' training losses",
-    "dynamic": "Experts that come and go",
+    "dynamic": "Experts added and removed",
 }
 BY_SETTING = {"cost": "quality against cost", "confusion": "where items were sent"}
 SINGLE = "the best single expert"
@@ -83,9 +83,17 @@ SUMMED = {  # lines of the summary, and how the names of their routers begin: of
 }
 INTRODUCTION = """# Results
 
-Every published number of this repository comes from a raw file in this folder. This page is written by
-`scripts/generate_results_readme.py`; no number in it is typed by hand. `ir3de bench tables` prints the same tables,
-`--format latex` as LaTeX, and `ir3de bench figures` draws the figures, from these files alone.
+This folder holds the raw files behind every published number of this repository.
+`lab/scripts/generate_results_readme.py` writes this page from them; no number is typed by hand. To print the same
+tables and draw the figures from these files alone:
+
+```console
+$ pip install . ./lab                # ir3de-lab brings the command `ir3de bench`
+$ ir3de bench tables                 # --format latex prints LaTeX
+$ ir3de bench figures
+```
+
+[docs/experiments.md](../docs/experiments.md) describes the experiments and what came out of them.
 """
 
 
@@ -98,12 +106,12 @@ def page(root: Path, found: Sequence[Results], made: Mapping[str, Sequence[Table
     lines += ["- [Other raw files](#other-raw-files)", ""]
     for name in settings.SHIPPED:
         if name not in here:
-            lines += [f"Of the setting `{name}` there are no raw files yet.", ""]
+            lines += [f"There are no raw files of the setting `{name}` yet.", ""]
     for results in found:
         lines += _section(root, results, made[results.setting])
     if any(_pictures(root, OVER_ALL)):
         lines += ["## Figures", "", *_pictures(root, OVER_ALL)]
-    lines += ["## Other raw files", "", "| file | made by | shown in |", "|---|---|---|"]
+    lines += ["## Other raw files", "", "| file | command | shown in |", "|---|---|---|"]
     for path in _others(root):
         command, shown = COMMANDS.get(path.name, ("", ""))
         lines.append(f"| [{path.name}]({path.name}) | `{command}` | [docs/{shown}](../docs/{shown}) |")
@@ -187,10 +195,10 @@ def _section(root: Path, results: Results, made: Sequence[Table]) -> Iterator[st
         if (results.folder / name).is_file():
             yield f"- [{name}]({results.folder.name}/{name}): {what}"
     if results.choices:
-        counted = f"what each of {len(results.choices)} routers chose, a file each"
+        counted = f"the choices of {len(results.choices)} routers, one file each"
         yield f"- [{CHOICES}/]({results.folder.name}/{CHOICES}): {counted}"
     if (results.folder / ANSWERS).is_dir():
-        yield f"- [{ANSWERS}/]({results.folder.name}/{ANSWERS}): what every model generated, a file each"
+        yield f"- [{ANSWERS}/]({results.folder.name}/{ANSWERS}): the texts that every model generated, one file each"
     yield ""
 
 
@@ -199,7 +207,7 @@ def _told(results: Results) -> Iterator[str]:
     about: dict[str, Any] = dict(results.matrix.about)
     if command := about.get("command"):
         commit = about.get("commit")
-        yield f"Outcomes made by `{command}`{f' at commit `{commit}`' if commit else ''}.\n"
+        yield f"The outcomes were made by `{command}`{f' at commit `{commit}`' if commit else ''}.\n"
     hardware = [str(about[name]) for name in ("accelerator", "processor") if about.get(name)]
     hardware += [f"{about['cores']} cores"] if about.get("cores") else []
     versions = [f"{name} {about[name]}" for name in ("ir3de", "python", "torch", "numpy") if about.get(name)]
@@ -215,7 +223,7 @@ def _told(results: Results) -> Iterator[str]:
             facts = ", ".join(f"{name.replace('_', ' ')} {_value(value)}" for name, value in about[part].items())
             yield f"{part.capitalize()}: {facts}.\n"
     for ran in dict.fromkeys(str(one.about["command"]) for one in results.choices if one.about.get("command")):
-        yield f"Choices made by `{ran}`.\n"
+        yield f"Choices were made by `{ran}`.\n"
 
 
 def _value(value: object) -> str:
@@ -255,7 +263,7 @@ def main() -> int:
         stale = [path.name for path, text in _summed_up(root, summary(found)) if path.read_text("utf-8") != text]
         wrong += [f"the summary in {name} is not what results/ says: run this script" for name in stale]
         if not target.is_file() or target.read_text(encoding="utf-8") != wanted:
-            wrong.append("results/README.md is not what results/ says: run scripts/generate_results_readme.py")
+            wrong.append("results/README.md is not what results/ says: run lab/scripts/generate_results_readme.py")
     else:
         target.write_text(wanted, encoding="utf-8")
         for path, text in _summed_up(root, summary(found)):

@@ -1,4 +1,4 @@
-"""Pages written from the raw figures in results/: read, put between marks, and written or compared."""
+"""Read the raw figures in results/, put text between marks of a page, and write or compare pages."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def write_or_compare(wanted: Mapping[Path, str], script: str) -> int:
     stale = [path for path, text in wanted.items() if not path.is_file() or path.read_text(encoding="utf-8") != text]
     if "--check" in sys.argv[1:]:
         for path in stale:
-            print(f"{path.relative_to(ROOT)} is not what results/ says: run scripts/{Path(script).name}")
+            print(f"{path.relative_to(ROOT)} is not what results/ says: run lab/scripts/{Path(script).name}")
         return 1 if stale else 0
     for path in stale:
         path.write_text(wanted[path], encoding="utf-8")

@@ -114,7 +114,7 @@ def test_the_page_of_results_knows_when_it_is_stale_and_what_is_not_listed(copie
     assert _readme(root, "--check").returncode == 1
     assert _readme(root).returncode == 0
     page = (copied / "README.md").read_text(encoding="utf-8")
-    assert "[outcomes.jsonl.xz](clm/outcomes.jsonl.xz)" in page and "**CLM: what it takes**" in page
+    assert "[outcomes.jsonl.xz](clm/outcomes.jsonl.xz)" in page and "**CLM: what each router needs**" in page
     assert _readme(root, "--check").returncode == 0
     (copied / "clm" / "stray.json").write_text("{}")
     (copied / "stray.json").write_text("{}")

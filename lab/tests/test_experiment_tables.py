@@ -120,7 +120,7 @@ def test_rows_stand_in_groups_that_stay_together(root: Path) -> None:
 def test_what_it_takes_says_where_it_was_measured(root: Path) -> None:
     needs = made(root)["needs"]
     bert, ours = cells(needs, "BERT-router (MiniLM-L6)"), cells(needs, "ir3de")
-    assert (bert["µs a prompt"].text, ours["µs a prompt"].text) == ("900¹", "17")
+    assert (bert["µs per prompt"].text, ours["µs per prompt"].text) == ("900¹", "17")
     assert (bert["central data"].text, bert["language model"].text, bert["adds an expert"].text) == ("yes", "yes", "no")
     assert (ours["parameters"].text, ours["size"].text, ours["adds an expert"].text) == ("28.2k", "2.7 MB", "yes")
     assert "¹ Measured on NVIDIA H200" in " ".join(needs.caption)
@@ -246,7 +246,7 @@ def test_tables_as_json_parse_and_hold_the_numbers(root: Path) -> None:
 
 def test_tables_on_the_terminal_and_in_files(root: Path, tmp_path: Path) -> None:
     shown = run("bench", "tables", "--results", root, "--setting", "clm", "--only", "main")
-    assert "naive Bayes" in shown.stdout and "µs a prompt" not in shown.stdout
+    assert "naive Bayes" in shown.stdout and "µs per prompt" not in shown.stdout
     assert max(map(len, shown.stdout.splitlines())) <= 100
     assert "no setting" not in shown.stderr
     for name, start in (("t.md", "**CLM"), ("t.tex", r"\begin{table}"), ("t.json", "{")):

@@ -26,17 +26,18 @@ def needs_table(results: Results, rows: Sequence[Standing]) -> Table:
             devices |= {device: None} if device else {}
             body.append(Row(row.name, tuple(_needs(row.choices, ON_ACCELERATOR if device else "")), row.group))
     words = ("central data", "language model", "adds an expert")
-    columns = ("fit, s", "µs a prompt", "parameters", "size", *words)
+    columns = ("fit, s", "µs per prompt", "parameters", "size", *words)
     caption = [
-        "Central data: all domains' texts in one place to fit it; language model: one to run at every prompt; "
-        "adds an expert: without fitting the others again.",
+        "Central data: whether a fit needs the texts of all domains in one place.",
+        "Language model: whether one runs at every prompt.",
+        "Adds an expert: whether it can do so without fitting the others again.",
         *(
             [f"{ON_ACCELERATOR} Measured on {', '.join(devices)}; all other times on processor cores."]
             if devices
             else []
         ),
     ]
-    title = f"{results.title}: what it takes"
+    title = f"{results.title}: what each router needs"
     return Table("needs", title, "router", columns, tuple(body), tuple(caption), (CHOICES,), words=words)
 
 
@@ -55,9 +56,9 @@ def beside_table(results: Results, rows: Sequence[Standing]) -> Table:
     caption = (
         "Averages over the domains, in percent of their own experts.",
         f"Paper: {published.SOURCE}, {paper.label}, with k={paper.k} and {paper.neighbours} neighbours.",
-        "Experts and texts are others here: what can be compared is how routers stand to one another.",
+        "Experts and texts differ from the paper's, so only the order of the routers can be compared.",
     )
-    title = f"{results.title}: beside the paper's figures"
+    title = f"{results.title}: next to the paper's figures"
     sources = (OUTCOMES, CHOICES) if results.choices else (OUTCOMES,)
     return Table("beside", title, "the paper's row", columns, tuple(body), caption, sources, words=("row here",))
 
@@ -89,14 +90,14 @@ def dynamic_table(results: Results) -> Table:
         for row in results.dynamic
     ]
     rivals = dict.fromkeys(str(row["retrained"]) for row in results.dynamic if row.get("retrained"))
-    anew = f"{', '.join(rivals) or 'a rival'} anew, s"
+    anew = f"{', '.join(rivals) or 'a rival'} fitted again, s"
     columns = ("experts", "routing accuracy", "seconds", "solve alone, s", anew)
     caption = (
-        "Accuracy in percent on the test items of the experts that are there after the step.",
-        "Seconds of a step begin with the texts of the expert that is added; the solve alone, with its statistics.",
+        "Routing accuracy is in percent, on the test items of the experts that are there after the step.",
+        "The seconds of a step include counting the added texts; the solve alone starts from their statistics.",
         *_sameness(results.dynamic),
     )
-    title = f"{results.title}: experts come and go"
+    title = f"{results.title}: experts added and removed"
     return Table("dynamic", title, "step", columns, tuple(body), caption, (DYNAMIC,))
 
 
@@ -107,7 +108,7 @@ def facts_table(results: Results) -> Table:
         for name, value in results.decentralised.items()
         if name not in ("kind", "version", "setting", "about")
     ]
-    title = f"{results.title}: every domain counted in a place of its own"
+    title = f"{results.title}: every domain counted in a separate process"
     return Table("decentralised", title, "", ("found",), tuple(body), (), (DECENTRALISED,), words=("found",))
 
 
@@ -165,9 +166,9 @@ def _sameness(rows: Sequence[Mapping[str, Any]]) -> Iterator[str]:
     compared = [row for row in rows if "identical" in row]
     same = sum(bool(row["identical"]) for row in compared)
     if compared and same == len(compared):
-        yield "After every step the router has the bits of one fitted afresh on the domains present."
+        yield "After every step the router is bit for bit the one that a new fit on the same domains gives."
     elif compared:
-        yield f"After {same} of {len(compared)} steps the router has the bits of one fitted afresh."
+        yield f"After {same} of {len(compared)} steps the router is bit for bit the one that a new fit gives."
 
 
 def _said(value: object) -> str:

@@ -95,16 +95,17 @@ def _cells(row: Standing, parts: Sequence[Sequence[int]]) -> Iterator[Cell]:
 
 
 def _caption(rows: Sequence[Standing], matrix: Matrix) -> Iterator[str]:
-    yield f"{len(matrix.items):,} items; every figure in percent of what the domain's own expert reaches."
-    yield "Best in bold, second underlined; not ranked: a domain's own expert, the oracle, and the authors' protocol."
-    yield f"Intervals: 95 %, from {RESAMPLES:,} resamples of the items of each domain and group."
+    yield f"{len(matrix.items):,} items. Every figure is in percent of what the domain's own expert reaches."
+    yield "The best is bold, the second underlined."
+    yield "A domain's own expert, the oracle and the authors' protocol are not ranked."
+    yield f"The 95 % intervals come from {RESAMPLES:,} resamples of the items of each domain and group."
     drawn = next((row for row in rows if row.deviation is not None), None)
     if drawn is not None:
-        yield f"{RANDOM}: mean and interval of 100 draws; its average deviates by {drawn.deviation:.2f} between draws."
+        yield f"{RANDOM}: mean and interval of 100 draws; its average has a standard deviation of {drawn.deviation:.2f}."
     if any(row.choices is not None and row.choices.axis in BEST_OF for row in rows):
         yield "Where a row says best, k or the learning rate was chosen on the test items, as in the paper."
     if set(matrix.own.values()) - set(matrix.domains):
-        yield "A domain's own expert is here the model that scored best on its test items, known in hindsight."
+        yield "Here a domain's own expert is the model that scored best on its test items, known only in hindsight."
     if any(row.name == EXTRAS["average"] for row in rows):
         yield f"{EXTRAS['average']}: one model whose weights are the mean of the experts'."
 

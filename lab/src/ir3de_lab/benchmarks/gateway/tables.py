@@ -8,26 +8,28 @@ from typing import Any
 from ir3de_lab.benchmarks.gateway.upstream import WAYS
 
 GATEWAY_NOTES = (
-    "On loopback: a stand-in for the experts that answers after 10 ms, a bare pass-through proxy in the same",
-    "framework (Starlette, uvicorn, aiohttp: forwards and relays, nothing else), and the gateway with the demo's",
-    "router, five experts, access log and metrics. Chats of 100 tokens, all different. First as many as go through;",
-    "then, at half of what the slower one managed, upstream, bare proxy and gateway in turns. *Added*: the percentile",
-    "less the upstream's own. A latency counts from the moment the request was due: at random in equal intervals, or",
-    "altogether at random (*random arrivals*). The proxies have one core, load and upstream the other; figures are",
-    "medians over rounds, and the raw file has the spread.",
+    "Everything runs on loopback. An upstream stands in for the experts and answers after 10 ms. A bare proxy in",
+    "the same framework (Starlette, uvicorn, aiohttp) only forwards and relays. The gateway has the demo's router,",
+    "five experts, access log and metrics. The requests are chats of 100 tokens, all different.",
+    "",
+    "First, as many requests as possible go through each. Then upstream, bare proxy and gateway are measured in",
+    "turn, at half the rate that the slower proxy managed. *Added* latency is the percentile minus the upstream's",
+    "own. A latency counts from the moment the request was due: at a random moment in equal intervals, or entirely",
+    "at random (*random arrivals*). The proxies have one core, and load and upstream the other. The figures are",
+    "medians over rounds; the raw file has the spread.",
 )
 
 SOAK_NOTES = (
-    "A tenth of the requests is streamed, a tenth of the clients leave in the middle, one request in twenty fails at",
-    "the upstream, in six ways. Every request has an id that its answer must repeat, complete to the last token; what",
-    "the clients saw is held against the upstream's own account of every attempt. *Cut*: the upstream broke off in the",
-    "middle of a stream, and the client was told.",
+    "A tenth of the requests are streamed, a tenth of the clients leave in the middle, and one request in twenty",
+    "fails at the upstream, in six ways. Every request has an id that its answer must repeat, complete to the last",
+    "token. What the clients saw is compared with the upstream's own record of every attempt. *Cut*: the upstream",
+    "broke off in the middle of a stream, and the client was told.",
 )
 
 
 def proxy_table(document: dict[str, Any]) -> list[str]:
     """What is behind the ratios: the upstream, the bare proxy and the gateway, medians over the rounds."""
-    lines = ["| | requests/s asked | upstream itself | bare proxy | gateway |", "|---|---:|---:|---:|---:|"]
+    lines = ["| | requests/s sent | upstream alone | bare proxy | gateway |", "|---|---:|---:|---:|---:|"]
     for figure in document["figures"]:
         found = figure["raw"]
         if "asked_rate" not in found:
@@ -42,7 +44,7 @@ def proxy_table(document: dict[str, Any]) -> list[str]:
         found = figure["raw"]
         if figure["name"].startswith("throughput"):
             what = "streams" if "streams" in figure["name"] else "chat completions"
-            for label, key in ((f"{what} a second, as many as go", "rate"), (f"{what}, processor time, µs", "cpu_us")):
+            for label, key in ((f"{what} per second, at most", "rate"), (f"{what}, processor time each, µs", "cpu_us")):
                 cells = [_number(median(found[name][key])) for name in ("bare", "gateway")]
                 lines.append(f"| {label} | | | {' | '.join(cells)} |")
     return lines
@@ -60,7 +62,7 @@ def soak_table(document: dict[str, Any]) -> list[str]:
         *(f"| requests {kind} | {count:,} |" for kind, count in kinds.items()),
         f"| answered by another expert than the first | {report['verdict']['notes'].get('fallback', 0):,} |",
         f"| failures of the upstream | {failed} |",
-        f"| requests a second, {plan['concurrency']} at once | {_number(report['requests_per_second'])} |",
+        f"| requests per second, {plan['concurrency']} at once | {_number(report['requests_per_second'])} |",
         f"| memory after {memory[0][0]:,} requests, MB | {memory[0][1]:.1f} |",
         f"| memory after {memory[-1][0]:,} requests, MB | {memory[-1][1]:.1f} |",
     ]
