@@ -101,7 +101,7 @@ def _caption(rows: Sequence[Standing], matrix: Matrix) -> Iterator[str]:
     yield f"The 95 % intervals come from {RESAMPLES:,} resamples of the items of each domain and group."
     drawn = next((row for row in rows if row.deviation is not None), None)
     if drawn is not None:
-        yield f"{RANDOM}: mean and interval of 100 draws; its average has a standard deviation of {drawn.deviation:.2f}."
+        yield f"{RANDOM}: mean and interval of 100 draws; standard deviation of its average: {drawn.deviation:.2f}."
     if any(row.choices is not None and row.choices.axis in BEST_OF for row in rows):
         yield "Where a row says best, k or the learning rate was chosen on the test items, as in the paper."
     if set(matrix.own.values()) - set(matrix.domains):
