@@ -37,6 +37,7 @@ def test_python_examples_print_what_the_readme_says() -> None:
         ("scorers", 5),
         ("confidence", 9),
         ("costs", 6),
+        ("format", 4),
         ("outcomes", 5),
         ("contributions", 5),
         ("privacy", 9),
