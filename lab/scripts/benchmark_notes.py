@@ -22,7 +22,7 @@ SPEED_NOTES = (
     "  so caches are warm for both. A program that runs after a slower one on the same core starts with cold caches",
     "  and takes longer.",
     "- *collect, all statistics*: for a corpus over 100 MB, only 1 window in 16, chosen by the CRC-32 of its",
-    "  prompt, enters the prompt sums (`--sample auto`). The histogram always counts every token.",
+    "  prompt, enters the prompt sums (`--subsample auto`). The histogram always counts every token.",
     "- *fit*: PromptRidge has no bar. Its one product, S = ẼW in float32, is so small that unpacking the sums, the",
     "  solve, S in float64 and the table together take several times as long.",
     "- *published batch-wise fit*: every token's embedding goes through A += xᵀx in float32, in batches of 16 ×",

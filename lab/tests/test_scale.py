@@ -41,13 +41,13 @@ def test_counting_is_timed_on_what_it_says_and_finds_what_collect_finds(corpus: 
     assert two["megabytes"] == sum(path.stat().st_size for path in corpus) / 1e6
     assert scaling.value == pytest.approx(two["mb_per_s"][0] / (2 * one["mb_per_s"][0]))
     assert one["start_up_s"][0] > 0 < two["start_up_s"][0]
-    assert file.raw["digest"] == collect(read_texts(corpus), sample=16, embedding=tiny.embedding()).digest
+    assert file.raw["digest"] == collect(read_texts(corpus), subsample=16, embedding=tiny.embedding()).digest
     assert file.value <= longer.value
 
 
 def test_memory_is_told_of_a_process_that_counts_all_of_it(corpus: list[Path]) -> None:
-    found = peaks(corpus, workers=2, sample=16, shard_bytes=SIZE.shard_bytes)
-    assert found["digest"] == collect(read_texts(corpus), sample=16).digest
+    found = peaks(corpus, workers=2, subsample=16, shard_bytes=SIZE.shard_bytes)
+    assert found["digest"] == collect(read_texts(corpus), subsample=16).digest
     assert found["driver_mb"] > 10
 
 

@@ -37,7 +37,15 @@ def router(given: Path, tmp_path: Path) -> Path:
 def test_a_file_knows_whose_it_is_and_how_it_was_made(given: Path) -> None:
     found = run_json("inspect", given / "berlin.stats")
     assert (found["id"], found["owner"], found["kept"]) == ("berlin-2026", "Kanzlei Berlin", 0)
-    recipe = {"window": 128, "sample": 1, "cap": 64, "clip": None, "min_count": 1, "prompt_sums": True, "field": None}
+    recipe = {
+        "window": 128,
+        "subsample": 1,
+        "cap": 64,
+        "clip": None,
+        "min_count": 1,
+        "prompt_sums": True,
+        "field": None,
+    }
     assert found["recipe"] == recipe
     whole = run_json("inspect", given / "paris.stats")
     assert whole["id"] == whole["digest"][:12] and whole["kept"] > 0

@@ -147,7 +147,7 @@ def test_pairs_are_checked(tmp_path: Path) -> None:
     assert "expected name=path" in wrong_call("fit", out, "law=")
     assert "named twice" in wrong_call("fit", out, f"law={LAW}", f"coding={LAW}")
     assert "--k belongs to" in wrong_call("fit", out, f"law={LAW}", "--k", "3")
-    assert "neither a whole number" in wrong_call("fit", out, f"law={LAW}", "--sample", "some")
+    assert "neither a whole number" in wrong_call("fit", out, f"law={LAW}", "--subsample", "some")
     assert "same folder" in wrong_call("fit", out, f"law={LAW}", "--serving", out)
     assert "Missing argument" in wrong_call("fit", out)
 
@@ -195,7 +195,7 @@ def test_collect_options(tmp_path: Path, law_file: Path) -> None:
     assert (said["prompts"], said["tokens"], said["windows"]) == (1, 8, 2)
     rows = tmp_path / "rows.jsonl"
     rows.write_text('{"body": "Is it void?"}\n', encoding="utf-8")
-    assert run_json("collect", target, rows, "--field", "body", "--sample", "1", "--force")["prompts"] == 1
+    assert run_json("collect", target, rows, "--field", "body", "--subsample", "1", "--force")["prompts"] == 1
     assert "name the field" in complaint("collect", target, rows, "--force")
 
 
@@ -204,7 +204,14 @@ def test_large_domains_are_sampled(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     monkeypatch.setattr("ir3de.cli.domains.LARGE_DOMAIN", 1_000)
     sampled = run_json("collect", tmp_path / "sampled.stats", LAW)
     assert sampled["tokens"] == exact["tokens"] and sampled["windows"] % 16 == 0
-    assert run_json("collect", tmp_path / "told.stats", LAW, "--sample", "1")["digest"] == exact["digest"]
+    assert run_json("collect", tmp_path / "told.stats", LAW, "--subsample", "1")["digest"] == exact["digest"]
+
+
+def test_the_option_of_version_0_1_for_subsampling_still_works(tmp_path: Path) -> None:
+    new = run_json("collect", tmp_path / "new.stats", LAW, "--subsample", "3")
+    assert run_json("collect", tmp_path / "old.stats", LAW, "--sample", "3")["digest"] == new["digest"]
+    shown = run("collect", "--help").output
+    assert "--subsample N|auto" in shown and " --sample" not in shown
 
 
 def test_collect_and_merge_complain(tmp_path: Path, law_file: Path) -> None:

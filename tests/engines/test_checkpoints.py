@@ -17,7 +17,7 @@ from commands import complaint, run, run_json
 from ir3de import Statistics, collect
 from ir3de.cli.domains import Counted, counted_table
 from ir3de.cli.options import engine_options
-from ir3de.engines import Collected, ShardCount, collect_files
+from ir3de.engines import Collected, ShardCount, checkpoints, collect_files
 from ir3de.engines.local import InProcess
 from ir3de.engines.pool import Pool
 from ir3de.errors import ArtifactError, InputError, IR3DEError, VersionError
@@ -65,7 +65,7 @@ def begun(file: Path, after: int = 3, **options: object) -> Path:
 
 
 def test_a_job_that_was_stopped_goes_on_by_any_engine(file: Path) -> None:
-    recipe = Recipe(window=16, sample=2, keep_sample=True)
+    recipe = Recipe(window=16, subsample=2, keep_sample=True)
     done = 0
     for after, engine in ((1, InProcess()), (2, Pool(2)), (4, InProcess()), (3, InProcess())):
         begun(file, after, engine=engine, recipe=recipe)
@@ -76,12 +76,29 @@ def test_a_job_that_was_stopped_goes_on_by_any_engine(file: Path) -> None:
     assert collected.shards > 10 and collected.records == len(TEXTS)
     assert collected.bytes == file.stat().st_size
     assert abs(sum(heard) - collected.bytes) < SHARD  # what was written down is told to the shard, the rest to the line
-    wanted = whole(window=16, sample=2, keep_sample=True)
+    wanted = whole(window=16, subsample=2, keep_sample=True)
     assert collected.statistics == wanted and collected.statistics.sample == wanted.sample
     again = counted(file, recipe=recipe)  # until it is discarded, the result itself is there
     assert again.resumed == again.shards and again.statistics == wanted
     collected.discard_checkpoints()
     assert list((file.parent / "kept").iterdir()) == []
+
+
+def test_a_job_that_version_0_1_began_goes_on(file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    identity = checkpoints._identity
+
+    def identity_then(*job: object) -> dict[str, object]:
+        now = identity(*job)
+        recipe = {"sample" if name == "subsample" else name: value for name, value in now["recipe"].items()}
+        return {**now, "recipe": recipe}
+
+    with monkeypatch.context() as then:
+        then.setattr(checkpoints, "_identity", identity_then)
+        begun(file, 3, recipe=Recipe(subsample=2))
+    with pytest.raises(InputError, match="subsample was 2, now it is 3"):
+        counted(file, recipe=Recipe(subsample=3))
+    collected = counted(file, recipe=Recipe(subsample=2))
+    assert collected.resumed == 3 and collected.statistics == whole(subsample=2)
 
 
 KILLED = """
@@ -290,7 +307,7 @@ def test_the_command_line_goes_on_and_cleans_up(tmp_path: Path) -> None:
     kept, out = tmp_path / "kept", tmp_path / "law.stats"
     assert "not valid JSON" in complaint("collect", out, file, "--checkpoint", kept)
     assert [path.name for path in kept.iterdir()] == ["law.checkpoint"]
-    assert "sample was 1, now it is 2" in complaint("collect", out, file, "--checkpoint", kept, "--sample", "2")
+    assert "subsample was 1, now it is 2" in complaint("collect", out, file, "--checkpoint", kept, "--subsample", "2")
     told = run_json("collect", out, file, "--checkpoint", kept, "--skip-bad", "1")
     assert (told["records"], told["skipped"]) == (len(TEXTS) + 1, 1)
     assert list(kept.iterdir()) == []

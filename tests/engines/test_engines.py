@@ -25,7 +25,7 @@ from ir3de.errors import EngineError, InputError
 from ir3de.statistics.counting import Recipe
 
 TEXTS = [*tiny.sentences("law", 60), "naïve café ∑ 🙂", "x" * 3_000]
-RECIPE = Recipe(window=8, sample=2, keep_sample=True)
+RECIPE = Recipe(window=8, subsample=2, keep_sample=True)
 
 
 @pytest.fixture(scope="module")
@@ -41,7 +41,7 @@ def corpus(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def expected(times: int = 5) -> Statistics:
-    return collect(TEXTS * times, embedding=tiny.embedding(), window=8, sample=2, keep_sample=True)
+    return collect(TEXTS * times, embedding=tiny.embedding(), window=8, subsample=2, keep_sample=True)
 
 
 def same(one: Statistics, other: Statistics) -> bool:

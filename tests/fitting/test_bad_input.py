@@ -233,7 +233,7 @@ def test_the_largest_k_and_cap_work() -> None:
     ("option", "values", "limits"),
     [
         ("window", [0, -3, 8_193, 2.5, "64", None], "between 1 and 8,192"),
-        ("sample", [0, -3, 2**20 + 1, 2.5, "8", None], "between 1 and 1,048,576"),
+        ("subsample", [0, -3, 2**20 + 1, 2.5, "8", None], "between 1 and 1,048,576"),
         ("cap", [0, -3, 2.5, "64"], "at least 1"),
     ],
 )

@@ -135,7 +135,7 @@ def test_loaded_statistics_are_the_saved_ones(
     keep_sample: bool,
     every: int,
 ) -> None:
-    statistics = counted(some, prompt_sums=prompt_sums, window=window, keep_sample=keep_sample, sample=every)
+    statistics = counted(some, prompt_sums=prompt_sums, window=window, keep_sample=keep_sample, subsample=every)
     path = save_statistics(statistics, tmp_path_factory.mktemp("statistics") / "domain.safetensors")
     content, loaded = path.read_bytes(), load_statistics(path)
     assert loaded == statistics

@@ -93,7 +93,7 @@ def test_prompt_sums_are_those_of_integer_arithmetic(some: list[str], window: in
 @given(texts, st.integers(2, 5))
 def test_a_sample_is_chosen_by_content_and_weighs_what_it_stands_for(some: list[str], sample: int) -> None:
     hashes = [zlib.crc32(text.encode()) for text in some]
-    statistics = counted(some, sample=sample, window=6)
+    statistics = counted(some, subsample=sample, window=6)
     assert statistics.sums == integer_sums(tiny.embedding(), ids_of(some), 6, hashes, sample)
     assert statistics.histogram_only() == counted(some).histogram_only()
 

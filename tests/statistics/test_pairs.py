@@ -60,7 +60,7 @@ def test_the_order_of_two_tokens_matters_and_buckets_are_used_evenly() -> None:
 def test_counts_add_up_and_windows_change_nothing(
     some: list[str], others: list[str], cap: int | None, every: int
 ) -> None:
-    one, two = (counted(own, cap=cap, window=5, sample=every) for own in (some, others))
+    one, two = (counted(own, cap=cap, window=5, subsample=every) for own in (some, others))
     expected = integer_pairs([tokens[:cap] for tokens in ids_of([*some, *others])])
     assert np.array_equal((one + two).sums.pairs, expected)
     assert np.array_equal((one + two - one).sums.pairs, two.sums.pairs)

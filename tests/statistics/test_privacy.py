@@ -16,7 +16,7 @@ from ir3de import Embedding, Router, Statistics, TokenRidge, collect
 from ir3de.corpora import examples as demo
 from ir3de.errors import InputError
 from ir3de.scorers.arithmetic import NumpyArithmetic, using
-from ir3de.statistics.counting import Recipe, count, thresholded
+from ir3de.statistics.counting import Recipe, count, count_without_rare_tokens
 from ir3de.statistics.files import load_statistics
 from ir3de.statistics.pairs import pair_counts
 from ir3de_lab.benchmarks import privacy as measured
@@ -109,7 +109,7 @@ def test_what_is_rare_is_found_from_the_whole_however_it_is_shared_out(some: lis
     def engine(recipe: Recipe) -> Statistics:
         return sum(count(shard, tiny.embedding(), recipe) for shard in shards)
 
-    assert thresholded(engine, Recipe(min_count=least)).digest == counted(some, min_count=least).digest
+    assert count_without_rare_tokens(engine, Recipe(min_count=least)).digest == counted(some, min_count=least).digest
 
 
 @tiny.LAW
@@ -165,16 +165,16 @@ def test_texts_that_cannot_be_read_twice_are_refused() -> None:
     assert counted(iter(["prove", "prove"]), min_count=2, prompt_sums=False).tokens > 0
 
 
-def test_texts_that_change_between_the_readings_are_refused() -> None:
-    readings = iter([["prove", "prove"], ["prove", "prove", "prove"]])
-    with pytest.raises(InputError, match="changed between the two readings"):
-        thresholded(lambda recipe: count(next(readings), tiny.embedding(), recipe), Recipe(min_count=2))
+def test_texts_that_change_between_the_passes_are_refused() -> None:
+    passes = iter([["prove", "prove"], ["prove", "prove", "prove"]])
+    with pytest.raises(InputError, match="changed between the two passes"):
+        count_without_rare_tokens(lambda recipe: count(next(passes), tiny.embedding(), recipe), Recipe(min_count=2))
 
 
 def test_a_recipe_tells_what_was_asked_for() -> None:
-    asked = {"window": 64, "sample": 2, "cap": 9, "clip": 1, "min_count": 5}
+    asked = {"window": 64, "subsample": 2, "cap": 9, "clip": 1, "min_count": 5}
     assert Recipe(**asked).to_dict() == asked
-    assert Recipe().to_dict() == {"window": 128, "sample": 1, "cap": None, "clip": None, "min_count": 1}
+    assert Recipe().to_dict() == {"window": 128, "subsample": 1, "cap": None, "clip": None, "min_count": 1}
 
 
 # the command line -----------------------------------------------------------------------------------------------

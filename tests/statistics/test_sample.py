@@ -135,7 +135,7 @@ def test_statistics_are_equal_whether_or_not_a_sample_lies_beside_them() -> None
 ways = st.fixed_dictionaries(
     {
         "window": st.integers(1, 9),
-        "sample": st.integers(1, 4),
+        "subsample": st.integers(1, 4),
         "cap": st.none() | st.integers(1, 12),
         "prompt_sums": st.booleans(),
     }
@@ -160,7 +160,7 @@ def test_recounting_a_sample_of_everything_is_counting_it(some: list[str], way: 
 def test_taking_held_out_prompts_out_is_never_having_counted_them(
     kept: list[str], held: list[str], way: dict[str, int], otherwise: int
 ) -> None:
-    one, two = counted(kept, keep_sample=True, **way), counted(held, keep_sample=True, **way | {"sample": otherwise})
+    one, two = counted(kept, keep_sample=True, **way), counted(held, keep_sample=True, **way | {"subsample": otherwise})
     assert one + two - recounted(two, way["window"]) == one
 
 

@@ -107,7 +107,7 @@ def sampled(number: int = 12, **options: object) -> list[Statistics]:
 def test_a_fold_is_trained_on_everything_but_what_it_holds_out(
     some: dict[str, list[str]], every: int, prompt_sums: bool
 ) -> None:
-    own = [counted(texts, keep_sample=True, sample=every, prompt_sums=prompt_sums) for texts in some.values()]
+    own = [counted(texts, keep_sample=True, subsample=every, prompt_sums=prompt_sums) for texts in some.values()]
     held, seen = [Counter() for _ in own], np.flatnonzero(sum(own).histogram)  # folds have rows for those tokens alone
     for fold in folds_of(own, tiny.embedding()):
         start = 0
@@ -202,12 +202,12 @@ def test_a_tuned_router_is_the_router_of_what_was_chosen() -> None:
 
 def test_calibration_learns_from_prompts_that_were_held_out() -> None:
     own = sampled()
-    reading = calibrate(own, tiny.embedding(), PromptRidge(), Average())
+    confidence = calibrate(own, tiny.embedding(), PromptRidge(), Average())
     some = list(folds_of(own, tiny.embedding()))
     views = [view for fold in some for view in score_views([fold], PromptRidge(), Average())]
-    assert reading.calibration == fit_calibration(Scored.together(views))[0]
-    assert reading.familiarity == fit_familiarity([measure_familiarity(fold) for fold in some])
-    assert reading.familiarity.lowest < 0
+    assert confidence.calibration == fit_calibration(Scored.together(views))[0]
+    assert confidence.familiarity == fit_familiarity([measure_familiarity(fold) for fold in some])
+    assert confidence.familiarity.lowest < 0
 
 
 def test_one_prompt_in_a_domain_is_never_held_out() -> None:

@@ -74,10 +74,11 @@ def statistics_facts(contribution: Contribution) -> Any:
 
 
 def _spoken(recipe: Mapping[str, Any]) -> Iterator[str]:
-    """The options that the texts were collected with, those left as usual aside."""
-    usual = {"window": 128, "sample": 1, "min_count": 1, "prompt_sums": True}
-    for name, value in recipe.items():
-        if value is not None and value != usual.get(name):
+    """The options that the texts were collected with, those left at their defaults aside."""
+    defaults = {"window": 128, "subsample": 1, "min_count": 1, "prompt_sums": True}
+    for given, value in recipe.items():
+        name = "subsample" if given == "sample" else given  # its name in version 0.1
+        if value is not None and value != defaults.get(name):
             yield "--histogram-only" if name == "prompt_sums" else f"--{name.replace('_', '-')} {value}"
 
 

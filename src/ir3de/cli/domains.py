@@ -23,8 +23,8 @@ if TYPE_CHECKING:
     from ir3de.statistics.contributions import Contribution
     from ir3de.statistics.domain import Statistics
 
-LARGE_DOMAIN = 100_000_000  # bytes, from which `--sample auto` takes 1 window in 16
-LARGE_SAMPLE = 16
+LARGE_DOMAIN = 100_000_000  # bytes, from which `--subsample auto` takes 1 window in 16
+LARGE_SUBSAMPLE = 16
 
 
 @dataclass(frozen=True)
@@ -170,11 +170,11 @@ def count_domain(
     collected = recipe = None
     if sources:
         total = total_bytes(sources)
-        sample = options.sample or (LARGE_SAMPLE if (total or 0) > LARGE_DOMAIN else 1)
+        subsample = options.subsample or (LARGE_SUBSAMPLE if (total or 0) > LARGE_DOMAIN else 1)
         least = 1 if stored else min_count  # what is rare is told from the whole
-        recipe = Recipe(window, sample, options.cap, prompt_sums, keep_sample, options.clip, least)
+        recipe = Recipe(window, subsample, options.cap, prompt_sums, keep_sample, options.clip, least)
         files = Files(sources, options.field, options.whole_files)
-        with reading(out, name, total and total * recipe.readings) as (on_bytes, bytes_read):
+        with reading(out, name, total and total * recipe.passes) as (on_bytes, bytes_read):
             collected = collect_files(
                 files, name=name, embedding=embedding, recipe=recipe, on_bytes=on_bytes, **counting or {}
             )

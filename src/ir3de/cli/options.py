@@ -25,16 +25,16 @@ STATISTICS_SUFFIX = ".stats"
 
 @dataclass(frozen=True)
 class TextOptions:
-    """How texts are read and counted; `sample` is None for auto."""
+    """How texts are read and counted; `subsample` is None for auto."""
 
     field: str | None
     whole_files: bool
-    sample: int | None
+    subsample: int | None
     cap: int | None
     clip: int | None = None
 
 
-def parse_sample(context: click.Context, parameter: click.Parameter, value: str) -> int | None:
+def parse_subsample(context: click.Context, parameter: click.Parameter, value: str) -> int | None:
     """A whole number, or None for auto; a click callback."""
     if value == "auto":
         return None
@@ -50,6 +50,17 @@ def parse_statistics_path(context: click.Context, parameter: click.Parameter, va
             f"{value!r} does not end in {STATISTICS_SUFFIX}, by which statistics are known: add it"
         )
     return Path(value).expanduser()
+
+
+class _HiddenAliases(click.Option):
+    """An option whose help shows its first name only."""
+
+    def get_help_record(self, ctx: click.Context) -> tuple[str, str] | None:
+        names, self.opts = self.opts, self.opts[:1]
+        try:
+            return super().get_help_record(ctx)
+        finally:
+            self.opts = names
 
 
 def output_options(function: Function) -> Function:
@@ -78,9 +89,11 @@ def text_options(function: Function) -> Function:
 
     @reading_options
     @click.option(
-        "--sample",
+        "--subsample",
+        "--sample",  # its name in version 0.1
+        cls=_HiddenAliases,
         metavar="N|auto",
-        callback=parse_sample,
+        callback=parse_subsample,
         default="auto",
         show_default=True,
         help="Only 1 window in N enters the costly prompt sums; every token is still counted. "
@@ -97,12 +110,12 @@ def text_options(function: Function) -> Function:
         *args: Any,
         field: str | None,
         whole_files: bool,
-        sample: int | None,
+        subsample: int | None,
         cap: int | None,
         clip: int | None,
         **kwargs: Any,
     ) -> Any:
-        return function(*args, texts=TextOptions(field, whole_files, sample, cap, clip), **kwargs)
+        return function(*args, texts=TextOptions(field, whole_files, subsample, cap, clip), **kwargs)
 
     return command  # type: ignore[return-value]
 

@@ -149,7 +149,8 @@ def _identity(job: Job, embedding: Embedding, shards: Sequence[Shard]) -> dict[s
 
 def _differences(old: Mapping[str, Any], new: Mapping[str, Any]) -> list[str]:
     """What is not the same, in words; empty for one and the same job."""
-    given = {**old, **old["recipe"]}, {**new, **new["recipe"]}
+    before = {"subsample" if name == "sample" else name: value for name, value in old["recipe"].items()}  # 0.1's name
+    given = {**old, **before}, {**new, **new["recipe"]}
     names = [name for name in (given[0] | given[1]) if name not in ("recipe", "sources", "plan", "shards", "files")]
     found = [
         f"{name} was {_short(given[0].get(name))}, now it is {_short(given[1].get(name))}"

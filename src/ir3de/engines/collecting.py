@@ -16,7 +16,7 @@ from ir3de.engines.engine import Counting, Engine, check_counting, engine_for
 from ir3de.engines.jobs import BadRecords, Job, ShardCount
 from ir3de.engines.shards import SHARD_BYTES, Shard, plan
 from ir3de.errors import ArtifactError, EngineError, InputError
-from ir3de.statistics.counting import Recipe, count, thresholded
+from ir3de.statistics.counting import Recipe, count, count_without_rare_tokens
 from ir3de.statistics.domain import Statistics
 
 CHECKPOINT_SECONDS = 5.0  # between two writings
@@ -74,7 +74,7 @@ def collect_files(
         counting.get("engine", "local"), workers=counting.get("workers"), address=counting.get("address")
     )
     shards = plan(files, shard_bytes=shard_bytes)
-    if recipe.readings > 1 and any(shard.is_stdin for shard in shards):
+    if recipe.passes > 1 and any(shard.is_stdin for shard in shards):
         raise InputError("min_count reads the texts twice, and standard input can be read once: name a file")
     runs: list[Collected] = []
 
@@ -86,7 +86,7 @@ def collect_files(
         runs.append(_collected(engine, shards, job, embedding, notes, on_bytes, on_shard))
         return runs[-1].statistics
 
-    statistics = thresholded(run, recipe)
+    statistics = count_without_rare_tokens(run, recipe)
     return replace(runs[-1], statistics=statistics, checkpoints=tuple(kept for run in runs for kept in run.checkpoints))
 
 
@@ -99,7 +99,7 @@ def _collected(
     on_bytes: Callable[[int], None] | None,
     on_shard: Callable[[ShardCount], None] | None,
 ) -> Collected:
-    """One reading of all shards but those that are written down already."""
+    """One pass over all shards but those that are written down already."""
     progress = notes.begin() or Progress(count([], embedding, job.recipe))
     resumed = len(progress.done)
     if not resumed:

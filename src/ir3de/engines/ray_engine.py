@@ -22,7 +22,7 @@ from ir3de.engines.ray_cluster import connect, imported, is_client
 from ir3de.engines.ray_worker import Setup
 from ir3de.engines.shards import Piece, Shard
 from ir3de.errors import EngineError, InputError
-from ir3de.statistics.counting import Recipe, count, thresholded
+from ir3de.statistics.counting import Recipe, count, count_without_rare_tokens
 from ir3de.statistics.domain import Statistics
 
 if TYPE_CHECKING:
@@ -98,7 +98,7 @@ def collect_dataset(
                 total += _opened(outcome)
         return total
 
-    return thresholded(counted, recipe or Recipe())
+    return count_without_rare_tokens(counted, recipe or Recipe())
 
 
 def _work(ray: ModuleType, function: str, job: Job, embedding: Embedding, workers: int | None) -> ray_tasks.Work:

@@ -27,7 +27,7 @@ from ir3de.statistics.sample import Sample
 
 if TYPE_CHECKING:  # a process that only routes never pays for it
     from ir3de.tuning import Trial
-    from ir3de.tuning.choosing import Reading
+    from ir3de.tuning.choosing import ConfidenceModel
 
 BATCH_CHARACTERS = 500_000
 
@@ -41,8 +41,8 @@ def fitted(
     """Fit, calibrate and compile."""
     from ir3de.tuning.choosing import calibrate
 
-    reading = calibrate(list(statistics.values()), embedding, scorer, terms.selector)
-    return _compiled(statistics, embedding, scorer, terms, reading, ())
+    confidence = calibrate(list(statistics.values()), embedding, scorer, terms.selector)
+    return _compiled(statistics, embedding, scorer, terms, confidence, ())
 
 
 def fit_tuned(
@@ -63,7 +63,7 @@ def fit_tuned(
         for name, own in statistics.items()
         if own.sums is not None and own.sums != chosen[name].sums
     }
-    parts = _compiled(chosen, embedding, choice.scorer, terms, choice.reading, tried)
+    parts = _compiled(chosen, embedding, choice.scorer, terms, choice.confidence, tried)
     return replace(parts, is_tuned=True, windows=sizes), choice.trials
 
 
@@ -83,11 +83,11 @@ def _compiled(
     embedding: Embedding,
     scorer: Scorer,
     terms: Terms,
-    reading: Reading,
+    confidence: ConfidenceModel,
     trials: Sequence[Mapping[str, Any]],
 ) -> RouterParts:
     # even where there is none: one learnt with other experts would tell of them after they are gone
-    terms = replace(terms, calibration=reading.calibration, familiarity=reading.familiarity)
+    terms = replace(terms, calibration=confidence.calibration, familiarity=confidence.familiarity)
     table = Table.of(
         scorer,
         list(statistics.values()),

@@ -35,24 +35,28 @@ Indices = npt.NDArray[np.int64]
 class Recipe:
     """How statistics are collected.
 
-    `window`: prompts longer than this many tokens enter the prompt sums as several windows of about this length.
-    `sample`: only 1 window in `sample`, chosen by its prompt's content, enters the prompt sums, `sample` times; the
-    histogram always counts every token. `cap`: tokens of a prompt beyond this many are ignored. `clip`: of a prompt at
-    most this many occurrences of the same token are counted. `min_count`: tokens that the whole collection has fewer
-    of are left out of it. `keep_sample`: keep a bounded sample of the prompts as token ids.
+    - `window`: longer prompts enter the prompt sums as several windows of about this many tokens.
+    - `subsample`: only 1 window in `subsample`, chosen by its prompt's content, enters the prompt sums, and counts
+      `subsample` times there. The histogram always counts every token.
+    - `cap`: tokens of a prompt beyond this many are ignored.
+    - `clip`: at most this many occurrences of the same token are counted per prompt.
+    - `min_count`: tokens that the whole collection has fewer of are left out.
+    - `keep_sample`: keep a bounded sample of the prompts, as token ids.
     """
 
     window: int = 128
-    sample: int = 1
+    subsample: int = 1
     cap: int | None = None
     prompt_sums: bool = True
     keep_sample: bool = False
     clip: int | None = None
     min_count: int = 1
-    left_out: bytes = field(default=b"", repr=False)  # a bit a token: those that `thresholded` found to be rare
+    left_out: bytes = field(
+        default=b"", repr=False
+    )  # a bit a token: those that `count_without_rare_tokens` found to be rare
 
     def __post_init__(self) -> None:
-        for name, value, limit in (("window", self.window, 8_192), ("sample", self.sample, 1 << 20)):
+        for name, value, limit in (("window", self.window, 8_192), ("subsample", self.subsample, 1 << 20)):
             if not isinstance(value, int) or not 1 <= value <= limit:
                 raise InputError(f"{name} must be a whole number between 1 and {limit:,}, found {value!r}")
         for name, most in (("cap", self.cap), ("clip", self.clip)):
@@ -66,13 +70,13 @@ class Recipe:
             )
 
     @property
-    def readings(self) -> int:
+    def passes(self) -> int:
         """How often the texts are read: twice where rare tokens must be known before prompts are summed."""
         return 2 if self.min_count > 1 and self.prompt_sums else 1
 
     def to_dict(self) -> dict[str, Any]:
         """What was asked for, as a file can tell it later."""
-        return {name: getattr(self, name) for name in ("window", "sample", "cap", "clip", "min_count")}
+        return {name: getattr(self, name) for name in ("window", "subsample", "cap", "clip", "min_count")}
 
 
 def collect(
@@ -80,7 +84,7 @@ def collect(
     *,
     embedding: Embedding | None = None,
     window: int = 128,
-    sample: int = 1,
+    subsample: int = 1,
     cap: int | None = None,
     prompt_sums: bool = True,
     keep_sample: bool = False,
@@ -89,8 +93,8 @@ def collect(
 ) -> Statistics:
     """Count a domain's texts: one pass, constant memory, the same bits in any order.
 
-    `sample=16` makes a corpus of gigabytes several times faster: only 1 window in 16, chosen by a hash of its prompt,
-    enters the prompt sums; every token still enters the histogram. `prompt_sums=False` leaves them out.
+    `subsample=16` makes a corpus of gigabytes several times faster: only 1 window in 16, chosen by a hash of its
+    prompt, enters the prompt sums; every token still enters the histogram. `prompt_sums=False` leaves them out.
     `keep_sample=True` keeps up to 1,024 of the prompts, as token ids, for tuning and calibration: whoever gets the
     statistics can then read those prompts.
 
@@ -104,37 +108,37 @@ def collect(
     >>> ir3de.collect(["What is 2 + 2?", "Solve x² = 9."], clip=1, min_count=2)
     Statistics(2 prompts, 2 tokens, 2 windows, embedding 0a049b450d48)
     """
-    recipe = Recipe(window, sample, cap, prompt_sums, keep_sample, clip, min_count)
+    recipe = Recipe(window, subsample, cap, prompt_sums, keep_sample, clip, min_count)
     if isinstance(texts, (str, bytes)) or not isinstance(texts, Iterable):
         raise InputError(f"texts must be an iterable of str, found one {type(texts).__name__}: put texts in a list")
-    if recipe.readings > 1 and isinstance(texts, Iterator):
+    if recipe.passes > 1 and isinstance(texts, Iterator):
         raise InputError(
             f"min_count={min_count} reads the texts twice, and {type(texts).__name__} can be read once: put the texts "
             "in a list, or count the histogram alone with prompt_sums=False"
         )
     embedding = embedding or Embedding.default()
-    return thresholded(lambda recipe: count_texts(texts, embedding, recipe), recipe)
+    return count_without_rare_tokens(lambda recipe: count_texts(texts, embedding, recipe), recipe)
 
 
-def thresholded(counted: Callable[[Recipe], Statistics], recipe: Recipe) -> Statistics:
+def count_without_rare_tokens(counted: Callable[[Recipe], Statistics], recipe: Recipe) -> Statistics:
     """What `counted` gives for all the texts, without the tokens that they have too few of.
 
     `counted` may share the texts out as it likes: which tokens are rare is found from the whole. Prompt sums cannot be
     rid of a token afterwards, so with them the histogram is counted first, and then everything without what is rare.
     """
-    if recipe.readings == 1:
+    if recipe.passes == 1:
         return counted(replace(recipe, min_count=1)).at_least(recipe.min_count)
     first = counted(replace(recipe, min_count=1, prompt_sums=False))
     wanted = first.at_least(recipe.min_count)
     second = counted(replace(recipe, min_count=1, left_out=np.packbits(wanted.histogram == 0).tobytes()))
     if second.histogram_only() != wanted:
-        raise InputError("the texts changed between the two readings that min_count takes: collect them again")
+        raise InputError("the texts changed between the two passes that min_count takes: collect them again")
     assert second.sums is not None
     return replace(second, sums=second.sums.pairs_at_least(recipe.min_count))
 
 
 def count_texts(texts: Iterable[str], embedding: Embedding, recipe: Recipe) -> Statistics:
-    """The statistics of texts that come one by one; what is rare among them is `thresholded`'s to say."""
+    """The statistics of texts that come one by one; what is rare among them is `count_without_rare_tokens`'s to say."""
     return count_chunks(in_chunks(texts), embedding, recipe)
 
 
@@ -165,14 +169,14 @@ def count(texts: Sequence[str], embedding: Embedding, recipe: Recipe) -> Statist
     if recipe.left_out:
         kept = np.unpackbits(np.frombuffer(recipe.left_out, np.uint8), count=embedding.vocabulary_size) == 0
         flat, starts, lengths = _only(kept[flat], flat, lengths)
-    hashes = _hashes(texts) if recipe.sample > 1 or recipe.keep_sample else np.zeros(len(texts), np.uint32)
+    hashes = _hashes(texts) if recipe.subsample > 1 or recipe.keep_sample else np.zeros(len(texts), np.uint32)
     sums = sample = None
     if recipe.keep_sample:
-        sample = Sample.draw(hashes, flat, starts, lengths, recipe.sample)
+        sample = Sample.draw(hashes, flat, starts, lengths, recipe.subsample)
     if recipe.prompt_sums:
-        windows = _windows(hashes, starts, lengths, lengths, recipe.window, recipe.sample)
+        windows = _windows(hashes, starts, lengths, lengths, recipe.window, recipe.subsample)
         pairs = pair_counts(flat, starts, lengths)
-        sums = _prompt_sums(flat, [(recipe.sample, *windows)], pairs, embedding, recipe.window)
+        sums = _prompt_sums(flat, [(recipe.subsample, *windows)], pairs, embedding, recipe.window)
     histogram = _histogram(flat, embedding)
     return Statistics(embedding.fingerprint, len(texts), histogram, sums, sample, embedding.default_version)
 

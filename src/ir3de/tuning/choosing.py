@@ -56,8 +56,8 @@ class Trial:
 
 
 @dataclass(frozen=True)
-class Reading:
-    """How the evidence of a fit is to be read: what calibration finds."""
+class ConfidenceModel:
+    """What calibration learns from held-out prompts: how sure the router may be. Empty where there are none."""
 
     calibration: Calibration | None = None
     familiarity: Familiarity | None = None
@@ -65,20 +65,22 @@ class Reading:
 
 @dataclass(frozen=True)
 class Choice:
-    """What tuning chose, how to read it, and everything it tried, best first."""
+    """What tuning chose, its confidence model, and everything it tried, best first."""
 
     scorer: Scorer
     selector: Selector
     domains: tuple[Statistics, ...]  # counted in windows of the size that was chosen
-    reading: Reading
+    confidence: ConfidenceModel
     trials: tuple[Trial, ...]
 
 
-def calibrate(domains: Sequence[Statistics], embedding: Embedding, scorer: Scorer, selector: Selector) -> Reading:
+def calibrate(
+    domains: Sequence[Statistics], embedding: Embedding, scorer: Scorer, selector: Selector
+) -> ConfidenceModel:
     """Learn from held-out prompts how sure the router may be; without a sample of prompts, nothing."""
     if len(domains) < 2:
-        return Reading()
-    return _reading(folds_of(domains, embedding, cap=selector.cap), scorer, selector)
+        return ConfidenceModel()
+    return _fit_confidence(folds_of(domains, embedding, cap=selector.cap), scorer, selector)
 
 
 def choose(domains: Sequence[Statistics], embedding: Embedding, *, cap: int = 1_024, windows: bool = True) -> Choice:
@@ -107,8 +109,8 @@ def choose(domains: Sequence[Statistics], embedding: Embedding, *, cap: int = 1_
             search.run_window(window, list(folds_of(counted[window], embedding, cap=cap)))
     best, trials = search.outcome()
     chosen = counted[best.window]
-    reading = _reading(folds_of(chosen, embedding, cap=cap), best.scorer, best.selector)
-    return Choice(best.scorer, best.selector, chosen, reading, trials)
+    confidence = _fit_confidence(folds_of(chosen, embedding, cap=cap), best.scorer, best.selector)
+    return Choice(best.scorer, best.selector, chosen, confidence, trials)
 
 
 def _whole(domain: Statistics) -> bool:
@@ -127,7 +129,7 @@ def _recounted(domain: Statistics, embedding: Embedding, window: int) -> Statist
     return recount(domain.sample, embedding, window)
 
 
-def _reading(folds: Iterable[Fold], scorer: Scorer, selector: Selector) -> Reading:
+def _fit_confidence(folds: Iterable[Fold], scorer: Scorer, selector: Selector) -> ConfidenceModel:
     """Fold by fold, so that no two are in memory."""
     scored: list[Scored] = []
     familiarities = []
@@ -135,8 +137,8 @@ def _reading(folds: Iterable[Fold], scorer: Scorer, selector: Selector) -> Readi
         scored += score_views([fold], scorer, selector)
         familiarities.append(measure_familiarity(fold))
     if not scored:
-        return Reading()
-    return Reading(fit_calibration(Scored.together(scored))[0], fit_familiarity(familiarities))
+        return ConfidenceModel()
+    return ConfidenceModel(fit_calibration(Scored.together(scored))[0], fit_familiarity(familiarities))
 
 
 class _Search:

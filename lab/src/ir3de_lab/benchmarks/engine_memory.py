@@ -24,22 +24,22 @@ from ir3de_lab.benchmarks.measurement import peak_memory
 OFTEN = 0.2  # seconds between two looks at the workers
 
 
-def peaks(paths: Sequence[Path], *, workers: int, sample: int, shard_bytes: int) -> dict[str, Any]:
+def peaks(paths: Sequence[Path], *, workers: int, subsample: int, shard_bytes: int) -> dict[str, Any]:
     """Megabytes of the process that starts the others and of the largest of those, and the digest of what they found.
 
     What the others take is None where there is no /proc to tell it.
     """
-    options = map(str, (workers, sample, shard_bytes))
+    options = map(str, (workers, subsample, shard_bytes))
     command = [sys.executable, "-P", "-m", __name__, *options, *map(str, paths)]
     found: dict[str, Any] = json.loads(subprocess.run(command, check=True, stdout=subprocess.PIPE).stdout)
     return found
 
 
 def main() -> None:
-    workers, sample, shard_bytes = map(int, sys.argv[1:4])
+    workers, subsample, shard_bytes = map(int, sys.argv[1:4])
     with _largest_child() as largest:
         done = collect_files(
-            Files(sys.argv[4:]), recipe=Recipe(sample=sample), engine=Pool(workers), shard_bytes=shard_bytes
+            Files(sys.argv[4:]), recipe=Recipe(subsample=subsample), engine=Pool(workers), shard_bytes=shard_bytes
         )
     found = {"megabytes": done.bytes / 1e6, "driver_mb": peak_memory(), "worker_mb": largest[-1]}
     sys.stdout.write(json.dumps({**found, "digest": done.statistics.digest}))

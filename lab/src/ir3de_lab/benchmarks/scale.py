@@ -31,7 +31,7 @@ from ir3de_lab.benchmarks.owners import owners
 
 WORKERS = 2
 SHARD_BYTES = 16 << 20  # the engines' own default
-USUAL = Recipe(sample=16)  # what the command line takes for a corpus of more than 100 MB
+USUAL = Recipe(subsample=16)  # what the command line takes for a corpus of more than 100 MB
 RECIPES = {"usual": USUAL, "histogram only": replace(USUAL, prompt_sums=False)}
 ONE_HAS = "one process counts every other shard, two count all"
 LEAST_SHARDS = 32  # so that neither of two workers waits long for the other at the end
@@ -195,7 +195,7 @@ def _file_bytes(statistics: Statistics) -> int:
 
 def memory(paths: Sequence[Path], size: Size) -> list[Figure]:
     """Peak memory with a quarter of the corpus and with all of it, of the process that starts workers and of those."""
-    options = {"workers": WORKERS, "sample": USUAL.sample, "shard_bytes": size.shard_bytes}
+    options = {"workers": WORKERS, "subsample": USUAL.subsample, "shard_bytes": size.shard_bytes}
     quarter, whole = (peaks(some, **options) for some in (paths[: len(paths) // 4], paths))
     raw = {"quarter": quarter, "whole": whole}
     figures = []

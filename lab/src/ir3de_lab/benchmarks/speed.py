@@ -91,7 +91,7 @@ def collecting(texts: Corpus, *, megabytes: float = 110.0) -> list[Figure]:
         lambda: [bulk(block) for block in blocks],
         lambda: collect(corpus, prompt_sums=False),
         lambda: collect(corpus),
-        lambda: collect(corpus, sample=16),
+        lambda: collect(corpus, subsample=16),
         rounds=3,
     )
     raw = {
@@ -115,7 +115,7 @@ def collecting(texts: Corpus, *, megabytes: float = 110.0) -> list[Figure]:
 def fitting(texts: Corpus) -> list[Figure]:
     """Fit five experts from statistics, and add a sixth, against the one BLAS product a fit needs."""
     embedding = Embedding.default()
-    domains = [collect(texts[i::6], sample=16) for i in range(6)]  # time does not depend on what the domains are
+    domains = [collect(texts[i::6], subsample=16) for i in range(6)]  # time does not depend on what the domains are
     five, (name, sixth) = {f"expert {i}": domain for i, domain in enumerate(domains[:5])}, ("sixth", domains[5])
     seen = np.flatnonzero(sum(domain.histogram for domain in five.values()))
     X = np.c_[embedding.matrix[seen], np.ones(len(seen), np.float32)].astype(np.float64)
@@ -186,7 +186,7 @@ def memory(texts: Corpus, *, gigabytes: float = 2.0) -> list[Figure]:
         script = (
             "import sys, ir3de; from ir3de.corpora import read_texts; "
             "from ir3de_lab.benchmarks.measurement import peak_memory; "
-            "ir3de.collect(read_texts([sys.argv[1]]), sample=16); print(peak_memory())"
+            "ir3de.collect(read_texts([sys.argv[1]]), subsample=16); print(peak_memory())"
         )
         begin = time.perf_counter()
         peak = float(

@@ -143,7 +143,7 @@ def _collected(folder: Path, texts: Sequence[str], keep_sample: bool) -> _Collec
     folder.mkdir()
     lines = "".join(json.dumps({"text": text}) + "\n" for text in texts)
     (folder / TEXTS).write_text(lines, encoding="utf-8")
-    command = [sys.executable, "-P", "-m", "ir3de", "collect", STATISTICS, TEXTS, "--sample", "1", "--quiet"]
+    command = [sys.executable, "-P", "-m", "ir3de", "collect", STATISTICS, TEXTS, "--subsample", "1", "--quiet"]
     here = str(Path(ir3de.__file__).parents[1])
     known = {name: value for name, value in os.environ.items() if name != "IR3DE_DATA"}
     environment = {**known, "PYTHONPATH": os.pathsep.join(filter(None, (here, known.get("PYTHONPATH"))))}

@@ -89,7 +89,7 @@ def _demonstrate(out: Output) -> Demonstration:
 
     with out.spinner("reading the embedding"):
         embedding = Embedding.default()
-    options = TextOptions(field=None, whole_files=False, sample=1, cap=None)
+    options = TextOptions(field=None, whole_files=False, subsample=1, cap=None)
     counted = [count_domain(name, [str(path_of(name))], embedding, options, out) for name in DOMAINS]
     begun = perf_counter()
     with out.spinner("solving"):

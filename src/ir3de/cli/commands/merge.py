@@ -26,9 +26,9 @@ def merge(target: Path, paths: tuple[str, ...], labels: Labels, force: bool, out
     """Add statistics up, exactly.
 
     The sum is, bit for bit and in any order, what one collection from all the texts gives, if all were
-    collected with the same --sample. It is one contribution: to take owners' parts out of a router one by one, give it
-    their files instead (`ir3de add router --merge law=berlin.stats law=paris.stats`). A FILE may be a quoted pattern;
-    the same statistics twice are refused, by their hash, whatever the files are called.
+    collected with the same --subsample. It is one contribution: to take owners' parts out of a router one by one, give
+    it their files instead (`ir3de add router --merge law=berlin.stats law=paris.stats`). A FILE may be a quoted
+    pattern; the same statistics twice are refused, by their hash, whatever the files are called.
 
     \b
     Example:
