@@ -250,8 +250,9 @@ def test_a_fast_engine_that_disagrees_is_not_used(
 
 
 def test_a_proof_of_another_version_is_made_again(
-    tiny_embeddings: dict[str, Embedding], monkeypatch: pytest.MonkeyPatch
+    tiny_embeddings: dict[str, Embedding], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     definition = tiny_embeddings["byte-level BPE"].tokenizer.definition
     monkeypatch.setattr(tokenizer_module, "prove", lambda *_: None)
     assert Tokenizer(definition, proof=Proof("0.0.0")).engine == "tokenizers"

@@ -96,7 +96,7 @@ def find(source: str) -> Path | None:
 
 def cache_folder() -> Path:
     """Where `install` puts models."""
-    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache", "ir3de", "models")
+    return files.user_cache("models")
 
 
 def install(source: str) -> Path:

@@ -22,6 +22,7 @@ import numpy.typing as npt
 
 from ir3de.embedding.normalisation import lowercase_if_all_caps
 from ir3de.embedding.proof import EncodeBatch, Proof, cut, prove
+from ir3de.embedding.proof_cache import get_proof
 from ir3de.errors import EmbeddingError, InputError
 
 if TYPE_CHECKING:
@@ -92,14 +93,20 @@ class Tokenizer:
             import tokie
         except ImportError:
             return None
-        known = self._given_proof if self._given_proof and self._given_proof.version == _tokie_version() else None
+        given, version = self._given_proof, _tokie_version()
+        known = given if given and given.version == version else None
         try:
             engine = _load_tokie(lambda: self.definition, self._given_cache if known else None)
         except tokie.TokieError:
             return None
-        proof = known or prove(
-            lambda texts: engine.encode_batch_flat(texts, False), self._encode_by_reference, _tokie_version()
-        )
+
+        def make_proof() -> Proof | None:
+            return prove(lambda texts: engine.encode_batch_flat(texts, False), self._encode_by_reference, version)
+
+        if known is not None:
+            proof: Proof | None = known
+        else:  # where the saved proof is about another version, the new one is cached: the file may stay as it is
+            proof = make_proof() if given is None else get_proof(self.sha256, version, make_proof)
         return None if proof is None else (engine, proof)
 
     @property

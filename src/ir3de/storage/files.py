@@ -98,6 +98,11 @@ def make_folder(folder: Path) -> None:
         raise ArtifactError(f"cannot make the folder {folder}: {error.strerror or error}") from error
 
 
+def user_cache(name: str) -> Path:
+    """This user's cache folder for a kind of files, which may not exist yet."""
+    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache", "ir3de", name)
+
+
 def read(path: Path, *, sha256: str | None = None) -> bytes:
     """The file's bytes, checked against their hash where one is known."""
     try:

@@ -25,6 +25,10 @@ EXTRAS = {
     "matplotlib": ("plots", "drawing diagrams"),
     "huggingface_hub": ("all", "reading models by hub id"),
 }
+NO_FAST_ENGINE = (
+    "not installed: the reference tokenizer is used, which gives the same ids and takes longer. "
+    "pip install 'ir3de[fast]' (it has no wheels for musl and for Windows on ARM)"
+)
 HUB_FLAGS = ("HF_HOME", "HF_HUB_OFFLINE")
 STYLES = {"ok": ("✓", "green"), "note": ("·", FAINT), "broken": ("✗", "red")}
 
@@ -84,7 +88,7 @@ def _findings() -> Iterator[Finding]:
         found = version_of(package)
         yield Finding(package, "ok" if found else "broken", found or f"missing: pip install {package}")
     fast = version_of("tokie")
-    yield Finding("tokie", "ok" if fast else "note", fast or "missing, so tokenizing is slower: pip install tokie")
+    yield Finding("tokie", "ok" if fast else "note", fast or NO_FAST_ENGINE)
     yield _checked("bundled embedding", _bundled)
     yield _checked("tokenizer engine", _engine)
     yield _checked("BLAS", _blas)
