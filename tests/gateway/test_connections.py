@@ -8,6 +8,7 @@ import ssl
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import ExitStack, asynccontextmanager, suppress
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -155,6 +156,96 @@ def test_a_kept_connection_that_was_closed_meanwhile_is_replaced() -> None:
             for _ in range(3):  # the answer says that the connection stays, and then it does not
                 assert await exchange(pool, f"http://127.0.0.1:{port}/v1") == (200, b"ok")
                 await asyncio.sleep(0)
+
+    run(work)
+
+
+class Clock:
+    """An event loop whose time stands still but for what a test adds."""
+
+    def __init__(self) -> None:
+        self._loop = asyncio.get_running_loop()
+        self.now = self._loop.time()
+
+    def time(self) -> float:
+        return self.now
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._loop, name)
+
+
+class Resending:
+    """A server whose first connection answers one request and then fails; later connections do as `later` says."""
+
+    def __init__(self, last_words: bytes = b"", seconds: float = 0.0, later: bytes = ANSWER) -> None:
+        self.last_words, self.seconds, self.later = last_words, seconds, later
+        self.connections = 0
+        self.requests: list[bytes] = []
+        self.clock: Clock | None = None
+
+    async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self.connections += 1
+        is_first = self.connections == 1
+        self.requests.append(await request_of(reader))
+        writer.write(ANSWER if is_first else self.later)
+        if is_first:
+            self.requests.append(await request_of(reader))
+            writer.write(self.last_words)
+            assert self.clock is not None
+            self.clock.now += self.seconds
+
+    async def ask_twice(self, pool: Connections) -> tuple[int, bytes]:
+        """Two exchanges, the second of them on the connection that the first one left."""
+        async with listening(self.serve) as port:
+            base_url = f"http://127.0.0.1:{port}/v1"
+            connection = await pool.ask(base_url, request_for(base_url), 60)
+            self.clock = Clock()
+            connection.loop = self.clock  # type: ignore[assignment]
+            assert await connection.read() == b"ok"
+            pool.give_back(base_url, connection)
+            return await exchange(pool, base_url)
+
+
+@pytest.mark.parametrize("seconds", [0.0, 0.5, 1.0])
+def test_a_request_on_a_connection_that_closes_at_once_is_sent_again_once(seconds: float) -> None:
+    server = Resending(seconds=seconds)
+
+    async def work(pool: Connections) -> None:
+        assert await server.ask_twice(pool) == (200, b"ok")
+        assert (len(server.requests), server.connections) == (3, 2)
+        assert len(set(server.requests)) == 1
+
+    run(work)
+
+
+@pytest.mark.parametrize(
+    ("server", "error", "requests"),
+    [
+        (Resending(seconds=1.01), BrokenOffError, 2),  # it may have begun to answer: a POST could be done twice
+        (Resending(b"HTTP/1.1 200 OK\r\n"), BrokenOffError, 2),  # it has begun to answer
+        (Resending(b"H"), BrokenOffError, 2),
+        (Resending(b"HTTP/1.1 200 OK\r\ncontent-length: 3\r\n\r\nok"), BrokenOffError, 2),
+        (Resending(b"SSH-2.0-OpenSSH\r\n"), NotHttpError, 2),
+        (Resending(later=b""), BrokenOffError, 3),  # the new connection fails too: it was no accident
+    ],
+)
+def test_any_other_request_is_sent_once(server: Resending, error: type[OSError], requests: int) -> None:
+    async def work(pool: Connections) -> None:
+        with pytest.raises(error):
+            await server.ask_twice(pool)
+        assert (len(server.requests), server.connections) == (requests, requests - 1)
+
+    run(work)
+
+
+def test_a_request_on_a_new_connection_is_never_sent_again() -> None:
+    seen: list[bytes] = []
+
+    async def work(pool: Connections) -> None:
+        async with listening(replies(b"", seen=seen, close=True)) as port:
+            with pytest.raises(BrokenOffError):
+                await exchange(pool, f"http://127.0.0.1:{port}/v1")
+        assert len(seen) == 1
 
     run(work)
 

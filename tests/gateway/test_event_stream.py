@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ir3de.gateway.responses.event_stream import LARGEST_HELD, EventRelay, with_member
+from ir3de.gateway.responses.event_stream import _TAIL, LARGEST_HELD, EventRelay, with_member
 
 SIGNATURE = b'"ir3de":{"expert":"law"}'
 
@@ -113,3 +113,48 @@ def test_usage_is_found_near_the_end(tail: bytes, found: object) -> None:
         relay.feed(b'data: {"choices":[{"delta":{"content":"' + b"x" * 300 + b'"}}]}\n\n')
     relay.feed(tail)
     assert relay.usage() == found
+
+
+@pytest.mark.parametrize(("distance", "is_found"), [(8_192, True), (8_193, False)])
+def test_usage_is_looked_for_in_the_last_eight_kilobytes_and_no_more_is_kept(distance: int, is_found: bool) -> None:
+    assert _TAIL == 8_192
+    relay, usage = EventRelay(), b'"usage":{"prompt_tokens":3}'
+    end = b"}\n\n: " + b"x" * (distance - len(usage) - len(b"}\n\n: ") - 2) + b"\n\n"
+    relay.feed(b'data: {"a":1}\n\n' * 10_000)
+    relay.feed(b'data: {"choices":[],' + usage + end)
+    assert len(usage + end) == distance
+    assert relay.usage() == ({"prompt_tokens": 3} if is_found else None)
+    assert len(relay.tail) == len(relay.head) == 8_192
+
+
+@pytest.mark.parametrize("pieces", [1, 7])
+def test_usage_and_end_are_found_however_they_are_cut(pieces: int) -> None:
+    relay = EventRelay()
+    stream = b'data: {"usage":{"prompt_tokens":3}}\n\n' + b": ping\n\n" * 900 + b"data: [DONE]\n\n"
+    step = -(-len(stream) // pieces)
+    for start in range(0, len(stream), step):
+        relay.feed(stream[start : start + step])
+    assert (relay.usage(), relay.done, relay.ending) == ({"prompt_tokens": 3}, True, True)
+
+
+@pytest.mark.parametrize("size", [100, 8_192, 20_000])
+def test_a_last_event_of_any_length_ends_a_stream(size: int) -> None:
+    """The word that ends OpenAI's responses comes first in its event, which repeats the whole answer."""
+    relay = EventRelay(endpoint="responses")
+    relay.feed(b'event: response.created\ndata: {"response":{"id":"resp_7"}}\n\n')
+    assert not relay.done
+    relay.feed(b'event: response.completed\ndata: {"text":"' + b"x" * size + b'","usage":{"input_tokens":3}}\n\n')
+    assert relay.done
+    assert (relay.usage(), relay.response_id()) == ({"input_tokens": 3}, "resp_7")
+    relay = EventRelay(endpoint="responses")
+    relay.feed(b'event: response.output_text.delta\ndata: {"text":"' + b"x" * size + b'"}\n\n')
+    assert not relay.done
+
+
+def test_messages_tell_the_tokens_of_the_prompt_at_the_beginning() -> None:
+    relay = EventRelay(endpoint="messages")
+    relay.feed(b'event: message_start\ndata: {"message":{"usage":{"input_tokens":25,"output_tokens":1}}}\n\n')
+    for _ in range(100):
+        relay.feed(b'event: content_block_delta\ndata: {"delta":{"text":"' + b"x" * 300 + b'"}}\n\n')
+    relay.feed(b'event: message_delta\ndata: {"usage":{"output_tokens":15}}\n\nevent: message_stop\ndata: {}\n\n')
+    assert (relay.usage(), relay.done) == ({"input_tokens": 25, "output_tokens": 15}, True)

@@ -13,6 +13,7 @@ from typing import Protocol
 
 _log = logging.getLogger("ir3de.gateway")
 
+PURGE_AFTER_PUTS = 10_000  # of one worker: between two looks for expired pins in the shared file
 MOST = 100_000  # conversations remembered; beyond them the ones longest silent are forgotten
 
 
@@ -75,7 +76,8 @@ class SharedPins:
         self._database.execute(
             "CREATE TABLE IF NOT EXISTS pins (session TEXT PRIMARY KEY, expert TEXT, until REAL) WITHOUT ROWID"
         )
-        self._database.execute("DELETE FROM pins WHERE until < ?", (clock(),))
+        self._puts = 0
+        self._purge()
 
     def get(self, session: str) -> str | None:
         question = "SELECT expert FROM pins WHERE session = ? AND until > ?"
@@ -90,11 +92,18 @@ class SharedPins:
         row = _hashed(session), expert, self._clock() + self._ttl
         try:
             self._database.execute("INSERT OR REPLACE INTO pins VALUES (?, ?, ?)", row)
+            self._puts += 1
+            if self._puts % PURGE_AFTER_PUTS == 0:
+                self._purge()
         except sqlite3.Error as error:
             _log.warning("pins cannot be written: %s", error)
 
     def close(self) -> None:
         self._database.close()
+
+    def _purge(self) -> None:
+        """Remove the pins that have expired."""
+        self._database.execute("DELETE FROM pins WHERE until < ?", (self._clock(),))
 
 
 def _short(session: str) -> str:
