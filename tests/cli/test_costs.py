@@ -12,7 +12,7 @@ from click.testing import CliRunner, Result
 import tiny
 from ir3de import Router
 from ir3de.cli import cli
-from ir3de.evaluation.frontier import frontier
+from ir3de.evaluation.frontier import measure_frontier
 from ir3de.policies import Policy
 
 PRICES = ("--price", "maths=3", "--price", "law=0.5", "--latency", "law=2")
@@ -210,7 +210,7 @@ def test_eval_shows_the_frontier(router: Path, texts: dict[str, Path]) -> None:
     run("policy", router, *PRICES, "--weight", "price=0.1")
     told = run_json("eval", router, *pairs(texts), "--frontier")
     prompts = {name: path.read_text(encoding="utf-8").splitlines() for name, path in texts.items()}
-    assert told["frontier"] == json.loads(json.dumps(frontier(Router.load(router), prompts).to_dict()))
+    assert told["frontier"] == json.loads(json.dumps(measure_frontier(Router.load(router), prompts).to_dict()))
     shown = run("eval", router, *pairs(texts), "--frontier").stdout
     assert all(part in shown for part in ("Frontier", "← policy", "always maths", "an oracle", "●", "price a prompt"))
     assert "frontier" not in run_json("eval", router, *pairs(texts))
@@ -220,7 +220,7 @@ def test_eval_takes_weights(router: Path, texts: dict[str, Path]) -> None:
     run("policy", router, *PRICES)
     report = run_json("eval", router, *pairs(texts), "--weight", "price=1000")
     assert report["precision"]["maths"] is None and report["precision"]["law"] is None  # cooking is free
-    assert "say how these go together" in complaint("eval", router, *pairs(texts), "--frontier")
+    assert "say how to weigh them" in complaint("eval", router, *pairs(texts), "--frontier")
     found = run_json("eval", router, *pairs(texts), "--frontier", "--weight", "latency=2")["frontier"]
     assert (found["unit"], found["weight"]) == ("latency", 2.0)
 

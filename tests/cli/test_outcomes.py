@@ -95,7 +95,7 @@ def test_eval_compares_with_simpler_ways(router: Path, tmp_path: Path) -> None:
     told = run_json("eval", router, "--outcomes", rows)
     overall = told["overall"]
     assert overall["chosen"] > 0.9 > overall["best_single"] == overall["random"] == 0.5
-    assert overall["oracle"] == 1.0 and set(told["tasks"]) == set(BEST) and told["strangers"] == ["gemma"]
+    assert overall["oracle"] == 1.0 and set(told["tasks"]) == set(BEST) and told["unknown_models"] == ["gemma"]
     result = run("eval", router, "--outcomes", rows)
     assert "mean score" in result.stdout and "oracle" in result.stdout and "gemma" in result.stderr
 

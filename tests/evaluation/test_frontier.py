@@ -16,7 +16,7 @@ from ir3de import Router
 from ir3de.corpora import examples as demo
 from ir3de.errors import InputError, UnknownExpertError
 from ir3de.evaluation.accuracy import evaluate
-from ir3de.evaluation.frontier import Frontier, Spot, frontier, frontier_of, mixed
+from ir3de.evaluation.frontier import CostQuality, Frontier, compute_frontier, interpolate_mix, measure_frontier
 from ir3de.policies import Cost, Policy
 
 EXPERTS = tuple(tiny.DOMAINS)
@@ -33,7 +33,7 @@ def router() -> Router:
 
 @pytest.fixture(scope="module")
 def found(router: Router) -> Frontier:
-    return frontier(router, TEXTS)
+    return measure_frontier(router, TEXTS)
 
 
 def test_every_point_is_what_routing_at_that_weight_gives(router: Router, found: Frontier) -> None:
@@ -61,9 +61,9 @@ def test_a_larger_weight_never_costs_more(found: Frontier) -> None:
 
 def test_single_experts_are_right_about_their_own_domain_alone(found: Frontier) -> None:
     for name, spot in found.singles.items():
-        assert spot == Spot(COSTS[name]["price"], pytest.approx(1 / 3))
-    assert found.uniform == Spot(1.5, pytest.approx(1 / 3))
-    assert found.oracle[0] == Spot(1.5, 1.0) and found.oracle[-1] == Spot(0.5, pytest.approx(1 / 3))
+        assert spot == CostQuality(COSTS[name]["price"], pytest.approx(1 / 3))
+    assert found.uniform == CostQuality(1.5, pytest.approx(1 / 3))
+    assert found.oracle[0] == CostQuality(1.5, 1.0) and found.oracle[-1] == CostQuality(0.5, pytest.approx(1 / 3))
 
 
 outcomes = st.lists(st.tuples(*[st.floats(0, 1)] * 3), min_size=2, max_size=9)
@@ -77,13 +77,13 @@ def test_nothing_beats_the_oracle_and_no_mix_beats_the_hull(
 ) -> None:
     router = tiny.router(policy=Policy(costs={n: {"price": p} for n, p in zip(EXPERTS, price, strict=True)}))
     actual, share = np.array(worth), np.full(len(worth), 1 / len(worth))
-    found = frontier_of(router, router.route_batch(tiny.mixed(len(worth))), actual, share)
+    found = compute_frontier(router, router.route_batch(tiny.mixed(len(worth))), actual, share)
     best = max(spot.quality for spot in found.oracle)
     assert best == pytest.approx(actual.max(axis=1).mean())
     assert all(point.quality <= best + 1e-9 for point in found.points)
     rng = np.random.default_rng(0)
     for drawn in rng.dirichlet(np.ones(3), 20):  # any blind mix lies on or below the line
-        assert drawn @ actual.mean(axis=0) <= mixed(found.mix, float(drawn @ np.array(price))) + 1e-9
+        assert drawn @ actual.mean(axis=0) <= interpolate_mix(found.mix, float(drawn @ np.array(price))) + 1e-9
     slopes = [(b.quality - a.quality) / (b.cost - a.cost) for a, b in pairwise(found.mix)]
     assert slopes == sorted(slopes, reverse=True) and all(slope > 0 for slope in slopes)
     for a, b in pairwise(found.oracle):  # what a weight takes away is worth less than what it saves
@@ -92,7 +92,7 @@ def test_nothing_beats_the_oracle_and_no_mix_beats_the_hull(
 
 def test_prompts_the_router_abstains_on_go_to_the_default_at_every_weight() -> None:
     router = tiny.router(policy=Policy(costs=COSTS), default="maths")
-    found = frontier(router, {"law": ["", "court clause"], "maths": ["prove the theorem"]})
+    found = measure_frontier(router, {"law": ["", "court clause"], "maths": ["prove the theorem"]})
     assert all(point.shares["maths"] >= 0.25 for point in found.points)
     assert found.points[-1].shares == {"maths": 0.25, "law": 0.75, "cooking": 0.0}
 
@@ -100,18 +100,20 @@ def test_prompts_the_router_abstains_on_go_to_the_default_at_every_weight() -> N
 def test_several_costs_are_counted_in_units_of_the_first(router: Router) -> None:
     costs = {"maths": Cost(2.0, 4.0), "law": Cost(1.0, 0.0)}
     both = router.with_policy(Policy(weights={"price": 0.2, "latency": 0.1}, costs=costs))
-    found = frontier(both, TEXTS)
+    found = measure_frontier(both, TEXTS)
     assert (found.unit, found.weight) == ("price", 0.2)
     assert found.costs == {"maths": 4.0, "law": 1.0, "cooking": 0.0}
     (own,) = [point for point in found.points if point.weight == found.weight]
     assert own.quality == pytest.approx(evaluate(both, TEXTS).accuracy)
-    slow = frontier(both, TEXTS, weights={"latency": 3.0})
+    slow = measure_frontier(both, TEXTS, weights={"latency": 3.0})
     assert (slow.unit, slow.weight, slow.costs["maths"]) == ("latency", None, 4.0)
 
 
 def test_every_prompt_is_routed_once(router: Router, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(ir3de.evaluation.accuracy, "BATCH_PROMPTS", 3)
-    assert frontier(router, {name: iter(texts) for name, texts in TEXTS.items()}) == frontier(router, TEXTS)
+    assert measure_frontier(router, {name: iter(texts) for name, texts in TEXTS.items()}) == measure_frontier(
+        router, TEXTS
+    )
 
 
 def test_the_report_is_plain_json(found: Frontier) -> None:
@@ -135,21 +137,21 @@ def test_the_report_is_plain_json(found: Frontier) -> None:
 )
 def test_nothing_to_trade_is_an_error(policy: Policy, message: str) -> None:
     with pytest.raises(InputError, match=message):
-        frontier(tiny.router(policy=policy), TEXTS)
+        measure_frontier(tiny.router(policy=policy), TEXTS)
 
 
 def test_labels_and_prompts_are_checked_as_in_an_evaluation(router: Router) -> None:
     with pytest.raises(UnknownExpertError, match="no expert 'physics'"):
-        frontier(router, {"physics": ["prove it"]})
+        measure_frontier(router, {"physics": ["prove it"]})
     with pytest.raises(InputError, match="'law' has no prompt"):
-        frontier(router, {"law": []})
+        measure_frontier(router, {"law": []})
 
 
 def test_knowing_prompts_is_worth_more_than_drawing_experts() -> None:
     """On real prompts the whole curve lies above the random mixes."""
     costs = {"coding": {"price": 3.0}, "mathematics": {"price": 1.0}, "law": {"price": 0.5}, "medicine": {"price": 2.0}}
-    found = frontier(Router.fit(demo.prompts(), policy=Policy(costs=costs)), demo.held_out())
-    assert all(point.quality > point.mixed + 0.01 for point in found.points[:-1])
+    found = measure_frontier(Router.fit(demo.prompts(), policy=Policy(costs=costs)), demo.held_out())
+    assert all(point.quality > point.mix_quality + 0.01 for point in found.points[:-1])
 
 
 def test_measuring_needs_no_matplotlib() -> None:

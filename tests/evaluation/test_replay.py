@@ -17,7 +17,7 @@ import tiny
 from commands import complaint, run, run_json, wrong_call
 from ir3de import Router
 from ir3de.errors import InputError
-from ir3de.evaluation.replay import Damage, read_log, replay
+from ir3de.evaluation.replay import DamagedLines, read_log, replay_log
 from ir3de.gateway.config.models import Price
 from ir3de.gateway.telemetry.logs import decision_line
 
@@ -66,9 +66,9 @@ def candidate(tmp_path: Path) -> Path:
 
 def test_the_router_that_decided_agrees_with_itself(log: Path) -> None:
     moved: list[object] = []
-    report = replay(made.router(), read_log([log], Damage()), on_move=lambda *move: moved.append(move))
+    report = replay_log(made.router(), read_log([log], DamagedLines()), on_move=lambda *move: moved.append(move))
     assert (report.agreement, report.served_agreement, report.prompts) == (1.0, 1.0, len(QUESTIONS))
-    assert moved == [] and report.surer == report.less_sure == 0
+    assert moved == [] and report.more_confident == report.less_confident == 0
     assert report.confidence_before == pytest.approx(report.confidence_after, abs=1e-6)
 
 
@@ -78,10 +78,10 @@ def test_every_prompt_is_counted_once_and_every_move_is_a_loss_and_a_gain(rows: 
     texts = [row["text"] for row in rows if row["text"] is not None]
     if not texts:
         with pytest.raises(InputError, match=r"logs\.prompts: true"):
-            replay(made.router(), rows)
+            replay_log(made.router(), rows)
         return
     moved: list[str] = []
-    report = replay(made.router(), rows, on_move=lambda row, decision: moved.append(row.expert))
+    report = replay_log(made.router(), rows, on_move=lambda row, decision: moved.append(row.expert))
     assert report.prompts == len(texts) == len(rows) - report.without_text == sum(map(sum, report.matrix))
     for index, name in enumerate(report.experts):
         change = report.changes[name]
@@ -102,28 +102,28 @@ def test_costs_are_the_same_where_nothing_moves_and_follow_the_prices_where_it_d
     spent = {"law": 10 * 100e-6 + 5 * 200e-6, "maths": 10 * 1e-6 + 5 * 2e-6}
     rows = [json.loads(logged("Is my contract void?", price=dear)), json.loads(logged("Solve 3x = 12.", price=cheap))]
     rows[0]["cost"], rows[1]["cost"] = spent["law"], spent["maths"]
-    same = replay(made.router(), rows).costs
+    same = replay_log(made.router(), rows).costs
     assert same is not None and same.prompts == 2
     assert same.candidate == pytest.approx(same.served) == pytest.approx(sum(spent.values()))
     rows[1] |= {"expert": "law", "served": "law", "cost": spent["law"], "price": rows[0]["price"]}
     rows.append(json.loads(logged("What is 12 times 8?", price=cheap)) | {"cost": spent["maths"]})
-    moved = replay(made.router(), rows).costs
+    moved = replay_log(made.router(), rows).costs
     assert moved is not None and moved.served - moved.candidate == pytest.approx(spent["law"] - spent["maths"])
     free = [json.loads(logged("Solve 3x = 12.", price=Price()))]
-    assert replay(made.router(), free).costs is None
+    assert replay_log(made.router(), free).costs is None
 
 
 def test_damaged_lines_are_counted_and_passed_over_up_to_a_limit(log: Path, tmp_path: Path) -> None:
     broken = [b'{"expert": "law", "ranki', b"\xff\xfe", b"[1, 2]", b'{"expert": "law"}', b"7"]
     packed = tmp_path / "damaged.jsonl.gz"
     packed.write_bytes(gzip.compress(b"\n".join([*broken, log.read_bytes()])))
-    damage = Damage()
-    report = replay(made.router(), read_log([packed], damage), damage=damage)
+    damage = DamagedLines()
+    report = replay_log(made.router(), read_log([packed], damage), damage=damage)
     assert report.prompts == len(QUESTIONS) and damage.lines == len(broken)
     assert "damaged.jsonl.gz:1: not valid JSON" in damage.first
-    few = Damage(most=2)
+    few = DamagedLines(most=2)
     with pytest.raises(InputError, match="more than 2 lines"):
-        replay(made.router(), read_log([packed], few), damage=few)
+        replay_log(made.router(), read_log([packed], few), damage=few)
 
 
 # the command ----------------------------------------------------------------------------------------------------
@@ -189,5 +189,5 @@ def test_a_log_of_version_0_1_is_replayed() -> None:
         "reason": "unlike every domain",
         "unlike": True,
     }
-    report = replay(Router.fit({"maths": ["prove it"], "law": ["sue him"]}, embedding=tiny.embedding()), [row])
+    report = replay_log(Router.fit({"maths": ["prove it"], "law": ["sue him"]}, embedding=tiny.embedding()), [row])
     assert (report.prompts, report.abstained_before, report.confidence_before) == (1, 1, 0.9)

@@ -24,7 +24,7 @@ from ir3de.evaluation.perturbations import (
     Setting,
     Typos,
 )
-from ir3de.evaluation.robustness import USUAL, measure_robustness
+from ir3de.evaluation.robustness import DEFAULT_PERTURBATIONS, measure_robustness
 from ir3de_lab.benchmarks.accuracy import suites
 from ir3de_lab.benchmarks.robustness import measure, sampled
 from tiny import LAW, domain_texts, embedding, router, word_embedding
@@ -47,7 +47,7 @@ def test_a_share_of_nothing_leaves_the_text_alone(kind: Perturbation, text: str)
     assert kind.apply(text, setting()) == text
 
 
-@pytest.mark.parametrize("kind", USUAL, ids=str)
+@pytest.mark.parametrize("kind", DEFAULT_PERTURBATIONS, ids=str)
 @LAW
 @given(text=TEXTS)
 def test_the_same_text_is_perturbed_the_same_way(kind: Perturbation, text: str) -> None:
@@ -149,7 +149,7 @@ def test_the_first_domain_has_the_larger_part_of_a_mixed_prompt(seed: int, share
     around = setting(seed=seed)
     tokens = around.tokenizer.encode
     made = Mixed(share).apply(text, around)
-    domain, other = Mixed(share).partner(text, around)
+    domain, other = Mixed(share).choose_partner(text, around)
     assert other in around.others[domain]
     if made != text:
         own = next(cut for cut in range(len(text), 0, -1) if made.startswith(text[:cut] + " "))
@@ -201,7 +201,7 @@ def test_the_report_agrees_with_counting_by_hand(voting: bool) -> None:
                 before, route = fitted.route(text).expert, fitted.route(kind.apply(text, around)).expert
                 right, whole, flipped = right + (route == name), whole + (before == name), flipped + (route != before)
                 if isinstance(kind, Mixed):
-                    either += route in (name, kind.partner(text, around)[0])
+                    either += route in (name, kind.choose_partner(text, around)[0])
         assert effect.accuracy == pytest.approx(right / 60) and effect.flipped == pytest.approx(flipped / 60)
         assert effect.change == pytest.approx((right - whole) / 60)
         assert effect.either == (pytest.approx(either / 60) if isinstance(kind, Mixed) else None)
@@ -209,7 +209,7 @@ def test_the_report_agrees_with_counting_by_hand(voting: bool) -> None:
 
 def test_batches_and_order_change_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     fitted, domains = router(), domain_texts(20, seed=3)
-    kinds = [kind for kind in USUAL if not isinstance(kind, Mixed)]
+    kinds = [kind for kind in DEFAULT_PERTURBATIONS if not isinstance(kind, Mixed)]
     whole = measure_robustness(fitted, domains, perturbations=kinds)
     monkeypatch.setattr(ir3de.evaluation.robustness, "BATCH_PROMPTS", 3)
     turned = {name: texts[::-1] for name, texts in reversed(domains.items())}
@@ -221,10 +221,10 @@ def test_batches_and_order_change_nothing(monkeypatch: pytest.MonkeyPatch) -> No
 def test_every_usual_perturbation_is_reported_and_the_report_is_plain_json() -> None:
     report = measure_robustness(router(), domain_texts(3))
     said = json.loads(json.dumps(report.to_dict()))
-    assert [effect["perturbation"] for effect in said["effects"]] == [kind.name for kind in USUAL]
-    assert len({kind.name for kind in USUAL}) == len(USUAL)
+    assert [effect["perturbation"] for effect in said["effects"]] == [kind.name for kind in DEFAULT_PERTURBATIONS]
+    assert len({kind.name for kind in DEFAULT_PERTURBATIONS}) == len(DEFAULT_PERTURBATIONS)
     alone = measure_robustness(router(), {"law": domain_texts(3)["law"]})
-    assert len(alone.effects) == len([kind for kind in USUAL if not isinstance(kind, Mixed)])
+    assert len(alone.effects) == len([kind for kind in DEFAULT_PERTURBATIONS if not isinstance(kind, Mixed)])
 
 
 def test_nothing_to_perturb_is_an_error() -> None:

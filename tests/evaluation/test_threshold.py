@@ -12,7 +12,7 @@ from ir3de import Router
 from ir3de.corpora import examples as demo
 from ir3de.errors import InputError, UnknownExpertError
 from ir3de.evaluation.accuracy import evaluate
-from ir3de.evaluation.threshold import HeldOut, calibrate_threshold, needed, pick_threshold
+from ir3de.evaluation.threshold import HeldOut, calibrate_threshold, count_needed_prompts, pick_threshold
 from ir3de.policies import Policy
 
 CONFIDENCES = st.floats(0.2, 0.999)  # of those that are full there is a test of its own
@@ -26,7 +26,7 @@ def held_out_of(prompts: list[tuple[float, bool, bool, bool]]) -> HeldOut:
 
 
 def losses(held: HeldOut, threshold: float) -> int:
-    return int((held.answered(threshold) & ~held.right).sum())
+    return int((held.is_answered(threshold) & ~held.right).sum())
 
 
 def draw(rng: np.random.Generator, prompts: int) -> HeldOut:
@@ -41,14 +41,14 @@ def draw(rng: np.random.Generator, prompts: int) -> HeldOut:
 def test_it_is_the_smallest_threshold_within_the_bound(prompts: list[tuple[float, bool, bool, bool]], e: float) -> None:
     held = held_out_of(prompts)
     n = len(held)
-    if n < needed(e):
-        with pytest.raises(InputError, match=f"at least {needed(e):,} held-out prompts"):
+    if n < count_needed_prompts(e):
+        with pytest.raises(InputError, match=f"at least {count_needed_prompts(e):,} held-out prompts"):
             pick_threshold(held, e)
         return
     found = pick_threshold(held, e)
     assert found.bound == (losses(held, found.threshold) + 1) / (n + 1) <= e + 1e-9
     assert found.wrong == losses(held, found.threshold) / n
-    assert found.coverage == held.answered(found.threshold).mean()
+    assert found.coverage == held.is_answered(found.threshold).mean()
     lower = [0.0, *(t for t in held.confidence.tolist() if t < found.threshold)] if found.threshold else []
     assert all((losses(held, t) + 1) / (n + 1) > e - 1e-9 for t in lower)
 
@@ -58,7 +58,7 @@ def test_it_is_the_smallest_threshold_within_the_bound(prompts: list[tuple[float
 def test_fewer_errors_cost_coverage(prompts: list[tuple[float, bool, bool, bool]], one: float, other: float) -> None:
     strict, lax = sorted((one, other))
     held = held_out_of(prompts)
-    if len(held) >= needed(strict):
+    if len(held) >= count_needed_prompts(strict):
         strictly, laxly = pick_threshold(held, strict), pick_threshold(held, lax)
         assert strictly.threshold >= laxly.threshold
         assert strictly.coverage <= laxly.coverage <= laxly.free_coverage
@@ -78,11 +78,11 @@ def test_the_promise_holds_on_new_prompts(error: float, prompts: int) -> None:
     assert np.mean(found) >= error - 2 / (prompts + 1) - 3 * spread  # nor is it bought too dearly
 
 
-def test_how_many_prompts_are_needed() -> None:
-    assert [needed(error) for error in (0.5, 0.1, 0.05, 0.02, 0.01)] == [1, 9, 19, 49, 99]
+def test_how_many_prompts_are_count_needed_prompts() -> None:
+    assert [count_needed_prompts(error) for error in (0.5, 0.1, 0.05, 0.02, 0.01)] == [1, 9, 19, 49, 99]
     for error in (0.0, 1.0, -1.0, float("nan"), "5 %"):
         with pytest.raises(InputError, match="between 0 and 1"):
-            needed(error)  # type: ignore[arg-type]
+            count_needed_prompts(error)  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize("full", [1.0, np.nextafter(1.0, 0.0), np.nextafter(1.0, 2.0)])

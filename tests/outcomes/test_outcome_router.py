@@ -323,7 +323,7 @@ def test_an_evaluation_is_the_mean_over_tasks_of_what_was_chosen() -> None:
     assert (first.prompts, first.chosen, first.oracle, first.random) == (2, 1.0, 1.0, 0.5)
     assert (second.prompts, second.chosen, second.oracle, second.random) == (1, 0.5, 1.0, 0.5)
     assert (report.overall.chosen, report.best_model, report.overall.best_single) == (0.75, "ant", 0.5)
-    assert (report.unscored, report.left_out, report.strangers) == (1, 1, ("dog",))
+    assert (report.unscored, report.left_out, report.unknown_models) == (1, 1, ("dog",))
     assert report.choices == dict.fromkeys(MODELS, 1)
 
 

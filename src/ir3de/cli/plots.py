@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
     from ir3de.evaluation.accuracy import Report
-    from ir3de.evaluation.frontier import Frontier, Spot
+    from ir3de.evaluation.frontier import CostQuality, Frontier
 
 FORMATS = (".png", ".svg", ".pdf")
 DOTS_PER_INCH = 150
@@ -79,7 +79,7 @@ def draw_reliability(report: Report, target: Path) -> None:
     _save(figure, target)
 
 
-def _columns(spots: list[Spot] | tuple[Spot, ...]) -> tuple[list[float], list[float]]:
+def _columns(spots: list[CostQuality] | tuple[CostQuality, ...]) -> tuple[list[float], list[float]]:
     return [spot.cost for spot in spots], [spot.quality for spot in spots]
 
 

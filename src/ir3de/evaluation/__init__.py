@@ -6,41 +6,71 @@ from ir3de.storage.lazy_exports import export_lazily
 
 if TYPE_CHECKING:
     from ir3de.evaluation.accuracy import ReliabilityBin, Report, evaluate
+    from ir3de.evaluation.frontier import CostQuality, Frontier, FrontierPoint, compute_frontier, measure_frontier
     from ir3de.evaluation.outcomes import OutcomeReport, evaluate_outcomes
     from ir3de.evaluation.perturbations import Case, DroppedWords, FirstTokens, Mixed, Perturbation, Typos
+    from ir3de.evaluation.replay import ReplayReport, replay_log
     from ir3de.evaluation.robustness import RobustnessReport, measure_robustness
-    from ir3de.evaluation.threshold import Calibrated, Threshold, calibrate_threshold
+    from ir3de.evaluation.threshold import (
+        HeldOut,
+        RoutedPrompt,
+        Threshold,
+        ThresholdCalibration,
+        calibrate_confidence,
+        calibrate_threshold,
+        count_needed_prompts,
+        pick_threshold,
+        route_held_out,
+        score_held_out,
+    )
     from ir3de.evaluation.verification import Check, verify
 else:
     __getattr__, __dir__ = export_lazily(
         __name__,
         {
             "accuracy": "ReliabilityBin Report evaluate",
+            "frontier": "CostQuality Frontier FrontierPoint compute_frontier measure_frontier",
             "outcomes": "OutcomeReport evaluate_outcomes",
             "perturbations": "Case DroppedWords FirstTokens Mixed Perturbation Typos",
+            "replay": "ReplayReport replay_log",
             "robustness": "RobustnessReport measure_robustness",
-            "threshold": "Calibrated Threshold calibrate_threshold",
+            "threshold": "HeldOut RoutedPrompt Threshold ThresholdCalibration calibrate_confidence calibrate_threshold "
+            "count_needed_prompts pick_threshold route_held_out score_held_out",
             "verification": "Check verify",
         },
     )
 
 __all__ = [
-    "Calibrated",
     "Case",
     "Check",
+    "CostQuality",
     "DroppedWords",
     "FirstTokens",
+    "Frontier",
+    "FrontierPoint",
+    "HeldOut",
     "Mixed",
     "OutcomeReport",
     "Perturbation",
     "ReliabilityBin",
+    "ReplayReport",
     "Report",
     "RobustnessReport",
+    "RoutedPrompt",
     "Threshold",
+    "ThresholdCalibration",
     "Typos",
+    "calibrate_confidence",
     "calibrate_threshold",
+    "compute_frontier",
+    "count_needed_prompts",
     "evaluate",
     "evaluate_outcomes",
+    "measure_frontier",
     "measure_robustness",
+    "pick_threshold",
+    "replay_log",
+    "route_held_out",
+    "score_held_out",
     "verify",
 ]

@@ -1,4 +1,4 @@
-"""How well a router does on prompts whose experts are known: accuracy, confusion and calibration."""
+"""Accuracy, confusion and calibration of a router on prompts whose experts are known."""
 
 from __future__ import annotations
 
@@ -15,17 +15,17 @@ from ir3de.fitting.building import prompts_of
 from ir3de.router import Router
 from ir3de.routing.decision import Decision
 
-BINS = 10  # of confidence, equally wide
+CONFIDENCE_BINS = 10  # of equal width
 BATCH_PROMPTS = 4_096
 BATCH_CHARACTERS = 4_000_000
 
 Counts = npt.NDArray[np.int64]
-OnDecision = Callable[[str, str, Decision], None]  # hears the domain, the prompt and what was decided
+OnDecision = Callable[[str, str, Decision], None]  # called with the domain, the prompt and the decision
 
 
 @dataclass(frozen=True)
 class ReliabilityBin:
-    """The decisions whose confidence lies in one interval: what they claimed, and how often they were right."""
+    """The decisions whose confidence lies in one interval: their mean confidence and their accuracy."""
 
     low: float
     high: float
@@ -40,8 +40,9 @@ class Report:
 
     `accuracy` is the mean over the domains of their recalls, so that a large domain does not hide a small one;
     `micro_accuracy` is the share of all prompts. `confusion[i][j]` counts the prompts of expert i that went to
-    expert j, both in the order of `experts`. A recall is None without a prompt, a precision without a decision. Prompts
-    abstained on count for the default expert; in the reliability they count for the expert their confidence is about.
+    expert j, both in the order of `experts`. A recall is None without a prompt, a precision without a decision. A
+    prompt on which the router abstains counts as routed to the default expert; in `reliability` it counts for the
+    most probable expert, because confidence is about that one.
     """
 
     experts: tuple[str, ...]
@@ -64,7 +65,7 @@ class Report:
 
 
 def evaluate(router: Router, domains: Mapping[str, Iterable[str]], *, on_decision: OnDecision | None = None) -> Report:
-    """Route each expert's prompts and compare. The prompts are streamed: memory does not grow with them.
+    """Route each expert's prompts and compare. Prompts are streamed, so memory does not grow with their number.
 
     >>> import ir3de
     >>> router = ir3de.Router.fit({"maths": ["Solve x + 3 = 10."], "law": ["Is this contract void?"]})
@@ -72,30 +73,37 @@ def evaluate(router: Router, domains: Mapping[str, Iterable[str]], *, on_decisio
     1.0
     """
     if router.from_outcomes:
-        raise InputError("this router was fitted from outcomes: evaluate_outcomes, or eval --outcomes, measures it")
+        raise InputError(
+            "this router was fitted from outcomes: measure it with evaluate_outcomes, or with eval --outcomes"
+        )
     if not domains:
         raise InputError("an evaluation needs at least one domain: pass {expert: prompts}")
-    unknown = [name for name in domains if name not in router.experts]
+    check_experts(router, domains)
+    counts = _Counts(router.experts)
+    for name, texts in domains.items():
+        before = counts.prompts
+        for batch in _split_batches(prompts_of(name, texts)):
+            decisions = router.route_batch(batch)
+            counts.count(name, decisions)
+            if on_decision is not None:
+                for text, decision in zip(batch, decisions, strict=True):
+                    on_decision(name, text, decision)
+        if counts.prompts == before:
+            raise InputError(f"'{name}' has no prompt to evaluate: give it at least one, or leave it out")
+    return counts.report()
+
+
+def check_experts(router: Router, names: Iterable[str]) -> None:
+    """Refuse names that are not experts of this router."""
+    unknown = [name for name in names if name not in router.experts]
     if unknown:
         raise UnknownExpertError(
             f"no expert {', '.join(map(repr, unknown))}: this router has {', '.join(router.experts)}"
         )
-    score = _Score(router.experts)
-    for name, texts in domains.items():
-        before = score.prompts
-        for batch in _batches(prompts_of(name, texts)):
-            decisions = router.route_batch(batch)
-            score.count(name, decisions)
-            if on_decision is not None:
-                for text, decision in zip(batch, decisions, strict=True):
-                    on_decision(name, text, decision)
-        if score.prompts == before:
-            raise InputError(f"'{name}' has no prompt to evaluate: give it at least one, or leave it out")
-    return score.report()
 
 
-class _Score:
-    """The counts a report is made of."""
+class _Counts:
+    """The counts that a report is made of."""
 
     def __init__(self, experts: tuple[str, ...]) -> None:
         self._experts = experts
@@ -103,9 +111,9 @@ class _Score:
         self._confusion: Counts = np.zeros((len(experts), len(experts)), np.int64)
         self._abstained: Counter[str] = Counter()
         self._out_of_domain = self._answered_right = 0
-        self._binned: Counts = np.zeros(BINS, np.int64)
-        self._right: Counts = np.zeros(BINS, np.int64)
-        self._claimed = np.zeros(BINS)  # Σ confidence
+        self._binned: Counts = np.zeros(CONFIDENCE_BINS, np.int64)
+        self._right: Counts = np.zeros(CONFIDENCE_BINS, np.int64)
+        self._confidence = np.zeros(CONFIDENCE_BINS)  # Σ confidence
 
     @property
     def prompts(self) -> int:
@@ -119,14 +127,14 @@ class _Score:
         self._answered_right += sum(decision.expert == name and not decision.abstained for decision in decisions)
         self._confusion[self._index[name]] += np.bincount(chosen, minlength=len(self._experts))
         right = np.array([decision.best == name for decision in decisions])
-        bins = np.minimum((confidence * BINS).astype(np.int64), BINS - 1)
-        self._binned += np.bincount(bins, minlength=BINS)
-        self._right += np.bincount(bins, weights=right, minlength=BINS).astype(np.int64)
-        self._claimed += np.bincount(bins, weights=confidence, minlength=BINS)
+        bins = np.minimum((confidence * CONFIDENCE_BINS).astype(np.int64), CONFIDENCE_BINS - 1)
+        self._binned += np.bincount(bins, minlength=CONFIDENCE_BINS)
+        self._right += np.bincount(bins, weights=right, minlength=CONFIDENCE_BINS).astype(np.int64)
+        self._confidence += np.bincount(bins, weights=confidence, minlength=CONFIDENCE_BINS)
 
     def report(self) -> Report:
         right = np.diagonal(self._confusion)
-        recall = _shares(right, self._confusion.sum(axis=1))
+        recall = _divide(right, self._confusion.sum(axis=1))
         present = [share for share in recall if share is not None]
         abstained = self._abstained.total()
         return Report(
@@ -138,29 +146,33 @@ class _Score:
             accuracy=sum(present) / len(present),
             micro_accuracy=int(right.sum()) / self.prompts,
             recall=dict(zip(self._experts, recall, strict=True)),
-            precision=dict(zip(self._experts, _shares(right, self._confusion.sum(axis=0)), strict=True)),
+            precision=dict(zip(self._experts, _divide(right, self._confusion.sum(axis=0)), strict=True)),
             confusion=tuple(tuple(row) for row in self._confusion.tolist()),
             answered_accuracy=self._answered_right / (self.prompts - abstained) if self.prompts > abstained else None,
-            calibration_error=float(np.abs(self._right - self._claimed).sum() / self.prompts),  # Σ n/N |acc − conf|
+            calibration_error=float(np.abs(self._right - self._confidence).sum() / self.prompts),  # Σ n/N |acc − conf|
             reliability=self._reliability(),
         )
 
     def _reliability(self) -> tuple[ReliabilityBin, ...]:
-        confidence = _shares(self._claimed, self._binned)
-        accuracy = _shares(self._right, self._binned)
+        confidence = _divide(self._confidence, self._binned)
+        accuracy = _divide(self._right, self._binned)
         return tuple(
             ReliabilityBin(
-                index / BINS, (index + 1) / BINS, int(self._binned[index]), confidence[index], accuracy[index]
+                index / CONFIDENCE_BINS,
+                (index + 1) / CONFIDENCE_BINS,
+                int(self._binned[index]),
+                confidence[index],
+                accuracy[index],
             )
-            for index in range(BINS)
+            for index in range(CONFIDENCE_BINS)
         )
 
 
-def _shares(parts: npt.NDArray[Any], wholes: Counts) -> list[float | None]:
+def _divide(parts: npt.NDArray[Any], wholes: Counts) -> list[float | None]:
     return [part / whole if whole else None for part, whole in zip(parts.tolist(), wholes.tolist(), strict=True)]
 
 
-def _batches(texts: Iterable[str]) -> Iterator[list[str]]:
+def _split_batches(texts: Iterable[str]) -> Iterator[list[str]]:
     batch: list[str] = []
     characters = 0
     for text in texts:

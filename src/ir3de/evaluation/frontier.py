@@ -16,43 +16,43 @@ from ir3de.policies import COSTS, FREE, Cost, Costs, Policy
 from ir3de.router import Router
 from ir3de.routing.decision import Decision
 
-STEPS = 15  # weights at which the prompts, in equal parts, change experts
-DIGITS = 3  # of a weight
-BEYOND = 1 + 1e-6  # a weight at which the last prompt changes; at the bare one it would hesitate
+WEIGHT_STEPS = 15  # weights, each moving about as many prompts
+WEIGHT_DIGITS = 3  # significant digits of a weight
+LAST_WEIGHT_FACTOR = 1 + 1e-6  # just past the weight at which the last prompt changes expert, where both experts tie
 
 Floats = npt.NDArray[np.float64]
 Indices = npt.NDArray[np.int64]
 
 
 @dataclass(frozen=True)
-class Spot:
-    """A mean quality, and the mean cost of a prompt at which it is had."""
+class CostQuality:
+    """A mean quality, and the mean cost per prompt."""
 
     cost: float
     quality: float
 
     @classmethod
-    def of(cls, cost: Any, quality: Any) -> Spot:
-        """Rounded to what a sum over many prompts has to say."""
+    def of(cls, cost: Any, quality: Any) -> CostQuality:
+        """Round away the noise of sums over many prompts."""
         return cls(round(float(cost), 12), round(float(quality), 12))
 
 
 @dataclass(frozen=True)
-class Point(Spot):
-    """What a router gives at one weight: each expert's share of the prompts, and the best blind mix as dear."""
+class FrontierPoint(CostQuality):
+    """The router at one weight: each expert's share of the prompts, and the quality of a random mix at that cost."""
 
     weight: float
     shares: Mapping[str, float]
-    mixed: float
+    mix_quality: float
 
 
 @dataclass(frozen=True)
 class Frontier:
-    """What `frontier` found, `points` by growing weight: from the router that ignores cost to the cheapest expert.
+    """What `measure_frontier` found: `points` by growing weight, from ignoring cost to always the cheapest expert.
 
     Means are over the domains, so that a large one does not hide a small one. `costs` are in units of `unit`, as is
-    the `weight` of the router's own policy, None where it has none. `mix` are the corners of the best that can be had
-    by drawing experts at random, blind to the prompt; `oracle` knows how good every expert's answer will be.
+    the `weight` of the router's own policy, None where it has none. `mix` are the corners of the best
+    random mixes, which ignore the prompt; `oracle` knows how good every expert's answer will be.
     """
 
     experts: tuple[str, ...]
@@ -60,18 +60,18 @@ class Frontier:
     unit: str
     costs: Mapping[str, float]
     weight: float | None
-    points: tuple[Point, ...]
-    singles: Mapping[str, Spot]
-    uniform: Spot
-    mix: tuple[Spot, ...]
-    oracle: tuple[Spot, ...]
+    points: tuple[FrontierPoint, ...]
+    singles: Mapping[str, CostQuality]
+    uniform: CostQuality
+    mix: tuple[CostQuality, ...]
+    oracle: tuple[CostQuality, ...]
 
     def to_dict(self) -> dict[str, Any]:
         """Plain values, ready for JSON."""
         return asdict(self)
 
 
-def frontier(router: Router, domains: Mapping[str, Iterable[str]], *, weights: Costs | None = None) -> Frontier:
+def measure_frontier(router: Router, domains: Mapping[str, Iterable[str]], *, weights: Costs | None = None) -> Frontier:
     """Quality, the share of prompts that reach their own expert, against cost; every prompt is routed once.
 
     `weights` say how several costs go together; else those of the router's policy, or the one cost experts differ in.
@@ -79,18 +79,18 @@ def frontier(router: Router, domains: Mapping[str, Iterable[str]], *, weights: C
     >>> import ir3de
     >>> router = ir3de.Router.fit({"maths": ["Solve x + 3 = 10."], "law": ["Is this contract void?"]})
     >>> router = router.with_policy(Policy(costs={"maths": {"price": 2.0}}))
-    >>> found = frontier(router, {"maths": ["Solve 3x = 12."], "law": ["Is the contract valid?"]})
+    >>> found = measure_frontier(router, {"maths": ["Solve 3x = 12."], "law": ["Is the contract valid?"]})
     >>> [(point.cost, point.quality) for point in (found.points[0], found.points[-1])]
     [(1.0, 1.0), (0.0, 0.5)]
     """
-    heard = Hearing(router)
-    heard.check(weights)
-    evaluate(router, domains, on_decision=heard.hear)
-    return heard.frontier(weights)
+    recorder = DecisionRecorder(router)
+    recorder.check(weights)
+    evaluate(router, domains, on_decision=recorder.record)
+    return recorder.frontier(weights)
 
 
-class Hearing:
-    """Hears an evaluation's decisions, to make a frontier of them afterwards."""
+class DecisionRecorder:
+    """Records the decisions of an evaluation, to compute a frontier from them afterwards."""
 
     def __init__(self, router: Router) -> None:
         self._router = router
@@ -98,10 +98,10 @@ class Hearing:
         self._domains: list[int] = []
 
     def check(self, weights: Costs | None = None) -> None:
-        """Refuse costs that leave nothing to trade, before anything is routed."""
-        _mixture(self._router.policy, self._router.experts, weights)
+        """Refuse costs that do not differ, before anything is routed."""
+        _combine_costs(self._router.policy, self._router.experts, weights)
 
-    def hear(self, name: str, text: str, decision: Decision) -> None:
+    def record(self, name: str, text: str, decision: Decision) -> None:
         self._decisions.append(decision)
         self._domains.append(self._router.experts.index(name))
 
@@ -109,10 +109,10 @@ class Hearing:
         domains, count = np.array(self._domains, np.int64), len(self._router.experts)
         sizes = np.bincount(domains, minlength=count)
         share = 1.0 / (sizes[domains] * (sizes > 0).sum())  # every domain alike
-        return frontier_of(self._router, self._decisions, np.eye(count)[domains], share, weights=weights)
+        return compute_frontier(self._router, self._decisions, np.eye(count)[domains], share, weights=weights)
 
 
-def frontier_of(
+def compute_frontier(
     router: Router, decisions: Sequence[Decision], actual: Floats, share: Floats, *, weights: Costs | None = None
 ) -> Frontier:
     """The frontier of decisions made by this router.
@@ -121,20 +121,24 @@ def frontier_of(
     adding up to one.
     """
     experts, policy = router.experts, router.policy
-    mixture, unit = _mixture(policy, experts, weights)
+    mixture, unit = _combine_costs(policy, experts, weights)
     costs = np.array([policy.costs.get(name, FREE).times(mixture) for name in experts])
     own = getattr(policy.weights, unit) if policy.weights and weights is None else None
-    sweep = _Sweep(experts, costs, actual, share)
-    singles = [Spot.of(cost, quality) for cost, quality in zip(costs, share @ actual, strict=True)]
-    mix = _hull(singles)
+    measurement = _Measurement(experts, costs, actual, share)
+    singles = [CostQuality.of(cost, quality) for cost, quality in zip(costs, share @ actual, strict=True)]
+    mix = _find_mix_corners(singles)
     points = []
-    believed = _Belief.of(decisions, experts, experts.index(router.default))
-    for weight in believed.ladder(costs, own):
+    estimates = _Estimates.of(decisions, experts, experts.index(router.default))
+    for weight in estimates.choose_weights(costs, own):
         penalties = policy.penalties(experts, {name: weight * getattr(mixture, name) for name in COSTS})
-        spot, shares = sweep.at(believed.choices(np.zeros(len(experts)) if penalties is None else np.array(penalties)))
-        points.append(Point(spot.cost, spot.quality, weight, shares, mixed(mix, spot.cost)))
-    known = _Belief(-np.sort(-actual, axis=1), np.argsort(-actual, axis=1, kind="stable"), np.full(len(actual), -1))
-    oracle = [sweep.at(known.choices(weight * costs))[0] for weight in known.ladder(costs, None)]
+        spot, shares = measurement.measure(
+            estimates.choose_experts(np.zeros(len(experts)) if penalties is None else np.array(penalties))
+        )
+        points.append(FrontierPoint(spot.cost, spot.quality, weight, shares, interpolate_mix(mix, spot.cost)))
+    known = _Estimates(-np.sort(-actual, axis=1), np.argsort(-actual, axis=1, kind="stable"), np.full(len(actual), -1))
+    oracle = [
+        measurement.measure(known.choose_experts(weight * costs))[0] for weight in known.choose_weights(costs, None)
+    ]
     return Frontier(
         experts,
         len(decisions),
@@ -143,22 +147,22 @@ def frontier_of(
         own,
         tuple(points),
         dict(zip(experts, singles, strict=True)),
-        Spot.of(costs.mean(), (share @ actual).mean()),
+        CostQuality.of(costs.mean(), (share @ actual).mean()),
         tuple(mix),
         tuple(dict.fromkeys(oracle)),
     )
 
 
 @dataclass(frozen=True, eq=False)
-class _Belief:
-    """What is believed of every expert's answer to every prompt, the best first."""
+class _Estimates:
+    """The estimated quality of every expert's answer to every prompt, best first."""
 
     quality: Floats  # (n, C)  falling
     order: Indices  # (n, C)  whose it is
-    settled: Indices  # (n,)  the expert a prompt goes to whatever it costs, or −1
+    fixed: Indices  # (n,)  the expert of a prompt that ignores costs, or −1
 
     @classmethod
-    def of(cls, decisions: Sequence[Decision], experts: Sequence[str], default: int) -> _Belief:
+    def of(cls, decisions: Sequence[Decision], experts: Sequence[str], default: int) -> _Estimates:
         place = {name: index for index, name in enumerate(experts)}
         quality = np.empty((len(decisions), len(experts)))
         order = np.empty(quality.shape, np.int64)
@@ -168,21 +172,24 @@ class _Belief:
             order[row] = [place[name] for name, _ in said]
         return cls(quality, order, np.array([default if d.abstained else -1 for d in decisions], np.int64))
 
-    def choices(self, penalties: Floats) -> Indices:
+    def choose_experts(self, penalties: Floats) -> Indices:
         """The expert of largest quality − penalty for every prompt; of equals the one of higher quality."""
         best = (self.quality - penalties[self.order]).argmax(axis=1)
         chosen = np.take_along_axis(self.order, best[:, None], axis=1)[:, 0]
-        return np.where(self.settled < 0, chosen, self.settled)
+        return np.where(self.fixed < 0, chosen, self.fixed)
 
-    def ladder(self, costs: Floats, own: float | None) -> list[float]:
+    def choose_weights(self, costs: Floats, own: float | None) -> list[float]:
         """Weights from zero to where every prompt goes to the cheapest, closest where most prompts change experts."""
-        free = self.settled < 0
+        free = self.fixed < 0
         quality, cost = self.quality[free], costs[self.order[free]]
         changes = np.concatenate([_first_changes(quality, cost), _last_changes(quality, cost)])
         weights = {0.0} if own is None else {0.0, own}
         if len(changes):
-            weights |= {_rounded(weight) for weight in np.quantile(changes, np.arange(STEPS) / STEPS).tolist()}
-            weights.add(_rounded(float(changes.max()) * BEYOND, up=True))
+            weights |= {
+                _round_weight(weight)
+                for weight in np.quantile(changes, np.arange(WEIGHT_STEPS) / WEIGHT_STEPS).tolist()
+            }
+            weights.add(_round_weight(float(changes.max()) * LAST_WEIGHT_FACTOR, up=True))
         return sorted(weights)
 
 
@@ -203,32 +210,34 @@ def _last_changes(quality: Floats, cost: Floats) -> Floats:
     return np.asarray(change[change > 0])
 
 
-def _rounded(weight: float, *, up: bool = False) -> float:
+def _round_weight(weight: float, *, up: bool = False) -> float:
     if weight <= 0:
         return 0.0
-    digits = DIGITS - 1 - math.floor(math.log10(weight))
+    digits = WEIGHT_DIGITS - 1 - math.floor(math.log10(weight))
     nearest = round(weight, digits)
     return nearest if nearest >= weight or not up else round(nearest + 10.0**-digits, digits)
 
 
 @dataclass(frozen=True, eq=False)
-class _Sweep:
-    """What choices are really worth, and what they cost."""
+class _Measurement:
+    """Measures the true quality and the cost of a choice of experts."""
 
     experts: tuple[str, ...]
     costs: Floats  # (C,)
     actual: Floats  # (n, C)
     share: Floats  # (n,)
 
-    def at(self, chosen: Indices) -> tuple[Spot, dict[str, float]]:
+    def measure(self, chosen: Indices) -> tuple[CostQuality, dict[str, float]]:
         shares = np.bincount(chosen, weights=self.share, minlength=len(self.experts))
         quality = self.share @ self.actual[np.arange(len(chosen)), chosen]
-        return Spot.of(shares @ self.costs, quality), dict(zip(self.experts, shares.round(12).tolist(), strict=True))
+        return CostQuality.of(shares @ self.costs, quality), dict(
+            zip(self.experts, shares.round(12).tolist(), strict=True)
+        )
 
 
-def _hull(singles: Sequence[Spot]) -> list[Spot]:
+def _find_mix_corners(singles: Sequence[CostQuality]) -> list[CostQuality]:
     """The corners of the best random mixes, from the cheapest expert to the best: every slope less than the last."""
-    corners: list[Spot] = []
+    corners: list[CostQuality] = []
     for spot in sorted(singles, key=lambda spot: (spot.cost, -spot.quality)):
         if corners and spot.quality <= corners[-1].quality:
             continue  # another is cheaper and as good
@@ -238,23 +247,23 @@ def _hull(singles: Sequence[Spot]) -> list[Spot]:
     return corners
 
 
-def mixed(mix: Sequence[Spot], cost: float) -> float:
-    """The best quality of a blind mix at that cost."""
+def interpolate_mix(mix: Sequence[CostQuality], cost: float) -> float:
+    """The best quality of a random mix at that cost."""
     return float(np.interp(cost, [corner.cost for corner in mix], [corner.quality for corner in mix]))
 
 
-def _slope(one: Spot, other: Spot) -> float:
+def _slope(one: CostQuality, other: CostQuality) -> float:
     return (other.quality - one.quality) / (other.cost - one.cost)
 
 
-def _mixture(policy: Policy, experts: Sequence[str], weights: Costs | None) -> tuple[Cost, str]:
-    """How much each cost counts, in units of the first that does."""
+def _combine_costs(policy: Policy, experts: Sequence[str], weights: Costs | None) -> tuple[Cost, str]:
+    """Combine price, latency and memory into one cost, in units of the first that counts."""
     costs = [policy.costs.get(name, FREE) for name in experts]
     differing = [name for name in COSTS if len({getattr(cost, name) for cost in costs}) > 1]
     given = Cost.of(weights) if weights is not None else policy.weights
     if not given and len(differing) > 1:
         raise InputError(
-            f"experts differ in {' and '.join(differing)}: say how these go together, for instance "
+            f"experts differ in {' and '.join(differing)}: say how to weigh them, for instance "
             f"weights={{{', '.join(f'{name!r}: 1.0' for name in differing)}}}"
         )
     given = given or Cost(**dict.fromkeys(differing, 1.0))
@@ -263,8 +272,8 @@ def _mixture(policy: Policy, experts: Sequence[str], weights: Costs | None) -> t
     if len({cost.times(given) for cost in costs}) < 2:
         said = ", ".join(f"{name} {value:g}" for name, value in asdict(given).items() if value)
         raise InputError(
-            f"weighed by {said}, all experts come to the same cost, though they differ in {' and '.join(differing)}: "
-            f"weigh them otherwise, for instance weights={{{differing[0]!r}: 1.0}} (--weight {differing[0]}=1)"
+            f"weighed by {said}, all experts cost the same, though they differ in {' and '.join(differing)}: "
+            f"use other weights, for instance weights={{{differing[0]!r}: 1.0}} (--weight {differing[0]}=1)"
         )
     unit = next(name for name in COSTS if getattr(given, name))
     return Cost(*(getattr(given, name) / getattr(given, unit) for name in COSTS)), unit

@@ -1,4 +1,4 @@
-"""How good the models are that a router chooses, on prompts whose outcomes are known, beside simpler ways to choose."""
+"""Mean scores of the models that a router chooses, compared with simpler ways to choose."""
 
 from __future__ import annotations
 
@@ -21,8 +21,8 @@ Floats = npt.NDArray[np.float64]
 
 
 @dataclass(frozen=True)
-class Reached:
-    """Mean scores on some prompts: of the models chosen, of the best single one, of the best and of any for each."""
+class MeanScores:
+    """Mean scores of the chosen models, of the best single model, of an oracle, and of random choice."""
 
     prompts: int
     chosen: float | None  # None where no chosen model has a score
@@ -39,14 +39,14 @@ class OutcomeReport:
     Prompts on which the chosen model has no score are `unscored`, and left out of `chosen`.
     """
 
-    overall: Reached
-    tasks: Mapping[str, Reached]
+    overall: MeanScores
+    tasks: Mapping[str, MeanScores]
     best_model: str | None
     choices: Mapping[str, int]
     unscored: int
     abstained: int
     left_out: int  # rows without a score of any model of the router
-    strangers: tuple[str, ...]  # models with scores that the router does not know
+    unknown_models: tuple[str, ...]  # models with scores that the router does not know
 
     def to_dict(self) -> dict[str, Any]:
         """Plain values, ready for JSON."""
@@ -56,7 +56,7 @@ class OutcomeReport:
 def evaluate_outcomes(router: Router, rows: Iterable[Mapping[str, Any]], *, field: str = "scores") -> OutcomeReport:
     """Route the prompts of rows as `Router.fit_outcomes` takes them, and look up what the chosen models scored.
 
-    Any router whose experts have scores will do, also one that was fitted from texts.
+    The router may also be fitted from texts, as long as its experts have scores.
 
     >>> import ir3de
     >>> rows = [{"text": "What is 12 times 7?", "scores": {"large": 1, "small": 0}}]
@@ -68,10 +68,10 @@ def evaluate_outcomes(router: Router, rows: Iterable[Mapping[str, Any]], *, fiel
     scores: list[Floats] = []
     chosen: list[int] = []
     tasks: list[str] = []
-    strangers: set[str] = set()
+    unknown_models: set[str] = set()
     abstained = left_out = 0
     while batch := list(islice(checked, BATCH_ROWS)):
-        strangers.update(*(row.named.difference(place) for row in batch))
+        unknown_models.update(*(row.named.difference(place) for row in batch))
         known = [row for row in batch if not place.keys().isdisjoint(row.scores)]
         left_out += len(batch) - len(known)
         for row, decision in zip(known, router.route_batch([row.text for row in known]), strict=True):
@@ -85,7 +85,7 @@ def evaluate_outcomes(router: Router, rows: Iterable[Mapping[str, Any]], *, fiel
     if not scores:
         raise InputError(f"no row has a score of {', '.join(router.experts)}: there is nothing to compare")
     return _report(
-        router, np.stack(scores), np.array(chosen), np.array(tasks), abstained, left_out, tuple(sorted(strangers))
+        router, np.stack(scores), np.array(chosen), np.array(tasks), abstained, left_out, tuple(sorted(unknown_models))
     )
 
 
@@ -96,38 +96,38 @@ def _report(
     tasks: npt.NDArray[np.str_],
     abstained: int,
     left_out: int,
-    strangers: tuple[str, ...],
+    unknown_models: tuple[str, ...],
 ) -> OutcomeReport:
     names = sorted(set(tasks.tolist()))
     means = np.array([[_mean(column) for column in scores[tasks == name].T] for name in names])  # (tasks, models)
     whole = np.where(np.isnan(means).any(axis=0), -np.inf, means.mean(axis=0))
     best = int(whole.argmax()) if np.isfinite(whole.max()) else None
-    by_task = {name: _reached(scores[tasks == name], chosen[tasks == name], best) for name in names}
+    by_task = {name: _mean_scores(scores[tasks == name], chosen[tasks == name], best) for name in names}
     counts = np.bincount(chosen, minlength=len(router.experts)).tolist()
     return OutcomeReport(
-        _over_tasks(list(by_task.values())),
+        _average_tasks(list(by_task.values())),
         by_task,
         None if best is None else router.experts[best],
         dict(zip(router.experts, counts, strict=True)),
-        int(np.isnan(_taken(scores, chosen)).sum()),
+        int(np.isnan(_pick_chosen(scores, chosen)).sum()),
         abstained,
         left_out,
-        strangers,
+        unknown_models,
     )
 
 
-def _reached(scores: Floats, chosen: npt.NDArray[np.intp], best: int | None) -> Reached:
-    return Reached(
+def _mean_scores(scores: Floats, chosen: npt.NDArray[np.intp], best: int | None) -> MeanScores:
+    return MeanScores(
         len(scores),
-        _or_none(_mean(_taken(scores, chosen))),
-        None if best is None else _or_none(_mean(scores[:, best])),
+        _none_if_nan(_mean(_pick_chosen(scores, chosen))),
+        None if best is None else _none_if_nan(_mean(scores[:, best])),
         float(np.nanmax(scores, axis=1).mean()),
         float(np.nanmean(scores, axis=1).mean()),
     )
 
 
-def _over_tasks(tasks: list[Reached]) -> Reached:
-    """Each task weighs the same."""
+def _average_tasks(tasks: list[MeanScores]) -> MeanScores:
+    """Average over the tasks, each with the same weight."""
 
     def mean(name: str) -> float | None:
         found = [value for task in tasks if (value := getattr(task, name)) is not None]
@@ -135,18 +135,18 @@ def _over_tasks(tasks: list[Reached]) -> Reached:
 
     oracle, random = mean("oracle"), mean("random")
     assert oracle is not None and random is not None  # no prompt is without a score
-    return Reached(sum(task.prompts for task in tasks), mean("chosen"), mean("best_single"), oracle, random)
+    return MeanScores(sum(task.prompts for task in tasks), mean("chosen"), mean("best_single"), oracle, random)
 
 
-def _taken(scores: Floats, chosen: npt.NDArray[np.intp]) -> Floats:
+def _pick_chosen(scores: Floats, chosen: npt.NDArray[np.intp]) -> Floats:
     return np.asarray(scores[np.arange(len(scores)), chosen])
 
 
 def _mean(values: Floats) -> float:
-    """Of what is not missing; nan where all is."""
+    """Mean of the scores that are present; nan without any."""
     there = values[~np.isnan(values)]
     return float(there.mean()) if len(there) else float("nan")
 
 
-def _or_none(value: float) -> float | None:
+def _none_if_nan(value: float) -> float | None:
     return None if np.isnan(value) else value

@@ -33,7 +33,7 @@ class Setting:
     others: Mapping[str, Sequence[str]]
     seed: int = 0
 
-    def draw(self, text: str) -> Random:
+    def random_for(self, text: str) -> Random:
         """The randomness of a text."""
         content = f"{self.seed} {text}".encode("utf-8", "surrogatepass")
         return Random(hashlib.blake2b(content, digest_size=16).digest())
@@ -70,11 +70,11 @@ class Typos:
         return f"typos in {self.share:.0%} of the words"
 
     def apply(self, text: str, setting: Setting) -> str:
-        draw = setting.draw(text)
+        draw = setting.random_for(text)
 
         def slip(found: re.Match[str]) -> str:
             chance, place, kind, key = (draw.random() for _ in range(4))  # as many for every word, touched or not
-            return _mistyped(found[0], place, kind, key) if chance < self.share else found[0]
+            return _mistype(found[0], place, kind, key) if chance < self.share else found[0]
 
         return _WORD.sub(slip, text)
 
@@ -101,8 +101,8 @@ class Case:
             whole = text.upper() if self.to == "upper" else text.lower()
             if whole.casefold() == text.casefold():
                 return whole
-        coins = setting.draw(text).randbytes(len(text)) if self.to == "random" else repeat(self.to == "upper")
-        return "".join(_in_case(letter, bool(coin & 1)) for letter, coin in zip(text, coins, strict=False))
+        coins = setting.random_for(text).randbytes(len(text)) if self.to == "random" else repeat(self.to == "upper")
+        return "".join(_change_case(letter, bool(coin & 1)) for letter, coin in zip(text, coins, strict=False))
 
 
 @dataclass(frozen=True)
@@ -119,7 +119,7 @@ class DroppedWords:
         return f"{self.share:.0%} of the words dropped"
 
     def apply(self, text: str, setting: Setting) -> str:
-        draw = setting.draw(text)
+        draw = setting.random_for(text)
         pieces = [(draw.random(), piece) for piece in _PIECE.findall(text)]
         words = [chance for chance, piece in pieces if not piece.isspace()]
         if not words or min(words) >= self.share:
@@ -162,16 +162,16 @@ class Mixed:
     def name(self) -> str:
         return f"mixed, {self.share:.0%} of another domain"
 
-    def partner(self, text: str, setting: Setting) -> tuple[str, str]:
+    def choose_partner(self, text: str, setting: Setting) -> tuple[str, str]:
         """The other domain, and the prompt of it that a part is taken from."""
         if not setting.others:
             raise InputError("a mixed prompt needs a second domain: give prompts of at least two")
-        draw = setting.draw(text)
+        draw = setting.random_for(text)
         domain = draw.choice(sorted(setting.others))
         return domain, draw.choice(setting.others[domain])
 
     def apply(self, text: str, setting: Setting) -> str:
-        _, other = self.partner(text, setting)
+        _, other = self.choose_partner(text, setting)
         own = min(len(setting.tokenizer.encode(text)), int(MIXED_TOKENS * (1 - self.share)))
         room = int(own * self.share / (1 - self.share))
         if room == 0:
@@ -193,11 +193,11 @@ def first_tokens(text: str, count: int, tokenizer: Tokenizer) -> str:
     return begun
 
 
-def _mistyped(word: str, place: float, kind: float, key: float) -> str:
+def _mistype(word: str, place: float, kind: float, key: float) -> str:
     """A slip anywhere but at the first letter; the three numbers between 0 and 1 say where and which."""
     at = 1 + int(place * (len(word) - 1))
     before, letter, after = word[:at], word[at], word[at + 1 :]
-    beside = _neighbours(letter)
+    beside = _find_neighbours(letter)
     slips = (
         before[:-1] + letter + before[-1] + after,
         before + after,
@@ -207,7 +207,7 @@ def _mistyped(word: str, place: float, kind: float, key: float) -> str:
     return slips[int(kind * len(slips))]
 
 
-def _neighbours(letter: str) -> str:
+def _find_neighbours(letter: str) -> str:
     """The letters left and right of one on the keyboard, in its case; none for letters that are not there."""
     for row in KEYBOARD:
         if (at := row.find(letter.lower())) >= 0:
@@ -216,7 +216,7 @@ def _neighbours(letter: str) -> str:
     return ""
 
 
-def _in_case(letter: str, upper: bool) -> str:
+def _change_case(letter: str, upper: bool) -> str:
     changed = letter.upper() if upper else letter.lower()
     return changed if changed.casefold() == letter.casefold() else letter
 

@@ -1,4 +1,4 @@
-"""A candidate router beside what was served: the prompts of a decisions log, routed again."""
+"""Compare a candidate router with a gateway's decision log by routing the logged prompts again."""
 
 from __future__ import annotations
 
@@ -15,15 +15,15 @@ from ir3de.router import Router
 from ir3de.routing.decision import Decision
 
 BATCH_ROWS = 1_024
-MOST_DAMAGED = 1_000  # lines; a log with more is no decisions log, or ruined
-CLEARLY = 0.1  # a change of confidence that is worth counting
+MAX_DAMAGED_LINES = 1_000  # a file with more is not a decision log
+CLEAR_CONFIDENCE_CHANGE = 0.1  # smaller changes of confidence are not counted
 
-OnMove = Callable[["Served", Decision], None]  # hears of a prompt that would go elsewhere
+OnMove = Callable[["LoggedDecision", Decision], None]  # called with each prompt that would go to another expert
 
 
 @dataclass(frozen=True)
-class Served:
-    """One line of a decisions log, checked; None where it does not say."""
+class LoggedDecision:
+    """One line of a decision log, checked; None where the line does not say."""
 
     text: str
     expert: str  # decided by the router of that time
@@ -35,8 +35,8 @@ class Served:
     price: tuple[float, float] | None  # of the expert that served, for a million tokens of each
 
     @classmethod
-    def read(cls, row: Mapping[str, object]) -> Served | None:
-        """The row, or None where it has no text to route; an `InputError` where it is no row of a decisions log."""
+    def read(cls, row: Mapping[str, object]) -> LoggedDecision | None:
+        """The row, or None where it has no text to route; an `InputError` where it is no row of a decision log."""
         expert, text = row.get("expert"), row.get("text")
         if not isinstance(expert, str) or not expert or "ranking" not in row:
             where = getattr(row, "place", "a row")
@@ -46,7 +46,7 @@ class Served:
         served = row.get("served")
         price = row.get("price")
         return cls(
-            _encodable(text),
+            _replace_surrogates(text),
             expert,
             served if isinstance(served, str) and served else expert,
             _number(row.get("confidence")),
@@ -58,21 +58,21 @@ class Served:
 
 
 @dataclass(frozen=True)
-class Change:
+class ExpertChange:
     """An expert's prompts, as decided then and by the candidate."""
 
     before: int
     after: int
     kept: int
-    lost: int  # go elsewhere now
-    gained: int  # come from elsewhere
+    lost: int  # go to another expert now
+    gained: int  # came from another expert
 
 
 @dataclass(frozen=True)
-class Costs:
-    """What prompts cost as they were served, and at the prices of the experts that the candidate chooses.
+class ReplayCosts:
+    """What the prompts cost when they were served, and what they would cost with the candidate.
 
-    Only prompts whose tokens and both prices are in the log; answers are taken to be as long as they were.
+    Only prompts whose tokens and both prices are in the log count. Answers are assumed to be as long as before.
     """
 
     prompts: int
@@ -82,7 +82,7 @@ class Costs:
 
 @dataclass(frozen=True)
 class ReplayReport:
-    """What `replay` found. `matrix[i][j]` counts prompts decided for expert i then and for expert j now."""
+    """What `replay_log` found. `matrix[i][j]` counts prompts decided for expert i then and for expert j now."""
 
     experts: tuple[str, ...]  # the candidate's, then those that only the log knows
     prompts: int
@@ -90,15 +90,15 @@ class ReplayReport:
     agreement: float  # with what was decided
     served_agreement: float  # with who answered in the end
     matrix: tuple[tuple[int, ...], ...]
-    changes: Mapping[str, Change]
+    changes: Mapping[str, ExpertChange]
     confidence_before: float | None  # means over prompts that have it in the log
     confidence_after: float | None
-    surer: int  # by more than a tenth
-    less_sure: int
+    more_confident: int  # by more than a tenth
+    less_confident: int
     abstained_before: int
     abstained_after: int
     abstained_both: int
-    costs: Costs | None
+    costs: ReplayCosts | None
 
     def to_dict(self) -> dict[str, Any]:
         """Plain values, ready for JSON."""
@@ -106,10 +106,10 @@ class ReplayReport:
 
 
 @dataclass
-class Damage:
+class DamagedLines:
     """Lines that could not be read: counted up to a limit, the first one remembered."""
 
-    most: int = MOST_DAMAGED
+    most: int = MAX_DAMAGED_LINES
     lines: int = 0
     first: str = ""
 
@@ -118,68 +118,70 @@ class Damage:
         self.lines += 1
         if self.lines > self.most:
             raise InputError(
-                f"more than {self.most:,} lines are damaged or no decisions: name a log that `logs.decisions` of the "
+                f"more than {self.most:,} lines are damaged or not decisions: name a log that `logs.decisions` of the "
                 f"gateway's configuration wrote. The first one is {self.first}"
             )
 
 
 def read_log(
-    paths: Sequence[str | Path], damage: Damage, *, on_bytes: Callable[[int], None] | None = None
+    paths: Sequence[str | Path], damage: DamagedLines, *, on_bytes: Callable[[int], None] | None = None
 ) -> Iterator[Mapping[str, object]]:
-    """The rows of decisions logs, packed or not; damaged lines are told to `damage` and passed over."""
+    """The rows of decision logs, packed or not; damaged lines are counted in `damage` and skipped."""
     return read_rows(paths, on_bytes=on_bytes, on_damage=damage)
 
 
-def replay(
+def replay_log(
     router: Router,
     rows: Iterable[Mapping[str, object]],
     *,
-    damage: Damage | None = None,
+    damage: DamagedLines | None = None,
     on_move: OnMove | None = None,
 ) -> ReplayReport:
-    """Route the prompts of a decisions log and compare. They are streamed: memory does not grow with the log.
+    """Route the prompts of a decision log and compare. Rows are streamed, so memory does not grow with the log.
 
     >>> import ir3de
     >>> router = ir3de.Router.fit({"maths": ["Solve x + 3 = 10."], "law": ["Is this contract void?"]})
     >>> rows = [{"text": "Is the contract valid?", "expert": "law", "ranking": []}, {"expert": "law", "ranking": []}]
-    >>> report = replay(router, rows)
+    >>> report = replay_log(router, rows)
     >>> report.agreement, report.prompts, report.without_text
     (1.0, 1, 1)
     """
-    damage = damage or Damage()
-    score = _Score(router.experts)
-    checked = _checked(rows, damage, score)
+    damage = damage or DamagedLines()
+    counts = _Counts(router.experts)
+    checked = _parse_rows(rows, damage, counts)
     while batch := list(islice(checked, BATCH_ROWS)):
         decisions = router.route_batch([row.text for row in batch])
         for row, decision in zip(batch, decisions, strict=True):
-            score.count(row, decision)
+            counts.count(row, decision)
             if on_move is not None and decision.expert != row.expert:
                 on_move(row, decision)
-    if not score.prompts:
-        why = f"{score.without_text:,} rows are without it" if score.without_text else "there is no row at all"
+    if not counts.prompts:
+        why = f"{counts.without_text:,} rows are without it" if counts.without_text else "there is no row at all"
         raise InputError(
             f"nothing to replay, the log has no text: {why}. Set `logs.prompts: true` beside `logs.decisions` in the "
             "gateway's configuration, and let it serve for a while"
         )
-    return score.report()
+    return counts.report()
 
 
-def _checked(rows: Iterable[Mapping[str, object]], damage: Damage, score: _Score) -> Iterator[Served]:
+def _parse_rows(
+    rows: Iterable[Mapping[str, object]], damage: DamagedLines, counts: _Counts
+) -> Iterator[LoggedDecision]:
     for row in rows:
         try:
-            found = Served.read(row)
+            found = LoggedDecision.read(row)
         except InputError as error:
             damage(error)
             continue
         if found is None:
-            score.without_text += 1
+            counts.without_text += 1
         else:
             yield found
 
 
 @dataclass
-class _Score:
-    """The counts a report is made of."""
+class _Counts:
+    """The counts that a report is made of."""
 
     experts: tuple[str, ...]
     prompts: int = 0
@@ -188,13 +190,13 @@ class _Score:
     moves: Counter[tuple[str, str]] = field(default_factory=Counter)  # (then, now)
     sure: list[float] = field(default_factory=lambda: [0.0, 0.0])  # Σ confidence then and now
     with_confidence: int = 0
-    surer: int = 0
-    less_sure: int = 0
+    more_confident: int = 0
+    less_confident: int = 0
     abstained: list[int] = field(default_factory=lambda: [0, 0, 0])  # then, now, both
     prices: dict[str, tuple[float, float]] = field(default_factory=dict)
     spent: dict[str, list[float]] = field(default_factory=dict)  # by expert now: prompts, tokens in, out, cost then
 
-    def count(self, row: Served, decision: Decision) -> None:
+    def count(self, row: LoggedDecision, decision: Decision) -> None:
         now = decision.expert
         self.prompts += 1
         self.moves[row.expert, now] += 1
@@ -204,8 +206,8 @@ class _Score:
             change = decision.confidence - row.confidence
             self.sure[0] += row.confidence
             self.sure[1] += decision.confidence
-            self.surer += change > CLEARLY
-            self.less_sure += change < -CLEARLY
+            self.more_confident += change > CLEAR_CONFIDENCE_CHANGE
+            self.less_confident += change < -CLEAR_CONFIDENCE_CHANGE
         self.abstained[0] += row.abstained
         self.abstained[1] += decision.abstained
         self.abstained[2] += row.abstained and decision.abstained
@@ -231,21 +233,21 @@ class _Score:
             changes={name: self._change(name) for name in names},
             confidence_before=self.sure[0] / told if told else None,
             confidence_after=self.sure[1] / told if told else None,
-            surer=self.surer,
-            less_sure=self.less_sure,
+            more_confident=self.more_confident,
+            less_confident=self.less_confident,
             abstained_before=then_abstained,
             abstained_after=now_abstained,
             abstained_both=both,
             costs=self._costs(),
         )
 
-    def _change(self, name: str) -> Change:
+    def _change(self, name: str) -> ExpertChange:
         before = sum(count for (then, _), count in self.moves.items() if then == name)
         after = sum(count for (_, now), count in self.moves.items() if now == name)
         kept = self.moves[name, name]
-        return Change(before, after, kept, before - kept, after - kept)
+        return ExpertChange(before, after, kept, before - kept, after - kept)
 
-    def _costs(self) -> Costs | None:
+    def _costs(self) -> ReplayCosts | None:
         if not any(map(any, self.prices.values())):
             return None
         known = {name: spent for name, spent in self.spent.items() if name in self.prices}
@@ -254,7 +256,9 @@ class _Score:
         now = sum(
             (spent[1] * self.prices[name][0] + spent[2] * self.prices[name][1]) / 1e6 for name, spent in known.items()
         )
-        return Costs(int(sum(spent[0] for spent in known.values())), sum(spent[3] for spent in known.values()), now)
+        return ReplayCosts(
+            int(sum(spent[0] for spent in known.values())), sum(spent[3] for spent in known.values()), now
+        )
 
 
 def _number(value: object) -> float | None:
@@ -267,7 +271,7 @@ def _pair(row: Mapping[str, Any], first: str, second: str) -> Any:
     return None if None in values else values
 
 
-def _encodable(text: str) -> str:
+def _replace_surrogates(text: str) -> str:
     try:
         text.encode()
     except UnicodeEncodeError:  # half a surrogate pair, which JSON can write and no tokenizer reads

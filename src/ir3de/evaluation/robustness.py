@@ -8,13 +8,14 @@ from itertools import islice
 from statistics import fmean
 from typing import Any
 
-from ir3de.errors import InputError, UnknownExpertError
+from ir3de.errors import InputError
+from ir3de.evaluation.accuracy import check_experts
 from ir3de.evaluation.perturbations import Case, DroppedWords, FirstTokens, Mixed, Perturbation, Setting, Typos
 from ir3de.router import Router
 
 BATCH_PROMPTS = 4_096
 
-USUAL: tuple[Perturbation, ...] = (
+DEFAULT_PERTURBATIONS: tuple[Perturbation, ...] = (
     Typos(0.1),
     Typos(0.3),
     Case("lower"),
@@ -32,10 +33,10 @@ USUAL: tuple[Perturbation, ...] = (
 
 @dataclass(frozen=True)
 class Effect:
-    """What one perturbation does; every share is the mean over the domains.
+    """The effect of one perturbation; every fraction is the mean over the domains.
 
-    `change` is the accuracy less that of the untouched prompts, `flipped` the share of prompts that went elsewhere
-    than when untouched. Of mixed prompts, `either` is the share that reached one of their two domains.
+    `change` is the accuracy minus that of the original prompts. `flipped` is the fraction of prompts that went to
+    another expert than the original. For mixed prompts, `either` is the fraction that reached one of their two domains.
     """
 
     perturbation: str
@@ -67,7 +68,7 @@ def measure_robustness(
 ) -> RobustnessReport:
     """Route each expert's prompts as they are and perturbed, and compare. The prompts are held in memory.
 
-    Without `perturbations` all of `USUAL` are measured, the mixed ones only where there are two domains to mix.
+    Without `perturbations` all `DEFAULT_PERTURBATIONS` are measured; `Mixed` needs at least two domains.
 
     >>> import ir3de
     >>> router = ir3de.Router.fit({"maths": ["Solve x + 3 = 10."], "law": ["Is this contract void?"]})
@@ -75,58 +76,54 @@ def measure_robustness(
     >>> measure_robustness(router, prompts, perturbations=[Case("lower")]).effects
     (Effect(perturbation='lower case', accuracy=1.0, change=0.0, flipped=0.0, either=None),)
     """
-    _check(router, domains)
+    _check_prompts(router, domains)
     if perturbations is None:
-        perturbations = [kind for kind in USUAL if len(domains) > 1 or not isinstance(kind, Mixed)]
+        perturbations = [kind for kind in DEFAULT_PERTURBATIONS if len(domains) > 1 or not isinstance(kind, Mixed)]
     settings = {
         name: Setting(router.tokenizer, {other: domains[other] for other in domains if other != name}, seed)
         for name in domains
     }
-    untouched = {name: _routes(router, texts) for name, texts in domains.items()}
-    accuracy = fmean(_share(route == name for route in routes) for name, routes in untouched.items())
-    effects = tuple(_effect(router, domains, settings, untouched, accuracy, kind) for kind in perturbations)
+    originals = {name: _route_all(router, texts) for name, texts in domains.items()}
+    accuracy = fmean(_mean(route == name for route in routes) for name, routes in originals.items())
+    effects = tuple(_measure_effect(router, domains, settings, originals, accuracy, kind) for kind in perturbations)
     return RobustnessReport(sum(map(len, domains.values())), accuracy, effects)
 
 
-def _effect(
+def _measure_effect(
     router: Router,
     domains: Mapping[str, Sequence[str]],
     settings: Mapping[str, Setting],
-    untouched: Mapping[str, list[str]],
-    whole: float,
+    originals: Mapping[str, list[str]],
+    original_accuracy: float,
     kind: Perturbation,
 ) -> Effect:
     right, flipped, either = [], [], []
     for name, texts in domains.items():
-        routes = _routes(router, (kind.apply(text, settings[name]) for text in texts))
-        right.append(_share(route == name for route in routes))
-        flipped.append(_share(route != before for route, before in zip(routes, untouched[name], strict=True)))
+        routes = _route_all(router, (kind.apply(text, settings[name]) for text in texts))
+        right.append(_mean(route == name for route in routes))
+        flipped.append(_mean(route != before for route, before in zip(routes, originals[name], strict=True)))
         if isinstance(kind, Mixed):
-            partners = (kind.partner(text, settings[name])[0] for text in texts)
-            either.append(_share(route in (name, other) for route, other in zip(routes, partners, strict=True)))
+            partners = (kind.choose_partner(text, settings[name])[0] for text in texts)
+            either.append(_mean(route in (name, other) for route, other in zip(routes, partners, strict=True)))
     accuracy = fmean(right)
-    return Effect(kind.name, accuracy, accuracy - whole, fmean(flipped), fmean(either) if either else None)
+    return Effect(kind.name, accuracy, accuracy - original_accuracy, fmean(flipped), fmean(either) if either else None)
 
 
-def _routes(router: Router, texts: Iterable[str]) -> list[str]:
+def _route_all(router: Router, texts: Iterable[str]) -> list[str]:
     remaining, routes = iter(texts), []
     while batch := list(islice(remaining, BATCH_PROMPTS)):
         routes += [decision.expert for decision in router.route_batch(batch)]
     return routes
 
 
-def _share(facts: Iterable[bool]) -> float:
+def _mean(facts: Iterable[bool]) -> float:
     return fmean(map(float, facts))
 
 
-def _check(router: Router, domains: Mapping[str, Sequence[str]]) -> None:
+def _check_prompts(router: Router, domains: Mapping[str, Sequence[str]]) -> None:
     if not domains:
         raise InputError("robustness needs at least one domain: pass {expert: prompts}")
-    unknown = [name for name in domains if name not in router.experts]
-    if unknown:
-        raise UnknownExpertError(
-            f"no expert {', '.join(map(repr, unknown))}: this router has {', '.join(router.experts)}"
-        )
+    check_experts(router, domains)
     for name, texts in domains.items():
         if isinstance(texts, str) or not isinstance(texts, Sequence):
             raise InputError(

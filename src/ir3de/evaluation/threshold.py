@@ -1,13 +1,13 @@
-"""When to abstain: the threshold that keeps wrong answers as rare as wanted, picked from held-out prompts.
+"""When to abstain: the threshold that keeps wrong answers below an error rate, picked from held-out prompts.
 
-A prompt is *answered* when its confidence reaches the threshold τ and it is like some domain; a loss is a prompt that
-is answered and routed wrong. The share of losses R̂(τ) falls as τ rises. Conformal risk control takes the smallest τ
-with
+A prompt is *answered* when its confidence reaches the threshold τ and it is not out of domain. A loss is a prompt that
+is answered and routed to the wrong expert. The fraction of losses R̂(τ) falls as τ rises. Conformal risk control takes
+the smallest τ with
 
     (n · R̂(τ) + 1) / (n + 1) ≤ α
 
-and then, over new prompts exchangeable with the n held-out ones, the expected share of losses is at most α. That holds
-for any confidence, well calibrated or not; a good one answers more.
+Then the expected fraction of losses among new prompts, exchangeable with the n held-out ones, is at most α. This holds
+for any confidence, well calibrated or not; with better confidence more prompts are answered.
 """
 
 from __future__ import annotations
@@ -20,7 +20,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from ir3de.errors import InputError, UnknownExpertError
+from ir3de.errors import InputError
+from ir3de.evaluation.accuracy import check_experts
 from ir3de.fitting.building import prompts_of
 from ir3de.policies import Calibration, Policy
 from ir3de.router import Router
@@ -28,8 +29,8 @@ from ir3de.routing.decision import Decision
 from ir3de.statistics.sample import text_hash
 from ir3de.tuning.calibrating import Scored, fit_calibration
 
-SUREST = float(np.nextafter(1.0, 0.0))  # from here on confidence is full: no threshold below 1 is above it
-ROUNDING = 1e-9  # α(n + 1) is a whole number more often than its floating point
+FULL_CONFIDENCE = float(np.nextafter(1.0, 0.0))  # no threshold below 1 lies above this confidence
+ROUNDING = 1e-9  # α(n + 1) is often a whole number, and its floating-point value is not
 
 
 @dataclass(frozen=True, eq=False)
@@ -39,12 +40,14 @@ class HeldOut:
     confidence: npt.NDArray[np.float64]  # (n,)
     right: npt.NDArray[np.bool_]  # (n,)
     answerable: npt.NDArray[np.bool_]  # (n,)  it has a known token
-    familiar: npt.NDArray[np.bool_]  # (n,)  it is like some domain: others are answered without a threshold only
+    familiar: npt.NDArray[
+        np.bool_
+    ]  # (n,)  it is not out of domain; an out-of-domain prompt is answered only without a threshold
 
     def __len__(self) -> int:
         return len(self.confidence)
 
-    def answered(self, threshold: float) -> npt.NDArray[np.bool_]:
+    def is_answered(self, threshold: float) -> npt.NDArray[np.bool_]:
         """Which prompts a router with that threshold answers."""
         if threshold == 0:
             return self.answerable
@@ -55,9 +58,9 @@ class HeldOut:
 class Threshold:
     """A threshold, the error rate it was picked for, and what it costs on the prompts it was picked on.
 
-    `coverage` is the share of prompts answered, `wrong` the share of all prompts that are answered and wrong, `bound`
-    what their expected share among new prompts is at most; `answered_wrong` is the share wrong among the answered.
-    `free_…` is the same without a threshold.
+    `coverage` is the fraction of prompts answered. `wrong` is the fraction of all prompts that are answered and wrong;
+    `bound` limits its expectation among new prompts. `answered_wrong` is the fraction of the answered prompts that are
+    wrong. `free_…` are the same without a threshold.
     """
 
     error: float
@@ -84,13 +87,14 @@ def pick_threshold(held: HeldOut, error: float) -> Threshold:
     0.75
     """
     n = len(held)
-    if needed(error) > n:
+    needed = count_needed_prompts(error)
+    if needed > n:
         raise InputError(
-            f"an error rate of {error:.2%} needs at least {needed(error):,} held-out prompts to pick a threshold from, "
+            f"an error rate of {error:.2%} needs at least {needed:,} held-out prompts to pick a threshold from, "
             f"found {n:,}: give more prompts, or allow more errors"
         )
-    threshold = _smallest(held, math.floor(error * (n + 1) - 1 + ROUNDING), error)
-    answered, free = held.answered(threshold), held.answered(0.0)
+    threshold = _find_smallest(held, math.floor(error * (n + 1) - 1 + ROUNDING), error)
+    answered, free = held.is_answered(threshold), held.is_answered(0.0)
     wrong = int((answered & ~held.right).sum())
     return Threshold(
         error,
@@ -105,10 +109,10 @@ def pick_threshold(held: HeldOut, error: float) -> Threshold:
     )
 
 
-def needed(error: float) -> int:
+def count_needed_prompts(error: float) -> int:
     """How many prompts a threshold for that error rate needs at least: the smallest n with 1/(n + 1) ≤ error.
 
-    >>> needed(0.05)
+    >>> count_needed_prompts(0.05)
     19
     """
     if not isinstance(error, (int, float)) or not 0 < error < 1:
@@ -116,24 +120,25 @@ def needed(error: float) -> int:
     return max(1, math.ceil(1 / error - 1 - ROUNDING))
 
 
-def _smallest(held: HeldOut, allowed: int, error: float) -> float:
+def _find_smallest(held: HeldOut, allowed: int, error: float) -> float:
     """The smallest threshold that leaves at most `allowed` wrong answers."""
-    if int((held.answered(0.0) & ~held.right).sum()) <= allowed:
+    if int((held.is_answered(0.0) & ~held.right).sum()) <= allowed:
         return 0.0
     wrong = np.sort(held.confidence[held.answerable & held.familiar & ~held.right])[::-1]
     if len(wrong) <= allowed:
         return float(np.nextafter(0.0, 1.0))  # enough that out-of-domain prompts are left out
-    if wrong[allowed] >= SUREST:
+    if wrong[allowed] >= FULL_CONFIDENCE:
+        certain = int((wrong >= FULL_CONFIDENCE).sum())
         raise InputError(
-            f"no threshold reaches an error rate of {error:.2%}: {int((wrong >= SUREST).sum()):,} of {len(held):,} "
+            f"no threshold reaches an error rate of {error:.2%}: {certain:,} of {len(held):,} "
             "held-out prompts are wrong at full confidence. Look at them (`ir3de eval --errors`), or allow more errors"
         )
     return float(np.nextafter(wrong[allowed], 1.0))
 
 
 @dataclass(frozen=True)
-class Calibrated:
-    """A router that knows when to abstain, the threshold chosen for it, and what other error rates would cost."""
+class ThresholdCalibration:
+    """A router with its threshold, how that was chosen, and what other error rates would cost."""
 
     router: Router
     chosen: Threshold
@@ -148,7 +153,7 @@ def calibrate_threshold(
     others: Sequence[float] = (),
     default: str | None = None,
     recalibrate: bool = True,
-) -> Calibrated:
+) -> ThresholdCalibration:
     """Pick the threshold below which the router abstains, from prompts it was not fitted on: a new router.
 
     One half of the prompts, chosen by a hash of their text, calibrates the confidence anew; the other half picks the
@@ -158,36 +163,36 @@ def calibrate_threshold(
 
     >>> import ir3de
     >>> from ir3de.corpora import examples
-    >>> made = calibrate_threshold(ir3de.Router.fit(examples.prompts()), examples.held_out(), error=0.1)
+    >>> made = calibrate_threshold(ir3de.Router.fit(examples.prompts()), examples.score_held_out(), error=0.1)
     >>> made.chosen.wrong <= made.chosen.bound <= 0.1
     True
     """
-    check_confident(router)
-    needed(error)
+    check_has_confidence(router)
+    needed = count_needed_prompts(error)
     policy = router.policy
     plain = router.with_policy(Policy())
-    heard = hear(plain, domains)
+    routed = route_held_out(plain, domains)
     calibration = plain.compiled.terms.calibration
-    if recalibrate and (learning := [one for one in heard if not one.judging]):
-        heard = [one for one in heard if one.judging]
-        calibration = calibration_of(learning, plain.experts)
+    if recalibrate and (learning := [one for one in routed if not one.picks_threshold]):
+        routed = [one for one in routed if one.picks_threshold]
+        calibration = calibrate_confidence(learning, plain.experts)
         plain = plain.with_calibration(calibration)
-        if needed(error) > len(heard):
+        if needed > len(routed):
             raise InputError(
-                f"an error rate of {error:.2%} needs at least {needed(error):,} held-out prompts to pick a threshold "
-                f"from; of the {len(heard) + len(learning):,} given, half calibrate confidence and {len(heard):,} are "
-                f"left: give about {2 * needed(error):,}, allow more errors, or keep confidence as it is "
+                f"an error rate of {error:.2%} needs at least {needed:,} held-out prompts to pick a threshold from. "
+                f"Of the {len(routed) + len(learning):,} given, half calibrate confidence and {len(routed):,} are "
+                f"left: give about {2 * needed:,}, allow more errors, or keep confidence as it is "
                 "(recalibrate=False, --keep-confidence)"
             )
-    held = held_out(heard, calibration)
+    held = score_held_out(routed, calibration)
     chosen = pick_threshold(held, error)
-    compared = tuple(found for rate in others if (found := _reachable(held, rate)))
+    compared = tuple(found for rate in others if (found := _try_pick(held, rate)))
     policy = replace(policy, threshold=chosen.threshold)
-    return Calibrated(plain.with_policy(policy, default=default), chosen, compared)
+    return ThresholdCalibration(plain.with_policy(policy, default=default), chosen, compared)
 
 
-def check_confident(router: Router) -> None:
-    """Refuse routers whose confidence is no probability."""
+def check_has_confidence(router: Router) -> None:
+    """Refuse a router whose confidence is not a probability."""
     if router.from_outcomes:
         raise InputError(
             "this router was fitted from outcomes: its confidence is an expected score, not a probability of being "
@@ -196,35 +201,31 @@ def check_confident(router: Router) -> None:
 
 
 @dataclass(frozen=True)
-class Heard:
-    """One prompt's own expert and what the router decided."""
+class RoutedPrompt:
+    """A held-out prompt: its own expert, and the decision."""
 
     expert: str
     decision: Decision
-    judging: bool  # in the half that the threshold is picked from
+    picks_threshold: bool  # in the half that the threshold is picked from
 
 
-def hear(router: Router, domains: Mapping[str, Iterable[str]]) -> list[Heard]:
-    """Route every prompt, and part them in halves by a hash of their text."""
-    unknown = [name for name in domains if name not in router.experts]
-    if unknown:
-        raise UnknownExpertError(
-            f"no expert {', '.join(map(repr, unknown))}: this router has {', '.join(router.experts)}"
-        )
-    heard: list[Heard] = []
+def route_held_out(router: Router, domains: Mapping[str, Iterable[str]]) -> list[RoutedPrompt]:
+    """Route every prompt, and split the prompts into halves by a hash of their text."""
+    check_experts(router, domains)
+    routed: list[RoutedPrompt] = []
     for name, given in domains.items():
         texts = list(prompts_of(name, given))
         if not texts:
             raise InputError(f"'{name}' has no prompt to calibrate with: give it at least one, or leave it out")
         halves = [text_hash(text) & 1 == 1 for text in texts]
         decisions = router.route_batch(texts)
-        heard += [Heard(name, decision, half) for decision, half in zip(decisions, halves, strict=True)]
-    return heard
+        routed += [RoutedPrompt(name, decision, half) for decision, half in zip(decisions, halves, strict=True)]
+    return routed
 
 
-def calibration_of(heard: Sequence[Heard], experts: Sequence[str]) -> Calibration:
-    """The calibration that these prompts suggest."""
-    said = [one for one in heard if not one.decision.abstained]
+def calibrate_confidence(routed: Sequence[RoutedPrompt], experts: Sequence[str]) -> Calibration:
+    """Fit a calibration to these prompts."""
+    said = [one for one in routed if not one.decision.abstained]
     if not said:
         raise InputError("none of the held-out prompts has a known token: give prompts like those the router is for")
     place = {name: index for index, name in enumerate(experts)}
@@ -236,10 +237,10 @@ def calibration_of(heard: Sequence[Heard], experts: Sequence[str]) -> Calibratio
     return fit_calibration(scored)[0]
 
 
-def held_out(heard: Sequence[Heard], calibration: Calibration | None) -> HeldOut:
-    """How sure the router is of these prompts under a calibration, and whether it is right."""
+def score_held_out(routed: Sequence[RoutedPrompt], calibration: Calibration | None) -> HeldOut:
+    """Confidence of these prompts under a calibration, and whether each is routed right."""
     confidence = []
-    for one in heard:
+    for one in routed:
         decision = one.decision
         if calibration is None or decision.abstained:
             confidence.append(decision.confidence)
@@ -247,13 +248,13 @@ def held_out(heard: Sequence[Heard], calibration: Calibration | None) -> HeldOut
             confidence.append(max(calibration.probabilities(decision.evidence, decision.counted)))
     return HeldOut(
         np.array(confidence),
-        np.array([one.decision.best == one.expert for one in heard], bool),
-        np.array([not one.decision.abstained for one in heard], bool),
-        np.array([not one.decision.out_of_domain for one in heard], bool),
+        np.array([one.decision.best == one.expert for one in routed], bool),
+        np.array([not one.decision.abstained for one in routed], bool),
+        np.array([not one.decision.out_of_domain for one in routed], bool),
     )
 
 
-def _reachable(held: HeldOut, error: float) -> Threshold | None:
+def _try_pick(held: HeldOut, error: float) -> Threshold | None:
     try:
         return pick_threshold(held, error)
     except InputError:

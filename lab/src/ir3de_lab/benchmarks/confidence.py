@@ -13,8 +13,15 @@ from typing import Any
 import numpy as np
 
 from ir3de import Router
-from ir3de.evaluation import evaluate
-from ir3de.evaluation.threshold import Heard, calibration_of, hear, held_out, needed, pick_threshold
+from ir3de.evaluation import (
+    RoutedPrompt,
+    calibrate_confidence,
+    count_needed_prompts,
+    evaluate,
+    pick_threshold,
+    route_held_out,
+    score_held_out,
+)
 from ir3de.statistics import collect
 from ir3de_lab.benchmarks.accuracy import Suite
 
@@ -65,7 +72,7 @@ def measure(suite: Suite) -> list[Sureness]:
 
 
 def _row(suite: str, cap: int, router: Router, bare: Router, test: dict[str, list[str]]) -> Sureness:
-    report, heard = evaluate(router, test), hear(router, test)
+    report, heard = evaluate(router, test), route_held_out(router, test)
     return Sureness(
         suite,
         cap,
@@ -75,21 +82,21 @@ def _row(suite: str, cap: int, router: Router, bare: Router, test: dict[str, lis
         promises=tuple(
             promise(heard, router.experts, error)
             for error in ERRORS
-            if needed(error) <= len(heard) // 2 - len(heard) // 4
+            if count_needed_prompts(error) <= len(heard) // 2 - len(heard) // 4
         ),
     )
 
 
-def promise(heard: Sequence[Heard], experts: Sequence[str], error: float, partings: int = PARTINGS) -> Promise:
+def promise(heard: Sequence[RoutedPrompt], experts: Sequence[str], error: float, partings: int = PARTINGS) -> Promise:
     """What comes of an error rate, over random partings of the prompts."""
     draw, found = np.random.default_rng(0), []
     for _ in range(partings):
         mixed = [heard[index] for index in draw.permutation(len(heard)).tolist()]
         quarter, half = len(heard) // 4, len(heard) // 2
-        calibration = calibration_of(mixed[:quarter], experts)
-        threshold = pick_threshold(held_out(mixed[quarter:half], calibration), error).threshold
-        counted = held_out(mixed[half:], calibration)
-        answered, free = counted.answered(threshold), counted.answered(0.0)
+        calibration = calibrate_confidence(mixed[:quarter], experts)
+        threshold = pick_threshold(score_held_out(mixed[quarter:half], calibration), error).threshold
+        counted = score_held_out(mixed[half:], calibration)
+        answered, free = counted.is_answered(threshold), counted.is_answered(0.0)
         wrong = (answered & ~counted.right).mean()
         found.append((threshold, answered.mean(), wrong, (free & ~counted.right).mean()))
     threshold, share, wrong, without = np.mean(found, axis=0).tolist()

@@ -18,7 +18,7 @@ from ir3de.errors import UnknownExpertError
 if TYPE_CHECKING:
     from rich.table import Table
 
-    from ir3de.evaluation.threshold import Calibrated, Threshold
+    from ir3de.evaluation.threshold import Threshold, ThresholdCalibration
 
 RATES = (0.01, 0.02, 0.05, 0.1)
 
@@ -62,11 +62,11 @@ def calibrate(
       ir3de calibrate router maths=maths-held-out.jsonl law=law-held-out.jsonl --dry-run
     """
     from ir3de.artifact import inspect_router
-    from ir3de.evaluation.threshold import calibrate_threshold, check_confident
+    from ir3de.evaluation.threshold import calibrate_threshold, check_has_confidence
 
     check_sources(domains)
     before = loaded(router_path)
-    check_confident(before)  # before anything is read
+    check_has_confidence(before)  # before anything is read
     experts = before.experts
     unknown = [name for name in (*domains, *([default] if default else [])) if name not in experts]
     if unknown:
@@ -90,7 +90,7 @@ def _texts(name: str, paths: Iterable[str], field: str | None, whole_files: bool
         return list(read_texts(list(paths), field=field, whole_files=whole_files, on_bytes=on_bytes))
 
 
-def _report(out: Output, router_path: Path, found: Calibrated, *, dry_run: bool) -> None:
+def _report(out: Output, router_path: Path, found: ThresholdCalibration, *, dry_run: bool) -> None:
     chosen = found.chosen
     out.json(
         {
@@ -111,7 +111,7 @@ def _report(out: Output, router_path: Path, found: Calibrated, *, dry_run: bool)
     where = "" if dry_run else f"  saved to {router_path}"
     if chosen.threshold == 0:
         enough = f"wrong answers stay within {percent(chosen.error)} as it is"
-        out.result(styled(("no threshold is needed: ", "bold"), (enough, ""), (where, FAINT)))
+        out.result(styled(("no threshold is count_needed_prompts: ", "bold"), (enough, ""), (where, FAINT)))
         return
     done = "would abstain" if dry_run else "abstains"
     what = f" below {percent(chosen.threshold)} confidence: {percent(1 - chosen.coverage)} of prompts go to "
@@ -119,9 +119,9 @@ def _report(out: Output, router_path: Path, found: Calibrated, *, dry_run: bool)
 
 
 def _listed(rates: Iterable[float]) -> str:
-    from ir3de.evaluation.threshold import needed
+    from ir3de.evaluation.threshold import count_needed_prompts
 
-    return ", ".join(f"{percent(rate)} wrong (at least {needed(rate):,} prompts)" for rate in rates)
+    return ", ".join(f"{percent(rate)} wrong (at least {count_needed_prompts(rate):,} prompts)" for rate in rates)
 
 
 def _cost_table(rates: Iterable[Threshold], chosen: Threshold) -> Table:

@@ -13,7 +13,7 @@ import click
 from ir3de.cli.accuracy_tables import effects_table, headline, matrix_table, recall_table, reliability_table
 from ir3de.cli.commands.evaluate_frontier import FrontierOptions, frontier_options, show_frontier
 from ir3de.cli.commands.evaluate_outcomes import evaluate_outcomes
-from ir3de.cli.commands.evaluate_replay import or_replay, replay_log
+from ir3de.cli.commands.evaluate_replay import evaluate_replay, or_replay
 from ir3de.cli.costs import weight_option, weighted
 from ir3de.cli.domains import check_sources
 from ir3de.cli.options import domains_option, output_options, reading_options
@@ -55,7 +55,7 @@ if TYPE_CHECKING:
 @frontier_options
 @weight_option("What a unit of a cost is worth this time: price=0.1; instead of the router's own.")
 @output_options
-@or_replay(replay_log)
+@or_replay(evaluate_replay)
 @or_outcomes(evaluate_outcomes, "weights")
 def evaluate(
     router_path: Path,

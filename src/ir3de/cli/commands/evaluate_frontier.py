@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from rich.table import Table
     from rich.text import Text
 
-    from ir3de.evaluation.frontier import Frontier, Point, Spot
+    from ir3de.evaluation.frontier import CostQuality, Frontier, FrontierPoint
     from ir3de.router import Router
     from ir3de.routing.decision import Decision
 
@@ -33,25 +33,25 @@ class FrontierOptions:
     def __init__(self, wanted: bool, target: Path | None) -> None:
         self.wanted = wanted or target is not None
         self.target = target
-        self._hearing: Any = None
+        self._recorder: Any = None
 
     def listener(self, router: Router) -> Callable[[str, str, Decision], None] | None:
         """What should hear every decision; refuses now what would be refused in the end."""
         if not self.wanted:
             return None
-        from ir3de.evaluation.frontier import Hearing
+        from ir3de.evaluation.frontier import DecisionRecorder
 
         if self.target is not None:
             require_matplotlib()
-        self._hearing = Hearing(router)
-        self._hearing.check()
-        return self._hearing.hear  # type: ignore[no-any-return]
+        self._recorder = DecisionRecorder(router)
+        self._recorder.check()
+        return self._recorder.record  # type: ignore[no-any-return]
 
     def finish(self) -> Frontier | None:
         """The frontier, where one is wanted, and its picture drawn where one is."""
-        if self._hearing is None:
+        if self._recorder is None:
             return None
-        found: Frontier = self._hearing.frontier()
+        found: Frontier = self._recorder.frontier()
         if self.target is not None:
             draw_frontier(found, self.target)
         return found
@@ -105,7 +105,7 @@ def frontier_table(found: Frontier, width: int) -> Table:
             styled((f"{point.weight:g}", "bold" if own else "")),
             percent(point.quality),
             f"{point.cost:.4g}",
-            styled((percent(point.mixed), FAINT)),
+            styled((percent(point.mix_quality), FAINT)),
             *(_share(point, name, colour_of(found.experts.index(name))) for name in experts),
             styled(("← policy" if own else "", FAINT)),
         )
@@ -124,7 +124,7 @@ def _columns(found: Frontier, room: int) -> list[str]:
     return [name for name in found.experts if name in chosen]
 
 
-def _share(point: Point, name: str, colour: str) -> Text:
+def _share(point: FrontierPoint, name: str, colour: str) -> Text:
     share = point.shares[name]
     return styled((f"{100 * share:.0f} %", colour) if share else ("·", FAINT))
 
@@ -132,7 +132,9 @@ def _share(point: Point, name: str, colour: str) -> Text:
 def _lines(found: Frontier) -> Table:
     """What the frontier is compared with."""
     shown = table("", "compared with", "quality", found.unit, right=("quality", found.unit))
-    rows: list[tuple[str, str, Spot]] = [(SINGLE, f"always {name}", spot) for name, spot in found.singles.items()]
+    rows: list[tuple[str, str, CostQuality]] = [
+        (SINGLE, f"always {name}", spot) for name, spot in found.singles.items()
+    ]
     rows += [("", "any expert at random", found.uniform), (ORACLE, "an oracle", found.oracle[0])]
     for mark, name, spot in rows[-MOST_SHARES - 2 :]:
         shown.add_row(mark, name, percent(spot.quality), f"{spot.cost:.4g}")
@@ -146,7 +148,7 @@ def picture(found: Frontier) -> Iterator[Text]:
     top = max(1.0, *(spot.quality for spot in everything))
     cells: dict[tuple[int, int], tuple[str, str]] = {}
 
-    def put(spots: Sequence[Spot], mark: str, style: str) -> None:
+    def put(spots: Sequence[CostQuality], mark: str, style: str) -> None:
         for spot in spots:
             column, row = round(spot.cost / right * (WIDTH - 1)), round(spot.quality / top * (HEIGHT - 1))
             cells[min(max(column, 0), WIDTH - 1), min(max(row, 0), HEIGHT - 1)] = (mark, style)
@@ -165,10 +167,10 @@ def picture(found: Frontier) -> Iterator[Text]:
     yield styled((f"{'':10}{legend}\n", FAINT))
 
 
-def _blind(found: Frontier, right: float) -> list[Spot]:
+def _blind(found: Frontier, right: float) -> list[CostQuality]:
     """The line of the random mixes, a spot a column."""
-    from ir3de.evaluation.frontier import Spot, mixed
+    from ir3de.evaluation.frontier import CostQuality, interpolate_mix
 
     first = found.mix[0].cost
     costs = [right * column / (WIDTH - 1) for column in range(WIDTH)]
-    return [Spot(cost, mixed(found.mix, cost)) for cost in costs if cost >= first]
+    return [CostQuality(cost, interpolate_mix(found.mix, cost)) for cost in costs if cost >= first]

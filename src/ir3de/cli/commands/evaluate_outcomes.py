@@ -13,7 +13,7 @@ from ir3de.cli.output import FAINT, Output, bar, colour_of, heading, percent, st
 if TYPE_CHECKING:
     from rich.table import Table
 
-    from ir3de.evaluation.outcomes import OutcomeReport, Reached
+    from ir3de.evaluation.outcomes import MeanScores, OutcomeReport
 
 
 def evaluate_outcomes(
@@ -34,8 +34,8 @@ def evaluate_outcomes(
     router = weighted(Router.load(router_path), weights)
     report = measure(router, outcome_rows(outcomes, field, score_field, out), field=score_field)
     out.json(report.to_dict())
-    if report.strangers:
-        out.warn(f"models that the router does not know are passed over: {', '.join(report.strangers)}")
+    if report.unknown_models:
+        out.warn(f"models that the router does not know are passed over: {', '.join(report.unknown_models)}")
     if out.as_json:
         return
     overall = report.overall
@@ -64,16 +64,16 @@ def _remarks(report: OutcomeReport) -> str:
 def _tasks_table(report: OutcomeReport) -> Table:
     columns = ("prompts", "chosen", "best single", "oracle", "random")
     shown = table("task", *columns, right=columns)
-    for task, reached in report.tasks.items():
-        shown.add_row(task or "all", *_cells(reached))
+    for task, scores in report.tasks.items():
+        shown.add_row(task or "all", *_cells(scores))
     if len(report.tasks) > 1:
         shown.add_row("mean", *_cells(report.overall), style=FAINT)
     return shown
 
 
-def _cells(reached: Reached) -> list[str]:
-    values = (reached.chosen, reached.best_single, reached.oracle, reached.random)
-    return [f"{reached.prompts:,}", *map(_number, values)]
+def _cells(scores: MeanScores) -> list[str]:
+    values = (scores.chosen, scores.best_single, scores.oracle, scores.random)
+    return [f"{scores.prompts:,}", *map(_number, values)]
 
 
 def _choices_table(report: OutcomeReport) -> Table:

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from rich.table import Table
     from rich.text import Text
 
-    from ir3de.evaluation.replay import ReplayReport, Served
+    from ir3de.evaluation.replay import LoggedDecision, ReplayReport
     from ir3de.routing.decision import Decision
 
 ALLOWED = ("router_path", "replayed", "wanted", "weights", "as_json", "quiet")
@@ -48,27 +48,27 @@ def or_replay(instead: Callable[..., None]) -> Callable[[Function], Function]:
     return decorate
 
 
-def replay_log(
+def evaluate_replay(
     router_path: Path, replayed: Sequence[str], wanted: int, weights: Mapping[str, float], out: Output, **_: Any
 ) -> None:
     """Route the log's prompts again and show what would change."""
     from ir3de.cli.progress import reading
     from ir3de.corpora import total_bytes
-    from ir3de.evaluation.replay import Damage, read_log, replay
+    from ir3de.evaluation.replay import DamagedLines, read_log, replay_log
     from ir3de.router import Router
 
     total = total_bytes(replayed)  # a misspelt path is found first
     router = weighted(Router.load(router_path), weights)
-    damage, moved = Damage(), list[dict[str, Any]]()
+    damage, moved = DamagedLines(), list[dict[str, Any]]()
 
-    def hear(row: Served, decision: Decision) -> None:
+    def hear(row: LoggedDecision, decision: Decision) -> None:
         if len(moved) < wanted:
             then = {"text": row.text, "before": row.expert, "served": row.served, "confidence_before": row.confidence}
             moved.append({**then, **decision.to_dict()})
 
     with reading(out, "replay", total) as (on_bytes, _count):
         rows = read_log(replayed, damage, on_bytes=on_bytes)
-        report = replay(router, rows, damage=damage, on_move=hear if wanted else None)
+        report = replay_log(router, rows, damage=damage, on_move=hear if wanted else None)
     out.json({**report.to_dict(), "damaged": damage.lines, "moved": moved})
     if damage.lines:
         out.warn(f"{damage.lines:,} lines are damaged or no decisions and were passed over. {damage.first}")
@@ -103,7 +103,7 @@ def _remarks(report: ReplayReport) -> Iterator[Text]:
     """Confidence, abstentions and costs, then and now."""
     if report.confidence_before is not None:
         means = f"{percent(report.confidence_before)} → {percent(report.confidence_after)} on average"
-        clearly = f"; clearly surer {report.surer:,}, clearly less sure {report.less_sure:,}"
+        clearly = f"; clearly surer {report.more_confident:,}, clearly less sure {report.less_confident:,}"
         yield styled(("Confidence  ", "bold"), (means, ""), (clearly, FAINT))
     counts = f"{report.abstained_before:,} → {report.abstained_after:,}"
     yield styled(("Abstained  ", "bold"), (counts, ""), (f"; {report.abstained_both:,} of them both times", FAINT))
