@@ -1,4 +1,4 @@
-"""Counts a domain's files on a Ray cluster that is there already, and saves the statistics: see README.md."""
+"""Count a domain's files on an existing Ray cluster, and save the statistics: see README.md."""
 
 import sys
 from pathlib import Path
@@ -7,7 +7,7 @@ import ir3de
 from ir3de.engines import RayEngine, collect_files
 
 address, target, *files = sys.argv[1:]
-# Ray carries this machine's IR3DE to every node; what IR3DE needs must be there, or be named in "pip" as well
+# Ray sends this machine's IR3DE to every node. Its dependencies must be there, or be named in "pip" as well.
 engine = RayEngine(address, runtime_env={"py_modules": [str(Path(ir3de.__file__).parent)]})
 
 collected = collect_files(files, engine=engine, checkpoint=f"{target}.progress", skip_bad=100)
