@@ -15,8 +15,8 @@ import tiny
 from ir3de import Router, Statistics, TokenRidge, collect
 from ir3de.embedding import Embedding
 from ir3de.errors import ArtifactError, MismatchError, VersionError
-from ir3de.statistics.domain import PromptSums
 from ir3de.statistics.files import load_statistics, save_statistics
+from ir3de.statistics.prompt_sums import PromptSums
 from saved import assert_same_router, edit, first_router, part, refusal, second_router
 
 # where no router is ---------------------------------------------------------------------------------------------

@@ -196,5 +196,5 @@ def test_outcomes_of_two_embeddings_do_not_mix() -> None:
     other = collect_outcomes(rows(1), embedding=tiny.other_embedding())
     with pytest.raises(MismatchError):
         collected(rows(1)) + other
-    with pytest.raises(InputError, match="never put in"):
+    with pytest.raises(InputError, match="was never added"):
         collected(rows(1)[:1]) - collected(rows(1))

@@ -4,17 +4,19 @@ import os
 import random
 import zlib
 from collections import Counter
+from dataclasses import replace
 
 import numpy as np
+import numpy.typing as npt
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 import tiny
-from ir3de import collect
+from ir3de import Statistics, collect
 from ir3de.embedding import Matrix
 from ir3de.errors import InputError
-from ir3de.statistics import counting
+from ir3de.statistics import PromptSums, counting
 from laws import counted, ids_of, integer_sums, seeds, texts, wordy
 
 
@@ -57,7 +59,7 @@ def test_what_is_added_can_be_taken_out_again(some: list[str], others: list[str]
 @given(texts, wordy)
 def test_what_was_never_added_cannot_be_taken_out(some: list[str], more: str) -> None:
     statistics = counted(some)
-    with pytest.raises(InputError, match="never put in"):
+    with pytest.raises(InputError, match="was never added"):
         statistics - (statistics + counted([more]))
 
 
@@ -123,3 +125,32 @@ def test_a_cap_counts_only_the_first_tokens(some: list[str], cap: int) -> None:
     expected = Counter(token for ids in kept for token in ids)
     assert {t: int(n) for t, n in enumerate(statistics.histogram) if n} == dict(expected)
     assert statistics.sums == integer_sums(tiny.embedding(), kept, 128)
+
+
+def arrays_of(statistics: Statistics) -> list[npt.NDArray[np.int64]]:
+    assert statistics.sums is not None and statistics.sums.pairs is not None
+    return [statistics.histogram, statistics.sums.vector, statistics.sums.gram, statistics.sums.pairs]
+
+
+@pytest.mark.parametrize("as_view", [False, True])
+def test_the_arrays_of_the_caller_stay_theirs(as_view: bool) -> None:
+    made = counted(tiny.sentences("law", 5))
+    given = [array.copy() for array in arrays_of(made)]
+    passed = [array.view() for array in given] if as_view else given
+    for array in passed:
+        array.flags.writeable = not as_view  # a read-only view of what the caller can still write to
+    assert made.sums is not None
+    sums = PromptSums(made.sums.window, made.sums.unit, made.sums.windows, passed[1], passed[2], passed[3])
+    statistics = Statistics(made.fingerprint, made.prompts, passed[0], sums)
+    for array in given:
+        assert array.flags.writeable
+        array += 1
+    assert statistics == made and statistics.digest == made.digest
+    assert not any(array.flags.writeable for array in arrays_of(statistics))
+
+
+def test_what_nobody_can_write_to_is_not_copied() -> None:
+    made = counted(tiny.sentences("law", 5))
+    again = replace(made, sums=made.sums)
+    assert all(one is other for one, other in zip(arrays_of(made), arrays_of(again), strict=True))
+    assert not any(array.flags.writeable for array in arrays_of(made + made))

@@ -16,8 +16,8 @@ from ir3de.outcomes.expectation import Expectation, Shrinkage
 from ir3de.outcomes.sums import Outcomes, OutcomeSums
 from ir3de.scorers.arithmetic import Rows
 from ir3de.scorers.table import Table
-from ir3de.statistics.domain import PromptSums
 from ir3de.statistics.files import smallest
+from ir3de.statistics.prompt_sums import PromptSums
 from ir3de.storage import files
 
 KIND, VERSION = "ir3de.outcomes", 1

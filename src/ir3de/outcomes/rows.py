@@ -14,7 +14,7 @@ from ir3de.embedding import Embedding
 from ir3de.errors import InputError
 from ir3de.outcomes.sums import ONE_TASK, Key, Outcomes, OutcomeSums, checked_scores, fold
 from ir3de.statistics.counting import GRAM_WINDOWS, MEAN_PARTS, window_means
-from ir3de.statistics.domain import PromptSums, triangle, triangle_size
+from ir3de.statistics.prompt_sums import PromptSums, triangle, triangle_size
 
 CHUNK_ROWS = 4_096
 WHOLE = 8_192  # a prompt is one window, of the tokens that routing looks at

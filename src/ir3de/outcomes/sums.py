@@ -19,7 +19,8 @@ from typing import Any
 import numpy as np
 
 from ir3de.errors import InputError, MismatchError, name_embedding
-from ir3de.statistics.domain import Integers, PromptSums
+from ir3de.statistics.integers import Integers, read_only
+from ir3de.statistics.prompt_sums import PromptSums
 from ir3de.statistics.sample import text_hash
 
 SCORE_UNIT = 2.0**-14  # real value of the integer 1 of a score
@@ -40,13 +41,13 @@ class OutcomeSums:
     products: Integers  # (h,)  Σ y·x̄ / (SCORE_UNIT · prompts.unit)
 
     def __post_init__(self) -> None:
-        self.products.flags.writeable = False
+        object.__setattr__(self, "products", read_only(self.products))
         if self.products.shape != self.prompts.vector.shape:
             raise InputError(
                 f"outcomes of width {self.prompts.width} need as many products, found {self.products.size}"
             )
         if self.squares < 0:
-            raise InputError("outcomes fell below zero: what was taken out was never put in")
+            raise InputError("outcomes fell below zero: what was subtracted was never added")
 
     @property
     def rows(self) -> int:
@@ -141,7 +142,7 @@ class Outcomes:
             ours = cells.get(key)
             if ours is None:
                 if sign < 0:
-                    raise InputError(f"no outcomes of {key[1]!r} to take out: what was taken out was never put in")
+                    raise InputError(f"no outcomes of {key[1]!r} to take out: what was subtracted was never added")
                 cells[key] = theirs
                 continue
             pair = (id(ours.prompts), id(theirs.prompts))

@@ -15,7 +15,9 @@ import numpy as np
 
 from ir3de.scorers.arithmetic import current, stage
 from ir3de.scorers.scorer import Embeddings, Floats
-from ir3de.statistics.domain import Integers, Statistics, full_square, triangle_size, upper_triangle
+from ir3de.statistics.domain import Statistics
+from ir3de.statistics.integers import Integers
+from ir3de.statistics.prompt_sums import full_square, triangle_size, upper_triangle
 
 REMEMBERED_WIDTH = 1_024  # of an embedding, from which every expert has a Gram matrix of its own
 GRAM, WHOLE = "gram", "whole"  # in `Statistics.derived`

@@ -10,7 +10,8 @@ import numpy.typing as npt
 
 from ir3de.scorers.ridge import PromptRidge
 from ir3de.scorers.scorer import Embeddings, Floats, check_strength
-from ir3de.statistics.domain import Integers, Statistics
+from ir3de.statistics.domain import Statistics
+from ir3de.statistics.integers import Integers
 
 SMALLEST = 1e-100  # of a prior: where a sharp one says never, the score stays a number
 

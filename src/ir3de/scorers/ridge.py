@@ -11,7 +11,8 @@ from ir3de.errors import InputError
 from ir3de.scorers import grams
 from ir3de.scorers.arithmetic import current
 from ir3de.scorers.scorer import Embeddings, Floats, check_strength
-from ir3de.statistics.domain import Statistics, full_square, triangle_size
+from ir3de.statistics.domain import Statistics
+from ir3de.statistics.prompt_sums import full_square, triangle_size
 
 
 @dataclass(frozen=True)

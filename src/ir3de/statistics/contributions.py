@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from ir3de.errors import ArtifactError, InputError
-from ir3de.statistics.domain import MOST, Statistics
+from ir3de.statistics.domain import MAX_COUNT, Statistics
 from ir3de.statistics.files import read_sample, read_statistics, statistics_bytes
 from ir3de.statistics.sample import Sample
 from ir3de.storage import files
@@ -252,7 +252,7 @@ def _checked_recipe(value: object) -> dict[str, Any]:
 def _plain(value: object) -> bool:
     if isinstance(value, str):
         return len(value) <= LONGEST_OWNER and value.isprintable()
-    return value is None or (isinstance(value, (bool, int, float)) and abs(value) <= MOST)
+    return value is None or (isinstance(value, (bool, int, float)) and abs(value) <= MAX_COUNT)
 
 
 def _checked_parts(value: object) -> tuple[str, ...]:

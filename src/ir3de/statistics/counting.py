@@ -19,8 +19,10 @@ import numpy.typing as npt
 from ir3de.embedding import Embedding
 from ir3de.embedding.rows import FixedPointRows
 from ir3de.errors import InputError
-from ir3de.statistics.domain import PromptSums, Statistics, check_threshold, triangle, triangle_size
+from ir3de.statistics.domain import Statistics, check_threshold
+from ir3de.statistics.integers import freeze
 from ir3de.statistics.pairs import pair_counts
+from ir3de.statistics.prompt_sums import PromptSums, triangle, triangle_size
 from ir3de.statistics.sample import Sample, text_hash
 
 CHUNK_CHARACTERS = 2_000_000
@@ -199,7 +201,7 @@ def recount(sample: Sample, embedding: Embedding, window: int, *, prompt_sums: b
 
 
 def _histogram(flat: npt.NDArray[np.uint32], embedding: Embedding) -> Indices:
-    return np.bincount(flat, minlength=embedding.vocabulary_size).astype(np.int64, copy=False)
+    return freeze(np.bincount(flat, minlength=embedding.vocabulary_size).astype(np.int64, copy=False))
 
 
 def _hashes(texts: Sequence[str]) -> npt.NDArray[np.uint32]:
@@ -254,7 +256,7 @@ def _prompt_sums(
             vector += times * means.sum(axis=0).astype(np.int64)
             # whole numbers up to 2¹⁹: every product and every sum of 1,024 stays below 2⁵³, so float64 BLAS is exact
             gram += times * (means.T @ means)[rows, columns].astype(np.int64)
-    return PromptSums(window, embedding.stored.unit / MEAN_PARTS, windows, vector, gram, pairs)
+    return PromptSums(window, embedding.stored.unit / MEAN_PARTS, windows, freeze(vector), freeze(gram), freeze(pairs))
 
 
 def window_means(

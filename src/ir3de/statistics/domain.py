@@ -15,102 +15,18 @@ from __future__ import annotations
 
 import hashlib
 from dataclasses import dataclass, field, replace
-from functools import cached_property, lru_cache
+from functools import cached_property
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 from ir3de.errors import InputError, MismatchError, name_embedding
-from ir3de.statistics.pairs import BUCKETS
+from ir3de.statistics.integers import Integers, freeze, keep_at_least, little_endian, read_only
+from ir3de.statistics.prompt_sums import PromptSums
 from ir3de.statistics.sample import Sample
 
-Integers = npt.NDArray[np.int64]
-
-MOST = 1 << 53  # of one token: beyond it a float64 is no longer exact
-LARGEST_SUM = (1 << 62) - 1  # of a prompt sum: two of them still add up in 64 bits
-
-
-@dataclass(frozen=True, eq=False)
-class PromptSums:
-    """Σ 1, Σ x̄ and Σ x̄x̄ᵀ over a domain's windows, in integers.
-
-    `windows` counts a window `s` times when it was drawn as one of a sample of 1 in `s`, and so do the two
-    sums: an unbiased estimate of the whole that still adds up with any other.
-    """
-
-    window: int  # tokens a window aims at; shorter prompts are one window
-    unit: float  # real value of the integer 1, a power of two
-    windows: int
-    vector: Integers  # (h,)  Σ x̄ / unit
-    gram: Integers  # (h(h+1)/2,)  upper triangle of Σ x̄x̄ᵀ / unit², row by row
-    pairs: Integers | None = None  # (BUCKETS,)  how often each bucket of neighbouring tokens occurred
-
-    def __post_init__(self) -> None:
-        _freeze(self.vector, self.gram)
-        if self.pairs is not None:
-            _freeze(self.pairs)
-            if self.pairs.shape != (BUCKETS,):
-                raise InputError(f"prompt sums count pairs in {BUCKETS:,} buckets, found {self.pairs.size:,}")
-        if self.gram.shape != (triangle_size(self.width),):
-            raise InputError(
-                f"prompt sums of width {self.width} need {triangle_size(self.width)} Gram entries, "
-                f"found {self.gram.size}"
-            )
-        diagonal = self.gram[np.cumsum(np.r_[0, np.arange(self.width, 1, -1)])]
-        if self.windows < 0 or (diagonal < 0).any() or (self.pairs is not None and (self.pairs < 0).any()):
-            raise InputError("prompt sums fell below zero: what was taken out was never put in")
-        parts = (self.vector, self.gram, *(() if self.pairs is None else (self.pairs,)))
-        if any(max(int(part.max(initial=0)), -int(part.min(initial=0))) > LARGEST_SUM for part in parts):
-            raise InputError("prompt sums overflow: they are beyond 2⁶². Collect fewer texts, or a histogram only")
-
-    @property
-    def width(self) -> int:
-        return int(self.vector.size)
-
-    def full_gram(self) -> npt.NDArray[np.float64]:
-        """Σ x̄x̄ᵀ as the symmetric (h, h) matrix of real values."""
-        return full_square(self.gram * self.unit**2, self.width)
-
-    def __add__(self, other: PromptSums) -> PromptSums:
-        return self._combined(other, +1)
-
-    def __sub__(self, other: PromptSums) -> PromptSums:
-        return self._combined(other, -1)
-
-    def _combined(self, other: PromptSums, sign: int) -> PromptSums:
-        if (self.window, self.unit) != (other.window, other.unit):
-            raise MismatchError(
-                f"prompt sums over windows of {self.window} tokens in units of {self.unit} cannot be combined with "
-                f"windows of {other.window} in units of {other.unit}: collect both the same way"
-            )
-        if (self.pairs is None) != (other.pairs is None):
-            raise MismatchError(
-                "sums with counts of pairs cannot be combined with sums without: collect both the same way"
-            )
-        return PromptSums(
-            self.window,
-            self.unit,
-            self.windows + sign * other.windows,
-            self.vector + sign * other.vector,
-            self.gram + sign * other.gram,
-            None if self.pairs is None or other.pairs is None else self.pairs + sign * other.pairs,
-        )
-
-    def pairs_at_least(self, count: int) -> PromptSums:
-        """The same sums, without the buckets of pairs that occurred less often."""
-        return self if self.pairs is None else replace(self, pairs=_at_least(self.pairs, count))
-
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, PromptSums) and (
-            (self.window, self.unit, self.windows) == (other.window, other.unit, other.windows)
-            and np.array_equal(self.vector, other.vector)
-            and np.array_equal(self.gram, other.gram)
-            and (self.pairs is None) == (other.pairs is None)
-            and (self.pairs is None or other.pairs is None or np.array_equal(self.pairs, other.pairs))
-        )
-
-    __hash__ = None  # type: ignore[assignment]
+MAX_COUNT = 1 << 53  # of one token: beyond it a float64 is no longer exact
 
 
 @dataclass(frozen=True, eq=False)
@@ -134,15 +50,15 @@ class Statistics:
     derived: dict[str, Any] = field(default_factory=dict, init=False)  # worked out from the counts, and forgettable
 
     def __post_init__(self) -> None:
-        _freeze(self.histogram)
+        object.__setattr__(self, "histogram", read_only(self.histogram))
         if not np.issubdtype(self.histogram.dtype, np.integer):
             raise InputError(f"a histogram counts in whole numbers, found {self.histogram.dtype}")
         if self.prompts < 0 or (self.histogram < 0).any():
-            raise InputError("statistics fell below zero: what was taken out was never put in")
-        if self.histogram.max(initial=0) > MOST:
+            raise InputError("statistics fell below zero: what was subtracted was never added")
+        if self.histogram.max(initial=0) > MAX_COUNT:
             raise InputError(
-                f"counts overflow: {int(self.histogram.max()):,} of one token is more than the {MOST:,} that can be "
-                "told apart"
+                f"counts overflow: {int(self.histogram.max()):,} of one token is more than the {MAX_COUNT:,} that can "
+                "be told apart"
             )
 
     @cached_property
@@ -172,11 +88,11 @@ class Statistics:
                 "statistics with prompt sums cannot be combined with a histogram alone: "
                 "collect both the same way, or drop the sums with .histogram_only()"
             )
-        sums = None if self.sums is None or other.sums is None else self.sums._combined(other.sums, sign)
+        sums = None if self.sums is None or other.sums is None else self.sums.combine(other.sums, sign)
         return Statistics(
             self.fingerprint,
             self.prompts + sign * other.prompts,
-            self.histogram + sign * other.histogram,
+            freeze(self.histogram + sign * other.histogram),
             sums,
             self._joined(other) if sign > 0 else self._parted(other),
             self.embedding_version,
@@ -202,7 +118,7 @@ class Statistics:
 
     def among(self, seen: npt.NDArray[np.intp]) -> Statistics:
         """The same statistics for a vocabulary of these tokens; none of the others may occur."""
-        return self._same_counts(replace(self, histogram=self.histogram[seen]))
+        return self._same_counts(replace(self, histogram=freeze(self.histogram[seen])))
 
     def _same_counts(self, other: Statistics) -> Statistics:
         object.__setattr__(other, "derived", self.derived)
@@ -216,20 +132,20 @@ class Statistics:
         """
         if check_threshold(count) == 1:
             return self
-        return replace(self, histogram=_at_least(self.histogram, count), sums=None, sample=None)
+        return replace(self, histogram=keep_at_least(self.histogram, count), sums=None, sample=None)
 
     @cached_property
     def digest(self) -> str:
         """SHA-256 of the content: equal statistics have equal digests, wherever and in whatever order made."""
         sha = hashlib.sha256(f"{self.fingerprint} {self.prompts} {self.histogram.size}".encode())
-        sha.update(_little_endian(self.histogram))
+        sha.update(little_endian(self.histogram))
         if self.sums is not None:
             sums = self.sums
             sha.update(f"{sums.window} {sums.unit!r} {sums.windows} {sums.width}".encode())
-            sha.update(_little_endian(sums.vector))
-            sha.update(_little_endian(sums.gram))
+            sha.update(little_endian(sums.vector))
+            sha.update(little_endian(sums.gram))
             if sums.pairs is not None:
-                sha.update(_little_endian(sums.pairs))
+                sha.update(little_endian(sums.pairs))
         return sha.hexdigest()
 
     def __eq__(self, other: object) -> bool:
@@ -248,55 +164,8 @@ class Statistics:
         return f"Statistics({counted}, embedding {self.fingerprint[:12]})"
 
 
-def full_square(packed: npt.NDArray[np.floating], width: int) -> npt.NDArray[np.float64]:
-    """The symmetric (h, h) matrix of an upper triangle."""
-    square = np.empty((width, width))
-    begin = 0
-    for row in range(width):  # no lists of indices, which would be twice as large as the matrix
-        part = packed[begin : begin + width - row]
-        square[row, row:] = square[row:, row] = part
-        begin += len(part)
-    return square
-
-
-def upper_triangle(square: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
-    """The upper triangle of a symmetric matrix, row by row."""
-    width = len(square)
-    packed = np.empty(triangle_size(width))
-    begin = 0
-    for row in range(width):
-        packed[begin : begin + width - row] = square[row, row:]
-        begin += width - row
-    return packed
-
-
-def triangle_size(width: int) -> int:
-    """Entries in the upper triangle, diagonal included, of a width × width matrix."""
-    return width * (width + 1) // 2
-
-
-@lru_cache(maxsize=4)
-def triangle(width: int) -> tuple[npt.NDArray[np.intp], npt.NDArray[np.intp]]:
-    """Row and column of each entry of the upper triangle, row by row."""
-    return np.triu_indices(width)
-
-
 def check_threshold(count: object) -> int:
     """Refuse what is no count that a token must reach."""
     if not isinstance(count, int) or isinstance(count, bool) or count < 1:
         raise InputError(f"min_count must be a whole number, at least 1, which leaves nothing out, found {count!r}")
     return count
-
-
-def _at_least(counts: Integers, least: int) -> Integers:
-    return np.where(counts >= least, counts, 0)
-
-
-def _little_endian(values: Integers) -> memoryview:
-    """The integers' bytes, eight each, copied only where they lie otherwise."""
-    return np.ascontiguousarray(values, "<i8").data
-
-
-def _freeze(*arrays: Integers) -> None:
-    for array in arrays:
-        array.flags.writeable = False

@@ -12,8 +12,10 @@ import numpy.typing as npt
 
 from ir3de.embedding.defaults import find_version
 from ir3de.errors import ArtifactError
-from ir3de.statistics.domain import MOST, PromptSums, Statistics
+from ir3de.statistics.domain import MAX_COUNT, Statistics
+from ir3de.statistics.integers import freeze
 from ir3de.statistics.pairs import BUCKETS
+from ir3de.statistics.prompt_sums import PromptSums
 from ir3de.statistics.sample import Sample
 from ir3de.storage import files
 
@@ -123,7 +125,7 @@ def _check_numbers(header: files.Header) -> None:
         raise ValueError(f"a fingerprint of {header['fingerprint']!r:.40}")
     for name in ("prompts", "tokens", "vocabulary", "window", "windows", "kept", "embedding_version"):
         value = header.get(name, 0)
-        if type(value) is not int or not 0 <= value <= MOST:
+        if type(value) is not int or not 0 <= value <= MAX_COUNT:
             raise ValueError(f"'{name}' is {value!r:.40}, and no count")
     if "unit" in header and not (isinstance(header["unit"], float) and 0 < header["unit"] < np.inf):
         raise ValueError(f"a unit of {header['unit']!r:.40}")
@@ -164,9 +166,10 @@ def read_statistics(content: bytes, path: Path, *, known: bool = False) -> tuple
         tensors = _whole(tensors)
         histogram = np.zeros(header["vocabulary"], np.int64)
         histogram[tensors["tokens"].astype(np.int64)] = tensors["counts"]
+        freeze(histogram)
         sums = None
         if "gram" in tensors:
-            vector, gram = tensors["vector"].astype(np.int64), tensors["gram"].astype(np.int64)
+            vector, gram = (freeze(tensors[name].astype(np.int64)) for name in ("vector", "gram"))
             pairs = _pairs_from(tensors)
             sums = PromptSums(header["window"], header["unit"], header["windows"], vector, gram, pairs)
         if ("sample" in header) != ("sample.ids" in tensors):
