@@ -3,6 +3,7 @@
 from collections.abc import Iterable, Mapping
 from typing import Self
 
+from ir3de.embedding.normalisation import replace_lone_surrogates
 from ir3de.errors import InputError
 
 TEXT_FIELDS = ("text", "prompt", "question", "instruction", "content", "input", "query")
@@ -70,7 +71,7 @@ def text_in(row: object, field: str | None) -> str:
         text = _usual_text(row) if field is None else _named_text(row, field)
     else:
         raise InputError(_not_a_row(row))
-    return text if text.isascii() else _encodable(text)
+    return replace_lone_surrogates(text)
 
 
 def columns_with_text(names: list[str], field: str | None) -> list[str]:
@@ -179,15 +180,6 @@ def _part_text(part: object, name: str) -> str:
     if not isinstance(part, Mapping):
         return _string(part, f"{name}.content")
     return _string(part.get("text"), f"{name}.content.text") if part.get("type", "text") == "text" else ""
-
-
-def _encodable(text: str) -> str:
-    # JSON can escape half of a surrogate pair, which is no character: it reads as U+FFFD, as in every prompt
-    try:
-        text.encode()
-    except UnicodeEncodeError:
-        return text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
-    return text
 
 
 def _not_a_row(row: object) -> str:

@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import numpy.typing as npt
 
-from ir3de.embedding.normalisation import lowercase_if_all_caps
+from ir3de.embedding.normalisation import lowercase_if_all_caps, replace_lone_surrogates
 from ir3de.embedding.proof import EncodeBatch, Proof, cut, prove
 from ir3de.embedding.proof_cache import get_proof
 from ir3de.errors import EmbeddingError, InputError
@@ -160,7 +160,7 @@ class Tokenizer:
             text = lowercase_if_all_caps(text)
             return self._encode_one(text)
         except UnicodeEncodeError:
-            return self._encode_one(_without_surrogates(text))
+            return self._encode_one(replace_lone_surrogates(text))
         except (TypeError, AttributeError) as error:
             raise _not_text([text]) from error
 
@@ -172,7 +172,7 @@ class Tokenizer:
             texts = [lowercase_if_all_caps(text) for text in texts]
             return self._encode_many(texts)
         except UnicodeEncodeError:
-            return self._encode_many([_without_surrogates(text) for text in texts])
+            return self._encode_many([replace_lone_surrogates(text) for text in texts])
         except (TypeError, AttributeError) as error:
             raise _not_text(texts) from error
 
@@ -238,8 +238,8 @@ class Tokenizer:
             raise _not_text([text])
         normalised = lowercase_if_all_caps(text)
         is_lowercased = normalised is not text
-        text = _without_surrogates(text)
-        encoding = self.reference.encode(_without_surrogates(normalised), add_special_tokens=False)
+        text = replace_lone_surrogates(text)
+        encoding = self.reference.encode(replace_lone_surrogates(normalised), add_special_tokens=False)
         starts = [start for start, _ in encoding.offsets]
         if is_lowercased:
             # one capital can become two characters (İ), so offsets are translated to the original text
@@ -296,11 +296,6 @@ def _tokie_version() -> str:
     from importlib.metadata import version
 
     return version("tokie")
-
-
-def _without_surrogates(text: str) -> str:
-    # a lone surrogate has no UTF-8 form, so it reads as the replacement character
-    return text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
 
 
 def _not_text(texts: object) -> InputError:

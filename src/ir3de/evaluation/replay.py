@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from ir3de.corpora import read_rows
+from ir3de.embedding.normalisation import replace_lone_surrogates
 from ir3de.errors import InputError
 from ir3de.router import Router
 from ir3de.routing.decision import Decision
@@ -46,7 +47,7 @@ class LoggedDecision:
         served = row.get("served")
         price = row.get("price")
         return cls(
-            _replace_surrogates(text),
+            replace_lone_surrogates(text),
             expert,
             served if isinstance(served, str) and served else expert,
             _number(row.get("confidence")),
@@ -269,11 +270,3 @@ def _pair(row: Mapping[str, Any], first: str, second: str) -> Any:
     """Both numbers, or None."""
     values = _number(row.get(first)), _number(row.get(second))
     return None if None in values else values
-
-
-def _replace_surrogates(text: str) -> str:
-    try:
-        text.encode()
-    except UnicodeEncodeError:  # half a surrogate pair, which JSON can write and no tokenizer reads
-        return text.encode(errors="replace").decode()
-    return text

@@ -60,7 +60,7 @@ class Choice:
 def route(snapshot: Snapshot, prompt: Prompt, controls: Controls) -> tuple[Decision, float]:
     """The router's decision, and how long it took."""
     started = perf_counter()
-    decision = snapshot.router.route(_encodable(prompt.text), weights=controls.weights)
+    decision = snapshot.router.route(prompt.text, weights=controls.weights)
     return decision, perf_counter() - started
 
 
@@ -186,14 +186,3 @@ def _refusal(expert: Expert, prompt: Prompt, controls: Controls) -> str:
     ):
         return f"dearer than {controls.max_price:g} a million tokens"
     return ""
-
-
-def _encodable(text: str) -> str:
-    """The text without halves of surrogate pairs, which JSON can write and no tokenizer reads."""
-    if text.isascii():
-        return text
-    try:
-        text.encode()
-    except UnicodeEncodeError:
-        return text.encode(errors="replace").decode()
-    return text
