@@ -17,6 +17,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ir3de.errors import InputError
+from ir3de.scorers.registry import Registry
 from ir3de.scorers.table import Table, row_blocks, softmax
 from ir3de.statistics.pairs import pair_buckets, within_prompts
 
@@ -26,6 +27,7 @@ __all__ = [
     "Ballots",
     "EntropyTopK",
     "Selector",
+    "register",
 ]
 
 Ids = npt.NDArray[np.unsignedinteger]
@@ -271,3 +273,13 @@ def _check_range(name: str, value: int) -> None:
 def _check_ties(ties: str) -> None:
     if ties not in get_args(Ties):
         raise InputError(f"ties must be one of {', '.join(get_args(Ties))}, found {ties!r}")
+
+
+SELECTORS = Registry(
+    "selector",
+    "ir3de.selectors",
+    dict.fromkeys(("EntropyTopK", "AllTokens", "Average"), __name__),
+    ("ballots", "evidence", "shares"),
+)
+
+register = SELECTORS.register

@@ -115,7 +115,7 @@ def test_a_strategy_this_version_does_not_know(folder: Path) -> None:
     for key in ("scorer", "selector"):
         edit(folder, lambda header, key=key: header[key].update(name="os.system"))
         message = refusal(Router.load, folder)
-        assert "unknown strategy 'os.system'" in message
+        assert f"unknown {key} 'os.system'" in message
         edit(folder, lambda header, key=key: header[key].update(name="Blend" if key == "scorer" else "Average"))
     edit(folder, lambda header: header["scorer"].update(strength=-1))
     assert "router.json is damaged" in refusal(Router.load, folder)

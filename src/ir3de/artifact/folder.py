@@ -29,7 +29,6 @@ import numpy.typing as npt
 
 from ir3de.artifact.grams import describe_grams
 from ir3de.artifact.part_files import LEDGER, Elsewhere, Parts, is_ours
-from ir3de.artifact.strategies import SCORERS, SELECTORS, describe
 from ir3de.embedding.defaults import find_version
 from ir3de.embedding.tokenizer import PACKING
 from ir3de.errors import ArtifactError
@@ -38,7 +37,9 @@ from ir3de.outcomes.expectation import Shrinkage
 from ir3de.outcomes.files import describe_outcomes, describe_shrinkage, outcomes_bytes
 from ir3de.policies import Calibration, Familiarity, Policy
 from ir3de.scorers import Scorer
+from ir3de.scorers.registry import SCORERS
 from ir3de.scorers.table import Table
+from ir3de.selectors import SELECTORS
 from ir3de.statistics.contributions import Holding, describe_contribution
 from ir3de.statistics.files import statistics_bytes
 from ir3de.storage import files
@@ -135,7 +136,7 @@ def _describe(router: RouterParts, parts: Parts, serving: bool) -> dict[str, Any
         "experts": experts,
         "default": compiled.experts[compiled.default],
         "scorer": _described_scorer(router.scorer),
-        "selector": describe(compiled.selector, SELECTORS),
+        "selector": SELECTORS.describe(compiled.selector),
         "calibration": _plain(compiled.terms.calibration),
         "familiarity": _plain(compiled.terms.familiarity),
         "policy": compiled.terms.policy.to_dict(),
@@ -181,7 +182,7 @@ def _describe_outcomes(
 
 
 def _described_scorer(scorer: Scorer | Shrinkage) -> dict[str, Any]:
-    return describe_shrinkage(scorer) if isinstance(scorer, Shrinkage) else describe(scorer, SCORERS)
+    return describe_shrinkage(scorer) if isinstance(scorer, Shrinkage) else SCORERS.describe(scorer)
 
 
 def read_header(folder: Path) -> files.Header:

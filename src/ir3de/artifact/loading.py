@@ -16,7 +16,6 @@ from ir3de.artifact.folder import HEADER, read_header, read_history
 from ir3de.artifact.grams import attach_gram
 from ir3de.artifact.mapping import map_ballots
 from ir3de.artifact.part_files import checked_path, read_part
-from ir3de.artifact.strategies import SCORERS, SELECTORS, restore
 from ir3de.embedding import Embedding, Matrix, Proof, Tokenizer
 from ir3de.embedding.defaults import find_version
 from ir3de.errors import ArtifactError, EmbeddingError, MismatchError
@@ -26,8 +25,9 @@ from ir3de.outcomes.sums import Outcomes
 from ir3de.policies import Calibration, Familiarity, Policy
 from ir3de.routing.decision import Compiled, Terms
 from ir3de.scorers import Scorer
+from ir3de.scorers.registry import SCORERS
 from ir3de.scorers.table import Table
-from ir3de.selectors import Selector
+from ir3de.selectors import SELECTORS, Selector
 from ir3de.statistics.contributions import Holding, restore_contribution
 from ir3de.statistics.domain import Statistics
 from ir3de.statistics.files import statistics_from
@@ -78,8 +78,8 @@ def _load(folder: Path, shared: Path | None) -> RouterParts:
         outcomes = None
         if "outcomes" in header:
             outcomes = restore_outcomes(header, lru_cache(maxsize=1)(partial(_outcomes, folder, header)))
-        scorer: Any = restore(header["scorer"], SCORERS) if outcomes is None else outcomes.expectation.shrinkage
-        selector = restore(header["selector"], SELECTORS)
+        scorer: Any = SCORERS.restore(header["scorer"]) if outcomes is None else outcomes.expectation.shrinkage
+        selector = SELECTORS.restore(header["selector"])
         experts = [expert["name"] for expert in header["experts"]]
         table = _load_table(folder, header, mapped=shared is not None)
         if table is None:

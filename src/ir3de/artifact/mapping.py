@@ -18,10 +18,9 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from ir3de.artifact.strategies import SELECTORS, describe
 from ir3de.errors import ArtifactError
 from ir3de.scorers.table import Table
-from ir3de.selectors import Ballots, Selector
+from ir3de.selectors import SELECTORS, Ballots, Selector
 from ir3de.storage import files
 from ir3de.storage.tensors import map_tensors
 
@@ -62,7 +61,7 @@ def _mapped(path: Path, of: str) -> Ballots:
 
 def _key(table_sha256: str, selector: Selector) -> str:
     """All that ballots depend on."""
-    described = json.dumps(describe(selector, SELECTORS), sort_keys=True)
+    described = json.dumps(SELECTORS.describe(selector), sort_keys=True)
     return hashlib.sha256(f"{VERSION} {table_sha256} {described}".encode()).hexdigest()
 
 

@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from ir3de.scorers.cross_entropy import CrossEntropy
     from ir3de.scorers.kernel_ridge import KernelRidge
     from ir3de.scorers.posterior import Posterior
+    from ir3de.scorers.registry import register
     from ir3de.scorers.ridge import PromptRidge, TokenRidge
     from ir3de.scorers.scorer import PairScorer, Scorer
     from ir3de.scorers.torch_arithmetic import TorchArithmetic
@@ -25,6 +26,7 @@ else:
             "cross_entropy": "CrossEntropy",
             "kernel_ridge": "KernelRidge",
             "posterior": "Posterior",
+            "registry": "register",
             "ridge": "PromptRidge TokenRidge",
             "scorer": "PairScorer Scorer",
             "torch_arithmetic": "TorchArithmetic",
@@ -43,5 +45,6 @@ __all__ = [
     "Scorer",
     "TokenRidge",
     "TorchArithmetic",
+    "register",
     "using",
 ]

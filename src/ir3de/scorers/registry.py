@@ -1,0 +1,166 @@
+"""Scorers and selectors by name: a saved router names them and holds no code.
+
+A class of your own is a frozen dataclass whose fields are plain values. Either register it when its module is imported,
+
+    @ir3de.scorers.register
+    @dataclass(frozen=True)
+    class MyScorer: ...
+
+or let its package name it in an entry point, so that routers load wherever the package is installed:
+
+    [project.entry-points."ir3de.scorers"]
+    MyScorer = "my_package:MyScorer"
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, fields, is_dataclass
+from importlib import import_module
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from ir3de.errors import ArtifactError, InputError
+
+if TYPE_CHECKING:  # importing it takes 30 ms, which a process that only routes does not pay
+    from importlib.metadata import EntryPoint
+
+Class = TypeVar("Class", bound=type)
+
+ORIGIN = "from"  # the key that says where a class is defined; no field of a dataclass can have this name
+
+
+class Registry:
+    """The classes of one kind, by name: built-in ones, registered ones, and those that entry points name."""
+
+    def __init__(self, kind: str, module: str, built_in: Mapping[str, str], methods: Sequence[str]) -> None:
+        self._kind = kind  # "scorer" or "selector"
+        self._module = module  # the public module, which is also the group of the entry points
+        self._built_in = built_in  # the module of each class
+        self._methods = methods
+        self._registered: dict[str, type] = {}
+
+    def names(self) -> tuple[str, ...]:
+        """Every name that can be saved and loaded here: the built-in ones first."""
+        return tuple(dict.fromkeys((*self._built_in, *self._registered, *(one.name for one in self._entry_points()))))
+
+    def register(self, cls: Class) -> Class:
+        """Let routers with objects of this class be saved and loaded; usable as a decorator."""
+        self._check(cls)
+        name = cls.__name__
+        if name in self._built_in or not _is_same(self._registered.get(name, cls), cls):
+            raise InputError(f"there is another {self._kind} called '{name}': give the class another name")
+        self._registered[name] = cls
+        return cls
+
+    def describe(self, strategy: Any) -> dict[str, Any]:
+        """An object as plain values: the name of its class, its parameters, and where a class of others comes from."""
+        cls = type(strategy)
+        name = cls.__name__
+        if self._built_in.get(name) == cls.__module__:
+            return {"name": name, **asdict(strategy)}
+        known, distribution = self._find(name)
+        if known is not cls:
+            raise ArtifactError(
+                f"cannot save {strategy!r}: its class is not registered. Decorate {cls.__qualname__} with "
+                f"@{self._module}.register, or name it in an entry point of the group '{self._module}'"
+            )
+        origin = {"module": cls.__module__, "distribution": distribution}
+        described = {"name": name, ORIGIN: origin, **asdict(strategy)}
+        try:
+            loaded = self.restore(json.loads(json.dumps(described)))
+        except (TypeError, ValueError) as error:
+            raise ArtifactError(f"cannot save {strategy!r}: its fields are not plain values ({error})") from error
+        if loaded != strategy:
+            raise ArtifactError(
+                f"cannot save {strategy!r}: it would be loaded as {loaded!r}. Its fields must be numbers, texts, "
+                "booleans, None, or lists of them"
+            )
+        return described
+
+    def restore(self, described: Mapping[str, Any]) -> Any:
+        """The object that was described so."""
+        parameters = dict(described)
+        name, origin = parameters.pop("name"), parameters.pop(ORIGIN, None)
+        if origin is None and name in self._built_in:
+            return getattr(import_module(self._built_in[name]), name)(**parameters)
+        cls, _ = self._find(name)
+        if cls is None:
+            raise ArtifactError(self._missing(name, origin))
+        try:
+            return cls(**parameters)
+        except TypeError as error:
+            raise ArtifactError(
+                f"the {self._kind} '{name}' was saved with {parameters}, which this version of {cls.__module__} does "
+                f"not take: {error}. Install the version that the router was saved with"
+            ) from error
+
+    def _find(self, name: str) -> tuple[type | None, str | None]:
+        """The class of that name that is not built in, and the distribution whose entry point names it."""
+        entry = next((one for one in self._entry_points() if one.name == name), None)
+        distribution = None if entry is None or entry.dist is None else entry.dist.name
+        if name in self._registered:
+            return self._registered[name], distribution
+        if entry is None:
+            return None, None
+        try:
+            return self._check(entry.load()), distribution
+        except Exception as error:  # whatever a module of others raises when it is imported
+            raise ArtifactError(
+                f"the {self._kind} '{name}' of the package {distribution} cannot be used: {error}. Its entry point is "
+                f"{entry.value}"
+            ) from error
+
+    def _entry_points(self) -> Sequence[EntryPoint]:
+        from importlib.metadata import entry_points
+
+        return sorted(entry_points(group=self._module), key=lambda entry: (entry.name, entry.value))
+
+    def _missing(self, name: str, origin: Mapping[str, Any] | None) -> str:
+        what = f"the {self._kind} '{name}'"
+        if origin is None:
+            return f"unknown {self._kind} '{name}': this ir3de knows {', '.join(self.names())}. Upgrade ir3de"
+        if distribution := origin.get("distribution"):
+            return (
+                f"{what} comes from the package {distribution}, and no entry point '{name}' in the group "
+                f"'{self._module}' is installed here: pip install {distribution}"
+            )
+        return (
+            f"{what} is not registered here. It is defined in the module {origin.get('module')}: import that before "
+            f"the router is loaded, or name the class in an entry point of the group '{self._module}'"
+        )
+
+    def _check(self, cls: Class) -> Class:
+        """Refuse what could not be saved and loaded."""
+        wrong = ""
+        if not isinstance(cls, type) or not is_dataclass(cls) or not cls.__dataclass_params__.frozen:  # type: ignore[attr-defined]
+            wrong = "it must be a frozen dataclass"
+        elif any(field.name == "name" for field in fields(cls)):
+            wrong = "its field 'name' needs another name"
+        elif missing := [method for method in self._methods if not callable(getattr(cls, method, None))]:
+            wrong = f"it needs the method {missing[0]}"
+        if wrong:
+            raise InputError(f"{cls!r} cannot be a {self._kind}: {wrong}")
+        return cls
+
+
+def _is_same(one: type, other: type) -> bool:
+    """Whether two classes are one, or one is the other after its module was loaded again."""
+    return (one.__module__, one.__qualname__) == (other.__module__, other.__qualname__)
+
+
+SCORERS = Registry(
+    "scorer",
+    "ir3de.scorers",
+    {
+        "TokenRidge": "ir3de.scorers.ridge",
+        "PromptRidge": "ir3de.scorers.ridge",
+        "Posterior": "ir3de.scorers.posterior",
+        "Blend": "ir3de.scorers.blend",
+        "CrossEntropy": "ir3de.scorers.cross_entropy",
+        "KernelRidge": "ir3de.scorers.kernel_ridge",
+    },
+    ("scores",),
+)
+
+register = SCORERS.register
