@@ -6,6 +6,7 @@ import ast
 import importlib
 import tomllib
 from collections.abc import Iterator
+from graphlib import TopologicalSorter
 from pathlib import Path
 
 ROOT = Path(__file__).parent.parent
@@ -55,3 +56,30 @@ def _module_of(node: ast.expr, bound: dict[str, str]) -> str | None:
     if isinstance(node, ast.Attribute) and (above := _module_of(node.value, bound)):
         return whole if (whole := f"{above}.{node.attr}") in MODULES else None
     return None
+
+
+def check_no_circles(*folders: Path) -> None:
+    """Raise CycleError, which names the modules, if modules of these packages import each other in a circle."""
+    modules = {}
+    for folder in folders:
+        for path in folder.rglob("*.py"):
+            parts = path.relative_to(folder.parent).with_suffix("").parts
+            modules[".".join(parts).removesuffix(".__init__")] = path
+    imports = {name: _find_imports(name, path, modules) for name, path in modules.items()}
+    assert len(modules) > 50 and sum(map(len, imports.values())) > 100, (
+        "hardly any module was found"
+    )
+    TopologicalSorter(imports).prepare()
+
+
+def _find_imports(name: str, path: Path, modules: dict[str, Path]) -> set[str]:
+    """List the modules that a module imports anywhere: also in a function, or for type checking."""
+    found = set()
+    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+        if isinstance(node, ast.Import):
+            found |= {alias.name for alias in node.names}
+        elif isinstance(node, ast.ImportFrom):
+            assert node.level == 0, f"{name} has a relative import"
+            submodules = {f"{node.module}.{alias.name}" for alias in node.names}
+            found |= {module if module in modules else str(node.module) for module in submodules}
+    return (found & set(modules)) - {name}

@@ -3,17 +3,16 @@
 import ast
 import json
 import subprocess
-from graphlib import TopologicalSorter
 from pathlib import Path
 
 import pytest
 
 import ir3de
-import ir3de_lab
 import tiny
 from ir3de import Embedding, Router
 from ir3de.engines import collect_files
 from ir3de.engines.pool import Pool
+from surface import check_no_circles
 
 HEAVY = ("numpy", "torch", "tokenizers", "tokie", "safetensors", "rich", "click", "huggingface_hub", "ir3de.router")
 SERVERS = ("torch", "tokenizers", "transformers", "huggingface_hub", "click", "rich", "pyarrow", "gguf", "scipy")
@@ -116,29 +115,8 @@ def test_the_public_names_are_few_and_all_there() -> None:
         ir3de.Roter  # noqa: B018 - asking is the test
 
 
-def direct_imports(name: str, path: Path, modules: dict[str, Path]) -> set[str]:
-    """The modules that a module imports anywhere: in a function or for type checking counts as well."""
-    found = set()
-    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
-        if isinstance(node, ast.Import):
-            found |= {alias.name for alias in node.names}
-        elif isinstance(node, ast.ImportFrom):
-            assert node.level == 0, f"{name} has a relative import"
-            submodules = {f"{node.module}.{alias.name}" for alias in node.names}
-            found |= {module if module in modules else str(node.module) for module in submodules}
-    return (found & set(modules)) - {name}
-
-
 def test_no_modules_import_each_other() -> None:
-    modules = {}
-    for package in (ir3de, ir3de_lab):
-        folder = Path(str(package.__file__)).parent
-        for path in folder.rglob("*.py"):
-            parts = path.relative_to(folder.parent).with_suffix("").parts
-            modules[".".join(parts).removesuffix(".__init__")] = path
-    imports = {name: direct_imports(name, path, modules) for name, path in modules.items()}
-    assert len(modules) > 100 and sum(map(len, imports.values())) > 500
-    TopologicalSorter(imports).prepare()  # on a circle it raises CycleError, which names the modules
+    check_no_circles(Path(ir3de.__file__).parent)
 
 
 def test_child_processes_never_import_from_the_current_folder() -> None:

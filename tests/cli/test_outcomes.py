@@ -12,8 +12,6 @@ import pytest
 from commands import complaint, run, run_json, wrong_call
 from ir3de import Router
 from ir3de.corpora import examples as demo
-from ir3de.errors import InputError
-from ir3de_lab.benchmarks.outcome_routing import measure
 
 BEST = {"law": "llama", "coding": "mistral"}
 
@@ -153,23 +151,3 @@ def test_routers_of_the_other_kind_say_so(file: Path, router: Path, tmp_path: Pa
     assert "add models with --outcomes" in complaint("add", router, f"law={texts}")
     assert "eval --outcomes" in complaint("eval", router, f"llama={texts}")
     assert "expected score, not a probability" in complaint("calibrate", router, f"llama={texts}")
-
-
-def test_bench_takes_the_folder_or_the_one_above_it(tmp_path: Path) -> None:
-    folder = tmp_path / "routerdc7"
-    folder.mkdir()
-    rows = answers(field="acc")
-    for task in BEST:
-        mine = [{"text": row["prompt"], **row} for row in rows if row["task"] == task]
-        for split, part in (("train", mine[:30]), ("test", mine[30:]), ("ood_test", mine[30:])):
-            name = f"{task}_{split}" if split != "ood_test" else f"other_{task}_{split}"
-            written(folder / f"{name}.jsonl", part)
-    kept = tmp_path / "figures.json"
-    told = run_json("bench", "outcome-routing", "--data", tmp_path, "--save", kept)
-    assert told["rows"] == json.loads(kept.read_bytes())["rows"] == [row.to_dict() for row in measure(folder)]
-    by_name = {row["router"]: row for row in told["rows"]}
-    assert by_name["oracle"]["known"] == 100 and by_name["a model at random"]["known"] == 50
-    assert by_name["ir3de"]["known"] > 80 < by_name["ir3de"]["unseen"]
-    assert "known tasks" in run("bench", "outcome-routing", "--data", folder, "--leave-out", "law").stdout
-    with pytest.raises(InputError, match="no task"):
-        measure(folder, leave_out=["law", "coding"])

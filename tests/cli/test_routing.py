@@ -13,7 +13,6 @@ from click.testing import CliRunner
 from commands import HELD_OUT, LAW, PROMPT, ROOT, complaint, run, run_json, wrong_call
 from ir3de.cli import cli
 from ir3de.corpora import examples as demo
-from ir3de.corpora.examples import path_of
 
 pytestmark = pytest.mark.usefixtures("plain_terminal")
 
@@ -176,29 +175,6 @@ def test_eval_of_perturbed_prompts(fitted: Path) -> None:
     for expected in ("accuracy", "Robustness", "flipped", *(effect["perturbation"] for effect in effects)):
         assert expected in shown
     assert "mixed" not in run("eval", fitted, pairs[0], "--robustness").stdout  # with what?
-
-
-def test_bench_robustness(tmp_path: Path) -> None:
-    for domain in ("law", "coding"):
-        folder = tmp_path / "suites" / "small" / domain
-        folder.mkdir(parents=True)
-        for split, path in (("train", path_of(domain)), ("test", HELD_OUT / f"{domain}.txt")):
-            lines = [json.dumps({"text": line}) for line in path.read_text(encoding="utf-8").splitlines()[:20]]
-            (folder / f"{split}.jsonl").write_text("\n".join(lines), encoding="utf-8")
-    said = run_json("bench", "robustness", "--data", tmp_path / "suites", "--save", tmp_path / "kept.json")
-    assert json.loads((tmp_path / "kept.json").read_text(encoding="utf-8")) == said
-    assert [row["suite"] for row in said["rows"]] == ["small", "small"]
-    shown = run("bench", "robustness", "--data", tmp_path / "suites", "--suite", "small").stdout
-    assert "small: authors' code, k=10" in shown and "first 16 tokens" in shown
-
-
-def test_bench_experts(tmp_path: Path) -> None:
-    said = run_json("bench", "experts", "--count", "3", "--count", "2", "--save", tmp_path / "kept.json")
-    assert json.loads((tmp_path / "kept.json").read_text(encoding="utf-8")) == said
-    assert [row["experts"] for row in said["rows"]] == [2, 3]
-    assert said["figures"][0]["name"] == "time of a prompt, 2 to 3 experts"
-    shown = run("bench", "experts", "--count", "2").stdout
-    assert "2 experts" in shown and "route batch, µs" in shown and "serving peak, MB" in shown
 
 
 def test_eval_of_many_experts_lists_the_largest_confusions(tmp_path: Path) -> None:

@@ -1,20 +1,26 @@
 """Out-of-domain prompts: rare and unknown tokens make them, common words do not hide them."""
 
-import json
-from pathlib import Path
+import random
+import string
 
 import numpy as np
-import pytest
-from click.testing import CliRunner
 
 import ir3de
 import tiny
 from ir3de import Router
-from ir3de.cli import cli
 from ir3de.corpora import examples as demo
 from ir3de.policies import Policy
 from ir3de.scorers.familiarity import token_familiarity
-from ir3de_lab.benchmarks.novelty import area, gibberish
+
+
+def gibberish(count: int) -> dict[str, list[str]]:
+    """Make letters and bytes at random, 10 to 200 of them."""
+    draw = random.Random(0)
+    letters = [draw.choices(string.ascii_lowercase + " " * 5, k=draw.randint(10, 200)) for _ in range(count)]
+    return {
+        "random letters": ["".join(text) for text in letters],
+        "random bytes": [draw.randbytes(draw.randint(10, 200)).decode("latin-1") for _ in range(count)],
+    }
 
 
 def test_the_more_often_a_token_was_seen_the_more_familiarity_it_is() -> None:
@@ -58,7 +64,7 @@ def test_few_own_prompts_and_many_strange_ones_are_called_out_of_domain() -> Non
         assert np.mean([decision.out_of_domain for decision in router.route_batch(texts)]) > 0.5, kind
     letters = router.route_batch(gibberish(60)["random letters"])
     familiar, strange = (np.array([decision.familiarity for decision in part]) for part in (own, letters))
-    assert area(familiar, strange) > 0.95
+    assert (familiar[:, None] > strange).mean() > 0.95
 
 
 def test_out_of_domain_prompts_are_abstained_on_only_with_a_threshold() -> None:
@@ -67,25 +73,3 @@ def test_out_of_domain_prompts_are_abstained_on_only_with_a_threshold() -> None:
     assert router.route(text).out_of_domain and not router.route(text).abstained
     cautious = router.with_policy(Policy(threshold=1e-9)).route(text)
     assert (cautious.abstained, cautious.reason, cautious.expert) == (True, "out of domain", router.default)
-
-
-@pytest.mark.parametrize("name", ["novelty", "confidence"])
-def test_the_measurement_runs_on_a_folder_of_suites(name: str, tmp_path: Path) -> None:
-    for suite, domains in {"one": ("law", "maths"), "two": ("cooking", "law")}.items():
-        for domain in domains:
-            (tmp_path / "suites" / suite / domain).mkdir(parents=True)
-            for split, seed in (("train", 0), ("test", 1)):
-                lines = [json.dumps({"text": text}) for text in tiny.sentences(domain, 60, seed=seed)]
-                (tmp_path / "suites" / suite / domain / f"{split}.jsonl").write_text("\n".join(lines), "utf-8")
-    kept = tmp_path / "kept.json"
-    arguments = ["bench", name, "--data", str(tmp_path / "suites"), "--suite", "one", "--save", str(kept)]
-    ran = CliRunner().invoke(cli, arguments)
-    assert ran.exit_code == 0, (ran.output, ran.exception)
-    rows = json.loads(kept.read_text("utf-8"))["rows"]
-    assert {row["suite"] for row in rows} == {"one"}
-    if name == "novelty":
-        assert {row["strangers"] for row in rows} == {"two/cooking", "random letters", "random bytes"}
-        assert all(0 <= row["out_of_domain"] <= 1 and row["own_out_of_domain"] < 0.2 for row in rows)
-    else:
-        assert all(row["promises"] and row["calibrated"] >= 0 for row in rows)
-        assert all(one["wrong"] <= one["error"] for row in rows for one in row["promises"])

@@ -3,7 +3,6 @@
 import doctest
 import json
 from collections.abc import Iterator
-from pathlib import Path
 from random import Random
 
 import pytest
@@ -25,8 +24,6 @@ from ir3de.evaluation.perturbations import (
     Typos,
 )
 from ir3de.evaluation.robustness import DEFAULT_PERTURBATIONS, measure_robustness
-from ir3de_lab.benchmarks.accuracy import suites
-from ir3de_lab.benchmarks.robustness import measure, sampled
 from tiny import LAW, domain_texts, embedding, router, word_embedding
 
 TEXTS = st.text(max_size=200) | st.lists(st.sampled_from(["Prove", "the", "contract,", "café", "12", "STRASSE\n"])).map(
@@ -245,27 +242,3 @@ def test_the_examples_in_the_documentation_hold() -> None:
 def is_subsequence(part: list[str], whole: list[str]) -> bool:
     remaining: Iterator[str] = iter(whole)
     return all(word in remaining for word in part)
-
-
-def test_the_bench_measures_two_routers_on_a_sample_of_each_suite(tmp_path: Path) -> None:
-    for domain in ("law", "coding"):
-        for split, texts in (("train", demo.prompts()[domain]), ("test", demo.held_out()[domain])):
-            write_split(tmp_path / "suite" / domain / f"{split}.jsonl", texts)
-    (suite,) = suites(tmp_path)
-    default, authors = measure(suite)
-    assert (default.suite, default.report.prompts) == ("suite", 50)
-    assert "authors" in authors.router and "authors" not in default.router
-    prompts = {domain: demo.held_out()[domain] for domain in ("coding", "law")}
-    alone = Router.fit({domain: demo.prompts()[domain] for domain in prompts})
-    assert default.report == measure_robustness(alone, {name: sampled(texts) for name, texts in prompts.items()})
-
-
-def test_a_sample_does_not_depend_on_the_order() -> None:
-    texts = demo.prompts()["law"]
-    assert sampled(texts, 10) == sampled(texts[::-1], 10) == sampled(texts)[:10]
-    assert sorted(sampled(texts)) == sorted(texts)
-
-
-def write_split(path: Path, texts: list[str]) -> None:
-    path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text("".join(json.dumps({"text": text}) + "\n" for text in texts), encoding="utf-8")

@@ -11,7 +11,6 @@ import pytest
 from conftest import HfFolder
 
 import tiny
-from commands import run_json
 from ir3de import Embedding, Router, TokenRidge, collect
 from ir3de.artifact import inspect_router
 from ir3de.embedding import Matrix, matrix, rows, weights
@@ -118,12 +117,3 @@ def test_files_written_in_pieces_are_the_format_s_own() -> None:
     some = {"b": VALUES, "a": VALUES[:3].astype(np.float16), "ä": np.arange(7, dtype=np.uint8), "c": VALUES[0]}
     header = {"width": 12, "name": "naïve"}
     assert b"".join(tensor_files.TensorFile(some, header).pieces()) == to_safetensors(some, header)
-
-
-def test_the_benchmark_finds_the_same_bits(monkeypatch: pytest.MonkeyPatch) -> None:
-    for module in (matrix, tensor_files):
-        monkeypatch.setattr(module, "LARGE", module.LARGE)  # a quick run lowers them
-    figures = run_json("bench", "big", "--vocabulary", "600", "--width", "32")["figures"]
-    assert figures[0]["raw"]["same_bits"]
-    peaks = figures[-1]["raw"]
-    assert 0 < peaks["TokenRidge"] <= peaks["Blend"] < peaks["bound_mb"]

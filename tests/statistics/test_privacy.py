@@ -1,6 +1,5 @@
 """What collecting can leave out, to the last bit; and what the rest still tells whoever asks."""
 
-import json
 import random
 from collections import Counter
 from pathlib import Path
@@ -12,15 +11,11 @@ from hypothesis import strategies as st
 
 import tiny
 from commands import complaint, run_json, wrong_call
-from ir3de import Embedding, Router, Statistics, TokenRidge, collect
-from ir3de.corpora import examples as demo
+from ir3de import Router, Statistics, collect
 from ir3de.errors import InputError
-from ir3de.scorers.arithmetic import NumpyArithmetic, using
 from ir3de.statistics.counting import Recipe, count, count_without_rare_tokens
 from ir3de.statistics.files import load_statistics
 from ir3de.statistics.pairs import pair_counts
-from ir3de_lab.benchmarks import privacy as measured
-from ir3de_lab.benchmarks.recovery import counts_from_gram, order_from_pairs
 from laws import counted, ids_of, integer_sums, seeds, texts
 
 clips, counts = st.integers(1, 4), st.integers(2, 6)
@@ -209,43 +204,11 @@ def test_collect_refuses_what_would_bring_rare_tokens_back(tmp_path: Path, law_f
 # what the rest tells --------------------------------------------------------------------------------------------
 
 
-def test_the_papers_gram_matrix_gives_every_count_away() -> None:
-    """h(h+1)/2 = 300 equations for 200 counts: A = Σ n_v x_v x_vᵀ has one solution."""
-    embeddings = np.random.default_rng(0).standard_normal((200, 24)).astype(np.float32)
-    histogram = np.random.default_rng(1).geometric(0.01, 200) - 1
-    histogram[::3] = 0  # most words never occur, some once
-    histogram[1] = 1
-    gram = gram_of_a_fit(TokenRidge.paper(), histogram, embeddings)
-    assert np.array_equal(counts_from_gram(gram, embeddings), histogram)
-
-
 def test_too_small_a_gram_matrix_leaves_the_equations_open() -> None:
     """h(h+1)/2 = 78 equations for 200 counts: they do not settle them, whoever has more to go by may."""
     embeddings = np.random.default_rng(0).standard_normal((200, 12))
     rows, columns = np.triu_indices(12)
     assert np.linalg.matrix_rank(embeddings[:, rows] * embeddings[:, columns]) == 78
-
-
-class Listening(NumpyArithmetic):
-    """The usual arithmetic, that keeps what it is given to solve."""
-
-    def solve(self, A: np.ndarray, B: np.ndarray, penalty: float) -> np.ndarray:
-        self.gram = A.copy()
-        return super().solve(A, B, penalty)
-
-
-def gram_of_a_fit(scorer: TokenRidge, histogram: np.ndarray, embeddings: np.ndarray) -> np.ndarray:
-    """A, as the scorer has it solved."""
-    with using(listening := Listening()):
-        scorer.scores([Statistics("f" * 64, 1, histogram)], embeddings)
-    return listening.gram
-
-
-def test_statistics_of_one_prompt_are_the_prompt() -> None:
-    """Which tokens, how often, and by the pairs in which order."""
-    text = "My neighbour Zbigniew Kowalczyk owes me 4,711 euros since May."
-    statistics = collect([text])
-    assert order_from_pairs(statistics) == [Embedding.default().encode(text).tolist()]
 
 
 def test_the_difference_of_two_files_is_what_came_between() -> None:
@@ -255,31 +218,3 @@ def test_the_difference_of_two_files_is_what_came_between() -> None:
 
 def test_a_digest_confirms_a_guess() -> None:
     assert counted(["the landlord"]).digest == counted(["the landlord"]).digest != counted(["the tenant"]).digest
-
-
-# the benchmark --------------------------------------------------------------------------------------------------
-
-
-def test_the_benchmark_counts_what_is_left_and_recovers_a_real_domain(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(measured, "SETTINGS", ((None, 1), (1, 2)))
-    monkeypatch.setattr(measured, "CONTENDERS", measured.CONTENDERS[:1])
-    monkeypatch.setattr(measured, "UNKNOWNS", 1_200)
-    for domain in ("law", "coding"):
-        (tmp_path / domain).mkdir()
-        for split, prompts in (("train", demo.prompts()), ("test", demo.held_out())):
-            lines = [json.dumps({"text": text}) for text in prompts[domain]]
-            (tmp_path / domain / f"{split}.jsonl").write_text("\n".join(lines), encoding="utf-8")
-    (row,) = run_json("bench", "privacy", "--data", tmp_path)["rows"]
-    plain = {domain: collect(demo.prompts()[domain], prompt_sums=False) for domain in ("coding", "law")}
-    assert [one["below"]["2"] for one in row["domains"]] == [int((s.histogram == 1).sum()) for s in plain.values()]
-    left = {name: collect(demo.prompts()[name], clip=1, min_count=2, prompt_sums=False) for name in plain}
-    shares = [left[name].tokens / plain[name].tokens for name in plain]
-    assert [one["occurrences"] for one in row["settings"]] == [1.0, pytest.approx(np.mean(shares))]
-    router = Router.fit({domain: demo.prompts()[domain] for domain in plain}, keep_sample=False)
-    right = [np.mean([d.expert == name for d in router.route_batch(demo.held_out()[name])]) for name in plain]
-    (accuracy,) = row["settings"][0]["accuracies"].values()
-    assert accuracy == {"test": pytest.approx(100 * np.mean(right)), "ood": None}
-    assert (row["recovery"]["unknowns"], row["recovery"]["wrong"]) == (1_200, 0)
-    assert measured.recover(plain, unknowns=100) is None

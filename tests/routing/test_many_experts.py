@@ -1,7 +1,5 @@
 """With very many experts: leaner ballots and work in blocks, and not one decision changed by either."""
 
-from dataclasses import replace
-
 import numpy as np
 import numpy.typing as npt
 import pytest
@@ -12,13 +10,10 @@ import ir3de.scorers.table
 import ir3de.selectors
 import tiny
 from ir3de import AllTokens, Average, EntropyTopK, Router
-from ir3de.corpora import examples as demo
 from ir3de.errors import InputError
 from ir3de.routing.decision import Compiled, Terms, decide, decide_batch
 from ir3de.scorers.table import MOST_EXPERTS, Table
 from ir3de.selectors import FEW_EXPERTS, LARGEST_SCORE, SCORE_UNIT, Ballots, Selector
-from ir3de_lab.benchmarks.experts import growth, measure_here
-from ir3de_lab.benchmarks.synthetic import Synthetic
 
 TOKENS = 50
 SELECTORS = [Average(), Average(cap=5), AllTokens(), AllTokens(ties="order"), EntropyTopK(3), EntropyTopK.authors(4)]
@@ -107,42 +102,3 @@ def test_more_experts_than_a_vote_can_name_are_refused() -> None:
     domains = {f"expert {number}": ["the contract"] for number in range(MOST_EXPERTS + 1)}
     with pytest.raises(InputError, match=r"at most 65,536 experts, found 65,537: "):
         Router.fit(domains, embedding=tiny.embedding())
-
-
-def synthetic() -> Synthetic:
-    return Synthetic([text for texts in demo.prompts().values() for text in texts])
-
-
-def test_made_domains_are_the_same_every_time_and_differ_from_one_another() -> None:
-    made = synthetic()
-    assert made.prompts(3, 8) == synthetic().prompts(3, 8) == made.prompts(3, 12)[:8]
-    assert not set(made.prompts(3, 20)) & set(made.prompts(4, 20))
-
-
-def test_made_domains_hold_out_real_prompts() -> None:
-    texts = [f"alpha beta gamma {number}" for number in range(40)]
-    made = Synthetic(texts)
-    for domain in range(5):
-        train, test = (set(numbers(made, domain, held)) for held in (False, True))
-        assert train and test and not train & test
-
-
-def numbers(made: Synthetic, domain: int, held_out: bool) -> list[str]:
-    """The number each prompt was made from; pairs hold none."""
-    prompts = made.prompts(domain, 60, held_out=held_out)
-    return [next(word for word in text.split() if word.isdecimal()) for text in prompts]
-
-
-def test_the_bench_measures_what_it_says() -> None:
-    few, more = (measure_here(count, synthetic().texts) for count in (2, 4))
-    assert (few.experts, more.experts) == (2, 4)
-    assert few.accuracy > 0.8 and more.accuracy > 0.8
-    assert more.ballots_mb == pytest.approx(2 * few.ballots_mb) and more.saved_mb > few.saved_mb > few.serving_mb
-    assert all(value > 0 for row in (few, more) for value in row.to_dict().values())
-    steps = growth([few, more])
-    assert [(step.value, step.bar) for step in steps] == [
-        (more.route_us / few.route_us, 2.0),
-        (more.route_batch_us / few.route_batch_us, 2.0),
-    ]
-    (limit, *_) = growth([replace(few, experts=200, route_us=99.0)])
-    assert limit.reached and not growth([replace(few, experts=200, route_us=101.0)])[0].reached

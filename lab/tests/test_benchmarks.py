@@ -1,0 +1,203 @@
+"""The benchmarks' commands: each runs on a small folder of suites, and its figures are what counting by hand gives."""
+
+from __future__ import annotations
+
+import gzip
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import tiny
+from commands import HELD_OUT, run, run_json
+from ir3de import Embedding, Router, Statistics, TokenRidge, collect
+from ir3de.corpora import examples as demo
+from ir3de.errors import InputError
+from ir3de.evaluation import measure_robustness
+from ir3de.scorers import NumpyArithmetic, using
+from ir3de_lab.benchmarks import outcome_routing
+from ir3de_lab.benchmarks import privacy as measured
+from ir3de_lab.benchmarks.accuracy import suites
+from ir3de_lab.benchmarks.recovery import counts_from_gram, order_from_pairs
+from ir3de_lab.benchmarks.robustness import measure, sampled
+
+pytestmark = pytest.mark.usefixtures("plain_terminal")
+
+
+@pytest.mark.parametrize("name", ["novelty", "confidence"])
+def test_the_measurement_runs_on_a_folder_of_suites(name: str, tmp_path: Path) -> None:
+    for suite, domains in {"one": ("law", "maths"), "two": ("cooking", "law")}.items():
+        for domain in domains:
+            (tmp_path / "suites" / suite / domain).mkdir(parents=True)
+            for split, seed in (("train", 0), ("test", 1)):
+                lines = [json.dumps({"text": text}) for text in tiny.sentences(domain, 60, seed=seed)]
+                (tmp_path / "suites" / suite / domain / f"{split}.jsonl").write_text("\n".join(lines), "utf-8")
+    kept = tmp_path / "kept.json"
+    run("bench", name, "--data", tmp_path / "suites", "--suite", "one", "--save", kept)
+    rows = json.loads(kept.read_text("utf-8"))["rows"]
+    assert {row["suite"] for row in rows} == {"one"}
+    if name == "novelty":
+        assert {row["strangers"] for row in rows} == {"two/cooking", "random letters", "random bytes"}
+        assert all(0 <= row["out_of_domain"] <= 1 and row["own_out_of_domain"] < 0.2 for row in rows)
+    else:
+        assert all(row["promises"] and row["calibrated"] >= 0 for row in rows)
+        assert all(one["wrong"] <= one["error"] for row in rows for one in row["promises"])
+
+
+def test_the_bench_measures_two_routers_on_a_sample_of_each_suite(tmp_path: Path) -> None:
+    for domain in ("law", "coding"):
+        for split, texts in (("train", demo.prompts()[domain]), ("test", demo.held_out()[domain])):
+            write_split(tmp_path / "suite" / domain / f"{split}.jsonl", texts)
+    (suite,) = suites(tmp_path)
+    default, authors = measure(suite)
+    assert (default.suite, default.report.prompts) == ("suite", 50)
+    assert "authors" in authors.router and "authors" not in default.router
+    prompts = {domain: demo.held_out()[domain] for domain in ("coding", "law")}
+    alone = Router.fit({domain: demo.prompts()[domain] for domain in prompts})
+    assert default.report == measure_robustness(alone, {name: sampled(texts) for name, texts in prompts.items()})
+
+
+def test_a_sample_does_not_depend_on_the_order() -> None:
+    texts = demo.prompts()["law"]
+    assert sampled(texts, 10) == sampled(texts[::-1], 10) == sampled(texts)[:10]
+    assert sorted(sampled(texts)) == sorted(texts)
+
+
+def write_split(path: Path, texts: list[str]) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text("".join(json.dumps({"text": text}) + "\n" for text in texts), encoding="utf-8")
+
+
+def test_bench_robustness(tmp_path: Path) -> None:
+    for domain in ("law", "coding"):
+        folder = tmp_path / "suites" / "small" / domain
+        folder.mkdir(parents=True)
+        for split, path in (("train", demo.path_of(domain)), ("test", HELD_OUT / f"{domain}.txt")):
+            lines = [json.dumps({"text": line}) for line in path.read_text(encoding="utf-8").splitlines()[:20]]
+            (folder / f"{split}.jsonl").write_text("\n".join(lines), encoding="utf-8")
+    said = run_json("bench", "robustness", "--data", tmp_path / "suites", "--save", tmp_path / "kept.json")
+    assert json.loads((tmp_path / "kept.json").read_text(encoding="utf-8")) == said
+    assert [row["suite"] for row in said["rows"]] == ["small", "small"]
+    shown = run("bench", "robustness", "--data", tmp_path / "suites", "--suite", "small").stdout
+    assert "small: authors' code, k=10" in shown and "first 16 tokens" in shown
+
+
+def test_bench_experts(tmp_path: Path) -> None:
+    said = run_json("bench", "experts", "--count", "3", "--count", "2", "--save", tmp_path / "kept.json")
+    assert json.loads((tmp_path / "kept.json").read_text(encoding="utf-8")) == said
+    assert [row["experts"] for row in said["rows"]] == [2, 3]
+    assert said["figures"][0]["name"] == "time of a prompt, 2 to 3 experts"
+    shown = run("bench", "experts", "--count", "2").stdout
+    assert "2 experts" in shown and "route batch, µs" in shown and "serving peak, MB" in shown
+
+
+BEST = {"law": "llama", "coding": "mistral"}
+
+
+def answers(*, models: tuple[str, ...] = ("llama", "mistral"), field: str = "scores", number: int = 40) -> list[Any]:
+    """Each domain's prompts are answered by one model; a third, gemma, is half as good everywhere."""
+    return [
+        {
+            "prompt": text,
+            "task": domain,
+            field: {model: 0.5 if model == "gemma" else float(BEST[domain] == model) for model in models},
+        }
+        for domain in BEST
+        for text in demo.prompts()[domain][:number]
+    ]
+
+
+def written(path: Path, rows: list[Any]) -> Path:
+    content = "".join(json.dumps(row) + "\n" for row in rows).encode()
+    path.write_bytes(gzip.compress(content) if path.suffix == ".gz" else content)
+    return path
+
+
+def test_bench_takes_the_folder_or_the_one_above_it(tmp_path: Path) -> None:
+    folder = tmp_path / "routerdc7"
+    folder.mkdir()
+    rows = answers(field="acc")
+    for task in BEST:
+        mine = [{"text": row["prompt"], **row} for row in rows if row["task"] == task]
+        for split, part in (("train", mine[:30]), ("test", mine[30:]), ("ood_test", mine[30:])):
+            name = f"{task}_{split}" if split != "ood_test" else f"other_{task}_{split}"
+            written(folder / f"{name}.jsonl", part)
+    kept = tmp_path / "figures.json"
+    told = run_json("bench", "outcome-routing", "--data", tmp_path, "--save", kept)
+    assert (
+        told["rows"]
+        == json.loads(kept.read_bytes())["rows"]
+        == [row.to_dict() for row in outcome_routing.measure(folder)]
+    )
+    by_name = {row["router"]: row for row in told["rows"]}
+    assert by_name["oracle"]["known"] == 100 and by_name["a model at random"]["known"] == 50
+    assert by_name["ir3de"]["known"] > 80 < by_name["ir3de"]["unseen"]
+    assert "known tasks" in run("bench", "outcome-routing", "--data", folder, "--leave-out", "law").stdout
+    with pytest.raises(InputError, match="no task"):
+        outcome_routing.measure(folder, leave_out=["law", "coding"])
+
+
+def test_the_benchmark_finds_the_same_bits() -> None:
+    figures = run_json("bench", "big", "--vocabulary", "600", "--width", "32")["figures"]
+    assert figures[0]["raw"]["same_bits"]
+    peaks = figures[-1]["raw"]
+    assert 0 < peaks["TokenRidge"] <= peaks["Blend"] < peaks["bound_mb"]
+
+
+def test_the_papers_gram_matrix_gives_every_count_away() -> None:
+    """h(h+1)/2 = 300 equations for 200 counts: A = Σ n_v x_v x_vᵀ has one solution."""
+    embeddings = np.random.default_rng(0).standard_normal((200, 24)).astype(np.float32)
+    histogram = np.random.default_rng(1).geometric(0.01, 200) - 1
+    histogram[::3] = 0  # most words never occur, some once
+    histogram[1] = 1
+    gram = gram_of_a_fit(TokenRidge.paper(), histogram, embeddings)
+    assert np.array_equal(counts_from_gram(gram, embeddings), histogram)
+
+
+class Listening(NumpyArithmetic):
+    """The usual arithmetic, that keeps what it is given to solve."""
+
+    def solve(self, A: np.ndarray, B: np.ndarray, penalty: float) -> np.ndarray:
+        self.gram = A.copy()
+        return super().solve(A, B, penalty)
+
+
+def gram_of_a_fit(scorer: TokenRidge, histogram: np.ndarray, embeddings: np.ndarray) -> np.ndarray:
+    """A, as the scorer has it solved."""
+    with using(listening := Listening()):
+        scorer.scores([Statistics("f" * 64, 1, histogram)], embeddings)
+    return listening.gram
+
+
+def test_statistics_of_one_prompt_are_the_prompt() -> None:
+    """Which tokens, how often, and by the pairs in which order."""
+    text = "My neighbour Zbigniew Kowalczyk owes me 4,711 euros since May."
+    statistics = collect([text])
+    assert order_from_pairs(statistics) == [Embedding.default().encode(text).tolist()]
+
+
+def test_the_benchmark_counts_what_is_left_and_recovers_a_real_domain(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(measured, "SETTINGS", ((None, 1), (1, 2)))
+    monkeypatch.setattr(measured, "CONTENDERS", measured.CONTENDERS[:1])
+    monkeypatch.setattr(measured, "UNKNOWNS", 1_200)
+    for domain in ("law", "coding"):
+        (tmp_path / domain).mkdir()
+        for split, prompts in (("train", demo.prompts()), ("test", demo.held_out())):
+            lines = [json.dumps({"text": text}) for text in prompts[domain]]
+            (tmp_path / domain / f"{split}.jsonl").write_text("\n".join(lines), encoding="utf-8")
+    (row,) = run_json("bench", "privacy", "--data", tmp_path)["rows"]
+    plain = {domain: collect(demo.prompts()[domain], prompt_sums=False) for domain in ("coding", "law")}
+    assert [one["below"]["2"] for one in row["domains"]] == [int((s.histogram == 1).sum()) for s in plain.values()]
+    left = {name: collect(demo.prompts()[name], clip=1, min_count=2, prompt_sums=False) for name in plain}
+    shares = [left[name].tokens / plain[name].tokens for name in plain]
+    assert [one["occurrences"] for one in row["settings"]] == [1.0, pytest.approx(np.mean(shares))]
+    router = Router.fit({domain: demo.prompts()[domain] for domain in plain}, keep_sample=False)
+    right = [np.mean([d.expert == name for d in router.route_batch(demo.held_out()[name])]) for name in plain]
+    (accuracy,) = row["settings"][0]["accuracies"].values()
+    assert accuracy == {"test": pytest.approx(100 * np.mean(right)), "ood": None}
+    assert (row["recovery"]["unknowns"], row["recovery"]["wrong"]) == (1_200, 0)
+    assert measured.recover(plain, unknowns=100) is None
