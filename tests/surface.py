@@ -66,9 +66,7 @@ def check_no_circles(*folders: Path) -> None:
             parts = path.relative_to(folder.parent).with_suffix("").parts
             modules[".".join(parts).removesuffix(".__init__")] = path
     imports = {name: _find_imports(name, path, modules) for name, path in modules.items()}
-    assert len(modules) > 50 and sum(map(len, imports.values())) > 100, (
-        "hardly any module was found"
-    )
+    assert len(modules) > 50 and sum(map(len, imports.values())) > 100, "hardly any module was found"
     TopologicalSorter(imports).prepare()
 
 

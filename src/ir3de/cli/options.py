@@ -243,6 +243,7 @@ def refuse_existing(path: Path, *, force: bool) -> None:
 
 
 def device_option(function: Function) -> Function:
+    """Add --device: the accelerator that a fit is solved on."""
     return click.option(
         "--device",
         metavar="NAME",
