@@ -115,6 +115,7 @@ def styled(*parts: tuple[str, str]) -> Text:
 
 
 def heading(text: str) -> Text:
+    """A bold line with a blank one above it."""
     return styled(("\n", ""), (text, "bold"))
 
 
@@ -175,6 +176,7 @@ def size(count: float) -> str:
 
 
 def percent(share: float | None) -> str:
+    """A share as a percentage, or a dash where there is none."""
     return "–" if share is None else f"{100 * share:.1f} %"
 
 
