@@ -5,13 +5,13 @@ from __future__ import annotations
 import sys
 from pathlib import Path
 
-from ir3de.gateway.config.load import schema_text
+from ir3de.gateway.config.load import format_schema
 
 TARGET = Path(__file__).parent.parent / "docs" / "ir3de.schema.json"
 
 
 def main() -> int:
-    made = schema_text()
+    made = format_schema()
     if "--check" in sys.argv[1:]:
         if TARGET.is_file() and TARGET.read_text(encoding="utf-8") == made:
             return 0

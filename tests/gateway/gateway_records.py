@@ -6,8 +6,8 @@ from typing import Any
 
 from ir3de import Router
 from ir3de.gateway.config.models import Config, ExpertConfig, Logs, Price, RouterConfig
-from ir3de.gateway.exchange_record import Record
-from ir3de.gateway.experts.snapshot import Live, Snapshot
+from ir3de.gateway.exchange_record import ExchangeRecord
+from ir3de.gateway.experts.snapshot import LiveSnapshot, Snapshot
 from ir3de.routing.decision import Decision
 
 EXPERTS = ("maths", "law")
@@ -18,18 +18,18 @@ def router() -> Router:
     return Router.fit({"maths": ["Solve x + 3 = 10.", "What is 12 times 7?"], "law": ["Is this contract void?"]})
 
 
-def live(logs: Logs | None = None) -> Live:
+def live(logs: Logs | None = None) -> LiveSnapshot:
     price = Price(input_per_1m=1.0, output_per_1m=2.0)
     experts = tuple(ExpertConfig(name=name, base_url="http://127.0.0.1:9/v1", price=price) for name in EXPERTS)
     config = Config(router=RouterConfig(path="router"), experts=experts, logs=logs or Logs(access=None))
-    return Live(Snapshot.of(config, router(), "d" * 64))
+    return LiveSnapshot(Snapshot.of(config, router(), "d" * 64))
 
 
 def decided(text: str = "Is the contract void?") -> Decision:
     return router().route(text)
 
 
-def record(**fields: Any) -> Record:
+def record(**fields: Any) -> ExchangeRecord:
     """A request that went well, but for what is said."""
     usual: dict[str, Any] = {
         "asked": "auto",
@@ -46,7 +46,7 @@ def record(**fields: Any) -> Record:
         "completion_tokens": 5,
         "cost": 20e-6,
     }
-    return Record("request-1", "chat/completions", **{**usual, **fields})
+    return ExchangeRecord("request-1", "chat/completions", **{**usual, **fields})
 
 
 def log_paths(folder: Path, *, prompts: bool = False) -> Logs:

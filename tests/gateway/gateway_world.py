@@ -22,7 +22,7 @@ from gateway_raw import (
 
 from ir3de.gateway.config.models import Timeouts
 from ir3de.gateway.experts.circuit_breaker import CircuitBreaker
-from ir3de.gateway.protocol import GuardedProtocol
+from ir3de.gateway.protocol import LimitedHttpProtocol
 
 SECRET = "sk-upstream-secret"
 LAW = QUESTIONS["law"]
@@ -47,9 +47,9 @@ class World:
         live.swap(self._snapshot)
         self.raw.does = says(answer(200, GOOD))
         self.now = 0.0
-        self.law.config, self.law.slots.wait = self._config, 60.0
+        self.law.config, self.law.concurrency.wait = self._config, 60.0
         for expert in live.snapshot.experts.values():
-            expert.breaker.succeeded()
+            expert.breaker.record_success()
         self.law.breaker = CircuitBreaker(3, 0.3, clock=lambda: self.now)
         self.gateway.upstream.behaviour.clear()
         self.gateway.upstream.asked.clear()
@@ -75,7 +75,7 @@ class World:
     def quiet(self) -> bool:
         """Nobody is with the expert for law, nor counted as being there."""
         counted = self.gateway.gateway.observer.in_flight["law"]
-        return (self.law.slots.taken, self.law.slots.waiting, counted) == (0, 0, 0)
+        return (self.law.concurrency.in_use, self.law.concurrency.waiting, counted) == (0, 0, 0)
 
     def ended(self, outcome: str) -> float:
         """How many requests for law ended so, as metrics have it."""
@@ -84,7 +84,7 @@ class World:
         return next((float(one.rpartition(" ")[2]) for one in said.splitlines() if one.startswith(line)), 0.0)
 
 
-@pytest.fixture(scope="module", params=[{"http": GuardedProtocol}, {}], ids=["our server", "any server"])
+@pytest.fixture(scope="module", params=[{"http": LimitedHttpProtocol}, {}], ids=["our server", "any server"])
 def everything(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
     patch = pytest.MonkeyPatch()
     patch.setenv("LAW_KEY", SECRET)

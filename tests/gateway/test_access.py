@@ -15,7 +15,7 @@ from starlette.applications import Starlette
 from starlette.routing import Mount
 
 from ir3de.gateway.http import access
-from ir3de.gateway.http.access import Guard, Keys
+from ir3de.gateway.http.access import AccessControl, KeyHashes
 
 FRIEND, STRANGER = "https://friend.example", "https://stranger.example"
 LAW = chat(QUESTIONS["law"])
@@ -94,9 +94,9 @@ def test_keys_are_compared_in_constant_time_all_of_them_and_kept_as_hashes(monke
         compared.append((one, other))
         return compare_digest(one, other)
 
-    keys = Keys(["first", "second", "third"])
+    keys = KeyHashes(["first", "second", "third"])
     monkeypatch.setattr(access.hmac, "compare_digest", compare)  # watches, and compares all the same
-    assert keys.admit("first")
+    assert keys.matches("first")
     assert len(compared) == 3
     assert {len(side) for pair in compared for side in pair} == {32}
     assert b"first" not in repr(vars(keys)).encode()
@@ -125,7 +125,7 @@ def test_a_gateway_below_another_application_is_locked_too(locked: Running) -> N
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("KEYS", "sk-one")
-        guard = Guard(inner, config, {})
+        guard = AccessControl(inner, config, {})
     assert asyncio.run(call("/below/v1/models")) == [401]
     assert asyncio.run(call("/above/below/admin/x", "/above")) == [403]
     assert asyncio.run(call("/v1/models", "/v", guard)) == [401]  # a prefix ends where a name ends

@@ -25,7 +25,7 @@ from starlette.testclient import TestClient
 import tiny
 from ir3de import Router, collect
 from ir3de.gateway.admin import fit_process
-from ir3de.gateway.api_errors import Problem
+from ir3de.gateway.api_errors import ApiError
 from ir3de.gateway.app import create_app
 from ir3de.gateway.config.models import Config
 from ir3de.gateway.gateway import Gateway
@@ -349,8 +349,8 @@ def test_a_router_fitted_from_outcomes_takes_rows_with_scores(folder: Path) -> N
 
 def test_refusals_of_a_fit_are_raised_as_they_are_there(folder: Path) -> None:
     with pytest.raises(Exception, match="no expert 'nobody'") as caught:
-        fit_process.fit(fit_process.Order(str(folder / "router"), str(folder / "new"), "remove", "nobody"))
-    assert type(caught.value).__name__ == "UnknownExpertError" and not isinstance(caught.value, Problem)
+        fit_process.fit(fit_process.FitOrder(str(folder / "router"), str(folder / "new"), "remove", "nobody"))
+    assert type(caught.value).__name__ == "UnknownExpertError" and not isinstance(caught.value, ApiError)
     assert not (folder / "new").exists()
 
 

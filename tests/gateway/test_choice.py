@@ -9,11 +9,11 @@ from typing import Any
 import pytest
 from gateway_parts import QUESTIONS, TEXTS, config_for, small_router
 
-from ir3de.gateway.api_errors import Problem
+from ir3de.gateway.api_errors import ApiError
 from ir3de.gateway.experts.snapshot import Snapshot
 from ir3de.gateway.requests.choice import Choice, choose
 from ir3de.gateway.requests.controls import Controls, read_controls
-from ir3de.gateway.requests.pins import MemoryPins, Pins, SharedPins, new_pins
+from ir3de.gateway.requests.pins import MemoryPins, Pins, SharedPins, create_pins
 from ir3de.gateway.requests.prompt import read_prompt
 
 NOBODY = MemoryPins(60)
@@ -35,7 +35,7 @@ def chosen(
 
 
 def names(choice: Choice) -> list[str]:
-    return [choice.first.name, *(expert.name for expert in choice.others())]
+    return [choice.first.name, *(expert.name for expert in choice.list_fallbacks())]
 
 
 @pytest.mark.parametrize("model", ["auto", "ir3de/auto"])
@@ -57,7 +57,7 @@ def test_a_name_is_asked_without_routing_and_only_its_own_fallbacks_follow() -> 
 
 
 def test_an_unknown_model_is_not_found() -> None:
-    with pytest.raises(Problem, match="auto, which routes, and maths, law, cooking") as problem:
+    with pytest.raises(ApiError, match="auto, which routes, and maths, law, cooking") as problem:
         chosen(snapshot(), model="gpt-\ud800")
     assert (problem.value.status, problem.value.code, problem.value.param) == (404, "model_not_found", "model")
     problem.value.body().decode()
@@ -91,7 +91,7 @@ def test_what_a_request_needs_is_asked_only_where_it_is() -> None:
     found = snapshot(experts=can)
     assert names(chosen(found, [{"type": "text", "text": "Whose contract is this?"}, PICTURE])) == ["cooking"]
     assert names(chosen(found, tools=[{"type": "function"}])) == ["maths"]
-    with pytest.raises(Problem, match=r"maths: has no vision .* law: has no tools or vision") as problem:
+    with pytest.raises(ApiError, match=r"maths: has no vision .* law: has no tools or vision") as problem:
         chosen(found, [PICTURE], tools=[{}])
     assert (problem.value.status, problem.value.code) == (400, "no_eligible_expert")
 
@@ -201,7 +201,7 @@ def test_without_a_ttl_nothing_is_pinned() -> None:
 
 
 def test_workers_that_meet_share_their_pins(tmp_path: Path) -> None:
-    one, other = new_pins(60, tmp_path), new_pins(60, tmp_path)
+    one, other = create_pins(60, tmp_path), create_pins(60, tmp_path)
     one.put("monday", "law")
     assert other.get("monday") == "law"
     assert b"monday" not in b"".join(path.read_bytes() for path in tmp_path.iterdir())
@@ -212,7 +212,7 @@ def test_workers_that_meet_share_their_pins(tmp_path: Path) -> None:
     assert other.get("monday") == "law"
     for pins in (one, other, lock):
         pins.close()
-    assert isinstance(new_pins(60, None), MemoryPins)
+    assert isinstance(create_pins(60, None), MemoryPins)
 
 
 # what a client may ask ------------------------------------------------------------------------------------------
@@ -256,7 +256,7 @@ def test_controls_come_from_headers_and_the_body_comes_first() -> None:
     ],
 )
 def test_controls_that_cannot_be_read_are_refused(given: Any) -> None:
-    with pytest.raises(Problem, match="ir3de") as problem:
+    with pytest.raises(ApiError, match="ir3de") as problem:
         read_controls(given, {}, ())
     assert problem.value.status == 400
     assert len(problem.value.body()) < 5_000
@@ -265,5 +265,5 @@ def test_controls_that_cannot_be_read_are_refused(given: Any) -> None:
 @pytest.mark.parametrize("name", [b"max-price", b"skip"])
 @pytest.mark.parametrize("value", [b"", b"x", b"nan", b"-1", b"\xff"])
 def test_headers_that_cannot_be_read_are_refused(name: bytes, value: bytes) -> None:
-    with pytest.raises(Problem, match="x-ir3de-"):
+    with pytest.raises(ApiError, match="x-ir3de-"):
         read_controls(None, {b"x-ir3de-" + name: value}, ())

@@ -155,7 +155,7 @@ def test_when_the_client_leaves_the_expert_is_told(world: World, stream: bool, b
 def test_a_client_that_leaves_the_line_gives_up_its_place(world: World) -> None:
     world.raw.does = holds()
     lines = [sent(world.url, json.dumps(chat(LAW, "law")).encode()) for _ in range(3)]
-    assert eventually(lambda: (world.law.slots.taken, world.law.slots.waiting) == (2, 1))
+    assert eventually(lambda: (world.law.concurrency.in_use, world.law.concurrency.waiting) == (2, 1))
     for line in lines:
         line.close()
     assert eventually(lambda: world.quiet)

@@ -163,7 +163,7 @@ def test_messages_tell_the_prompt_s_tokens_first_and_the_answer_s_last() -> None
     relay = EventRelay(endpoint="messages")
     for event in MESSAGE_EVENTS:
         relay.feed(event)
-    assert relay.usage() == {"input_tokens": 10, "output_tokens": 5}
+    assert relay.find_usage() == {"input_tokens": 10, "output_tokens": 5}
 
 
 def test_anthropic_s_errors(gateway: Running, claude: Any) -> None:

@@ -17,14 +17,14 @@ from ir3de.cli.output import Output
 from ir3de.errors import ArtifactError, InputError
 from ir3de.gateway import validation
 from ir3de.gateway.config import yaml_parser
-from ir3de.gateway.config.load import ConfigError, Source, from_document, locate, merged, read, schema
+from ir3de.gateway.config.load import ConfigError, Source, build_schema, locate, merge_overrides, parse_config, read
 from ir3de.gateway.config.models import Config, ExpertConfig
 from ir3de.gateway.config.template import endpoints_for, template
 
 pytestmark = pytest.mark.usefixtures("plain_terminal", "no_variables")
 
 GOOD = "router: {path: router}\nexperts:\n  - name: law\n    base_url: http://127.0.0.1:1/v1\n"
-SCHEMA = Draft202012Validator(schema())
+SCHEMA = Draft202012Validator(build_schema())
 EXAMPLES = sorted((ROOT / "examples" / "gateway").glob("*.yaml"))
 
 
@@ -41,7 +41,7 @@ def router(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def parsed(text: str, **options: Any) -> Config:
-    return from_document(yaml_parser.parse(text, "f.yaml"), Path("/etc/f.yaml"), **options)
+    return parse_config(yaml_parser.parse(text, "f.yaml"), Path("/etc/f.yaml"), **options)
 
 
 def refusal(text: str) -> str:
@@ -171,14 +171,14 @@ def test_unreadable_files(tmp_path: Path) -> None:
 def test_what_the_command_line_says_comes_first(monkeypatch: pytest.MonkeyPatch) -> None:
     below = {"server": {"port": 1, "host": "h"}, "experts": [{"name": "a", "x": 1}, {"name": "b"}]}
     above = {"server": {"port": 2}, "experts": [{"name": "a", "x": 2}, {"name": "c"}]}
-    assert merged(below, above) == {
+    assert merge_overrides(below, above) == {
         "server": {"port": 2, "host": "h"},
         "experts": [{"name": "b"}, {"name": "a", "x": 2}, {"name": "c"}],
     }
     given = Source(None, {"router": {"path": "r"}, "experts": [{"name": "a", "base_url": "http://x/v1"}]})
     monkeypatch.setenv("IR3DE_SERVE_SOURCE", "")  # so that it is put back
-    given.hand_over()
-    assert Source.handed_over() == given and given.read() == Source.handed_over().read()
+    given.to_environment()
+    assert Source.from_environment() == given and given.read() == Source.from_environment().read()
 
 
 def test_where_the_file_is_looked_for(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -235,26 +235,26 @@ def test_the_schema_refuses_what_the_loader_refuses() -> None:
 
 def test_the_published_schema_is_this_one() -> None:
     published = json.loads((ROOT / "docs" / "ir3de.schema.json").read_text("utf-8"))
-    assert published == schema() == json.loads(run("config", "schema").stdout)
+    assert published == build_schema() == json.loads(run("config", "schema").stdout)
 
 
 # fitting together -----------------------------------------------------------------------------------------------------
 
 
 def test_names_of_router_and_configuration(router: Path) -> None:
-    facts = validation.router_facts(str(router))
+    facts = validation.read_router_facts(str(router))
     assert facts is not None and facts.experts == ("maths", "law", "cooking") and len(facts.digest) == 64
     some = parsed(GOOD + "  - {name: poetry, base_url: 'http://x/v1'}\n")
-    told = validation.fit_together(some, facts)
+    told = validation.check_consistency(some, facts)
     assert {finding.level for finding in told} == {"warning"}
     assert "maths, cooking, which have no endpoints" in told[0].message and "'poetry'" in told[1].message
     none = parsed(GOOD.replace("law", "poetry"))
-    assert [finding.level for finding in validation.fit_together(none, facts)] == ["error"]
+    assert [finding.level for finding in validation.check_consistency(none, facts)] == ["error"]
 
 
 def test_other_machines_need_a_key_or_an_open_door(monkeypatch: pytest.MonkeyPatch) -> None:
     def refused(server: str) -> bool:
-        return validation.refused_host(parsed(f"{GOOD}server: {{{server}}}\n")) is not None
+        return validation.find_host_error(parsed(f"{GOOD}server: {{{server}}}\n")) is not None
 
     hosts = {
         "127.0.0.1": False,
@@ -302,7 +302,7 @@ def test_ping_asks_the_endpoints(router: Path) -> None:
         experts = [f"--expert={name}={upstream}/{name}/v1" for name in ("law", "maths")]
         run("config", "init", "--router", router, *experts, "--expert", "cooking=http://127.0.0.1:9/v1")
         told = [finding["message"] for finding in run_json("config", "validate", "--ping")["findings"]]
-    assert len(told) == 3 and "nobody answers there" in told[2]
+    assert len(told) == 3 and "nothing answers there" in told[2]
     assert all("does not answer as OpenAI's API does" in message for message in told[:2])
 
 

@@ -14,14 +14,14 @@ import pytest
 
 from ir3de.gateway.experts import connections
 from ir3de.gateway.experts.connections import (
-    BrokenOffError,
-    Connections,
-    NotHttpError,
-    NotReachedError,
+    ConnectionClosedError,
+    ConnectionPool,
+    InvalidResponseError,
     Origin,
-    _request_line,
-    reached,
-    request_line,
+    UnreachableError,
+    _build_request_line,
+    build_request_line,
+    resolve_origin,
 )
 
 TLS = Path(__file__).parent / "tls"
@@ -37,8 +37,8 @@ Serve = Callable[[asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None]]
 def no_proxies(monkeypatch: pytest.MonkeyPatch) -> None:
     for name in ("http_proxy", "https_proxy", "no_proxy", "HTTP_PROXY", "HTTPS_PROXY", "NO_PROXY", "all_proxy"):
         monkeypatch.delenv(name, raising=False)
-    reached.cache_clear()
-    _request_line.cache_clear()
+    resolve_origin.cache_clear()
+    _build_request_line.cache_clear()
 
 
 @asynccontextmanager
@@ -86,11 +86,11 @@ def replies(*answers: bytes, seen: list[bytes] | None = None, close: bool = Fals
 
 
 def request_for(base_url: str) -> bytes:
-    return request_line(base_url, "chat/completions") + b"content-length: %d\r\n\r\n" % len(BODY) + BODY
+    return build_request_line(base_url, "chat/completions") + b"content-length: %d\r\n\r\n" % len(BODY) + BODY
 
 
-async def exchange(pool: Connections, base_url: str) -> tuple[int, bytes]:
-    connection = await pool.ask(base_url, request_for(base_url), 60)
+async def exchange(pool: ConnectionPool, base_url: str) -> tuple[int, bytes]:
+    connection = await pool.send(base_url, request_for(base_url), 60)
     body = b""
     while piece := await connection.read():
         body += piece
@@ -98,9 +98,9 @@ async def exchange(pool: Connections, base_url: str) -> tuple[int, bytes]:
     return connection.status, body
 
 
-def run(work: Callable[[Connections], Awaitable[None]]) -> None:
+def run(work: Callable[[ConnectionPool], Awaitable[None]]) -> None:
     async def main() -> None:
-        pool = Connections()
+        pool = ConnectionPool()
         try:
             await asyncio.wait_for(work(pool), 60)
         finally:
@@ -128,7 +128,7 @@ def test_an_answer_that_ends_leaves_its_connection_for_the_next(answer: bytes, b
         places.add(writer.get_extra_info("peername"))
         await replies(answer)(reader, writer)
 
-    async def work(pool: Connections) -> None:
+    async def work(pool: ConnectionPool) -> None:
         async with listening(serve) as port:
             for _ in range(3):
                 _, got = await exchange(pool, f"http://127.0.0.1:{port}/v1")
@@ -142,7 +142,7 @@ def test_an_answer_that_ends_leaves_its_connection_for_the_next(answer: bytes, b
     "answer", [b"HTTP/1.1 200 OK\r\n\r\nok", ANSWER.replace(b"\r\n\r\n", b"\r\nconnection: close\r\n\r\n")]
 )
 def test_an_answer_that_ends_with_its_connection(answer: bytes) -> None:
-    async def work(pool: Connections) -> None:
+    async def work(pool: ConnectionPool) -> None:
         async with listening(replies(answer, close=True)) as port:
             for _ in range(2):
                 assert await exchange(pool, f"http://127.0.0.1:{port}/v1") == (200, b"ok")
@@ -151,7 +151,7 @@ def test_an_answer_that_ends_with_its_connection(answer: bytes) -> None:
 
 
 def test_a_kept_connection_that_was_closed_meanwhile_is_replaced() -> None:
-    async def work(pool: Connections) -> None:
+    async def work(pool: ConnectionPool) -> None:
         async with listening(replies(ANSWER, close=True)) as port:
             for _ in range(3):  # the answer says that the connection stays, and then it does not
                 assert await exchange(pool, f"http://127.0.0.1:{port}/v1") == (200, b"ok")
@@ -194,11 +194,11 @@ class Resending:
             assert self.clock is not None
             self.clock.now += self.seconds
 
-    async def ask_twice(self, pool: Connections) -> tuple[int, bytes]:
+    async def ask_twice(self, pool: ConnectionPool) -> tuple[int, bytes]:
         """Two exchanges, the second of them on the connection that the first one left."""
         async with listening(self.serve) as port:
             base_url = f"http://127.0.0.1:{port}/v1"
-            connection = await pool.ask(base_url, request_for(base_url), 60)
+            connection = await pool.send(base_url, request_for(base_url), 60)
             self.clock = Clock()
             connection.loop = self.clock  # type: ignore[assignment]
             assert await connection.read() == b"ok"
@@ -210,7 +210,7 @@ class Resending:
 def test_a_request_on_a_connection_that_closes_at_once_is_sent_again_once(seconds: float) -> None:
     server = Resending(seconds=seconds)
 
-    async def work(pool: Connections) -> None:
+    async def work(pool: ConnectionPool) -> None:
         assert await server.ask_twice(pool) == (200, b"ok")
         assert (len(server.requests), server.connections) == (3, 2)
         assert len(set(server.requests)) == 1
@@ -221,16 +221,16 @@ def test_a_request_on_a_connection_that_closes_at_once_is_sent_again_once(second
 @pytest.mark.parametrize(
     ("server", "error", "requests"),
     [
-        (Resending(seconds=1.01), BrokenOffError, 2),  # it may have begun to answer: a POST could be done twice
-        (Resending(b"HTTP/1.1 200 OK\r\n"), BrokenOffError, 2),  # it has begun to answer
-        (Resending(b"H"), BrokenOffError, 2),
-        (Resending(b"HTTP/1.1 200 OK\r\ncontent-length: 3\r\n\r\nok"), BrokenOffError, 2),
-        (Resending(b"SSH-2.0-OpenSSH\r\n"), NotHttpError, 2),
-        (Resending(later=b""), BrokenOffError, 3),  # the new connection fails too: it was no accident
+        (Resending(seconds=1.01), ConnectionClosedError, 2),  # it may have begun to answer: a POST could be done twice
+        (Resending(b"HTTP/1.1 200 OK\r\n"), ConnectionClosedError, 2),  # it has begun to answer
+        (Resending(b"H"), ConnectionClosedError, 2),
+        (Resending(b"HTTP/1.1 200 OK\r\ncontent-length: 3\r\n\r\nok"), ConnectionClosedError, 2),
+        (Resending(b"SSH-2.0-OpenSSH\r\n"), InvalidResponseError, 2),
+        (Resending(later=b""), ConnectionClosedError, 3),  # the new connection fails too: it was no accident
     ],
 )
 def test_any_other_request_is_sent_once(server: Resending, error: type[OSError], requests: int) -> None:
-    async def work(pool: Connections) -> None:
+    async def work(pool: ConnectionPool) -> None:
         with pytest.raises(error):
             await server.ask_twice(pool)
         assert (len(server.requests), server.connections) == (requests, requests - 1)
@@ -241,9 +241,9 @@ def test_any_other_request_is_sent_once(server: Resending, error: type[OSError],
 def test_a_request_on_a_new_connection_is_never_sent_again() -> None:
     seen: list[bytes] = []
 
-    async def work(pool: Connections) -> None:
+    async def work(pool: ConnectionPool) -> None:
         async with listening(replies(b"", seen=seen, close=True)) as port:
-            with pytest.raises(BrokenOffError):
+            with pytest.raises(ConnectionClosedError):
                 await exchange(pool, f"http://127.0.0.1:{port}/v1")
         assert len(seen) == 1
 
@@ -253,17 +253,17 @@ def test_a_request_on_a_new_connection_is_never_sent_again() -> None:
 @pytest.mark.parametrize(
     ("answer", "error"),
     [
-        (b"", BrokenOffError),
-        (b"HTTP/1.1 200 OK\r\ncontent-le", BrokenOffError),
-        (b"HTTP/1.1 200 OK\r\ncontent-length: 3\r\n\r\nok", BrokenOffError),
-        (b"HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n2\r\nok\r\n", BrokenOffError),
-        (b"SSH-2.0-OpenSSH\r\n", NotHttpError),
-        (b"HTTP/1.1 200 OK\r\nx: " + b"y" * (connections.LARGEST_HEAD + 1), NotHttpError),
-        (b"HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\nzz\r\nok\r\n", NotHttpError),
+        (b"", ConnectionClosedError),
+        (b"HTTP/1.1 200 OK\r\ncontent-le", ConnectionClosedError),
+        (b"HTTP/1.1 200 OK\r\ncontent-length: 3\r\n\r\nok", ConnectionClosedError),
+        (b"HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n2\r\nok\r\n", ConnectionClosedError),
+        (b"SSH-2.0-OpenSSH\r\n", InvalidResponseError),
+        (b"HTTP/1.1 200 OK\r\nx: " + b"y" * (connections.MAX_HEAD_BYTES + 1), InvalidResponseError),
+        (b"HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\nzz\r\nok\r\n", InvalidResponseError),
     ],
 )
 def test_what_is_no_answer_is_an_error(answer: bytes, error: type[OSError]) -> None:
-    async def work(pool: Connections) -> None:
+    async def work(pool: ConnectionPool) -> None:
         async with listening(replies(answer, close=True)) as port:
             with pytest.raises(error):
                 await exchange(pool, f"http://127.0.0.1:{port}/v1")
@@ -272,7 +272,7 @@ def test_what_is_no_answer_is_an_error(answer: bytes, error: type[OSError]) -> N
 
 
 def test_words_that_nobody_asked_for_end_a_connection() -> None:
-    async def work(pool: Connections) -> None:
+    async def work(pool: ConnectionPool) -> None:
         async with listening(replies(ANSWER + ANSWER, ANSWER)) as port:
             assert await exchange(pool, f"http://127.0.0.1:{port}/v1") == (200, b"ok")
             assert await exchange(pool, f"http://127.0.0.1:{port}/v1") == (200, b"ok")
@@ -291,13 +291,13 @@ def test_an_answer_that_comes_before_the_request_has_gone_is_the_last_of_its_con
         while len(places) < 2:  # reads nothing meanwhile
             await asyncio.sleep(0.01)
 
-    async def work(pool: Connections) -> None:
+    async def work(pool: ConnectionPool) -> None:
         async with listening(serve) as port:
             base_url = f"http://127.0.0.1:{port}/v1"
             body = b"x" * (32 << 20)
-            head = request_line(base_url, "chat/completions") + b"content-length: %d\r\n\r\n" % len(body)
+            head = build_request_line(base_url, "chat/completions") + b"content-length: %d\r\n\r\n" % len(body)
             for request in (head + body, request_for(base_url)):
-                connection = await asyncio.wait_for(pool.ask(base_url, request, 60), 60)
+                connection = await asyncio.wait_for(pool.send(base_url, request, 60), 60)
                 assert await connection.read() == b"ok"
                 pool.give_back(base_url, connection)
         assert len(places) == 2
@@ -308,23 +308,25 @@ def test_an_answer_that_comes_before_the_request_has_gone_is_the_last_of_its_con
 def test_what_comes_after_a_body_is_no_part_of_the_head() -> None:
     answer = b"HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n2\r\nok\r\n0\r\nset-this: x\r\n\r\n"
 
-    async def work(pool: Connections) -> None:
+    async def work(pool: ConnectionPool) -> None:
         async with listening(replies(answer)) as port:
             base_url = f"http://127.0.0.1:{port}/v1"
-            connection = await pool.ask(base_url, request_for(base_url), 60)
+            connection = await pool.send(base_url, request_for(base_url), 60)
             assert (await connection.read(), await connection.read()) == (b"ok", b"")
             assert connection.headers == [(b"transfer-encoding", b"chunked")]
-            assert connection.reusable
+            assert connection.is_reusable
             pool.give_back(base_url, connection)
 
     run(work)
 
 
 def test_queries_of_clients_are_not_kept() -> None:
-    request_line("http://a/v1", "chat/completions")
-    kept = _request_line.cache_info().currsize
-    assert request_line("http://a/v1", "chat/completions?x=1").startswith(b"POST /v1/chat/completions?x=1 HTTP/1.1\r\n")
-    assert _request_line.cache_info().currsize == kept == 1
+    build_request_line("http://a/v1", "chat/completions")
+    kept = _build_request_line.cache_info().currsize
+    assert build_request_line("http://a/v1", "chat/completions?x=1").startswith(
+        b"POST /v1/chat/completions?x=1 HTTP/1.1\r\n"
+    )
+    assert _build_request_line.cache_info().currsize == kept == 1
 
 
 @pytest.mark.parametrize(
@@ -338,9 +340,9 @@ def test_queries_of_clients_are_not_kept() -> None:
     ],
 )
 def test_addresses_are_written_as_http_has_them(address: str, shown: str, place: str) -> None:
-    origin, path = reached(address)
+    origin, path = resolve_origin(address)
     assert isinstance(origin, Origin)
-    assert (origin.shown, origin.place, path) == (shown, place, "/v1")
+    assert (origin.host_header, origin.authority, path) == (shown, place, "/v1")
 
 
 @pytest.mark.parametrize(
@@ -349,22 +351,22 @@ def test_addresses_are_written_as_http_has_them(address: str, shown: str, place:
 def test_no_proxy_names_hosts_or_hosts_with_their_ports(monkeypatch: pytest.MonkeyPatch, past: str, led: bool) -> None:
     monkeypatch.setenv("http_proxy", "http://proxy:3128")
     monkeypatch.setenv("no_proxy", past)
-    assert (reached("http://a:8001/v1")[0].proxy is not None) == led
+    assert (resolve_origin("http://a:8001/v1")[0].proxy is not None) == led
 
 
 def test_nobody_there() -> None:
-    async def work(pool: Connections) -> None:
+    async def work(pool: ConnectionPool) -> None:
         async with listening(replies(ANSWER)) as port:
             pass
         for address in (f"http://127.0.0.1:{port}/v1", "http://no.such.host.invalid/v1", f"http://{'x' * 70}/v1"):
-            with pytest.raises(NotReachedError):
+            with pytest.raises(UnreachableError):
                 await exchange(pool, address)
 
     run(work)
 
 
 def test_a_connection_that_does_not_come_about_is_not_waited_for_long() -> None:
-    async def work(pool: Connections) -> None:
+    async def work(pool: ConnectionPool) -> None:
         with socket.socket() as full, ExitStack() as callers:
             full.bind(("127.0.0.1", 0))
             full.listen(0)
@@ -374,8 +376,8 @@ def test_a_connection_that_does_not_come_about_is_not_waited_for_long() -> None:
                 with suppress(BlockingIOError):
                     caller.connect(full.getsockname())
             base_url = f"http://127.0.0.1:{full.getsockname()[1]}/v1"
-            with pytest.raises(NotReachedError) as found:
-                await pool.ask(base_url, request_for(base_url), 0.2)
+            with pytest.raises(UnreachableError) as found:
+                await pool.send(base_url, request_for(base_url), 0.2)
             assert isinstance(found.value.__cause__, TimeoutError)
 
     run(work)
@@ -384,31 +386,31 @@ def test_a_connection_that_does_not_come_about_is_not_waited_for_long() -> None:
 def test_an_expert_that_is_faster_than_the_client_has_to_wait() -> None:
     large = b"x" * (8 << 20)
 
-    async def work(pool: Connections) -> None:
+    async def work(pool: ConnectionPool) -> None:
         answer = b"HTTP/1.1 200 OK\r\ncontent-length: %d\r\n\r\n" % len(large) + large
         async with listening(replies(answer)) as port:
             base_url = f"http://127.0.0.1:{port}/v1"
-            connection = await pool.ask(base_url, request_for(base_url), 60)
+            connection = await pool.send(base_url, request_for(base_url), 60)
             await asyncio.sleep(0.05)
             body, most = b"", 0
             while piece := await connection.read():
                 body, most = body + piece, max(most, len(piece))
             pool.give_back(base_url, connection)
             assert body == large
-            assert most < 4 * connections.HELD
+            assert most < 4 * connections.MAX_BUFFERED_BYTES
 
     run(work)
 
 
 def test_idle_connections_are_closed(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(connections, "KEPT", 0.05)
+    monkeypatch.setattr(connections, "IDLE_CONNECTION_S", 0.05)
     gone = asyncio.Event()
 
     async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         await replies(ANSWER)(reader, writer)
         gone.set()
 
-    async def work(pool: Connections) -> None:
+    async def work(pool: ConnectionPool) -> None:
         async with listening(serve) as port:
             await exchange(pool, f"http://127.0.0.1:{port}/v1")
             await gone.wait()
@@ -423,14 +425,14 @@ def server_context() -> ssl.SSLContext:
 
 
 def test_tls_is_checked(monkeypatch: pytest.MonkeyPatch) -> None:
-    async def trusted(pool: Connections) -> None:
+    async def trusted(pool: ConnectionPool) -> None:
         async with listening(replies(ANSWER), server_context()) as port:
             for _ in range(2):
                 assert await exchange(pool, f"https://localhost:{port}/v1") == (200, b"ok")
 
-    async def strange(pool: Connections) -> None:
+    async def strange(pool: ConnectionPool) -> None:
         async with listening(replies(ANSWER), server_context()) as port:
-            with pytest.raises(NotReachedError):
+            with pytest.raises(UnreachableError):
                 await exchange(pool, f"https://localhost:{port}/v1")
 
     run(strange)
@@ -464,7 +466,7 @@ def test_proxies_of_the_environment_lead_to_experts(monkeypatch: pytest.MonkeyPa
     monkeypatch.setenv("SSL_CERT_FILE", str(TLS / "localhost.pem"))
     seen: list[bytes] = []
 
-    async def work(pool: Connections) -> None:
+    async def work(pool: ConnectionPool) -> None:
         async with (
             listening(replies(ANSWER), server_context()) as expert,
             listening(lambda reader, writer: tunnel(reader, writer, seen)) as proxy,
@@ -480,11 +482,11 @@ def test_proxies_of_the_environment_lead_to_experts(monkeypatch: pytest.MonkeyPa
                 b"POST http://expert.example/v1/chat/completions HTTP/1.1\r\nhost: expert.example\r\n"
             )
             monkeypatch.setenv("https_proxy", f"http://127.0.0.1:{proxy}")
-            reached.cache_clear()
-            with pytest.raises(NotReachedError, match="407"):
+            resolve_origin.cache_clear()
+            with pytest.raises(UnreachableError, match="407"):
                 await exchange(pool, f"https://localhost:{expert}/v1")
             monkeypatch.setenv("no_proxy", "localhost")
-            reached.cache_clear()
+            resolve_origin.cache_clear()
             assert await exchange(pool, f"https://localhost:{expert}/v1") == (200, b"ok")
 
     run(work)

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ir3de.gateway.responses.event_stream import _TAIL, LARGEST_HELD, EventRelay, with_member
+from ir3de.gateway.responses.event_stream import _TAIL_BYTES, MAX_EVENT_BYTES, EventRelay, add_member
 
 SIGNATURE = b'"ir3de":{"expert":"law"}'
 
@@ -41,16 +41,16 @@ def test_any_cutting_gives_the_same_bytes_signed_once(
     for start, stop in pairwise(places):
         sent += relay.feed(stream[start:stop])
         assert sent == b"" or sent.endswith((b"\n\n", b"\r\n\r\n", b"\r\r"))  # never half an event
-    sent += relay.rest()
+    sent += relay.flush()
 
     expected, signed = [], False
     for line in stream.decode().split(end):
         head, brace, rest = line.partition("{")
         if brace and head in ("data: ", "data:") and not signed and line != 'data: {"half":':
-            line, signed = head + with_member((brace + rest).encode(), SIGNATURE).decode(), True
+            line, signed = head + add_member((brace + rest).encode(), SIGNATURE).decode(), True
         expected.append(line)
     assert sent.decode() == end.join(expected)
-    assert relay.done == any(event == ["data: [DONE]"] for event in told)
+    assert relay.is_done == any(event == ["data: [DONE]"] for event in told)
 
 
 @given(
@@ -58,40 +58,42 @@ def test_any_cutting_gives_the_same_bytes_signed_once(
 )
 def test_a_member_is_added_to_any_object(value: dict[str, object], space: str) -> None:
     content = f"{json.dumps(value, indent=1 if space else None)}{space}\n".encode()
-    found = with_member(content, SIGNATURE)
+    found = add_member(content, SIGNATURE)
     assert json.loads(found) == value | {"ir3de": {"expert": "law"}}
-    assert with_member(found, SIGNATURE) == found  # a gateway behind a gateway has signed it
+    assert add_member(found, SIGNATURE) == found  # a gateway behind a gateway has signed it
     assert found.replace(b"," + SIGNATURE, b"").replace(SIGNATURE, b"") == content
 
 
 def test_what_is_no_object_is_not_signed() -> None:
     for content in (b"", b"[1]", b"{", b"}", b"text"):
-        assert with_member(content, SIGNATURE) == content
+        assert add_member(content, SIGNATURE) == content
 
 
 @pytest.mark.parametrize("content", ["say data: [DONE] now", "data: [DONE]"])
 def test_an_answer_that_speaks_of_the_end_is_not_at_its_end(content: str) -> None:
     relay = EventRelay()
     relay.feed(f"data: {json.dumps({'content': content})}\n\n".encode())
-    assert not relay.done
+    assert not relay.is_done
     relay.feed(b"data:[DONE]\n\n")
-    assert relay.done
+    assert relay.is_done
 
 
 def test_the_end_is_seen_without_a_last_blank_line() -> None:
     relay = EventRelay()
     assert relay.feed(b'data: {"a":1}\n\ndata: [DONE]') == b'data: {"a":1}\n\n'
-    assert not relay.done
-    assert relay.rest() == b"data: [DONE]"
-    assert relay.done
+    assert not relay.is_done
+    assert relay.flush() == b"data: [DONE]"
+    assert relay.is_done
 
 
 def test_an_event_too_large_to_be_held_goes_on_in_pieces() -> None:
-    relay, large = EventRelay(SIGNATURE), b'data: {"a":"' + b"x" * LARGEST_HELD
+    relay, large = EventRelay(SIGNATURE), b'data: {"a":"' + b"x" * MAX_EVENT_BYTES
     assert relay.feed(large) == large
-    assert relay.closing(b"data: error\n\n") == b"\n\ndata: error\n\n"  # an event of its own, not a part of that one
+    assert (
+        relay.build_closing(b"data: error\n\n") == b"\n\ndata: error\n\n"
+    )  # an event of its own, not a part of that one
     assert relay.feed(b'"}\n\ndata: {"b":1}\n\n') == b'"}\n\ndata: {"b":1,"ir3de":{"expert":"law"}}\n\n'
-    assert relay.closing(b"data: error\n\n") == b"data: error\n\n"
+    assert relay.build_closing(b"data: error\n\n") == b"data: error\n\n"
 
 
 @pytest.mark.parametrize(
@@ -112,18 +114,18 @@ def test_usage_is_found_near_the_end(tail: bytes, found: object) -> None:
     for _ in range(50):
         relay.feed(b'data: {"choices":[{"delta":{"content":"' + b"x" * 300 + b'"}}]}\n\n')
     relay.feed(tail)
-    assert relay.usage() == found
+    assert relay.find_usage() == found
 
 
 @pytest.mark.parametrize(("distance", "is_found"), [(8_192, True), (8_193, False)])
 def test_usage_is_looked_for_in_the_last_eight_kilobytes_and_no_more_is_kept(distance: int, is_found: bool) -> None:
-    assert _TAIL == 8_192
+    assert _TAIL_BYTES == 8_192
     relay, usage = EventRelay(), b'"usage":{"prompt_tokens":3}'
     end = b"}\n\n: " + b"x" * (distance - len(usage) - len(b"}\n\n: ") - 2) + b"\n\n"
     relay.feed(b'data: {"a":1}\n\n' * 10_000)
     relay.feed(b'data: {"choices":[],' + usage + end)
     assert len(usage + end) == distance
-    assert relay.usage() == ({"prompt_tokens": 3} if is_found else None)
+    assert relay.find_usage() == ({"prompt_tokens": 3} if is_found else None)
     assert len(relay.tail) == len(relay.head) == 8_192
 
 
@@ -134,7 +136,7 @@ def test_usage_and_end_are_found_however_they_are_cut(pieces: int) -> None:
     step = -(-len(stream) // pieces)
     for start in range(0, len(stream), step):
         relay.feed(stream[start : start + step])
-    assert (relay.usage(), relay.done, relay.ending) == ({"prompt_tokens": 3}, True, True)
+    assert (relay.find_usage(), relay.is_done, relay.is_ending) == ({"prompt_tokens": 3}, True, True)
 
 
 @pytest.mark.parametrize("size", [100, 8_192, 20_000])
@@ -142,13 +144,13 @@ def test_a_last_event_of_any_length_ends_a_stream(size: int) -> None:
     """The word that ends OpenAI's responses comes first in its event, which repeats the whole answer."""
     relay = EventRelay(endpoint="responses")
     relay.feed(b'event: response.created\ndata: {"response":{"id":"resp_7"}}\n\n')
-    assert not relay.done
+    assert not relay.is_done
     relay.feed(b'event: response.completed\ndata: {"text":"' + b"x" * size + b'","usage":{"input_tokens":3}}\n\n')
-    assert relay.done
-    assert (relay.usage(), relay.response_id()) == ({"input_tokens": 3}, "resp_7")
+    assert relay.is_done
+    assert (relay.find_usage(), relay.find_response_id()) == ({"input_tokens": 3}, "resp_7")
     relay = EventRelay(endpoint="responses")
     relay.feed(b'event: response.output_text.delta\ndata: {"text":"' + b"x" * size + b'"}\n\n')
-    assert not relay.done
+    assert not relay.is_done
 
 
 def test_messages_tell_the_tokens_of_the_prompt_at_the_beginning() -> None:
@@ -157,4 +159,4 @@ def test_messages_tell_the_tokens_of_the_prompt_at_the_beginning() -> None:
     for _ in range(100):
         relay.feed(b'event: content_block_delta\ndata: {"delta":{"text":"' + b"x" * 300 + b'"}}\n\n')
     relay.feed(b'event: message_delta\ndata: {"usage":{"output_tokens":15}}\n\nevent: message_stop\ndata: {}\n\n')
-    assert (relay.usage(), relay.done) == ({"input_tokens": 25, "output_tokens": 15}, True)
+    assert (relay.find_usage(), relay.is_done) == ({"input_tokens": 25, "output_tokens": 15}, True)

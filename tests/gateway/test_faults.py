@@ -30,7 +30,7 @@ from starlette.requests import Request
 from starlette.responses import Response, StreamingResponse
 
 from ir3de.gateway.experts import connections
-from ir3de.gateway.experts.connections import HELD, Connections
+from ir3de.gateway.experts.connections import MAX_BUFFERED_BYTES, ConnectionPool
 
 # the experts' faults --------------------------------------------------------------------------------------------
 
@@ -140,7 +140,7 @@ def test_nobody_is_asked_after_the_first_byte(world: World) -> None:
         (holds(STREAM_HEAD, FIRST, b": half"), {"idle": 0.5}, "upstream_timeout"),
         (says(STREAM_HEAD, *[FIRST, 0.2] * 1_000), {"total": 3.0}, "upstream_timeout"),
     ):  # fmt: skip
-        world.law.breaker.succeeded()
+        world.law.breaker.record_success()
         world.limit(**limits)
         got = world.ask(does=does, stream=True)
         events = got.body.split(b"\n\n")
@@ -188,19 +188,19 @@ def test_words_before_an_answer_are_passed_over_and_words_after_it_are_no_part_o
     assert world.ask("law").json["model"] == "raw"
 
 
-@pytest.mark.parametrize("size", [10, HELD + 1_000])
+@pytest.mark.parametrize("size", [10, MAX_BUFFERED_BYTES + 1_000])
 def test_an_answer_that_was_not_read_is_nobody_elses(world: World, size: int) -> None:
     """Also one that has come to its last byte, of which nobody wanted to know: its connection is not used again."""
     request = b"POST /v1/x HTTP/1.1\r\nhost: x\r\ncontent-length: 0\r\n\r\n"
 
     async def exchange() -> bytes:
-        pool = Connections()
-        first = await pool.ask(world.raw.url, request, 5)
-        while len(first._pieces) < 1 or (size > HELD and not first._paused):
+        pool = ConnectionPool()
+        first = await pool.send(world.raw.url, request, 5)
+        while len(first._pieces) < 1 or (size > MAX_BUFFERED_BYTES and not first._paused):
             await asyncio.sleep(0.01)
         assert first._ended
         pool.give_back(world.raw.url, first)
-        second = await pool.ask(world.raw.url, request, 5)
+        second = await pool.send(world.raw.url, request, 5)
         said = await second.read()
         assert second is not first
         second.transport.abort()
@@ -278,7 +278,7 @@ def test_beyond_the_line_the_next_expert_is_asked_or_the_client_comes_back(world
     before = len(world.raw.heads)
     lines = [sent(world.url, json.dumps(chat(LAW, "law")).encode()) for _ in range(2)]
     assert eventually(lambda: len(world.raw.heads) == before + 2)
-    world.law.slots.wait = 0.2
+    world.law.concurrency.wait = 0.2
     got = world.ask("law")  # waits its turn in vain
     assert (got.status, got.error["type"], got.headers["retry-after"]) == (429, "rate_limit_error", "1")
     assert world.ask().headers["x-ir3de-expert"] != "law"
@@ -287,7 +287,7 @@ def test_beyond_the_line_the_next_expert_is_asked_or_the_client_comes_back(world
 
 
 def test_a_connection_that_was_closed_meanwhile_is_no_failure(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(connections, "SHOWS", 60.0)  # on a busy machine it may take long to notice
+    monkeypatch.setattr(connections, "CLOSE_DETECTION_S", 60.0)  # on a busy machine it may take long to notice
 
     async def closes_unannounced(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         writer.write(answer(200, GOOD))

@@ -13,7 +13,7 @@ import tiny
 from ir3de.artifact import read_header
 from ir3de.errors import ArtifactError, InputError
 from ir3de.gateway.admin.fetching import without_user
-from ir3de.gateway.admin.follow import Follower, repeat
+from ir3de.gateway.admin.follow import RouterFollower, repeat
 from ir3de.storage import files
 from saved import assert_same_router, edit, first_router, part, second_router
 
@@ -39,39 +39,39 @@ def warnings(caplog: pytest.LogCaptureFixture) -> list[str]:
 def test_a_folder_is_followed_and_nothing_is_written_to_it(tmp_path: Path) -> None:
     first, second = first_router(), second_router()
     folder = first.save(tmp_path / "router")
-    follower = Follower(str(folder), tmp_path / "cache")
+    follower = RouterFollower(str(folder), tmp_path / "cache")
     before = tiny.contents(folder)
     router, digest = follower.load()
     assert_same_router(router, first)
     assert digest == read_header(folder)["sha256"]
-    assert not follower.changed() and follower.look() is None
+    assert not follower.changed() and follower.check() is None
     assert tiny.contents(folder) == before
 
     second.save(folder)
     assert follower.changed()
-    found = follower.look()
+    found = follower.check()
     assert found is not None and found[1] != digest
     assert_same_router(found[0], second)
     assert_same_router(router, first)  # who began with it keeps it
-    assert follower.look() is None
+    assert follower.check() is None
 
 
 def test_a_folder_that_is_damaged_or_gone_is_told_of_once(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     folder = first_router().save(tmp_path / "router")
     second = second_router()
-    follower = Follower(str(folder), tmp_path / "cache")
+    follower = RouterFollower(str(folder), tmp_path / "cache")
     follower.load()
     second.save(folder)
     table = part(folder, "table")
     content = table.read_bytes()
     table.write_bytes(content[:-1])
-    assert follower.look() is None and follower.look() is None
+    assert follower.check() is None and follower.check() is None
     assert len(warnings(caplog)) == 1 and str(table) in warnings(caplog)[0] and "damaged" in warnings(caplog)[0]
     shutil.rmtree(folder)
-    assert follower.look() is None and follower.look() is None
+    assert follower.check() is None and follower.check() is None
     assert len(warnings(caplog)) == 2
     second.save(folder)
-    found = follower.look()
+    found = follower.check()
     assert found is not None
     assert_same_router(found[0], second)
 
@@ -91,7 +91,7 @@ def test_an_address_is_followed_and_only_what_is_new_is_fetched(
     monkeypatch.setattr(memory, "cat_file", counting)
     folder = first.save(tmp_path / "one")
     upload(folder, address)
-    follower = Follower(address, tmp_path / "cache")
+    follower = RouterFollower(address, tmp_path / "cache")
     router, digest = follower.load()
     assert_same_router(router, first)
     assert digest == read_header(folder)["sha256"]
@@ -100,7 +100,7 @@ def test_an_address_is_followed_and_only_what_is_new_is_fetched(
 
     fetched.clear()
     upload(second.save(tmp_path / "two"), address)
-    found = follower.look()
+    found = follower.check()
     assert found is not None
     assert_same_router(found[0], second)
     assert sorted(set(fetched)) == ["router.json", "table"]  # the tokenizer is the same
@@ -108,7 +108,7 @@ def test_an_address_is_followed_and_only_what_is_new_is_fetched(
     assert_same_router(router, first)
 
     fetched.clear()  # another worker of the machine
-    assert_same_router(Follower(address, tmp_path / "cache").load()[0], second)
+    assert_same_router(RouterFollower(address, tmp_path / "cache").load()[0], second)
     assert set(fetched) == {"router.json"}
 
 
@@ -116,19 +116,19 @@ def test_an_address_is_followed_and_only_what_is_new_is_fetched(
 def test_a_half_uploaded_router_waits_until_it_is_whole(
     tmp_path: Path, address: str, missing: str, caplog: pytest.LogCaptureFixture
 ) -> None:
-    router, follower = first_router(), Follower(address, tmp_path / "cache")
+    router, follower = first_router(), RouterFollower(address, tmp_path / "cache")
     folder = router.save(tmp_path / "router")
     upload(folder, address, without=missing)
-    assert follower.look() is None and follower.look() is None
+    assert follower.check() is None and follower.check() is None
     assert len(warnings(caplog)) == 1 and "is missing" in warnings(caplog)[0]
     upload(folder, address)
-    found = follower.look()
+    found = follower.check()
     assert found is not None
     assert_same_router(found[0], router)
 
 
 def test_what_is_damaged_at_an_address_is_refused(tmp_path: Path, address: str) -> None:
-    memory, follower = fsspec.filesystem("memory"), Follower(address, tmp_path / "cache")
+    memory, follower = fsspec.filesystem("memory"), RouterFollower(address, tmp_path / "cache")
     with pytest.raises(ArtifactError, match=r"router\.json is missing"):
         follower.load()
     folder = first_router().save(tmp_path / "router")
@@ -159,26 +159,26 @@ def test_while_the_address_is_away_what_was_fetched_before_serves(
 ) -> None:
     first, second = first_router(), second_router()
     upload(first.save(tmp_path / "one"), address)
-    _, digest = Follower(address, tmp_path / "cache").load()
+    _, digest = RouterFollower(address, tmp_path / "cache").load()
     fsspec.filesystem("memory").store.clear()
-    follower = Follower(address, tmp_path / "cache")  # as after a restart
+    follower = RouterFollower(address, tmp_path / "cache")  # as after a restart
     router, again = follower.load()
     assert_same_router(router, first)
     assert again == digest and "fetched before" in warnings(caplog)[0]
-    assert follower.look() is None
+    assert follower.check() is None
     upload(second.save(tmp_path / "two"), address)
-    found = follower.look()
+    found = follower.check()
     assert found is not None
     assert_same_router(found[0], second)
 
 
 def test_addresses_that_cannot_be_followed_say_why(tmp_path: Path) -> None:
     with pytest.raises(InputError, match=r"cannot follow nowhere://bucket: .*nowhere"):
-        Follower("nowhere://me:secret@bucket", tmp_path)
+        RouterFollower("nowhere://me:secret@bucket", tmp_path)
     with pytest.raises(ArtifactError, match="needs a folder"):
-        Follower("memory://router")
+        RouterFollower("memory://router")
     with pytest.raises(ArtifactError, match="there is no such folder"):
-        Follower(str(tmp_path / "none"), tmp_path).load()
+        RouterFollower(str(tmp_path / "none"), tmp_path).load()
 
 
 @pytest.mark.parametrize(

@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ir3de.gateway.api_errors import Problem
-from ir3de.gateway.requests.json_body import Body
+from ir3de.gateway.api_errors import ApiError
+from ir3de.gateway.requests.json_body import JsonBody
 
 _SHORT = {'"': '\\"', "\\": "\\\\", "\n": "\\n", "\t": "\\t", "/": "\\/"}
 
@@ -65,8 +65,8 @@ def test_every_byte_but_the_model_stays(
 ) -> None:
     inside = f"{before},{after}".join(head + value for _, head, value in written)
     text = f"{outside}{{{before}{inside}{after}}}{outside}"
-    body = Body.read(text.encode(), depth=64)
-    result = body.rewritten({"model": model}, drop="ir3de").decode()
+    body = JsonBody.parse(text.encode(), depth=64)
+    result = body.rewrite({"model": model}, drop="ir3de").decode()
 
     said = json.dumps(model, ensure_ascii=False)
     names = [json.loads(key) for key, _, _ in written]
@@ -93,7 +93,7 @@ def test_fields_may_be_added_and_a_message_put_first(written: list[tuple[str, st
     text = "{" + ",".join([*others, '"messages" : [ {} ]']) + "}"
     first = {"role": "system", "content": 'Say "é".'}
     changes = {"model": "law", **dict.fromkeys(more, 0.5)}
-    found = json.loads(Body.read(text.encode(), 64).rewritten(changes, drop="ir3de", first_message=first))
+    found = json.loads(JsonBody.parse(text.encode(), 64).rewrite(changes, drop="ir3de", first_message=first))
     expected = {key: value for key, value in json.loads(text).items() if key != "ir3de"} | changes
     assert found == expected | {"messages": [first, {}]}
 
@@ -102,8 +102,8 @@ def test_fields_may_be_added_and_a_message_put_first(written: list[tuple[str, st
 @settings(max_examples=60, deadline=None)
 def test_whatever_comes_is_an_object_or_a_problem(content: bytes) -> None:
     try:
-        body = Body.read(content, 64)
-    except Problem as problem:
+        body = JsonBody.parse(content, 64)
+    except ApiError as problem:
         assert problem.status == 400
         assert problem.code == "invalid_json"
     else:
@@ -130,8 +130,8 @@ def test_whatever_comes_is_an_object_or_a_problem(content: bytes) -> None:
     ],
 )
 def test_what_is_no_object_is_refused_with_its_place(content: bytes, where: str) -> None:
-    with pytest.raises(Problem) as found:
-        Body.read(content, 64)
+    with pytest.raises(ApiError) as found:
+        JsonBody.parse(content, 64)
     assert where in found.value.message
 
 
@@ -140,8 +140,8 @@ def test_depth_has_a_limit(opening: str, closing: str) -> None:
     def deep(levels: int) -> bytes:
         return f'{{"a":{opening * (levels - 1)}1{closing * (levels - 1)}}}'.encode()
 
-    Body.read(deep(64), 64)
+    JsonBody.parse(deep(64), 64)
     for levels in (65, 500, 5_000, 100_000):  # also beyond what the interpreter itself can nest
-        with pytest.raises(Problem, match="deeper than 64"):
-            Body.read(deep(levels), 64)
-    Body.read(b'{"a": "' + b"[{" * 1000 + b'"}', 64)  # brackets in strings nest nothing
+        with pytest.raises(ApiError, match="deeper than 64"):
+            JsonBody.parse(deep(levels), 64)
+    JsonBody.parse(b'{"a": "' + b"[{" * 1000 + b'"}', 64)  # brackets in strings nest nothing

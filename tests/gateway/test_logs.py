@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 import tiny
 from ir3de.errors import ArtifactError
 from ir3de.gateway.telemetry import logs
-from ir3de.gateway.telemetry.logs import Lines, access_line, decision_line
+from ir3de.gateway.telemetry.logs import LogFile, format_access_line, format_decision_line
 from ir3de.gateway.telemetry.metrics import OUTCOMES
 from ir3de.gateway.telemetry.observer import Observer
 
@@ -52,9 +52,9 @@ def lines(path: Path) -> list[dict[str, Any]]:
 @given(RECORDS)
 def test_a_record_is_one_line_of_json_without_its_prompt_or_session(fields: dict[str, Any]) -> None:
     record = made.record(**fields, text=SECRET, session=SECRET)
-    told = [access_line(record)]
+    told = [format_access_line(record)]
     if record.decision is not None:
-        told.append(decision_line(record, price=made.live().snapshot.config.experts[0].price))
+        told.append(format_decision_line(record, price=made.live().snapshot.config.experts[0].price))
     for line in told:
         assert line.endswith(b"\n") and line.count(b"\n") == 1
         assert SECRET.encode() not in line
@@ -62,7 +62,7 @@ def test_a_record_is_one_line_of_json_without_its_prompt_or_session(fields: dict
         assert found["outcome"] == record.outcome and found["cost"] == pytest.approx(record.cost)
         assert "text" not in found
     found = json.loads(told[0])
-    assert found["asked"] == record.asked[: logs.LONGEST_NAME]
+    assert found["asked"] == record.asked[: logs.MAX_NAME_CHARS]
     assert (found["confidence"] is None) == (record.decision is None or record.confidence is None)
     assert found["stream"] is record.stream
 
@@ -70,11 +70,11 @@ def test_a_record_is_one_line_of_json_without_its_prompt_or_session(fields: dict
 @tiny.LAW
 @given(ANYTHING)
 def test_with_prompts_the_decisions_log_holds_the_text_to_the_letter(text: str) -> None:
-    assert json.loads(decision_line(made.record(text=text), prompts=True))["text"] == text
+    assert json.loads(format_decision_line(made.record(text=text), prompts=True))["text"] == text
 
 
 def test_a_time_is_in_universal_time_to_the_millisecond() -> None:
-    assert json.loads(access_line(made.record(started=86_400.9996)))["time"] == "1970-01-02T00:00:00.999Z"
+    assert json.loads(format_access_line(made.record(started=86_400.9996)))["time"] == "1970-01-02T00:00:00.999Z"
 
 
 def test_the_decisions_log_has_what_was_decided_and_what_was_served(tmp_path: Path) -> None:
@@ -94,7 +94,7 @@ def test_the_decisions_log_has_what_was_decided_and_what_was_served(tmp_path: Pa
 
 def test_a_rotated_file_is_left_for_a_new_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = tmp_path / "log"
-    log = Lines(str(path))
+    log = LogFile(str(path))
     log.write(b"one\n")
     path.rename(tmp_path / "log.1")
     log.write(b"two\n")  # not looked yet
@@ -122,15 +122,15 @@ def test_a_new_configuration_moves_the_log(tmp_path: Path) -> None:
 
 def test_a_folder_that_is_missing_is_said_at_the_start(tmp_path: Path) -> None:
     with pytest.raises(ArtifactError, match=r"cannot write the log .*No such file"):
-        Lines(str(tmp_path / "nowhere" / "log"))
+        LogFile(str(tmp_path / "nowhere" / "log"))
 
 
 FULL = """
 import logging, resource, signal, sys
-from ir3de.gateway.telemetry.logs import Lines
+from ir3de.gateway.telemetry.logs import LogFile
 signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
 logging.basicConfig(format="%(message)s")
-log = Lines(sys.argv[1])
+log = LogFile(sys.argv[1])
 log.write(b"a" * 99 + b"\\n")
 resource.setrlimit(resource.RLIMIT_FSIZE, (150, 150))  # as a disk that is full
 for _ in range(3):
@@ -144,8 +144,8 @@ def test_a_full_disk_loses_lines_and_nothing_else(tmp_path: Path) -> None:
     done = subprocess.run(command, env=environment, capture_output=True, text=True, check=True)
     assert done.stdout == "3\n"
     assert done.stderr.count("lines lost so far") == 1  # not once a request
-    log = Lines(str(tmp_path / "log"))
-    log._torn = True
+    log = LogFile(str(tmp_path / "log"))
+    log._is_torn = True
     log.write(b"c\n")
     log.close()
     assert (tmp_path / "log").read_text().splitlines() == ["a" * 99, "b" * 50, "c"]
@@ -154,8 +154,8 @@ def test_a_full_disk_loses_lines_and_nothing_else(tmp_path: Path) -> None:
 def test_several_processes_do_not_mix_their_lines(tmp_path: Path) -> None:
     script = """
 import sys
-from ir3de.gateway.telemetry.logs import Lines
-log = Lines(sys.argv[1])
+from ir3de.gateway.telemetry.logs import LogFile
+log = LogFile(sys.argv[1])
 for number in range(300):
     log.write((sys.argv[2] * 3000 + "\\n").encode())
 """
@@ -171,7 +171,7 @@ for number in range(300):
 def test_an_observer_that_fails_stops_nothing(caplog: pytest.LogCaptureFixture) -> None:
     observer = Observer(made.live())
     observer.observe(made.record(route_seconds="soon", text=SECRET))
-    assert "could not take note of request request-1" in caplog.text and SECRET not in caplog.text
+    assert "could not record request request-1" in caplog.text and SECRET not in caplog.text
 
 
 def test_requests_that_ask_no_expert_have_a_line_but_for_probes_that_go_well(

@@ -16,10 +16,10 @@ from starlette.applications import Starlette
 from starlette.testclient import TestClient
 
 import tiny
-from ir3de.gateway.experts.snapshot import Live
+from ir3de.gateway.experts.snapshot import LiveSnapshot
 from ir3de.gateway.telemetry.metrics import OUTCOMES, REASONS, Metrics
 from ir3de.gateway.telemetry.observer import Observer
-from ir3de.gateway.telemetry.worker_folder import VARIABLE, alive, shared_folder, sharing
+from ir3de.gateway.telemetry.worker_folder import VARIABLE, create_worker_folder, get_worker_folder, is_process_alive
 
 NAMES = st.sampled_from(["maths", "law", "", "gone", "none"]) | st.text(max_size=10)
 
@@ -110,13 +110,13 @@ def test_two_gateways_in_one_process_count_apart() -> None:
 
 @pytest.fixture
 def client() -> TestClient:
-    live: Live = made.live()
+    live: LiveSnapshot = made.live()
     observer = Observer(live)
-    observer.began("law")
-    observer.began("law")
-    observer.ended("law")
+    observer.request_started("law")
+    observer.request_started("law")
+    observer.request_ended("law")
     for _ in range(5):
-        live.snapshot.experts["law"].breaker.failed()
+        live.snapshot.experts["law"].breaker.record_failure()
     return TestClient(Starlette(routes=observer.routes))
 
 
@@ -148,11 +148,11 @@ from starlette.requests import Request
 
 async def main():
     observer = Observer(made.live(made.log_paths(Path(sys.argv[2]))))
-    observer.heed_hangups()
+    observer.handle_sighup()
     for line in sys.stdin:
         asked = line.split()
         if asked[0] == "serve":
-            observer.began("law")
+            observer.request_started("law")
             observer.observe(made.record(upstream_seconds=float(asked[1])))
             observer._publish()
             print("served", flush=True)
@@ -177,8 +177,8 @@ def test_workers_answer_for_all_of_them_and_for_those_that_died(tmp_path: Path) 
         worker.stdin.flush()
         return worker.stdout.readline()
 
-    with sharing() as folder:
-        assert shared_folder() == folder
+    with create_worker_folder() as folder:
+        assert get_worker_folder() == folder
         command, environment = tiny.python_command(WORKER, Path(__file__).parent, tmp_path)
         pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "text": True}
         workers = [
@@ -216,4 +216,4 @@ def test_workers_answer_for_all_of_them_and_for_those_that_died(tmp_path: Path) 
 def test_a_process_that_ended_is_not_alive() -> None:
     ended = subprocess.Popen([sys.executable, "-c", ""])
     ended.wait()
-    assert alive(os.getpid()) and not alive(ended.pid)
+    assert is_process_alive(os.getpid()) and not is_process_alive(ended.pid)

@@ -95,12 +95,12 @@ def file(tmp_path: Path) -> Path:
 
 def test_changes_that_are_still_in_force_are_shown(file: Path) -> None:
     config = read(file)
-    assert validation.effective(config, file) == (config, [])
+    assert validation.apply_admin_state(config, file) == (config, [])
     garden = ExpertConfig(name="garden", base_url="http://127.0.0.1:1/v1")
     folder = StateFolder(file.parent / "ir3de-state")
     folder.path.mkdir()
     folder.write(State().with_expert(garden).without("law", config), {"action": "test"})
-    changed, (finding,) = validation.effective(config, file)
+    changed, (finding,) = validation.apply_admin_state(config, file)
     assert list(changed.by_name) == ["maths", "cooking", "garden"]
     assert "added garden; taken out law" in finding.message and str(folder.path) in finding.message
     for command in (("config", "show", file), ("config", "validate", file), ("serve", file, "--dry-run")):

@@ -250,9 +250,9 @@ def test_an_expert_is_added_and_removed(page: Browser, gateway: Running, tmp_pat
     assert [one.text for one in page.all(".health")] == ["Healthy"] * len(TEXTS)
     breaker = gateway.gateway.live.snapshot.experts["law"].breaker
     for _ in range(5):
-        breaker.failed()
+        breaker.record_failure()
     page.until(lambda: "Resting" in page.text("[data-expert=law] .health"))  # without a click
-    breaker.succeeded()
+    breaker.record_success()
     page.find("#add-send").click()
     assert page.text("#add-wrong") == "It needs a name."
     prompts = tmp_path / "sailing.txt"
@@ -322,7 +322,7 @@ def get(url: str, **headers: str) -> tuple[int, dict[str, str], bytes]:
 
 
 def test_files_are_sent_with_their_type_a_tag_and_a_strict_policy(gateway: Running) -> None:
-    for name, file in static_files.files().items():
+    for name, file in static_files.load_files().items():
         url = gateway.url + ("/" if name == "index.html" else f"/page/{name}")
         status, headers, content = get(url)
         assert (status, content, headers["content-type"]) == (200, file.content, file.kind)
@@ -334,7 +334,7 @@ def test_files_are_sent_with_their_type_a_tag_and_a_strict_policy(gateway: Runni
 
 
 def test_the_page_names_no_other_host_and_never_writes_markup() -> None:
-    for name, file in static_files.files().items():
+    for name, file in static_files.load_files().items():
         text = file.content.decode()
         outside = set(re.findall(r"https?://[^\s\"'`<]+", text)) - {"http://www.w3.org/2000/svg"}
         assert all(address.startswith("http://127.0.0.1") for address in outside), name
@@ -342,7 +342,7 @@ def test_the_page_names_no_other_host_and_never_writes_markup() -> None:
 
 
 def test_text_is_legible_in_both_themes_also_on_the_strongest_token() -> None:
-    style = static_files.files()["style.css"].content.decode()
+    style = static_files.load_files()["style.css"].content.decode()
     blocks = re.findall(r"\{([^{}]*--e11[^{}]*)\}", style)
     themes = [dict(re.findall(r"--(\w+): (#[0-9a-f]{6}|\d+%)", block)) for block in blocks]
     assert len(themes) == 3 and themes[1] == themes[2]

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from ir3de.gateway.requests import pins
-from ir3de.gateway.requests.pins import MemoryPins, Pins, SharedPins, new_pins
+from ir3de.gateway.requests.pins import MemoryPins, Pins, SharedPins, create_pins
 
 
 class Clock:
@@ -59,7 +59,7 @@ def test_sessions_of_any_length_are_told_apart(both: Pins) -> None:
 def test_beyond_the_limit_the_conversations_that_were_silent_longest_are_forgotten(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(pins, "MOST", 3)
+    monkeypatch.setattr(pins, "MAX_PINS", 3)
     memory = MemoryPins(60)
     for session in ("a", "b", "c"):
         memory.put(session, "law")
@@ -114,9 +114,9 @@ def test_what_has_expired_is_removed_from_the_file_while_it_is_used(
 
 
 def test_workers_share_their_pins_and_what_is_written_is_no_session(tmp_path: Path) -> None:
-    one, other = new_pins(60, tmp_path), new_pins(60, tmp_path)
+    one, other = create_pins(60, tmp_path), create_pins(60, tmp_path)
     one.put("a secret conversation", "law")
     assert other.get("a secret conversation") == "law"
     one.close(), other.close()
     assert b"secret" not in b"".join(path.read_bytes() for path in tmp_path.iterdir())
-    assert isinstance(new_pins(60, None), MemoryPins) and isinstance(new_pins(0, tmp_path), MemoryPins)
+    assert isinstance(create_pins(60, None), MemoryPins) and isinstance(create_pins(0, tmp_path), MemoryPins)

@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ir3de.gateway.config.models import Routing
-from ir3de.gateway.requests.prompt import Prompt, Turn, read_prompt, text_of
+from ir3de.gateway.requests.prompt import Prompt, Turn, extract_text, read_prompt
 
 PICTURE = {"type": "image_url", "image_url": {"url": "data:,"}}
 ENVELOPES = Routing().envelopes
@@ -77,10 +77,10 @@ def test_other_endpoints(endpoint: Any, values: dict[str, Any], text: str) -> No
 def test_envelopes_are_taken_off_as_their_patterns_say(text: str) -> None:
     """Those of the usual form are searched for without `re`; nobody may see a difference."""
     expected = re.sub(r"<a>.*?</a>", "", text, flags=re.DOTALL)
-    assert text_of([Turn("user", text)], "all_user", ["<a>.*?</a>"]) == (expected if expected.strip() else "")
-    assert text_of([Turn("user", text)], "all_user", ["(?:<a>).*?</a>"]) == (expected if expected.strip() else "")
+    assert extract_text([Turn("user", text)], "all_user", ["<a>.*?</a>"]) == (expected if expected.strip() else "")
+    assert extract_text([Turn("user", text)], "all_user", ["(?:<a>).*?</a>"]) == (expected if expected.strip() else "")
 
 
 def test_envelopes_that_never_close_take_no_longer() -> None:
     text = "<system-reminder>" * 200_000  # by the square of it: hours
-    assert text_of([Turn("user", text)], "last_user", ENVELOPES) == text
+    assert extract_text([Turn("user", text)], "last_user", ENVELOPES) == text

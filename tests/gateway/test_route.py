@@ -13,7 +13,7 @@ from gateway_parts import QUESTIONS, TEXTS, Running, running, small_router
 
 import tiny
 from ir3de import AllTokens, EntropyTopK, PromptRidge, Router
-from ir3de.gateway.http.routing_api import MOST_EXPLAINED, MOST_INPUTS
+from ir3de.gateway.http.routing_api import MAX_EXPLAINED_INPUTS, MAX_INPUTS
 
 PROMPTS = [
     *QUESTIONS.values(),
@@ -156,8 +156,8 @@ def test_a_router_from_outcomes_is_read_in_one_way(tmp_path: Path) -> None:
         ({"input": 7}, 400, "input"),
         ({"input": None}, 400, "input"),
         ({"input": ["a", None]}, 400, "input[1]"),
-        ({"input": ["a"] * (MOST_INPUTS + 1)}, 400, "input"),
-        ({"input": ["a"] * (MOST_EXPLAINED + 1), "explain": True}, 400, "input"),
+        ({"input": ["a"] * (MAX_INPUTS + 1)}, 400, "input"),
+        ({"input": ["a"] * (MAX_EXPLAINED_INPUTS + 1), "explain": True}, 400, "input"),
         ({"input": "a", "messages": [{"role": "user", "content": "b"}]}, 400, "input"),
         ({"messages": []}, 400, "messages"),
         ({"messages": "hello"}, 400, "messages"),

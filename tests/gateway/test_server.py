@@ -21,7 +21,7 @@ from starlette.responses import Response, StreamingResponse
 
 from commands import ROOT
 from ir3de.errors import InputError
-from ir3de.gateway.server import bind, log_level
+from ir3de.gateway.server import bind_socket, read_log_level
 
 pytestmark = pytest.mark.skipif(os.name != "posix", reason="signals")
 
@@ -193,12 +193,12 @@ def test_the_rest_of_a_refused_body_is_no_part_of_the_next_head(tmp_path: Path) 
 
 
 def test_a_place_that_is_taken() -> None:
-    with bind("127.0.0.1", 0) as taken:
+    with bind_socket("127.0.0.1", 0) as taken:
         taken.listen()
         with pytest.raises(InputError, match=r"cannot listen on 127.0.0.1:\d+: .*--port"):
-            bind("127.0.0.1", taken.getsockname()[1])
+            bind_socket("127.0.0.1", taken.getsockname()[1])
     with pytest.raises(InputError, match=r"correct server\.host"):
-        bind("no.such.host.invalid", 0)
+        bind_socket("no.such.host.invalid", 0)
 
 
 def test_the_level_of_messages(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -207,9 +207,9 @@ def test_the_level_of_messages(monkeypatch: pytest.MonkeyPatch) -> None:
     given = {"router": {"path": "r"}, "experts": [{"name": "a", "base_url": "http://x"}], "logs": {"level": "error"}}
     config = Config.model_validate(given)
     monkeypatch.delenv("IR3DE_LOG_LEVEL", raising=False)
-    assert log_level(config) == "error"
+    assert read_log_level(config) == "error"
     monkeypatch.setenv("IR3DE_LOG_LEVEL", "DEBUG")
-    assert log_level(config) == "debug"
+    assert read_log_level(config) == "debug"
     monkeypatch.setenv("IR3DE_LOG_LEVEL", "loud")
     with pytest.raises(InputError, match="IR3DE_LOG_LEVEL is 'loud'"):
-        log_level(config)
+        read_log_level(config)

@@ -10,12 +10,12 @@ import pytest
 import tiny
 from ir3de import Router
 from ir3de.errors import ArtifactError, InputError
-from ir3de.gateway.admin.administration import Administration, Caller, opened, state_folder
-from ir3de.gateway.admin.changes import MoreOfExpert, OtherRouter
+from ir3de.gateway.admin.administration import Administration, Caller, find_state_folder, open_admin_state
+from ir3de.gateway.admin.changes import ExpertAddition, RouterReplacement
 from ir3de.gateway.admin.state import RouterChoice, State, StateFolder
-from ir3de.gateway.api_errors import Problem
+from ir3de.gateway.api_errors import ApiError
 from ir3de.gateway.config.models import Config, ExpertConfig
-from ir3de.gateway.experts.snapshot import Live
+from ir3de.gateway.experts.snapshot import LiveSnapshot
 from ir3de.storage import files
 from saved import first_router, second_router
 
@@ -30,8 +30,8 @@ def config(router: Path, *names: str, **changes: object) -> Config:
 def worker(base: Config, folder: Path) -> Administration:
     """One of several processes that serve from the same folder."""
     state = StateFolder(folder)
-    now = opened(base, None, state)
-    return Administration(Live(now.snapshot), now, lambda: base, state)
+    now = open_admin_state(base, None, state)
+    return Administration(LiveSnapshot(now.snapshot), now, lambda: base, state)
 
 
 @pytest.fixture
@@ -39,8 +39,8 @@ def base(tmp_path: Path) -> Config:
     return config(first_router().save(tmp_path / "router"))
 
 
-def upstream_only(name: str, **more: object) -> MoreOfExpert:
-    return MoreOfExpert(name=name, upstream={**ENDPOINT, **more})
+def upstream_only(name: str, **more: object) -> ExpertAddition:
+    return ExpertAddition(name=name, upstream={**ENDPOINT, **more})
 
 
 # the value ------------------------------------------------------------------------------------------------------
@@ -50,14 +50,14 @@ def test_state_and_configuration_make_the_configuration_that_serves(tmp_path: Pa
     other = ExpertConfig(name="law", base_url="http://127.0.0.1:10/v1")
     new = ExpertConfig(name="history", **ENDPOINT)
     state = State().with_expert(other).with_expert(new).without("maths", base)
-    applied = state.applied(base, tmp_path)
+    applied = state.apply_to(base, tmp_path)
     assert [expert.name for expert in applied.experts] == ["law", "cooking", "history"]
     assert applied.by_name["law"] == other
     assert state.with_expert(base.by_name["maths"]).without("history", base).without("law", base).removed == ("law",)
     assert State().with_expert(new).without("history", base) == State()
     named = config(tmp_path / "router", routing={"default": "maths"})
     with pytest.raises(InputError, match=r"state\.json.*routing\.default: no expert 'maths'"):
-        state.applied(named, tmp_path)
+        state.apply_to(named, tmp_path)
 
 
 def test_what_is_written_is_read_and_damage_is_found(tmp_path: Path, base: Config) -> None:
@@ -91,9 +91,9 @@ def test_a_torn_line_of_the_audit_log_spoils_no_other(tmp_path: Path) -> None:
 
 
 def test_where_the_state_lies(tmp_path: Path, base: Config) -> None:
-    assert state_folder(base, None) is None
-    assert state_folder(base, tmp_path / "gateway.yaml") == tmp_path / "ir3de-state"
-    assert state_folder(config(tmp_path, state=str(tmp_path / "mine")), tmp_path / "x.yaml") == tmp_path / "mine"
+    assert find_state_folder(base, None) is None
+    assert find_state_folder(base, tmp_path / "gateway.yaml") == tmp_path / "ir3de-state"
+    assert find_state_folder(config(tmp_path, state=str(tmp_path / "mine")), tmp_path / "x.yaml") == tmp_path / "mine"
 
 
 # several workers ------------------------------------------------------------------------------------------------
@@ -106,12 +106,12 @@ def test_every_worker_takes_up_what_one_of_them_changes(tmp_path: Path, base: Co
         in_flight = two.live.snapshot
         await one.add(upstream_only("history"), Caller())
         assert "history" in one.live.snapshot.experts and "history" not in two.live.snapshot.experts
-        await two.look_at_state()
+        await two.check_state()
         assert "history" in two.live.snapshot.experts and one.etag == two.etag
         assert "history" not in in_flight.experts
         assert two.live.snapshot.experts["law"] is in_flight.experts["law"]  # its line and its health stay
         before = two.live.snapshot
-        await two.look_at_state()
+        await two.check_state()
         assert two.live.snapshot is before
 
     asyncio.run(scenario())
@@ -127,12 +127,12 @@ def test_of_two_changes_at_once_with_one_etag_one_is_stale_and_without_both_stay
             one.add(upstream_only("history"), caller), two.add(upstream_only("coding"), caller), return_exceptions=True
         )
         (stale,) = [outcome for outcome in outcomes if outcome is not None]
-        assert isinstance(stale, Problem) and stale.status == 412
+        assert isinstance(stale, ApiError) and stale.status == 412
         loser = one if outcomes[0] is stale else two
         assert stale.headers["etag"] == loser.etag != caller.if_match  # it has caught up, and says with what
 
         await asyncio.gather(*(each.add(upstream_only(name), Caller()) for each, name in ((one, "a"), (two, "b"))))
-        await asyncio.gather(one.look_at_state(), two.look_at_state())
+        await asyncio.gather(one.check_state(), two.check_state())
         assert one.etag == two.etag and {"a", "b"} < set(one.live.snapshot.experts)
         await one.add(upstream_only("c"), Caller(if_match=f'"old", {one.etag}'))
         await one.add(upstream_only("d"), Caller(if_match="*"))
@@ -171,16 +171,16 @@ def test_reloading_reaches_every_worker_and_an_unreadable_file_changes_nothing(t
             raise InputError("gateway.yaml: not YAML")
         return bases[-1]
 
-    nows = [opened(base, None, folder) for _ in range(2)]
-    one, two = (Administration(Live(now.snapshot), now, reread, folder) for now in nows)
+    nows = [open_admin_state(base, None, folder) for _ in range(2)]
+    one, two = (Administration(LiveSnapshot(now.snapshot), now, reread, folder) for now in nows)
 
     async def scenario() -> None:
         bases.append(config(tmp_path / "router", "maths", "law", routing={"threshold": 0.5}))
         await one.add(upstream_only("history"), Caller())
-        await two.look_at_state()
+        await two.check_state()
         assert "cooking" in two.live.snapshot.experts  # nobody asked for the new configuration yet
         await one.reload(Caller())
-        await two.look_at_state()
+        await two.check_state()
         for each in (one, two):
             assert list(each.live.snapshot.experts) == ["maths", "law", "history"]
             assert each.live.snapshot.router.policy.threshold == 0.5
@@ -189,7 +189,7 @@ def test_reloading_reaches_every_worker_and_an_unreadable_file_changes_nothing(t
         assert one.live.snapshot.router.policy.threshold == 0.0  # the router's own again
         bases.clear()
         before = one.live.snapshot
-        with pytest.raises(Problem, match="not YAML"):
+        with pytest.raises(ApiError, match="not YAML"):
             await one.reload(Caller())
         assert one.live.snapshot is before
 
@@ -224,7 +224,7 @@ def at_step(monkeypatch: pytest.MonkeyPatch, step: int) -> list[str]:
 def test_a_crash_at_any_step_leaves_the_old_or_the_new_whole(
     tmp_path: Path, base: Config, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    more = MoreOfExpert(name="history", upstream=ENDPOINT, texts=["When did Rome fall?"])
+    more = ExpertAddition(name="history", upstream=ENDPOINT, texts=["When did Rome fall?"])
     outcomes = []
     for step in range(10):
         folder = tmp_path / f"state-{step}"
@@ -255,7 +255,7 @@ def test_a_folder_that_cannot_be_written_to_changes_nothing_and_says_so(tmp_path
     (tmp_path / "state").write_text("a file in the way")
     each = worker(base, tmp_path / "state")
     before = each.live.snapshot
-    with pytest.raises(Problem, match=r"nothing was changed: .*state") as caught:
+    with pytest.raises(ApiError, match=r"nothing was changed: .*state") as caught:
         asyncio.run(each.add(upstream_only("history"), Caller()))
     assert caught.value.status == 500 and each.live.snapshot is before
 
@@ -272,7 +272,7 @@ def test_another_router_is_kept_over_a_restart_until_the_configured_one_is_wante
     other = second_router().save(tmp_path / "other")
     each = worker(base, tmp_path / "state")
     configured = each.live.snapshot.digest
-    asyncio.run(each.replace_router(OtherRouter(path=str(other)), Caller()))
+    asyncio.run(each.replace_router(RouterReplacement(path=str(other)), Caller()))
     again = worker(base, tmp_path / "state")
     assert tiny.same_table(again.live.snapshot.router, second_router()) and again.etag == each.etag
     for path, complaint in (
@@ -281,8 +281,8 @@ def test_another_router_is_kept_over_a_restart_until_the_configured_one_is_wante
         (str(tiny_router_of(tmp_path, "somebody")), "none of them"),
         ("memory://nothing/there", "is missing"),
     ):
-        with pytest.raises(Problem, match=complaint):
-            asyncio.run(again.replace_router(OtherRouter(path=path), Caller()))
+        with pytest.raises(ApiError, match=complaint):
+            asyncio.run(again.replace_router(RouterReplacement(path=path), Caller()))
     assert tiny.same_table(again.live.snapshot.router, second_router())
     asyncio.run(again.replace_router(None, Caller()))
     assert again.live.snapshot.digest == configured

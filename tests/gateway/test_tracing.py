@@ -11,7 +11,7 @@ import gateway_records as made
 import pytest
 
 import tiny
-from ir3de.gateway.telemetry.tracing import Trace, Tracing, from_environment
+from ir3de.gateway.telemetry.tracing import Trace, Tracing, create_tracing
 
 otel = pytest.importorskip("opentelemetry.sdk.trace")
 from opentelemetry.sdk.trace.export import SimpleSpanProcessor  # noqa: E402
@@ -82,39 +82,39 @@ def test_neither_prompt_nor_session_is_told(tracing: Tracing, exporter: InMemory
 def test_nothing_is_traced_unless_asked_for(monkeypatch: pytest.MonkeyPatch) -> None:
     for name in ("OTEL_TRACES_EXPORTER", "OTEL_EXPORTER_OTLP_ENDPOINT", "OTEL_EXPORTER_OTLP_TRACES_ENDPOINT"):
         monkeypatch.delenv(name, raising=False)
-    assert from_environment() is None
+    assert create_tracing() is None
     monkeypatch.setenv("OTEL_TRACES_EXPORTER", "none")
     monkeypatch.setenv("OTEL_EXPORTER_OTLP_ENDPOINT", "http://127.0.0.1:9")
-    assert from_environment() is None
+    assert create_tracing() is None
 
 
 def test_an_exporter_that_is_not_installed_is_a_message(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     monkeypatch.setenv("OTEL_TRACES_EXPORTER", "pigeon")
-    assert from_environment() is None
+    assert create_tracing() is None
     assert "no traces" in caplog.text and "pigeon" in caplog.text
     monkeypatch.setenv("OTEL_SDK_DISABLED", "true")
     caplog.clear()
-    assert from_environment() is None and caplog.text == ""
+    assert create_tracing() is None and caplog.text == ""
 
 
 def test_the_environment_or_the_embedding_program_turns_spans_on() -> None:
     script = """
 import json, os, sys
-from ir3de.gateway.telemetry.tracing import from_environment
-from ir3de.gateway.exchange_record import Record
-before = from_environment() is None and "opentelemetry.trace" not in sys.modules  # nothing is even loaded
+from ir3de.gateway.telemetry.tracing import create_tracing
+from ir3de.gateway.exchange_record import ExchangeRecord
+before = create_tracing() is None and "opentelemetry.trace" not in sys.modules  # nothing is even loaded
 os.environ["OTEL_TRACES_EXPORTER"] = "console"
-tracing = from_environment()
-tracing.begin({}).finish(Record("r", "chat", model="m"))
+tracing = create_tracing()
+tracing.begin({}).finish(ExchangeRecord("r", "chat", model="m"))
 sys.stdout.write("[")
 tracing.close()
 del os.environ["OTEL_TRACES_EXPORTER"]
 from opentelemetry import trace
 from opentelemetry.sdk.trace import TracerProvider
 trace.set_tracer_provider(TracerProvider())
-sys.stdout.write("," + json.dumps([before, from_environment() is not None]) + "]")
+sys.stdout.write("," + json.dumps([before, create_tracing() is not None]) + "]")
 """
     command, environment = tiny.python_command(script)
     environment = {name: value for name, value in environment.items() if not name.startswith("OTEL_")}

@@ -10,7 +10,7 @@ import gateway_records as made
 import pytest
 from prometheus_client.parser import text_string_to_metric_families as parse
 
-from ir3de.gateway.http.static_files import FOLDER
+from ir3de.gateway.http.static_files import PAGE_FOLDER
 from ir3de.gateway.telemetry.metrics import Metrics
 
 pytestmark = pytest.mark.skipif(shutil.which("node") is None, reason="needs node")
@@ -20,7 +20,7 @@ def run(script: str, given: object) -> Any:
     """What a script with the page's metrics module writes, as JSON; `given` is its input."""
     source = f"""
     import {{ readFileSync }} from "node:fs";
-    import * as metrics from {json.dumps((FOLDER / "metrics.js").as_uri())};
+    import * as metrics from {json.dumps((PAGE_FOLDER / "metrics.js").as_uri())};
     const given = JSON.parse(readFileSync(0, "utf8"));
     {script}
     """

@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ir3de.gateway.experts.circuit_breaker import CircuitBreaker
-from ir3de.gateway.experts.concurrency import Busy, Slots
+from ir3de.gateway.experts.concurrency import ConcurrencyLimit, LimitReached
 
 steps = st.lists(st.tuples(st.sampled_from(["come", "go", "cancel", "both", "turn"]), st.integers(0, 20)), max_size=40)
 
@@ -22,7 +22,7 @@ def test_places_are_never_overdrawn_nor_lost_and_first_come_is_first_served(
     """Coming, going, giving up, and giving up in the moment of getting a place, in any order."""
 
     async def play() -> None:
-        slots, inside, came, served = Slots(limit, queue, wait=60), set[int](), [], []
+        slots, inside, came, served = ConcurrencyLimit(limit, queue, wait=60), set[int](), [], []
         tasks: dict[int, asyncio.Task[None]] = {}
 
         async def visit(number: int) -> None:
@@ -53,23 +53,23 @@ def test_places_are_never_overdrawn_nor_lost_and_first_come_is_first_served(
             if not task.done():
                 task.cancel()
         done = await asyncio.gather(*tasks.values(), return_exceptions=True)
-        assert all(found is None or isinstance(found, (Busy, asyncio.CancelledError)) for found in done)
+        assert all(found is None or isinstance(found, (LimitReached, asyncio.CancelledError)) for found in done)
         assert served == sorted(served)
-        assert slots.taken == len(inside)
+        assert slots.in_use == len(inside)
         while inside:
             go(0)
-        assert (slots.taken, slots.waiting) == (0, 0)
+        assert (slots.in_use, slots.waiting) == (0, 0)
 
     asyncio.run(play())
 
 
 def test_waiting_too_long_is_busy_and_leaves_the_line() -> None:
     async def play() -> None:
-        slots = Slots(1, 1, wait=0.01)
+        slots = ConcurrencyLimit(1, 1, wait=0.01)
         await slots.acquire()
-        with pytest.raises(Busy):
+        with pytest.raises(LimitReached):
             await slots.acquire()
-        assert (slots.taken, slots.waiting) == (1, 0)
+        assert (slots.in_use, slots.waiting) == (1, 0)
         slots.release()
         await slots.acquire()
 
@@ -102,21 +102,21 @@ def test_a_breaker_is_the_machine_it_describes(failures: int, told: list[str]) -
     for step in told:
         if step == "ask" and not admitted:
             expected = model.state(now[0]) != "open"
-            admitted = breaker.admits()
+            admitted = breaker.allow_request()
             assert admitted == expected
             if admitted and model.until is not None:
                 model.probing, model.until = True, now[0] + 10.0
         elif step == "well" and admitted:
-            breaker.succeeded()
+            breaker.record_success()
             model.row, model.until, model.probing, admitted = 0, None, False, False
         elif step == "fails" and admitted:
-            breaker.failed()
+            breaker.record_failure()
             model.row += 1
             if model.probing or model.row >= failures:
                 model.until, model.probing = now[0] + 10.0, False
             admitted = False
         elif step == "leaves" and admitted:
-            breaker.abandoned()
+            breaker.record_abandoned()
             if model.probing:
                 model.until, model.probing = now[0], False
             admitted = False
@@ -129,10 +129,10 @@ def test_a_breaker_is_the_machine_it_describes(failures: int, told: list[str]) -
 def test_a_probe_is_alone_until_it_ends_or_is_lost() -> None:
     now = [0.0]
     breaker = CircuitBreaker(1, 10.0, clock=lambda: now[0])
-    breaker.failed()
+    breaker.record_failure()
     now[0] = 10.0
-    assert [breaker.admits() for _ in range(3)] == [True, False, False]
-    breaker.abandoned()
-    assert [breaker.admits() for _ in range(2)] == [True, False]
+    assert [breaker.allow_request() for _ in range(3)] == [True, False, False]
+    breaker.record_abandoned()
+    assert [breaker.allow_request() for _ in range(2)] == [True, False]
     now[0] = 20.0  # never heard of again
-    assert breaker.admits()
+    assert breaker.allow_request()

@@ -31,11 +31,11 @@ _KINDS = {
 }
 _ANTHROPIC = {404: "not_found_error", 413: "request_too_large", 503: "overloaded_error", 504: "timeout_error"}
 
-MOST = 1_000  # characters of a message: what was found may be as long as a request
+MAX_MESSAGE_CHARS = 1_000  # characters of a message: what was found may be as long as a request
 
 
 @dataclass(eq=False)
-class Problem(Exception):  # noqa: N818 - also what is not the client's or anybody's error, such as a full line
+class ApiError(Exception):
     """An error to send to the client: what was wrong, what was found, what to do."""
 
     status: int
@@ -51,7 +51,7 @@ class Problem(Exception):  # noqa: N818 - also what is not the client's or anybo
 
     def body(self, endpoint: str = "") -> bytes:
         """The error object, as clients of this endpoint know it."""
-        error = {"message": self.message[:MOST], "type": self.kind, "param": self.param, "code": self.code}
+        error = {"message": self.message[:MAX_MESSAGE_CHARS], "type": self.kind, "param": self.param, "code": self.code}
         said: dict[str, object] = {"error": error}
         if endpoint == "messages":
             usual = "api_error" if self.status >= 500 else self.kind
@@ -62,7 +62,12 @@ class Problem(Exception):  # noqa: N818 - also what is not the client's or anybo
         """The error object as an event of a stream that has begun."""
         said = self.body(endpoint)
         if endpoint == "responses":
-            told = {"type": "error", "code": self.code, "message": self.message[:MOST], "param": self.param}
+            told = {
+                "type": "error",
+                "code": self.code,
+                "message": self.message[:MAX_MESSAGE_CHARS],
+                "param": self.param,
+            }
             said = json.dumps({**told, **json.loads(said)}, ensure_ascii=False).encode(errors="replace")
         name = b"event: error\n" if endpoint in ("responses", "messages") else b""
         return name + b"data: " + said + b"\n\n"
@@ -78,7 +83,7 @@ Validated = TypeVar("Validated", bound=BaseModel)
 
 
 def validate(kind: type[Validated], given: Any, within: str = "", *, status: int = 422) -> Validated:
-    """Turn a part of a request into a model, or raise a `Problem` that says what is wrong with each field.
+    """Turn a part of a request into a model, or raise a `ApiError` that says what is wrong with each field.
 
     What was found is not repeated: somebody may have put a secret into the wrong field.
     """
@@ -97,13 +102,13 @@ def validate(kind: type[Validated], given: Any, within: str = "", *, status: int
         ]
         message = "; ".join(f"{place or 'the body'}: {text}" for place, text in zip(places, texts, strict=True))
         code = "invalid_field" if status == 422 else "invalid_type"
-        raise Problem(status, message, code, places[0] or "the body") from None
+        raise ApiError(status, message, code, places[0] or "the body") from None
 
 
-def unexpected(request_id: str) -> Problem:
-    """A fault of the gateway itself: what it was is for its log, not for a client."""
-    return Problem(500, f"the gateway failed: its log has more, request {request_id}")
+def build_internal_error(request_id: str) -> ApiError:
+    """An internal error: the log has the details, the client does not get them."""
+    return ApiError(500, f"the gateway failed: its log has more, request {request_id}")
 
 
-class ClientLeft(Exception):  # noqa: N818 - nobody's error
-    """The client hung up: there is nobody to answer any more."""
+class ClientDisconnect(Exception):  # noqa: N818 - nobody's error
+    """The client has disconnected."""

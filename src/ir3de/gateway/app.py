@@ -1,4 +1,4 @@
-"""The application: every route in one list. Made by a function, never a global."""
+"""The ASGI application, with every route in one list."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ from starlette.routing import Match, Route
 from starlette.types import ASGIApp
 
 from ir3de.gateway.admin import routes as admin
-from ir3de.gateway.api_errors import Problem, unexpected
+from ir3de.gateway.api_errors import ApiError, build_internal_error
 from ir3de.gateway.gateway import Gateway
 from ir3de.gateway.http import openapi, routing_api, service_info, static_files
-from ir3de.gateway.http.access import Guard
+from ir3de.gateway.http.access import AccessControl
 from ir3de.gateway.requests.prompt import Endpoint
-from ir3de.gateway.responses.relay import Inference
+from ir3de.gateway.responses.relay import InferenceEndpoint
 
 ENDPOINTS: dict[str, Endpoint] = {
     "chat/completions": "chat",
@@ -45,20 +45,20 @@ def create_app(gateway: Gateway) -> ASGIApp:
             await gateway.stop()
 
     inference: dict[str, ASGIApp] = {
-        f"/v1/{path}": Inference(gateway, endpoint, path) for path, endpoint in ENDPOINTS.items()
+        f"/v1/{path}": InferenceEndpoint(gateway, endpoint, path) for path, endpoint in ENDPOINTS.items()
     }
     app = Starlette(
         routes=[*(Route(path, one, methods=["POST"]) for path, one in inference.items()), *other_routes(gateway)],
-        exception_handlers={Problem: _problem, HTTPException: _http_error, Exception: _unexpected},
+        exception_handlers={ApiError: _problem, HTTPException: _http_error, Exception: _unexpected},
         lifespan=lifespan,
     )
     app.state.gateway = gateway
     observer = gateway.observer
-    return Guard(
-        observer.watching(app),
+    return AccessControl(
+        observer.wrap(app),
         gateway.live.snapshot.config,
         inference,
-        lambda scope, problem: observer.note(scope, problem.status, error=problem.code),
+        lambda scope, problem: observer.log_access(scope, problem.status, error=problem.code),
     )
 
 
@@ -75,7 +75,7 @@ def other_routes(gateway: Gateway) -> list[Route]:
 
 
 async def _problem(request: Request, error: Exception) -> Response:
-    assert isinstance(error, Problem)
+    assert isinstance(error, ApiError)
     headers = {**error.headers, "x-request-id": request.state.request_id}
     if error.retry_after is not None:
         headers["retry-after"] = str(max(1, round(error.retry_after)))
@@ -87,7 +87,7 @@ async def _http_error(request: Request, error: Exception) -> Response:
     known = {404: f"there is nothing at {request.url.path[:200]}", 405: f"{request.method} is not possible here"}
     headers = {"allow": _possible(request)} if error.status_code == 405 else dict(error.headers or {})
     return await _problem(
-        request, Problem(error.status_code, known.get(error.status_code, error.detail), headers=headers)
+        request, ApiError(error.status_code, known.get(error.status_code, error.detail), headers=headers)
     )
 
 
@@ -103,4 +103,4 @@ def _possible(request: Request) -> str:
 async def _unexpected(request: Request, error: Exception) -> Response:
     number = request.state.request_id
     _log.error("request %s failed", number, exc_info=error)
-    return await _problem(request, unexpected(number))
+    return await _problem(request, build_internal_error(number))

@@ -1,4 +1,4 @@
-"""What there is to say about one request, filled in on its way; metrics, logs and traces read it at the end."""
+"""The record of one exchange, filled in on its way; metrics, logs and traces read it at the end."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ Outcome = Literal["ok", "client_error", "upstream_error", "unavailable", "cancel
 
 
 @dataclass(slots=True)
-class Record:
-    """One request from door to door. Times are seconds; None where a stage was not reached."""
+class ExchangeRecord:
+    """One exchange, from first to last byte. Times are in seconds; None if a stage was not reached."""
 
     request_id: str
     endpoint: str  # chat/completions, completions, responses, messages, embeddings

@@ -9,33 +9,33 @@ from contextlib import suppress
 from pathlib import Path
 from time import time
 
-from ir3de.gateway.admin.administration import Administration, opened, state_folder
+from ir3de.gateway.admin.administration import Administration, find_state_folder, open_admin_state
 from ir3de.gateway.admin.state import StateFolder
 from ir3de.gateway.config.models import Config
-from ir3de.gateway.experts.connections import Connections
-from ir3de.gateway.experts.snapshot import Live, Snapshot
-from ir3de.gateway.requests.pins import Pins, new_pins
+from ir3de.gateway.experts.connections import ConnectionPool
+from ir3de.gateway.experts.snapshot import LiveSnapshot, Snapshot
+from ir3de.gateway.requests.pins import Pins, create_pins
 from ir3de.gateway.telemetry.observer import Observer
 from ir3de.gateway.telemetry.tracing import Tracing
-from ir3de.gateway.telemetry.worker_folder import shared_folder
+from ir3de.gateway.telemetry.worker_folder import get_worker_folder
 
 
 class Gateway:
     """Router, experts, connections, sessions and observers of one process."""
 
-    connections: Connections
+    connections: ConnectionPool
     administration: Administration | None = None  # None where the gateway was put together by hand
 
     def __init__(self, snapshot: Snapshot, *, config_path: Path | None = None) -> None:
-        self.live = Live(snapshot)
+        self.live = LiveSnapshot(snapshot)
         self.config_path = config_path
-        self.opened = int(time())
+        self.opened_at = int(time())
         self._following: asyncio.Task[None] | None = None
-        self._passing: tempfile.TemporaryDirectory[str] | None = None
+        self._temporary_state: tempfile.TemporaryDirectory[str] | None = None
         self.observer = Observer(self.live)
         self.tracing: Tracing | None = self.observer.tracing
         pinning = snapshot.config.routing.pinning
-        self.pins: Pins = new_pins(pinning.ttl, shared_folder())
+        self.pins: Pins = create_pins(pinning.ttl, get_worker_folder())
         self.session_headers = tuple(name.lower().encode() for name in pinning.headers)
 
     @classmethod
@@ -46,22 +46,22 @@ class Gateway:
 
         `reread` reads the configuration again when /admin asks for it.
         """
-        path, passing = state_folder(config, config_path), None
-        if path is None and (shared := shared_folder()) is not None:
+        path, temporary = find_state_folder(config, config_path), None
+        if path is None and (shared := get_worker_folder()) is not None:
             path = shared / "state"
         if path is None:  # nowhere to keep changes: they last as long as the process
-            passing = tempfile.TemporaryDirectory(prefix="ir3de-state-")
-            path = Path(passing.name)
+            temporary = tempfile.TemporaryDirectory(prefix="ir3de-state-")
+            path = Path(temporary.name)
         folder = StateFolder(path)
-        now = opened(config, None, folder)
+        now = open_admin_state(config, None, folder)
         gateway = cls(now.snapshot, config_path=config_path)
         gateway.administration = Administration(gateway.live, now, reread or (lambda: config), folder)
-        gateway._passing = passing
+        gateway._temporary_state = temporary
         return gateway
 
     async def start(self) -> None:
-        self.connections = Connections()
-        self.observer.heed_hangups()
+        self.connections = ConnectionPool()
+        self.observer.handle_sighup()
         if self.administration is not None:
             self._following = asyncio.create_task(self.administration.follow())
 
@@ -73,5 +73,5 @@ class Gateway:
         self.connections.close()
         self.pins.close()
         self.observer.close()
-        if self._passing is not None:
-            self._passing.cleanup()
+        if self._temporary_state is not None:
+            self._temporary_state.cleanup()

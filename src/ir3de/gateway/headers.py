@@ -1,4 +1,4 @@
-"""Which headers of a request go on to an expert, and which of its answer to the client."""
+"""Which headers of a request are forwarded to an expert, and which of its answer are returned to the client."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ _NOT_PASSED_ON = frozenset(  # of an answer
     b"connection keep-alive proxy-authenticate te trailer transfer-encoding upgrade content-length "
     b"date server set-cookie alt-svc x-request-id".split()
 )
-_OURS = (b"x-ir3de-", b"access-control-")  # whatever an expert says of these, the gateway speaks for itself
+_OURS = (b"x-ir3de-", b"access-control-")  # the gateway sets these itself
 _BREAKS = str.maketrans("", "", "\r\n\0")
 
 
-def head_for_expert(received: Iterable[tuple[bytes, bytes]], request_id: str, more: Mapping[str, str]) -> bytes:
-    """The client's headers as far as they concern an expert, and `more`, which come before them."""
+def build_upstream_head(received: Iterable[tuple[bytes, bytes]], request_id: str, more: Mapping[str, str]) -> bytes:
+    """The head of an upstream request: `more` first, then the client's headers that may be forwarded."""
     lines = [  # it was read as JSON, whatever it was called; the answer is read on its way, and gets one more field
         f"content-type: application/json\r\naccept-encoding: identity\r\nx-request-id: {request_id}\r\n".encode()
     ]
@@ -32,14 +32,14 @@ def head_for_expert(received: Iterable[tuple[bytes, bytes]], request_id: str, mo
     return b"".join(lines)
 
 
-def for_client(answered: Iterable[tuple[bytes, bytes]], *, unpacked: bool) -> HeaderList:
-    """An expert's headers, as far as they concern the client; `unpacked` where its body is not compressed any more."""
+def filter_response_headers(answered: Iterable[tuple[bytes, bytes]], *, is_decompressed: bool) -> HeaderList:
+    """The headers of an expert's answer that the client gets; `is_decompressed`: the body was decompressed here."""
     kept = [pair for pair in answered if pair[0] not in _NOT_PASSED_ON and not pair[0].startswith(_OURS)]
-    return [pair for pair in kept if pair[0] != b"content-encoding"] if unpacked else kept
+    return [pair for pair in kept if pair[0] != b"content-encoding"] if is_decompressed else kept
 
 
 def text(value: bytes) -> str:
-    """What a header says: UTF-8 where it is that."""
+    """Decode a header value: UTF-8 if possible, otherwise Latin-1."""
     try:
         return value.decode()
     except UnicodeDecodeError:

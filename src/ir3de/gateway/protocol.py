@@ -1,4 +1,4 @@
-"""uvicorn's HTTP/1.1, with a clock and a measure for request heads, and errors as clients of OpenAI's API know them."""
+"""uvicorn's HTTP/1.1, with limits on time and size of request heads, and errors as OpenAI's API has them."""
 
 from __future__ import annotations
 
@@ -8,17 +8,17 @@ from typing import Any
 
 from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol
 
-from ir3de.gateway.api_errors import Problem
-from ir3de.gateway.requests.client import WIRE
+from ir3de.gateway.api_errors import ApiError
+from ir3de.gateway.requests.client import CONNECTION_EXTENSION
 
-HEAD_BYTES = 65_536  # of request line and headers; nginx and others stop at 32 kB
+MAX_HEAD_BYTES = 65_536  # of request line and headers; nginx and others stop at 32 kB
 
 
 class HeadTooLargeError(Exception):
     """More headers than anybody needs."""
 
 
-class JoinedWrites:
+class HeadBufferingTransport:
     """A transport that sends an answer's head with the first piece of its body: one system call, one packet."""
 
     __slots__ = ("_head", "_loop", "_transport")
@@ -49,7 +49,7 @@ class JoinedWrites:
         return getattr(self._transport, name)
 
 
-class GuardedProtocol(HttpToolsProtocol):
+class LimitedHttpProtocol(HttpToolsProtocol):
     """Closes connections whose request heads do not arrive in time, or do not end.
 
     One timer runs while a head is awaited; a head that comes in one piece, as almost all do, costs none.
@@ -60,35 +60,37 @@ class GuardedProtocol(HttpToolsProtocol):
         self.header_seconds: float = getattr(self.config, "header_seconds", 10.0)  # put there by `serving`
         self._in_head = False
         self._head_bytes = 0
-        self._clock: asyncio.TimerHandle | None = None
-        self._problem: Problem | None = None
-        self._leaving: set[Callable[[], None]] = set()
+        self._head_timer: asyncio.TimerHandle | None = None
+        self._error: ApiError | None = None
+        self._disconnect_callbacks: set[Callable[[], None]] = set()
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         super().connection_made(transport)
-        self.transport = JoinedWrites(transport, self.loop)  # type: ignore[assignment]
-        self._start_clock()
+        self.transport = HeadBufferingTransport(transport, self.loop)  # type: ignore[assignment]
+        self._start_head_timer()
 
     def connection_lost(self, exc: Exception | None) -> None:
-        self._stop_clock()
+        self._stop_head_timer()
         super().connection_lost(exc)
-        for leaving in tuple(self._leaving):
-            leaving()
+        for callback in tuple(self._disconnect_callbacks):
+            callback()
 
     def data_received(self, data: bytes) -> None:
-        if not self._answering:  # a head may begin in any piece; what came before it, of a refused body, is not its own
+        if (
+            not self._is_answering
+        ):  # a head may begin in any piece; what came before it, of a refused body, is not its own
             self._head_bytes = len(data) + (self._head_bytes if self._in_head else 0)
         super().data_received(data)
-        if self._answering:
-            self._stop_clock()
+        if self._is_answering:
+            self._stop_head_timer()
         elif not self.transport.is_closing():
-            self._start_clock()
-            if self._in_head and self._head_bytes > HEAD_BYTES:
-                self._problem = _too_large()
+            self._start_head_timer()
+            if self._in_head and self._head_bytes > MAX_HEAD_BYTES:
+                self._error = _build_head_too_large()
                 self.send_400_response("")
 
     @property
-    def _answering(self) -> bool:
+    def _is_answering(self) -> bool:
         """Whether a request's head has come, and its answer is not complete."""
         return not self._in_head and self.cycle is not None and not self.cycle.response_complete
 
@@ -97,31 +99,31 @@ class GuardedProtocol(HttpToolsProtocol):
         super().on_message_begin()
 
     def on_headers_complete(self) -> None:
-        if self._head_bytes > HEAD_BYTES and self._head_size() > HEAD_BYTES:
-            self._problem = _too_large()
+        if self._head_bytes > MAX_HEAD_BYTES and self._head_size() > MAX_HEAD_BYTES:
+            self._error = _build_head_too_large()
             raise HeadTooLargeError  # the parser stops, and `send_400_response` is called
         self._in_head, self._head_bytes = False, 0
-        self.scope["extensions"] = {WIRE: self}  # type: ignore[dict-item]
+        self.scope["extensions"] = {CONNECTION_EXTENSION: self}  # type: ignore[dict-item]
         super().on_headers_complete()
 
-    # what `receiving` asks --------------------------------------------------------------------------------------
+    # what `requests/client` calls ------------------------------------------------------------------------------------
 
-    def has_arrived(self) -> bool:
+    def is_body_complete(self) -> bool:
         """Whether the whole of the request is there; it may also say no where it is."""
         return not self.cycle.more_body
 
-    def tell(self, leaving: Callable[[], None]) -> None:
+    def add_disconnect_callback(self, callback: Callable[[], None]) -> None:
         """Have it called when the client hangs up."""
-        self._leaving.add(leaving)
+        self._disconnect_callbacks.add(callback)
 
-    def tell_not(self, leaving: Callable[[], None]) -> None:
-        self._leaving.discard(leaving)
+    def remove_disconnect_callback(self, callback: Callable[[], None]) -> None:
+        self._disconnect_callbacks.discard(callback)
 
     def send_400_response(self, msg: str) -> None:
         """Answer a head that cannot be used, and close."""
         if self.transport.is_closing():
             return
-        problem = self._problem or Problem(400, "this is not an HTTP/1.1 request", code="invalid_http")
+        problem = self._error or ApiError(400, "this is not an HTTP/1.1 request", code="invalid_http")
         body = problem.body()
         headers = b"".join(b"%b: %b\r\n" % header for header in self.server_state.default_headers)
         self.transport.write(
@@ -134,25 +136,27 @@ class GuardedProtocol(HttpToolsProtocol):
         """Of the head alone: it may have come in one piece with the body."""
         return len(self.url) + sum(len(name) + len(value) for name, value in self.headers)
 
-    def _start_clock(self) -> None:
-        if self._clock is None:
-            self._clock = self.loop.call_later(self.header_seconds, self._time_is_up)
+    def _start_head_timer(self) -> None:
+        if self._head_timer is None:
+            self._head_timer = self.loop.call_later(self.header_seconds, self._on_head_timeout)
 
-    def _stop_clock(self) -> None:
-        if self._clock is not None:
-            self._clock.cancel()
-            self._clock = None
+    def _stop_head_timer(self) -> None:
+        if self._head_timer is not None:
+            self._head_timer.cancel()
+            self._head_timer = None
 
-    def _time_is_up(self) -> None:
-        self._clock = None
-        if self._answering or self.transport.is_closing():
+    def _on_head_timeout(self) -> None:
+        self._head_timer = None
+        if self._is_answering or self.transport.is_closing():
             return
         if self._in_head:
-            self._problem = Problem(408, f"the request's headers did not arrive within {self.header_seconds:g} s")
+            self._error = ApiError(408, f"the request's headers did not arrive within {self.header_seconds:g} s")
             self.send_400_response("")
         else:
             self.transport.close()
 
 
-def _too_large() -> Problem:
-    return Problem(431, f"request line and headers may have {HEAD_BYTES:,} bytes together: send fewer or shorter ones")
+def _build_head_too_large() -> ApiError:
+    return ApiError(
+        431, f"request line and headers may have {MAX_HEAD_BYTES:,} bytes together: send fewer or shorter ones"
+    )

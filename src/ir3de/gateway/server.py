@@ -1,4 +1,4 @@
-"""Processes that serve: one, or several behind one socket; they end when the requests in flight have ended."""
+"""Runs the gateway: one process, or several behind one socket, which drain their requests before they stop."""
 
 from __future__ import annotations
 
@@ -21,18 +21,18 @@ from uvicorn.supervisors.multiprocess import Multiprocess, Process
 from ir3de.errors import InputError, IR3DEError
 from ir3de.gateway.config.load import Source
 from ir3de.gateway.config.models import Config
-from ir3de.gateway.protocol import GuardedProtocol
-from ir3de.gateway.telemetry.worker_folder import sharing
-from ir3de.gateway.validation import refused_host
+from ir3de.gateway.protocol import LimitedHttpProtocol
+from ir3de.gateway.telemetry.worker_folder import create_worker_folder
+from ir3de.gateway.validation import find_host_error
 
 if TYPE_CHECKING:
     from starlette.types import ASGIApp
 
 FACTORY = "ir3de.gateway.server:application"
-GARBAGE = 20_000  # objects made before Python looks for cycles among them
-KEEP_ALIVE = 75  # seconds between requests: longer than load balancers keep theirs, so that they close first
-WORKER_SECONDS = 60  # that a new worker may take to start when SIGHUP replaces them one by one
-STARTUP_FAILURE = 3  # exit code of a process that cannot serve, also uvicorn's own
+GC_THRESHOLD_OBJECTS = 20_000  # objects made before Python looks for cycles among them
+KEEP_ALIVE_S = 75  # seconds between requests: longer than load balancers keep theirs, so that they close first
+WORKER_START_TIMEOUT_S = 60  # that a new worker may take to start when SIGHUP replaces them one by one
+STARTUP_FAILURE_EXIT_CODE = 3  # exit code of a process that cannot serve, also uvicorn's own
 LEVELS = ("debug", "info", "warning", "error")
 
 logger = logging.getLogger("ir3de.gateway")
@@ -41,18 +41,18 @@ logger = logging.getLogger("ir3de.gateway")
 def serve(source: Source, *, ready: Callable[[str], None] | None = None, factory: str = FACTORY) -> bool:
     """Serve until told to stop; `ready` is called with the address. True if requests in flight could end."""
     config = source.read()
-    if refused := refused_host(config):
+    if refused := find_host_error(config):
         raise InputError(f"server.host: {refused}")
-    source.hand_over()
-    listening = bind(config.server.host, config.server.port)
-    settings = settings_for(config, factory)
+    source.to_environment()
+    listening = bind_socket(config.server.host, config.server.port)
+    settings = build_uvicorn_config(config, factory)
     ended = threading.Event()
     if ready is not None:
         threading.Thread(target=_announce, args=(listening, ready, ended), daemon=True).start()
     try:
-        with sharing() if config.server.workers > 1 else nullcontext(), _calm_signals():
+        with create_worker_folder() if config.server.workers > 1 else nullcontext(), _ignore_sigterm():
             if config.server.workers > 1:
-                return Workers(settings, [listening]).serve()
+                return WorkerSupervisor(settings, [listening]).serve()
             server = uvicorn.Server(settings)
             with suppress(
                 KeyboardInterrupt, SystemExit
@@ -71,48 +71,48 @@ def application() -> ASGIApp:
     from ir3de.gateway.app import create_app
     from ir3de.gateway.gateway import Gateway
 
-    source = Source.handed_over()
+    source = Source.from_environment()
     try:
         app = create_app(Gateway.open(source.read(), config_path=source.path, reread=source.read))
     except IR3DEError as error:
         if multiprocessing.parent_process() is None:
             raise
         logger.error("%s", error)
-        sys.exit(STARTUP_FAILURE)
-    _look_for_garbage_rarely()
+        sys.exit(STARTUP_FAILURE_EXIT_CODE)
+    _collect_garbage_rarely()
     return app
 
 
-def _look_for_garbage_rarely() -> None:
-    """Requests leave hardly any cycles behind, and what is there at the start stays: looking for them is lost time."""
+def _collect_garbage_rarely() -> None:
+    """Requests leave hardly any reference cycles: collect garbage rarely, and never what was there at the start."""
     gc.collect()
     gc.freeze()
-    gc.set_threshold(GARBAGE, 20, 20)
+    gc.set_threshold(GC_THRESHOLD_OBJECTS, 20, 20)
 
 
-def settings_for(config: Config, factory: str = FACTORY) -> uvicorn.Config:
+def build_uvicorn_config(config: Config, factory: str = FACTORY) -> uvicorn.Config:
     """What uvicorn is told."""
     made = uvicorn.Config(
         factory,
         factory=True,
         interface="asgi3",
-        http=GuardedProtocol,
+        http=LimitedHttpProtocol,
         ws="none",
         lifespan="on",
         workers=config.server.workers,
-        log_config=logging_for(log_level(config)),
+        log_config=build_log_config(read_log_level(config)),
         access_log=False,
         proxy_headers=False,  # nothing is decided by the client's address
         server_header=False,
-        timeout_keep_alive=KEEP_ALIVE,
+        timeout_keep_alive=KEEP_ALIVE_S,
         timeout_graceful_shutdown=config.server.drain,  # type: ignore[arg-type] # seconds, also parts of them
-        timeout_worker_healthcheck=WORKER_SECONDS,
+        timeout_worker_healthcheck=WORKER_START_TIMEOUT_S,
     )
     made.header_seconds = config.server.limits.header_seconds  # type: ignore[attr-defined] # read by GuardedProtocol
     return made
 
 
-def log_level(config: Config) -> str:
+def read_log_level(config: Config) -> str:
     """IR3DE_LOG_LEVEL, else what the configuration says."""
     given = (os.environ.get("IR3DE_LOG_LEVEL") or config.logs.level).lower()
     if given not in LEVELS:
@@ -120,14 +120,14 @@ def log_level(config: Config) -> str:
     return given
 
 
-def logging_for(level: str) -> dict[str, Any]:
+def build_log_config(level: str) -> dict[str, Any]:
     """Messages on standard error: ours from `level` on, uvicorn's from warnings on."""
     quiet = "DEBUG" if level == "debug" else "ERROR" if level == "error" else "WARNING"
     return {
         "version": 1,
         "disable_existing_loggers": False,
         "formatters": {"plain": {"format": "%(asctime)s %(levelname)s %(message)s", "datefmt": "%Y-%m-%dT%H:%M:%S%z"}},
-        "filters": {"calm": {"()": "ir3de.gateway.server.NotGivenUp"}},
+        "filters": {"calm": {"()": "ir3de.gateway.server.CancellationFilter"}},
         "handlers": {"stderr": {"class": "logging.StreamHandler", "formatter": "plain", "filters": ["calm"]}},
         "loggers": {
             "ir3de": {"handlers": ["stderr"], "level": level.upper(), "propagate": False},
@@ -136,15 +136,15 @@ def logging_for(level: str) -> dict[str, Any]:
     }
 
 
-class NotGivenUp(logging.Filter):
-    """Leaves out the traces of requests that were cut off because nobody wanted to wait for them any more."""
+class CancellationFilter(logging.Filter):
+    """Drops the tracebacks of requests that were cancelled at shutdown."""
 
     def filter(self, record: logging.LogRecord) -> bool:
         error = record.exc_info[1] if record.exc_info else None
         return not isinstance(error, asyncio.CancelledError) and "CancelledError" not in str(record.msg)
 
 
-def bind(host: str, port: int) -> socket.socket:
+def bind_socket(host: str, port: int) -> socket.socket:
     """A socket at that address. It does not listen before somebody serves: until then clients are refused."""
     try:
         family, kind, protocol, _, address = socket.getaddrinfo(
@@ -166,19 +166,19 @@ def bind(host: str, port: int) -> socket.socket:
     return made
 
 
-def address_of(listening: socket.socket) -> str:
+def format_address(listening: socket.socket) -> str:
     """The address for clients on this machine."""
     host, port = listening.getsockname()[:2]
     host = {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(host, host)
     return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
 
 
-class Workers(Multiprocess):
+class WorkerSupervisor(Multiprocess):
     """uvicorn's supervisor, which also stops listening itself, and hurries up at the second Ctrl-C."""
 
     def serve(self) -> bool:
         """Run until told to stop; True if every worker came to its own end."""
-        self.hurried = False
+        self.was_hurried = False
         before = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
         try:
             self.run()
@@ -187,12 +187,12 @@ class Workers(Multiprocess):
                 signal.signal(number, handler)
         if self.failed:
             raise InputError("the gateway did not start: the messages above say why")
-        return not self.hurried
+        return not self.was_hurried
 
     @property
     def failed(self) -> bool:
         """Whether a worker could not start."""
-        return any(process.process.exitcode == STARTUP_FAILURE for process in self.processes)
+        return any(process.process.exitcode == STARTUP_FAILURE_EXIT_CODE for process in self.processes)
 
     def terminate_all(self) -> None:
         for listening in self.sockets:
@@ -204,8 +204,8 @@ class Workers(Multiprocess):
         for process in self.processes:
             while process.process.is_alive():
                 process.process.join(0.1)
-                if signal.SIGINT in self.signal_queue and not self.hurried:
-                    self.hurried = True
+                if signal.SIGINT in self.signal_queue and not self.was_hurried:
+                    self.was_hurried = True
                     for one in self.processes:
                         one.process.kill()
 
@@ -215,14 +215,14 @@ class Workers(Multiprocess):
             return
         for index, old in enumerate(self.processes):  # asking them how they are would wait long for one that just died
             if not old.process.is_alive():
-                logger.warning("worker %d ended with code %s: another takes its place", old.pid, old.process.exitcode)
+                logger.warning("worker %d ended with code %s: it is replaced", old.pid, old.process.exitcode)
                 self.processes[index] = Process(self.config, self.sockets)
                 self.processes[index].start()
 
 
 def _announce(listening: socket.socket, ready: Callable[[str], None], ended: threading.Event) -> None:
     """Tell the address as soon as somebody answers there."""
-    address = address_of(listening)
+    address = format_address(listening)
     family, (host, port) = listening.family, listening.getsockname()[:2]
     host = {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(host, host)
     while not ended.wait(0.05):
@@ -233,7 +233,7 @@ def _announce(listening: socket.socket, ready: Callable[[str], None], ended: thr
 
 
 @contextmanager
-def _calm_signals() -> Iterator[None]:
+def _ignore_sigterm() -> Iterator[None]:
     """A signal that has ended the serving, and is raised again by uvicorn, does not also end the process."""
     before = signal.signal(signal.SIGTERM, lambda number, frame: None)
     try:

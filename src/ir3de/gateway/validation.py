@@ -1,4 +1,4 @@
-"""Do the configuration, the router and the endpoints fit together? Asked before serving, and by `config validate`."""
+"""Checks that configuration, router and endpoints fit together: before serving, and for `config validate`."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ from urllib.error import HTTPError, URLError
 from urllib.request import Request, urlopen
 
 from ir3de.errors import ArtifactError
-from ir3de.gateway.admin.administration import state_folder
+from ir3de.gateway.admin.administration import find_state_folder
 from ir3de.gateway.admin.state import StateFolder
 from ir3de.gateway.config.findings import Finding
-from ir3de.gateway.config.load import client_variables
+from ir3de.gateway.config.load import list_client_variables
 from ir3de.gateway.config.models import Config, ExpertConfig, secret
-from ir3de.gateway.http.access import client_keys, is_loopback
+from ir3de.gateway.http.access import is_loopback, read_client_keys
 
-PING_SECONDS = 5.0
+PING_TIMEOUT_S = 5.0
 
 
 @dataclass(frozen=True)
@@ -31,9 +31,9 @@ class RouterFacts:
     experts: tuple[str, ...]
 
 
-def effective(config: Config, path: Path | None) -> tuple[Config, list[Finding]]:
+def apply_admin_state(config: Config, path: Path | None) -> tuple[Config, list[Finding]]:
     """The configuration with what /admin changed, and a word about that, which is soon forgotten."""
-    where = state_folder(config, path)
+    where = find_state_folder(config, path)
     if where is None or not (state := StateFolder(where).read()).changes:
         return config, []
     own = set(config.by_name)
@@ -49,10 +49,10 @@ def effective(config: Config, path: Path | None) -> tuple[Config, list[Finding]]
         return config, []
     kept = f"It lies in {where}: without that folder the file alone counts"
     message = f"what /admin changed is in force: {'; '.join(said)}. {kept}"
-    return state.applied(config, where), [Finding("warning", "state", message)]
+    return state.apply_to(config, where), [Finding("warning", "state", message)]
 
 
-def router_facts(path: str) -> RouterFacts | None:
+def read_router_facts(path: str) -> RouterFacts | None:
     """Look into a router's folder and compare its files with their hashes; an address is left to the gateway."""
     if "://" in path:
         return None
@@ -71,29 +71,29 @@ def router_facts(path: str) -> RouterFacts | None:
     )
 
 
-def fit_together(config: Config, router: RouterFacts | None) -> list[Finding]:
+def check_consistency(config: Config, router: RouterFacts | None) -> list[Finding]:
     """Experts without an endpoint, endpoints without an expert, an open door."""
     findings = [] if router is None else list(_names(config, router.experts))
     if config.logs.prompts and config.logs.decisions is None:
         findings.append(Finding("warning", "logs.prompts", "without logs.decisions there is no file to put them into"))
-    if refused := refused_host(config):
+    if refused := find_host_error(config):
         findings.append(Finding("error", "server.host", refused))
     return findings
 
 
-def refused_host(config: Config) -> str | None:
+def find_host_error(config: Config) -> str | None:
     """Why the gateway may not listen there, if it may not: other machines need a key, or an explicit word."""
     server = config.server
-    if is_loopback(server.host) or server.open or client_keys(server):
+    if is_loopback(server.host) or server.open or read_client_keys(server):
         return None
-    names = " or ".join(client_variables(config))
+    names = " or ".join(list_client_variables(config))
     return (
         f"{server.host or 'every interface'} can be reached from other machines, and no client needs a key: put one "
         f"into the environment variable {names}, or say server.open: true (--open) if anybody may use it"
     )
 
 
-def ping(experts: Sequence[ExpertConfig]) -> list[Finding]:
+def ping_experts(experts: Sequence[ExpertConfig]) -> list[Finding]:
     """Ask every endpoint for its models, all at once."""
     with ThreadPoolExecutor(max_workers=max(1, min(32, len(experts)))) as pool:
         answers = list(pool.map(_ping, experts))
@@ -109,7 +109,7 @@ def _ping(expert: ExpertConfig) -> str:
     key = secret(expert.api_key_env)
     headers = {"authorization": f"Bearer {key}"} if key else {}
     try:
-        with urlopen(Request(f"{expert.base_url}/models", headers=headers), timeout=PING_SECONDS) as response:
+        with urlopen(Request(f"{expert.base_url}/models", headers=headers), timeout=PING_TIMEOUT_S) as response:
             listed = json.load(response)["data"]
             models = [str(model["id"]) for model in listed]
     except HTTPError as error:
@@ -117,7 +117,7 @@ def _ping(expert: ExpertConfig) -> str:
             return f"/models answers {error.code}" + (": is its key right?" if error.code == 401 else "")
     except (URLError, TimeoutError) as error:
         late = isinstance(error, TimeoutError) or isinstance(error.reason, TimeoutError)
-        return f"no answer within {PING_SECONDS:g} s" if late else "nobody answers there"
+        return f"no answer within {PING_TIMEOUT_S:g} s" if late else "nothing answers there"
     except (OSError, HTTPException) as error:
         return f"no answer: {error}"
     except (ValueError, KeyError, TypeError):

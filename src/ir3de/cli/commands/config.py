@@ -58,12 +58,12 @@ def init(file: str | None, router: str | None, experts: list[Endpoint], force: b
     need_gateway()
     from ir3de.gateway.config.load import locate
     from ir3de.gateway.config.template import endpoints_for, template
-    from ir3de.gateway.validation import router_facts
+    from ir3de.gateway.validation import read_router_facts
     from ir3de.storage import files
 
     path = locate(file)
     refuse_existing(path, force=force)
-    facts = router_facts(router) if router else None
+    facts = read_router_facts(router) if router else None
     named = experts or endpoints_for(facts.experts if facts else EXAMPLES)
     files.write(path, template(_from_there(router or "router", path), named).encode())
     out.json({"path": str(path), "router": router, "experts": [expert.name for expert in named]})
@@ -91,16 +91,16 @@ def validate(context: click.Context, file: str | None, ping: bool, out: Output) 
 
     path = locate(file)
     try:
-        settings, changes = validation.effective(read(path), path)
-        router = validation.router_facts(settings.router.path)
+        settings, changes = validation.apply_admin_state(read(path), path)
+        router = validation.read_router_facts(settings.router.path)
     except ConfigError as error:
         out.json({"ok": False, "file": str(path), "findings": [vars(finding) for finding in error.findings]})
         show_findings(error.findings, out)
         raise InputError(f"{path}: {_count(len(error.findings), 'problem')}") from None
-    findings = [*changes, *validation.fit_together(settings, router)]
+    findings = [*changes, *validation.check_consistency(settings, router)]
     if ping:
         with out.spinner("asking the endpoints"):
-            findings += validation.ping(settings.experts)
+            findings += validation.ping_experts(settings.experts)
     out.json({"file": str(path), **described(settings, router, findings)})
     if not out.as_json:
         show_experts(settings, router, out)
@@ -131,7 +131,7 @@ def show(file: str | None, out: Output) -> None:
     from ir3de.gateway.config.load import locate, read, variables
 
     path = locate(file)
-    settings, changes = validation.effective(read(path, secrets=False), path)
+    settings, changes = validation.apply_admin_state(read(path, secrets=False), path)
     for finding in changes:
         out.warn(finding.message)
     state = {name: "set" if there else "not set" for name, there in variables(settings).items()}
@@ -157,9 +157,9 @@ def schema(out: Output) -> None:
       ir3de config schema > ir3de.schema.json
     """
     need_gateway()
-    from ir3de.gateway.config.load import schema_text
+    from ir3de.gateway.config.load import format_schema
 
-    click.echo(schema_text().rstrip())
+    click.echo(format_schema().rstrip())
 
 
 def _from_there(router: str, file: Path) -> str:

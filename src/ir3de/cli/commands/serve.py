@@ -97,9 +97,9 @@ class Checked(NamedTuple):
 def _check(source: Source) -> Checked:
     from ir3de.gateway import validation
 
-    settings, changes = validation.effective(source.read(), source.path)
-    router = validation.router_facts(settings.router.path)
-    return Checked(settings, router, [*changes, *validation.fit_together(settings, router)])
+    settings, changes = validation.apply_admin_state(source.read(), source.path)
+    router = validation.read_router_facts(settings.router.path)
+    return Checked(settings, router, [*changes, *validation.check_consistency(settings, router)])
 
 
 def _show(checked: Checked, out: Output) -> None:
@@ -135,11 +135,11 @@ def _source(file: str | None, overrides: dict[str, Any]) -> Iterator[Source]:
 @contextmanager
 def _demo(overrides: dict[str, Any], out: Output) -> Iterator[Source]:
     """Local experts, as long as the gateway serves."""
-    from ir3de.gateway.config.load import Source, merged
+    from ir3de.gateway.config.load import Source, merge_overrides
     from ir3de.gateway.local.llama_cpp import demo
 
     with demo(out.remark) as config:
-        yield Source(None, merged(config.model_dump(mode="json"), overrides))
+        yield Source(None, merge_overrides(config.model_dump(mode="json"), overrides))
 
 
 def _overrides(router: str | None, experts: list[Endpoint], server: dict[str, Any], *, is_open: bool) -> dict[str, Any]:
@@ -164,7 +164,7 @@ def _welcome(address: str, checked: Checked, out: Output) -> None:
     """Where it is, who answers, and how to ask; on standard error, because the access log has standard output."""
     from rich.panel import Panel
 
-    from ir3de.gateway.config.load import client_variables
+    from ir3de.gateway.config.load import list_client_variables
     from ir3de.gateway.config.models import secret
 
     settings, router, _ = checked
@@ -172,7 +172,7 @@ def _welcome(address: str, checked: Checked, out: Output) -> None:
     if not console.is_terminal or out.quiet:
         click.echo(f"serving on {address}", err=True)
         return
-    key = next((name for name in client_variables(settings) if secret(name)), None)
+    key = next((name for name in list_client_variables(settings) if secret(name)), None)
     digest = "" if router is None else f"  {router.digest[:12]}"
     rows: list[tuple[str, RenderableType]] = [
         ("address", styled((f"{address}/v1", "bold cyan"))),

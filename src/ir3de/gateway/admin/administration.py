@@ -1,8 +1,8 @@
-"""Experts and routers come and go while the gateway serves.
+"""Adds, removes and replaces experts and routers while the gateway serves.
 
-A change is worked out beside the requests, written to the state folder, and then takes effect in one swap; requests in
-flight end with what they began with. Other workers, and other gateways on the same folder, look at the state file every
-second. Writers take turns by a lock on the folder, so that no change is lost.
+A change is computed in a thread, written to the state folder, and then takes effect in one swap. Requests in flight
+keep the snapshot they started with. Other workers, and other gateways that use the same folder, check the state file
+every second. Writers lock the folder, so that no change is lost.
 """
 
 from __future__ import annotations
@@ -17,17 +17,24 @@ from pathlib import Path
 from typing import Any
 
 from ir3de.errors import ArtifactError, IR3DEError
-from ir3de.gateway.admin.changes import MoreOfExpert, Now, OtherRouter, add_expert, choose_router, remove_expert
+from ir3de.gateway.admin.changes import (
+    AdminState,
+    ExpertAddition,
+    RouterReplacement,
+    add_expert,
+    choose_router,
+    remove_expert,
+)
 from ir3de.gateway.admin.fetching import without_user
 from ir3de.gateway.admin.fit_process import FitFailed
-from ir3de.gateway.admin.follow import Follower, repeat
+from ir3de.gateway.admin.follow import RouterFollower, repeat
 from ir3de.gateway.admin.state import CACHE, STATE, State, StateFolder
-from ir3de.gateway.api_errors import Problem
+from ir3de.gateway.api_errors import ApiError
 from ir3de.gateway.config.models import Config
-from ir3de.gateway.experts.snapshot import Live, Snapshot
+from ir3de.gateway.experts.snapshot import LiveSnapshot, Snapshot
 from ir3de.storage import files
 
-LOOK_SECONDS = 1.0  # between two looks at the state file
+STATE_CHECK_S = 1.0  # between two looks at the state file
 
 
 @dataclass(frozen=True)
@@ -39,20 +46,20 @@ class Caller:
     if_match: str | None = None
 
 
-Change = Callable[[Now], tuple[Config, State]]
+Change = Callable[[AdminState], tuple[Config, State]]
 
 
 class Administration:
     """Makes changes, one at a time, and takes up those that others made."""
 
-    def __init__(self, live: Live, now: Now, reread: Callable[[], Config], folder: StateFolder) -> None:
+    def __init__(self, live: LiveSnapshot, now: AdminState, reread: Callable[[], Config], folder: StateFolder) -> None:
         """`live` has the snapshot of `now`, which comes from `opened`."""
         self.live, self.folder = live, folder
         self._now, self._reread = now, reread
         self._turn = asyncio.Lock()
 
     @property
-    def now(self) -> Now:
+    def now(self) -> AdminState:
         return self._now
 
     # reading ----------------------------------------------------------------------------------------------------
@@ -60,97 +67,97 @@ class Administration:
     @property
     def etag(self) -> str:
         """Of all that can be changed: configuration, state and router."""
-        return etag(self._now)
+        return compute_etag(self._now)
 
     def history(self, most: int) -> list[dict[str, Any]]:
         return self.folder.history(most)
 
     # changing ---------------------------------------------------------------------------------------------------
 
-    async def add(self, more: MoreOfExpert, caller: Caller) -> None:
+    async def add(self, more: ExpertAddition, caller: Caller) -> None:
         """Add an expert, or give more to one."""
 
-        def change(now: Now) -> tuple[Config, State]:
+        def change(now: AdminState) -> tuple[Config, State]:
             return now.base, add_expert(now, self.folder, more)
 
-        await self._make(change, caller, action="merge expert" if more.merge else "add expert", expert=more.name)
+        await self._run_change(change, caller, action="merge expert" if more.merge else "add expert", expert=more.name)
 
     async def remove(self, name: str, caller: Caller, *, keep_domain: bool = False) -> None:
         """Take an expert out."""
 
-        def change(now: Now) -> tuple[Config, State]:
+        def change(now: AdminState) -> tuple[Config, State]:
             return now.base, remove_expert(now, self.folder, name, keep_domain=keep_domain)
 
-        await self._make(change, caller, action="remove expert", expert=name)
+        await self._run_change(change, caller, action="remove expert", expert=name)
 
-    async def replace_router(self, given: OtherRouter | None, caller: Caller) -> None:
+    async def replace_router(self, given: RouterReplacement | None, caller: Caller) -> None:
         """Serve another router, or the configured one again."""
 
-        def change(now: Now) -> tuple[Config, State]:
+        def change(now: AdminState) -> tuple[Config, State]:
             return now.base, choose_router(now, given)
 
         path = without_user(self._now.base.router.path if given is None else given.path)
-        await self._make(change, caller, action="replace router" if given else "configured router", path=path)
+        await self._run_change(change, caller, action="replace router" if given else "configured router", path=path)
 
     async def reload(self, caller: Caller, *, configured_router: bool = False) -> None:
         """Read the configuration file again, in every worker."""
 
-        def change(now: Now) -> tuple[Config, State]:
+        def change(now: AdminState) -> tuple[Config, State]:
             state = replace(now.state, reloads=now.state.reloads + 1)
             return self._reread(), choose_router(replace(now, state=state), None) if configured_router else state
 
-        await self._make(change, caller, action="reload")
+        await self._run_change(change, caller, action="reload")
 
-    async def _make(self, change: Change, caller: Caller, **what: Any) -> None:
+    async def _run_change(self, change: Change, caller: Caller, **what: Any) -> None:
         async with self._turn:
-            now, problem = await asyncio.to_thread(self._made, change, caller, what)
-            self._take(now)
+            now, problem = await asyncio.to_thread(self._apply_change, change, caller, what)
+            self._activate(now)
         if problem is not None:
             raise problem
 
-    def _made(self, change: Change, caller: Caller, what: dict[str, Any]) -> tuple[Now, Problem | None]:
+    def _apply_change(self, change: Change, caller: Caller, what: dict[str, Any]) -> tuple[AdminState, ApiError | None]:
         """Where things stand after a change, or after what others changed and why this one is refused."""
         line = {"time": datetime.now(UTC).isoformat(timespec="milliseconds"), "request_id": caller.request_id}
         line |= {"who": caller.who, **what}
         now = self._now
         try:
             with files.exclusive(self.folder.path):
-                now = self._caught_up()
+                now = self._read_changes()
                 self.folder.complete_audit(now.state)
-                line |= {"router_before": now.snapshot.digest, "etag_before": etag(now)}
+                line |= {"router_before": now.snapshot.digest, "etag_before": compute_etag(now)}
                 try:
-                    check_match(caller.if_match, etag(now))
-                    return self._persisted(self._tried(change, now), line), None
-                except Problem as problem:
+                    check_if_match(caller.if_match, compute_etag(now))
+                    return self._persist(self._try_change(change, now), line), None
+                except ApiError as problem:
                     self.folder.drop_routers(now.state)
                     self.folder.record({**line, "outcome": "refused", "status": problem.status, "code": problem.code})
                     return now, problem
         except IR3DEError as error:  # the state folder itself: nothing could be kept
-            return now, Problem(500, f"nothing was changed: {error}", "state_unusable")
+            return now, ApiError(500, f"nothing was changed: {error}", "state_unusable")
 
-    def _tried(self, change: Change, now: Now) -> Now:
+    def _try_change(self, change: Change, now: AdminState) -> AdminState:
         """What a change would lead to, with its router loaded; nothing is kept yet."""
         try:
             base, state = change(now)
-            new = opened(base, state, self.folder, now)
+            new = open_admin_state(base, state, self.folder, now)
         except (IR3DEError, ValueError) as error:
-            raise Problem(422, str(error), "refused") from error
+            raise ApiError(422, str(error), "refused") from error
         except FitFailed as error:
-            raise Problem(500, f"nothing was changed: {error}", "fit_failed") from error
+            raise ApiError(500, f"nothing was changed: {error}", "fit_failed") from error
         if not set(new.router.experts) & set(new.snapshot.experts):
             known, served = ", ".join(new.router.experts[:20]), ", ".join(new.snapshot.experts)
-            raise Problem(409, f"the router knows {known}, and served are {served}: none of them", "nothing_in_common")
+            raise ApiError(409, f"the router knows {known}, and served are {served}: none of them", "nothing_in_common")
         return new
 
-    def _persisted(self, new: Now, line: dict[str, Any]) -> Now:
+    def _persist(self, new: AdminState, line: dict[str, Any]) -> AdminState:
         """The state is written, and from then on the change is made, come what may."""
         line |= {"router_after": new.snapshot.digest, "outcome": "done"}
         try:
             state = self.folder.write(new.state, line)
         except ArtifactError as error:
-            raise Problem(500, f"nothing was changed: {error}", "state_unusable") from error
+            raise ApiError(500, f"nothing was changed: {error}", "state_unusable") from error
         except ValueError as error:  # JSON can write halves of characters, and no file can hold them
-            raise Problem(422, f"not to be written down: {error}", "invalid_field") from error
+            raise ApiError(422, f"not to be written down: {error}", "invalid_field") from error
         self.folder.complete_audit(state)
         self.folder.drop_routers(state)
         return replace(new, state=state, stamp=self.folder.stamp())
@@ -160,38 +167,40 @@ class Administration:
     async def follow(self) -> None:
         """Take up what others change, until cancelled."""
         async with asyncio.TaskGroup() as tasks:
-            tasks.create_task(repeat(self.look_at_state, lambda: LOOK_SECONDS))
-            tasks.create_task(repeat(self.look_at_router, lambda: self.live.snapshot.config.router.follow))
+            tasks.create_task(repeat(self.check_state, lambda: STATE_CHECK_S))
+            tasks.create_task(repeat(self.check_router, lambda: self.live.snapshot.config.router.follow))
 
-    async def look_at_state(self) -> None:
+    async def check_state(self) -> None:
         """Take up what another worker changed."""
         if self.folder.stamp() != self._now.stamp:
             async with self._turn:
-                self._take(await asyncio.to_thread(self._caught_up))
+                self._activate(await asyncio.to_thread(self._read_changes))
 
-    async def look_at_router(self) -> None:
+    async def check_router(self) -> None:
         """Take up a router that was published."""
-        await self.look_at_state()  # the router to look at may have been changed for another
+        await self.check_state()  # the router to look at may have been changed for another
         async with self._turn:
-            found = await asyncio.to_thread(self._now.follower.look)
+            found = await asyncio.to_thread(self._now.follower.check)
             if found is not None:
-                self._take(replace(self._now, router=found[0], snapshot=self._now.snapshot.with_router(*found)))
+                self._activate(replace(self._now, router=found[0], snapshot=self._now.snapshot.with_router(*found)))
 
-    def _caught_up(self) -> Now:
+    def _read_changes(self) -> AdminState:
         now, stamp = self._now, self.folder.stamp()
         if stamp == now.stamp:
             return now
         state = self.folder.read()
         base = now.base if state.reloads == now.state.reloads else self._reread()
-        return replace(opened(base, state, self.folder, now), stamp=stamp)
+        return replace(open_admin_state(base, state, self.folder, now), stamp=stamp)
 
-    def _take(self, now: Now) -> None:
+    def _activate(self, now: AdminState) -> None:
         self._now = now
         if self.live.snapshot is not now.snapshot:
             self.live.swap(now.snapshot)
 
 
-def opened(base: Config, state: State | None, folder: StateFolder, before: Now | None = None) -> Now:
+def open_admin_state(
+    base: Config, state: State | None, folder: StateFolder, before: AdminState | None = None
+) -> AdminState:
     """Configuration and state put together, and the router loaded unless it is the one there was before.
 
     Without a state, what lies in the folder is read, and its audit log completed.
@@ -200,12 +209,12 @@ def opened(base: Config, state: State | None, folder: StateFolder, before: Now |
     if state is None:
         state = folder.read()
         folder.complete_audit(state)
-    config = state.applied(base, folder.path)
+    config = state.apply_to(base, folder.path)
     if before is not None and before.follower.location == config.router.path:
         follower, router = before.follower, before.router
     else:
         own = state.router is not None and state.router.own
-        follower = Follower(config.router.path, None if own else folder.path / CACHE)
+        follower = RouterFollower(config.router.path, None if own else folder.path / CACHE)
         try:
             router, _ = follower.load()
         except ArtifactError as error:
@@ -216,21 +225,21 @@ def opened(base: Config, state: State | None, folder: StateFolder, before: Now |
                 "and with it all that was changed"
             ) from error
     earlier = None if before is None else before.snapshot
-    return Now(base, state, stamp, follower, router, Snapshot.of(config, router, follower.digest, earlier))
+    return AdminState(base, state, stamp, follower, router, Snapshot.of(config, router, follower.digest, earlier))
 
 
-def etag(now: Now) -> str:
+def compute_etag(now: AdminState) -> str:
     """A strong entity tag, the same in every worker that has come as far."""
     config = now.base.model_dump(mode="json")
     content = json.dumps([config, now.state.sha256, now.snapshot.digest], sort_keys=True)
     return f'"{hashlib.sha256(content.encode()).hexdigest()[:32]}"'
 
 
-def check_match(if_match: str | None, current: str) -> None:
+def check_if_match(if_match: str | None, current: str) -> None:
     """Refuse a change that was meant for another state of things."""
     if if_match is None or "*" in (given := [tag.strip() for tag in if_match.split(",")]) or current in given:
         return
-    raise Problem(
+    raise ApiError(
         412,
         f"things have changed since: If-Match is {if_match[:100]}, now it is {current}. GET again, and decide anew",
         "stale",
@@ -238,7 +247,7 @@ def check_match(if_match: str | None, current: str) -> None:
     )
 
 
-def state_folder(config: Config, config_path: Path | None) -> Path | None:
+def find_state_folder(config: Config, config_path: Path | None) -> Path | None:
     """Where changes are kept: as configured, or beside the configuration; None where there is neither."""
     if config.state is not None:
         return Path(config.state).expanduser()

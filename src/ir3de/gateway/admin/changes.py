@@ -1,4 +1,4 @@
-"""What each change of /admin makes of the state, or why it is refused."""
+"""The changes that /admin can make: each returns the new state, or raises why it is refused."""
 
 from __future__ import annotations
 
@@ -13,17 +13,17 @@ from typing import TYPE_CHECKING, Annotated, Any
 from pydantic import Field
 
 from ir3de.gateway.admin.fetching import without_user
-from ir3de.gateway.admin.fit_process import Order, fit
-from ir3de.gateway.admin.follow import Follower, is_address
+from ir3de.gateway.admin.fit_process import FitOrder, fit
+from ir3de.gateway.admin.follow import RouterFollower, is_address
 from ir3de.gateway.admin.state import RouterChoice, State, StateFolder
-from ir3de.gateway.api_errors import Problem, validate
+from ir3de.gateway.api_errors import ApiError, validate
 from ir3de.gateway.config.models import Config, ExpertConfig, Name, Part
 from ir3de.gateway.experts.snapshot import Snapshot
 
 if TYPE_CHECKING:
     from ir3de.router import Router
 
-FOR_EXPERTS = "IR3DE_EXPERT_"  # how variables begin whose values /admin may have sent to experts
+EXPERT_VARIABLE_PREFIX = "IR3DE_EXPERT_"  # how variables begin whose values /admin may have sent to experts
 
 
 class Upload(Part):
@@ -35,7 +35,7 @@ class Upload(Part):
     """In base64."""
 
 
-class MoreOfExpert(Part):
+class ExpertAddition(Part):
     """An expert to add, or more for one that is there."""
 
     name: Name
@@ -50,7 +50,7 @@ class MoreOfExpert(Part):
     """Give more to an expert that is there: texts to its domain, another endpoint in place of its own."""
 
 
-class OtherRouter(Part):
+class RouterReplacement(Part):
     """A router in place of the configured one."""
 
     path: Annotated[str, Field(min_length=1, max_length=4_000)]
@@ -58,91 +58,93 @@ class OtherRouter(Part):
 
 
 @dataclass(frozen=True)
-class Now:
-    """Everything at one moment: the file's configuration, what was changed of it, and what came of both."""
+class AdminState:
+    """The configuration file, the changes made by /admin, and the snapshot that results from both."""
 
     base: Config
     state: State
     stamp: object  # of the state file
-    follower: Follower
+    follower: RouterFollower
     router: Router  # as it was loaded: the snapshot's has the configuration's threshold and default
     snapshot: Snapshot
 
 
-def add_expert(now: Now, folder: StateFolder, more: MoreOfExpert) -> State:
+def add_expert(now: AdminState, folder: StateFolder, more: ExpertAddition) -> State:
     """With a new expert, or more of one that is there."""
     name, served, routed = more.name, more.name in now.snapshot.experts, more.name in now.router.experts
     if more.texts is not None and more.file is not None:
-        raise Problem(422, "texts and file: give one of them", "invalid_field", "file")
+        raise ApiError(422, "texts and file: give one of them", "invalid_field", "file")
     domain = more.texts is not None or more.file is not None
     if not more.merge and (served or (routed and domain)):
-        raise Problem(409, f"{name!r} is an expert already: merge: true gives it more, DELETE takes it out", "exists")
+        raise ApiError(409, f"{name!r} is an expert already: merge: true gives it more, DELETE takes it out", "exists")
     if more.merge and not served and not routed:
-        raise Problem(404, f"no expert {name!r} to give more to: without merge it is added", "expert_not_found", "name")
+        raise ApiError(
+            404, f"no expert {name!r} to give more to: without merge it is added", "expert_not_found", "name"
+        )
     if more.upstream is None and not served:
-        raise Problem(422, "upstream: a new expert needs an endpoint, {base_url: …}", "invalid_field", "upstream")
+        raise ApiError(422, "upstream: a new expert needs an endpoint, {base_url: …}", "invalid_field", "upstream")
     if more.upstream is None and not domain:
-        raise Problem(422, "nothing to do: give upstream, texts or file", "invalid_field")
+        raise ApiError(422, "nothing to do: give upstream, texts or file", "invalid_field")
     state = now.state
     if more.upstream is not None:
         if "name" in more.upstream:
-            raise Problem(422, "upstream.name: the name is given once, beside it", "invalid_field", "upstream.name")
+            raise ApiError(422, "upstream.name: the name is given once, beside it", "invalid_field", "upstream.name")
         expert = validate(ExpertConfig, {"name": name, **more.upstream}, "upstream")
         _check_variable(expert, now.base)
         state = state.with_expert(expert)
-        state.applied(now.base, folder.path)  # or it is refused, before anything is fitted
+        state.apply_to(now.base, folder.path)  # or it is refused, before anything is fitted
     if not domain:
         return state
     check_changeable(now, "leave out texts and file")
-    return replace(state, router=_refitted(now, folder, "more", more))
+    return replace(state, router=_refit(now, folder, "more", more))
 
 
-def remove_expert(now: Now, folder: StateFolder, name: str, *, keep_domain: bool) -> State:
+def remove_expert(now: AdminState, folder: StateFolder, name: str, *, keep_domain: bool) -> State:
     """Without an expert; with `keep_domain` the router still knows it, and others answer in its place."""
     config, routed = now.snapshot.config, name in now.router.experts
     served = name in now.snapshot.experts
     if not served and not (routed and not keep_domain):
-        raise Problem(404, f"no expert {name[:200]!r}: GET /admin/experts lists them", "expert_not_found")
+        raise ApiError(404, f"no expert {name[:200]!r}: GET /admin/experts lists them", "expert_not_found")
     if served and len(now.snapshot.experts) == 1:
-        raise Problem(409, f"{name!r} is the only expert: add another first", "last_expert")
+        raise ApiError(409, f"{name!r} is the only expert: add another first", "last_expert")
     named = {"routing.default": config.routing.default, "routing.shadow": config.routing.shadow}
     named |= {f"the fallbacks of {other.name}": name for other in config.experts if name in other.fallbacks}
     if places := [place for place, mentioned in named.items() if mentioned == name]:
-        raise Problem(
+        raise ApiError(
             409, f"{name!r} is named as {', '.join(places)}: change that first, then remove it", "expert_in_use"
         )
     state = now.state.without(name, now.base)
     if routed and not keep_domain:
         check_changeable(now, "remove its endpoint alone with ?domain=keep")
         if len(now.router.experts) == 1:
-            raise Problem(409, f"{name!r} is the only domain of the router: add another first", "last_expert")
-        state = replace(state, router=_refitted(now, folder, "remove", MoreOfExpert(name=name)))
+            raise ApiError(409, f"{name!r} is the only domain of the router: add another first", "last_expert")
+        state = replace(state, router=_refit(now, folder, "remove", ExpertAddition(name=name)))
     return state
 
 
-def choose_router(now: Now, given: OtherRouter | None) -> State:
+def choose_router(now: AdminState, given: RouterReplacement | None) -> State:
     """With another router, or with the configured one again."""
     if given is None:
         return replace(now.state, router=None)
     if is_address(given.path) and without_user(given.path) != given.path:
-        raise Problem(422, "path: must not hold a user or password: use the environment", "invalid_field", "path")
+        raise ApiError(422, "path: must not hold a user or password: use the environment", "invalid_field", "path")
     if not is_address(given.path) and not Path(given.path).is_absolute():
-        raise Problem(422, f"path: give the whole path, found {given.path[:200]!r}", "invalid_field", "path")
+        raise ApiError(422, f"path: give the whole path, found {given.path[:200]!r}", "invalid_field", "path")
     return replace(now.state, router=RouterChoice(given.path))
 
 
-def check_changeable(now: Now, otherwise: str) -> None:
+def check_changeable(now: AdminState, otherwise: str) -> None:
     """Refuse to change the domains of a router that is published elsewhere, or that only routes."""
     path = now.follower.shown
     if is_address(path):
-        raise Problem(
+        raise ApiError(
             409,
             f"the router is followed at {path}, and its domains are changed where it is made: change it there with "
             f"`ir3de add` or `ir3de remove` and publish it, or {otherwise}",
             "router_elsewhere",
         )
     if now.follower.header.get("serving"):
-        raise Problem(
+        raise ApiError(
             409,
             f"{path} is a serving copy: it can route, but not change. PUT /admin/router with the whole router it was "
             f"made from, or {otherwise}",
@@ -153,22 +155,26 @@ def check_changeable(now: Now, otherwise: str) -> None:
 def _check_variable(expert: ExpertConfig, config: Config) -> None:
     """Who may change experts must not be able to have just any secret of this process sent to an address."""
     found, place = expert.api_key_env, "upstream.api_key_env"
-    if found is None or found.startswith(FOR_EXPERTS) or found in {known.api_key_env for known in config.experts}:
+    if (
+        found is None
+        or found.startswith(EXPERT_VARIABLE_PREFIX)
+        or found in {known.api_key_env for known in config.experts}
+    ):
         return
-    raise Problem(
+    raise ApiError(
         422,
         f"{place}: {found} is for somebody else. Name a variable that an expert of the configuration names, "
-        f"or one that begins with {FOR_EXPERTS}",
+        f"or one that begins with {EXPERT_VARIABLE_PREFIX}",
         "invalid_field",
         place,
     )
 
 
-def _refitted(now: Now, folder: StateFolder, action: Any, more: MoreOfExpert) -> RouterChoice:
+def _refit(now: AdminState, folder: StateFolder, action: Any, more: ExpertAddition) -> RouterChoice:
     """The router with the change made, in a folder of our own; the one it is made from stays as it is."""
     source = Path(now.snapshot.config.router.path).expanduser().resolve()
     made = folder.new_router(source)
-    order = Order(str(source), str(made), action, more.name, more.texts)
+    order = FitOrder(str(source), str(made), action, more.name, more.texts)
     with tempfile.TemporaryDirectory(prefix="ir3de-upload-") as uploads:
         if more.file is not None:
             order = replace(order, file=_write_upload(more.file, Path(uploads)), file_name=more.file.name)
@@ -183,7 +189,7 @@ def _write_upload(upload: Upload, folder: Path) -> str:
     try:
         content = base64.b64decode(upload.content, validate=True)
     except binascii.Error as error:
-        raise Problem(422, f"file.content: must be base64 ({error})", "invalid_field", "file.content") from None
+        raise ApiError(422, f"file.content: must be base64 ({error})", "invalid_field", "file.content") from None
     suffixes = re.search(r"(?:\.[A-Za-z0-9]{1,16}){0,2}$", upload.name)
     path = folder / f"upload{suffixes.group() if suffixes else ''}"
     path.write_bytes(content)

@@ -30,10 +30,10 @@ class Remote:
         self._cache = cache
         self._shown = without_user(address).rstrip("/")
 
-    def mark(self) -> object:
+    def read_version(self) -> object:
         return hashlib.sha256(self._read(HEADER)).hexdigest()
 
-    def last(self) -> Path | None:
+    def find_last(self) -> Path | None:
         folders = [path.parent for path in self._cache.glob(f"*/{HEADER}")]
         return max(folders, key=lambda folder: (folder / HEADER).stat().st_mtime_ns, default=None)
 
@@ -52,7 +52,7 @@ class Remote:
             files.write(folder / HEADER, content)
         return folder
 
-    def settled(self, folder: Path) -> None:
+    def drop_others(self, folder: Path) -> None:
         """Other folders are dropped: who has their files open or mapped keeps them."""
         for other in self._cache.iterdir():
             if other.is_dir() and other != folder:

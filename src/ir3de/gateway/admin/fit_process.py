@@ -1,7 +1,7 @@
-"""A router with one expert more, with more of one, or without one: worked out in a process of its own.
+"""Adds, extends or removes an expert of a router, in a process of its own.
 
-A fit takes several hundred megabytes and all the processor it can get. Beside a worker and not in it, the worker stays
-small and its requests go first.
+A fit needs several hundred megabytes and as much CPU as it gets. In its own process it neither enlarges the worker
+nor delays its requests.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from ir3de.errors import InputError, IR3DEError
 
 STATISTICS_SUFFIXES = (".stats", ".safetensors")
 
-_REFUSED = 3  # the exit status where standard output says why
+_REFUSED_STATUS = 3  # the exit status where standard output says why
 
 
 class FitFailed(Exception):  # noqa: N818 - nobody's mistake: out of memory, or stopped from outside
@@ -29,7 +29,7 @@ class FitFailed(Exception):  # noqa: N818 - nobody's mistake: out of memory, or 
 
 
 @dataclass(frozen=True)
-class Order:
+class FitOrder:
     """What is to be done to the router in `source`; the outcome goes to `target`."""
 
     source: str
@@ -41,7 +41,7 @@ class Order:
     file_name: str = ""  # what the client called that file; error messages use it
 
 
-def fit(order: Order) -> None:
+def fit(order: FitOrder) -> None:
     """Carry out an order in a child process; its refusals are raised here as the same errors.
 
     The child must never import a file that a client uploaded. `-P` keeps the current folder out of its module path,
@@ -50,7 +50,7 @@ def fit(order: Order) -> None:
     command = [sys.executable, "-P", "-m", "ir3de.gateway.admin.fit_process"]
     with tempfile.TemporaryDirectory(prefix="ir3de-empty-") as empty:
         done = subprocess.run(command, input=json.dumps(asdict(order)).encode(), capture_output=True, cwd=empty)
-    if done.returncode == _REFUSED:
+    if done.returncode == _REFUSED_STATUS:
         refusal = json.loads(done.stdout)
         message = refusal["message"].replace(order.file, order.file_name) if order.file else refusal["message"]
         kind: Any = getattr(errors, refusal["kind"], InputError)
@@ -64,7 +64,7 @@ def fit(order: Order) -> None:
         raise FitFailed(f"the fit of '{order.name}' ended with status {done.returncode}: {last}")
 
 
-def carry_out(order: Order) -> None:
+def apply_order(order: FitOrder) -> None:
     """Change the router and save it."""
     from ir3de.router import Router
 
@@ -72,12 +72,12 @@ def carry_out(order: Order) -> None:
     if order.action == "remove":
         router.remove(order.name)
     else:
-        domain = _domain(order, outcomes=router.from_outcomes)
+        domain = _read_domain(order, outcomes=router.from_outcomes)
         (router.merge if order.name in router.experts else router.add)(order.name, domain)
     router.save(order.target)
 
 
-def _domain(order: Order, *, outcomes: bool) -> Any:
+def _read_domain(order: FitOrder, *, outcomes: bool) -> Any:
     if order.file is None:
         if outcomes:
             raise InputError(
@@ -99,10 +99,10 @@ def main() -> int:
         with suppress(OSError):
             os.nice(10)  # requests go first
     try:
-        carry_out(Order(**json.load(sys.stdin)))
+        apply_order(FitOrder(**json.load(sys.stdin)))
     except IR3DEError as error:
         json.dump({"kind": type(error).__name__, "message": str(error)}, sys.stdout)
-        return _REFUSED
+        return _REFUSED_STATUS
     return 0
 
 

@@ -1,7 +1,7 @@
-"""Where the router lies, a folder or an address such as s3://bucket/router, and how a new one there is taken up.
+"""Follows the router in a folder or at an address such as s3://bucket/router, and loads a new one.
 
-Nobody is told of a new router: every gateway looks at its header from time to time. What is not whole, because it is
-still being uploaded or is damaged, is refused and told of once; the router at hand goes on serving.
+Every gateway checks the router's header from time to time. A router that is incomplete, because it is damaged or still
+being uploaded, is refused with one warning; the current router goes on serving.
 """
 
 from __future__ import annotations
@@ -25,10 +25,10 @@ log = logging.getLogger(__name__)
 _ATTEMPTS = 10  # to read a router that is being replaced all the time
 
 
-class Place(Protocol):
+class RouterSource(Protocol):
     """Where routers appear."""
 
-    def mark(self) -> object:
+    def read_version(self) -> object:
         """Tells one router from the next, cheaply; None where there is none."""
         ...
 
@@ -36,35 +36,35 @@ class Place(Protocol):
         """A folder on this machine that holds the router."""
         ...
 
-    def last(self) -> Path | None:
+    def find_last(self) -> Path | None:
         """What was fetched in an earlier life, if anything."""
         ...
 
-    def settled(self, folder: Path) -> None:
+    def drop_others(self, folder: Path) -> None:
         """That folder is in use: what was fetched before may go."""
         ...
 
 
-class Folder:
+class FolderSource:
     """A router's own folder."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
 
-    def mark(self) -> object:
+    def read_version(self) -> object:
         return stamp(self.path / HEADER)
 
     def fetch(self) -> Path:
         return self.path
 
-    def last(self) -> Path | None:
+    def find_last(self) -> Path | None:
         return None
 
-    def settled(self, folder: Path) -> None:
+    def drop_others(self, folder: Path) -> None:
         pass
 
 
-class Follower:
+class RouterFollower:
     """Loads the router of a place, and again when there is a new one. Not for two threads at once."""
 
     def __init__(self, location: str, cache: Path | None = None) -> None:
@@ -74,39 +74,39 @@ class Follower:
         self.digest = ""  # SHA-256 of the router that was loaded last
         self.header: Mapping[str, Any] = {}  # what its folder says of it
         self._derived: Path | None = None
-        self._place: Place
+        self._source: RouterSource
         if cache is not None:
             self._derived = cache / hashlib.sha256(location.encode()).hexdigest()[:16]
         if not is_address(location):
-            self._place = Folder(Path(location).expanduser())
+            self._source = FolderSource(Path(location).expanduser())
         elif self._derived is None:
             raise ArtifactError(f"{self.shown} is an address: what is fetched from it needs a folder")
         else:
-            self._place = Remote(location, self._derived)
-        self._mark: object = None
+            self._source = Remote(location, self._derived)
+        self._version: object = None
         self._said = ""
 
     def changed(self) -> bool:
         """Whether there is another router than the one that was loaded last."""
-        return self._place.mark() != self._mark
+        return self._source.read_version() != self._version
 
     def load(self) -> tuple[Router, str]:
         """The router and the SHA-256 of its artifact. What was fetched once still serves while the place is away."""
         try:
             return self._load()
         except ArtifactError as error:
-            last = self._place.last() if not self.digest else None
+            last = self._source.find_last() if not self.digest else None
             if last is None:
                 raise
-            self._say(f"{error}. Serving what was fetched before")
-            return self._opened(last)
+            self._warn_once(f"{error}. Serving the copy that was fetched before")
+            return self._open(last)
 
-    def look(self) -> tuple[Router, str] | None:
+    def check(self) -> tuple[Router, str] | None:
         """The new router if there is one; one that cannot be used is told of once, and tried again at the next look."""
         try:
             found = self.load() if self.changed() else None
         except IR3DEError as error:
-            self._say(f"no new router taken from {self.shown}: {error}. The one at hand goes on serving")
+            self._warn_once(f"no new router taken from {self.shown}: {error}. The current one goes on serving")
             return None
         if found is not None:
             log.info("router %s taken from %s", self.digest[:12], self.shown)
@@ -115,21 +115,21 @@ class Follower:
 
     def _load(self) -> tuple[Router, str]:
         for attempt in range(_ATTEMPTS):
-            mark = self._place.mark()
+            mark = self._source.read_version()
             try:
-                folder = self._place.fetch()
-                found = self._opened(folder)
+                folder = self._source.fetch()
+                found = self._open(folder)
             except ArtifactError:
-                if self._place.mark() == mark or attempt == _ATTEMPTS - 1:
+                if self._source.read_version() == mark or attempt == _ATTEMPTS - 1:
                     raise
                 continue  # replaced meanwhile
-            if self._place.mark() == mark or attempt == _ATTEMPTS - 1:
+            if self._source.read_version() == mark or attempt == _ATTEMPTS - 1:
                 break
-        self._mark = mark
-        self._place.settled(folder)
+        self._version = mark
+        self._source.drop_others(folder)
         return found
 
-    def _opened(self, folder: Path) -> tuple[Router, str]:
+    def _open(self, folder: Path) -> tuple[Router, str]:
         from ir3de.router import Router
 
         router = Router.load(folder, mapped=True, derived=self._derived)
@@ -137,7 +137,7 @@ class Follower:
         self.digest = str(self.header["sha256"])
         return router, self.digest
 
-    def _say(self, message: str) -> None:
+    def _warn_once(self, message: str) -> None:
         if message != self._said:
             log.warning("%s", message)
         self._said = message

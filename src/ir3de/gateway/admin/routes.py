@@ -1,4 +1,4 @@
-"""/admin: experts and routers come and go while the gateway serves. The door has asked for the token already."""
+"""The /admin endpoints: change experts and routers while the gateway serves. `http/access` has checked the token."""
 
 from __future__ import annotations
 
@@ -16,86 +16,86 @@ from starlette.routing import Route
 from ir3de.artifact import read_header
 from ir3de.errors import IR3DEError
 from ir3de.gateway.admin.administration import Administration, Caller
-from ir3de.gateway.admin.changes import MoreOfExpert, Now, OtherRouter
+from ir3de.gateway.admin.changes import AdminState, ExpertAddition, RouterReplacement
 from ir3de.gateway.admin.fetching import without_user
 from ir3de.gateway.admin.follow import is_address
-from ir3de.gateway.api_errors import ClientLeft, Problem, validate
+from ir3de.gateway.api_errors import ApiError, ClientDisconnect, validate
 from ir3de.gateway.requests.client import read_body
 
-MOST_LINES = 10_000  # of the audit log in one answer
+MAX_AUDIT_LINES = 10_000  # of the audit log in one answer
 
 
 async def list_experts(request: Request) -> Response:
     """Every expert: its endpoint, how it is, and what the router knows of it."""
-    return _answer(_administration(request), {"object": "list"}, expert_rows)
+    return _respond(_get_administration(request), {"object": "list"}, describe_experts)
 
 
 async def add_expert(request: Request) -> Response:
     """Add an expert, or with `merge` give more to one."""
-    administration = _administration(request)
-    more = validate(MoreOfExpert, await _json(request, administration))
-    await administration.add(more, _caller(request))
-    row = next(row for row in expert_rows(administration.now) if row["name"] == more.name)
-    return _answer(administration, row, status=200 if more.merge else 201)
+    administration = _get_administration(request)
+    more = validate(ExpertAddition, await _read_json(request, administration))
+    await administration.add(more, _read_caller(request))
+    row = next(row for row in describe_experts(administration.now) if row["name"] == more.name)
+    return _respond(administration, row, status=200 if more.merge else 201)
 
 
 async def remove_expert(request: Request) -> Response:
     """Take an expert out; requests in flight end as they began."""
-    administration, domain = _administration(request), _option(request, "domain", "keep")
+    administration, domain = _get_administration(request), _read_option(request, "domain", "keep")
     name = request.path_params["name"]
-    await administration.remove(name, _caller(request), keep_domain=domain is not None)
-    return _answer(administration, {"name": name, "removed": True})
+    await administration.remove(name, _read_caller(request), keep_domain=domain is not None)
+    return _respond(administration, {"name": name, "removed": True})
 
 
 async def show_router(request: Request) -> Response:
     """The router that serves, and the one that is configured."""
-    return await _router_answer(_administration(request))
+    return await _respond_with_router(_get_administration(request))
 
 
 async def replace_router(request: Request) -> Response:
     """Serve the router in another folder or at another address."""
-    administration = _administration(request)
-    given = validate(OtherRouter, await _json(request, administration))
-    await administration.replace_router(given, _caller(request))
-    return await _router_answer(administration)
+    administration = _get_administration(request)
+    given = validate(RouterReplacement, await _read_json(request, administration))
+    await administration.replace_router(given, _read_caller(request))
+    return await _respond_with_router(administration)
 
 
-async def configured_router(request: Request) -> Response:
+async def restore_router(request: Request) -> Response:
     """Serve the configured router again."""
-    administration = _administration(request)
-    await administration.replace_router(None, _caller(request))
-    return await _router_answer(administration)
+    administration = _get_administration(request)
+    await administration.replace_router(None, _read_caller(request))
+    return await _respond_with_router(administration)
 
 
 async def reload(request: Request) -> Response:
     """Read the configuration file again; with ?router=configured serve the router it names, whatever was changed."""
-    administration, router = _administration(request), _option(request, "router", "configured")
+    administration, router = _get_administration(request), _read_option(request, "router", "configured")
     before = administration.now.base
-    await administration.reload(_caller(request), configured_router=router is not None)
+    await administration.reload(_read_caller(request), configured_router=router is not None)
     after = administration.now.base
     restart = [
         f"server.{name}" for name, value in after.server if name != "limits" and value != getattr(before.server, name)
     ]
     restart += ["logs.level"] if after.logs.level != before.logs.level else []
     restart += ["routing.pinning"] if after.routing.pinning != before.routing.pinning else []
-    return _answer(administration, {"reloaded": True, "needs_restart": restart})
+    return _respond(administration, {"reloaded": True, "needs_restart": restart})
 
 
-async def audit(request: Request) -> Response:
+async def show_audit(request: Request) -> Response:
     """The last changes, newest first."""
-    administration, given = _administration(request), request.query_params.get("last", "100")
-    if not re.fullmatch("[0-9]{1,6}", given) or not 1 <= int(given) <= MOST_LINES:
-        raise Problem(
-            422, f"last: a number from 1 to {MOST_LINES:,}, found {given[:20]!r}", "invalid_field", param="last"
+    administration, given = _get_administration(request), request.query_params.get("last", "100")
+    if not re.fullmatch("[0-9]{1,6}", given) or not 1 <= int(given) <= MAX_AUDIT_LINES:
+        raise ApiError(
+            422, f"last: a number from 1 to {MAX_AUDIT_LINES:,}, found {given[:20]!r}", "invalid_field", param="last"
         )
     lines = await asyncio.to_thread(administration.history, int(given))
-    return _answer(administration, {"object": "list", "data": lines})
+    return _respond(administration, {"object": "list", "data": lines})
 
 
-# what is told ---------------------------------------------------------------------------------------------------
+# descriptions ---------------------------------------------------------------------------------------------------
 
 
-def expert_rows(now: Now) -> list[dict[str, Any]]:
+def describe_experts(now: AdminState) -> list[dict[str, Any]]:
     """Experts with an endpoint, in their order, then those that only the router knows."""
     counted = {expert["name"]: expert for expert in now.follower.header.get("experts", ())}
     changed = {expert.name for expert in now.state.experts}
@@ -107,21 +107,21 @@ def expert_rows(now: Now) -> list[dict[str, Any]]:
                 "upstream": expert.config.model_dump(mode="json", exclude={"name"}),
                 "origin": "admin" if name in changed else "configuration",
                 "breaker": expert.breaker.state,
-                "in_flight": expert.slots.taken,
-                "waiting": expert.slots.waiting,
-                **_domain(now, name, counted),
+                "in_flight": expert.concurrency.in_use,
+                "waiting": expert.concurrency.waiting,
+                **_describe_domain(now, name, counted),
             }
         )
     unserved = [name for name in now.router.experts if name not in now.snapshot.experts]
-    return [*rows, *({"name": name, "upstream": None, **_domain(now, name, counted)} for name in unserved)]
+    return [*rows, *({"name": name, "upstream": None, **_describe_domain(now, name, counted)} for name in unserved)]
 
 
-def _domain(now: Now, name: str, counted: dict[str, Any]) -> dict[str, Any]:
+def _describe_domain(now: AdminState, name: str, counted: dict[str, Any]) -> dict[str, Any]:
     row = counted.get(name, {})
     return {"routed": name in now.router.experts, "prompts": row.get("prompts"), "tokens": row.get("tokens")}
 
 
-def router_row(now: Now) -> dict[str, Any]:
+def describe_router(now: AdminState) -> dict[str, Any]:
     """The router that serves, and whether it is the configured one."""
     choice, header, path = now.state.router, now.follower.header, now.follower.shown
     serving = bool(header.get("serving"))
@@ -135,11 +135,11 @@ def router_row(now: Now) -> dict[str, Any]:
         "selector": header.get("selector"),
         "changeable": not serving and not is_address(path),
         "serving_copy": serving,
-        "configured": _configured(now),
+        "configured": _describe_configured(now),
     }
 
 
-def _configured(now: Now) -> dict[str, Any]:
+def _describe_configured(now: AdminState) -> dict[str, Any]:
     """The configured router; where /admin has changed a copy of it, whether there is a newer one since."""
     choice, path = now.state.router, now.base.router.path
     found: dict[str, Any] = {"path": without_user(path)}
@@ -155,42 +155,42 @@ def _configured(now: Now) -> dict[str, Any]:
 # requests and answers -------------------------------------------------------------------------------------------
 
 
-def _administration(request: Request) -> Administration:
+def _get_administration(request: Request) -> Administration:
     found: Administration | None = request.app.state.gateway.administration
     if found is None:
-        raise Problem(404, "this gateway was put together without /admin")
+        raise ApiError(404, "this gateway was put together without /admin")
     return found
 
 
-def _caller(request: Request) -> Caller:
+def _read_caller(request: Request) -> Caller:
     """The token itself is never kept: a piece of its hash tells one from another."""
     token = request.headers.get("authorization", "").partition(" ")[2].strip() or request.headers.get("x-api-key", "")
     label = f"token {hashlib.sha256(token.encode()).hexdigest()[:8]}" if token else ""
     return Caller(label, str(getattr(request.state, "request_id", "")), request.headers.get("if-match"))
 
 
-async def _json(request: Request, administration: Administration) -> object:
+async def _read_json(request: Request, administration: Administration) -> object:
     limits = administration.live.snapshot.config.server.limits
     try:
         return json.loads(await read_body(request.receive, dict(request.scope["headers"]), limits))
-    except ClientLeft:
-        raise Problem(400, "the client left before the request was complete") from None
+    except ClientDisconnect:
+        raise ApiError(400, "the client left before the request was complete") from None
     except (ValueError, RecursionError) as error:
-        raise Problem(400, f"the body is no JSON: {error}", "invalid_json") from None
+        raise ApiError(400, f"the body is no JSON: {error}", "invalid_json") from None
 
 
-def _option(request: Request, name: str, only: str) -> str | None:
+def _read_option(request: Request, name: str, only: str) -> str | None:
     value = request.query_params.get(name)
     if value not in (None, only):
-        raise Problem(422, f"{name}: only {only!r} is possible, found {value[:50]!r}", "invalid_field", name)
+        raise ApiError(422, f"{name}: only {only!r} is possible, found {value[:50]!r}", "invalid_field", name)
     return value
 
 
-async def _router_answer(administration: Administration) -> Response:
-    return _answer(administration, await asyncio.to_thread(router_row, administration.now))
+async def _respond_with_router(administration: Administration) -> Response:
+    return _respond(administration, await asyncio.to_thread(describe_router, administration.now))
 
 
-def _answer(administration: Administration, body: dict[str, Any], rows: Any = None, *, status: int = 200) -> Response:
+def _respond(administration: Administration, body: dict[str, Any], rows: Any = None, *, status: int = 200) -> Response:
     if rows is not None:
         body = {**body, "data": rows(administration.now)}
     return JSONResponse(body, status, {"etag": administration.etag, "cache-control": "no-store"})
@@ -202,7 +202,7 @@ routes = [
     Route("/admin/experts/{name:path}", remove_expert, methods=["DELETE"]),
     Route("/admin/router", show_router, methods=["GET"]),
     Route("/admin/router", replace_router, methods=["PUT"]),
-    Route("/admin/router", configured_router, methods=["DELETE"]),
+    Route("/admin/router", restore_router, methods=["DELETE"]),
     Route("/admin/reload", reload, methods=["POST"]),
-    Route("/admin/audit", audit, methods=["GET"]),
+    Route("/admin/audit", show_audit, methods=["GET"]),
 ]

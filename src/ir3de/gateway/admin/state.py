@@ -55,7 +55,7 @@ class State:
     last: Mapping[str, Any] = field(default_factory=dict)  # the audit line of the last change
     sha256: str = ""  # of all that, as it was sealed
 
-    def applied(self, base: Config, folder: Path) -> Config:
+    def apply_to(self, base: Config, folder: Path) -> Config:
         """The configuration with the changes."""
         changed = {expert.name: expert for expert in self.experts}
         experts = [changed.pop(own.name, own) for own in base.experts if own.name not in self.removed]

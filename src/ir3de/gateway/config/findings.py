@@ -15,7 +15,7 @@ from pydantic_core import ErrorDetails
 
 from ir3de.errors import InputError
 from ir3de.gateway.config.models import Config
-from ir3de.gateway.config.yaml_parser import Document, Path_
+from ir3de.gateway.config.yaml_parser import Document, FieldPath
 
 _SECRETS = {  # names under which people write a secret down, and the field that takes the variable's name
     **dict.fromkeys(("api_key", "apikey", "key", "token", "api_token", "access_token", "bearer"), "api_key_env"),
@@ -23,7 +23,7 @@ _SECRETS = {  # names under which people write a secret down, and the field that
     "api_keys": "api_keys_env",
     "admin_token": "admin_token_env",
 }
-_FOUND = 60  # characters of a wrong value that are shown
+_MAX_VALUE_CHARS = 60  # characters of a wrong value that are shown
 
 
 @dataclass(frozen=True)
@@ -49,50 +49,50 @@ class ConfigError(InputError):
         super().__init__(f"{name}: {many}" + "; ".join(map(str, findings)))
 
 
-def of_errors(document: Document, details: Iterable[ErrorDetails]) -> list[Finding]:
+def convert_errors(document: Document, details: Iterable[ErrorDetails]) -> list[Finding]:
     """What pydantic found, told of the file."""
     details = list(details)
     paths = [detail["loc"] for detail in details]
     whole = [one for one in details if one["type"] != "too_short" or not _is_above(one["loc"], paths)]
-    return [_finding(document, detail) for detail in whole]
+    return [_convert_error(document, detail) for detail in whole]
 
 
-def unset(name: str) -> str:
+def describe_unset(name: str) -> str:
     if len(name) >= 16 and not name.isupper():  # keys are long and mixed; what may be one is not repeated
         return "this looks like a key: write the name of the environment variable that holds it, such as MY_KEY"
     return f"the environment variable {name} is not set: set it, or leave the field out"
 
 
-def literal_secrets(document: Document, value: Any, path: Path_) -> Iterator[Finding]:
+def find_literal_secrets(document: Document, value: Any, path: FieldPath) -> Iterator[Finding]:
     """Secrets that were written down where the name of a variable belongs."""
     inner = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ()
     for key, below in inner:
         field = str(key).lower().replace("-", "_")
         if isinstance(key, str) and field in _SECRETS:
             said = f"no secrets in the file: put it into an environment variable, and its name into {_SECRETS[field]}"
-            yield Finding("error", dotted((*path, key)), said, document.line((*path, key)))
+            yield Finding("error", join_path((*path, key)), said, document.line((*path, key)))
         else:
-            yield from literal_secrets(document, below, (*path, key))
+            yield from find_literal_secrets(document, below, (*path, key))
 
 
-def _finding(document: Document, detail: ErrorDetails) -> Finding:
-    path, message = detail["loc"], _message(detail)
+def _convert_error(document: Document, detail: ErrorDetails) -> Finding:
+    path, message = detail["loc"], _describe_error(detail)
     if not path and (said := re.match(r"([\w.]+): (.*)", message)):  # a check of the whole names its field itself
         path, message = tuple(int(part) if part.isdecimal() else part for part in said[1].split(".")), said[2]
-    return Finding("error", dotted(path), message, document.line(path))
+    return Finding("error", join_path(path), message, document.line(path))
 
 
-def _is_above(path: Path_, others: Iterable[Path_]) -> bool:
+def _is_above(path: FieldPath, others: Iterable[FieldPath]) -> bool:
     """Whether others are inside it: what is wrong in a list is not also that it is empty."""
     return any(len(other) > len(path) and other[: len(path)] == path for other in others)
 
 
-def _message(detail: ErrorDetails) -> str:
+def _describe_error(detail: ErrorDetails) -> str:
     path, kind, value = detail["loc"], detail["type"], detail["input"]
     if kind == "missing":
         return "this field is missing"
     if kind == "extra_forbidden":
-        return "there is no such field" + _suggestion(str(path[-1]), path[:-1])
+        return "there is no such field" + _suggest_field(str(path[-1]), path[:-1])
     if kind == "too_short":
         return "should not be empty"
     if kind == "value_error":
@@ -101,35 +101,35 @@ def _message(detail: ErrorDetails) -> str:
     if any(str(step).endswith("_env") for step in path):
         return "should be the name of an environment variable, such as MY_KEY, not a key itself"
     hint = ": write true or false" if kind.startswith("bool") else ": put it in quotes" if _is_bare(kind, value) else ""
-    return f"{said}, found {shown(value)}{hint}"
+    return f"{said}, found {format_value(value)}{hint}"
 
 
 def _is_bare(kind: str, value: Any) -> bool:
     return kind == "string_type" and isinstance(value, bool | int | float)
 
 
-def shown(value: Any) -> str:
+def format_value(value: Any) -> str:
     """A wrong value, as far as it helps to see it."""
     if value is None:
         return "nothing"
     if isinstance(value, dict | list):
         return "a list" if isinstance(value, list) else "fields"
     text = json.dumps(value, ensure_ascii=False)
-    return text if len(text) <= _FOUND else text[: _FOUND - 1] + "…"
+    return text if len(text) <= _MAX_VALUE_CHARS else text[: _MAX_VALUE_CHARS - 1] + "…"
 
 
-def _suggestion(field: str, path: Path_) -> str:
-    part = _part_at(path)
+def _suggest_field(field: str, path: FieldPath) -> str:
+    part = _find_part(path)
     here = list(part.model_fields) if part else []
     if close := get_close_matches(field, here, n=1, cutoff=0.6):
         return f", did you mean {close[0]}?"
-    elsewhere = [place for place in _places(Config, ()) if place.rpartition(".")[2] == field]
+    elsewhere = [place for place in _list_places(Config, ()) if place.rpartition(".")[2] == field]
     if elsewhere:
         return f" here, did you mean {' or '.join(elsewhere)}?"
     return f": there are {', '.join(here)}" if here else ""
 
 
-def _part_at(path: Path_) -> type[BaseModel] | None:
+def _find_part(path: FieldPath) -> type[BaseModel] | None:
     part: type[BaseModel] | None = Config
     for step in path:
         if isinstance(step, int):
@@ -148,16 +148,16 @@ def _part_of(annotation: Any) -> type[BaseModel] | None:
     return None
 
 
-def _places(part: type[BaseModel], above: tuple[str, ...]) -> Iterator[str]:
+def _list_places(part: type[BaseModel], above: tuple[str, ...]) -> Iterator[str]:
     for name, field in part.model_fields.items():
         yield ".".join((*above, name))
         if inner := _part_of(field.annotation):
-            yield from _places(inner, (*above, name))
+            yield from _list_places(inner, (*above, name))
 
 
-def dotted(path: Path_) -> str:
+def join_path(path: FieldPath) -> str:
     return ".".join(map(str, path))
 
 
-def in_order(findings: list[Finding]) -> list[Finding]:
+def sort_findings(findings: list[Finding]) -> list[Finding]:
     return sorted(findings, key=lambda finding: (finding.line or 0, finding.where))

@@ -12,7 +12,7 @@ import yaml
 
 from ir3de.errors import ArtifactError, InputError
 
-Path_ = tuple[str | int, ...]  # ("experts", 0, "base_url")
+FieldPath = tuple[str | int, ...]  # ("experts", 0, "base_url")
 
 
 @dataclass(frozen=True)
@@ -23,13 +23,13 @@ class Document:
     value: Any
     root: yaml.Node | None = None
 
-    def line(self, path: Path_) -> int | None:
+    def line(self, path: FieldPath) -> int | None:
         """The line of a field, or of the last part on the way to it that is there."""
         if self.root is None:
             return None
         node, found = self.root, self.root.start_mark.line
         for step in path:
-            inner = _step(node, step)
+            inner = _find_child(node, step)
             if inner is None:
                 break
             found, node = inner
@@ -79,7 +79,7 @@ def parse(text: str, name: str) -> Document:
         root = loader.get_single_node()
         value = None if root is None else _construct(loader, root, name)
     except yaml.MarkedYAMLError as error:
-        raise InputError(f"{name}{_where(error)}: this is no YAML: {_said(error)}") from None
+        raise InputError(f"{name}{_format_line(error)}: this is no YAML: {_describe_error(error)}") from None
     except RecursionError:
         raise InputError(f"{name}: nests too deep to be a configuration") from None
     finally:
@@ -88,7 +88,7 @@ def parse(text: str, name: str) -> Document:
 
 
 def _construct(loader: _Loader, root: yaml.Node, name: str) -> Any:
-    for line, key, first in _twice(root, [], set()):
+    for line, key, first in _find_duplicates(root, [], set()):
         raise InputError(f"{name}, line {line + 1}: {key!r} occurs twice, first in line {first + 1}: keep one of them")
     try:
         return loader.construct_document(root)
@@ -96,7 +96,7 @@ def _construct(loader: _Loader, root: yaml.Node, name: str) -> Any:
         raise InputError(f"{name}: this is no YAML: {error}") from None
 
 
-def _twice(node: yaml.Node, above: list[yaml.Node], done: set[int]) -> Iterator[tuple[int, str, int]]:
+def _find_duplicates(node: yaml.Node, above: list[yaml.Node], done: set[int]) -> Iterator[tuple[int, str, int]]:
     """Keys that occur twice in one mapping; an alias is looked into once, and may not contain itself."""
     if any(node is one for one in above):
         raise yaml.MarkedYAMLError(problem="an alias that contains itself", problem_mark=node.start_mark)
@@ -111,14 +111,14 @@ def _twice(node: yaml.Node, above: list[yaml.Node], done: set[int]) -> Iterator[
                 if key.value in seen:
                     yield key.start_mark.line, key.value, seen[key.value]
                 seen[key.value] = key.start_mark.line
-            yield from _twice(inner, above, done)
+            yield from _find_duplicates(inner, above, done)
     elif isinstance(node, yaml.SequenceNode):
         for inner in node.value:
-            yield from _twice(inner, above, done)
+            yield from _find_duplicates(inner, above, done)
     above.pop()
 
 
-def _step(node: yaml.Node, step: str | int) -> tuple[int, yaml.Node] | None:
+def _find_child(node: yaml.Node, step: str | int) -> tuple[int, yaml.Node] | None:
     if isinstance(node, yaml.MappingNode):
         for key, inner in node.value:
             if isinstance(key, yaml.ScalarNode) and key.value == step:
@@ -136,12 +136,12 @@ def _refuse_control_characters(text: str, name: str) -> None:
         raise InputError(f"{name}, line {line}: the character U+{ord(found.group()):04X} has no place in YAML")
 
 
-def _where(error: yaml.MarkedYAMLError) -> str:
+def _format_line(error: yaml.MarkedYAMLError) -> str:
     mark = error.problem_mark or error.context_mark
     return "" if mark is None else f", line {mark.line + 1}"
 
 
-def _said(error: yaml.MarkedYAMLError) -> str:
+def _describe_error(error: yaml.MarkedYAMLError) -> str:
     """PyYAML's words, without the excerpt of the file: it may hold what is nobody's business."""
     said = ", ".join(part for part in (error.context, error.problem) if part) or "it cannot be read"
     if "\\t" in said:

@@ -1,1 +1,1 @@
-"""The side of the experts: what is served now, who may be asked, and the connections to them."""
+"""The upstreams: the live snapshot, circuit breakers, concurrency limits and connections."""

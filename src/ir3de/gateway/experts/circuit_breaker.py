@@ -1,4 +1,4 @@
-"""A failing expert is left alone for a while, then tried with one request."""
+"""Circuit breaker: keeps requests away from a failing expert until a probe succeeds."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ State = Literal["closed", "open", "half-open"]
 
 
 class CircuitBreaker:
-    """Opens after so many failures in a row; after a rest, one request probes whether the expert is back.
+    """Opens after a number of failures in a row; after `rest` seconds one request probes whether the expert is back.
 
     >>> now = [0.0]
     >>> breaker = CircuitBreaker(failures=2, rest=10, clock=lambda: now[0])
@@ -42,24 +42,24 @@ class CircuitBreaker:
         """Seconds until a request may try again."""
         return 0.0 if self._opened is None else max(0.0, self._opened + self._rest - self._clock())
 
-    def admits(self) -> bool:
-        """Whether a request may go; a yes in the half-open state is the probe, and its end must be told."""
+    def allow_request(self) -> bool:
+        """Whether a request may be sent. In the half-open state it is the probe, and its outcome must be recorded."""
         if self._opened is None:
             return True
         if self._clock() - self._opened < self._rest:
             return False
-        self._opened, self._probing = self._clock(), True  # a probe that is never heard of again is followed by another
+        self._opened, self._probing = self._clock(), True  # if its outcome is never recorded, another follows
         return True
 
-    def succeeded(self) -> None:
+    def record_success(self) -> None:
         self._failures, self._opened, self._probing = 0, None, False
 
-    def failed(self) -> None:
+    def record_failure(self) -> None:
         self._failures += 1
         if self._probing or self._failures >= self._allowed:
             self._opened, self._probing = self._clock(), False
 
-    def abandoned(self) -> None:
-        """The request was given up before the expert could show anything: the next one may probe at once."""
+    def record_abandoned(self) -> None:
+        """The request ended before the expert could answer: the next one may probe at once."""
         if self._probing:
             self._opened, self._probing = self._clock() - self._rest, False

@@ -1,4 +1,4 @@
-"""So many requests at once, so many in line, and no more."""
+"""Concurrency limit with a bounded FIFO queue."""
 
 from __future__ import annotations
 
@@ -6,49 +6,49 @@ import asyncio
 from collections import deque
 
 
-class Busy(Exception):  # noqa: N818 - a state of the expert, not a mistake
-    """No place in line, or the wait was too long."""
+class LimitReached(Exception):  # noqa: N818 - a state of the expert, not a mistake
+    """The queue is full, or the wait was too long."""
 
 
-class Slots:
-    """Places at an expert: `acquire` waits in line, first come first served; `release` lets the next one in."""
+class ConcurrencyLimit:
+    """How many requests an expert gets at once: `acquire` waits in a FIFO queue, `release` wakes the next waiter."""
 
     def __init__(self, limit: int, queue: int, wait: float) -> None:
-        self.limit, self._queue, self.wait = limit, queue, wait
-        self.taken = 0
-        self._line: deque[asyncio.Future[None]] = deque()
+        self.limit, self._queue_length, self.wait = limit, queue, wait
+        self.in_use = 0
+        self._waiters: deque[asyncio.Future[None]] = deque()
 
     @property
     def waiting(self) -> int:
-        return len(self._line)
+        return len(self._waiters)
 
     async def acquire(self) -> None:
-        """Take a place, or raise `Busy`."""
-        if self.taken < self.limit and not self._line:
-            self.taken += 1
+        """Wait for a free slot, or raise `LimitReached`."""
+        if self.in_use < self.limit and not self._waiters:
+            self.in_use += 1
             return
-        if len(self._line) >= self._queue:
-            raise Busy
+        if len(self._waiters) >= self._queue_length:
+            raise LimitReached
         turn: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        self._line.append(turn)
+        self._waiters.append(turn)
         try:
             async with asyncio.timeout(self.wait):
                 await turn
         except BaseException as error:
             if turn.done() and not turn.cancelled():
-                self.release()  # the place came in the moment of giving up
-            elif turn in self._line:
-                self._line.remove(turn)
+                self.release()  # the slot was assigned just as the wait ended
+            elif turn in self._waiters:
+                self._waiters.remove(turn)
             if isinstance(error, TimeoutError):
-                raise Busy from error
+                raise LimitReached from error
             raise
-        # `release` has handed its place over: `taken` stays as it is
+        # `release` has passed its slot on: `in_use` does not change
 
     def release(self) -> None:
-        """Give the place to the next in line, or leave it free."""
-        while self._line:
-            turn = self._line.popleft()
+        """Pass the slot to the next waiter, or free it."""
+        while self._waiters:
+            turn = self._waiters.popleft()
             if not turn.done():
                 turn.set_result(None)
                 return
-        self.taken -= 1
+        self.in_use -= 1

@@ -1,6 +1,6 @@
-"""Connections to experts: HTTP/1.1 as little as an exchange needs, parsed by httptools, kept for the next request.
+"""Connections to experts: a minimal HTTP/1.1 client with a connection pool, on httptools.
 
-A client library does more than a gateway needs, and that took a third of the time of a request (docs/benchmarks.md).
+A general client library took a third of the time of a request (docs/benchmarks.md).
 """
 
 from __future__ import annotations
@@ -17,23 +17,25 @@ from urllib.request import getproxies, proxy_bypass
 
 import httptools
 
-KEPT = 4.0  # seconds that an idle connection is kept: many servers close theirs after 5, just as a request may come
-HELD = 1 << 18  # bytes that may wait to be read; beyond them the expert has to wait
-LARGEST_HEAD = 1 << 16  # bytes of an answer's headers
+IDLE_CONNECTION_S = (
+    4.0  # seconds that an idle connection is kept: many servers close theirs after 5, just as a request may come
+)
+MAX_BUFFERED_BYTES = 1 << 18  # bytes that may wait to be read; beyond them the expert has to wait
+MAX_HEAD_BYTES = 1 << 16  # bytes of an answer's headers
 
-SHOWS = 1.0  # seconds within which it shows that a connection was closed
-
-
-class NotHttpError(OSError):
-    """What came is no answer."""
+CLOSE_DETECTION_S = 1.0  # a request is sent again only if its kept connection closes within this time
 
 
-class BrokenOffError(OSError):
+class InvalidResponseError(OSError):
+    """The expert sent something that is not an HTTP response."""
+
+
+class ConnectionClosedError(OSError):
     """The connection ended before the answer did."""
 
 
-class NotReachedError(OSError):
-    """There is no connection to be had."""
+class UnreachableError(OSError):
+    """No connection could be opened."""
 
 
 @dataclass(frozen=True)
@@ -46,37 +48,37 @@ class Origin:
     proxy: tuple[str, int, bytes] | None = None  # host, port, header that lets us in
 
     @property
-    def place(self) -> str:
+    def authority(self) -> str:
         """Host and port, as a proxy is asked for them."""
         return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
 
     @property
-    def shown(self) -> str:
+    def host_header(self) -> str:
         """As the header `host` has it."""
         usual = {"http": ":80", "https": ":443"}[self.scheme]
-        return self.place.removesuffix(usual)
+        return self.authority.removesuffix(usual)
 
 
 @lru_cache(maxsize=1024)
-def reached(base_url: str) -> tuple[Origin, str]:
+def resolve_origin(base_url: str) -> tuple[Origin, str]:
     """The origin of an address and the path on it; the environment's proxies are looked up once."""
     parts = urlsplit(base_url)
     host, port = parts.hostname or "", parts.port or (443 if parts.scheme == "https" else 80)
     past = proxy_bypass(host) or proxy_bypass(f"{host}:{port}")  # NO_PROXY names hosts, or hosts with their ports
     given = None if past else getproxies().get(parts.scheme)
-    origin = Origin(parts.scheme, host, port, _proxy(given) if given else None)
-    through = f"http://{origin.shown}" if origin.proxy and origin.scheme == "http" else ""
+    origin = Origin(parts.scheme, host, port, _parse_proxy(given) if given else None)
+    through = f"http://{origin.host_header}" if origin.proxy and origin.scheme == "http" else ""
     return origin, through + parts.path
 
 
-def _proxy(given: str) -> tuple[str, int, bytes]:
+def _parse_proxy(given: str) -> tuple[str, int, bytes]:
     try:
         parts = urlsplit(given if "://" in given else f"http://{given}")
         host, port = parts.hostname or "", parts.port or 3128
     except ValueError as error:  # not told: it may hold a password
-        raise NotReachedError("the environment's proxy has an address that cannot be read") from error
+        raise UnreachableError("the environment's proxy has an address that cannot be read") from error
     if parts.scheme != "http":
-        raise NotReachedError(f"the environment's proxy is of the kind {parts.scheme}://: only http:// is spoken to")
+        raise UnreachableError(f"the environment's proxy is of the kind {parts.scheme}://: only http:// is spoken to")
     permit = b""
     if parts.username is not None:
         pair = f"{unquote(parts.username)}:{unquote(parts.password or '')}".encode()
@@ -84,17 +86,17 @@ def _proxy(given: str) -> tuple[str, int, bytes]:
     return host, port, permit
 
 
-def request_line(base_url: str, path: str) -> bytes:
+def build_request_line(base_url: str, path: str) -> bytes:
     """The first lines of a request, which are the same each time but for the query, if there is one."""
     if "?" in path:  # as long as clients like, and never the same: nothing to keep
-        return _request_line.__wrapped__(base_url, path)
-    return _request_line(base_url, path)
+        return _build_request_line.__wrapped__(base_url, path)
+    return _build_request_line(base_url, path)
 
 
 @lru_cache(maxsize=4096)
-def _request_line(base_url: str, path: str) -> bytes:
-    origin, prefix = reached(base_url)
-    lines = f"POST {prefix}/{path} HTTP/1.1\r\nhost: {origin.shown}\r\n".encode()
+def _build_request_line(base_url: str, path: str) -> bytes:
+    origin, prefix = resolve_origin(base_url)
+    lines = f"POST {prefix}/{path} HTTP/1.1\r\nhost: {origin.host_header}\r\n".encode()
     return lines + (origin.proxy[2] if origin.proxy and origin.scheme == "http" else b"")
 
 
@@ -108,20 +110,20 @@ class Connection(asyncio.Protocol):
         self.idle_since = 0.0
         self._parser = httptools.HttpResponseParser(self)
         self._waiter: asyncio.Future[None] | None = None
-        self._begin()
+        self._reset()
 
-    def _begin(self) -> None:
+    def _reset(self) -> None:
         self.status = 0
         self.headers: list[tuple[bytes, bytes]] = []
         self._pieces: deque[bytes] = deque()
         self._size = self._head_size = 0
         self._has_head = self._ended = self._keep = self._paused = False
-        self._framed = True  # the answer says itself where it ends
+        self._has_length = True  # the answer says itself where it ends
         self._error: OSError | None = None
 
     async def send(self, request: bytes) -> None:
         """Send a request and wait for the head of its answer."""
-        self._begin()
+        self._reset()
         self.transport.write(request)
         while not self._has_head:
             if self._error is not None:
@@ -146,20 +148,20 @@ class Connection(asyncio.Protocol):
         return found
 
     @property
-    def answered(self) -> bool:
+    def has_received_data(self) -> bool:
         """Whether anything at all has come."""
         return self._head_size > 0 or self._has_head
 
     @property
-    def reusable(self) -> bool:
+    def is_reusable(self) -> bool:
         """Whether the exchange is over, to the last byte, and another one may follow."""
         unread = self._pieces or self._paused  # what nobody read would be taken for the next answer's
         if not self._ended or not self._keep or unread or self._error is not None or self.transport.is_closing():
             return False
-        unsent = self.transport.get_write_buffer_size()  # answered early: who knows whether it reads on to the end
+        unsent = self.transport.get_write_buffer_size()  # answered early: it may never read the rest
         return not unsent
 
-    async def secure(self, context: ssl.SSLContext, host: str) -> None:
+    async def start_tls(self, context: ssl.SSLContext, host: str) -> None:
         """Go on in a tunnel: what follows is between us and `host`."""
         self.transport = await self.loop.start_tls(self.transport, self, context, server_hostname=host)
         self._parser = httptools.HttpResponseParser(self)
@@ -188,23 +190,23 @@ class Connection(asyncio.Protocol):
 
     def data_received(self, data: bytes) -> None:
         if self._ended:
-            self._fail(NotHttpError("words that nobody asked for"))
+            self._fail(InvalidResponseError("data after the end of the answer"))
             return
         if not self._has_head:
             self._head_size += len(data)
         try:
             self._parser.feed_data(data)
         except (httptools.HttpParserError, httptools.HttpParserUpgrade) as error:
-            self._fail(NotHttpError(str(error)))
+            self._fail(InvalidResponseError(str(error)))
             return
-        if not self._has_head and self._head_size > LARGEST_HEAD:
-            self._fail(NotHttpError("headers without end"))
+        if not self._has_head and self._head_size > MAX_HEAD_BYTES:
+            self._fail(InvalidResponseError("the headers are too long"))
 
     def connection_lost(self, error: Exception | None) -> None:
-        if self._has_head and not self._framed and error is None:
+        if self._has_head and not self._has_length and error is None:
             self._ended = True  # that is how such an answer ends
         elif not self._ended and self._error is None:
-            self._error = BrokenOffError("the connection was closed")
+            self._error = ConnectionClosedError("the connection was closed")
         self._wake()
 
     # httptools' calls -------------------------------------------------------------------------------------------
@@ -212,7 +214,7 @@ class Connection(asyncio.Protocol):
     def on_message_begin(self) -> None:
         if self._ended:  # a second answer to one request: the parser stops here, and nobody trusts this one again
             self._keep = False
-            raise NotHttpError("words that nobody asked for")
+            raise InvalidResponseError("data after the end of the answer")
 
     def on_header(self, name: bytes, value: bytes) -> None:
         if not self._has_head:  # what comes after the body is no part of the head, and may be without end
@@ -224,7 +226,7 @@ class Connection(asyncio.Protocol):
             self.headers.clear()
             return
         self.status, self._has_head = status, True
-        self._framed = status in (204, 304) or any(
+        self._has_length = status in (204, 304) or any(
             name in (b"content-length", b"transfer-encoding") for name, _ in self.headers
         )
         self._wake()
@@ -232,7 +234,7 @@ class Connection(asyncio.Protocol):
     def on_body(self, data: bytes) -> None:
         self._pieces.append(data)
         self._size += len(data)
-        if self._size > HELD and not self._paused:
+        if self._size > MAX_BUFFERED_BYTES and not self._paused:
             self._paused = True
             self.transport.pause_reading()
         self._wake()
@@ -243,28 +245,29 @@ class Connection(asyncio.Protocol):
             self._wake()
 
 
-class Connections:
-    """Connections that wait for the next request. As many as needed: how many are in use is for `slots` to say."""
+class ConnectionPool:
+    """Idle connections, by origin. The pool is unbounded: `ConcurrencyLimit` bounds how many are in use."""
 
     def __init__(self) -> None:
         self._idle: dict[Origin, deque[Connection]] = {}
         self._sweep: asyncio.TimerHandle | None = None
         self._context: ssl.SSLContext | None = None
 
-    async def ask(self, base_url: str, request: bytes, seconds: float) -> Connection:
-        """Send a request to an address; `seconds` is for a connection to come about.
+    async def send(self, base_url: str, request: bytes, seconds: float) -> Connection:
+        """Send a request, on an idle connection if there is one; a new one must open within `seconds`.
 
-        An expert may close a kept connection just as a request sets out: then it is sent again on a new one.
+        An expert may close an idle connection just as a request is sent. The request is then sent again, once, on a new
+        connection: but only if nothing was received and the connection closed soon, so that no POST is executed twice.
         """
-        origin, _ = reached(base_url)
-        kept = self._take(origin)
+        origin, _ = resolve_origin(base_url)
+        kept = self._take_idle(origin)
         if kept is not None:
             sent = kept.loop.time()
             try:
                 await kept.send(request)
                 return kept
-            except BrokenOffError:
-                if kept.answered or kept.loop.time() - sent > SHOWS:
+            except ConnectionClosedError:
+                if kept.has_received_data or kept.loop.time() - sent > CLOSE_DETECTION_S:
                     raise
             except BaseException:
                 kept.transport.abort()
@@ -278,14 +281,14 @@ class Connections:
         return fresh
 
     def give_back(self, base_url: str, connection: Connection) -> None:
-        """An exchange is over: keep its connection, or hang up if it has not come to its end."""
-        if not connection.reusable:
+        """Keep the connection of a complete exchange for the next one; close it if the exchange is incomplete."""
+        if not connection.is_reusable:
             connection.transport.abort()
             return
         connection.used, connection.idle_since = True, connection.loop.time()
-        self._idle.setdefault(reached(base_url)[0], deque()).append(connection)
+        self._idle.setdefault(resolve_origin(base_url)[0], deque()).append(connection)
         if self._sweep is None:
-            self._sweep = connection.loop.call_later(KEPT, self._close_idle)
+            self._sweep = connection.loop.call_later(IDLE_CONNECTION_S, self._close_idle)
 
     def close(self) -> None:
         if self._sweep is not None:
@@ -296,11 +299,14 @@ class Connections:
                 connection.transport.abort()
         self._idle.clear()
 
-    def _take(self, origin: Origin) -> Connection | None:
+    def _take_idle(self, origin: Origin) -> Connection | None:
         line = self._idle.get(origin)
         while line:
             connection = line.pop()  # the one that was used last
-            if not connection.transport.is_closing() and connection.loop.time() - connection.idle_since < KEPT:
+            if (
+                not connection.transport.is_closing()
+                and connection.loop.time() - connection.idle_since < IDLE_CONNECTION_S
+            ):
                 return connection
             connection.transport.abort()
         return None
@@ -309,11 +315,11 @@ class Connections:
         self._sweep = None
         now = asyncio.get_running_loop().time()
         for line in self._idle.values():
-            while line and (line[0].transport.is_closing() or now - line[0].idle_since >= KEPT):
+            while line and (line[0].transport.is_closing() or now - line[0].idle_since >= IDLE_CONNECTION_S):
                 line.popleft().transport.abort()
         self._idle = {origin: line for origin, line in self._idle.items() if line}
         if self._idle:
-            self._sweep = asyncio.get_running_loop().call_later(KEPT / 2, self._close_idle)
+            self._sweep = asyncio.get_running_loop().call_later(IDLE_CONNECTION_S / 2, self._close_idle)
 
     async def _connect(self, origin: Origin, seconds: float) -> Connection:
         try:
@@ -322,9 +328,9 @@ class Connections:
                     return await self._open(origin.host, origin.port, secure=origin.scheme == "https")
                 return await self._through_proxy(origin, origin.proxy)
         except TimeoutError as error:
-            raise NotReachedError(f"no connection within {seconds:g} s") from error
+            raise UnreachableError(f"no connection within {seconds:g} s") from error
         except (OSError, UnicodeError) as error:  # the latter of names that no name can be
-            raise NotReachedError(str(error)) from error
+            raise UnreachableError(str(error)) from error
 
     async def _open(self, host: str, port: int, *, secure: bool) -> Connection:
         loop = asyncio.get_running_loop()
@@ -338,11 +344,11 @@ class Connections:
         if origin.scheme == "http":  # a proxy passes such requests on itself
             return connection
         try:
-            there = origin.place.encode()
+            there = origin.authority.encode()
             await connection.send(b"CONNECT " + there + b" HTTP/1.1\r\nhost: " + there + b"\r\n" + permit + b"\r\n")
             if connection.status != 200:
-                raise NotReachedError(f"the proxy answers {connection.status}")
-            await connection.secure(self._tls(), origin.host)
+                raise UnreachableError(f"the proxy answers {connection.status}")
+            await connection.start_tls(self._tls(), origin.host)
         except BaseException:
             connection.transport.abort()
             raise

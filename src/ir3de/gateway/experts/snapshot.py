@@ -1,4 +1,4 @@
-"""What the gateway works with at this moment, as one value that is swapped whole."""
+"""Router, experts and settings as one immutable value, which is swapped whole."""
 
 from __future__ import annotations
 
@@ -11,26 +11,26 @@ from typing import TYPE_CHECKING
 
 from ir3de.gateway.config.models import Config, ExpertConfig, secret
 from ir3de.gateway.experts.circuit_breaker import CircuitBreaker
-from ir3de.gateway.experts.concurrency import Slots
+from ir3de.gateway.experts.concurrency import ConcurrencyLimit
 
 if TYPE_CHECKING:
     from ir3de.router import Router
 
-COMPLAIN_EVERY = 60.0  # seconds
+WARN_INTERVAL_S = 60.0  # seconds
 
 
 @dataclass(eq=False)
 class Expert:
-    """An expert as it is served: its configuration, the line in front of it, and whether it is well."""
+    """An expert as it is served: its configuration, concurrency limit and circuit breaker."""
 
     config: ExpertConfig
-    slots: Slots
+    concurrency: ConcurrencyLimit
     breaker: CircuitBreaker
     _complained: float = -math.inf
 
-    def complains(self) -> bool:
-        """Whether it is time to tell the operator again of something that every request would tell."""
-        if monotonic() - self._complained < COMPLAIN_EVERY:
+    def should_warn(self) -> bool:
+        """Whether to log a warning that every request would repeat: at most once per interval."""
+        if monotonic() - self._complained < WARN_INTERVAL_S:
             return False
         self._complained = monotonic()
         return True
@@ -40,7 +40,7 @@ class Expert:
         """The limits of the configuration are for all workers together."""
         limit, queue = (math.ceil(n / workers) for n in (config.concurrency.limit, config.concurrency.queue))
         breaker = CircuitBreaker(config.breaker.failures, config.breaker.rest)
-        return cls(config, Slots(limit, queue, config.concurrency.wait), breaker)
+        return cls(config, ConcurrencyLimit(limit, queue, config.concurrency.wait), breaker)
 
     @property
     def name(self) -> str:
@@ -69,16 +69,16 @@ class Snapshot:
 
     @classmethod
     def of(cls, config: Config, router: Router, digest: str, before: Snapshot | None = None) -> Snapshot:
-        """Experts whose configuration is as before keep their line and their health."""
+        """Build a snapshot. Experts whose configuration did not change keep their queue and their breaker."""
         known = {} if before is None else before.experts
         experts = {}
         for wanted in config.experts:
             kept = known.get(wanted.name)
             same = kept is not None and kept.config == wanted
             experts[wanted.name] = kept if same and kept is not None else Expert.of(wanted, config.server.workers)
-        return cls(config, applied(router, config), digest, experts)
+        return cls(config, apply_routing_settings(router, config), digest, experts)
 
-    def capable(self, needs: frozenset[str]) -> tuple[Expert, ...]:
+    def find_capable(self, needs: frozenset[str]) -> tuple[Expert, ...]:
         """The experts with all these capabilities; looked up again and again, so worked out once."""
         found = self._capable.get(needs)
         if found is None:
@@ -87,15 +87,15 @@ class Snapshot:
         return found
 
     @cached_property
-    def windows(self) -> bool:
+    def has_context_windows(self) -> bool:
         """Whether any expert's context window is known."""
         return any(expert.config.context_window is not None for expert in self.experts.values())
 
     def with_router(self, router: Router, digest: str) -> Snapshot:
-        return replace(self, router=applied(router, self.config), digest=digest)
+        return replace(self, router=apply_routing_settings(router, self.config), digest=digest)
 
 
-def applied(router: Router, config: Config) -> Router:
+def apply_routing_settings(router: Router, config: Config) -> Router:
     """The router, warm, with the threshold and the default of the configuration, where it names them."""
     from ir3de.policies import Policy
 
@@ -109,7 +109,7 @@ def applied(router: Router, config: Config) -> Router:
     return router.with_policy(Policy(threshold, policy.weights, policy.costs), default=default)
 
 
-class Live:
+class LiveSnapshot:
     """The one reference that changes. Requests in flight keep the snapshot they began with."""
 
     def __init__(self, snapshot: Snapshot) -> None:

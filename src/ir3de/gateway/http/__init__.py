@@ -1,1 +1,1 @@
-"""Where requests come in: who may, what answers without an expert, the page, and the document of it all."""
+"""HTTP endpoints that need no expert, access control, the page, and the OpenAPI document."""

@@ -1,4 +1,4 @@
-"""The door: who may come in, from which page, and by which number the request is known."""
+"""Access control: host name, origin and key of each request, and its id."""
 
 from __future__ import annotations
 
@@ -13,20 +13,20 @@ from urllib.parse import urlsplit
 
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from ir3de.gateway.api_errors import Problem
+from ir3de.gateway.api_errors import ApiError
 from ir3de.gateway.config.models import Config, Server, secret
-from ir3de.gateway.responses.provenance import HEADERS
+from ir3de.gateway.responses.provenance import PROVENANCE_HEADERS
 
-_sane_id = re.compile(rb"[!-~]{1,128}").fullmatch
+_is_valid_request_id = re.compile(rb"[!-~]{1,128}").fullmatch
 _ALLOWED_HEADERS = b"authorization, content-type, x-session-id, x-request-id, if-match, x-api-key"
 _ALLOWED_METHODS = b"GET, POST, PUT, DELETE, OPTIONS"
 
 
-OnRefusal = Callable[[Scope, Problem], None]
+OnRefusal = Callable[[Scope, ApiError], None]
 
 
-class Keys:
-    """Keys as hashes: compared in constant time, and not to be found in memory.
+class KeyHashes:
+    """Hashes of keys, compared in constant time; the keys themselves are not kept.
 
     >>> keys = Keys(["sesame"])
     >>> keys.admit("sesame"), keys.admit("sesam")
@@ -39,7 +39,7 @@ class Keys:
     def __bool__(self) -> bool:
         return bool(self._hashes)
 
-    def admit(self, key: str) -> bool:
+    def matches(self, key: str) -> bool:
         found = _hash(key)
         matches = [hmac.compare_digest(found, known) for known in self._hashes]  # all of them, whichever fits
         return any(matches)
@@ -49,16 +49,16 @@ def _hash(key: str) -> bytes:
     return hashlib.sha256(key.encode(errors="replace")).digest()
 
 
-def client_keys(server: Server) -> list[str]:
+def read_client_keys(server: Server) -> list[str]:
     """Clients' keys from the environment: those of the variables that are named, or IR3DE_API_KEY."""
     found = [secret(variable) for variable in server.api_keys_env or ("IR3DE_API_KEY",)]
     return [key.strip() for several in found if several for key in several.split(",") if key.strip()]
 
 
-class Guard:
-    """The outermost application: numbers requests, lets them in, and shows them the way.
+class AccessControl:
+    """The outermost ASGI application: gives each request an id, checks access, and dispatches.
 
-    What most requests want, `direct`, is looked up by path; everything else is for the application behind.
+    Inference endpoints (`direct`) are looked up by path; everything else goes to the application behind.
     """
 
     def __init__(
@@ -68,9 +68,9 @@ class Guard:
         self._direct = direct
         self._on_refusal = on_refusal
         server = config.server
-        self._keys = Keys(client_keys(server))
+        self._keys = KeyHashes(read_client_keys(server))
         admin = secret(server.admin_token_env)
-        self._admin = Keys([admin] if admin else [])
+        self._admin = KeyHashes([admin] if admin else [])
         self._origins = frozenset(server.cors_origins)
         # a page that calls itself by another name may have been pointed at this machine (DNS rebinding)
         self._own_names_only = is_loopback(server.host) and not self._keys and not server.open
@@ -81,23 +81,23 @@ class Guard:
             return
         headers: dict[bytes, bytes] = dict(scope["headers"])
         given = headers.get(b"x-request-id", b"")
-        number = given.decode() if _sane_id(given) else os.urandom(12).hex()
-        scope.setdefault("state", {}).update(request_id=number, headers=headers)
+        request_id = given.decode() if _is_valid_request_id(given) else os.urandom(12).hex()
+        scope.setdefault("state", {}).update(request_id=request_id, headers=headers)
         origin = headers.get(b"origin")
         if origin is not None:
-            send = self._with_cors(send, origin.decode("latin-1"), headers)
+            send = self._add_cors_headers(send, origin.decode("latin-1"), headers)
         try:
-            self._admit_caller(headers)
+            self._check_host_and_origin(headers)
             if origin is not None and scope["method"] == "OPTIONS":  # browsers ask without a key whether they may
                 await send(
-                    {"type": "http.response.start", "status": 204, "headers": [(b"x-request-id", number.encode())]}
+                    {"type": "http.response.start", "status": 204, "headers": [(b"x-request-id", request_id.encode())]}
                 )
                 await send({"type": "http.response.body", "body": b""})
                 return
-            path = _path(scope)
-            self._admit_key(path, headers)
-        except Problem as problem:
-            await respond(send, problem, number)
+            path = _get_path(scope)
+            self._check_key(path, headers)
+        except ApiError as problem:
+            await send_error(send, problem, request_id)
             if self._on_refusal is not None:
                 self._on_refusal(scope, problem)
             return
@@ -105,102 +105,102 @@ class Guard:
         if direct is not None:
             await direct(scope, receive, send)
         else:
-            await self._app(scope, receive, _numbered(send, number))
+            await self._app(scope, receive, _add_request_id(send, request_id))
 
-    def _admit_caller(self, headers: Mapping[bytes, bytes]) -> None:
-        """By its own name, and from a page that is known."""
+    def _check_host_and_origin(self, headers: Mapping[bytes, bytes]) -> None:
+        """Refuse unknown host names and origins."""
         host = headers.get(b"host", b"").decode("latin-1")
-        if self._own_names_only and host and not _names_loopback(host):
-            raise Problem(
+        if self._own_names_only and host and not _is_loopback_host(host):
+            raise ApiError(
                 403,
                 "this gateway serves its own machine and was called by another name: call 127.0.0.1, or give it a key",
                 "wrong_host",
             )
         origin = headers.get(b"origin")
-        if origin is not None and not self._knows(origin.decode("latin-1"), host):
-            raise Problem(
+        if origin is not None and not self._is_known_origin(origin.decode("latin-1"), host):
+            raise ApiError(
                 403,
                 f"pages of {origin[:200].decode('latin-1')} may not call this gateway: see server.cors_origins",
                 "wrong_origin",
             )
 
-    def _admit_key(self, path: str, headers: Mapping[bytes, bytes]) -> None:
+    def _check_key(self, path: str, headers: Mapping[bytes, bytes]) -> None:
         if path.startswith("/v1/"):
-            if self._keys and not self._keys.admit(_key(headers)):
-                raise Problem(
+            if self._keys and not self._keys.matches(_get_key(headers)):
+                raise ApiError(
                     401, "the API key is missing or not one of this gateway's", headers={"www-authenticate": "Bearer"}
                 )
         elif path.startswith("/admin"):
-            self._admit_admin(headers)
+            self._check_admin_token(headers)
 
-    def _admit_admin(self, headers: Mapping[bytes, bytes]) -> None:
+    def _check_admin_token(self, headers: Mapping[bytes, bytes]) -> None:
         if not self._admin:
-            raise Problem(
+            raise ApiError(
                 403, "there is no admin token: set the variable that server.admin_token_env names", "no_admin"
             )
-        if not self._admin.admit(_key(headers)):
-            raise Problem(
+        if not self._admin.matches(_get_key(headers)):
+            raise ApiError(
                 401,
                 "the admin token is missing or wrong",
                 "invalid_admin_token",
                 headers={"www-authenticate": "Bearer"},
             )
 
-    def _knows(self, origin: str, host: str) -> bool:
+    def _is_known_origin(self, origin: str, host: str) -> bool:
         return origin in self._origins or "*" in self._origins or origin.partition("://")[2] == host != ""
 
-    def _with_cors(self, send: Send, origin: str, headers: Mapping[bytes, bytes]) -> Send:
-        if not self._knows(origin, "") or origin == "null":
+    def _add_cors_headers(self, send: Send, origin: str, headers: Mapping[bytes, bytes]) -> Send:
+        if not self._is_known_origin(origin, "") or origin == "null":
             return send
         more = [
             (b"access-control-allow-origin", origin.encode("latin-1")),
             (b"vary", b"origin"),
-            (b"access-control-expose-headers", ", ".join((*HEADERS, "etag", "retry-after")).encode()),
+            (b"access-control-expose-headers", ", ".join((*PROVENANCE_HEADERS, "etag", "retry-after")).encode()),
             (b"access-control-allow-methods", _ALLOWED_METHODS),
             (b"access-control-allow-headers", headers.get(b"access-control-request-headers", _ALLOWED_HEADERS)),
             (b"access-control-max-age", b"600"),
         ]
 
-        async def sending(message: Message) -> None:
+        async def send_with_headers(message: Message) -> None:
             if message["type"] == "http.response.start":
                 message["headers"] = [*message.get("headers", ()), *more]
             await send(message)
 
-        return sending
+        return send_with_headers
 
 
-def _numbered(send: Send, number: str) -> Send:
-    """Every answer says which request it is for."""
+def _add_request_id(send: Send, request_id: str) -> Send:
+    """Add the request id to every answer."""
 
-    async def sending(message: Message) -> None:
+    async def send_with_headers(message: Message) -> None:
         if message["type"] == "http.response.start":
             headers = [pair for pair in message.get("headers", ()) if pair[0] != b"x-request-id"]
-            message["headers"] = [*headers, (b"x-request-id", number.encode())]
+            message["headers"] = [*headers, (b"x-request-id", request_id.encode())]
         await send(message)
 
-    return sending
+    return send_with_headers
 
 
-async def respond(send: Send, problem: Problem, number: str) -> None:
+async def send_error(send: Send, problem: ApiError, request_id: str) -> None:
     """Send an error object."""
     body = problem.body()
     headers = [
         (b"content-type", b"application/json"),
         (b"content-length", str(len(body)).encode()),
-        (b"x-request-id", number.encode()),
+        (b"x-request-id", request_id.encode()),
         *problem.header_list(),
     ]
     await send({"type": "http.response.start", "status": problem.status, "headers": headers})
     await send({"type": "http.response.body", "body": body})
 
 
-def _path(scope: Scope) -> str:
+def _get_path(scope: Scope) -> str:
     """The path as the routes see it, also where the gateway is mounted below another one."""
     path, root = str(scope["path"]), str(scope.get("root_path", ""))
     return path[len(root) :] if root and path.startswith(root + "/") else path
 
 
-def _key(headers: Mapping[bytes, bytes]) -> str:
+def _get_key(headers: Mapping[bytes, bytes]) -> str:
     given = headers.get(b"authorization", b"").decode(errors="replace")
     scheme, _, key = given.partition(" ")
     if scheme.lower() == "bearer":
@@ -209,7 +209,7 @@ def _key(headers: Mapping[bytes, bytes]) -> str:
 
 
 @lru_cache(maxsize=256)
-def _names_loopback(host: str) -> bool:
+def _is_loopback_host(host: str) -> bool:
     try:
         return is_loopback(urlsplit(f"//{host}").hostname or "")
     except ValueError:  # brackets that do not close

@@ -12,20 +12,20 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
-from ir3de.gateway.admin.changes import MoreOfExpert, OtherRouter
+from ir3de.gateway.admin.changes import ExpertAddition, RouterReplacement
 from ir3de.gateway.config.models import Server
 from ir3de.gateway.http import schemas as s
-from ir3de.gateway.http.access import client_keys
+from ir3de.gateway.http.access import read_client_keys
 from ir3de.gateway.http.routing_api import RouteRequest
-from ir3de.gateway.requests.controls import PRICE
-from ir3de.gateway.responses.provenance import HEADERS
+from ir3de.gateway.requests.controls import PRICE_PATTERN
+from ir3de.gateway.responses.provenance import PROVENANCE_HEADERS
 
 Schema = dict[str, Any]
 Model = type[BaseModel]
 
 _STRING: Schema = {"type": "string"}
 _REF = "#/components/schemas/{model}"
-_MODELS: tuple[Model, ...] = (*s.MODELS, RouteRequest, MoreOfExpert, OtherRouter)
+_MODELS: tuple[Model, ...] = (*s.MODELS, RouteRequest, ExpertAddition, RouterReplacement)
 _ERRORS = {
     "400": "The request cannot be read, or no expert may answer it; `param` names the field.",
     "401": "The key is missing or wrong.",
@@ -60,7 +60,7 @@ _INFERENCE: dict[str, tuple[str, Model]] = {
 
 def build_document(server: Server) -> dict[str, Any]:
     """The document; endpoints are marked as needing a key where the gateway demands one."""
-    return _build_document(bool(client_keys(server)))
+    return _build_document(bool(read_client_keys(server)))
 
 
 @lru_cache(maxsize=2)
@@ -93,11 +93,11 @@ def _describe_v1(security: list[Schema]) -> dict[str, Schema]:
     controls = [
         _parameter("header", "x-ir3de-allow", _STRING, "Experts that may answer, separated by commas."),
         _parameter("header", "x-ir3de-deny", _STRING, "Experts that may not answer."),
-        _parameter("header", "x-ir3de-max-price", {"type": "string", "pattern": PRICE}, "Of a million tokens."),
+        _parameter("header", "x-ir3de-max-price", {"type": "string", "pattern": PRICE_PATTERN}, "Of a million tokens."),
         _parameter("header", "x-ir3de-skip", {"enum": ["true", "false", "1", "0"]}, "Ask the default expert."),
         _parameter("header", "x-session-id", _STRING, "The conversation, which stays with its expert."),
     ]
-    answer = _answer(s.Answer) | {"headers": {name: {"schema": _STRING} for name in HEADERS}}
+    answer = _answer(s.Answer) | {"headers": {name: {"schema": _STRING} for name in PROVENANCE_HEADERS}}
     answer["content"]["text/event-stream"] = {}
     found: dict[str, Schema] = {}
     for path, (summary, body) in _INFERENCE.items():
@@ -153,14 +153,14 @@ def _describe_admin() -> dict[str, Schema]:
     keep = _parameter("query", "domain", {"enum": ["keep"]}, "Remove the endpoint only; the router keeps the domain.")
     configured = _parameter("query", "router", {"enum": ["configured"]}, "Serve the configured router.")
     last = _parameter("query", "last", {"type": "integer", "minimum": 1, "maximum": 10_000, "default": 100}, "Lines.")
-    added = change("Add an expert, or more texts for one.", s.Expert, body=MoreOfExpert)
+    added = change("Add an expert, or more texts for one.", s.Expert, body=ExpertAddition)
     added["responses"]["201"] = _answer(s.Expert, etag=True)
     return {
         "/admin/experts": {"get": show("Every expert.", s.ExpertList), "post": added},
         "/admin/experts/{name}": {"delete": change("Remove an expert.", s.AnyObject, name, keep)},
         "/admin/router": {
             "get": show("The router that serves.", s.Router),
-            "put": change("Serve another router.", s.Router, body=OtherRouter),
+            "put": change("Serve another router.", s.Router, body=RouterReplacement),
             "delete": change("Serve the configured router again.", s.Router),
         },
         "/admin/reload": {"post": change("Read the configuration again.", s.AnyObject, configured)},

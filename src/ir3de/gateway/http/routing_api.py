@@ -14,23 +14,23 @@ from starlette.responses import Response
 from starlette.routing import Route
 
 from ir3de.errors import InputError
-from ir3de.gateway.api_errors import ClientLeft, Problem, validate
+from ir3de.gateway.api_errors import ApiError, ClientDisconnect, validate
 from ir3de.gateway.config.models import Part, Routing
 from ir3de.gateway.http.schemas import Messages
-from ir3de.gateway.http.variants import Wanted, is_ready, options, variant
+from ir3de.gateway.http.variants import VariantSpec, get_variant, has_variant, list_options
 from ir3de.gateway.requests.client import read_body
 from ir3de.gateway.requests.controls import CostWeights
-from ir3de.gateway.requests.json_body import Body
-from ir3de.gateway.requests.prompt import chat_turns, text_of
+from ir3de.gateway.requests.json_body import JsonBody
+from ir3de.gateway.requests.prompt import extract_text, parse_chat_turns
 from ir3de.selectors import MOST_TOKENS
 
 if TYPE_CHECKING:
     from ir3de.gateway.experts.snapshot import Snapshot
     from ir3de.router import Router
 
-MOST_INPUTS = 1_000
-MOST_EXPLAINED = 100  # a kilobyte a token adds up
-AT_ONCE = 4_000  # characters that are answered without leaving the event loop: a millisecond or two
+MAX_INPUTS = 1_000
+MAX_EXPLAINED_INPUTS = 100  # a kilobyte a token adds up
+MAX_INLINE_CHARS = 4_000  # characters that are answered without leaving the event loop: a millisecond or two
 
 
 class RouteRequest(Part):
@@ -40,7 +40,7 @@ class RouteRequest(Part):
         strict=True, json_schema_extra={"oneOf": [{"required": ["input"]}, {"required": ["messages"]}]}
     )
 
-    input: SkipValidation[str | Annotated[list[str], Field(min_length=1, max_length=MOST_INPUTS)]] = ""
+    input: SkipValidation[str | Annotated[list[str], Field(min_length=1, max_length=MAX_INPUTS)]] = ""
     """A prompt, or several."""
     messages: SkipValidation[Messages] = []  # noqa: RUF012 - pydantic copies it
     """Or a chat, which is routed on as the chat endpoint does."""
@@ -58,18 +58,18 @@ class RouteRequest(Part):
     """What a unit of cost is worth, instead of the router's own."""
 
     def read_texts(self, routing: Routing) -> Sequence[str]:
-        """The prompts, or a `Problem` that names the field."""
+        """The prompts, or a `ApiError` that names the field."""
         given = {name: getattr(self, name) for name in self.model_fields_set}
         texts = _read_texts(given, routing)
-        most = MOST_EXPLAINED if self.explain or self.flips else MOST_INPUTS
+        most = MAX_EXPLAINED_INPUTS if self.explain or self.flips else MAX_INPUTS
         if len(texts) > most:
-            what = " with explain or flips" if most < MOST_INPUTS else ""
-            raise Problem(400, f"input has {len(texts):,} prompts, at most {most:,} are possible{what}", param="input")
+            what = " with explain or flips" if most < MAX_INPUTS else ""
+            raise ApiError(400, f"input has {len(texts):,} prompts, at most {most:,} are possible{what}", param="input")
         return texts
 
     @property
-    def wanted(self) -> Wanted:
-        return Wanted(self.scorer and self.scorer[:80], self.selector and self.selector[:80], self.k)
+    def wanted(self) -> VariantSpec:
+        return VariantSpec(self.scorer and self.scorer[:80], self.selector and self.selector[:80], self.k)
 
 
 async def route(request: Request) -> Response:
@@ -78,52 +78,52 @@ async def route(request: Request) -> Response:
     limits = snapshot.config.server.limits
     try:
         content = await read_body(request.receive, dict(request.scope["headers"]), limits)
-    except ClientLeft:
+    except ClientDisconnect:
         return Response(status_code=400)  # which nobody reads
-    body = Body.read(content, limits.json_depth)
+    body = JsonBody.parse(content, limits.json_depth)
     asked = validate(RouteRequest, body.values, status=400)
     texts = asked.read_texts(snapshot.config.routing)
     try:
-        if sum(map(len, texts)) <= AT_ONCE and is_ready(snapshot.router, asked.wanted):
-            content = answer(snapshot.router, snapshot.digest, asked, texts)
+        if sum(map(len, texts)) <= MAX_INLINE_CHARS and has_variant(snapshot.router, asked.wanted):
+            content = build_answer(snapshot.router, snapshot.digest, asked, texts)
         else:  # long prompts, or a variant that must be built first: a thread lets others be served meanwhile
-            content = await asyncio.to_thread(answer, snapshot.router, snapshot.digest, asked, texts)
+            content = await asyncio.to_thread(build_answer, snapshot.router, snapshot.digest, asked, texts)
     except InputError as error:  # weights so large that no number holds them
-        raise Problem(400, str(error)) from error
+        raise ApiError(400, str(error)) from error
     return Response(content, media_type="application/json")
 
 
 routes = [Route("/v1/route", route, methods=["POST"])]
 
 
-def answer(router: Router, digest: str, asked: RouteRequest, texts: Sequence[str]) -> bytes:
+def build_answer(router: Router, digest: str, asked: RouteRequest, texts: Sequence[str]) -> bytes:
     """The answer as JSON."""
-    reading = variant(router, asked.wanted)
+    variant = get_variant(router, asked.wanted)
     begin = perf_counter()
     if len(texts) == 1:
-        decisions = [reading.route(texts[0], weights=asked.weights)]
+        decisions = [variant.route(texts[0], weights=asked.weights)]
     else:
-        decisions = reading.route_batch(texts, weights=asked.weights)
+        decisions = variant.route_batch(texts, weights=asked.weights)
     took = perf_counter() - begin
     data = []
     for index, (text, decision) in enumerate(zip(texts, decisions, strict=True)):
         row: dict[str, Any] = {"index": index, **decision.to_dict()}
         if asked.explain:
-            row["votes"] = [vote.to_dict() for vote in reading.explain(text, weights=asked.weights).tokens]
+            row["votes"] = [vote.to_dict() for vote in variant.explain(text, weights=asked.weights).tokens]
         if asked.flips:
-            row["flips"] = reading.flips(text, weights=asked.weights).to_dict()
+            row["flips"] = variant.flips(text, weights=asked.weights).to_dict()
         data.append(row)
     return json.dumps(
         {
             "object": "list",
             "router": digest,
-            "experts": list(reading.experts),
-            "default": reading.default,
-            "calibrated": reading.calibrated,
-            "expects_quality": reading.from_outcomes,  # then shares are scores to expect, not probabilities
+            "experts": list(variant.experts),
+            "default": variant.default,
+            "calibrated": variant.calibrated,
+            "expects_quality": variant.from_outcomes,  # then shares are scores to expect, not probabilities
             "route_us": round(took / len(texts) * 1e6, 1),  # a prompt, on average
             "data": data,
-            "options": options(router),
+            "options": list_options(router),
         },
         ensure_ascii=False,
         allow_nan=False,
@@ -135,19 +135,19 @@ def _read_texts(values: Mapping[str, Any], routing: Routing) -> list[str]:
     given = values.get("input")
     if "messages" in values:
         if given is not None:
-            raise Problem(400, "input and messages are two ways to say the same: send one of them", param="input")
-        return [text_of(chat_turns(values), routing.text, routing.envelopes)]
+            raise ApiError(400, "input and messages are two ways to say the same: send one of them", param="input")
+        return [extract_text(parse_chat_turns(values), routing.text, routing.envelopes)]
     if isinstance(given, str):
         return [given]
     if not isinstance(given, list):
-        raise _wrong("input", "a prompt or a list of prompts (or send messages)", given)
+        raise _build_type_error("input", "a prompt or a list of prompts (or send messages)", given)
     if not given:
-        raise Problem(400, "input is empty: send at least one prompt", param="input")
+        raise ApiError(400, "input is empty: send at least one prompt", param="input")
     for place, text in enumerate(given):
         if not isinstance(text, str):
-            raise _wrong(f"input[{place}]", "a string", text)
+            raise _build_type_error(f"input[{place}]", "a string", text)
     return given
 
 
-def _wrong(param: str, wanted: str, found: object) -> Problem:
-    return Problem(400, f"{param} must be {wanted}, found {json.dumps(found)[:80]}", "invalid_type", param)
+def _build_type_error(param: str, wanted: str, found: object) -> ApiError:
+    return ApiError(400, f"{param} must be {wanted}, found {json.dumps(found)[:80]}", "invalid_type", param)

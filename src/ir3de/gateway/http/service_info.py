@@ -8,52 +8,52 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
-from ir3de.gateway.api_errors import Problem
+from ir3de.gateway.api_errors import ApiError
 from ir3de.gateway.config.models import RESERVED
 from ir3de.gateway.gateway import Gateway
 
 
-def _gateway(request: Request) -> Gateway:
+def _get_gateway(request: Request) -> Gateway:
     gateway: Gateway = request.app.state.gateway
     return gateway
 
 
-def _model(name: str, gateway: Gateway) -> dict[str, object]:
-    return {"id": name, "object": "model", "created": gateway.opened, "owned_by": "ir3de"}
+def _describe_model(name: str, gateway: Gateway) -> dict[str, object]:
+    return {"id": name, "object": "model", "created": gateway.opened_at, "owned_by": "ir3de"}
 
 
-async def models(request: Request) -> Response:
+async def list_models(request: Request) -> Response:
     """`auto`, and every expert by name."""
-    gateway = _gateway(request)
+    gateway = _get_gateway(request)
     names = [*RESERVED, *gateway.live.snapshot.experts]
-    return JSONResponse({"object": "list", "data": [_model(name, gateway) for name in names]})
+    return JSONResponse({"object": "list", "data": [_describe_model(name, gateway) for name in names]})
 
 
-async def model(request: Request) -> Response:
+async def show_model(request: Request) -> Response:
     """One of them."""
-    gateway, name = _gateway(request), request.path_params["name"]
+    gateway, name = _get_gateway(request), request.path_params["name"]
     if name not in RESERVED and name not in gateway.live.snapshot.experts:
-        raise Problem(404, f"no model {name[:200]!r}: GET /v1/models lists them", "model_not_found", "model")
-    return JSONResponse(_model(name, gateway))
+        raise ApiError(404, f"no model {name[:200]!r}: GET /v1/models lists them", "model_not_found", "model")
+    return JSONResponse(_describe_model(name, gateway))
 
 
-async def live(request: Request) -> Response:
+async def show_liveness(request: Request) -> Response:
     """The process is there."""
     return JSONResponse({"status": "ok"})
 
 
-async def ready(request: Request) -> Response:
+async def show_readiness(request: Request) -> Response:
     """It can answer: at least one expert is not resting."""
-    health = _health(_gateway(request))
+    health = _describe_health(_get_gateway(request))
     return JSONResponse({"status": health["status"]}, 200 if health["status"] != "unavailable" else 503)
 
 
-async def health(request: Request) -> Response:
+async def show_health(request: Request) -> Response:
     """How each expert is; 200 as long as the process is there, whatever the experts do."""
-    return JSONResponse(_health(_gateway(request)))
+    return JSONResponse(_describe_health(_get_gateway(request)))
 
 
-def _health(gateway: Gateway) -> dict[str, object]:
+def _describe_health(gateway: Gateway) -> dict[str, object]:
     snapshot = gateway.live.snapshot
     experts = {name: expert.breaker.state for name, expert in snapshot.experts.items()}
     resting = [name for name, state in experts.items() if state == "open"]
@@ -63,15 +63,15 @@ def _health(gateway: Gateway) -> dict[str, object]:
 
 async def show_version(request: Request) -> Response:
     return JSONResponse(
-        {"name": "ir3de", "version": version("ir3de"), "router": _gateway(request).live.snapshot.digest}
+        {"name": "ir3de", "version": version("ir3de"), "router": _get_gateway(request).live.snapshot.digest}
     )
 
 
 routes = [
-    Route("/v1/models", models),
-    Route("/v1/models/{name:path}", model),
-    Route("/livez", live),
-    Route("/readyz", ready),
-    Route("/health", health),
+    Route("/v1/models", list_models),
+    Route("/v1/models/{name:path}", show_model),
+    Route("/livez", show_liveness),
+    Route("/readyz", show_readiness),
+    Route("/health", show_health),
     Route("/version", show_version),
 ]

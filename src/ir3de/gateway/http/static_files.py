@@ -1,4 +1,4 @@
-"""The page at /: playground, traffic, experts. Files of the package; no build step, nothing from elsewhere."""
+"""The page at /: playground, traffic, experts. Its files are part of the package; there is no build step."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
-from ir3de.gateway.api_errors import Problem
+from ir3de.gateway.api_errors import ApiError
 
-FOLDER = Path(__file__).parent / "page"
-TYPES = {
+PAGE_FOLDER = Path(__file__).parent / "page"
+CONTENT_TYPES = {
     ".html": "text/html; charset=utf-8",
     ".css": "text/css; charset=utf-8",
     ".js": "text/javascript; charset=utf-8",
@@ -31,7 +31,7 @@ HEADERS = {
 
 
 @dataclass(frozen=True)
-class File:
+class StaticFile:
     """A file of the page as it is sent."""
 
     content: bytes
@@ -40,22 +40,24 @@ class File:
 
 
 @cache
-def files() -> dict[str, File]:
+def load_files() -> dict[str, StaticFile]:
     """Every file of the page by its name, read once."""
     found = {}
-    for path in sorted(FOLDER.iterdir()):
-        if path.suffix in TYPES:
+    for path in sorted(PAGE_FOLDER.iterdir()):
+        if path.suffix in CONTENT_TYPES:
             content = path.read_bytes()
-            found[path.name] = File(content, TYPES[path.suffix], f'"{hashlib.sha256(content).hexdigest()[:32]}"')
+            found[path.name] = StaticFile(
+                content, CONTENT_TYPES[path.suffix], f'"{hashlib.sha256(content).hexdigest()[:32]}"'
+            )
     return found
 
 
-async def page(request: Request) -> Response:
+async def serve_page(request: Request) -> Response:
     """The page, or one of its files."""
     name = request.path_params.get("file", "index.html")
-    file = files().get(name)
+    file = load_files().get(name)
     if file is None or (name == "index.html" and "file" in request.path_params):
-        raise Problem(404, f"the page has no file {name[:80]!r}")
+        raise ApiError(404, f"the page has no file {name[:80]!r}")
     headers = {**HEADERS, "etag": file.etag}
     known = [tag.strip().removeprefix("W/") for tag in request.headers.get("if-none-match", "").split(",")]
     if file.etag in known:
@@ -63,4 +65,4 @@ async def page(request: Request) -> Response:
     return Response(file.content, headers=headers, media_type=file.kind)
 
 
-routes = [Route("/", page, methods=["GET"]), Route("/page/{file}", page, methods=["GET"])]
+routes = [Route("/", serve_page, methods=["GET"]), Route("/page/{file}", serve_page, methods=["GET"])]

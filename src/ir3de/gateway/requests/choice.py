@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from time import perf_counter
 from typing import TYPE_CHECKING
 
-from ir3de.gateway.api_errors import Problem
+from ir3de.gateway.api_errors import ApiError
 from ir3de.gateway.config.models import RESERVED
 from ir3de.gateway.experts.snapshot import Expert, Snapshot
 from ir3de.gateway.requests.controls import Controls
@@ -30,13 +30,13 @@ class Choice:
     route_seconds: float | None = None
     by_name: bool = False  # then no other one will do, unless the configuration says so
 
-    def others(self) -> Iterator[Expert]:
+    def list_fallbacks(self) -> Iterator[Expert]:
         """Who is asked when the first one fails: its own fallbacks, then the next-ranked."""
         experts, most = self.snapshot.experts, self.snapshot.config.routing.fallbacks
         named = [experts[name] for name in self.first.config.fallbacks if name in experts]
         ranked: list[Expert] = []
         if not self.by_name and self.snapshot.config.routing.shadow is None:
-            ranked = list(self._ranked())
+            ranked = list(self._list_ranked())
         seen = {self.first.name}
         for expert in [*named, *ranked]:
             if most == 0:
@@ -46,7 +46,7 @@ class Choice:
                 most -= 1
                 yield expert
 
-    def _ranked(self) -> Iterator[Expert]:
+    def _list_ranked(self) -> Iterator[Expert]:
         if self.decision is None:
             yield from self.eligible
             return
@@ -57,7 +57,7 @@ class Choice:
         yield from self.eligible  # those the router does not know come last
 
 
-def route(snapshot: Snapshot, prompt: Prompt, controls: Controls) -> tuple[Decision, float]:
+def route_prompt(snapshot: Snapshot, prompt: Prompt, controls: Controls) -> tuple[Decision, float]:
     """The router's decision, and how long it took."""
     started = perf_counter()
     decision = snapshot.router.route(prompt.text, weights=controls.weights)
@@ -72,37 +72,37 @@ def choose(
     pins: Pins,
     routed: tuple[Decision, float] | None = None,
 ) -> Choice:
-    """The choice for a request, or a `Problem`: no such model, or nobody who may answer."""
+    """The choice for a request, or a `ApiError`: no such model, or nobody who may answer."""
     experts = snapshot.experts
     if model not in RESERVED:
         if (named := experts.get(model)) is None:
-            raise Problem(
+            raise ApiError(
                 404,
                 f"no model {model[:200]!r}: there are auto, which routes, and {', '.join(experts)}",
                 "model_not_found",
                 "model",
             )
-        others = [expert for expert in experts.values() if not _refusal(expert, prompt, controls)]
+        others = [expert for expert in experts.values() if not _explain_refusal(expert, prompt, controls)]
         return Choice(snapshot, named, others, "asked by name", by_name=True)
-    eligible = _eligible(snapshot, prompt, controls)
-    if prompt.follows and (keeper := _keeper(snapshot, prompt, pins, eligible)) is not None:
+    eligible = _find_eligible(snapshot, prompt, controls)
+    if prompt.follows and (keeper := _find_responder(snapshot, prompt, pins, eligible)) is not None:
         return Choice(snapshot, keeper, (), "pinned")  # nobody else remembers that answer
     if "embeddings" in prompt.needs:  # vectors of two models cannot be compared: always the same one
         return Choice(snapshot, eligible[0], eligible, "the first with embeddings", by_name=True)
     if controls.skip and snapshot.config.routing.shadow is None:
-        return Choice(snapshot, _default(snapshot, eligible), eligible, "skip")
-    decision, spent = routed or route(snapshot, prompt, controls)
-    first, why = _decided(snapshot, decision, eligible)
-    if controls.session and (pinned := _pinned(snapshot, prompt, controls, pins, decision, eligible)) is not None:
+        return Choice(snapshot, _pick_default(snapshot, eligible), eligible, "skip")
+    decision, spent = routed or route_prompt(snapshot, prompt, controls)
+    first, why = _pick_decided(snapshot, decision, eligible)
+    if controls.session and (pinned := _find_pinned(snapshot, prompt, controls, pins, decision, eligible)) is not None:
         first, why = pinned, "pinned"
     if (shadow := snapshot.config.routing.shadow) is not None:
         first, why = experts[shadow], "shadow"
     return Choice(snapshot, first, eligible, why, decision, spent)
 
 
-def _decided(snapshot: Snapshot, decision: Decision, eligible: Sequence[Expert]) -> tuple[Expert, str]:
+def _pick_decided(snapshot: Snapshot, decision: Decision, eligible: Sequence[Expert]) -> tuple[Expert, str]:
     if decision.abstained:
-        return _default(snapshot, eligible, decision), "abstained"
+        return _pick_default(snapshot, eligible, decision), "abstained"
     name = decision.expert
     for expert in eligible:
         if expert.name == name:
@@ -111,10 +111,10 @@ def _decided(snapshot: Snapshot, decision: Decision, eligible: Sequence[Expert])
         for expert in eligible:
             if expert.name == name:
                 return expert, "the best that may answer"
-    return _default(snapshot, eligible), "the router knows none that may answer"
+    return _pick_default(snapshot, eligible), "the router knows none that may answer"
 
 
-def _default(snapshot: Snapshot, eligible: Sequence[Expert], decision: Decision | None = None) -> Expert:
+def _pick_default(snapshot: Snapshot, eligible: Sequence[Expert], decision: Decision | None = None) -> Expert:
     """The expert for what cannot be routed: the configuration's, or the router's, or the first that may answer."""
     wanted = (snapshot.config.routing.default, snapshot.router.default if decision is None else decision.expert)
     for name in wanted:
@@ -124,20 +124,20 @@ def _default(snapshot: Snapshot, eligible: Sequence[Expert], decision: Decision 
     return eligible[0]
 
 
-def _keeper(snapshot: Snapshot, prompt: Prompt, pins: Pins, eligible: Sequence[Expert]) -> Expert | None:
+def _find_responder(snapshot: Snapshot, prompt: Prompt, pins: Pins, eligible: Sequence[Expert]) -> Expert | None:
     """Whose server remembers the answer that a request follows."""
     if not snapshot.config.routing.pinning.ttl or snapshot.config.routing.shadow is not None:
         return None
-    name = pins.get(answer_pin(prompt.follows))
+    name = pins.get(build_response_pin(prompt.follows))
     return next((expert for expert in eligible if expert.name == name), None)
 
 
-def answer_pin(response_id: str) -> str:
+def build_response_pin(response_id: str) -> str:
     """The name under which it is kept who gave an answer."""
     return f"response {response_id}"
 
 
-def _pinned(
+def _find_pinned(
     snapshot: Snapshot,
     prompt: Prompt,
     controls: Controls,
@@ -156,23 +156,27 @@ def _pinned(
     return next((expert for expert in eligible if expert.name == name), None)
 
 
-def _eligible(snapshot: Snapshot, prompt: Prompt, controls: Controls) -> Sequence[Expert]:
+def _find_eligible(snapshot: Snapshot, prompt: Prompt, controls: Controls) -> Sequence[Expert]:
     """The experts that can and may answer; why each of the others cannot is said if none is left."""
-    if controls.is_open and not snapshot.windows and (capable := snapshot.capable(prompt.needs)):
+    if (
+        controls.is_unrestricted
+        and not snapshot.has_context_windows
+        and (capable := snapshot.find_capable(prompt.needs))
+    ):
         return capable
     found, refused = [], []
     for expert in snapshot.experts.values():
-        reason = _refusal(expert, prompt, controls)
+        reason = _explain_refusal(expert, prompt, controls)
         if reason:
             refused.append(f"{expert.name}: {reason}")
         else:
             found.append(expert)
     if not found:
-        raise Problem(400, f"no expert may answer this request. {'; '.join(refused)}", "no_eligible_expert", "model")
+        raise ApiError(400, f"no expert may answer this request. {'; '.join(refused)}", "no_eligible_expert", "model")
     return found
 
 
-def _refusal(expert: Expert, prompt: Prompt, controls: Controls) -> str:
+def _explain_refusal(expert: Expert, prompt: Prompt, controls: Controls) -> str:
     config = expert.config
     if not prompt.needs <= expert.capabilities:
         return f"has no {' or '.join(sorted(prompt.needs - expert.capabilities))} (capabilities)"
@@ -184,5 +188,5 @@ def _refusal(expert: Expert, prompt: Prompt, controls: Controls) -> str:
         controls.max_price is not None
         and max(config.price.input_per_1m, config.price.output_per_1m) > controls.max_price
     ):
-        return f"dearer than {controls.max_price:g} a million tokens"
+        return f"costs more than {controls.max_price:g} per million tokens"
     return ""

@@ -11,13 +11,13 @@ from urllib.parse import unquote
 
 from pydantic import BeforeValidator, Field, WithJsonSchema
 
-from ir3de.gateway.api_errors import Problem, validate
+from ir3de.gateway.api_errors import ApiError, validate
 from ir3de.gateway.config.models import Part
 from ir3de.gateway.headers import text
 from ir3de.policies import COSTS, Cost
 
 FIELD = "ir3de"
-PRICE = r"^\d{1,12}(\.\d{1,12})?$"  # as a header gives it
+PRICE_PATTERN = r"^\d{1,12}(\.\d{1,12})?$"  # as a header gives it
 _HEADERS = {
     b"x-ir3de-allow": "allow",
     b"x-ir3de-deny": "deny",
@@ -41,12 +41,12 @@ class Controls:
     weights: Mapping[str, float] | None = None  # what a unit of cost is worth, instead of the router's own
 
     @property
-    def is_open(self) -> bool:
+    def is_unrestricted(self) -> bool:
         """Whether every expert may answer."""
         return self.allow is None and not self.deny and self.max_price is None
 
 
-NONE = Controls()
+NO_CONTROLS = Controls()
 
 
 def _check_weights(given: Any) -> Any:
@@ -87,7 +87,7 @@ class ControlsField(Part, strict=True):
 def read_controls(given: object, headers: Mapping[bytes, bytes], session_headers: tuple[bytes, ...]) -> Controls:
     """The controls of a request; the body's field comes before the headers."""
     if given is None and _NAMES.isdisjoint(headers) and headers.keys().isdisjoint(session_headers):
-        return NONE  # as with most requests
+        return NO_CONTROLS  # as with most requests
     found: dict[str, Any] = {}
     for header, name in _HEADERS.items():
         if header in headers:
@@ -99,7 +99,7 @@ def read_controls(given: object, headers: Mapping[bytes, bytes], session_headers
             if value := headers.get(header):
                 found["session"] = value.decode("latin-1")
                 break
-    return Controls(**found) if found else NONE
+    return Controls(**found) if found else NO_CONTROLS
 
 
 def _from_header(name: str, value: str, header: str) -> Any:
@@ -107,11 +107,11 @@ def _from_header(name: str, value: str, header: str) -> Any:
         return frozenset(unquote(one.strip()) for one in value.split(",") if one.strip())  # as x-ir3de-expert has them
     if name == "skip":
         if value.lower() not in ("true", "false", "1", "0"):
-            raise _wrong(header, "true or false", value)
+            raise _build_type_error(header, "true or false", value)
         return value.lower() in ("true", "1")
     if name == "max_price":
-        if re.fullmatch(PRICE, value, re.ASCII) is None:
-            raise _wrong(header, "a number such as 0.5", value)
+        if re.fullmatch(PRICE_PATTERN, value, re.ASCII) is None:
+            raise _build_type_error(header, "a number such as 0.5", value)
         return float(value)
     return value
 
@@ -125,5 +125,5 @@ def _from_body(given: object) -> dict[str, Any]:
     return found
 
 
-def _wrong(param: str, wanted: str, found: object) -> Problem:
-    return Problem(400, f"{param} must be {wanted}, found {str(found)[:80]!r}", "invalid_type", param)
+def _build_type_error(param: str, wanted: str, found: object) -> ApiError:
+    return ApiError(400, f"{param} must be {wanted}, found {str(found)[:80]!r}", "invalid_type", param)

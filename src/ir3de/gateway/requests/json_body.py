@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from json.decoder import scanstring  # type: ignore[attr-defined]
 from typing import Any, NamedTuple
 
-from ir3de.gateway.api_errors import Problem
+from ir3de.gateway.api_errors import ApiError
 
 _space = re.compile(r"[ \t\n\r]*").match
 
@@ -31,7 +31,7 @@ class Member(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class Body:
+class JsonBody:
     """A JSON object: its values, and the text they came from.
 
     >>> body = Body.read(b'{"model" : "auto", "n":1.0, "ir3de": {"skip": true}}', depth=10)
@@ -44,30 +44,30 @@ class Body:
     members: Mapping[str, Member]
 
     @classmethod
-    def read(cls, content: bytes, depth: int) -> Body:
-        """The object, or a `Problem` that says what is wrong with it."""
+    def parse(cls, content: bytes, depth: int) -> JsonBody:
+        """The object, or a `ApiError` that says what is wrong with it."""
         try:
             text = content.decode()
         except UnicodeDecodeError as error:
-            raise Problem(
+            raise ApiError(
                 400, f"the request is not UTF-8: byte {error.start} cannot be read", "invalid_json"
             ) from error
         try:
-            values, members = _members(text)
+            values, members = _parse_members(text)
         except RecursionError as error:
-            raise _too_deep(depth) from error
+            raise _build_depth_error(depth) from error
         except StopIteration as error:
-            raise _no_json(text, error.value, "a value is missing") from error
+            raise _build_json_error(text, error.value, "a value is missing") from error
         except json.JSONDecodeError as error:
-            raise _no_json(text, error.pos, error.msg) from error
+            raise _build_json_error(text, error.pos, error.msg) from error
         except ValueError as error:  # NaN, numbers of thousands of digits
             found = next((odd for odd in _odd.finditer(text) if odd[1]), None)
-            raise _no_json(text, found.start() if found else 0, "no number can be read here") from error
+            raise _build_json_error(text, found.start() if found else 0, "no number can be read here") from error
         if text.count("[") + text.count("{") > depth:  # otherwise it cannot be too deep
             _check_depth(values, depth)
         return cls(text, values, members)
 
-    def rewritten(
+    def rewrite(
         self, changes: Mapping[str, Any], *, drop: str = "", first_message: Mapping[str, Any] | None = None
     ) -> bytes:
         """The text with these members changed or added, one left out, and a message put before the others."""
@@ -83,14 +83,14 @@ class Body:
             after = self.members["messages"].value + 1
             edits.append((after, after, json.dumps(first_message, ensure_ascii=False) + ","))
         if drop in self.members:
-            edits.append((*self._stretch(drop), ""))
+            edits.append((*self._find_span(drop), ""))
         if added:
             after = self.text.index("{") + 1
             others = set(self.members) - {drop}
             edits.append((after, after, added if others else added[:-1]))
-        return self._edited(sorted(edits))
+        return self._apply_edits(sorted(edits))
 
-    def _edited(self, edits: list[tuple[int, int, str]]) -> bytes:
+    def _apply_edits(self, edits: list[tuple[int, int, str]]) -> bytes:
         pieces, done = [], 0
         for start, end, written in edits:
             pieces += [self.text[done:start], written]
@@ -98,7 +98,7 @@ class Body:
         pieces.append(self.text[done:])
         return "".join(pieces).encode(errors="surrogatepass")
 
-    def _stretch(self, key: str) -> tuple[int, int]:
+    def _find_span(self, key: str) -> tuple[int, int]:
         """A member with the comma that it leaves over."""
         order = list(self.members)
         place, member = order.index(key), self.members[key]
@@ -107,47 +107,47 @@ class Body:
         return member.start, self.members[order[1]].start if len(order) > 1 else member.end
 
 
-def _members(text: str) -> tuple[dict[str, Any], dict[str, Member]]:
+def _parse_members(text: str) -> tuple[dict[str, Any], dict[str, Member]]:
     """The top level, member by member; what lies deeper is left to the decoder."""
     values: dict[str, Any] = {}
     members: dict[str, Member] = {}
-    place = _end(text, 0)
+    place = _skip_space(text, 0)
     if text[place : place + 1] != "{":
         raise json.JSONDecodeError("an object must begin here", text, place)
-    place = _end(text, place + 1)
+    place = _skip_space(text, place + 1)
     if text[place : place + 1] == "}":
-        return _closed(text, place, values, members)
+        return _finish(text, place, values, members)
     while True:
         start = place
         if text[place : place + 1] != '"':
             raise json.JSONDecodeError("a name in quotes must stand here", text, place)
         key, place = scanstring(text, place + 1, True)
-        place = _end(text, place)
+        place = _skip_space(text, place)
         if text[place : place + 1] != ":":
             raise json.JSONDecodeError("a colon must stand here", text, place)
-        value_start = _end(text, place + 1)
+        value_start = _skip_space(text, place + 1)
         value, place = _scan(text, value_start)
         if key in values:
             raise json.JSONDecodeError(f"{json.dumps(key)} occurs twice", text, start)
         values[key], members[key] = value, Member(start, value_start, place)
-        place = _end(text, place)
+        place = _skip_space(text, place)
         mark = text[place : place + 1]
         if mark == "}":
-            return _closed(text, place, values, members)
+            return _finish(text, place, values, members)
         if mark != ",":
             raise json.JSONDecodeError("a comma or the end of the object must stand here", text, place)
-        place = _end(text, place + 1)
+        place = _skip_space(text, place + 1)
 
 
-def _closed(
+def _finish(
     text: str, place: int, values: dict[str, Any], members: dict[str, Member]
 ) -> tuple[dict[str, Any], dict[str, Member]]:
-    if (after := _end(text, place + 1)) != len(text):
+    if (after := _skip_space(text, place + 1)) != len(text):
         raise json.JSONDecodeError("nothing may follow the object", text, after)
     return values, members
 
 
-def _end(text: str, place: int) -> int:
+def _skip_space(text: str, place: int) -> int:
     """Where the white space from here on ends."""
     found = _space(text, place)
     assert found is not None
@@ -159,7 +159,7 @@ def _check_depth(value: Any, most: int) -> None:
     while level:
         depth += 1
         if depth > most:
-            raise _too_deep(most)
+            raise _build_depth_error(most)
         level = [
             inner
             for outer in level
@@ -168,10 +168,10 @@ def _check_depth(value: Any, most: int) -> None:
         ]
 
 
-def _too_deep(most: int) -> Problem:
-    return Problem(400, f"the request's JSON nests deeper than {most} levels, which is the limit here", "invalid_json")
+def _build_depth_error(most: int) -> ApiError:
+    return ApiError(400, f"the request's JSON nests deeper than {most} levels, which is the limit here", "invalid_json")
 
 
-def _no_json(text: str, place: int, what: str) -> Problem:
+def _build_json_error(text: str, place: int, what: str) -> ApiError:
     line, column = text.count("\n", 0, place) + 1, place - text.rfind("\n", 0, place)
-    return Problem(400, f"the request is no JSON object: {what} (line {line}, column {column})", "invalid_json")
+    return ApiError(400, f"the request is no JSON object: {what} (line {line}, column {column})", "invalid_json")

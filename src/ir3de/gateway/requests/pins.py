@@ -14,14 +14,14 @@ from typing import Protocol
 _log = logging.getLogger("ir3de.gateway")
 
 PURGE_AFTER_PUTS = 10_000  # of one worker: between two looks for expired pins in the shared file
-MOST = 100_000  # conversations remembered; beyond them the ones longest silent are forgotten
+MAX_PINS = 100_000  # beyond this number the least recently used pins are dropped
 
 
 class Pins(Protocol):
     """Sessions and their experts. What is written to a file of a session is a hash."""
 
     def get(self, session: str) -> str | None:
-        """The expert of a conversation, unless it has been silent too long."""
+        """The expert of a conversation, unless the pin has expired."""
         ...
 
     def put(self, session: str, expert: str) -> None:
@@ -46,27 +46,27 @@ class MemoryPins:
         self._pins: OrderedDict[str, tuple[str, float]] = OrderedDict()
 
     def get(self, session: str) -> str | None:
-        found = self._pins.get(_short(session))
+        found = self._pins.get(_shorten(session))
         return found[0] if found is not None and self._clock() < found[1] else None
 
     def put(self, session: str, expert: str) -> None:
-        key = _short(session)
+        key = _shorten(session)
         self._pins[key] = expert, self._clock() + self._ttl
         self._pins.move_to_end(key)
-        if len(self._pins) > MOST:
+        if len(self._pins) > MAX_PINS:
             self._pins.popitem(last=False)
 
     def close(self) -> None:
         self._pins.clear()
 
 
-def new_pins(ttl: float, shared: Path | None) -> Pins:
+def create_pins(ttl: float, shared: Path | None) -> Pins:
     """Pins of one worker, or of all that meet in a folder."""
     return MemoryPins(ttl) if shared is None or not ttl else SharedPins(ttl, shared / "pins.sqlite")
 
 
 class SharedPins:
-    """For several workers of one machine: a small database in a file. While it cannot be used, nothing is pinned."""
+    """For several workers of one machine: an SQLite file. While it cannot be used, nothing is pinned."""
 
     def __init__(self, ttl: float, path: Path, clock: Callable[[], float] = time) -> None:
         self._ttl, self._clock = ttl, clock
@@ -82,14 +82,14 @@ class SharedPins:
     def get(self, session: str) -> str | None:
         question = "SELECT expert FROM pins WHERE session = ? AND until > ?"
         try:
-            found = self._database.execute(question, (_hashed(session), self._clock())).fetchone()
+            found = self._database.execute(question, (_hash(session), self._clock())).fetchone()
         except sqlite3.Error as error:
             _log.warning("pins cannot be read: %s", error)
             return None
         return None if found is None else str(found[0])
 
     def put(self, session: str, expert: str) -> None:
-        row = _hashed(session), expert, self._clock() + self._ttl
+        row = _hash(session), expert, self._clock() + self._ttl
         try:
             self._database.execute("INSERT OR REPLACE INTO pins VALUES (?, ?, ?)", row)
             self._puts += 1
@@ -106,10 +106,10 @@ class SharedPins:
         self._database.execute("DELETE FROM pins WHERE until < ?", (self._clock(),))
 
 
-def _short(session: str) -> str:
+def _shorten(session: str) -> str:
     """Clients may send a session as long as a request may be; what is kept of it is short."""
-    return session if len(session) <= 64 else _hashed(session)
+    return session if len(session) <= 64 else _hash(session)
 
 
-def _hashed(session: str) -> str:
+def _hash(session: str) -> str:
     return hashlib.sha256(session.encode(errors="replace")).hexdigest()

@@ -10,13 +10,13 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import lru_cache, partial
 from typing import Any, Literal, NamedTuple
 
-from ir3de.gateway.api_errors import Problem
+from ir3de.gateway.api_errors import ApiError
 
-How = Literal["last_user", "all_user", "full"]
+TextMode = Literal["last_user", "all_user", "full"]
 Endpoint = Literal["chat", "completions", "responses", "messages", "embeddings"]
 
 BYTES_PER_TOKEN = 4  # roughly, of any language: what a context window is compared with
-MOST_TOKENS = 10**12  # a client may ask for any number, of any length
+MAX_TOKENS = 10**12  # a client may ask for any number, of any length
 _TEXTS = frozenset(("text", "input_text", "output_text"))
 _IMAGES = frozenset(("image_url", "input_image", "image"))
 
@@ -40,8 +40,8 @@ class Turn(NamedTuple):
     tool_result: bool = False
 
 
-def read_prompt(endpoint: Endpoint, values: Mapping[str, Any], how: How, envelopes: Sequence[str]) -> Prompt:
-    """What the request says, or a `Problem` about the field that cannot be read."""
+def read_prompt(endpoint: Endpoint, values: Mapping[str, Any], how: TextMode, envelopes: Sequence[str]) -> Prompt:
+    """What the request says, or a `ApiError` about the field that cannot be read."""
     turns = _TURNS[endpoint](values)
     size, images = 0, False
     for turn in turns:
@@ -49,22 +49,22 @@ def read_prompt(endpoint: Endpoint, values: Mapping[str, Any], how: How, envelop
         images = images or turn.images
     tools = bool(values.get("tools") or values.get("functions"))
     wanted = values.get("max_completion_tokens") or values.get("max_tokens") or values.get("max_output_tokens") or 0
-    tokens = size // BYTES_PER_TOKEN + (max(0, min(wanted, MOST_TOKENS)) if isinstance(wanted, int) else 0)
+    tokens = size // BYTES_PER_TOKEN + (max(0, min(wanted, MAX_TOKENS)) if isinstance(wanted, int) else 0)
     last = turns[-1] if turns else None
     loop = last is not None and (last.role == "tool" or (last.tool_result and not last.text.strip()))
     before = values.get("previous_response_id") if endpoint == "responses" else None
     follows = before if isinstance(before, str) else ""
-    return Prompt(text_of(turns, how, envelopes), _needs(endpoint, tools, images), tokens, loop, follows)
+    return Prompt(extract_text(turns, how, envelopes), _collect_needs(endpoint, tools, images), tokens, loop, follows)
 
 
 @lru_cache(maxsize=64)
-def _needs(endpoint: str, tools: bool, images: bool) -> frozenset[str]:
+def _collect_needs(endpoint: str, tools: bool, images: bool) -> frozenset[str]:
     return frozenset([endpoint, *(["tools"] if tools else []), *(["vision"] if images else [])])
 
 
-def text_of(turns: Sequence[Turn], how: How, envelopes: Sequence[str] = ()) -> str:
+def extract_text(turns: Sequence[Turn], how: TextMode, envelopes: Sequence[str] = ()) -> str:
     """The words to route on; envelopes that tools put around them are taken off."""
-    take_off = _envelopes(tuple(envelopes))
+    take_off = _compile_envelopes(tuple(envelopes))
 
     def words(turn: Turn) -> str:
         text = turn.text
@@ -82,19 +82,19 @@ def text_of(turns: Sequence[Turn], how: How, envelopes: Sequence[str] = ()) -> s
 
 
 @lru_cache(maxsize=64)
-def _envelopes(patterns: tuple[str, ...]) -> list[Callable[[str], str]]:
-    return [_envelope(one) for one in patterns]
+def _compile_envelopes(patterns: tuple[str, ...]) -> list[Callable[[str], str]]:
+    return [_compile_envelope(one) for one in patterns]
 
 
-def _envelope(pattern: str) -> Callable[[str], str]:
+def _compile_envelope(pattern: str) -> Callable[[str], str]:
     """Takes what the pattern describes out of a text. `begin.*?end` is not left to `re`: many beginnings without an
     end would take it time by the square of the text."""
     if plain := re.fullmatch(r"([\w<>/ :=\"-]+)\.\*\?([\w<>/ :=\"-]+)", pattern):
-        return partial(_without, begin=plain[1], end=plain[2])
+        return partial(_cut_out, begin=plain[1], end=plain[2])
     return partial(re.compile(pattern, re.DOTALL).sub, "")
 
 
-def _without(text: str, begin: str, end: str) -> str:
+def _cut_out(text: str, begin: str, end: str) -> str:
     kept, done = [], 0
     while (start := text.find(begin, done)) >= 0 and (stop := text.find(end, start + len(begin))) >= 0:
         kept.append(text[done:start])
@@ -102,60 +102,60 @@ def _without(text: str, begin: str, end: str) -> str:
     return "".join((*kept, text[done:])) if done else text
 
 
-def chat_turns(values: Mapping[str, Any], param: str = "messages") -> list[Turn]:
+def parse_chat_turns(values: Mapping[str, Any], param: str = "messages") -> list[Turn]:
     """The turns of a chat, `messages` as OpenAI's and Anthropic's clients send them."""
     messages = values.get(param)
     if not isinstance(messages, list):
-        raise _wrong(param, "a list of messages", messages)
+        raise _build_type_error(param, "a list of messages", messages)
     if not messages:
-        raise Problem(400, f"{param} is empty: there is nothing to answer", "empty_messages", param)
+        raise ApiError(400, f"{param} is empty: there is nothing to answer", "empty_messages", param)
     turns = []
     for place, message in enumerate(messages):
         if type(message) is dict and type(message.get("content")) is str and type(message.get("role")) is str:
             turns.append(Turn(message["role"], message["content"], False, message["role"] == "tool"))  # as most are
         else:
-            turns.append(_turn(message, f"{param}[{place}]"))
+            turns.append(_parse_turn(message, f"{param}[{place}]"))
     return turns
 
 
-def _turn(message: object, param: str) -> Turn:
+def _parse_turn(message: object, param: str) -> Turn:
     if not isinstance(message, dict):
-        raise _wrong(param, 'an object such as {"role": "user", "content": "…"}', message)
+        raise _build_type_error(param, 'an object such as {"role": "user", "content": "…"}', message)
     role, content = message.get("role"), message.get("content")
     if not isinstance(role, str):
-        raise _wrong(f"{param}.role", "a string such as 'user'", role)
+        raise _build_type_error(f"{param}.role", "a string such as 'user'", role)
     if isinstance(content, str):
         return Turn(role, content, tool_result=role == "tool")
     if content is None:  # an assistant's turn of tool calls
         return Turn(role, "")
     if not isinstance(content, list):
-        raise _wrong(f"{param}.content", "a string or a list of parts", content)
-    parts = list(_parts(content, f"{param}.content"))
+        raise _build_type_error(f"{param}.content", "a string or a list of parts", content)
+    parts = list(_parse_parts(content, f"{param}.content"))
     kinds = {kind for kind, _ in parts}
     text = "\n".join(text for kind, text in parts if kind in _TEXTS)
     return Turn(role, text, bool(kinds & _IMAGES), role == "tool" or "tool_result" in kinds)
 
 
-def _parts(content: list[object], param: str) -> Iterator[tuple[str, str]]:
+def _parse_parts(content: list[object], param: str) -> Iterator[tuple[str, str]]:
     for place, part in enumerate(content):
         if isinstance(part, str):
             yield "text", part
             continue
         if not isinstance(part, dict) or not isinstance(part.get("type"), str):
-            raise _wrong(f"{param}[{place}]", 'an object such as {"type": "text", "text": "…"}', part)
+            raise _build_type_error(f"{param}[{place}]", 'an object such as {"type": "text", "text": "…"}', part)
         text = part.get("text")
         if part["type"] in _TEXTS and not isinstance(text, str):
-            raise _wrong(f"{param}[{place}].text", "a string", text)
+            raise _build_type_error(f"{param}[{place}].text", "a string", text)
         yield part["type"], text if isinstance(text, str) else ""
 
 
-def _anthropic_turns(values: Mapping[str, Any]) -> list[Turn]:
+def _parse_anthropic_turns(values: Mapping[str, Any]) -> list[Turn]:
     system = values.get("system")
-    before = [_turn({"role": "system", "content": system}, "system")] if system else []
-    return before + chat_turns(values)
+    before = [_parse_turn({"role": "system", "content": system}, "system")] if system else []
+    return before + parse_chat_turns(values)
 
 
-def _completion_turns(values: Mapping[str, Any]) -> list[Turn]:
+def _parse_completion_turns(values: Mapping[str, Any]) -> list[Turn]:
     prompt = values.get("prompt")
     if isinstance(prompt, str):
         return [Turn("user", prompt)]
@@ -163,46 +163,46 @@ def _completion_turns(values: Mapping[str, Any]) -> list[Turn]:
         return [Turn("user", "\n".join(prompt))]
     if isinstance(prompt, list) and prompt:  # token ids of the expert's own vocabulary: nothing to route on
         return [Turn("user", "")]
-    raise _wrong("prompt", "a string or a list of strings", prompt)
+    raise _build_type_error("prompt", "a string or a list of strings", prompt)
 
 
-def _response_turns(values: Mapping[str, Any]) -> list[Turn]:
+def _parse_response_turns(values: Mapping[str, Any]) -> list[Turn]:
     given = values.get("input")
     instructions = values.get("instructions")
     before = [Turn("system", instructions)] if isinstance(instructions, str) else []
     if isinstance(given, str):
         return [*before, Turn("user", given)]
     if not isinstance(given, list) or not given:
-        raise _wrong("input", "a string or a list of items", given)
+        raise _build_type_error("input", "a string or a list of items", given)
     turns = []
     for place, item in enumerate(given):
         if isinstance(item, dict) and "role" in item:
-            turns.append(_turn(item, f"input[{place}]"))
+            turns.append(_parse_turn(item, f"input[{place}]"))
         elif isinstance(item, dict):  # calls of functions, their results, references
             result = str(item.get("type", "")).endswith("_output")
             turns.append(Turn("tool" if result else "assistant", "", tool_result=result))
         else:
-            raise _wrong(f"input[{place}]", "an object", item)
+            raise _build_type_error(f"input[{place}]", "an object", item)
     return before + turns
 
 
-def _embedding_turns(values: Mapping[str, Any]) -> list[Turn]:
+def _parse_embedding_turns(values: Mapping[str, Any]) -> list[Turn]:
     given = values.get("input")
     if not isinstance(given, (str, list)) or given == []:
-        raise _wrong("input", "a string or a list", given)
+        raise _build_type_error("input", "a string or a list", given)
     return [Turn("user", given if isinstance(given, str) else "")]
 
 
 _TURNS = {
-    "chat": chat_turns,
-    "completions": _completion_turns,
-    "responses": _response_turns,
-    "messages": _anthropic_turns,
-    "embeddings": _embedding_turns,
+    "chat": parse_chat_turns,
+    "completions": _parse_completion_turns,
+    "responses": _parse_response_turns,
+    "messages": _parse_anthropic_turns,
+    "embeddings": _parse_embedding_turns,
 }
 
 
-def _wrong(param: str, wanted: str, found: object) -> Problem:
+def _build_type_error(param: str, wanted: str, found: object) -> ApiError:
     names: dict[type, str] = {type(None): "nothing", dict: "an object", list: "a list"}
     kind = names.get(type(found), type(found).__name__)
-    return Problem(400, f"{param} must be {wanted}, found {kind}", "invalid_type", param)
+    return ApiError(400, f"{param} must be {wanted}, found {kind}", "invalid_type", param)

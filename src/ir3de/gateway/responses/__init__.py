@@ -1,1 +1,1 @@
-"""What goes back: an expert's answer, whole or streamed, signed with who gave it."""
+"""Relaying an expert's answer to the client, whole or streamed, with its provenance."""

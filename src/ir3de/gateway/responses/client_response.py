@@ -1,27 +1,27 @@
-"""The answer to a client: signed with who gave it, whole or piece by piece."""
+"""The response to the client, whole or piece by piece, with provenance headers."""
 
 from __future__ import annotations
 
 from starlette.types import Message, Receive, Send
 
-from ir3de.gateway.api_errors import ClientLeft, Problem
-from ir3de.gateway.exchange_record import Record
+from ir3de.gateway.api_errors import ApiError, ClientDisconnect
+from ir3de.gateway.exchange_record import ExchangeRecord
 from ir3de.gateway.headers import HeaderList
-from ir3de.gateway.requests.client import Leaving, let_finish
-from ir3de.gateway.responses.provenance import provenance_headers
+from ir3de.gateway.requests.client import DisconnectWatcher, discard_body
+from ir3de.gateway.responses.provenance import build_provenance_headers
 
 JSON: HeaderList = [(b"content-type", b"application/json")]
 
 
-class Reply:
-    """What goes back to the client; `begun` once the first byte has gone."""
+class ClientResponse:
+    """The response to one request; `has_begun` once its first byte was sent."""
 
-    def __init__(self, send: Send, record: Record, *, signed: bool) -> None:
+    def __init__(self, send: Send, record: ExchangeRecord, *, signed: bool) -> None:
         self._send, self._record, self._signed = send, record, signed
-        self.leaving: Leaving | None = None
-        self.begun = False
+        self.watcher: DisconnectWatcher | None = None
+        self.has_begun = False
 
-    async def whole(self, status: int, headers: HeaderList, body: bytes) -> None:
+    async def send_whole(self, status: int, headers: HeaderList, body: bytes) -> None:
         """An answer in one piece."""
         await self._start(status, [*headers, (b"content-length", str(len(body)).encode())])
         await self._piece(body, last=True)
@@ -30,25 +30,25 @@ class Reply:
         """The beginning of an answer that comes in pieces."""
         await self._start(status, headers)
 
-    async def piece(self, content: bytes) -> None:
+    async def send_piece(self, content: bytes) -> None:
         await self._piece(content, last=False)
 
     async def end(self, content: bytes = b"") -> None:
         await self._piece(content, last=True)
 
-    async def problem(self, problem: Problem, *more: tuple[bytes, bytes]) -> None:
+    async def send_error(self, problem: ApiError, *more: tuple[bytes, bytes]) -> None:
         """An error instead of an answer."""
         self._record.error = problem.code
         headers = [*JSON, *problem.header_list(), *more]
-        await self.whole(problem.status, headers, problem.body(self._record.endpoint))
+        await self.send_whole(problem.status, headers, problem.body(self._record.endpoint))
 
-    async def refusal(self, problem: Problem, receive: Receive) -> None:
+    async def send_early_error(self, problem: ApiError, receive: Receive) -> None:
         """An error about a body that has not been read to its end."""
         self._record.error, body = problem.code, problem.body(self._record.endpoint)
         length = (b"content-length", str(len(body)).encode())
         await self._start(problem.status, [*JSON, *problem.header_list(), length])
         await self._piece(body, last=False)
-        await let_finish(receive)
+        await discard_body(receive)
         await self._piece(b"", last=True)
 
     async def _start(self, status: int, headers: HeaderList) -> None:
@@ -56,13 +56,13 @@ class Reply:
         record.status = status
         headers = [*headers, (b"x-request-id", record.request_id.encode())]
         if self._signed and record.expert:
-            headers += provenance_headers(record)
-        self.begun = True
+            headers += build_provenance_headers(record)
+        self.has_begun = True
         await self._pass({"type": "http.response.start", "status": status, "headers": headers})
 
     async def _piece(self, content: bytes, *, last: bool) -> None:
-        if last and self.leaving is not None:
-            self.leaving.stop()  # from here on, hearing no more from the client means nothing
+        if last and self.watcher is not None:
+            self.watcher.stop()  # a disconnect from here on is normal
         self._record.sent_bytes += len(content)
         await self._pass({"type": "http.response.body", "body": content, "more_body": not last})
 
@@ -70,4 +70,4 @@ class Reply:
         try:
             await self._send(message)
         except OSError:  # how ASGI servers say that there is no client any more
-            raise ClientLeft from None
+            raise ClientDisconnect from None

@@ -1,4 +1,4 @@
-"""Server-sent events on their way through: whole events only, the first one signed, the last ones read for usage."""
+"""Relays server-sent events: whole events only, provenance added to the first, token usage read from the last."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ _ENDS = {  # how a stream says that it is complete, or that there is nothing mor
     ),
     "messages": re.compile(rb'(?m)^event: ?(?:message_stop|error)\s|^data: ?\{"type": ?"(?:message_stop|error)"'),
 }
-LARGEST_HELD = 1 << 20  # bytes of one event; what is larger is passed on in pieces
-_TAIL = 1 << 13  # bytes of the end that are kept to find the usage in
+MAX_EVENT_BYTES = 1 << 20  # bytes of one event; what is larger is passed on in pieces
+_TAIL_BYTES = 1 << 13  # of the beginning and of the end of a stream that are kept, to find the usage
 
 _GAPS = (b"\n\n", b"\n\r\n", b"\r\r")  # between events
 _data = re.compile(rb"(?:^|(?<=[\r\n]))data: ?(?=\{)")
@@ -44,72 +44,72 @@ class EventRelay:
         self.tail = b""
 
     def feed(self, piece: bytes) -> bytes:
-        """What can go on, now that this has come."""
+        """Take a piece of the stream, and return the whole events that can be sent on."""
         held = self._held + piece if self._held else piece
         if held.endswith(b"\n\n"):
             ready, self._held = held, b""
         else:
             ends = [place + len(gap) for gap in _GAPS if (place := held.rfind(gap)) >= 0]
-            if not ends and len(held) < LARGEST_HELD:
+            if not ends and len(held) < MAX_EVENT_BYTES:
                 self._held = held
                 return b""
             end = max(ends, default=len(held))
             ready, self._held = held[:end], held[end:]
         self._inside = not ready.endswith(_GAPS)
         if self._signature:
-            ready = self._signed(ready)
-        self._keep(ready)
+            ready = self._add_provenance(ready)
+        self._remember(ready)
         return ready
 
-    def rest(self) -> bytes:
-        """What was held back, at the end of a stream that ended well."""
+    def flush(self) -> bytes:
+        """What was held back, at the end of a complete stream."""
         rest, self._held = self._held, b""
-        self._keep(rest)
+        self._remember(rest)
         return rest
 
-    def _keep(self, passed: bytes) -> None:
-        if len(passed) > _TAIL and self._ends.search(passed):  # a last event as long as an answer
+    def _remember(self, passed: bytes) -> None:
+        if len(passed) > _TAIL_BYTES and self._ends.search(passed):  # a last event as long as an answer
             self._ended = True
         if not self.head:
-            self.head = passed[:_TAIL]
-        self.tail = (self.tail + passed)[-_TAIL:]
+            self.head = passed[:_TAIL_BYTES]
+        self.tail = (self.tail + passed)[-_TAIL_BYTES:]
 
     @property
-    def ending(self) -> bool:
+    def is_ending(self) -> bool:
         """Whether the last event that most streams have was the last one; `done` takes longer and knows them all."""
         return self.tail.endswith((b"[DONE]\n\n", b"[DONE]\r\n\r\n"))
 
     @property
-    def done(self) -> bool:
+    def is_done(self) -> bool:
         """Whether the stream said that it is complete."""
         return self._ended or self._ends.search(self.tail) is not None
 
-    def closing(self, event: bytes) -> bytes:
+    def build_closing(self, event: bytes) -> bytes:
         """An event of our own for the end of a stream that broke."""
         return b"\n\n" + event if self._inside else event
 
-    def usage(self) -> dict[str, Any] | None:
+    def find_usage(self) -> dict[str, Any] | None:
         """What the expert said of tokens, if it did, near the end; messages tell the prompt's at the beginning."""
-        found = _usage_in(self.tail)
-        if self._endpoint == "messages" and (before := _usage_in(self.head)) is not None:
+        found = _find_usage(self.tail)
+        if self._endpoint == "messages" and (before := _find_usage(self.head)) is not None:
             return {**before, **(found or {})}
         return found
 
-    def response_id(self) -> str:
+    def find_response_id(self) -> str:
         """By which a later request may refer to this answer; only OpenAI's responses have one."""
         found = _response.search(self.head) if self._endpoint == "responses" else None
         return found.group(1).decode() if found is not None else ""
 
-    def _signed(self, ready: bytes) -> bytes:
+    def _add_provenance(self, ready: bytes) -> bytes:
         found = _data.search(ready)
         if found is None or (line_end := _line_end.search(ready, found.end())) is None:
             return ready
-        signed = with_member(ready[found.end() : line_end.start()], self._signature)
+        signed = add_member(ready[found.end() : line_end.start()], self._signature)
         self._signature = b""
         return ready[: found.end()] + signed + ready[line_end.start() :]
 
 
-def _usage_in(events: bytes) -> dict[str, Any] | None:
+def _find_usage(events: bytes) -> dict[str, Any] | None:
     place = max(events.rfind(b'"usage":{'), events.rfind(b'"usage": {'))
     if place < 0:
         return None
@@ -121,7 +121,7 @@ def _usage_in(events: bytes) -> dict[str, Any] | None:
     return found if isinstance(found, dict) else None
 
 
-def with_member(content: bytes, member: bytes) -> bytes:
+def add_member(content: bytes, member: bytes) -> bytes:
     """A JSON object with one more member at its end, every other byte as it was; one that has it is left alone."""
     end = len(content.rstrip()) - 1
     if end < 1 or content[end : end + 1] != b"}" or member.partition(b":")[0] + b":" in content:

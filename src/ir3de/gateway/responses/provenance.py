@@ -6,10 +6,10 @@ import json
 from functools import lru_cache
 from urllib.parse import quote
 
-from ir3de.gateway.exchange_record import Record
+from ir3de.gateway.exchange_record import ExchangeRecord
 from ir3de.gateway.requests.controls import FIELD
 
-HEADERS = (
+PROVENANCE_HEADERS = (
     "x-ir3de-expert",
     "x-ir3de-model",
     "x-ir3de-confidence",
@@ -22,9 +22,12 @@ HEADERS = (
 )
 
 
-def provenance_headers(record: Record) -> list[tuple[bytes, bytes]]:
+def build_provenance_headers(record: ExchangeRecord) -> list[tuple[bytes, bytes]]:
     """Who answered, how sure the router was, how long that took, who was asked before."""
-    found = [*_names(record.expert, record.model, record.router), _counted(len(record.fallbacks))]
+    found = [
+        *_build_name_headers(record.expert, record.model, record.router),
+        _build_fallback_header(len(record.fallbacks)),
+    ]
     if record.confidence is not None and record.margin is not None:
         found += (
             (b"x-ir3de-confidence", b"%.4f" % record.confidence),
@@ -32,56 +35,56 @@ def provenance_headers(record: Record) -> list[tuple[bytes, bytes]]:
             (b"x-ir3de-route-us", b"%.1f" % ((record.route_seconds or 0.0) * 1e6)),
         )
     if record.why:
-        found.append((b"x-ir3de-why", _header(record.why)))
+        found.append((b"x-ir3de-why", _encode_header(record.why)))
     return found
 
 
-def provenance_member(record: Record) -> bytes:
+def build_provenance_member(record: ExchangeRecord) -> bytes:
     """The same as a member of a JSON object, since clients' libraries hide headers."""
-    said = _named(record.expert, record.model, record.router)
+    said = _format_names(record.expert, record.model, record.router)
     if (decision := record.decision) is not None:
         said += (
-            f',"decided":{_quoted(decision.expert)},"confidence":{record.confidence:.4f},"margin":{record.margin:.4f}'
+            f',"decided":{_quote(decision.expert)},"confidence":{record.confidence:.4f},"margin":{record.margin:.4f}'
             f',"abstained":{"true" if decision.abstained else "false"}'
             f',"route_us":{(record.route_seconds or 0) * 1e6:.1f}'
         )
     before = [{"from": one, "to": other, "reason": reason} for one, other, reason in record.fallbacks]
-    said += f',"why":{_quoted(record.why or "routed")},"fallbacks":{json.dumps(before) if before else "[]"}'
-    return f'{said},"request_id":{_quoted_once(record.request_id)}}}'.encode()
+    said += f',"why":{_quote(record.why or "routed")},"fallbacks":{json.dumps(before) if before else "[]"}'
+    return f'{said},"request_id":{_quote_once(record.request_id)}}}'.encode()
 
 
 # Names are few and come again and again: what is written of them is kept.
 
 
 @lru_cache(maxsize=4096)
-def _named(expert: str, model: str, router: str) -> str:
-    return f'"{FIELD}":{{"expert":{_quoted(expert)},"model":{_quoted(model)},"router":"{router[:16]}"'
+def _format_names(expert: str, model: str, router: str) -> str:
+    return f'"{FIELD}":{{"expert":{_quote(expert)},"model":{_quote(model)},"router":"{router[:16]}"'
 
 
 @lru_cache(maxsize=4096)
-def _names(expert: str, model: str, router: str) -> tuple[tuple[bytes, bytes], ...]:
+def _build_name_headers(expert: str, model: str, router: str) -> tuple[tuple[bytes, bytes], ...]:
     return (
-        (b"x-ir3de-expert", _header(expert)),
-        (b"x-ir3de-model", _header(model)),
+        (b"x-ir3de-expert", _encode_header(expert)),
+        (b"x-ir3de-model", _encode_header(model)),
         (b"x-ir3de-router", router[:16].encode()),
     )
 
 
 @lru_cache(maxsize=256)
-def _counted(fallbacks: int) -> tuple[bytes, bytes]:
+def _build_fallback_header(fallbacks: int) -> tuple[bytes, bytes]:
     return b"x-ir3de-fallbacks", str(fallbacks).encode()
 
 
 @lru_cache(maxsize=4096)
-def _quoted(value: str) -> str:
+def _quote(value: str) -> str:
     return json.dumps(value)
 
 
-def _quoted_once(value: str) -> str:
+def _quote_once(value: str) -> str:
     return f'"{value}"' if value.isalnum() else json.dumps(value)
 
 
 @lru_cache(maxsize=4096)
-def _header(value: str) -> bytes:
+def _encode_header(value: str) -> bytes:
     """A name as a header may carry it: others than ASCII as %C3%A4."""
     return quote(value, safe=" !#$&'()*+,/:;=?@[]~").encode()

@@ -1,4 +1,4 @@
-"""What is written down: a line a request, a line a decision. No keys or headers; prompts only if asked."""
+"""The access log and the decision log, one JSON line each. No keys, no headers; prompts only if configured."""
 
 from __future__ import annotations
 
@@ -16,63 +16,63 @@ from ir3de.errors import ArtifactError
 
 if TYPE_CHECKING:
     from ir3de.gateway.config.models import Price
-    from ir3de.gateway.exchange_record import Record
+    from ir3de.gateway.exchange_record import ExchangeRecord
 
 STANDARD_OUTPUT = "-"
-LOOK_EVERY = 1.0  # seconds between two looks whether a file was rotated away
-COMPLAIN_EVERY = 60.0
-LONGEST_NAME = 100  # of what a client may choose; the line has to fit into a pipe's one write
-LONGEST_TEXT = 100_000  # characters; routing reads the first thousand tokens
-MOST_RANKED = 10
+ROTATION_CHECK_S = 1.0  # seconds between two looks whether a file was rotated away
+WARN_INTERVAL_S = 60.0
+MAX_NAME_CHARS = 100  # of what a client may choose; the line has to fit into a pipe's one write
+MAX_TEXT_CHARS = 100_000  # characters; routing reads the first thousand tokens
+MAX_RANKED = 10
 
 _log = logging.getLogger(__name__)
 
 
-class Lines:
-    """A file that several processes append lines to, each in one write. It may be rotated, and its disk may be full."""
+class LogFile:
+    """A file that several processes append lines to, each in one write. It survives rotation and a full disk."""
 
     def __init__(self, path: str) -> None:
         self._path = None if path == STANDARD_OUTPUT else Path(path)
-        self._file = 1 if self._path is None else _opened(self._path)
-        self._look = monotonic() + LOOK_EVERY
-        self._torn = False  # the last line did not fit on the disk
+        self._file = 1 if self._path is None else _open(self._path)
+        self._look = monotonic() + ROTATION_CHECK_S
+        self._is_torn = False  # the last line did not fit on the disk
         self.lost = 0
         self._complain = 0.0
 
     def write(self, line: bytes) -> None:
         """Append the line; when that fails it is lost, and the gateway goes on."""
         if self._path is not None and monotonic() >= self._look:
-            self._follow(self._path)
-        if self._torn:
+            self._reopen_if_rotated(self._path)
+        if self._is_torn:
             line = b"\n" + line
         try:
             written = os.write(self._file, line)
         except OSError as error:
-            self._lose(error.strerror or str(error))
+            self._report_loss(error.strerror or str(error))
             return
-        self._torn = written < len(line)
-        if self._torn:
-            self._lose("no room for the whole line")
+        self._is_torn = written < len(line)
+        if self._is_torn:
+            self._report_loss("no room for the whole line")
 
     def reopen(self) -> None:
         """Go on in a new file of the same name, as after a rotation."""
         if self._path is None:
             return
         try:
-            fresh = _opened(self._path)
+            fresh = _open(self._path)
         except ArtifactError as error:
-            self._lose(str(error), lines=0)  # the old file is better than none
+            self._report_loss(str(error), lines=0)  # the old file is better than none
             return
         os.close(self._file)
-        self._file, self._torn = fresh, False
+        self._file, self._is_torn = fresh, False
 
     def close(self) -> None:
         if self._path is not None and self._file >= 0:
             os.close(self._file)
             self._file = -1
 
-    def _follow(self, path: Path) -> None:
-        self._look = monotonic() + LOOK_EVERY
+    def _reopen_if_rotated(self, path: Path) -> None:
+        self._look = monotonic() + ROTATION_CHECK_S
         try:
             there = path.stat()
         except OSError:
@@ -81,55 +81,56 @@ class Lines:
         if there is None or (there.st_ino, there.st_dev) != (ours.st_ino, ours.st_dev):
             self.reopen()
 
-    def _lose(self, why: str, lines: int = 1) -> None:
+    def _report_loss(self, why: str, lines: int = 1) -> None:
         self.lost += lines
         if monotonic() >= self._complain:
-            self._complain = monotonic() + COMPLAIN_EVERY
+            self._complain = monotonic() + WARN_INTERVAL_S
             _log.warning(
                 "cannot write to %s: %s. %d lines lost so far", self._path or "standard output", why, self.lost
             )
 
 
-def access_line(record: Record) -> bytes:
+def format_access_line(record: ExchangeRecord) -> bytes:
     """What the access log says about a request."""
     # put together by hand: a dictionary and json.dumps take three times as long
     routed = record.decision is not None
     cost = "null" if record.cost is None else f"{record.cost:.9g}"
-    handed_on = _json(record.fallbacks[:MOST_RANKED]) if record.fallbacks else "[]"
+    handed_on = _json(record.fallbacks[:MAX_RANKED]) if record.fallbacks else "[]"
     return (
-        f'{{"time": "{_time(record.started)}", "request_id": {_quoted(record.request_id[:LONGEST_NAME])}, '
-        f'"method": {_quoted(record.method)}, "endpoint": {_quoted(record.endpoint)}, '
-        f'"asked": {_quoted(record.asked[:LONGEST_NAME])}, '
-        f'"expert": {_quoted(record.expert)}, "model": {_quoted(record.model)}, "status": {record.status}, '
-        f'"outcome": {_quoted(record.outcome)}, "error": {_quoted(record.error)}, "why": {_quoted(record.why)}, '
-        f'"confidence": {_number(record.confidence if routed else None, 1, 6)}, '
-        f'"margin": {_number(record.margin if routed else None, 1, 6)}, '
-        f'"route_us": {_number(record.route_seconds, 1e6, 1)}, "ttft_ms": {_number(record.first_seconds, 1e3, 3)}, '
-        f'"total_ms": {_number(record.total_seconds, 1e3, 3)}, "fallbacks": {handed_on}, '
-        f'"prompt_tokens": {_number(record.prompt_tokens, 1, 0)}, '
-        f'"completion_tokens": {_number(record.completion_tokens, 1, 0)}, "cost": {cost}, '
+        f'{{"time": "{_format_time(record.started)}", "request_id": {_quote(record.request_id[:MAX_NAME_CHARS])}, '
+        f'"method": {_quote(record.method)}, "endpoint": {_quote(record.endpoint)}, '
+        f'"asked": {_quote(record.asked[:MAX_NAME_CHARS])}, '
+        f'"expert": {_quote(record.expert)}, "model": {_quote(record.model)}, "status": {record.status}, '
+        f'"outcome": {_quote(record.outcome)}, "error": {_quote(record.error)}, "why": {_quote(record.why)}, '
+        f'"confidence": {_format_number(record.confidence if routed else None, 1, 6)}, '
+        f'"margin": {_format_number(record.margin if routed else None, 1, 6)}, '
+        f'"route_us": {_format_number(record.route_seconds, 1e6, 1)}, '
+        f'"ttft_ms": {_format_number(record.first_seconds, 1e3, 3)}, '
+        f'"total_ms": {_format_number(record.total_seconds, 1e3, 3)}, "fallbacks": {handed_on}, '
+        f'"prompt_tokens": {_format_number(record.prompt_tokens, 1, 0)}, '
+        f'"completion_tokens": {_format_number(record.completion_tokens, 1, 0)}, "cost": {cost}, '
         f'"received_bytes": {record.received_bytes}, "sent_bytes": {record.sent_bytes}, '
         f'"stream": {"true" if record.stream else "false"}}}\n'
     ).encode()
 
 
-def decision_line(record: Record, *, price: Price | None = None, prompts: bool = False) -> bytes:
+def format_decision_line(record: ExchangeRecord, *, price: Price | None = None, prompts: bool = False) -> bytes:
     """What the decisions log says about a request that was routed; its text only with `prompts`."""
     decision = record.decision
     assert decision is not None
     line: dict[str, Any] = {
-        "time": _time(record.started),
-        "request_id": record.request_id[:LONGEST_NAME],
+        "time": _format_time(record.started),
+        "request_id": record.request_id[:MAX_NAME_CHARS],
         "router": record.router,
         "expert": decision.expert,
         "served": record.expert,
-        "confidence": _rounded(record.confidence, 6),
-        "margin": _rounded(record.margin, 6),
-        "ranking": [{"expert": name, "share": round(share, 6)} for name, share in decision.ranking[:MOST_RANKED]],
+        "confidence": _round(record.confidence, 6),
+        "margin": _round(record.margin, 6),
+        "ranking": [{"expert": name, "share": round(share, 6)} for name, share in decision.ranking[:MAX_RANKED]],
         "abstained": decision.abstained,
         "reason": decision.reason,
         "why": record.why,
-        "fallbacks": [list(handed_on) for handed_on in record.fallbacks[:MOST_RANKED]],
+        "fallbacks": [list(handed_on) for handed_on in record.fallbacks[:MAX_RANKED]],
         "status": record.status,
         "outcome": record.outcome,
         "prompt_tokens": record.prompt_tokens,
@@ -139,14 +140,14 @@ def decision_line(record: Record, *, price: Price | None = None, prompts: bool =
     if price is not None:
         line["price"] = {"input_per_1m": price.input_per_1m, "output_per_1m": price.output_per_1m}
     if prompts:
-        line["text"] = record.text[:LONGEST_TEXT]
+        line["text"] = record.text[:MAX_TEXT_CHARS]
     try:
         return json.dumps(line, ensure_ascii=False).encode() + b"\n"
     except UnicodeEncodeError:  # half a surrogate pair, which JSON can write and UTF-8 cannot
         return json.dumps(line).encode() + b"\n"
 
 
-def _opened(path: Path) -> int:
+def _open(path: Path) -> int:
     try:
         return os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT | getattr(os, "O_CLOEXEC", 0), 0o640)
     except OSError as error:
@@ -155,22 +156,22 @@ def _opened(path: Path) -> int:
         ) from error
 
 
-def _time(seconds: float) -> str:
-    return f"{_second(int(seconds))}.{int(seconds % 1 * 1000):03}Z"
+def _format_time(seconds: float) -> str:
+    return f"{_format_second(int(seconds))}.{int(seconds % 1 * 1000):03}Z"
 
 
 @lru_cache(maxsize=4)
-def _second(seconds: int) -> str:
+def _format_second(seconds: int) -> str:
     return datetime.fromtimestamp(seconds, UTC).strftime("%Y-%m-%dT%H:%M:%S")
 
 
-def _number(value: float | None, unit: float, digits: int) -> str:
+def _format_number(value: float | None, unit: float, digits: int) -> str:
     return "null" if value is None or not isfinite(value) else f"{value * unit:.{digits}f}"
 
 
-def _rounded(value: float | None, digits: int) -> float | None:
+def _round(value: float | None, digits: int) -> float | None:
     return None if value is None else round(value, digits)
 
 
 _json = json.dumps
-_quoted = json.encoder.encode_basestring_ascii
+_quote = json.encoder.encode_basestring_ascii

@@ -1,4 +1,4 @@
-"""Prometheus metrics: counted once a request, right also when several workers serve."""
+"""Prometheus metrics, added up over all workers."""
 
 from __future__ import annotations
 
@@ -14,16 +14,16 @@ from prometheus_client.exposition import choose_encoder
 from prometheus_client.multiprocess import MultiProcessCollector, mark_process_dead
 from prometheus_client.registry import Collector
 
-from ir3de.gateway.exchange_record import Outcome, Record
-from ir3de.gateway.telemetry.worker_folder import alive, shared_folder
+from ir3de.gateway.exchange_record import ExchangeRecord, Outcome
+from ir3de.gateway.telemetry.worker_folder import get_worker_folder, is_process_alive
 
 if TYPE_CHECKING:
-    from ir3de.gateway.experts.snapshot import Live
+    from ir3de.gateway.experts.snapshot import LiveSnapshot
 
-NOBODY = "none"  # the label of what is no configured expert
+NO_EXPERT = "none"  # the label of what is no configured expert
 OUTCOMES = get_args(Outcome)
 REASONS = ("connect", "timeout", "408", "429", "5xx", "busy", "resting", "garbage", "broken", "other")  # of fallbacks
-BREAKERS = {"closed": 0, "half-open": 1, "open": 2}
+BREAKER_VALUES = {"closed": 0, "half-open": 1, "open": 2}
 
 ROUTE_BUCKETS = (1e-5, 2e-5, 5e-5, 1e-4, 2e-4, 5e-4, 1e-3, 2e-3, 5e-3, 1e-2, 5e-2, 0.1)
 ANSWER_BUCKETS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 120, 300, 600)
@@ -35,9 +35,9 @@ _log = logging.getLogger(__name__)
 class Metrics:
     """What Prometheus reads. Each gateway has a registry of its own, so that two in one process do not meet."""
 
-    def __init__(self, live: Live, folder: Path | None = None) -> None:
+    def __init__(self, live: LiveSnapshot, folder: Path | None = None) -> None:
         self._live = live
-        self._folder = _usable(folder or shared_folder())
+        self._folder = _check_multiprocess(folder or get_worker_folder())
         registry = self._registry = CollectorRegistry()
         self._requests = Counter("ir3de_requests", "Requests.", ("expert", "outcome"), registry=registry)
         self._route = Histogram(
@@ -57,7 +57,7 @@ class Metrics:
             buckets=ANSWER_BUCKETS,
             registry=registry,
         )
-        self._first = Histogram(
+        self._ttft = Histogram(
             "ir3de_ttft_seconds",
             "From a request to the first byte of its answer.",
             ("expert",),
@@ -79,16 +79,16 @@ class Metrics:
             self._scraped = CollectorRegistry()
             MultiProcessCollector(self._scraped, path=str(self._folder))  # type: ignore[no-untyped-call]
         self._scraped.register(_RouterInfo(live))
-        self._experts: dict[str, _OfExpert] = {}
-        self._handed_on: dict[tuple[str, str, str], Counter] = {}
+        self._experts: dict[str, _ExpertMetrics] = {}
+        self._fallback_counters: dict[tuple[str, str, str], Counter] = {}
 
-    def label(self, expert: str) -> str:
+    def get_label(self, expert: str) -> str:
         """The expert's name if it is configured, or was when it was first counted."""
-        return expert if expert in self._experts or expert in self._live.snapshot.experts else NOBODY
+        return expert if expert in self._experts or expert in self._live.snapshot.experts else NO_EXPERT
 
-    def observe(self, record: Record) -> None:
+    def observe(self, record: ExchangeRecord) -> None:
         """Count a request that has ended."""
-        expert = self._experts.get(record.expert) or self._of(record.expert)
+        expert = self._experts.get(record.expert) or self._get_expert_metrics(record.expert)
         (expert.requests.get(record.outcome) or expert.requests["upstream_error"]).inc()
         if record.route_seconds is not None:
             self._route.observe(record.route_seconds)
@@ -97,8 +97,8 @@ class Metrics:
                 self._confidence.observe(record.confidence)
             if record.decision.abstained:
                 self._abstained.inc()
-        for handed_on in record.fallbacks:
-            (self._handed_on.get(handed_on) or self._between(*handed_on)).inc()
+        for fallback in record.fallbacks:
+            (self._fallback_counters.get(fallback) or self._get_fallback_counter(*fallback)).inc()
         if record.upstream_seconds is not None:
             expert.upstream.observe(record.upstream_seconds)
         if record.first_seconds is not None:
@@ -113,34 +113,34 @@ class Metrics:
     def refresh(self, in_flight: Mapping[str, int]) -> None:
         """Set what is a state and not a count: before it is read, and once a second where other workers read it."""
         for name, count in in_flight.items():
-            self._in_flight.labels(self.label(name)).set(count)
+            self._in_flight.labels(self.get_label(name)).set(count)
         for name, expert in self._live.snapshot.experts.items():
-            self._waiting.labels(name).set(expert.slots.waiting)
-            self._breaker.labels(name).set(BREAKERS[expert.breaker.state])
+            self._waiting.labels(name).set(expert.concurrency.waiting)
+            self._breaker.labels(name).set(BREAKER_VALUES[expert.breaker.state])
 
     def scrape(self, accept: str = "") -> tuple[bytes, str]:
         """Everything in the format that the client prefers, and its content type."""
         if self._folder is not None:
-            _bury(self._folder)
+            _remove_dead_workers(self._folder)
         encode, content_type = choose_encoder(accept)
         return encode(self._scraped), content_type
 
-    def _of(self, name: str) -> _OfExpert:
-        label = self.label(name)
+    def _get_expert_metrics(self, name: str) -> _ExpertMetrics:
+        label = self.get_label(name)
         found = self._experts.get(label)
         if found is None:
-            found = self._experts[label] = _OfExpert(self, label)
+            found = self._experts[label] = _ExpertMetrics(self, label)
         return found
 
-    def _between(self, giver: str, taker: str, reason: str) -> Counter:
-        labels = self.label(giver), self.label(taker), bounded_reason(reason)
+    def _get_fallback_counter(self, giver: str, taker: str, reason: str) -> Counter:
+        labels = self.get_label(giver), self.get_label(taker), limit_reason(reason)
         counter = self._fallbacks.labels(*labels)
         if labels == (giver, taker, reason):  # no others, or the cache would grow with what clients send
-            self._handed_on[labels] = counter
+            self._fallback_counters[labels] = counter
         return counter
 
 
-class _OfExpert:
+class _ExpertMetrics:
     """An expert's own counters, looked up once."""
 
     __slots__ = ("completion_tokens", "cost", "first", "prompt_tokens", "requests", "upstream")
@@ -148,7 +148,7 @@ class _OfExpert:
     def __init__(self, metrics: Metrics, label: str) -> None:
         self.requests = {outcome: metrics._requests.labels(label, outcome) for outcome in OUTCOMES}
         self.upstream = metrics._upstream.labels(label)
-        self.first = metrics._first.labels(label)
+        self.first = metrics._ttft.labels(label)
         self.prompt_tokens = metrics._tokens.labels(label, "prompt")
         self.completion_tokens = metrics._tokens.labels(label, "completion")
         self.cost = metrics._cost.labels(label)
@@ -157,7 +157,7 @@ class _OfExpert:
 class _RouterInfo(Collector):
     """The router that decides now."""
 
-    def __init__(self, live: Live) -> None:
+    def __init__(self, live: LiveSnapshot) -> None:
         self._live = live
 
     def collect(self) -> Iterable[InfoMetricFamily]:
@@ -172,7 +172,7 @@ class _RouterInfo(Collector):
         yield InfoMetricFamily("ir3de_router", "The router that decides.", value=facts)
 
 
-def bounded_reason(reason: str) -> str:
+def limit_reason(reason: str) -> str:
     """One of `REASONS`, whatever was given; statuses from 500 are one.
 
     >>> bounded_reason("503"), bounded_reason("429"), bounded_reason("the moon")
@@ -187,7 +187,7 @@ def _gauge(name: str, documentation: str, registry: CollectorRegistry, mode: str
     return Gauge(name, documentation, ("expert",), registry=registry, multiprocess_mode=mode)  # type: ignore[arg-type]
 
 
-def _usable(folder: Path | None) -> Path | None:
+def _check_multiprocess(folder: Path | None) -> Path | None:
     """The folder, if prometheus_client was imported with it in view."""
     if folder is not None and not values.ValueClass._multiprocess:
         _log.warning(
@@ -197,9 +197,9 @@ def _usable(folder: Path | None) -> Path | None:
     return folder
 
 
-def _bury(folder: Path) -> None:
-    """Take away what workers that are gone said about their present state; what they counted stays."""
+def _remove_dead_workers(folder: Path) -> None:
+    """Remove the gauges of workers that have ended; their counters stay."""
     for pid in {int(path.stem.rpartition("_")[2]) for path in folder.glob("gauge_live*.db")}:
-        if not alive(pid):
+        if not is_process_alive(pid):
             with suppress(FileNotFoundError):  # another worker did it just now
                 mark_process_dead(pid, str(folder))  # type: ignore[no-untyped-call]

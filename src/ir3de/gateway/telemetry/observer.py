@@ -16,110 +16,112 @@ from starlette.responses import Response
 from starlette.routing import Route
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from ir3de.gateway.exchange_record import Outcome, Record
-from ir3de.gateway.telemetry.logs import LONGEST_NAME, Lines, access_line, decision_line
+from ir3de.gateway.exchange_record import ExchangeRecord, Outcome
+from ir3de.gateway.telemetry.logs import MAX_NAME_CHARS, LogFile, format_access_line, format_decision_line
 from ir3de.gateway.telemetry.metrics import Metrics
-from ir3de.gateway.telemetry.tracing import Tracing, from_environment
-from ir3de.gateway.telemetry.worker_folder import shared_folder
+from ir3de.gateway.telemetry.tracing import Tracing, create_tracing
+from ir3de.gateway.telemetry.worker_folder import get_worker_folder
 
 if TYPE_CHECKING:
     from ir3de.gateway.config.models import Logs
-    from ir3de.gateway.experts.snapshot import Live
+    from ir3de.gateway.experts.snapshot import LiveSnapshot
 
-PROBED = frozenset(("/livez", "/readyz", "/health", "/metrics"))
-LATER = 0.003  # seconds after which ended requests are taken note of
-MOST_UNTOLD = 1_000
-PUBLISH_EVERY = 1.0  # seconds, where there are other workers
+PROBE_PATHS = frozenset(("/livez", "/readyz", "/health", "/metrics"))
+OBSERVE_DELAY_S = 0.003  # finished requests are written after this delay, in batches
+MAX_PENDING_RECORDS = 1_000
+PUBLISH_INTERVAL_S = 1.0  # seconds, where there are other workers
 
 _log = logging.getLogger(__name__)
 
 
 class Observer:
-    """What the gateway tells about its requests. It never stops one: what goes wrong here is a message and no more."""
+    """Records finished requests in metrics and logs. Errors in here are logged, and never stop a request."""
 
-    def __init__(self, live: Live) -> None:
+    def __init__(self, live: LiveSnapshot) -> None:
         self._live = live
-        self._shared = shared_folder()
+        self._shared = get_worker_folder()
         self.metrics = Metrics(live, self._shared)
         self.in_flight: Counter[str] = Counter()  # requests that each expert is answering
-        self.tracing: Tracing | None = from_environment()
-        self._access: Lines | None = None
-        self._decisions: Lines | None = None
+        self.tracing: Tracing | None = create_tracing()
+        self._access: LogFile | None = None
+        self._decisions: LogFile | None = None
         self._logs: Logs | None = None
-        self._take_up(live.snapshot.config.logs)
+        self._open_logs(live.snapshot.config.logs)
         self._timer: asyncio.TimerHandle | None = None
         self._closed = False
-        self._ended: list[Record] = []
-        self._later: asyncio.TimerHandle | None = None
+        self._pending: list[ExchangeRecord] = []
+        self._flush_timer: asyncio.TimerHandle | None = None
 
-    def began(self, expert: str) -> None:
+    def request_started(self, expert: str) -> None:
         """An expert is being asked."""
         self.in_flight[expert] += 1
         if self._shared is not None and self._timer is None:
             self._publish()
 
-    def ended(self, expert: str) -> None:
+    def request_ended(self, expert: str) -> None:
         """Its answer has ended, or was given up."""
         self.in_flight[expert] -= 1
 
-    def observe(self, record: Record) -> None:
-        """A request has ended, one way or another. It is taken note of a moment later, several at a time.
+    def observe(self, record: ExchangeRecord) -> None:
+        """Queue the record of a finished request; records are written a moment later, several at a time.
 
-        That takes half as long as one by one, and no other request has to wait for it.
+        This takes half the time of writing them one by one, and no request waits for it.
         """
-        self._ended.append(record)
-        if self._later is None:
+        self._pending.append(record)
+        if self._flush_timer is None:
             try:
-                self._later = asyncio.get_running_loop().call_later(LATER, self.catch_up)
+                self._flush_timer = asyncio.get_running_loop().call_later(OBSERVE_DELAY_S, self.flush)
             except RuntimeError:  # no loop, no later
-                self.catch_up()
-        elif len(self._ended) >= MOST_UNTOLD:
-            self.catch_up()
+                self.flush()
+        elif len(self._pending) >= MAX_PENDING_RECORDS:
+            self.flush()
 
-    def catch_up(self) -> None:
-        """Take note of what has ended by now."""
-        if self._later is not None:
-            self._later.cancel()
-            self._later = None
-        ended, self._ended = self._ended, []
+    def flush(self) -> None:
+        """Write all queued records."""
+        if self._flush_timer is not None:
+            self._flush_timer.cancel()
+            self._flush_timer = None
+        ended, self._pending = self._pending, []
         for record in ended:
             try:
                 self._observe(record)
             except Exception:
-                _log.exception("could not take note of request %s", record.request_id[:100])
+                _log.exception("could not record request %s", record.request_id[:100])
 
-    def _observe(self, record: Record) -> None:
+    def _observe(self, record: ExchangeRecord) -> None:
         decision = record.decision
         if decision is not None and record.confidence is None:
             record.confidence = decision.confidence
         self.metrics.observe(record)
         snapshot = self._live.snapshot
         if snapshot.config.logs is not self._logs:
-            self._take_up(snapshot.config.logs)
+            self._open_logs(snapshot.config.logs)
         if (self._access or self._decisions) and decision is not None and record.margin is None:
             record.margin = decision.margin
         if self._access is not None:
-            self._access.write(access_line(record))
+            self._access.write(format_access_line(record))
         if self._decisions is not None and decision is not None:
             expert = snapshot.experts.get(record.expert)
             price = None if expert is None else expert.config.price
-            self._decisions.write(decision_line(record, price=price, prompts=snapshot.config.logs.prompts))
+            self._decisions.write(format_decision_line(record, price=price, prompts=snapshot.config.logs.prompts))
         if self._shared is not None and self._timer is None:
             self._publish()
 
-    def note(self, scope: Scope, status: int, *, began: float | None = None, error: str = "", sent: int = 0) -> None:
+    def log_access(
+        self, scope: Scope, status: int, *, began: float | None = None, error: str = "", sent: int = 0
+    ) -> None:
         """The access log's line about a request that asked no expert; of probes that went well there is none."""
-        path = str(scope.get("path", ""))[:LONGEST_NAME]
-        if self._access is None or (status < 400 and path in PROBED):
+        path = str(scope.get("path", ""))[:MAX_NAME_CHARS]
+        if self._access is None or (status < 400 and path in PROBE_PATHS):
             return
         seconds = 0.0 if began is None else perf_counter() - began
         outcome: Outcome = "ok" if status < 400 else "client_error" if status < 500 else "unavailable"
-        record = Record(scope["state"]["request_id"], path, status=status, outcome=outcome, error=error)
+        record = ExchangeRecord(scope["state"]["request_id"], path, status=status, outcome=outcome, error=error)
         record.started -= seconds
         record.total_seconds, record.sent_bytes, record.method = seconds, sent, scope["method"]
-        self._access.write(access_line(record))
+        self._access.write(format_access_line(record))
 
-    def watching(self, app: ASGIApp) -> ASGIApp:
+    def wrap(self, app: ASGIApp) -> ASGIApp:
         """The application behind, whose requests are in the access log too."""
 
         async def watched(scope: Scope, receive: Receive, send: Send) -> None:
@@ -137,18 +139,18 @@ class Observer:
             try:
                 await app(scope, receive, heard)
             finally:
-                self.note(scope, status, began=began, sent=sent)
+                self.log_access(scope, status, began=began, sent=sent)
 
         return watched
 
     def reopen(self) -> None:
         """Go on in new log files, for a SIGHUP; that one was rotated away is also seen without it, within a second."""
-        self.catch_up()
+        self.flush()
         for lines in (self._access, self._decisions):
             if lines is not None:
                 lines.reopen()
 
-    def heed_hangups(self) -> None:
+    def handle_sighup(self) -> None:
         """Let SIGHUP mean that logs were rotated; at a terminal it means that the terminal is gone, as ever."""
         hangup = getattr(signal, "SIGHUP", None)
         if hangup is None or (sys.stdin is not None and sys.stdin.isatty()):
@@ -161,8 +163,8 @@ class Observer:
         return [Route("/metrics", self._get_metrics, methods=["GET"])]
 
     def close(self) -> None:
-        """Tell the others a last time, and let go of files."""
-        self.catch_up()
+        """Publish metrics a last time, and close the logs."""
+        self.flush()
         self._closed = True
         if self._timer is not None:
             self._timer.cancel()
@@ -177,7 +179,7 @@ class Observer:
             self.tracing.close()
 
     async def _get_metrics(self, request: Request) -> Response:
-        self.catch_up()
+        self.flush()
         self.metrics.refresh(self.in_flight)
         content, content_type = await asyncio.to_thread(self.metrics.scrape, request.headers.get("accept", ""))
         return Response(content, headers={"content-type": content_type, "cache-control": "no-store"})
@@ -185,25 +187,25 @@ class Observer:
     def _publish(self) -> None:
         """Now, and again every second from now on."""
         try:
-            self.catch_up()
+            self.flush()
             self.metrics.refresh(self.in_flight)
         except Exception:
-            _log.exception("could not tell the other workers")
+            _log.exception("could not publish metrics to the other workers")
         if not self._closed:
             with suppress(RuntimeError):  # no loop, no later
-                self._timer = asyncio.get_running_loop().call_later(PUBLISH_EVERY, self._publish)
+                self._timer = asyncio.get_running_loop().call_later(PUBLISH_INTERVAL_S, self._publish)
 
-    def _take_up(self, logs: Logs) -> None:
+    def _open_logs(self, logs: Logs) -> None:
         """Open the logs of a configuration; those that stay are left as they are."""
         before, self._logs = self._logs, logs
         if before is None or before.access != logs.access:
-            self._access = _replaced(self._access, logs.access)
+            self._access = _replace_log(self._access, logs.access)
         if before is None or before.decisions != logs.decisions:
-            self._decisions = _replaced(self._decisions, logs.decisions)
+            self._decisions = _replace_log(self._decisions, logs.decisions)
 
 
-def _replaced(old: Lines | None, path: str | None) -> Lines | None:
-    fresh = None if path is None else Lines(path)
+def _replace_log(old: LogFile | None, path: str | None) -> LogFile | None:
+    fresh = None if path is None else LogFile(path)
     if old is not None:
         old.close()
     return fresh

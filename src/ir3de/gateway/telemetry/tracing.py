@@ -1,4 +1,4 @@
-"""OpenTelemetry spans, `chat {model}` and `route` inside it; nothing at all where nobody collects them."""
+"""OpenTelemetry spans: `chat {model}` with `route` inside it. Off unless a collector is configured."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ if TYPE_CHECKING:
     from opentelemetry.context import Context
     from opentelemetry.trace import Span, Tracer, TracerProvider
 
-    from ir3de.gateway.exchange_record import Record
+    from ir3de.gateway.exchange_record import ExchangeRecord
 
 Headers = Mapping[bytes, bytes] | Mapping[str, str] | Iterable[tuple[bytes, bytes]]
 
 OPERATIONS = {"completions": "text_completion", "embeddings": "embeddings"}  # all others are chats
-NANOSECONDS = 1_000_000_000
+NANOSECONDS_PER_S = 1_000_000_000
 
 _log = logging.getLogger(__name__)
 
@@ -35,7 +35,7 @@ class Tracing:
         from opentelemetry import propagate
         from opentelemetry.trace import SpanKind
 
-        parent = propagate.extract(_strings(headers))
+        parent = propagate.extract(_decode_headers(headers))
         span = self._tracer.start_span("chat", context=parent, kind=SpanKind.CLIENT)
         return Trace(self._tracer, span, parent)
 
@@ -65,8 +65,8 @@ class Trace:
         propagate.inject(carrier, context=self._context)
         return carrier
 
-    def finish(self, record: Record) -> None:
-        """Say what became of the request. Neither prompts nor answers are told."""
+    def finish(self, record: ExchangeRecord) -> None:
+        """End the span with the outcome of the request. Prompts and answers are not included."""
         from opentelemetry.trace import Status, StatusCode
 
         span = self._span
@@ -75,7 +75,7 @@ class Trace:
             return
         operation = OPERATIONS.get(record.endpoint, "chat")
         span.update_name(f"{operation} {record.model or record.asked[:100]}".strip())
-        span.set_attributes(_told(_request_attributes(record, operation)))
+        span.set_attributes(_drop_none(_request_attributes(record, operation)))
         if record.route_seconds is not None:
             self._route(record, record.route_seconds)
         if record.outcome not in ("ok", "cancelled"):
@@ -83,14 +83,14 @@ class Trace:
             span.set_status(Status(StatusCode.ERROR, record.outcome))
         span.end()
 
-    def _route(self, record: Record, seconds: float) -> None:
-        began = int(record.started * NANOSECONDS)
+    def _route(self, record: ExchangeRecord, seconds: float) -> None:
+        began = int(record.started * NANOSECONDS_PER_S)
         span = self._tracer.start_span("route", context=self._context, start_time=began)
-        span.set_attributes(_told(_decision_attributes(record)))
-        span.end(end_time=began + int(seconds * NANOSECONDS))
+        span.set_attributes(_drop_none(_decision_attributes(record)))
+        span.end(end_time=began + int(seconds * NANOSECONDS_PER_S))
 
 
-def from_environment() -> Tracing | None:
+def create_tracing() -> Tracing | None:
     """Spans where OTEL_* asks for them, or where the embedding program has set up a provider; otherwise None."""
     if os.environ.get("OTEL_SDK_DISABLED", "").strip().lower() == "true":
         return None
@@ -101,20 +101,20 @@ def from_environment() -> Tracing | None:
         if not isinstance(provider, trace.ProxyTracerProvider):
             return Tracing(provider)
     name = os.environ.get("OTEL_TRACES_EXPORTER", "").strip().lower()
-    if name == "none" or not (name or _endpoint()):
+    if name == "none" or not (name or _get_endpoint()):
         return None
     try:
-        return Tracing(_provider(name or "otlp"), owned=True)
+        return Tracing(_create_provider(name or "otlp"), owned=True)
     except ImportError as error:
         _log.warning("no traces: %s. pip install 'ir3de[otel]', or take the OTEL_* variables away", error)
         return None
 
 
-def _endpoint() -> str | None:
+def _get_endpoint() -> str | None:
     return os.environ.get("OTEL_EXPORTER_OTLP_TRACES_ENDPOINT") or os.environ.get("OTEL_EXPORTER_OTLP_ENDPOINT")
 
 
-def _provider(name: str) -> TracerProvider:
+def _create_provider(name: str) -> TracerProvider:
     """A provider of our own, by OpenTelemetry's variables."""
     from opentelemetry.sdk.resources import Resource
     from opentelemetry.sdk.trace import TracerProvider as SdkProvider
@@ -132,7 +132,7 @@ def _provider(name: str) -> TracerProvider:
     return provider
 
 
-def _request_attributes(record: Record, operation: str) -> dict[str, Any]:
+def _request_attributes(record: ExchangeRecord, operation: str) -> dict[str, Any]:
     return {
         "gen_ai.operation.name": operation,
         "gen_ai.provider.name": "openai",  # whose API it is
@@ -153,7 +153,7 @@ def _request_attributes(record: Record, operation: str) -> dict[str, Any]:
     }
 
 
-def _decision_attributes(record: Record) -> dict[str, Any]:
+def _decision_attributes(record: ExchangeRecord) -> dict[str, Any]:
     decision = record.decision
     if decision is None:
         return {"ir3de.router": record.router or None}
@@ -166,16 +166,16 @@ def _decision_attributes(record: Record) -> dict[str, Any]:
     }
 
 
-def _told(attributes: Mapping[str, Any]) -> dict[str, Any]:
-    """Those that are known."""
+def _drop_none(attributes: Mapping[str, Any]) -> dict[str, Any]:
+    """The attributes that have a value."""
     return {name: value for name, value in attributes.items() if value is not None}
 
 
-def _strings(headers: Headers) -> dict[str, str]:
+def _decode_headers(headers: Headers) -> dict[str, str]:
     """Names in small letters, whatever form the headers come in."""
     pairs: Iterable[tuple[Any, Any]] = headers.items() if isinstance(headers, Mapping) else headers
-    return {_string(name).lower(): _string(value) for name, value in pairs}
+    return {_decode(name).lower(): _decode(value) for name, value in pairs}
 
 
-def _string(value: str | bytes) -> str:
+def _decode(value: str | bytes) -> str:
     return value if isinstance(value, str) else value.decode("latin-1")

@@ -13,8 +13,8 @@ VARIABLE = "PROMETHEUS_MULTIPROC_DIR"  # prometheus_client reads it when it is i
 
 
 @contextmanager
-def sharing() -> Iterator[Path]:
-    """A new folder for workers to meet in, for as long as their parent lives: enter before they start.
+def create_worker_folder() -> Iterator[Path]:
+    """A new folder that the workers share, for as long as their parent lives: enter before they start.
 
     Where the variable names a folder already, the new one is made inside it.
     """
@@ -32,13 +32,13 @@ def sharing() -> Iterator[Path]:
                 os.environ[VARIABLE] = before
 
 
-def shared_folder() -> Path | None:
-    """Where this worker meets the others; None when it serves alone."""
+def get_worker_folder() -> Path | None:
+    """The folder that this worker shares with the others; None if it serves alone."""
     named = os.environ.get(VARIABLE)
     return Path(named) if named and Path(named).is_dir() else None
 
 
-def alive(pid: int) -> bool:
+def is_process_alive(pid: int) -> bool:
     """Whether a process of that number runs; where that cannot be asked (Windows), yes."""
     if sys.platform == "win32":
         return True
