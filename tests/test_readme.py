@@ -34,7 +34,7 @@ def test_python_examples_print_what_the_readme_says() -> None:
     ("page", "fewest"),
     [
         ("how-it-works", 6),
-        ("scorers", 5),
+        ("scorers", 13),
         ("confidence", 9),
         ("costs", 6),
         ("format", 4),
