@@ -14,14 +14,14 @@ class CircuitBreaker:
 
     >>> now = [0.0]
     >>> breaker = CircuitBreaker(failures=2, rest=10, clock=lambda: now[0])
-    >>> breaker.failed(), breaker.failed(), breaker.state
+    >>> breaker.record_failure(), breaker.record_failure(), breaker.state
     (None, None, 'open')
-    >>> breaker.admits()
+    >>> breaker.allow_request()
     False
     >>> now[0] = 10.0
-    >>> breaker.admits(), breaker.admits()      # one probe, and nobody else
+    >>> breaker.allow_request(), breaker.allow_request()      # one probe, and nobody else
     (True, False)
-    >>> breaker.succeeded(), breaker.state
+    >>> breaker.record_success(), breaker.state
     (None, 'closed')
     """
 

@@ -28,8 +28,8 @@ OnRefusal = Callable[[Scope, ApiError], None]
 class KeyHashes:
     """Hashes of keys, compared in constant time; the keys themselves are not kept.
 
-    >>> keys = Keys(["sesame"])
-    >>> keys.admit("sesame"), keys.admit("sesam")
+    >>> keys = KeyHashes(["sesame"])
+    >>> keys.matches("sesame"), keys.matches("sesam")
     (True, False)
     """
 

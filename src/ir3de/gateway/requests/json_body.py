@@ -34,8 +34,8 @@ class Member(NamedTuple):
 class JsonBody:
     """A JSON object: its values, and the text they came from.
 
-    >>> body = Body.read(b'{"model" : "auto", "n":1.0, "ir3de": {"skip": true}}', depth=10)
-    >>> body.rewritten({"model": "maths"}, drop="ir3de")
+    >>> body = JsonBody.parse(b'{"model" : "auto", "n":1.0, "ir3de": {"skip": true}}', depth=10)
+    >>> body.rewrite({"model": "maths"}, drop="ir3de")
     b'{"model" : "maths", "n":1.0}'
     """
 

@@ -29,7 +29,7 @@ class EventRelay:
     >>> relay = EventRelay(b'"ir3de":{"expert":"law"}')
     >>> relay.feed(b'data: {"id":1}\\n'), relay.feed(b'\\ndata: {"id":2}')
     (b'', b'data: {"id":1,"ir3de":{"expert":"law"}}\\n\\n')
-    >>> relay.rest()
+    >>> relay.flush()
     b'data: {"id":2}'
     """
 

@@ -175,7 +175,7 @@ class _RouterInfo(Collector):
 def limit_reason(reason: str) -> str:
     """One of `REASONS`, whatever was given; statuses from 500 are one.
 
-    >>> bounded_reason("503"), bounded_reason("429"), bounded_reason("the moon")
+    >>> limit_reason("503"), limit_reason("429"), limit_reason("the moon")
     ('5xx', '429', 'other')
     """
     if reason in REASONS:
