@@ -18,26 +18,27 @@ from ir3de.artifact import load_router, save_router
 from ir3de.embedding import Embedding, Tokenizer
 from ir3de.engines.engine import Counting
 from ir3de.errors import InputError, UnknownExpertError
-from ir3de.fitting.building import checked, chunks, default_for, place, strategies
-from ir3de.fitting.changing import Domain, built, retuned, with_more, with_rows, without, without_contribution
-from ir3de.fitting.outcome_router import OutcomeRows, check_selector, collected, fit_parts, refuse, sums_of
-from ir3de.fitting.parts import RouterParts
-from ir3de.outcomes.expectation import Shrinkage
+from ir3de.fitting.domain_training import fit_domains
+from ir3de.fitting.domains import check_name, check_strategies, find_default, find_embedding, split_texts
+from ir3de.fitting.outcome_training import collect_rows, fit_outcomes
+from ir3de.fitting.parts import Domain, Kind, OutcomeRows, RouterParts
+from ir3de.outcomes.expectation import Shrinkage, Validation
 from ir3de.outcomes.sums import Outcomes
 from ir3de.policies import Calibration, Costs, Policy, check_policy
 from ir3de.routing.decision import Compiled, Decision, Terms, decide, decide_batch, decide_ids
 from ir3de.routing.explanation import Explanation, explain
 from ir3de.routing.flips import Flips, flips
+from ir3de.routing.valuation import Probabilities
 from ir3de.scorers import Scorer
 from ir3de.scorers.table import Table, check_experts
 from ir3de.scorers.torch_arithmetic import on_device
 from ir3de.selectors import Average, EntropyTopK, Selector
 from ir3de.statistics.contributions import Contribution, Holding
+from ir3de.statistics.counting import Recipe
 from ir3de.statistics.domain import Statistics
 from ir3de.storage.ledger import History
 
 if TYPE_CHECKING:
-    from ir3de.outcomes.quality import Validation
     from ir3de.tuning import Trial
 
 
@@ -103,24 +104,26 @@ class Router:
             raise InputError(f"domains must map each expert's name to its texts, found {type(domains).__name__}")
         if not domains:
             raise InputError("a router needs at least one expert: pass {name: texts}")
-        chosen = embedding or default_for(domains)
+        chosen = embedding or find_embedding(domains)
         if tune and not keep_sample:
             raise InputError("tune=True needs prompts to try things on, and keep_sample=False keeps none")
         if tune and (scorer is not None or selector is not None):
             raise InputError("tune=True chooses scorer and selector itself: leave them out, or leave out tune")
-        scorer, selector = strategies(scorer, selector)
+        scorer, selector = check_strategies(scorer, selector)
         if not isinstance(chosen, Embedding):
             raise InputError(f"embedding must be an Embedding, found {chosen!r}: use Embedding.load(source)")
-        experts = tuple(map(checked, domains))  # what can be refused is refused before anything is counted
+        experts = tuple(map(check_name, domains))  # what can be refused is refused before anything is counted
         check_experts(len(experts))
         terms = Terms(
             experts,
             selector,
-            0 if default is None else place(default, experts),
+            0 if default is None else find_default(default, experts),
             policy=check_policy(policy or Policy(), experts),
         )
         with on_device(device):  # refused, if it is not there, before anything is counted
-            return cls(built(domains, chosen, scorer, terms, tune=tune, keep_sample=keep_sample, counting=counting))
+            return cls(
+                fit_domains(domains, chosen, scorer, terms, tune=tune, keep_sample=keep_sample, counting=counting)
+            )
 
     @classmethod
     def fit_outcomes(
@@ -147,13 +150,13 @@ class Router:
         chosen = embedding or Embedding.default()
         if not isinstance(chosen, Embedding):
             raise InputError(f"embedding must be an Embedding, found {chosen!r}: use Embedding.load(source)")
-        outcomes = collected(rows, chosen, field)
+        outcomes = collect_rows(rows, chosen, field)
         for model in outcomes.models:
-            checked(model)
+            check_name(model)
         if default is not None:
-            place(default, outcomes.models)  # or it is refused
+            find_default(default, outcomes.models)  # or it is refused
         policy = check_policy(policy or Policy(), outcomes.models)
-        return cls(fit_parts(outcomes, chosen, Terms(outcomes.models, Average(), policy=policy), default=default))
+        return cls(fit_outcomes(outcomes, chosen, Terms(outcomes.models, Average(), policy=policy), default=default))
 
     def add_outcomes(self, rows: OutcomeRows, *, field: str = "scores", merge: bool = False) -> None:
         """Add the models of these rows, exactly as if they had been there from the beginning.
@@ -161,7 +164,7 @@ class Router:
         `merge=True` lets models that are there already have more rows; otherwise they are refused.
         """
         with self._change:
-            self._swap(with_rows(self._parts, rows, field, merge=merge))
+            self._swap(self._parts.training.give_rows(self._parts, rows, field, merge=merge))
 
     def add(self, name: str, domain: Domain, *, keep_sample: bool | None = None, **counting: Unpack[Counting]) -> None:
         """Add an expert from its texts or statistics: the router is then the one fitted from all of them together.
@@ -171,13 +174,13 @@ class Router:
         A sample of its prompts is kept if the router has one of any other, or as `keep_sample` says. To a router from
         outcomes a model is added from rows with its scores. `Files` are counted as in `fit`.
         """
-        checked(name)
+        check_name(name)
         with self._change:
             if name in self.experts:
                 raise InputError(
                     f"'{name}' is an expert already: merge(name, texts) gives it more, remove(name) takes it out"
                 )
-            self._swap(with_more(self._parts, name, domain, keep_sample, counting))
+            self._swap(self._parts.training.give(self._parts, name, domain, keep_sample, counting))
 
     def merge(
         self, name: str, domain: Domain, *, keep_sample: bool | None = None, **counting: Unpack[Counting]
@@ -185,7 +188,7 @@ class Router:
         """Give an expert more texts, exactly as if they had been there from the beginning; see `remove`."""
         with self._change:
             self._require(name)
-            self._swap(with_more(self._parts, name, domain, keep_sample, counting))
+            self._swap(self._parts.training.give(self._parts, name, domain, keep_sample, counting))
 
     def remove(self, name: str, *, contribution: str | None = None) -> None:
         """Take an expert out: the router is then, bit for bit, one that never saw it.
@@ -208,16 +211,18 @@ class Router:
         """
         with self._change:
             self._require(name)
+            parts = self._parts
+            if contribution is None and len(self.experts) == 1:
+                raise InputError(f"'{name}' is the only expert: a router needs at least one")
             if contribution is None:
-                self._swap(without(self._parts, name))
+                self._swap(parts.training.remove(parts, name))
             else:
-                self._swap(without_contribution(self._parts, name, contribution))
+                self._swap(parts.training.remove_contribution(parts, name, contribution))
 
     def tune(self) -> tuple[Trial, ...]:
         """Choose scorer and selector anew on the prompts that were kept: everything tried, best first."""
-        refuse(self._parts, "there is nothing to tune, its shrinkage is cross-validated at every fit")
         with self._change:
-            parts, trials = retuned(self._parts)
+            parts, trials = self._parts.training.tune(self._parts)
             self._swap(parts)
             return trials
 
@@ -233,35 +238,37 @@ class Router:
         """The same fit read another way: a new router, this one is unchanged."""
         parts = self._parts  # one read: a change swaps the reference
         terms, table = parts.compiled.terms, parts.compiled.table
-        if parts.outcomes is not None:
-            check_selector(selector)
+        if not terms.valuation.accepts(selector):
+            raise InputError(
+                f"a router from outcomes reads the average of its tokens' scores, found {selector!r}: use Average()"
+            )
         if selector.log_offset != terms.selector.log_offset:
             anew = Table.compile(table.scores, log_offset=selector.log_offset)
             table = replace(anew, familiarity=table.familiarity, pairs=table.pairs)
-        kept = terms.calibration if type(selector) is type(terms.selector) else None  # votes are other evidence
-        own, terms = terms.selector, replace(terms, selector=selector, calibration=kept)
+        own, terms = terms.selector, replace(terms, selector=selector)
+        if terms.calibration is not None and type(selector) is not type(own):
+            terms = replace(terms, valuation=Probabilities())  # votes are other evidence
         compiled = None
         if isinstance(selector, EntropyTopK) and isinstance(own, EntropyTopK) and own == replace(selector, k=own.k):
             ballots = replace(parts.compiled.ballots, most=selector.k)  # what each token gives does not depend on k
             compiled = Compiled(terms, table, ballots)
         compiled = compiled or Compiled.build(terms, table)
-        return Router(replace(parts, compiled=compiled, is_tuned=False, windows={}))  # changes keep this selector
+        return Router(replace(parts, compiled=compiled, training=parts.training.fix_selector(selector)))
 
     def with_policy(self, policy: Policy, *, default: str | None = None) -> Router:
         """The same fit with other costs, threshold or default: a new router, this one is unchanged."""
         parts = self._parts
         compiled = parts.compiled
-        chosen = compiled.default if default is None else place(default, compiled.experts)
+        chosen = compiled.default if default is None else find_default(default, compiled.experts)
         terms = replace(compiled.terms, policy=check_policy(policy, compiled.experts), default=chosen)
-        if parts.outcomes is not None and default is not None:
-            parts = replace(parts, outcomes=replace(parts.outcomes, default_given=True))
-        return Router(replace(parts, compiled=replace(compiled, terms=terms)))
+        training = parts.training if default is None else parts.training.fix_default()
+        return Router(replace(parts, compiled=replace(compiled, terms=terms), training=training))
 
     def with_calibration(self, calibration: Calibration) -> Router:
         """The same fit, its confidence read by another calibration: a new router, this one is unchanged."""
         parts = self._parts
-        refuse(parts, "its shares are expected scores, not probabilities to calibrate")
-        terms = replace(parts.compiled.terms, calibration=calibration)
+        parts.training.require_probabilities("its shares are expected scores, not probabilities to calibrate")
+        terms = replace(parts.compiled.terms, valuation=Probabilities(calibration))
         return Router(replace(parts, compiled=replace(parts.compiled, terms=terms)))
 
     # reading ----------------------------------------------------------------------------------------------------
@@ -289,7 +296,7 @@ class Router:
     @property
     def trials(self) -> tuple[Mapping[str, Any], ...]:
         """What tuning tried when it last did, best first; empty when the router was not tuned."""
-        return self._parts.trials
+        return self._parts.training.trials
 
     @property
     def selector(self) -> Selector:
@@ -304,7 +311,7 @@ class Router:
     @property
     def scorer(self) -> Scorer | Shrinkage:
         """How the router was fitted; for a router from outcomes, the shrinkage that was chosen."""
-        return self._parts.scorer
+        return self._parts.training.scorer
 
     @property
     def tokenizer(self) -> Tokenizer:
@@ -314,7 +321,7 @@ class Router:
     @property
     def statistics(self) -> Mapping[str, Statistics]:
         """Each expert's statistics: all that is needed to change the router."""
-        return self._parts.statistics()
+        return self._parts.training.statistics()
 
     @property
     def contributions(self) -> Mapping[str, tuple[Contribution, ...]]:
@@ -325,7 +332,7 @@ class Router:
     @property
     def holdings(self) -> Mapping[str, Holding]:
         """Contributions and texts of one's own, for the experts that were given any contribution."""
-        return self._parts.holdings() if self._parts.outcomes is None else {}
+        return self._parts.training.holdings()
 
     @property
     def history(self) -> History:
@@ -335,19 +342,25 @@ class Router:
     @property
     def outcomes(self) -> Outcomes:
         """The outcomes that the router was fitted from: all that is needed to change it."""
-        return sums_of(self._parts)
+        return self._parts.training.outcomes()
 
     @property
     def validation(self) -> Validation:
         """What cross-validation tried when the router was fitted from outcomes; empty otherwise."""
-        from ir3de.outcomes.quality import Validation
-
-        return Validation() if self._parts.outcomes is None else self._parts.outcomes.tried
+        return self._parts.training.validation
 
     @property
-    def from_outcomes(self) -> bool:
-        """Whether the router was fitted from outcomes, so that shares are expected scores."""
-        return self._parts.outcomes is not None
+    def kind(self) -> Kind:
+        """What the router was fitted from: "domains" or "outcomes"."""
+        return self._parts.training.kind
+
+    def recipe(self, name: str | None = None) -> Recipe:
+        """How texts must be counted elsewhere so that they can be given to that expert, or to a new one."""
+        return self._parts.training.recipe(name)
+
+    def require_probabilities(self, why_not: str) -> None:
+        """Refuse, with that reason, where the router's values are expected scores and no probabilities."""
+        self._parts.training.require_probabilities(why_not)
 
     @property
     def embedding(self) -> Embedding:
@@ -373,7 +386,7 @@ class Router:
             flat, lengths = self.tokenizer.encode_batch(chunk)
             return decide_batch(compiled, flat, lengths.astype(np.int64), self._unknown, weights)
 
-        parts = list(chunks(list(texts)))
+        parts = list(split_texts(list(texts)))
         if len(parts) < 2:
             return [decision for part in parts for decision in decide_chunk(part)]
         with ThreadPoolExecutor(os.cpu_count(), thread_name_prefix="ir3de-route") as pool:

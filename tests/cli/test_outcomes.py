@@ -147,7 +147,7 @@ def test_what_does_not_go_together_is_a_wrong_call(file: Path, router: Path, tmp
 def test_routers_of_the_other_kind_say_so(file: Path, router: Path, tmp_path: Path) -> None:
     texts = written(tmp_path / "texts.jsonl", [{"text": text} for text in demo.prompts()["law"]])
     run("fit", tmp_path / "labels", f"law={texts}", "-q")
-    assert "add experts as NAME=PATH" in complaint("add", tmp_path / "labels", "--outcomes", file)
-    assert "add models with --outcomes" in complaint("add", router, f"law={texts}")
+    assert "added from their texts (NAME=PATH" in complaint("add", tmp_path / "labels", "--outcomes", file)
+    assert "models are added from rows with their scores (--outcomes" in complaint("add", router, f"law={texts}")
     assert "eval --outcomes" in complaint("eval", router, f"llama={texts}")
     assert "expected score, not a probability" in complaint("calibrate", router, f"llama={texts}")

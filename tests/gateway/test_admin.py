@@ -340,7 +340,7 @@ def test_a_router_fitted_from_outcomes_takes_rows_with_scores(folder: Path) -> N
     new = {"name": "c", "upstream": ENDPOINT}
     with admin(base) as client:
         status, message = error(client.post("/admin/experts", json={**new, "texts": HISTORY}))
-        assert status == 422 and "needs a file of rows" in message
+        assert status == 422 and "must be a mapping with 'text' and 'scores', found str" in message
         content = "\n".join(json.dumps({"text": row["text"], "scores": {"c": 2}}) for row in rows).encode()
         file = {"name": "c.jsonl", "content": base64.b64encode(content).decode()}
         assert client.post("/admin/experts", json={**new, "file": file}).status_code == 201

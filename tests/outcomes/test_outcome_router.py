@@ -14,9 +14,10 @@ from ir3de import Average, EntropyTopK, Router
 from ir3de.errors import ArtifactError, InputError, MismatchError, UnknownExpertError
 from ir3de.evaluation.accuracy import evaluate
 from ir3de.evaluation.outcomes import evaluate_outcomes
-from ir3de.outcomes.expectation import Expectation, Shrinkage
+from ir3de.outcomes.expectation import Shrinkage
 from ir3de.outcomes.rows import collect_outcomes
 from ir3de.policies import Calibration, Policy
+from ir3de.routing.valuation import ExpectedScores
 from saved import edit, part, refusal
 
 PROMPTS = ["", " ", "字 \x00", "contract", *tiny.mixed(30, seed=4)]
@@ -32,7 +33,7 @@ def assert_same(one: Router, other: Router) -> None:
     assert one.outcomes == other.outcomes
     assert tiny.same_table(one, other)
     assert one.scorer == other.scorer and one.validation == other.validation
-    assert isinstance(one.compiled.terms.expectation, Expectation)
+    assert isinstance(one.compiled.terms.valuation, ExpectedScores)
     assert [d.to_dict() for d in one.route_batch(PROMPTS)] == [d.to_dict() for d in other.route_batch(PROMPTS)]
 
 
@@ -42,7 +43,7 @@ def assert_same(one: Router, other: Router) -> None:
 def test_the_model_of_the_largest_expected_score_is_chosen() -> None:
     router = fitted(rows(40))
     assert router.experts == MODELS
-    assert router.from_outcomes and not tiny.router().from_outcomes
+    assert (router.kind, tiny.router().kind) == ("outcomes", "domains")
     for place, task in enumerate(TASKS):
         decision = router.route(" ".join(tiny.DOMAINS[task]))
         assert decision.expert == MODELS[place] == decision.ranking[0][0]
@@ -73,7 +74,7 @@ def test_a_prompt_without_a_known_token_goes_to_the_best_on_average_or_to_the_de
     decision = router.route("")
     assert router.default == decision.expert == "bee"
     assert decision.abstained and decision.reason == "no known token"
-    means = router.compiled.terms.expectation.means.mean(axis=0)
+    means = router.compiled.terms.valuation.expectation.means.mean(axis=0)
     assert dict(decision.ranking) == pytest.approx(dict(zip(MODELS, means, strict=True)), abs=1e-6)
     assert fitted(some, default="cat").route("").expert == "cat"
 
@@ -278,7 +279,7 @@ def test_a_serving_copy_routes_and_does_not_change(tmp_path: Path) -> None:
     assert not list(folder.glob("outcomes*"))
     copy = Router.load(folder)
     assert copy.route_batch(PROMPTS) == router.route_batch(PROMPTS)
-    assert copy.from_outcomes
+    assert copy.kind == "outcomes"
     with pytest.raises(ArtifactError, match="serving copy"):
         copy.add("dog", rows(1))
 

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 import tiny
 from ir3de.errors import InputError, MismatchError
 from ir3de.outcomes.expectation import Shrinkage
-from ir3de.outcomes.quality import PULLS, STRENGTHS, Quality, cross_validated, fit_quality, most_cautious
+from ir3de.outcomes.quality import PULLS, STRENGTHS, Quality, cross_validate, fit_quality, most_cautious
 from ir3de.outcomes.rows import CAP, collect_outcomes
 from ir3de.outcomes.sums import SCORE_UNIT, Outcomes
 
@@ -119,7 +119,7 @@ def test_prompts_tell_models_apart_where_no_task_is_named() -> None:
 def test_scores_that_have_nothing_to_do_with_the_prompt_leave_the_task_alone() -> None:
     draw = random.Random(3)
     some = [{**row, "scores": {m: draw.random() for m in MODELS}} for row in rows(40)]
-    assert cross_validated(collected(some))[0].strength == float("inf")
+    assert cross_validate(collected(some))[0].strength == float("inf")
 
 
 def test_the_scale_of_scores_changes_no_choice() -> None:

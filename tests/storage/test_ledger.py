@@ -163,7 +163,8 @@ def test_a_router_that_was_not_fitted_from_its_statistics_is_found_out(tmp_path:
     seen = {check.claim[:9]: check.holds for check in verify(forged.save(tmp_path / "voting"))}
     assert seen["the table"] is False
     held = other.holdings
-    hidden = Router(replace(honest._parts, holdings=lambda: held))
+    training = replace(honest._parts.training, holdings=lambda: held)
+    hidden = Router(replace(honest._parts, training=training))
     seen = {check.claim[:13]: check.holds for check in verify(hidden.save(tmp_path / "hidden"))}
     assert seen["each expert's"] is False and seen["it holds the "] is False
 

@@ -1,7 +1,7 @@
 """A router as a folder on disk: saved, loaded, inspected. docs/format.md describes the layout."""
 
+from ir3de.artifact.damage import HEADER
 from ir3de.artifact.folder import (
-    HEADER,
     KIND,
     VERSION,
     check_destination,

@@ -27,26 +27,21 @@ from typing import Any
 
 import numpy.typing as npt
 
-from ir3de.artifact.grams import describe_grams
-from ir3de.artifact.part_files import LEDGER, Elsewhere, Parts, is_ours
+from ir3de.artifact.damage import HEADER
+from ir3de.artifact.domain_files import describe_domains
+from ir3de.artifact.outcome_files import describe_outcomes
+from ir3de.artifact.part_files import LEDGER, Parts, is_ours
 from ir3de.embedding.defaults import find_version
 from ir3de.embedding.tokenizer import PACKING
 from ir3de.errors import ArtifactError
 from ir3de.fitting.parts import RouterParts
-from ir3de.outcomes.expectation import Shrinkage
-from ir3de.outcomes.files import describe_outcomes, describe_shrinkage, outcomes_bytes
 from ir3de.policies import Calibration, Familiarity, Policy
-from ir3de.scorers import Scorer
-from ir3de.scorers.registry import SCORERS
 from ir3de.scorers.table import Table
 from ir3de.selectors import SELECTORS
-from ir3de.statistics.contributions import Holding, describe_contribution
-from ir3de.statistics.files import statistics_bytes
 from ir3de.storage import files
 from ir3de.storage.ledger import History, extended, from_lines, to_lines, up_to
 from ir3de.storage.tensors import tensor_file
 
-HEADER = "router.json"
 KIND, VERSION = "ir3de.router", 1
 
 
@@ -56,7 +51,9 @@ def save_router(router: RouterParts, path: str | Path, *, serving: bool = False)
     parts = Parts(folder)
     described = {"kind": KIND, "version": VERSION, "serving": serving, **_describe(router, parts, serving)}
     header = files.sealed(described)
-    history = router.history() if serving else _extended(router, header["sha256"])
+    history = router.history()
+    if not serving:
+        history = extended(history, router.changes, header["sha256"], before=router.saved)
     with files.exclusive(folder):  # another writer would drop parts that no header names yet
         parts.write()
         if not serving:  # before the header: an entry too many is told from one that came to be, one too few is not
@@ -64,10 +61,6 @@ def save_router(router: RouterParts, path: str | Path, *, serving: bool = False)
         files.write(folder / HEADER, files.to_json(header))
         parts.drop_all_others()
     return folder, history
-
-
-def _extended(router: RouterParts, after: str) -> History:
-    return extended(router.history(), router.changes, after, before=router.saved)
 
 
 def save_policy(path: str | Path, policy: Policy, default: str) -> None:
@@ -118,30 +111,16 @@ def _describe(router: RouterParts, parts: Parts, serving: bool) -> dict[str, Any
         if version is None:
             content = tensor_file(stored.stored.tensors, {"width": stored.width})
             embedding["file"] = parts.add("embedding", ".safetensors", content)
-        statistics = router.statistics() if router.outcomes is None else {}
-        for expert in experts if router.outcomes is None else ():
-            owned = statistics[expert["name"]]
-            file = parts.add("statistics", ".safetensors", statistics_bytes(owned))
-            kept = 0 if owned.sample is None else len(owned.sample)
-            expert |= {"prompts": owned.prompts, "tokens": owned.tokens, "kept": kept}
-            expert |= {"digest": owned.digest, "statistics": file}
-            if (window := router.windows.get(expert["name"])) is not None:
-                expert["window"] = window
-            if (holding := router.holdings().get(expert["name"])) is not None:
-                expert |= _describe_holding(holding, parts)
-        describe_grams(experts, statistics, router.scorer, stored.width, parts)
+    describe_training: Any = describe_outcomes if router.training.kind == "outcomes" else describe_domains
+    described = describe_training(router, router.training, experts, parts, serving=serving)
     proof, cache = tokenizer.proof, tokenizer.fast_cache
-    described = _describe_outcomes(router, experts, parts, serving)
     return {
         "experts": experts,
         "default": compiled.experts[compiled.default],
-        "scorer": _described_scorer(router.scorer),
         "selector": SELECTORS.describe(compiled.selector),
         "calibration": _plain(compiled.terms.calibration),
         "familiarity": _plain(compiled.terms.familiarity),
         "policy": compiled.terms.policy.to_dict(),
-        "trials": list(router.trials),
-        "tuned": router.is_tuned,
         "embedding": embedding,
         "tokenizer": {
             "file": parts.add("tokenizer", ".json.gz", gzip.compress(tokenizer.definition, PACKING, mtime=0)),
@@ -152,37 +131,6 @@ def _describe(router: RouterParts, parts: Parts, serving: bool) -> dict[str, Any
         "table": parts.add("table", ".safetensors", _table_bytes(compiled.table)),
         **described,
     }
-
-
-def _describe_holding(holding: Holding, parts: Parts) -> dict[str, Any]:
-    """What an expert was given, and by whom."""
-    given = []
-    for one in holding.contributions:
-        file = parts.add("contribution", ".stats", Elsewhere(one.sha256, one.content, one.origin))
-        given.append(describe_contribution(one, file))
-    own = holding.own
-    described = {} if own is None else {"own": parts.add("statistics", ".safetensors", statistics_bytes(own))}
-    return {**described, "contributions": given}
-
-
-def _describe_outcomes(
-    router: RouterParts, experts: list[dict[str, Any]], parts: Parts, serving: bool
-) -> dict[str, Any]:
-    """The fields that only a router from outcomes has; how many scores each model has is added to `experts`."""
-    expectation = router.compiled.terms.expectation
-    if router.outcomes is None or expectation is None:
-        return {}
-    described = describe_outcomes(expectation, router.outcomes)
-    if not serving:
-        sums = router.outcomes.sums()
-        for expert in experts:
-            expert["prompts"] = sums.rows(expert["name"])
-        described["file"] = parts.add("outcomes", ".safetensors", outcomes_bytes(sums))
-    return {"outcomes": described}
-
-
-def _described_scorer(scorer: Scorer | Shrinkage) -> dict[str, Any]:
-    return describe_shrinkage(scorer) if isinstance(scorer, Shrinkage) else SCORERS.describe(scorer)
 
 
 def read_header(folder: Path) -> files.Header:

@@ -9,7 +9,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
-from ir3de.artifact.folder import HEADER, KIND, VERSION
+from ir3de.artifact.damage import HEADER
+from ir3de.artifact.folder import KIND, VERSION
 from ir3de.storage import files
 
 State = Literal["ok", "missing, rebuilt when needed", "damaged, rebuilt when needed", "missing", "damaged"]

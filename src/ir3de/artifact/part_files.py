@@ -21,17 +21,17 @@ _OURS = re.compile(rf"{_PART}|ledger\.jsonl|\.(?:{_PART}|ledger\.jsonl|router\.j
 
 
 class Content(Protocol):
-    """What a file of a save is to hold."""
+    """What a file of a save will hold."""
 
     @property
     def sha256(self) -> str: ...
-    def lies_at(self, path: Path) -> bool: ...
+    def is_at(self, path: Path) -> bool: ...
     def write(self, path: Path) -> object: ...
 
 
 @dataclass(frozen=True)
 class Bytes:
-    """A file that is at hand."""
+    """The content of a file, in memory."""
 
     content: bytes
 
@@ -39,7 +39,7 @@ class Bytes:
     def sha256(self) -> str:
         return hashlib.sha256(self.content).hexdigest()
 
-    def lies_at(self, path: Path) -> bool:
+    def is_at(self, path: Path) -> bool:
         return path.is_file() and path.read_bytes() == self.content
 
     def write(self, path: Path) -> None:
@@ -47,14 +47,14 @@ class Bytes:
 
 
 @dataclass(frozen=True)
-class Elsewhere:
-    """A file that lies somewhere: if it is where it is to be, it is not read for a save."""
+class ExistingFile:
+    """A file that exists already: a save does not read it where it is in its place."""
 
     sha256: str
     read: Callable[[], bytes]
     origin: Path
 
-    def lies_at(self, path: Path) -> bool:
+    def is_at(self, path: Path) -> bool:
         return path.is_file() and (self.origin == path or path.read_bytes() == self.read())
 
     def write(self, path: Path) -> None:
@@ -82,7 +82,7 @@ class Parts:
         try:
             for name, content in self._contents.items():
                 path = self._folder / name
-                if not content.lies_at(path):
+                if not content.is_at(path):
                     content.write(path)
                     written.append(path)
         except BaseException:  # interrupted or out of space: no header names these files yet

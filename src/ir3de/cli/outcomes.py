@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import wraps
 from typing import TYPE_CHECKING, Any
 
@@ -76,25 +76,25 @@ def outcome_rows(paths: Sequence[str], field: str | None, score_field: str, out:
             yield Row.at(row.place, {"text": text_of(row, field), **kept})  # type: ignore[attr-defined]
 
 
-def means_table(router: Router, width: int) -> Table:
+def means_table(header: Mapping[str, Any], width: int) -> Table:
     """What each model scores on each task, as the router sees it; the best of each task where all do not fit."""
-    expectation = router.compiled.terms.expectation
-    assert expectation is not None
-    models, means = router.experts, expectation.means
-    tasks = [task or "all" for task in expectation.tasks]
+    models = [expert["name"] for expert in header["experts"]]
+    import numpy as np
+
+    means = np.array(header["outcomes"]["means"])
+    tasks, overall = [task or "all" for task in header["outcomes"]["tasks"]], means.mean(axis=0)
     needed = max(map(len, (*tasks, "mean"))) + sum(max(len(model), 6) + 3 for model in models)
     if needed > width:
         shown = table("task", "best model", "mean", "of all", right=("mean", "of all"))
         for task, row in zip(tasks, means, strict=True):
             shown.add_row(task, models[int(row.argmax())], f"{row.max():.3f}", f"{row.mean():.3f}")
-        best = int(expectation.at_rest.argmax())
-        rest = expectation.at_rest
-        shown.add_row("mean", models[best], f"{rest[best]:.3f}", f"{rest.mean():.3f}", style=FAINT)
+        best = int(overall.argmax())
+        shown.add_row("mean", models[best], f"{overall[best]:.3f}", f"{overall.mean():.3f}", style=FAINT)
         return shown
     shown = table("task", *models, right=models)
     for task, row in zip(tasks, means, strict=True):
         shown.add_row(task, *_marked(row.tolist()))
-    shown.add_row("mean", *_marked(expectation.at_rest.tolist()), style=FAINT)
+    shown.add_row("mean", *_marked(overall.tolist()), style=FAINT)
     return shown
 
 

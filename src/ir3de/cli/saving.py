@@ -90,7 +90,7 @@ def note_saved(out: Output, written: Mapping[Path, Written]) -> None:
 def how_sure(router: Router) -> list[Text]:
     """Whether confidence is calibrated, and below what the router abstains."""
     kept = "calibrated on prompts that were held out"
-    if router.from_outcomes:
+    if router.kind == "outcomes":
         kept = "is the score expected of the model"
     elif len(router.experts) == 1:
         kept = "says nothing yet: there is one expert"

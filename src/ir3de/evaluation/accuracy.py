@@ -11,7 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ir3de.errors import InputError, UnknownExpertError
-from ir3de.fitting.building import prompts_of
+from ir3de.fitting.domains import prompts_of
 from ir3de.router import Router
 from ir3de.routing.decision import Decision
 
@@ -72,10 +72,7 @@ def evaluate(router: Router, domains: Mapping[str, Iterable[str]], *, on_decisio
     >>> evaluate(router, {"maths": ["Solve 3x = 12."], "law": ["Is the contract valid?"]}).accuracy
     1.0
     """
-    if router.from_outcomes:
-        raise InputError(
-            "this router was fitted from outcomes: measure it with evaluate_outcomes, or with eval --outcomes"
-        )
+    router.require_probabilities("measure it with evaluate_outcomes, or with eval --outcomes")
     if not domains:
         raise InputError("an evaluation needs at least one domain: pass {expert: prompts}")
     check_experts(router, domains)

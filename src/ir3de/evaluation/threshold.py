@@ -22,7 +22,7 @@ import numpy.typing as npt
 
 from ir3de.errors import InputError
 from ir3de.evaluation.accuracy import check_experts
-from ir3de.fitting.building import prompts_of
+from ir3de.fitting.domains import prompts_of
 from ir3de.policies import Calibration, Policy
 from ir3de.router import Router
 from ir3de.routing.decision import Decision
@@ -192,12 +192,11 @@ def calibrate_threshold(
 
 
 def check_has_confidence(router: Router) -> None:
-    """Refuse a router whose confidence is not a probability."""
-    if router.from_outcomes:
-        raise InputError(
-            "this router was fitted from outcomes: its confidence is an expected score, not a probability of being "
-            "right, so there is nothing to calibrate and no error rate to pick a threshold for"
-        )
+    """Refuse a router whose values are not probabilities."""
+    router.require_probabilities(
+        "it has an expected score, not a probability of being right, so there is nothing to calibrate and no error "
+        "rate to pick a threshold for"
+    )
 
 
 @dataclass(frozen=True)

@@ -9,16 +9,15 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import astuple, dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
-from ir3de.artifact import HEADER, RouterFiles, holds_router, inspect_router, read_header
+from ir3de.artifact import HEADER, RouterFiles, holds_router, inspect_router, load_router, read_header
 from ir3de.artifact.part_files import LEDGER, is_ours
 from ir3de.errors import ArtifactError, IR3DEError
-from ir3de.fitting.building import fitted
-from ir3de.outcomes.expectation import Shrinkage
-from ir3de.policies import Calibration, Familiarity
-from ir3de.router import Router
+from ir3de.fitting.parts import RouterParts
+from ir3de.routing.decision import Terms
 from ir3de.scorers.table import Table
 from ir3de.statistics.contributions import Contribution
 from ir3de.storage.ledger import Entry, History, faults
@@ -56,12 +55,11 @@ def verify(
     if not there.whole:
         return  # the rest would only say so again
     yield _leftovers(there, folder)
-    router, digest = Router.load(folder), str(read_header(folder)["sha256"])
-    yield _ledger(router.history, digest)
-    if not router.from_outcomes:
-        yield _sums(router)
-        yield _replayed(router)
-        yield from _fit(router)
+    router, digest = load_router(folder), str(read_header(folder)["sha256"])
+    yield _ledger(router.history(), digest)
+    yield _sums(router)
+    yield _replayed(router)
+    yield from _fit(router)
     if receipt is not None:
         yield from _receipt(receipt, router, digest, contribution)
         if before is not None:
@@ -95,27 +93,28 @@ def _ledger(history: History, digest: str) -> Check:
     return Check(claim, not wrong, wrong[0] if wrong else f"{entries}, to {digest[:16]}")
 
 
-def _sums(router: Router) -> Check:
+def _sums(router: RouterParts) -> Check:
     claim = "each expert's statistics are the sum of what it was given, to the last bit"
-    given = 0
+    given, holdings = 0, router.training.holdings()
     try:
-        for name, held in router.holdings.items():
+        for name, held in holdings.items():
             given += len(held.contributions)
-            total = held.total()
-            if total != router.statistics[name] or total.sample != router.statistics[name].sample:
+            total, own = held.total(), router.training.statistics()[name]
+            if total != own or total.sample != own.sample:
                 return Check(claim, False, f"those of '{name}' are not")
     except IR3DEError as error:
         return Check(claim, False, str(error))
-    experts = f"{len(router.holdings)} of {_many(len(router.experts), 'expert')}"
+    experts = f"{len(holdings)} of {_many(len(router.compiled.experts), 'expert')}"
     return Check(claim, True, f"{_many(given, 'contribution')} to {experts}")
 
 
-def _replayed(router: Router) -> Check:
+def _replayed(router: RouterParts) -> Check:
     claim = "it holds the contributions that came in by the ledger and did not go out again, and no others"
-    if not router.history:
+    history = router.history()
+    if not history:
         return Check(claim, None, "there is no ledger")
     there: dict[str, set[str]] = {}
-    for entry in router.history:
+    for entry in history:
         change = entry.change
         if change.expert is None:
             continue
@@ -124,16 +123,14 @@ def _replayed(router: Router) -> Check:
         elif change.given is not None and change.given.id is not None:
             mine = there.setdefault(change.expert, set())
             (mine.discard if change.action == "remove" else mine.add)(change.given.digest)
-    found = {name: {one.digest for one in given} for name, given in router.contributions.items()}
+    found = {name: {one.digest for one in given} for name, given in _contributions(router).items()}
     wrong = [name for name in found if found[name] != there.get(name, set())]
     return Check(claim, not wrong, f"not so of '{wrong[0]}'" if wrong else f"{sum(map(len, found.values()))} of them")
 
 
-def _fit(router: Router) -> Iterator[Check]:
+def _fit(router: RouterParts) -> Iterator[Check]:
     """Fitted again: the table must be the same, confidence may be read otherwise."""
-    assert not isinstance(router.scorer, Shrinkage)
-    found = router.compiled
-    again = fitted(router.statistics, router.embedding, router.scorer, found.terms).compiled
+    found, again = router.compiled, router.training.refit(router)
     claim = "the table is what a fit of these statistics gives, and nothing else"
     if all(np.array_equal(getattr(again.table, part), getattr(found.table, part)) for part in _PARTS):
         yield Check(claim, True, "fitted again: the same bits")
@@ -143,10 +140,9 @@ def _fit(router: Router) -> Iterator[Check]:
         seen = f"fitted again: it differs by {difference:.1e} of the largest score"
         yield Check(claim, near, seen + (", as between two BLAS libraries" if near else ""))
     claim = "confidence is what the prompts that were kept give"
-    if _alike(again.terms.calibration, found.terms.calibration) and _alike(
-        again.terms.familiarity, found.terms.familiarity
-    ):
-        yield Check(claim, True, "calibrated again: the same" if router.calibrated else "not calibrated")
+    if _alike(again.terms, found.terms):
+        calibrated = found.terms.calibration is not None
+        yield Check(claim, True, "calibrated again: the same" if calibrated else "not calibrated")
     else:  # as after `ir3de calibrate`
         yield Check(claim, None, "calibrated otherwise: on other prompts, or with another selector")
 
@@ -172,19 +168,29 @@ def _difference(found: Table, again: Table) -> float:
     return worst / max(float(np.abs(again.scores).max(initial=0)), 1e-30)
 
 
-def _alike(one: Calibration | Familiarity | None, other: Calibration | Familiarity | None) -> bool:
-    """Whether two were learnt from the same prompts, up to what another machine's BLAS may differ by."""
-    if one is None or other is None:
-        return one is other
-    return bool(np.allclose(astuple(one), astuple(other), rtol=CALIBRATION_TOLERANCE, atol=0))
+def _alike(one: Terms, other: Terms) -> bool:
+    """Whether values were learnt from the same prompts, up to what another machine's BLAS may differ by."""
+    number = len(one.experts)
+    pairs: list[tuple[Any, Any]] = [
+        (one.calibration and astuple(one.calibration), other.calibration and astuple(other.calibration)),
+        (one.familiarity and astuple(one.familiarity), other.familiarity and astuple(other.familiarity)),
+        (one.valuation.tally_nothing(number), other.valuation.tally_nothing(number)),
+    ]
+    return all(
+        mine is theirs or (mine is not None and theirs is not None and _close(mine, theirs)) for mine, theirs in pairs
+    )
 
 
-def _receipt(receipt: Entry, router: Router, digest: str, contribution: Contribution | None) -> Iterator[Check]:
+def _close(one: Any, other: Any) -> bool:
+    return bool(np.allclose(one, other, rtol=CALIBRATION_TOLERANCE, atol=0))
+
+
+def _receipt(receipt: Entry, router: RouterParts, digest: str, contribution: Contribution | None) -> Iterator[Check]:
     claim = "the receipt is an entry of this router's ledger"
-    there = any(entry.sha256 == receipt.sha256 for entry in router.history)
+    there = any(entry.sha256 == receipt.sha256 for entry in router.history())
     yield Check(claim, there, f"entry {receipt.entry}" if there else f"entry {receipt.sha256[:16]} is not in it")
     claim = "this is the router that the receipt says was left"
-    since = _many(len(router.history) - receipt.entry, "entry", "entries")
+    since = _many(len(router.history()) - receipt.entry, "entry", "entries")
     if receipt.router_after == digest:
         yield Check(claim, True, digest[:16])
     else:
@@ -198,20 +204,20 @@ def _receipt(receipt: Entry, router: Router, digest: str, contribution: Contribu
         yield from _adds_up(receipt, router, contribution)
 
 
-def _gone(receipt: Entry, router: Router) -> Check:
+def _gone(receipt: Entry, router: RouterParts) -> Check:
     change = receipt.change
     assert change.given is not None and change.expert is not None
     digest, claim = change.given.digest, f"what was taken from '{change.expert}' is not in the router"
     if change.given.id is None:
-        there = change.expert in router.experts and router.statistics[change.expert].digest == change.before
+        there = _digest(router, change.expert) == change.before
         return Check(claim, not there, "the expert is there again" if there else f"no expert '{change.expert}'")
-    given = [(name, one) for name, all_of_it in router.contributions.items() for one in all_of_it]
+    given = [(name, one) for name, all_of_it in _contributions(router).items() for one in all_of_it]
     holders = [f"{one.id} of '{name}'" for name, one in given if digest == one.digest or digest in one.parts]
     others = f"not among {_many(len(given), 'contribution')}"
     return Check(claim, not holders, f"it is in {holders[0]}" if holders else others)
 
 
-def _adds_up(receipt: Entry, router: Router, contribution: Contribution) -> Iterator[Check]:
+def _adds_up(receipt: Entry, router: RouterParts, contribution: Contribution) -> Iterator[Check]:
     change = receipt.change
     assert change.given is not None and change.expert is not None
     same = contribution.digest == change.given.digest
@@ -219,12 +225,23 @@ def _adds_up(receipt: Entry, router: Router, contribution: Contribution) -> Iter
     if not same or change.action != "remove" or change.given.id is None or change.after is None:
         return
     claim = "what is left and what was taken out add up to what there was before"
-    left = router.statistics.get(change.expert)
+    left = router.training.counted_statistics(router.embedding()).get(change.expert)
     if left is None or left.digest != change.after:
         yield Check(claim, None, f"'{change.expert}' was changed since")
         return
     total = left.without_sample() + contribution.statistics().without_sample()
     yield Check(claim, total.digest == change.before, f"{total.digest[:16]} before, {left.digest[:16]} now")
+
+
+def _digest(router: RouterParts, expert: str) -> str | None:
+    """The digest of all that an expert was given, as the ledger records it."""
+    found = router.training.counted_statistics(router.embedding()).get(expert)
+    return None if found is None else found.digest
+
+
+def _contributions(router: RouterParts) -> dict[str, tuple[Contribution, ...]]:
+    held = router.training.holdings()
+    return {name: held[name].contributions if name in held else () for name in router.compiled.experts}
 
 
 def _before(receipt: Entry, folder: Path) -> Check:

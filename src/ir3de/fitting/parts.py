@@ -2,18 +2,99 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
-from typing import Any
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any, Literal, Protocol, TypeAlias
 
 from ir3de.embedding import Embedding, Tokenizer
-from ir3de.outcomes.expectation import Shrinkage
-from ir3de.outcomes.files import OutcomeParts
-from ir3de.routing.decision import Compiled
+from ir3de.engines.domains import Files
+from ir3de.engines.engine import Counting
+from ir3de.outcomes.expectation import Shrinkage, Validation
+from ir3de.outcomes.sums import Outcomes
+from ir3de.routing.decision import Compiled, Terms
 from ir3de.scorers import Scorer
-from ir3de.statistics.contributions import Holding
+from ir3de.scorers.table import Table
+from ir3de.selectors import Selector
+from ir3de.statistics.contributions import Contribution, Holding
+from ir3de.statistics.counting import Recipe
 from ir3de.statistics.domain import Statistics
 from ir3de.storage.ledger import Change, History
+
+if TYPE_CHECKING:  # a process that only routes does not import it
+    from ir3de.tuning import Trial
+
+Counted: TypeAlias = "Statistics | Contribution"
+OutcomeRows: TypeAlias = "Iterable[Mapping[str, Any]] | Outcomes"  # rows, or what was summed up from them
+# an expert's texts, or what was counted from them; for a router from outcomes, rows with its scores
+Domain: TypeAlias = "Iterable[str] | Files | Counted | Sequence[Counted] | OutcomeRows"
+Kind = Literal["domains", "outcomes"]
+
+
+class TrainingData(Protocol):
+    """What a router was fitted from: the domains of its experts, or the outcomes of its models.
+
+    A change takes the parts of the router and returns those of the changed router. What makes no sense for a kind of
+    training data raises an `InputError` that says so.
+    """
+
+    @property
+    def kind(self) -> Kind: ...
+
+    @property
+    def scorer(self) -> Scorer | Shrinkage: ...
+
+    @property
+    def trials(self) -> tuple[Mapping[str, Any], ...]: ...
+
+    @property
+    def validation(self) -> Validation: ...
+
+    @property
+    def statistics(self) -> Callable[[], Mapping[str, Statistics]]: ...
+
+    def counted_statistics(self, embedding: Embedding) -> Mapping[str, Statistics]:
+        """Each expert's statistics as they were counted, before tuning counted the prompts again in other windows."""
+
+    @property
+    def holdings(self) -> Callable[[], Mapping[str, Holding]]: ...
+
+    @property
+    def outcomes(self) -> Callable[[], Outcomes]: ...
+
+    def give(
+        self, parts: RouterParts, name: str, domain: Domain, keep_sample: bool | None, counting: Counting
+    ) -> RouterParts:
+        """Add an expert, or give one that is there more."""
+
+    def give_rows(self, parts: RouterParts, rows: OutcomeRows, field: str, *, merge: bool) -> RouterParts:
+        """Add the models of outcome rows; `merge` lets those that are there have more rows."""
+
+    def remove(self, parts: RouterParts, name: str) -> RouterParts:
+        """Take an expert out, as if it had never been there."""
+
+    def remove_contribution(self, parts: RouterParts, name: str, contribution: str) -> RouterParts:
+        """Take out what one owner gave an expert, as if it had never been given."""
+
+    def tune(self, parts: RouterParts) -> tuple[RouterParts, tuple[Trial, ...]]:
+        """Choose scorer and selector again; also returns what was tried."""
+
+    def recipe(self, name: str | None) -> Recipe:
+        """How texts must be counted elsewhere to be given to that expert, or to a new one."""
+
+    def fix_selector(self, selector: Selector) -> TrainingData:
+        """The training data of a router whose selector was chosen by hand."""
+
+    def fix_default(self) -> TrainingData:
+        """The training data of a router whose default expert was chosen by hand."""
+
+    def require_probabilities(self, why_not: str) -> None:
+        """Refuse, with that reason, where the values of experts are no probabilities."""
+
+    def refit(self, parts: RouterParts) -> Compiled:
+        """Fit from scratch with scorer and selector as they are: what the parts must have."""
+
+    def build_table(self, embedding: Embedding, terms: Terms) -> Table:
+        """The table that this training data gives with its scorer."""
 
 
 @dataclass(frozen=True)
@@ -22,15 +103,22 @@ class RouterParts:
 
     compiled: Compiled
     tokenizer: Tokenizer
-    scorer: Scorer | Shrinkage  # the latter where the router was fitted from outcomes
     fingerprint: str  # of the embedding
     embedding: Callable[[], Embedding]
-    statistics: Callable[[], Mapping[str, Statistics]]
-    trials: tuple[Mapping[str, Any], ...] = ()  # what tuning tried
-    is_tuned: bool = False  # whether every change chooses scorer and selector again
-    windows: Mapping[str, int] = field(default_factory=dict)  # of experts that tuning counted again in other windows
-    outcomes: OutcomeParts | None = None  # of a router fitted from outcomes, which has no statistics of domains
-    holdings: Callable[[], Mapping[str, Holding]] = dict  # of the experts that were given contributions
+    training: TrainingData
     history: Callable[[], History] = tuple  # what was done to the router as far as it was saved
     changes: tuple[Change, ...] = ()  # and what was done since
     saved: str | None = None  # the hash of its header as it was saved
+
+    @classmethod
+    def create(
+        cls, compiled: Compiled, embedding: Embedding, training: TrainingData, changes: Sequence[Change] = ()
+    ) -> RouterParts:
+        """The parts of a new router."""
+        return cls(
+            compiled, embedding.tokenizer, embedding.fingerprint, lambda: embedding, training, changes=tuple(changes)
+        )
+
+    def change(self, compiled: Compiled, training: TrainingData, changes: Sequence[Change]) -> RouterParts:
+        """The parts after a change: the history goes on."""
+        return replace(self, compiled=compiled, training=training, changes=(*self.changes, *changes))

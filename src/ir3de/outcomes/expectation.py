@@ -21,7 +21,7 @@ FINE = 9  # decimals of a quality: what differs less is equal
 
 @dataclass(frozen=True)
 class Shrinkage:
-    """How far outcomes are trusted: both count rows, and infinite strength hears nothing but the task."""
+    """How far outcomes are trusted. Both numbers count rows. With infinite strength only the task mean counts."""
 
     pull: float  # rows that what is known elsewhere weighs in a task's mean
     strength: float  # of the ridge on x̄
@@ -31,6 +31,14 @@ class Shrinkage:
             raise InputError(
                 f"pull and strength must be positive, and pull finite, found {self}: try Shrinkage(16, 1024)"
             )
+
+
+@dataclass(frozen=True)
+class Validation:
+    """What cross-validation tried: each candidate, the most cautious first, with its squared error a score."""
+
+    pulls: tuple[tuple[float, float], ...] = ()
+    strengths: tuple[tuple[float, float], ...] = ()
 
 
 @dataclass(frozen=True, eq=False)

@@ -3,51 +3,21 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
 from ir3de.embedding.defaults import find_version
 from ir3de.errors import ArtifactError, InputError, MismatchError
-from ir3de.outcomes.expectation import Expectation, Shrinkage
+from ir3de.outcomes.expectation import Expectation, Shrinkage, Validation
 from ir3de.outcomes.sums import Outcomes, OutcomeSums
-from ir3de.scorers.arithmetic import Rows
-from ir3de.scorers.table import Table
 from ir3de.statistics.files import smallest
 from ir3de.statistics.prompt_sums import PromptSums
 from ir3de.storage import files
 
 KIND, VERSION = "ir3de.outcomes", 1
-
-if TYPE_CHECKING:  # a process that only routes never pays for it
-    from ir3de.outcomes.quality import Validation
-
-
-@dataclass(frozen=True)
-class OutcomeParts:
-    """What only changes to an outcome router need."""
-
-    sums: Callable[[], Outcomes]
-    tried: Validation
-    default_given: bool  # else the default is the model of the best mean, whichever that becomes
-
-
-@dataclass(frozen=True)
-class RestoredOutcomes:
-    """What the header of a router from outcomes says of them."""
-
-    expectation: Expectation
-    parts: OutcomeParts
-
-    def table(self, embeddings: Rows) -> Table:
-        """The table again, from the sums and the shrinkage that was chosen."""
-        from ir3de.outcomes.quality import fit_quality
-        from ir3de.outcomes.table import outcome_table
-
-        return outcome_table(fit_quality(self.parts.sums(), embeddings, self.expectation.shrinkage))
 
 
 def outcomes_bytes(outcomes: Outcomes) -> bytes:
@@ -103,38 +73,34 @@ def describe_shrinkage(shrinkage: Shrinkage) -> dict[str, Any]:
     return {"name": "Shrinkage", "pull": shrinkage.pull, "strength": _finite(shrinkage.strength)}
 
 
-def describe_outcomes(expectation: Expectation, parts: OutcomeParts) -> dict[str, Any]:
-    """The header's field `outcomes`, without the file of sums."""
-    tried = parts.tried
+def describe_expectation(expectation: Expectation, validation: Validation) -> dict[str, Any]:
+    """The header's field `outcomes`, without what changes need."""
     return {
         "tasks": list(expectation.tasks),
         "means": expectation.means.tolist(),
         "unit": expectation.unit,
-        "default_given": parts.default_given,
         "tried": {
-            "pull": [list(pair) for pair in tried.pulls],
-            "strength": [[_finite(strength), error] for strength, error in tried.strengths],
+            "pull": [list(pair) for pair in validation.pulls],
+            "strength": [[_finite(strength), error] for strength, error in validation.strengths],
         },
     }
 
 
-def restore_outcomes(header: Mapping[str, Any], sums: Callable[[], Outcomes]) -> RestoredOutcomes:
-    """What a router's header says of outcomes; `sums` are read when a change first needs them."""
-    described, scorer, models = header["outcomes"], header["scorer"], len(header["experts"])
+def restore_expectation(
+    described: Mapping[str, Any], scorer: Mapping[str, Any], models: int
+) -> tuple[Expectation, Validation]:
+    """What a router's header says of its outcomes and of its shrinkage, which stands in the place of a scorer."""
     if scorer["name"] != "Shrinkage":
         raise ValueError(f"a router from outcomes is fitted with Shrinkage, found {scorer['name']!r}")
     shrinkage = Shrinkage(scorer["pull"], _strength(scorer["strength"]))
     means = np.array(described["means"], np.float64)
     if means.shape != (len(described["tasks"]), models):
         raise ValueError(f"{len(described['tasks'])} tasks and {models} models, but means of {means.shape}")
-    from ir3de.outcomes.quality import Validation
-
-    tried = Validation(
+    validation = Validation(
         tuple((pull, error) for pull, error in described["tried"]["pull"]),
         tuple((_strength(strength), error) for strength, error in described["tried"]["strength"]),
     )
-    expectation = Expectation(tuple(described["tasks"]), means, shrinkage, float(described["unit"]))
-    return RestoredOutcomes(expectation, OutcomeParts(sums, tried, bool(described["default_given"])))
+    return Expectation(tuple(described["tasks"]), means, shrinkage, float(described["unit"])), validation
 
 
 def check_outcomes(outcomes: Outcomes, fingerprint: str, models: list[str], folder: Path) -> Outcomes:

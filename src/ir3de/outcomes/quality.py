@@ -18,7 +18,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ir3de.errors import InputError
-from ir3de.outcomes.expectation import Expectation, Floats, Shrinkage
+from ir3de.outcomes.expectation import Expectation, Floats, Shrinkage, Validation
 from ir3de.outcomes.sums import FOLDS, SCORE_UNIT, Outcomes, OutcomeSums
 from ir3de.scorers.arithmetic import BLOCK, Rows
 
@@ -43,14 +43,6 @@ class Sums:
 Cells = dict[tuple[int, int], Sums]  # by task and model
 
 
-@dataclass(frozen=True)
-class Validation:
-    """What cross-validation tried: each candidate, the most cautious first, with its squared error a score."""
-
-    pulls: tuple[tuple[float, float], ...] = ()
-    strengths: tuple[tuple[float, float], ...] = ()
-
-
 @dataclass(frozen=True, eq=False)
 class Quality:
     """Expected quality of every model, from the mean of a prompt's rows of `scores` alone."""
@@ -66,7 +58,7 @@ def fit_quality(outcomes: Outcomes, embeddings: Rows, shrinkage: Shrinkage | Non
     if not outcomes.cells:
         raise InputError("no outcomes to learn from: give at least one row with a score")
     outcomes = outcomes.shared()
-    chosen, tried = (shrinkage, Validation()) if shrinkage else cross_validated(outcomes)
+    chosen, tried = (shrinkage, Validation()) if shrinkage else cross_validate(outcomes)
     tasks, models = len(outcomes.tasks), len(outcomes.models)
     cells = _cells(outcomes, range(FOLDS))
     means = task_means(cells, tasks, models, chosen.pull)
@@ -90,7 +82,7 @@ def _unit(scores: npt.NDArray[np.float32]) -> float:
     return max(1.0, float(2.0 ** np.ceil(np.log2(largest / LARGEST)))) if largest else 1.0
 
 
-def cross_validated(outcomes: Outcomes) -> tuple[Shrinkage, Validation]:
+def cross_validate(outcomes: Outcomes) -> tuple[Shrinkage, Validation]:
     """The shrinkage with the least squared error on rows held out, each task weighing the same; and what was tried."""
     tasks, models = len(outcomes.tasks), len(outcomes.models)
     folds = [

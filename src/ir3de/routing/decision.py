@@ -11,8 +11,8 @@ import numpy as np
 import numpy.typing as npt
 
 from ir3de.errors import InputError
-from ir3de.outcomes.expectation import Expectation
 from ir3de.policies import Calibration, Costs, Familiarity, Policy, utilities
+from ir3de.routing.valuation import Probabilities, Valuation
 from ir3de.scorers.familiarity import FAMILIARITY_UNIT
 from ir3de.scorers.table import Table
 from ir3de.selectors import Ballots, Ids, Selector, Tally
@@ -27,19 +27,19 @@ class Terms:
     experts: tuple[str, ...]
     selector: Selector
     default: int = 0  # the expert for prompts that say nothing
-    calibration: Calibration | None = None
+    valuation: Valuation = field(default_factory=Probabilities)
     familiarity: Familiarity | None = None
     policy: Policy = field(default_factory=Policy)
-    expectation: Expectation | None = None  # of a router fitted from outcomes: what tallies are worth
 
     @property
     def columns(self) -> int:
-        """Scores a token has: one an expert, and one a task where expectations need them."""
-        return len(self.experts) + (0 if self.expectation is None else len(self.expectation.tasks))
+        """How many scores a token has."""
+        return self.valuation.count_columns(len(self.experts))
 
-    def qualities(self, expectation: Expectation, tally: Tally, counted: int) -> Tally:
-        """The tally of an outcome router, tasks and models, as one expected quality a model."""
-        return expectation.of(self.selector.evidence(tally.tolist(), counted))
+    @property
+    def calibration(self) -> Calibration | None:
+        """What turns evidence into probabilities, where it was learnt."""
+        return self.valuation.calibration
 
     @cached_property
     def standing_penalties(self) -> list[float] | None:
@@ -221,33 +221,20 @@ class Decision:
     @property
     def expects_quality(self) -> bool:
         """Whether shares are the qualities expected of models, in the units of their scores, not probabilities."""
-        return self._terms.expectation is not None
+        return self._terms.valuation.value_name == "expected_score"
 
     @property
     def evidence(self) -> list[float]:
         """What speaks for each expert before any calibration, in the order of the router's experts."""
-        if self._terms.expectation is not None:
-            return list(self._shares)
-        if self._reason == "no known token":
-            return [0.0] * len(self._tally)
-        return self._terms.selector.evidence(self._tally.tolist(), self._counted)
+        terms = self._terms
+        return terms.valuation.evidence(terms.selector, self._tally.tolist(), self._counted)
 
     @property
     def _shares(self) -> list[float]:
         if self._kept is None:
-            self._kept = self._worked_out()
+            terms = self._terms
+            self._kept = terms.valuation.values(terms.selector, self._tally.tolist(), self._counted)
         return self._kept
-
-    def _worked_out(self) -> list[float]:
-        if self._terms.expectation is not None:
-            qualities: list[float] = self._tally.tolist()  # worked out already
-            return qualities
-        if self._reason == "no known token":
-            return [1.0 / len(self._tally)] * len(self._tally)
-        tally, terms = self._tally.tolist(), self._terms
-        if terms.calibration is None:
-            return terms.selector.shares(tally, self._counted)
-        return terms.calibration.probabilities(terms.selector.evidence(tally, self._counted), self._counted)
 
     def to_dict(self) -> dict[str, Any]:
         """Plain values, ready for JSON."""
@@ -290,13 +277,8 @@ def decide(compiled: Compiled, ids: Ids, unknown: int | None, weights: Costs | N
     if not length or (unknown is not None and bool((ids == unknown).all())):
         return abstain(terms, length)
     ballots = compiled.ballots
-    tally, familiarity = ballots.tally(ids), None
     counted = min(len(ids), ballots.most)
-    if len(tally) > (experts := len(terms.experts)):
-        if terms.expectation is not None:
-            tally = terms.qualities(terms.expectation, tally, counted)
-        else:
-            tally, familiarity = tally[:experts], float(tally[experts])
+    tally, familiarity = terms.valuation.reduce(terms.selector, ballots.tally(ids), counted, len(terms.experts))
     return Decision(terms, tally, length, counted, familiarity_sum=familiarity, penalties=terms.penalties(weights))
 
 
@@ -348,16 +330,13 @@ def read_tallies(
     terms: Terms, tallies: Tally, tokens: Sequence[int], counted: Sequence[int], weights: Costs | None = None
 ) -> list[Decision]:
     """The decisions of prompts that say something, from their tallies: one row each."""
-    penalties, experts = terms.penalties(weights), len(terms.experts)
-    if (expectation := terms.expectation) is not None:  # one by one, so that not a bit differs from `decide`
-        each = zip(tallies, counted, strict=True)
-        tallies = np.stack([terms.qualities(expectation, tally, number) for tally, number in each])
-    familiarities = tallies[:, experts].tolist() if tallies.shape[1] > experts else [None] * len(tallies)
+    penalties = terms.penalties(weights)
+    tallies, familiarities = terms.valuation.reduce_all(terms.selector, tallies, counted, len(terms.experts))
     return [
         Decision(terms, tally, length, number, familiarity_sum=familiarity, penalties=penalties, best=best)
         for tally, best, familiarity, length, number in zip(
-            tallies[:, :experts],
-            tallies[:, :experts].argmax(axis=1).tolist(),
+            tallies,
+            tallies.argmax(axis=1).tolist(),
             familiarities,
             tokens,
             counted,
@@ -368,5 +347,5 @@ def read_tallies(
 
 def abstain(terms: Terms, tokens: int) -> Decision:
     """The answer to a prompt without a known token: the default expert, an even share or the usual qualities."""
-    tally = np.zeros(len(terms.experts)) if terms.expectation is None else terms.expectation.at_rest
+    tally = terms.valuation.tally_nothing(len(terms.experts))
     return Decision(terms, tally, tokens, 0, reason="no known token")

@@ -85,10 +85,7 @@ def explain(
 def _scores(compiled: Compiled, ids: Ids) -> tuple[npt.NDArray[np.float32], npt.NDArray[np.integer]]:
     """What each token, with its share of its neighbours, says of each expert, and whom it votes for."""
     table = compiled.table
-    scores = table.scores[ids]
-    if (expectation := compiled.terms.expectation) is not None:
-        qualities = expectation.alone(scores)
-        return qualities.astype(np.float32), qualities.argmax(axis=1)
+    scores = compiled.terms.valuation.value_tokens(table.scores[ids])
     if table.pairs is None or compiled.ballots.pairs is None or len(ids) < 2:
         return scores, table.vote[ids]
     halves = table.pairs[pair_buckets(ids)] / 2

@@ -142,10 +142,7 @@ def _leads_without(compiled: Compiled, ids: Ids, expert: str, rival: str) -> Tal
     """How far the expert is ahead of the other without each token, costs aside."""
     terms, places = compiled.terms, min(len(ids), compiled.selector.cap)
     ids = _in_reach(compiled, ids)
-    tallies = _tallies_without(compiled, ids)[:places]
-    if terms.expectation is not None:
-        counted = max(1, min(len(ids) - 1, compiled.ballots.most))
-        means = np.array([terms.selector.evidence(tally, counted) for tally in tallies.tolist()])
-        tallies = terms.expectation.alone(means)
+    counted = max(1, min(len(ids) - 1, compiled.ballots.most))
+    tallies = terms.valuation.compare(terms.selector, _tallies_without(compiled, ids)[:places], counted)
     lead: Tally = tallies[:, terms.experts.index(expert)] - tallies[:, terms.experts.index(rival)]
     return lead

@@ -118,7 +118,7 @@ class TensorFile:
             for piece in self.pieces():
                 file.write(piece)
 
-    def lies_at(self, path: Path) -> bool:
+    def is_at(self, path: Path) -> bool:
         """Whether a file is this one already."""
         if not path.is_file() or path.stat().st_size != self.size:
             return False

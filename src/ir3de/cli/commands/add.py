@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from time import perf_counter
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import click
 
@@ -68,16 +68,26 @@ def add(
     """
     arithmetic = arithmetic_on(device)
     router = loaded(router_path)
-    if router.from_outcomes:
-        raise InputError(f"the router at {router_path} was fitted from outcomes: add models with --outcomes")
+    router.recipe()  # refused where models are added with --outcomes
     _check_names(router, domains, merge=merge)
     check_costs(costs, (*router.experts, *domains))
     check_sources(domains)
     counted = []
     for name, paths in domains.items():
-        recipe = _recipe_of(router, name if merge else router.experts[0])
-        recipe["keep_sample"] = not no_sample and any(own.sample is not None for own in router.statistics.values())
-        counted.append(count_domain(name, paths, router.embedding, texts, out, counting=counting, **recipe))
+        recipe = router.recipe(name)
+        counted.append(
+            count_domain(
+                name,
+                paths,
+                router.embedding,
+                texts,
+                out,
+                window=recipe.window,
+                prompt_sums=recipe.prompt_sums,
+                keep_sample=recipe.keep_sample and not no_sample,
+                counting=counting,
+            )
+        )
     begun = perf_counter()
     with changing(router_path) as router:
         with solving(out, arithmetic):
@@ -97,9 +107,3 @@ def _check_names(router: Router, names: Iterable[str], *, merge: bool) -> None:
             )
         if not merge and name in router.experts:
             raise InputError(f"'{name}' is an expert already: --merge gives it more texts, `ir3de remove` takes it out")
-
-
-def _recipe_of(router: Router, name: str) -> dict[str, Any]:
-    """How the expert was counted, so that what is added fits."""
-    sums = router.statistics[name].sums
-    return {"prompt_sums": False} if sums is None else {"window": sums.window}

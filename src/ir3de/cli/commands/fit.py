@@ -99,7 +99,7 @@ def fit(
       ir3de fit router maths=maths.jsonl law=statutes/ --tune
       ir3de fit router --outcomes answers.jsonl --score-field accuracy
     """
-    from ir3de.fitting.building import place
+    from ir3de.fitting.domains import find_default
     from ir3de.policies import Policy
     from ir3de.router import Router
 
@@ -110,7 +110,7 @@ def fit(
     arithmetic = arithmetic_on(device)
     folders = free_folders(router_path, serving, force=force)
     if default is not None:
-        place(default, tuple(domains))  # or it is refused before anything is counted
+        find_default(default, tuple(domains))  # or it is refused before anything is counted
     check_costs(costs, domains)
     check_sources(domains)
     embedding = load_embedding(source, out)

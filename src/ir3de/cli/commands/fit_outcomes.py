@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Any
 from ir3de.cli.outcomes import means_table, outcome_rows, shrinkage_table
 from ir3de.cli.output import FAINT, Output, heading, styled
 from ir3de.cli.saving import changing, free_folders, note_saved, save_folders, where_saved
-from ir3de.errors import InputError
 
 if TYPE_CHECKING:
     from ir3de.cli.costs import GivenCosts
@@ -69,8 +68,7 @@ def add_outcomes(
     from ir3de.router import Router
 
     router = Router.load(router_path)
-    if not router.from_outcomes:
-        raise InputError(f"the router at {router_path} was fitted from texts: add experts as NAME=PATH")
+    router.outcomes  # noqa: B018 - refused where experts are added as NAME=PATH
     total_bytes(outcomes)
     rows = outcome_rows(outcomes, texts.field, score_field, out)
     sums = collect_outcomes(rows, embedding=router.embedding, field=score_field)
@@ -94,7 +92,7 @@ def report(out: Output, router: Router, folders: list[Path], solved: float) -> N
         }
     )
     if not out.as_json:
-        out.note(heading("Mean scores, shrunk"), means_table(router, out.console.width))
+        out.note(heading("Mean scores, shrunk"), means_table(header, out.console.width))
         out.note(heading("Cross-validation"), shrinkage_table(router), "")
     scores = sum(expert["prompts"] for expert in header["experts"])
     models = "1 model" if len(router.experts) == 1 else f"{len(router.experts)} models"

@@ -100,15 +100,15 @@ def _show_router(path: Path, found: RouterFiles, out: Output) -> None:
     if header.get("trials"):
         out.note(heading("Tuned"), trials_table(header["trials"], BEST_TRIALS))
     if "outcomes" in header and found.whole:
-        _show_outcomes(path, out)
+        _show_outcomes(path, header, out)
 
 
-def _show_outcomes(path: Path, out: Output) -> None:
+def _show_outcomes(path: Path, header: Mapping[str, Any], out: Output) -> None:
     from ir3de.cli.outcomes import means_table, shrinkage_table
     from ir3de.router import Router
 
     router = Router.load(path)
-    out.note(heading("Mean scores, shrunk"), means_table(router, out.console.width))
+    out.note(heading("Mean scores, shrunk"), means_table(header, out.console.width))
     if router.validation.strengths:
         out.note(heading("Cross-validation"), shrinkage_table(router))
 

@@ -72,17 +72,13 @@ def apply_order(order: FitOrder) -> None:
     if order.action == "remove":
         router.remove(order.name)
     else:
-        domain = _read_domain(order, outcomes=router.from_outcomes)
+        domain = _read_domain(order, router.kind)
         (router.merge if order.name in router.experts else router.add)(order.name, domain)
     router.save(order.target)
 
 
-def _read_domain(order: FitOrder, *, outcomes: bool) -> Any:
+def _read_domain(order: FitOrder, kind: str) -> Any:
     if order.file is None:
-        if outcomes:
-            raise InputError(
-                f"the router was fitted from outcomes: '{order.name}' needs a file of rows with its scores, found texts"
-            )
         return [text for text in order.texts or () if text.strip()]  # as files are read
     if Path(order.file).suffix.lower() in STATISTICS_SUFFIXES:
         from ir3de.statistics.contributions import Contribution
@@ -90,7 +86,8 @@ def _read_domain(order: FitOrder, *, outcomes: bool) -> Any:
         return Contribution.load(order.file)
     from ir3de.corpora import read_rows, read_texts
 
-    return read_rows([order.file]) if outcomes else read_texts([order.file])
+    readers: dict[str, Any] = {"domains": read_texts, "outcomes": read_rows}
+    return readers[kind]([order.file])
 
 
 def main() -> int:

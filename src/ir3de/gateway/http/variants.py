@@ -91,17 +91,18 @@ def _get_cache(router: Router) -> VariantCache:
 
 def _compute_options(router: Router) -> Mapping[str, Any]:
     table, selector = router.compiled.table, _selector_name(router.selector)
-    small = table.scores.size <= MAX_TABLE_NUMBERS and not router.from_outcomes
+    small = table.scores.size <= MAX_TABLE_NUMBERS
+    accepts = router.compiled.terms.valuation.accepts
     scorers: list[str] = []
     if small:
         try:
             known = router.statistics
             whole = all(own.sums is not None for own in known.values())
             scorers = [name for name in SCORERS if whole or name in ("token-ridge", "paper")]
-        except (IR3DEError, OSError):  # a serving copy, or its folder is gone: nothing to fit from
+        except (IR3DEError, OSError):  # a serving copy, its folder is gone, or it has outcomes: nothing to fit from
             scorers = []
     return {
-        "selectors": list(SELECTORS) if small else [selector],
+        "selectors": [name for name, kind in SELECTORS.items() if accepts(kind())] if small else [selector],
         "scorers": scorers,
         "selector": selector,
         "scorer": _scorer_name(router),

@@ -1,122 +1,82 @@
-"""What a router is built with: names checked, domains counted, a fit compiled."""
+"""What experts are given: names are checked, texts counted, contributions summed."""
 
 from __future__ import annotations
 
 import os
 import warnings
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from ir3de.embedding import Embedding
 from ir3de.engines.domains import Files
 from ir3de.engines.engine import Counting
 from ir3de.errors import InputError, MismatchError, UnknownExpertError, name_embedding
-from ir3de.fitting.parts import RouterParts
 from ir3de.outcomes.sums import Outcomes
-from ir3de.routing.decision import Compiled, Terms
 from ir3de.scorers import Blend, Scorer
-from ir3de.scorers.table import Table
 from ir3de.selectors import Average, Selector
 from ir3de.statistics.contributions import Contribution, Holding
-from ir3de.statistics.counting import Recipe, collect, recount
+from ir3de.statistics.counting import Recipe, collect
 from ir3de.statistics.domain import Statistics
 from ir3de.statistics.sample import Sample
-
-if TYPE_CHECKING:  # a process that only routes never pays for it
-    from ir3de.tuning import Trial
-    from ir3de.tuning.choosing import ConfidenceModel
+from ir3de.storage.ledger import Given
 
 BATCH_CHARACTERS = 500_000
 
 
-def fitted(
-    statistics: Mapping[str, Statistics],
+@dataclass(frozen=True)
+class Addition:
+    """What an expert is given at once: texts counted here, and contributions."""
+
+    own: Statistics | None
+    contributions: Sequence[Contribution]
+    total: Statistics
+
+    @property
+    def entries(self) -> list[Given]:
+        """What the ledger records of it."""
+        own = [] if self.own is None else [describe_given(self.own)]
+        return [*own, *(one.given for one in self.contributions)]
+
+
+def describe_given(statistics: Statistics) -> Given:
+    """How the ledger records texts that were counted here."""
+    return Given(statistics.digest, statistics.prompts, statistics.tokens)
+
+
+def read_addition(
+    name: str,
+    domain: Any,
+    count: Callable[[Any], Statistics],
     embedding: Embedding,
-    scorer: Scorer,
-    terms: Terms,
-) -> RouterParts:
-    """Fit, calibrate and compile."""
-    from ir3de.tuning.choosing import calibrate
+    *,
+    keep_sample: bool,
+    holding: Holding | None = None,
+) -> Addition:
+    """What a domain gives an expert, refused before it is read if the expert has it already.
 
-    confidence = calibrate(list(statistics.values()), embedding, scorer, terms.selector)
-    return _compiled(statistics, embedding, scorer, terms, confidence, ())
-
-
-def fit_tuned(
-    statistics: Mapping[str, Statistics], embedding: Embedding, terms: Terms, *, windows: bool = True
-) -> tuple[RouterParts, tuple[Trial, ...]]:
-    """Choose scorer, selector and, if `windows` allows it, the window size; fit and compile. Also returns the trials.
-
-    The statistics must be those that were counted: the result depends on nothing else.
+    `count` turns texts, files or statistics into the expert's own. Contributions bring their samples of prompts along
+    unless `keep_sample` is false.
     """
-    from ir3de.tuning.choosing import choose
-
-    choice = choose(list(statistics.values()), embedding, cap=terms.selector.cap, windows=windows)
-    terms = replace(terms, selector=choice.selector)
-    tried = [trial.to_dict() for trial in choice.trials]
-    chosen = dict(zip(statistics, choice.domains, strict=True))
-    sizes = {
-        name: own.sums.window
-        for name, own in statistics.items()
-        if own.sums is not None and own.sums != chosen[name].sums
-    }
-    parts = _compiled(chosen, embedding, choice.scorer, terms, choice.confidence, tried)
-    return replace(parts, is_tuned=True, windows=sizes), choice.trials
-
-
-def counted_statistics(parts: RouterParts) -> Mapping[str, Statistics]:
-    """Each expert's statistics as they were counted, before tuning counted the prompts again in other windows."""
-    found = dict(parts.statistics())
-    for name, window in parts.windows.items():
-        sample = found[name].sample
-        again = None if sample is None else recount(sample, parts.embedding(), window)
-        if again is not None and again.tokens == found[name].tokens:  # tuning did so only where every prompt is kept
-            found[name] = again
-    return found
+    given = _split_counted(domain)
+    if given is None:
+        texts = count(domain)
+        return Addition(texts, (), texts)
+    statistics, contributions = given
+    (holding or Holding(None, ())).with_more(contributions, name)
+    kept = contributions if keep_sample else [one.without_sample() for one in contributions]
+    counted = [count(one) for one in statistics]
+    own = sum(counted[1:], counted[0]) if counted else None
+    if not kept:
+        assert own is not None
+        return Addition(own, (), own)
+    theirs = _sum_contributions(name, kept, embedding)
+    return Addition(own, kept, theirs if own is None else own + theirs)
 
 
-def _compiled(
-    statistics: Mapping[str, Statistics],
-    embedding: Embedding,
-    scorer: Scorer,
-    terms: Terms,
-    confidence: ConfidenceModel,
-    trials: Sequence[Mapping[str, Any]],
-) -> RouterParts:
-    # even where there is none: one learnt with other experts would tell of them after they are gone
-    terms = replace(terms, calibration=confidence.calibration, familiarity=confidence.familiarity)
-    table = Table.of(
-        scorer,
-        list(statistics.values()),
-        embedding.rows,
-        log_offset=terms.selector.log_offset,
-        familiarity=terms.familiarity is not None,
-        unknown=embedding.tokenizer.unknown_id,
-    )
-    compiled, owned = Compiled.build(terms, table), dict(statistics)
-    return RouterParts(
-        compiled,
-        embedding.tokenizer,
-        scorer,
-        embedding.fingerprint,
-        lambda: embedding,
-        lambda: owned,
-        tuple(trials),
-    )
-
-
-def with_holdings(parts: RouterParts, holdings: Mapping[str, Holding]) -> RouterParts:
-    """The parts with what their experts were given; experts without a contribution need no word of it."""
-    held = {
-        name: holdings[name] for name in parts.compiled.experts if name in holdings and holdings[name].contributions
-    }
-    return replace(parts, holdings=lambda: held)
-
-
-def parted(domain: Any) -> tuple[list[Statistics], list[Contribution]] | None:
+def _split_counted(domain: Any) -> tuple[list[Statistics], list[Contribution]] | None:
     """The statistics and the contributions that a domain consists of; None when it is something else."""
     given = list(domain) if isinstance(domain, (list, tuple)) and domain else [domain]
     if not all(isinstance(one, (Statistics, Contribution)) for one in given):
@@ -125,26 +85,26 @@ def parted(domain: Any) -> tuple[list[Statistics], list[Contribution]] | None:
     return statistics, [one for one in given if isinstance(one, Contribution)]
 
 
-def summed(name: str, contributions: Sequence[Contribution], embedding: Embedding) -> Statistics:
+def _sum_contributions(name: str, contributions: Sequence[Contribution], embedding: Embedding) -> Statistics:
     """The sum of contributions, read a few at a time, on every core."""
     with ThreadPoolExecutor(os.cpu_count(), thread_name_prefix="ir3de-sum") as pool:
-        parts = pool.map(partial(_share, name, contributions, embedding), _shares(len(contributions)))
+        parts = pool.map(partial(_sum_some, name, contributions, embedding), _deal_out(len(contributions)))
         return sum(parts)  # type: ignore[return-value]
 
 
-def _shares(number: int) -> list[range]:
+def _deal_out(number: int) -> list[range]:
     workers = min(os.cpu_count() or 1, number)
     return [range(worker, number, workers) for worker in range(workers)]
 
 
-def _share(name: str, contributions: Sequence[Contribution], embedding: Embedding, places: range) -> Statistics:
+def _sum_some(name: str, contributions: Sequence[Contribution], embedding: Embedding, places: range) -> Statistics:
     """The sum of those at these places; their samples are drawn from together, several at a time."""
     total: Any = 0
 
     def samples() -> Iterator[Sample]:
         nonlocal total
         for place in places:
-            found = counted(name, contributions[place].statistics(), embedding, keep_sample=True)
+            found = count_domain(name, contributions[place].statistics(), embedding, keep_sample=True)
             total = total + found.without_sample()
             if found.sample is not None:
                 yield found.sample
@@ -154,7 +114,7 @@ def _share(name: str, contributions: Sequence[Contribution], embedding: Embeddin
     return whole
 
 
-def strategies(scorer: Scorer | None, selector: Selector | None) -> tuple[Scorer, Selector]:
+def check_strategies(scorer: Scorer | None, selector: Selector | None) -> tuple[Scorer, Selector]:
     """Those that were given, the usual ones otherwise; refuses what is neither."""
     chosen = scorer or Blend(), selector or Average()
     for given, kind, usual in zip(chosen, (Scorer, Selector), (Blend(), Average()), strict=True):
@@ -163,24 +123,24 @@ def strategies(scorer: Scorer | None, selector: Selector | None) -> tuple[Scorer
     return chosen
 
 
-def place(default: str, experts: Sequence[str]) -> int:
+def find_default(default: str, experts: Sequence[str]) -> int:
     """Where the default expert stands among the experts."""
     if default not in experts:
         raise UnknownExpertError(f"the default expert '{default}' is not among {', '.join(experts)}")
     return experts.index(default)
 
 
-def default_for(domains: Mapping[str, Any]) -> Embedding:
+def find_embedding(domains: Mapping[str, Any]) -> Embedding:
     """The version of the default embedding that given statistics were collected with, otherwise the current one."""
     for domain in domains.values():
-        statistics, contributions = parted(domain) or ([], [])
+        statistics, contributions = _split_counted(domain) or ([], [])
         for one in (*statistics, *(contribution.statistics() for contribution in contributions[:1])):
             if one.embedding_version is not None:
                 return Embedding.default(one.embedding_version)
     return Embedding.default()
 
 
-def embedding_mismatch(what: str, found: Statistics | Outcomes, embedding: Embedding) -> MismatchError:
+def describe_mismatch(what: str, found: Statistics | Outcomes, embedding: Embedding) -> MismatchError:
     """The error that statistics or outcomes are of another embedding than the router."""
     other = name_embedding(found.fingerprint, found.embedding_version)
     own = f"{name_embedding(embedding.fingerprint, embedding.default_version)} ({embedding.name})"
@@ -190,7 +150,7 @@ def embedding_mismatch(what: str, found: Statistics | Outcomes, embedding: Embed
     return MismatchError(f"{what} belong to {other}, the router uses {own}: {advice}")
 
 
-def counted(
+def count_domain(
     name: str,
     domain: Any,
     embedding: Embedding,
@@ -202,7 +162,7 @@ def counted(
     """An expert's statistics, from its texts or files, or from what was counted of them elsewhere."""
     if isinstance(domain, Statistics):
         if domain.fingerprint != embedding.fingerprint:
-            raise embedding_mismatch(f"the statistics of '{name}'", domain, embedding)
+            raise describe_mismatch(f"the statistics of '{name}'", domain, embedding)
         sizes = domain.histogram.size, embedding.width if domain.sums is None else domain.sums.width
         if sizes != (embedding.vocabulary_size, embedding.width):
             raise MismatchError(
@@ -211,7 +171,7 @@ def counted(
             )
         statistics = domain if keep_sample else domain.without_sample()
     elif isinstance(domain, Files):
-        statistics = _counted_files(name, domain, embedding, Recipe(window, keep_sample=keep_sample), counting or {})
+        statistics = _count_files(name, domain, embedding, Recipe(window, keep_sample=keep_sample), counting or {})
     elif isinstance(domain, str) or not isinstance(domain, Iterable):
         raise InputError(
             f"the texts of '{name}' must be an iterable of str, Files or Statistics, found {type(domain).__name__}"
@@ -223,7 +183,7 @@ def counted(
     return statistics
 
 
-def _counted_files(name: str, domain: Files, embedding: Embedding, recipe: Recipe, counting: Counting) -> Statistics:
+def _count_files(name: str, domain: Files, embedding: Embedding, recipe: Recipe, counting: Counting) -> Statistics:
     from ir3de.engines import collect_files
 
     collected = collect_files(domain, name=name, embedding=embedding, recipe=recipe, **counting)
@@ -247,7 +207,7 @@ def prompts_of(name: str, texts: Iterable[str]) -> Iterator[str]:
         yield text
 
 
-def checked(name: object) -> str:
+def check_name(name: object) -> str:
     """Refuse what cannot be an expert's name."""
     if not isinstance(name, str) or not name.strip():
         raise InputError(f"an expert's name must be a non-empty string, found {name!r}")
@@ -258,7 +218,7 @@ def checked(name: object) -> str:
     return name
 
 
-def chunks(texts: Sequence[str]) -> Iterable[Sequence[str]]:
+def split_texts(texts: Sequence[str]) -> Iterable[Sequence[str]]:
     """The texts in stretches that are worth a thread each."""
     begin = characters = 0
     for index, text in enumerate(texts):

@@ -1,0 +1,110 @@
+"""What a router from domains adds to its folder: each expert's statistics and contributions, and how it was tuned."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping
+from functools import lru_cache, partial
+from pathlib import Path
+from typing import Any
+
+from ir3de.artifact.damage import name_damage, refuse_serving
+from ir3de.artifact.grams import attach_gram, describe_grams
+from ir3de.artifact.part_files import ExistingFile, Parts, read_part
+from ir3de.fitting.domain_training import DomainTraining
+from ir3de.fitting.parts import RouterParts
+from ir3de.policies import Calibration
+from ir3de.routing.valuation import Probabilities
+from ir3de.scorers.registry import SCORERS
+from ir3de.statistics.contributions import Holding, describe_contribution, restore_contribution
+from ir3de.statistics.domain import Statistics
+from ir3de.statistics.files import statistics_bytes, statistics_from
+
+
+def describe_domains(
+    router: RouterParts, training: DomainTraining, experts: list[dict[str, Any]], parts: Parts, *, serving: bool
+) -> dict[str, Any]:
+    """The header's fields of this kind of router; what each expert has is added to `experts`."""
+    if not serving:
+        statistics, holdings = training.statistics(), training.holdings()
+        for expert in experts:
+            name = expert["name"]
+            expert |= _describe_statistics(statistics[name], parts)
+            expert |= {"window": training.windows[name]} if name in training.windows else {}
+            expert |= _describe_holding(holdings[name], parts) if name in holdings else {}
+        describe_grams(experts, statistics, training.scorer, router.embedding().width, parts)
+    return {
+        "scorer": SCORERS.describe(training.scorer),
+        "trials": list(training.trials),
+        "tuned": training.is_tuned,
+    }
+
+
+def _describe_statistics(own: Statistics, parts: Parts) -> dict[str, Any]:
+    return {
+        "prompts": own.prompts,
+        "tokens": own.tokens,
+        "kept": 0 if own.sample is None else len(own.sample),
+        "digest": own.digest,
+        "statistics": parts.add("statistics", ".safetensors", statistics_bytes(own)),
+    }
+
+
+def _describe_holding(holding: Holding, parts: Parts) -> dict[str, Any]:
+    """What an expert was given, and by whom."""
+    given = []
+    for one in holding.contributions:
+        file = parts.add("contribution", ".stats", ExistingFile(one.sha256, one.content, one.origin))
+        given.append(describe_contribution(one, file))
+    own = holding.own
+    described = {} if own is None else {"own": parts.add("statistics", ".safetensors", statistics_bytes(own))}
+    return {**described, "contributions": given}
+
+
+def restore_domains(folder: Path, header: Mapping[str, Any]) -> tuple[DomainTraining, Probabilities]:
+    """What a header says of the domains; the files are read when they are first asked for."""
+    calibration = header["calibration"]
+    training = DomainTraining(
+        SCORERS.restore(header["scorer"]),
+        lru_cache(maxsize=1)(partial(_read_statistics, folder, header)),
+        lru_cache(maxsize=1)(partial(_read_holdings, folder, header)),
+        tuple(header["trials"]),
+        bool(header.get("tuned", header["trials"])),
+        _restore_windows(header),
+    )
+    return training, Probabilities(None if calibration is None else Calibration(**calibration))
+
+
+def _restore_windows(header: Mapping[str, Any]) -> dict[str, int]:
+    """The windows that experts were counted in before tuning chose others."""
+    experts, trials = header["experts"], header["trials"]
+    if "tuned" in header or not trials:
+        return {expert["name"]: expert["window"] for expert in experts if "window" in expert}
+    # A header of version 0.1 does not say so, but most of its trials used those windows.
+    counted = Counter(trial.get("window") for trial in trials).most_common(1)[0][0]
+    (chosen,) = [trial.get("window") for trial in trials if trial["chosen"]]
+    return {} if counted is None or chosen == counted else {expert["name"]: counted for expert in experts}
+
+
+def _read_statistics(folder: Path, header: Mapping[str, Any]) -> dict[str, Statistics]:
+    with name_damage(folder):
+        refuse_serving(folder, header)
+        found = {}
+        for expert in header["experts"]:
+            file = expert["statistics"]
+            found[expert["name"]] = statistics_from(read_part(folder, file), folder / file["name"])
+            attach_gram(folder, expert, found[expert["name"]])
+        return found
+
+
+def _read_holdings(folder: Path, header: Mapping[str, Any]) -> dict[str, Holding]:
+    with name_damage(folder):
+        refuse_serving(folder, header)
+        found = {}
+        for expert in header["experts"]:
+            if "contributions" in expert:
+                file = expert.get("own")
+                own = None if file is None else statistics_from(read_part(folder, file), folder / file["name"])
+                given = tuple(restore_contribution(one, folder) for one in expert["contributions"])
+                found[expert["name"]] = Holding(own, given)
+        return found

@@ -1,0 +1,260 @@
+"""Routers from domains: fitting, and experts that come and go as if they had always, or never, been there."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
+from functools import partial
+from typing import TYPE_CHECKING, Any, NoReturn
+
+from ir3de.embedding import Embedding
+from ir3de.engines.engine import Counting, check_counting
+from ir3de.errors import InputError
+from ir3de.fitting.domains import count_domain, describe_given, read_addition
+from ir3de.fitting.parts import Domain, Kind, OutcomeRows, RouterParts
+from ir3de.outcomes.expectation import Validation
+from ir3de.routing.decision import Compiled, Terms
+from ir3de.routing.valuation import Probabilities
+from ir3de.scorers import Blend, Scorer
+from ir3de.scorers.table import Table
+from ir3de.selectors import Average, Selector
+from ir3de.statistics.contributions import Holding
+from ir3de.statistics.counting import Recipe, recount
+from ir3de.statistics.domain import Statistics
+from ir3de.storage.ledger import Action, Change
+
+if TYPE_CHECKING:  # a process that only routes does not import it
+    from ir3de.tuning import Trial
+    from ir3de.tuning.choosing import ConfidenceModel
+
+
+@dataclass(frozen=True)
+class DomainTraining:
+    """Statistics of every expert's domain, who gave them, and how scorer and selector were chosen."""
+
+    scorer: Scorer
+    statistics: Callable[[], Mapping[str, Statistics]]
+    holdings: Callable[[], Mapping[str, Holding]] = dict  # of the experts that were given contributions
+    trials: tuple[Mapping[str, Any], ...] = ()  # what tuning tried
+    is_tuned: bool = False  # whether every change chooses scorer and selector again
+    windows: Mapping[str, int] = field(default_factory=dict)  # of experts that tuning counted again in other windows
+    kind: Kind = "domains"
+    validation: Validation = field(default_factory=Validation)
+
+    def outcomes(self) -> NoReturn:
+        raise InputError(
+            "this router was fitted from texts, not from outcomes: Router.fit_outcomes(rows) makes such a one; experts "
+            "are added from their texts (NAME=PATH on the command line)"
+        )
+
+    def counted_statistics(self, embedding: Embedding) -> Mapping[str, Statistics]:
+        """Each expert's statistics as they were counted, before tuning counted the prompts again in other windows."""
+        found = dict(self.statistics())
+        for name, window in self.windows.items():
+            sample = found[name].sample
+            again = None if sample is None else recount(sample, embedding, window)
+            if again is not None and again.tokens == found[name].tokens:  # tuning does so where every prompt is kept
+                found[name] = again
+        return found
+
+    def recipe(self, name: str | None) -> Recipe:
+        known = self.statistics()
+        like = name if name is not None and name in known else next(iter(known))
+        sums, keep_sample = known[like].sums, any(own.sample is not None for own in known.values())
+        if sums is None:
+            return Recipe(prompt_sums=False, keep_sample=keep_sample)
+        return Recipe(self.windows.get(like, sums.window), keep_sample=keep_sample)
+
+    def give(
+        self, parts: RouterParts, name: str, domain: Domain, keep_sample: bool | None, counting: Counting
+    ) -> RouterParts:
+        check_counting(counting)
+        action: Action = "merge" if name in parts.compiled.experts else "add"
+        embedding, recipe = parts.embedding(), self.recipe(name)
+        known = self.counted_statistics(embedding)
+        holding = self.holdings().get(name, Holding(known.get(name), ()))
+        count = partial(
+            count_domain,
+            name,
+            embedding=embedding,
+            keep_sample=recipe.keep_sample if keep_sample is None else keep_sample,
+            window=recipe.window,
+            counting=counting,
+        )
+        given = read_addition(name, domain, count, embedding, keep_sample=keep_sample is not False, holding=holding)
+        own = holding.own if given.own is None else given.own if holding.own is None else holding.own + given.own
+        holding = Holding(own, holding.contributions).with_more(given.contributions, name)
+        total = known[name] + given.total if name in known else given.total
+        before, after = known[name].digest if name in known else None, total.digest
+        changes = [Change.now(action, expert=name, given=one, before=before, after=after) for one in given.entries]
+        return self._change(parts, {**known, name: total}, {name: holding}, changes)
+
+    def give_rows(self, parts: RouterParts, rows: OutcomeRows, field: str, *, merge: bool) -> NoReturn:
+        self.outcomes()
+
+    def remove(self, parts: RouterParts, name: str) -> RouterParts:
+        known = dict(self.counted_statistics(parts.embedding()))
+        gone = known.pop(name)
+        contributions = self.holdings().get(name, Holding(None, ())).contributions
+        given = [one.given for one in contributions]  # each has an entry of its own, for its owner
+        changes = [
+            Change.now("remove", expert=name, given=one, before=gone.digest) for one in (*given, describe_given(gone))
+        ]
+        return self._change(parts, known, {}, changes)
+
+    def remove_contribution(self, parts: RouterParts, name: str, contribution: str) -> RouterParts:
+        """Sums are integers, so the difference is the sum of the others; their sample of prompts is drawn again."""
+        known, holdings = self.counted_statistics(parts.embedding()), self.holdings()
+        if name not in holdings:
+            raise InputError(f"'{name}' has no contributions: its texts were counted here and cannot be told apart")
+        gone, left = holdings[name].without(contribution, name)
+        before, taken = known[name], gone.statistics()
+        rest = before.without_sample() - taken.without_sample()
+        after = replace(rest, sample=left.sample() if gone.kept else before.sample)
+        change = Change.now("remove", expert=name, given=gone.given, before=before.digest, after=after.digest)
+        return self._change(parts, {**known, name: after}, {name: left}, [change])
+
+    def tune(self, parts: RouterParts) -> tuple[RouterParts, tuple[Trial, ...]]:
+        embedding = parts.embedding()
+        compiled, training, trials = fit_tuned(
+            self.counted_statistics(embedding), self.holdings(), embedding, parts.compiled.terms
+        )
+        return parts.change(compiled, training, [Change.now("tune")]), trials
+
+    def fix_selector(self, selector: Selector) -> DomainTraining:
+        return replace(self, is_tuned=False, windows={})  # changes keep this selector, and the scorer with it
+
+    def fix_default(self) -> DomainTraining:
+        return self
+
+    def require_probabilities(self, why_not: str) -> None:
+        return
+
+    def build_table(self, embedding: Embedding, terms: Terms) -> Table:
+        return Table.of(
+            self.scorer,
+            list(self.statistics().values()),
+            embedding.rows,
+            log_offset=terms.selector.log_offset,
+            familiarity=terms.familiarity is not None,
+            unknown=embedding.tokenizer.unknown_id,
+        )
+
+    def refit(self, parts: RouterParts) -> Compiled:
+        embedding, terms = parts.embedding(), parts.compiled.terms
+        return fit_statistics(self.statistics(), self.holdings(), embedding, self.scorer, terms)[0]
+
+    def _change(
+        self,
+        parts: RouterParts,
+        statistics: Mapping[str, Statistics],
+        changed: Mapping[str, Holding],
+        changes: list[Change],
+    ) -> RouterParts:
+        """Fit these statistics, with scorer and selector as they are, or chosen again where the router is tuned."""
+        terms, experts = parts.compiled.terms, tuple(statistics)
+        default = terms.experts[terms.default]
+        terms = replace(
+            terms,
+            experts=experts,
+            default=experts.index(default) if default in experts else 0,
+            policy=terms.policy.among(experts),
+        )
+        held, embedding = {**self.holdings(), **changed}, parts.embedding()
+        if self.is_tuned:
+            compiled, training = _choose_again(statistics, held, embedding, terms)
+        else:
+            compiled, training = fit_statistics(statistics, held, embedding, self.scorer, terms)
+        return parts.change(compiled, training, changes)
+
+
+def fit_domains(
+    domains: Mapping[str, Domain],
+    embedding: Embedding,
+    scorer: Scorer,
+    terms: Terms,
+    *,
+    tune: bool,
+    keep_sample: bool,
+    counting: Counting,
+) -> RouterParts:
+    """Count, fit and compile a new router."""
+    check_counting(counting)
+    statistics, holdings, changes = {}, {}, []
+    for name, domain in domains.items():
+        count = partial(count_domain, name, embedding=embedding, keep_sample=keep_sample, counting=counting)
+        given = read_addition(name, domain, count, embedding, keep_sample=keep_sample)
+        statistics[name] = given.total
+        holdings[name] = Holding(given.own, ()).with_more(given.contributions, name)
+        after = given.total.digest
+        changes += [Change.now("fit", expert=name, given=one, after=after) for one in given.entries]
+    if tune:
+        compiled, training, _ = fit_tuned(statistics, holdings, embedding, terms)
+        changes.append(Change.now("tune"))
+    else:
+        compiled, training = fit_statistics(statistics, holdings, embedding, scorer, terms)
+    return RouterParts.create(compiled, embedding, training, changes)
+
+
+def fit_statistics(
+    statistics: Mapping[str, Statistics],
+    holdings: Mapping[str, Holding],
+    embedding: Embedding,
+    scorer: Scorer,
+    terms: Terms,
+) -> tuple[Compiled, DomainTraining]:
+    """Fit, calibrate and compile."""
+    from ir3de.tuning.choosing import calibrate
+
+    confidence = calibrate(list(statistics.values()), embedding, scorer, terms.selector)
+    owned, held = dict(statistics), _select_holdings(holdings, statistics)
+    training = DomainTraining(scorer, lambda: owned, lambda: held)
+    return _compile(training, embedding, terms, confidence), training
+
+
+def fit_tuned(
+    statistics: Mapping[str, Statistics], holdings: Mapping[str, Holding], embedding: Embedding, terms: Terms
+) -> tuple[Compiled, DomainTraining, tuple[Trial, ...]]:
+    """Choose scorer, selector and window size, fit and compile; also returns what was tried.
+
+    The statistics must be those that were counted: the result depends on nothing else. Contributions stay in the
+    windows that they came in, so that they can be taken out again.
+    """
+    from ir3de.tuning.choosing import choose
+
+    held = _select_holdings(holdings, statistics)
+    choice = choose(list(statistics.values()), embedding, cap=terms.selector.cap, windows=not held)
+    owned = dict(zip(statistics, choice.domains, strict=True))
+    windows = {
+        name: own.sums.window
+        for name, own in statistics.items()
+        if own.sums is not None and own.sums != owned[name].sums
+    }
+    tried = tuple(trial.to_dict() for trial in choice.trials)
+    training = DomainTraining(choice.scorer, lambda: owned, lambda: held, tried, True, windows)
+    compiled = _compile(training, embedding, replace(terms, selector=choice.selector), choice.confidence)
+    return compiled, training, choice.trials
+
+
+def _choose_again(
+    statistics: Mapping[str, Statistics], holdings: Mapping[str, Holding], embedding: Embedding, terms: Terms
+) -> tuple[Compiled, DomainTraining]:
+    """Tune as a new router of these statistics would be; take the default scorer where too few prompts are kept."""
+    try:
+        compiled, training, _ = fit_tuned(statistics, holdings, embedding, terms)
+    except InputError:
+        default = replace(terms, selector=Average(terms.selector.cap))
+        compiled, training = fit_statistics(statistics, holdings, embedding, Blend(), default)
+        training = replace(training, is_tuned=True)
+    return compiled, training
+
+
+def _compile(training: DomainTraining, embedding: Embedding, terms: Terms, confidence: ConfidenceModel) -> Compiled:
+    # Even where there is no calibration: one learnt with other experts would tell of them after they are gone.
+    terms = replace(terms, valuation=Probabilities(confidence.calibration), familiarity=confidence.familiarity)
+    return Compiled.build(terms, training.build_table(embedding, terms))
+
+
+def _select_holdings(holdings: Mapping[str, Holding], experts: Mapping[str, Statistics]) -> dict[str, Holding]:
+    """Only those of experts that are there and have contributions: of the others the statistics say everything."""
+    return {name: holdings[name] for name in experts if name in holdings and holdings[name].contributions}

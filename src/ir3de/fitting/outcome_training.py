@@ -1,0 +1,167 @@
+"""Routers from outcomes: the scores that models had on prompts say who is best at what."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any, NoReturn
+
+from ir3de.embedding import Embedding
+from ir3de.engines.engine import Counting, check_counting
+from ir3de.errors import InputError
+from ir3de.fitting.domains import check_name, describe_mismatch
+from ir3de.fitting.parts import Domain, Kind, OutcomeRows, RouterParts
+from ir3de.outcomes.expectation import Shrinkage, Validation
+from ir3de.outcomes.sums import Outcomes
+from ir3de.routing.decision import Compiled, Terms
+from ir3de.routing.valuation import ExpectedScores
+from ir3de.scorers.table import Table, check_experts
+from ir3de.selectors import Selector
+from ir3de.statistics.contributions import Holding
+from ir3de.statistics.domain import Statistics
+from ir3de.storage.ledger import Action, Change
+
+if TYPE_CHECKING:  # a process that only routes does not import it
+    from ir3de.outcomes.quality import Quality
+
+
+@dataclass(frozen=True)
+class OutcomeTraining:
+    """The sums of every model's scores, and how the shrinkage was chosen."""
+
+    scorer: Shrinkage
+    outcomes: Callable[[], Outcomes]
+    validation: Validation
+    default_given: bool  # otherwise the default is the model of the best mean, whichever that becomes
+    kind: Kind = "outcomes"
+    trials: tuple[Mapping[str, Any], ...] = ()
+
+    def statistics(self) -> NoReturn:
+        self._refuse("it has no statistics of domains, but router.outcomes")
+
+    def counted_statistics(self, embedding: Embedding) -> NoReturn:
+        self.statistics()
+
+    def holdings(self) -> Mapping[str, Holding]:
+        return {}
+
+    def recipe(self, name: str | None) -> NoReturn:
+        self._refuse("models are added from rows with their scores (--outcomes on the command line)")
+
+    def give(
+        self, parts: RouterParts, name: str, domain: Domain, keep_sample: bool | None, counting: Counting
+    ) -> RouterParts:
+        check_counting(counting)
+        action: Action = "merge" if name in parts.compiled.experts else "add"
+        more = _collect_model(name, domain, parts.embedding())
+        return self._change(parts, self.outcomes() + more, [Change.now(action, expert=name)])
+
+    def give_rows(self, parts: RouterParts, rows: OutcomeRows, field: str, *, merge: bool) -> RouterParts:
+        before, more = self.outcomes(), collect_rows(rows, parts.embedding(), field)
+        known = [model for model in map(check_name, more.models) if model in parts.compiled.experts]
+        if known and not merge:
+            raise InputError(
+                f"'{known[0]}' is an expert already: merge=True (--merge on the command line) gives it more rows, "
+                "remove(name) (`ir3de remove`) takes it out"
+            )
+        changes = [Change.now("merge" if model in known else "add", expert=model) for model in more.models]
+        return self._change(parts, before + more, changes)
+
+    def remove(self, parts: RouterParts, name: str) -> RouterParts:
+        return self._change(parts, self.outcomes().without(name), [Change.now("remove", expert=name)])
+
+    def remove_contribution(self, parts: RouterParts, name: str, contribution: str) -> NoReturn:
+        self._refuse("it has no contributions; remove the model, and add it again from other rows")
+
+    def tune(self, parts: RouterParts) -> NoReturn:
+        self._refuse("there is nothing to tune, its shrinkage is cross-validated at every fit")
+
+    def fix_selector(self, selector: Selector) -> OutcomeTraining:
+        return self
+
+    def fix_default(self) -> OutcomeTraining:
+        return replace(self, default_given=True)
+
+    def require_probabilities(self, why_not: str) -> NoReturn:
+        self._refuse(why_not)
+
+    def build_table(self, embedding: Embedding, terms: Terms) -> Table:
+        return _compile(self.outcomes(), embedding, terms, self.scorer)[0].table
+
+    def refit(self, parts: RouterParts) -> Compiled:
+        return _compile(self.outcomes(), parts.embedding(), parts.compiled.terms, self.scorer)[0]
+
+    def _change(self, parts: RouterParts, outcomes: Outcomes, changes: list[Change]) -> RouterParts:
+        """Fit these outcomes; a default that was given stays while its model does."""
+        terms = parts.compiled.terms
+        now = terms.experts[terms.default]
+        best_before = terms.experts[int(terms.valuation.tally_nothing(len(terms.experts)).argmax())]
+        given = now in outcomes.models and (self.default_given or now != best_before)
+        compiled, training = _fit(outcomes, parts.embedding(), terms, default=now if given else None)
+        return parts.change(compiled, training, changes)
+
+    def _refuse(self, why_not: str) -> NoReturn:
+        raise InputError(f"this router was fitted from outcomes: {why_not}")
+
+
+def fit_outcomes(outcomes: Outcomes, embedding: Embedding, terms: Terms, *, default: str | None) -> RouterParts:
+    """Fit and compile a new router; without a default, the model of the best mean is taken."""
+    compiled, training = _fit(outcomes, embedding, terms, default=default)
+    return RouterParts.create(compiled, embedding, training)
+
+
+def _fit(
+    outcomes: Outcomes, embedding: Embedding, terms: Terms, *, default: str | None
+) -> tuple[Compiled, OutcomeTraining]:
+    if not outcomes.cells:
+        raise InputError("a router needs at least one model with a score")
+    models = outcomes.models
+    check_experts(len(models))
+    outcomes = outcomes.shared()
+    terms = replace(terms, experts=models, policy=terms.policy.among(models))
+    compiled, quality = _compile(outcomes, embedding, terms, None)
+    best = int(quality.expectation.at_rest.argmax())  # the first of equals
+    terms = replace(compiled.terms, default=best if default is None else models.index(default))
+    training = OutcomeTraining(quality.expectation.shrinkage, lambda: outcomes, quality.tried, default is not None)
+    return replace(compiled, terms=terms), training
+
+
+def _compile(
+    outcomes: Outcomes, embedding: Embedding, terms: Terms, shrinkage: Shrinkage | None
+) -> tuple[Compiled, Quality]:
+    from ir3de.outcomes.quality import fit_quality
+    from ir3de.outcomes.table import outcome_table
+
+    quality = fit_quality(outcomes, embedding.rows, shrinkage)
+    terms = replace(terms, valuation=ExpectedScores(quality.expectation))
+    return Compiled.build(terms, outcome_table(quality)), quality
+
+
+def collect_rows(rows: OutcomeRows, embedding: Embedding, field: str) -> Outcomes:
+    """The sums of rows, or sums made elsewhere with the same embedding."""
+    if isinstance(rows, Outcomes):
+        return _check_embedding(rows, embedding)
+    from ir3de.outcomes.rows import collect_outcomes
+
+    return collect_outcomes(rows, embedding=embedding, field=field)
+
+
+def _collect_model(name: str, rows: object, embedding: Embedding) -> Outcomes:
+    """One model's outcomes, whoever else has scores in those rows."""
+    if isinstance(rows, Outcomes):
+        if name not in rows.models:
+            raise InputError(f"the outcomes have no score of '{name}': they are of {', '.join(rows.models)}")
+        return _check_embedding(rows, embedding).only(name)
+    if isinstance(rows, (str, bytes, Mapping, Statistics)) or not isinstance(rows, Iterable):
+        raise InputError(
+            f"this router was fitted from outcomes: '{name}' needs rows with its scores, found {type(rows).__name__}"
+        )
+    from ir3de.outcomes.rows import collect_outcomes
+
+    return collect_outcomes(rows, embedding=embedding, models=(name,))
+
+
+def _check_embedding(outcomes: Outcomes, embedding: Embedding) -> Outcomes:
+    if outcomes.fingerprint != embedding.fingerprint:
+        raise describe_mismatch("the outcomes", outcomes, embedding)
+    return outcomes
