@@ -12,9 +12,9 @@ import pytest
 import tiny
 from ir3de.artifact import read_header
 from ir3de.errors import ArtifactError, InputError
-from ir3de.gateway.admin.fetching import without_user
 from ir3de.gateway.admin.follow import RouterFollower, repeat
 from ir3de.storage import files
+from ir3de.storage.remote import hide_user
 from saved import assert_same_router, edit, first_router, part, second_router
 
 
@@ -173,7 +173,7 @@ def test_while_the_address_is_away_what_was_fetched_before_serves(
 
 
 def test_addresses_that_cannot_be_followed_say_why(tmp_path: Path) -> None:
-    with pytest.raises(InputError, match=r"cannot follow nowhere://bucket: .*nowhere"):
+    with pytest.raises(InputError, match=r"cannot open nowhere://bucket: .*nowhere"):
         RouterFollower("nowhere://me:secret@bucket", tmp_path)
     with pytest.raises(ArtifactError, match="needs a folder"):
         RouterFollower("memory://router")
@@ -194,7 +194,7 @@ def test_addresses_that_cannot_be_followed_say_why(tmp_path: Path) -> None:
     ],
 )
 def test_users_and_passwords_of_addresses_are_not_told(address: str, shown: str) -> None:
-    assert without_user(address) == shown
+    assert hide_user(address) == shown
 
 
 def test_looking_goes_on_whatever_goes_wrong(caplog: pytest.LogCaptureFixture) -> None:

@@ -1,4 +1,4 @@
-"""Files at addresses such as s3://bucket/folder/a.jsonl, by pyarrow or, for what it does not know, by fsspec."""
+"""Files at addresses such as s3://bucket/folder/a.jsonl: which there are, and their bytes."""
 
 from __future__ import annotations
 
@@ -6,16 +6,14 @@ import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from functools import lru_cache
 from pathlib import Path
 from typing import Any
 from urllib.parse import unquote
 
 from ir3de.errors import InputError, MissingExtraError
+from ir3de.storage.remote import drop_cached_listings, get_scheme, hide_secrets, hide_user, open_arrow
 
-_ADDRESS = re.compile(r"([A-Za-z][A-Za-z0-9+.-]+)://")  # two letters at least: one is a drive
-_SECRETS = re.compile(r"//[^/@]*@|\?.*")  # a name and a password before the host, options after the path
-_REASON = 200  # characters of what others say is wrong
+MAX_REASON_CHARACTERS = 200  # of another library's message
 _MAGIC = re.compile(r"[*\[]")
 
 
@@ -27,7 +25,7 @@ class Remote:
     path: str
 
     def __str__(self) -> str:
-        return f"{_scheme(self.root)}://{self.path.lstrip('/')}"
+        return hide_user(f"{get_scheme(self.root)}://{self.path.lstrip('/')}", self.root)
 
     @property
     def name(self) -> str:
@@ -38,9 +36,9 @@ class Remote:
 
     def stat(self) -> tuple[int, float | None]:
         """Size, and the time of the last change where it is kept."""
-        with _said(str(self)):
-            system = _file_system(self.root)[0]
-            _forget_listings(system)
+        with _named_errors(str(self), self.root):
+            system = open_arrow(self.root)[0]
+            drop_cached_listings(system)
             info = system.get_file_info(self.path)
             if not info.is_file:
                 raise FileNotFoundError("no such file")
@@ -48,8 +46,8 @@ class Remote:
 
     def open(self) -> Any:
         """A file of bytes, to be read from anywhere."""
-        with _said(str(self)):
-            return _file_system(self.root)[0].open_input_file(self.path)
+        with _named_errors(str(self), self.root):
+            return open_arrow(self.root)[0].open_input_file(self.path)
 
 
 AnyPath = Path | Remote
@@ -57,12 +55,12 @@ AnyPath = Path | Remote
 
 def is_address(named: str) -> bool:
     """Whether a name is an address rather than a path of this machine."""
-    return _ADDRESS.match(named) is not None
+    return get_scheme(named) != ""
 
 
 def local_path(named: str) -> str | None:
     """The path that a file:// address stands for; None for other addresses."""
-    if _scheme(named) != "file":
+    if get_scheme(named) != "file":
         return None
     return unquote(named[len("file://") :].removeprefix("localhost"))
 
@@ -70,12 +68,12 @@ def local_path(named: str) -> str | None:
 def files_at(named: str) -> tuple[list[Remote], str]:
     """The files of an address, which may be one file, a folder or a pattern, and which of them it is."""
     address, mark, query = named.partition("?")
-    shown = _SECRETS.sub(lambda found: "//" if found[0].startswith("//") else "", named)
+    shown = hide_secrets(named)
     magic = _MAGIC.search(address)
     root = address[: address.rindex("/", 0, magic.start())] + mark + query if magic else named
-    with _said(shown):
-        system, path = _file_system(root)
-        _forget_listings(system)
+    with _named_errors(shown, named):
+        system, path = open_arrow(root)
+        drop_cached_listings(system)
         kind = system.get_file_info(path).type.name
         if kind == "File" and not magic:
             return [Remote(root, path)], "the file"
@@ -105,48 +103,18 @@ def _glob_pattern(pattern: str) -> str:
     )
 
 
-def _scheme(address: str) -> str:
-    found = _ADDRESS.match(address)
-    return found[1].lower() if found else ""
-
-
-@lru_cache(maxsize=64)
-def _file_system(root: str) -> tuple[Any, str]:
-    """The file system of an address, and the address's path in it."""
-    try:
-        import pyarrow
-        from pyarrow import fs
-    except ImportError:
-        raise MissingExtraError("pyarrow", "parquet", f"Reading from {_scheme(root)}://") from None
-    try:
-        return fs.FileSystem.from_uri(root)  # type: ignore[no-any-return]
-    except pyarrow.ArrowInvalid as error:
-        unknown = error
-    try:
-        import fsspec
-
-        system, path = fsspec.core.url_to_fs(root)
-    except (ImportError, ValueError) as error:
-        raise InputError(f"neither pyarrow ({unknown}) nor fsspec ({error}) can") from error
-    return fs.PyFileSystem(fs.FSSpecHandler(system)), path
-
-
-def _forget_listings(system: Any) -> None:
-    """What is cached of a file system may be out of date, and files that change are to be found out."""
-    handler = getattr(system, "handler", None)
-    if handler is not None:
-        handler.fs.invalidate_cache()
-
-
 @contextmanager
-def _said(name: str) -> Iterator[None]:
-    """Whatever goes wrong is said of that file, in our words."""
+def _named_errors(name: str, address: str) -> Iterator[None]:
+    """Turn the errors of other libraries into an `InputError` that names the file."""
     try:
         yield
     except MissingExtraError:
         raise
     except (OSError, ValueError, NotImplementedError) as error:  # pyarrow's own errors are of these
-        reason = getattr(error, "strerror", None) or _SECRETS.sub("", str(error)).partition("\n")[0][:_REASON]
+        reason = (
+            getattr(error, "strerror", None)
+            or hide_secrets(str(error), address).partition("\n")[0][:MAX_REASON_CHARACTERS]
+        )
         raise InputError(
             f"{name}: cannot be read ({reason}): check the address, and that what gives access to it is set"
         ) from error

@@ -25,7 +25,6 @@ from ir3de.gateway.admin.changes import (
     choose_router,
     remove_expert,
 )
-from ir3de.gateway.admin.fetching import without_user
 from ir3de.gateway.admin.fit_process import FitFailed
 from ir3de.gateway.admin.follow import RouterFollower, repeat
 from ir3de.gateway.admin.state import CACHE, STATE, State, StateFolder
@@ -33,6 +32,7 @@ from ir3de.gateway.api_errors import ApiError
 from ir3de.gateway.config.models import Config
 from ir3de.gateway.experts.snapshot import LiveSnapshot, Snapshot
 from ir3de.storage import files
+from ir3de.storage.remote import hide_user
 
 STATE_CHECK_S = 1.0  # between two looks at the state file
 
@@ -96,7 +96,7 @@ class Administration:
         def change(now: AdminState) -> tuple[Config, State]:
             return now.base, choose_router(now, given)
 
-        path = without_user(self._now.base.router.path if given is None else given.path)
+        path = hide_user(self._now.base.router.path if given is None else given.path)
         await self._run_change(change, caller, action="replace router" if given else "configured router", path=path)
 
     async def reload(self, caller: Caller, *, configured_router: bool = False) -> None:

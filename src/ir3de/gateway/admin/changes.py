@@ -12,13 +12,13 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 from pydantic import Field
 
-from ir3de.gateway.admin.fetching import without_user
 from ir3de.gateway.admin.fit_process import FitOrder, fit
 from ir3de.gateway.admin.follow import RouterFollower, is_address
 from ir3de.gateway.admin.state import RouterChoice, State, StateFolder
 from ir3de.gateway.api_errors import ApiError, validate
 from ir3de.gateway.config.models import Config, ExpertConfig, Name, Part
 from ir3de.gateway.experts.snapshot import Snapshot
+from ir3de.storage.remote import hide_user
 
 if TYPE_CHECKING:
     from ir3de.router import Router
@@ -126,7 +126,7 @@ def choose_router(now: AdminState, given: RouterReplacement | None) -> State:
     """With another router, or with the configured one again."""
     if given is None:
         return replace(now.state, router=None)
-    if is_address(given.path) and without_user(given.path) != given.path:
+    if is_address(given.path) and hide_user(given.path) != given.path:
         raise ApiError(422, "path: must not hold a user or password: use the environment", "invalid_field", "path")
     if not is_address(given.path) and not Path(given.path).is_absolute():
         raise ApiError(422, f"path: give the whole path, found {given.path[:200]!r}", "invalid_field", "path")

@@ -9,15 +9,15 @@ from __future__ import annotations
 import hashlib
 import json
 import os
-import re
 import shutil
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 from ir3de.artifact import HEADER, KIND, VERSION, is_ours
-from ir3de.errors import ArtifactError, InputError, MissingExtraError
+from ir3de.errors import ArtifactError
 from ir3de.storage import files
+from ir3de.storage.remote import hide_secrets, open_fsspec
 
 _Part = dict[str, str]
 
@@ -26,9 +26,11 @@ class Remote:
     """Routers that are published at an address."""
 
     def __init__(self, address: str, cache: Path) -> None:
-        self._files, self._root = _filesystem(address)
+        self._address = address
+        self._files, root = open_fsspec(address)
+        self._root = root.rstrip("/")
         self._cache = cache
-        self._shown = without_user(address).rstrip("/")
+        self._shown = hide_secrets(address).rstrip("/")
 
     def read_version(self) -> object:
         return hashlib.sha256(self._read(HEADER)).hexdigest()
@@ -98,27 +100,9 @@ class Remote:
                 f"{self._shown}/{name} is missing: upload a router's files there, {HEADER} last"
             ) from error
         except Exception as error:  # every kind of filesystem has errors of its own
-            raise ArtifactError(f"cannot read {self._shown}/{name}: {type(error).__name__}: {error}") from error
+            reason = f"{type(error).__name__}: {hide_secrets(str(error), self._address)}"
+            raise ArtifactError(f"cannot read {self._shown}/{name}: {reason}") from error
         return content
-
-
-def _filesystem(address: str) -> tuple[Any, str]:
-    try:
-        from fsspec.core import url_to_fs
-    except ImportError:
-        raise MissingExtraError("fsspec", "serve", f"A router at {without_user(address)}") from None
-    try:
-        found, root = url_to_fs(address)
-    except ImportError as error:  # s3 and others need a package each, which the message names
-        raise InputError(f"cannot follow {without_user(address)}: {error}") from error
-    except ValueError as error:
-        raise InputError(f"cannot follow {without_user(address)}: {error}: use a folder or s3://, gs://, …") from error
-    return found, str(root).rstrip("/")
-
-
-def without_user(address: str) -> str:
-    """For messages: an address may hold a password, also one inside another, as in simplecache::ftp://u:p@host/path."""
-    return re.sub(r"(?<=://)[^/?#]*@", "", address)
 
 
 def _link(there: Path, path: Path) -> None:

@@ -15,7 +15,8 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from ir3de.artifact import HEADER, read_header, stamp
 from ir3de.errors import ArtifactError, IR3DEError
-from ir3de.gateway.admin.fetching import Remote, without_user
+from ir3de.gateway.admin.fetching import Remote
+from ir3de.storage.remote import hide_user
 
 if TYPE_CHECKING:
     from ir3de.router import Router
@@ -70,7 +71,7 @@ class RouterFollower:
     def __init__(self, location: str, cache: Path | None = None) -> None:
         """`cache` is for what is fetched or derived; without it a folder's derived files lie in the folder itself."""
         self.location = location
-        self.shown = without_user(location)
+        self.shown = hide_user(location)
         self.digest = ""  # SHA-256 of the router that was loaded last
         self.header: Mapping[str, Any] = {}  # what its folder says of it
         self._derived: Path | None = None

@@ -17,10 +17,10 @@ from ir3de.artifact import read_header
 from ir3de.errors import IR3DEError
 from ir3de.gateway.admin.administration import Administration, Caller
 from ir3de.gateway.admin.changes import AdminState, ExpertAddition, RouterReplacement
-from ir3de.gateway.admin.fetching import without_user
 from ir3de.gateway.admin.follow import is_address
 from ir3de.gateway.api_errors import ApiError, ClientDisconnect, validate
 from ir3de.gateway.requests.client import read_body
+from ir3de.storage.remote import hide_user
 
 MAX_AUDIT_LINES = 10_000  # of the audit log in one answer
 
@@ -142,7 +142,7 @@ def describe_router(now: AdminState) -> dict[str, Any]:
 def _describe_configured(now: AdminState) -> dict[str, Any]:
     """The configured router; where /admin has changed a copy of it, whether there is a newer one since."""
     choice, path = now.state.router, now.base.router.path
-    found: dict[str, Any] = {"path": without_user(path)}
+    found: dict[str, Any] = {"path": hide_user(path)}
     if choice is not None and choice.own and not is_address(path):
         try:
             digest = read_header(Path(path).expanduser())["sha256"]
