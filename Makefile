@@ -14,6 +14,7 @@ lint:            ## style, types, and which room may import which
 	lint-imports
 	python scripts/generate_cli_docs.py --check
 	python scripts/generate_config_schema.py --check
+	python scripts/generate_openapi.py --check
 	python lab/scripts/generate_benchmark_docs.py --check
 	python lab/scripts/generate_confidence_docs.py --check
 	python lab/scripts/generate_privacy_docs.py --check
@@ -40,6 +41,7 @@ bench:           ## speed as ratios, accuracy where IR3DE_DATA points, robustnes
 docs:            ## the generated pages and pictures
 	python scripts/generate_cli_docs.py
 	python scripts/generate_config_schema.py
+	python scripts/generate_openapi.py
 	python lab/scripts/generate_benchmark_docs.py
 	python lab/scripts/generate_confidence_docs.py
 	python lab/scripts/generate_privacy_docs.py

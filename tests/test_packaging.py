@@ -32,7 +32,13 @@ def test_the_wheel_has_the_product_and_nothing_of_the_laboratory(wheel: Path) ->
     assert {name.split("/")[0] for name in names if ".dist-info/" not in name} == {"ir3de"}
     expected = {str(path.relative_to(ROOT / "src")) for path in (ROOT / "src" / "ir3de").rglob("*.py")}
     assert {name for name in names if name.endswith(".py")} == expected
-    for name in ("py.typed", "embedding/bundled/v1/matrix.safetensors", "gateway/http/page/index.html"):
+    for name in (
+        "py.typed",
+        "embedding/bundled/v1/matrix.safetensors",
+        "gateway/http/page/index.html",
+        "gateway/http/openapi.json",
+        "gateway/config/template.yaml",
+    ):
         assert f"ir3de/{name}" in names
 
 

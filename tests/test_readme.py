@@ -95,7 +95,7 @@ def test_every_link_leads_somewhere() -> None:
                 assert (page.parent / target).exists(), f"{page.name}: {target}"
 
 
-@pytest.mark.parametrize("script", ["generate_cli_docs.py", "generate_config_schema.py"])
+@pytest.mark.parametrize("script", ["generate_cli_docs.py", "generate_config_schema.py", "generate_openapi.py"])
 def test_generated_pages_are_up_to_date(script: str) -> None:
     done = subprocess.run(
         [sys.executable, str(ROOT / "scripts" / script), "--check"], capture_output=True, text=True, timeout=120

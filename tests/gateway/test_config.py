@@ -19,7 +19,7 @@ from ir3de.gateway import validation
 from ir3de.gateway.config import yaml_parser
 from ir3de.gateway.config.load import ConfigError, Source, build_schema, locate, merge_overrides, parse_config, read
 from ir3de.gateway.config.models import Config, ExpertConfig
-from ir3de.gateway.config.template import endpoints_for, template
+from ir3de.gateway.config.template import build_template, suggest_endpoints
 
 pytestmark = pytest.mark.usefixtures("plain_terminal", "no_variables")
 
@@ -199,7 +199,7 @@ def manifests() -> dict[str, str]:
         "compose": compose["configs"]["gateway"]["content"],
         "kubernetes": kubernetes[0]["data"]["ir3de.yaml"],
         **{path.stem: path.read_text("utf-8") for path in EXAMPLES},
-        "template": template("router", endpoints_for(["law", "on", "1"])),
+        "template": build_template("router", suggest_endpoints(["law", "on", "1"])),
     }
 
 
@@ -213,12 +213,12 @@ def test_recipes_satisfy_loader_and_schema(name: str, text: str) -> None:
 
 
 def test_comments_of_the_template_are_the_defaults() -> None:
-    text = template("router", endpoints_for(["law", "maths"]))
+    text = build_template("router", suggest_endpoints(["law", "maths"]))
     shown = re.sub(r"^( *)# (?=\S+:|  )", r"\1", text.split("version: 1", 1)[1], flags=re.M)
     no_default = "default|shadow|threshold|decisions|state|api_key_env|price|context_window|system_prompt|defaults"
     shown = re.sub(rf"^ *({no_default}):.*\n", "", shown, flags=re.M)
     config = parsed(shown.replace("    model: law ", "    model: null "), secrets=False)
-    plain = parsed(template("router", endpoints_for(["law", "maths"])))
+    plain = parsed(build_template("router", suggest_endpoints(["law", "maths"])))
     assert config.model_copy(update={"server": config.server.model_copy(update={"api_keys_env": ()})}) == plain
     assert "capabilities:" in shown and "limits:" in shown
 

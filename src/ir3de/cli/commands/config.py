@@ -57,15 +57,15 @@ def init(file: str | None, router: str | None, experts: list[Endpoint], force: b
     """
     need_gateway()
     from ir3de.gateway.config.load import locate
-    from ir3de.gateway.config.template import endpoints_for, template
+    from ir3de.gateway.config.template import build_template, suggest_endpoints
     from ir3de.gateway.validation import read_router_facts
     from ir3de.storage import files
 
     path = locate(file)
     refuse_existing(path, force=force)
     facts = read_router_facts(router) if router else None
-    named = experts or endpoints_for(facts.experts if facts else EXAMPLES)
-    files.write(path, template(_from_there(router or "router", path), named).encode())
+    named = experts or suggest_endpoints(facts.experts if facts else EXAMPLES)
+    files.write(path, build_template(_from_there(router or "router", path), named).encode())
     out.json({"path": str(path), "router": router, "experts": [expert.name for expert in named]})
     out.result(styled(("wrote ", ""), (str(path), "bold")))
     out.note(hint(f"ir3de config validate {path}"))

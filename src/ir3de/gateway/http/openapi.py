@@ -1,221 +1,41 @@
-"""GET /openapi.json: the endpoints as an OpenAPI 3.1 document, with schemas generated from pydantic models."""
+"""GET /openapi.json: the endpoints as an OpenAPI 3.1 document. `scripts/generate_openapi.py` writes openapi.json."""
 
 from __future__ import annotations
 
+import json
 from functools import lru_cache
 from importlib.metadata import version
+from pathlib import Path
 from typing import Any
 
-from pydantic import BaseModel
-from pydantic.json_schema import models_json_schema
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
-from ir3de.gateway.admin.changes import ExpertAddition, RouterReplacement
 from ir3de.gateway.config.models import Server
-from ir3de.gateway.http import schemas as s
 from ir3de.gateway.http.access import read_client_keys
-from ir3de.gateway.http.routing_api import RouteRequest
-from ir3de.gateway.requests.controls import PRICE_PATTERN
-from ir3de.gateway.responses.provenance import PROVENANCE_HEADERS
 
-Schema = dict[str, Any]
-Model = type[BaseModel]
-
-_STRING: Schema = {"type": "string"}
-_REF = "#/components/schemas/{model}"
-_MODELS: tuple[Model, ...] = (*s.MODELS, RouteRequest, ExpertAddition, RouterReplacement)
-_ERRORS = {
-    "400": "The request cannot be read, or no expert may answer it; `param` names the field.",
-    "401": "The key is missing or wrong.",
-    "403": "The origin or the host name is not allowed, or /admin is off.",
-    "404": "There is nothing of this name.",
-    "405": "This method is not possible; `allow` names those that are.",
-    "408": "The request did not arrive in time.",
-    "413": "The request is too large.",
-    "415": "The request is compressed.",
-}
-_UPSTREAM = {
-    "429": "Every expert that may answer has reached its concurrency limit; `retry-after` says when to try again.",
-    "502": "The expert cannot be reached, or sent an invalid answer.",
-    "503": "The experts that may answer have failed repeatedly; their circuit breakers are open.",
-    "504": "The expert did not answer in time.",
-}
-_CHANGES = {
-    "409": "The change conflicts with the current state.",
-    "412": "The state has changed since the ETag in `if-match`.",
-    "422": "A field is wrong, or does not fit the current state.",
-    "500": "Nothing was changed.",
-}
-_INFERENCE: dict[str, tuple[str, Model]] = {
-    "chat/completions": ("OpenAI's chat completions.", s.ChatRequest),
-    "completions": ("OpenAI's completions.", s.CompletionRequest),
-    "responses": ("OpenAI's responses, where the expert has them.", s.ResponseRequest),
-    "messages": ("Anthropic's messages, where the expert has them.", s.MessagesRequest),
-    "messages/count_tokens": ("The number of tokens of such a request.", s.MessagesRequest),
-    "embeddings": ("OpenAI's embeddings, always from the same expert.", s.EmbeddingRequest),
-}
+DOCUMENT = Path(__file__).parent / "openapi.json"
 
 
 def build_document(server: Server) -> dict[str, Any]:
-    """The document; endpoints are marked as needing a key where the gateway demands one."""
+    """The document of a gateway: /v1 is marked as needing a key only where the gateway demands one."""
     return _build_document(bool(read_client_keys(server)))
 
 
 @lru_cache(maxsize=2)
 def _build_document(needs_key: bool) -> dict[str, Any]:
-    security: list[Schema] = [{"bearer": []}, {"key": []}] if needs_key else []
-    _, definitions = models_json_schema([(model, "validation") for model in _MODELS], ref_template=_REF)
-    errors = _ERRORS | _UPSTREAM | _CHANGES
-    return {
-        "openapi": "3.1.0",
-        "info": {
-            "title": "IR3DE gateway",
-            "version": version("ir3de"),
-            "description": "One OpenAI-compatible endpoint in front of many experts. The model `auto` routes.",
-            "license": {"name": "Apache-2.0", "identifier": "Apache-2.0"},
-        },
-        "paths": {**_describe_v1(security), **_describe_service(), **_describe_admin()},
-        "components": {
-            "schemas": definitions["$defs"],
-            "responses": {f"Error{code}": _describe_error(code, text) for code, text in errors.items()},
-            "securitySchemes": {
-                "bearer": {"type": "http", "scheme": "bearer", "description": "A client's key."},
-                "key": {"type": "apiKey", "in": "header", "name": "x-api-key", "description": "A client's key."},
-                "admin": {"type": "http", "scheme": "bearer", "description": "The admin token."},
-            },
-        },
-    }
-
-
-def _describe_v1(security: list[Schema]) -> dict[str, Schema]:
-    controls = [
-        _parameter("header", "x-ir3de-allow", _STRING, "Experts that may answer, separated by commas."),
-        _parameter("header", "x-ir3de-deny", _STRING, "Experts that may not answer."),
-        _parameter("header", "x-ir3de-max-price", {"type": "string", "pattern": PRICE_PATTERN}, "Of a million tokens."),
-        _parameter("header", "x-ir3de-skip", {"enum": ["true", "false", "1", "0"]}, "Ask the default expert."),
-        _parameter("header", "x-session-id", _STRING, "The conversation, which stays with its expert."),
-    ]
-    answer = _answer(s.Answer) | {"headers": {name: {"schema": _STRING} for name in PROVENANCE_HEADERS}}
-    answer["content"]["text/event-stream"] = {}
-    found: dict[str, Schema] = {}
-    for path, (summary, body) in _INFERENCE.items():
-        operation = _operation(summary, answer, _ERRORS | _UPSTREAM, security, body, controls)
-        operation["responses"]["default"] = {"description": "What an expert answered, passed on unchanged."}
-        found[f"/v1/{path}"] = {"post": operation}
-    name = _parameter("path", "name", _STRING, "An expert, or `auto`.")
-    errors = _ERRORS | {"422": _CHANGES["422"]}
-    return found | {
-        "/v1/models": {"get": _operation("`auto`, and every expert.", _answer(s.ModelList), _ERRORS, security)},
-        "/v1/models/{name}": {"get": _operation("One model.", _answer(s.Model), _ERRORS, security, None, [name])},
-        "/v1/route": {
-            "post": _operation("Route prompts, and explain.", _answer(s.RouteAnswer), errors, security, RouteRequest)
-        },
-    }
-
-
-def _describe_service() -> dict[str, Schema]:
-    def show(summary: str, answer: Schema) -> dict[str, Schema]:
-        return {"get": _operation(summary, answer)}
-
-    def text(kind: str) -> Schema:
-        return {"description": "Text.", "content": {kind: {"schema": _STRING}}}
-
-    ready = show("Whether an expert can be asked.", _answer(s.Health))
-    ready["get"]["responses"]["503"] = _answer(s.Health)
-    file = _operation("A file of the page.", {"description": "The file.", "content": {"*/*": {}}}, _pick("404"))
-    file["parameters"] = [_parameter("path", "file", _STRING, "Its name.")]
-    file["responses"]["304"] = {"description": "The client has it already."}
-    return {
-        "/health": show("The state of each expert's circuit breaker.", _answer(s.Health)),
-        "/livez": show("Whether the process is alive.", _answer(s.Health)),
-        "/readyz": ready,
-        "/version": show("The version of the gateway and its router.", _answer(s.Version)),
-        "/metrics": show("Metrics for Prometheus.", text("*/*")),
-        "/openapi.json": show("This document.", _answer(s.AnyObject)),
-        "/": show("The page.", text("text/html")),
-        "/page/{file}": {"get": file},
-    }
-
-
-def _describe_admin() -> dict[str, Schema]:
-    match = _parameter("header", "if-match", _STRING, "The ETag that the change is meant for.")
-
-    def show(summary: str, answer: Model, *parameters: Schema, body: Model | None = None) -> Schema:
-        errors = _ERRORS | _CHANGES
-        return _operation(summary, _answer(answer, etag=True), errors, [{"admin": []}], body, list(parameters))
-
-    def change(summary: str, answer: Model, *parameters: Schema, body: Model | None = None) -> Schema:
-        return show(summary, answer, match, *parameters, body=body)
-
-    name = _parameter("path", "name", _STRING, "The expert.")
-    keep = _parameter("query", "domain", {"enum": ["keep"]}, "Remove the endpoint only; the router keeps the domain.")
-    configured = _parameter("query", "router", {"enum": ["configured"]}, "Serve the configured router.")
-    last = _parameter("query", "last", {"type": "integer", "minimum": 1, "maximum": 10_000, "default": 100}, "Lines.")
-    added = change("Add an expert, or more texts for one.", s.Expert, body=ExpertAddition)
-    added["responses"]["201"] = _answer(s.Expert, etag=True)
-    return {
-        "/admin/experts": {"get": show("Every expert.", s.ExpertList), "post": added},
-        "/admin/experts/{name}": {"delete": change("Remove an expert.", s.AnyObject, name, keep)},
-        "/admin/router": {
-            "get": show("The router that serves.", s.Router),
-            "put": change("Serve another router.", s.Router, body=RouterReplacement),
-            "delete": change("Serve the configured router again.", s.Router),
-        },
-        "/admin/reload": {"post": change("Read the configuration again.", s.AnyObject, configured)},
-        "/admin/audit": {"get": show("The last changes, newest first.", s.AnyObject, last)},
-    }
-
-
-def _pick(*codes: str) -> dict[str, str]:
-    return {code: _ERRORS[code] for code in codes}
-
-
-def _operation(
-    summary: str,
-    answer: Schema,
-    errors: dict[str, str] | None = None,
-    security: list[Schema] | None = None,
-    body: Model | None = None,
-    parameters: list[Schema] | None = None,
-) -> Schema:
-    responses = {code: {"$ref": f"#/components/responses/Error{code}"} for code in errors or ()}
-    found: Schema = {"summary": summary, "responses": {"200": answer, **responses}}
-    if security:
-        found["security"] = security
-    if body:
-        found["requestBody"] = {"required": True, "content": _content(body)}
-    if parameters:
-        found["parameters"] = parameters
-    return found
-
-
-def _describe_error(code: str, text: str) -> Schema:
-    found = _answer(s.Error) | {"description": text}
-    if code in ("429", "503"):
-        found["headers"]["retry-after"] = {"schema": {"type": "integer", "minimum": 0}}
-    return found
-
-
-def _answer(model: Model, *, etag: bool = False) -> Schema:
-    headers: Schema = {"x-request-id": {"schema": _STRING, "description": "The client's own request id, or a new one."}}
-    if etag:
-        headers["etag"] = {"schema": _STRING, "required": True}
-    return {"description": model.__doc__ or model.__name__, "headers": headers, "content": _content(model)}
-
-
-def _content(model: Model) -> Schema:
-    return {"application/json": {"schema": {"$ref": _REF.format(model=model.__name__)}}}
-
-
-def _parameter(place: str, name: str, schema: Schema, description: str) -> Schema:
-    required = {"required": True} if place == "path" else {}
-    return {"name": name, "in": place, "schema": schema, "description": description, **required}
+    document: dict[str, Any] = json.loads(DOCUMENT.read_text(encoding="utf-8"))
+    document["info"]["version"] = version("ir3de")
+    if not needs_key:
+        for path, operations in document["paths"].items():
+            if path.startswith("/v1/"):
+                for operation in operations.values():
+                    del operation["security"]
+    return document
 
 
 async def show_document(request: Request) -> Response:
-    """The document of the gateway as it is configured."""
     return JSONResponse(build_document(request.app.state.gateway.live.snapshot.config.server))
 
 

@@ -16,7 +16,6 @@ from starlette.routing import Route
 from ir3de.errors import InputError
 from ir3de.gateway.api_errors import ApiError, ClientDisconnect, validate
 from ir3de.gateway.config.models import Part, Routing
-from ir3de.gateway.http.schemas import Messages
 from ir3de.gateway.http.variants import VariantSpec, get_variant, has_variant, list_options
 from ir3de.gateway.requests.client import read_body
 from ir3de.gateway.requests.controls import CostWeights
@@ -42,8 +41,8 @@ class RouteRequest(Part):
 
     input: SkipValidation[str | Annotated[list[str], Field(min_length=1, max_length=MAX_INPUTS)]] = ""
     """A prompt, or several."""
-    messages: SkipValidation[Messages] = []  # noqa: RUF012 - pydantic copies it
-    """Or a chat, which is routed on as the chat endpoint does."""
+    messages: SkipValidation[list[Any]] = []  # noqa: RUF012 - pydantic copies it
+    """Or a chat, which is routed as the chat endpoint routes it."""
     explain: bool | None = None
     """Also give every token with its vote."""
     flips: bool | None = None

@@ -1,4 +1,4 @@
-"""The JSON that the gateway's endpoints take and give, as pydantic models: the OpenAPI document is generated from them.
+"""The JSON that the gateway's endpoints take and give, as pydantic models for `generate_openapi.py`.
 
 Only what the gateway itself reads or writes is described. All other fields of a request or an answer pass unchanged.
 """
@@ -9,6 +9,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
+from ir3de.gateway.http import routing_api
 from ir3de.gateway.requests.controls import ControlsField
 
 Count = Annotated[int, Field(ge=0)]
@@ -138,6 +139,13 @@ class ModelList(OpenModel):
 # questions about the router and the gateway ---------------------------------------------------------------------
 
 
+class RouteRequest(routing_api.RouteRequest):
+    """Prompts to route: `input` or `messages`."""
+
+    messages: Messages = []  # noqa: RUF012 - pydantic copies it
+    """Or a chat, which is routed as the chat endpoint routes it."""
+
+
 class RoutedPrompt(OpenModel):
     """The decision for one prompt."""
 
@@ -223,5 +231,5 @@ class AnyObject(OpenModel):
 
 MODELS: tuple[type[BaseModel], ...] = (
     ChatRequest, MessagesRequest, CompletionRequest, ResponseRequest, EmbeddingRequest, Answer, Model, ModelList,
-    RouteAnswer, Health, Version, Error, Expert, ExpertList, Router, AnyObject,
+    RouteRequest, RouteAnswer, Health, Version, Error, Expert, ExpertList, Router, AnyObject,
 )  # fmt: skip
