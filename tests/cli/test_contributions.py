@@ -82,7 +82,7 @@ def test_a_narrow_terminal_shows_who_gave_what(
     assert "router\n" not in listed  # its hash has no room, and goes first
     run("receipt", router, "--contribution", "berlin-2026", "--output", tmp_path / "receipt.json")
     arguments = ("verify", router, "--receipt", tmp_path / "receipt.json", "--statistics")
-    assert "all of it holds" in run(*arguments, given / "berlin.stats").output
+    assert "every check passed" in run(*arguments, given / "berlin.stats").output
     said = " ".join(run(*arguments, given / "paris.stats", code=1).stderr.split())
     assert "this does not hold: the receipt is for this contribution" in said
 

@@ -240,7 +240,7 @@ def test_a_picture_has_a_format(router: Path, texts: dict[str, Path]) -> None:
 
 
 def test_help_says_what_a_frontier_takes() -> None:
-    assert "at every weight: holds all the decisions in memory" in " ".join(run("eval", "--help").stdout.split())
+    assert "at every weight: holds all decisions in memory" in " ".join(run("eval", "--help").stdout.split())
 
 
 def test_without_costs_there_is_no_frontier(router: Path, texts: dict[str, Path]) -> None:

@@ -201,7 +201,7 @@ def test_collect_options(tmp_path: Path, law_file: Path) -> None:
 
 def test_large_domains_are_sampled(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     exact = run_json("collect", tmp_path / "exact.stats", LAW)
-    monkeypatch.setattr("ir3de.cli.domains.LARGE_DOMAIN", 1_000)
+    monkeypatch.setattr("ir3de.cli.domains.LARGE_DOMAIN_BYTES", 1_000)
     sampled = run_json("collect", tmp_path / "sampled.stats", LAW)
     assert sampled["tokens"] == exact["tokens"] and sampled["windows"] % 16 == 0
     assert run_json("collect", tmp_path / "told.stats", LAW, "--subsample", "1")["digest"] == exact["digest"]

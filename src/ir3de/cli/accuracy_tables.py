@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
 
-from ir3de.cli.output import FAINT, bar, colour_of, percent, styled, table
+from ir3de.cli.output import FAINT, bar, colour_of, one_line, percent, styled, table
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -114,4 +114,13 @@ def effects_table(report: RobustnessReport) -> Table:
             "" if effect.either is None else percent(effect.either),
             bar(effect.flipped, 20, "yellow"),
         )
+    return shown
+
+
+def prompts_table(rows: Sequence[Mapping[str, Any]], keys: Sequence[str], titles: Sequence[str], width: int) -> Table:
+    """Prompts with two experts each, such as the right one and the chosen one, and the confidence of the decision."""
+    shown = table(*titles, "confidence", "prompt", right=("confidence",))
+    for row in rows:
+        confidence = "abstained" if row["abstained"] else percent(row["confidence"])
+        shown.add_row(*(row[key] for key in keys), confidence, one_line(row["text"], max(20, width - 48)))
     return shown

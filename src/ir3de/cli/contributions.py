@@ -10,9 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from ir3de.cli.options import (
-    Function,
-)
+from ir3de.cli.options import Function
 from ir3de.cli.output import FAINT, Output, facts, hint, size, styled
 
 if TYPE_CHECKING:

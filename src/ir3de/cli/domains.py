@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from ir3de.statistics.contributions import Contribution
     from ir3de.statistics.domain import Statistics
 
-LARGE_DOMAIN = 100_000_000  # bytes, from which `--subsample auto` takes 1 window in 16
+LARGE_DOMAIN_BYTES = 100_000_000  # from which `--subsample auto` takes 1 window in 16
 LARGE_SUBSAMPLE = 16
 
 
@@ -83,10 +83,10 @@ class Counted:
             "contributions": [asdict(one.given) for one in self.contributions],
             "source_bytes": self.bytes,
             "seconds": round(self.seconds, 3),
-            **self.told(),
+            **self.describe_reading(),
         }
 
-    def told(self) -> dict[str, Any]:
+    def describe_reading(self) -> dict[str, Any]:
         """What was skipped, and what was taken from a checkpoint."""
         if self.collected is None:
             return {"records": 0, "skipped": 0, "skipped_examples": [], "resumed_shards": 0}
@@ -99,7 +99,7 @@ class Counted:
 
 
 def check_sources(domains: Mapping[str, Sequence[str]]) -> None:
-    """Find a misspelt path before the first domain is read, not after."""
+    """Report a misspelt path before the first domain is read."""
     from ir3de.corpora import total_bytes
 
     for paths in domains.values():
@@ -170,8 +170,8 @@ def count_domain(
     collected = recipe = None
     if sources:
         total = total_bytes(sources)
-        subsample = options.subsample or (LARGE_SUBSAMPLE if (total or 0) > LARGE_DOMAIN else 1)
-        least = 1 if stored else min_count  # what is rare is told from the whole
+        subsample = options.subsample or (LARGE_SUBSAMPLE if (total or 0) > LARGE_DOMAIN_BYTES else 1)
+        least = 1 if stored else min_count  # rare tokens are only known once everything is added up
         recipe = Recipe(window, subsample, options.cap, prompt_sums, keep_sample, options.clip, least)
         files = Files(sources, options.field, options.whole_files)
         with reading(out, name, total and total * recipe.passes) as (on_bytes, bytes_read):
@@ -195,8 +195,8 @@ def note_skipped(out: Output, domains: Sequence[Counted]) -> None:
         if domain.skipped:
             many = f"{domain.skipped:,} of {domain.collected.records:,} records could not be read and were skipped"
             first = domain.collected.examples
-            told = f"{many}. The first {len(first)}:" if domain.skipped > len(first) else f"{many}:"
-            out.warn("\n  ".join((f"{domain.name}: {told}", *map(printable, first))), quiet=False)
+            summary = f"{many}. The first {len(first)}:" if domain.skipped > len(first) else f"{many}:"
+            out.warn("\n  ".join((f"{domain.name}: {summary}", *map(printable, first))), quiet=False)
 
 
 def _unpack(embedding: Embedding, prompt_sums: bool) -> None:

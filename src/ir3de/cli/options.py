@@ -200,6 +200,10 @@ def embedding_option(function: Function) -> Function:
     )(function)
 
 
+def router_argument(function: Function) -> Function:
+    return click.argument("router_path", metavar="ROUTER", type=click.Path(path_type=Path))(function)
+
+
 def force_option(function: Function) -> Function:
     return click.option("--force", is_flag=True, help="Replace what is there already.")(function)
 

@@ -35,14 +35,14 @@ def or_outcomes(instead: Callable[..., None], *also: str) -> Callable[[Function]
         )
         @wraps(function)
         def command(*args: Any, outcomes: Sequence[str], score_field: str | None, **kwargs: Any) -> Any:
-            if outcomes:
+            if outcomes and not kwargs.get("logs"):
                 check_clashes("--outcomes", (*ALWAYS, *also))
                 return instead(*args, outcomes=outcomes, score_field=score_field or "scores", **kwargs)
             if score_field is not None:
                 raise click.UsageError(
                     "--score-field belongs to --outcomes: leave it out, or name rows with --outcomes"
                 )
-            if not kwargs["domains"]:
+            if not (kwargs["domains"] or kwargs.get("logs")):
                 raise click.UsageError(f"Missing argument 'NAME=PATH...': {OTHERWISE}")
             return function(*args, **kwargs)
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from time import perf_counter
 from typing import TYPE_CHECKING
@@ -12,7 +12,7 @@ from ir3de.cli.output import Output
 if TYPE_CHECKING:
     from ir3de.scorers.arithmetic import Arithmetic, Progress
 
-PATIENCE = 1.5  # seconds of a fit before it shows how far it is
+BAR_DELAY_S = 1.5  # a fit that takes longer shows a bar
 
 
 @contextmanager
@@ -26,17 +26,17 @@ def solving(out: Output, arithmetic: Arithmetic | None = None) -> Iterator[None]
         return
     with ExitStack() as shown:
         shown.enter_context(out.spinner("solving"))
-        with using(arithmetic, progress=_shown_after(PATIENCE, out, shown)):
+        with using(arithmetic, progress=_shown_after(BAR_DELAY_S, out, shown)):
             yield
 
 
-def _shown_after(patience: float, out: Output, shown: ExitStack) -> Progress:
-    """What is told of progress; after a while the bar takes the place of what was `shown` before."""
+def _shown_after(delay_s: float, out: Output, shown: ExitStack) -> Progress:
+    """A progress callback that replaces the spinner in `shown` by a bar after a delay."""
     begun, bar = perf_counter(), None
 
     def tell(doing: str, done: int, of: int) -> None:
         nonlocal bar
-        if bar is None and perf_counter() - begun > patience:
+        if bar is None and perf_counter() - begun > delay_s:
             shown.close()
             bar = _bar(out, shown)
         if bar is not None:
@@ -69,6 +69,16 @@ def _bar(out: Output, shown: ExitStack) -> Callable[[str, int, int], None]:
         progress.update(task, completed=done, total=of, rate=f"{pace:,.0f}/s" if pace else "")
 
     return move
+
+
+def read_prompts(
+    name: str, paths: Sequence[str], field: str | None, whole_files: bool, out: Output
+) -> Generator[str, None, None]:
+    """The texts of all paths, one by one, under a progress bar."""
+    from ir3de.corpora import read_texts, total_bytes
+
+    with reading(out, name, total_bytes(paths)) as (on_bytes, _):
+        yield from read_texts(paths, field=field, whole_files=whole_files, on_bytes=on_bytes)
 
 
 @contextmanager

@@ -110,12 +110,12 @@ def changing(path: Path) -> Iterator[Router]:
     """The router, kept from other writers until it is saved, so that two changes at once both stay."""
     from ir3de.storage.files import exclusive
 
-    loaded(path)  # or there is no such router, and no folder to keep
+    load_router(path)  # or there is no such router, and no folder to keep
     with exclusive(path.expanduser()):
-        yield loaded(path)
+        yield load_router(path)
 
 
-def loaded(path: Path) -> Router:
+def load_router(path: Path) -> Router:
     from ir3de.router import Router
 
     return Router.load(path)

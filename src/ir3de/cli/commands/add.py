@@ -20,12 +20,13 @@ from ir3de.cli.options import (
     engine_options,
     no_sample_option,
     output_options,
+    router_argument,
     text_options,
 )
 from ir3de.cli.outcomes import or_outcomes
 from ir3de.cli.output import Output
 from ir3de.cli.progress import solving
-from ir3de.cli.saving import changing, loaded, save_and_report
+from ir3de.cli.saving import changing, load_router, save_and_report
 from ir3de.errors import InputError, UnknownExpertError
 
 if TYPE_CHECKING:
@@ -34,7 +35,7 @@ if TYPE_CHECKING:
 
 
 @click.command()
-@click.argument("router_path", metavar="ROUTER", type=click.Path(path_type=Path))
+@router_argument
 @domains_option
 @text_options
 @engine_options
@@ -67,7 +68,7 @@ def add(
       ir3de add router --outcomes new-model.jsonl
     """
     arithmetic = arithmetic_on(device)
-    router = loaded(router_path)
+    router = load_router(router_path)
     router.recipe()  # refused where models are added with --outcomes
     _check_names(router, domains, merge=merge)
     check_costs(costs, (*router.experts, *domains))

@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING
 import click
 
 from ir3de.cli.domains import check_sources
-from ir3de.cli.options import domains_argument, output_options, reading_options
+from ir3de.cli.options import domains_argument, output_options, reading_options, router_argument
 from ir3de.cli.output import FAINT, Output, bar, percent, styled, table
-from ir3de.cli.progress import reading
-from ir3de.cli.saving import changing, loaded
+from ir3de.cli.progress import read_prompts
+from ir3de.cli.saving import changing, load_router
 from ir3de.errors import UnknownExpertError
 
 if TYPE_CHECKING:
@@ -24,7 +24,7 @@ RATES = (0.01, 0.02, 0.05, 0.1)
 
 
 @click.command()
-@click.argument("router_path", metavar="ROUTER", type=click.Path(path_type=Path))
+@router_argument
 @domains_argument
 @click.option(
     "--error",
@@ -65,13 +65,13 @@ def calibrate(
     from ir3de.evaluation.threshold import calibrate_threshold, check_has_confidence
 
     check_sources(domains)
-    before = loaded(router_path)
+    before = load_router(router_path)
     check_has_confidence(before)  # before anything is read
     experts = before.experts
     unknown = [name for name in (*domains, *([default] if default else [])) if name not in experts]
     if unknown:
         raise UnknownExpertError(f"no expert '{unknown[0]}': this router has {', '.join(experts)}")
-    prompts = {name: _texts(name, paths, field, whole_files, out) for name, paths in domains.items()}
+    prompts = {name: list(read_prompts(name, paths, field, whole_files, out)) for name, paths in domains.items()}
     with changing(router_path) as router:
         with out.spinner("calibrating"):
             found = calibrate_threshold(
@@ -81,13 +81,6 @@ def calibrate(
             serving = bool(inspect_router(router_path).header.get("serving"))
             found.router.save(router_path.expanduser(), serving=serving)
     _report(out, router_path, found, dry_run=dry_run)
-
-
-def _texts(name: str, paths: Iterable[str], field: str | None, whole_files: bool, out: Output) -> list[str]:
-    from ir3de.corpora import read_texts, total_bytes
-
-    with reading(out, name, total_bytes(list(paths))) as (on_bytes, _):
-        return list(read_texts(list(paths), field=field, whole_files=whole_files, on_bytes=on_bytes))
 
 
 def _report(out: Output, router_path: Path, found: ThresholdCalibration, *, dry_run: bool) -> None:
@@ -111,7 +104,7 @@ def _report(out: Output, router_path: Path, found: ThresholdCalibration, *, dry_
     where = "" if dry_run else f"  saved to {router_path}"
     if chosen.threshold == 0:
         enough = f"wrong answers stay within {percent(chosen.error)} as it is"
-        out.result(styled(("no threshold is count_needed_prompts: ", "bold"), (enough, ""), (where, FAINT)))
+        out.result(styled(("no threshold is needed: ", "bold"), (enough, ""), (where, FAINT)))
         return
     done = "would abstain" if dry_run else "abstains"
     what = f" below {percent(chosen.threshold)} confidence: {percent(1 - chosen.coverage)} of prompts go to "

@@ -116,7 +116,9 @@ def collect(
     made = labels.of(whole, counted.contributions, recipe=counted.recipe)
     made.save(target)
     counted.discard_checkpoints()
-    out.json({"statistics": str(target), "bytes": target.stat().st_size, **describe(made), **counted.told()})
+    out.json(
+        {"statistics": str(target), "bytes": target.stat().st_size, **describe(made), **counted.describe_reading()}
+    )
     out.note(counted_table([counted]), "")
     note_skipped(out, [counted])
     show_saved(out, target)

@@ -24,7 +24,7 @@ from ir3de.errors import InputError
 if TYPE_CHECKING:
     from ir3de.gateway.config.template import Endpoint
 
-EXAMPLES = ("law", "maths")  # experts of a template that nobody told better
+EXAMPLES = ("law", "maths")  # experts of a template for which none were named
 
 
 @click.group()

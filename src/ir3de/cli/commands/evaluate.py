@@ -10,21 +10,26 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from ir3de.cli.accuracy_tables import effects_table, headline, matrix_table, recall_table, reliability_table
-from ir3de.cli.commands.evaluate_frontier import FrontierOptions, frontier_options, show_frontier
+from ir3de.cli.accuracy_tables import (
+    effects_table,
+    headline,
+    matrix_table,
+    prompts_table,
+    recall_table,
+    reliability_table,
+)
+from ir3de.cli.commands.evaluate_frontier import frontier_options, show_frontier
 from ir3de.cli.commands.evaluate_outcomes import evaluate_outcomes
-from ir3de.cli.commands.evaluate_replay import evaluate_replay, or_replay
+from ir3de.cli.commands.evaluate_replay import evaluate_replay
 from ir3de.cli.costs import weight_option, weighted
 from ir3de.cli.domains import check_sources
-from ir3de.cli.options import domains_option, output_options, reading_options
+from ir3de.cli.options import domains_option, output_options, reading_options, router_argument
 from ir3de.cli.outcomes import or_outcomes
-from ir3de.cli.output import FAINT, Output, heading, one_line, percent, styled, table
-from ir3de.cli.plots import draw_reliability, parse_plot_path, require_matplotlib
-from ir3de.cli.progress import reading
+from ir3de.cli.output import FAINT, Output, heading, percent, styled
+from ir3de.cli.plots import draw_frontier, draw_reliability, parse_plot_path, require_matplotlib
+from ir3de.cli.progress import read_prompts
 
 if TYPE_CHECKING:
-    from rich.table import Table
-
     from ir3de.evaluation.accuracy import Report
     from ir3de.evaluation.robustness import RobustnessReport
     from ir3de.router import Router
@@ -32,7 +37,7 @@ if TYPE_CHECKING:
 
 
 @click.command("eval")
-@click.argument("router_path", metavar="ROUTER", type=click.Path(path_type=Path))
+@router_argument
 @domains_option
 @reading_options
 @click.option(
@@ -55,7 +60,13 @@ if TYPE_CHECKING:
 @frontier_options
 @weight_option("What a unit of a cost is worth this time: price=0.1; instead of the router's own.")
 @output_options
-@or_replay(evaluate_replay)
+@click.option(
+    "--replay",
+    "logs",
+    multiple=True,
+    metavar="LOG",
+    help="Compare with the decision log of a gateway instead of NAME=PATH; may be repeated.",
+)
 @or_outcomes(evaluate_outcomes, "weights")
 def evaluate(
     router_path: Path,
@@ -65,8 +76,10 @@ def evaluate(
     wanted: int,
     robustness: bool,
     plot: Path | None,
-    frontier: FrontierOptions,
+    frontier: bool,
+    frontier_plot: Path | None,
     weights: Mapping[str, float],
+    logs: tuple[str, ...],
     out: Output,
 ) -> None:
     """Measure a router on prompts whose experts are known.
@@ -87,32 +100,42 @@ def evaluate(
       ir3de eval candidate --replay decisions.jsonl --errors 10
     """
     from ir3de.evaluation.accuracy import evaluate as measure
+    from ir3de.evaluation.frontier import DecisionRecorder
     from ir3de.router import Router
 
-    if plot is not None:
+    if logs:
+        evaluate_replay(router_path, logs, wanted, weights, out)
+        return
+    if plot or frontier_plot:
         require_matplotlib()
     check_sources(domains)
     router = weighted(Router.load(router_path), weights)
     mistakes: list[dict[str, Any]] = []
-    traced = frontier.listener(router)
+    recorder = DecisionRecorder(router) if frontier or frontier_plot else None
+    if recorder:
+        recorder.check()
 
-    def hear(name: str, text: str, decision: Decision) -> None:
-        if traced is not None:
-            traced(name, text, decision)
+    def record(name: str, text: str, decision: Decision) -> None:
+        if recorder:
+            recorder.record(name, text, decision)
         if decision.expert != name and len(mistakes) < wanted:
             mistakes.append({"text": text, "expected": name, **decision.to_dict()})
 
     begun = perf_counter()
     with ExitStack() as bars:
-        prompts = {name: _prompts(name, paths, field, whole_files, out) for name, paths in domains.items()}
+        prompts: dict[str, Any] = {
+            name: read_prompts(name, paths, field, whole_files, out) for name, paths in domains.items()
+        }
         for stream in prompts.values():
             bars.callback(stream.close)
         if robustness:  # every prompt is needed more than once
             prompts = {name: list(stream) for name, stream in prompts.items()}
-        report = measure(router, prompts, on_decision=hear if wanted or traced else None)
+        report = measure(router, prompts, on_decision=record if wanted or recorder else None)
     seconds = perf_counter() - begun
     held_up = _robustness(router, prompts, out) if robustness else None
-    found = frontier.finish()
+    found = recorder.frontier() if recorder else None
+    if found and frontier_plot:
+        draw_frontier(found, frontier_plot)
     also = {
         **({"robustness": held_up.to_dict()} if held_up else {}),
         **({"frontier": found.to_dict()} if found else {}),
@@ -126,9 +149,12 @@ def evaluate(
         out.note(heading("Robustness"))
         out.result(effects_table(held_up))
     if found:
-        show_frontier(out, found, frontier.target)
+        show_frontier(out, found, frontier_plot)
     if mistakes:
-        out.note(heading("Misrouted"), _mistake_table(mistakes, out.console.width))
+        out.note(
+            heading("Misrouted"),
+            prompts_table(mistakes, ("expected", "expert"), ("expert", "went to"), out.console.width),
+        )
 
 
 def _robustness(router: Router, prompts: Mapping[str, list[str]], out: Output) -> RobustnessReport:
@@ -136,16 +162,6 @@ def _robustness(router: Router, prompts: Mapping[str, list[str]], out: Output) -
 
     with out.spinner("perturbing"):
         return measure_robustness(router, prompts)
-
-
-def _prompts(name: str, paths: list[str], field: str | None, whole_files: bool, out: Output) -> Any:
-    from ir3de.corpora import read_texts, total_bytes
-
-    def stream() -> Iterator[str]:
-        with reading(out, name, total_bytes(paths)) as (on_bytes, _):
-            yield from read_texts(paths, field=field, whole_files=whole_files, on_bytes=on_bytes)
-
-    return stream()
 
 
 def show_report(out: Output, report: Report) -> None:
@@ -171,12 +187,3 @@ def _abstentions(report: Report) -> Iterator[Any]:
     if report.out_of_domain:
         share = percent(report.out_of_domain / report.prompts)
         yield styled(("\nOut of domain  ", "bold"), (f"{report.out_of_domain:,} prompts, {share}", ""))
-
-
-def _mistake_table(mistakes: list[dict[str, Any]], width: int) -> Table:
-    shown = table("expert", "went to", "confidence", "prompt", right=("confidence",))
-    room = max(20, width - 48)
-    for mistake in mistakes:
-        confidence = "abstained" if mistake["abstained"] else percent(mistake["confidence"])
-        shown.add_row(mistake["expected"], mistake["expert"], confidence, one_line(mistake["text"], room))
-    return shown

@@ -2,24 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
-from functools import wraps
+from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import click
 
 from ir3de.cli.options import Function
 from ir3de.cli.output import FAINT, Output, colour_of, heading, percent, styled, table
-from ir3de.cli.plots import draw_frontier, parse_plot_path, require_matplotlib
+from ir3de.cli.plots import parse_plot_path
 
 if TYPE_CHECKING:
     from rich.table import Table
     from rich.text import Text
 
     from ir3de.evaluation.frontier import CostQuality, Frontier, FrontierPoint
-    from ir3de.router import Router
-    from ir3de.routing.decision import Decision
 
 WIDTH, HEIGHT = 60, 14  # of the picture, in characters
 MOST_SHARES = 8  # experts that have columns of their own
@@ -27,56 +24,18 @@ WIDTH_WITHOUT_SHARES = 44  # weight, quality, cost, mix, policy
 ROUTER, SINGLE, MIX, ORACLE = "●", "○", "·", "◇"
 
 
-class FrontierOptions:
-    """Whether a frontier is wanted, where its picture goes, and what it hears of the evaluation."""
-
-    def __init__(self, wanted: bool, target: Path | None) -> None:
-        self.wanted = wanted or target is not None
-        self.target = target
-        self._recorder: Any = None
-
-    def listener(self, router: Router) -> Callable[[str, str, Decision], None] | None:
-        """What should hear every decision; refuses now what would be refused in the end."""
-        if not self.wanted:
-            return None
-        from ir3de.evaluation.frontier import DecisionRecorder
-
-        if self.target is not None:
-            require_matplotlib()
-        self._recorder = DecisionRecorder(router)
-        self._recorder.check()
-        return self._recorder.record  # type: ignore[no-any-return]
-
-    def finish(self) -> Frontier | None:
-        """The frontier, where one is wanted, and its picture drawn where one is."""
-        if self._recorder is None:
-            return None
-        found: Frontier = self._recorder.frontier()
-        if self.target is not None:
-            draw_frontier(found, self.target)
-        return found
-
-
 def frontier_options(function: Function) -> Function:
-    """--frontier and --frontier-plot, handed over as one `frontier`."""
-
-    @click.option(
-        "--frontier",
-        "wanted_frontier",
-        is_flag=True,
-        help="Also show what quality costs, at every weight: holds all the decisions in memory.",
+    """--frontier and --frontier-plot."""
+    shown = click.option(
+        "--frontier", is_flag=True, help="Also show what quality costs, at every weight: holds all decisions in memory."
     )
-    @click.option(
+    drawn = click.option(
         "--frontier-plot",
         metavar="FILE",
         callback=parse_plot_path,
-        help="Draw that as .png, .svg or .pdf; needs the extra 'plots'.",
+        help="Draw that as .png, .svg or .pdf; needs the extra `plots`.",
     )
-    @wraps(function)
-    def command(*args: Any, wanted_frontier: bool, frontier_plot: Path | None, **kwargs: Any) -> Any:
-        return function(*args, frontier=FrontierOptions(wanted_frontier, frontier_plot), **kwargs)
-
-    return command  # type: ignore[return-value]
+    return shown(drawn(function))
 
 
 def show_frontier(out: Output, found: Frontier, target: Path | None) -> None:

@@ -35,7 +35,7 @@ def evaluate_outcomes(
     report = measure(router, outcome_rows(outcomes, field, score_field, out), field=score_field)
     out.json(report.to_dict())
     if report.unknown_models:
-        out.warn(f"models that the router does not know are passed over: {', '.join(report.unknown_models)}")
+        out.warn(f"models that the router does not know were skipped: {', '.join(report.unknown_models)}")
     if out.as_json:
         return
     overall = report.overall

@@ -12,7 +12,7 @@ import click
 
 from ir3de.cli.commands.route import why_abstained
 from ir3de.cli.costs import utility_table, warn_without_costs, weight_option
-from ir3de.cli.options import output_options
+from ir3de.cli.options import output_options, router_argument
 from ir3de.cli.output import FAINT, Output, colour_of, heading, printable, styled, table, worth
 
 if TYPE_CHECKING:
@@ -29,7 +29,7 @@ LONGEST_NAME = 18  # of an expert in a table
 
 
 @click.command()
-@click.argument("router_path", metavar="ROUTER", type=click.Path(path_type=Path))
+@router_argument
 @click.argument("text", required=False, metavar="[TEXT|-]")
 @click.option(
     "--tokens",

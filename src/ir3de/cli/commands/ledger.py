@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from ir3de.cli.options import output_options
+from ir3de.cli.options import output_options, router_argument
 from ir3de.cli.output import FAINT, Output, hint, styled, table
 from ir3de.errors import ArtifactError
 
@@ -23,7 +23,7 @@ MOST = 1_000  # columns of a terminal
 
 
 @click.command()
-@click.argument("router_path", metavar="ROUTER", type=click.Path(path_type=Path))
+@router_argument
 @click.option("--expert", metavar="NAME", help="Only entries of this expert.")
 @output_options
 def ledger(router_path: Path, expert: str | None, out: Output) -> None:

@@ -7,12 +7,7 @@ from pathlib import Path
 import click
 
 from ir3de.cli.contributions import Labels, describe, label_options, refuse_repeated, show_saved, statistics_facts
-from ir3de.cli.options import (
-    force_option,
-    output_options,
-    parse_statistics_path,
-    refuse_existing,
-)
+from ir3de.cli.options import force_option, output_options, parse_statistics_path, refuse_existing
 from ir3de.cli.output import Output
 
 

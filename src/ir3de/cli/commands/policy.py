@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import click
 
 from ir3de.cli.costs import GivenCosts, amounts, cost_options, costs_table, describe_policy, weight_option
-from ir3de.cli.options import output_options
+from ir3de.cli.options import output_options, router_argument
 from ir3de.cli.output import Output, facts, percent, styled
 
 if TYPE_CHECKING:
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 @click.command()
-@click.argument("router_path", metavar="ROUTER", type=click.Path(path_type=Path))
+@router_argument
 @cost_options
 @weight_option("What a unit of a cost is worth in quality: price=0.1; may be repeated.")
 @click.option("--threshold", type=float, metavar="P", help="Abstain where no expert is this likely, from 0 to 1.")

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from ir3de.cli.commands.ledger import load_history
-from ir3de.cli.options import output_options
+from ir3de.cli.options import output_options, router_argument
 from ir3de.cli.output import FAINT, Output, hint, styled
 from ir3de.errors import InputError
 
@@ -19,7 +19,7 @@ HASH_SHOWN = 16
 
 
 @click.command()
-@click.argument("router_path", metavar="ROUTER", type=click.Path(path_type=Path))
+@router_argument
 @click.option("--contribution", metavar="ID", help="The contribution it is for.  [default: that of the last entry]")
 @click.option("--entry", "number", type=click.IntRange(min=1), metavar="N", help="The entry of the ledger, by number.")
 @click.option("--output", "target", type=click.Path(path_type=Path), metavar="FILE", help="Write it to a file.")
@@ -40,7 +40,7 @@ def receipt(router_path: Path, contribution: str | None, number: int | None, tar
     from ir3de.storage import files
     from ir3de.storage.ledger import receipt as written
 
-    entry = _chosen(load_history(router_path), contribution, number, router_path)
+    entry = _choose_entry(load_history(router_path), contribution, number, router_path)
     document = written(entry)
     if target is not None:
         files.write(target.expanduser(), files.to_json(document))
@@ -48,12 +48,12 @@ def receipt(router_path: Path, contribution: str | None, number: int | None, tar
     if target is None and not out.as_json:
         click.echo(files.to_json(document).decode(), nl=False)
     elif target is not None:
-        out.result(_told(entry))
+        out.result(_summarise(entry))
         out.note(styled(("saved to ", ""), (str(target), "bold")))
         out.note(hint(f"ir3de verify {router_path} --receipt {target}"))
 
 
-def _chosen(history: History, contribution: str | None, number: int | None, path: Path) -> Entry:
+def _choose_entry(history: History, contribution: str | None, number: int | None, path: Path) -> Entry:
     if number is not None:
         if number > len(history):
             raise InputError(f"the ledger of {path} has {len(history)} entries, and no entry {number}")
@@ -68,7 +68,7 @@ def _chosen(history: History, contribution: str | None, number: int | None, path
     return found[-1]
 
 
-def _told(entry: Entry) -> Any:
+def _summarise(entry: Entry) -> Any:
     change = entry.change
     what = f"{change.action} {change.expert or ''}".strip()
     before, after = (entry.router_before or "nothing")[:HASH_SHOWN], entry.router_after[:HASH_SHOWN]

@@ -7,18 +7,14 @@ from time import perf_counter
 
 import click
 
-from ir3de.cli.options import (
-    arithmetic_on,
-    device_option,
-    output_options,
-)
+from ir3de.cli.options import arithmetic_on, device_option, output_options, router_argument
 from ir3de.cli.output import Output, hint
 from ir3de.cli.progress import solving
 from ir3de.cli.saving import changing, save_and_report
 
 
 @click.command()
-@click.argument("router_path", metavar="ROUTER", type=click.Path(path_type=Path))
+@router_argument
 @click.argument("names", nargs=-1, required=True, metavar="NAME...")
 @click.option("--contribution", metavar="ID", help="Take only this contribution from the expert, not the expert.")
 @device_option

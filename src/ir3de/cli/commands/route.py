@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from ir3de.cli.costs import utility_table, warn_without_costs, weight_option
-from ir3de.cli.options import output_options
+from ir3de.cli.options import output_options, router_argument
 from ir3de.cli.output import FAINT, Output, bar, colour_of, json_text, one_line, percent, styled, worth
 
 if TYPE_CHECKING:
@@ -28,7 +28,7 @@ BAR_WIDTH = 32
 
 
 @click.command()
-@click.argument("router_path", metavar="ROUTER", type=click.Path(path_type=Path))
+@router_argument
 @click.argument("text", required=False, metavar="[TEXT|-]")
 @click.option("--input", "source", metavar="PATH", help="Route every row of a file or folder; - is standard input.")
 @click.option(

@@ -73,8 +73,8 @@ def serve(
     if demo and (file or router or experts):
         raise click.UsageError("--demo brings its own router and experts: leave the file, --router and --expert out")
     need_gateway(local=demo)
-    told = _overrides(router, experts, server, is_open=is_open)
-    with _demo(told, out) if demo else _source(file, told) as source:
+    overrides = _overrides(router, experts, server, is_open=is_open)
+    with _demo(overrides, out) if demo else _source(file, overrides) as source:
         checked = _check(source)
         if dry_run:
             _show(checked, out)
@@ -144,13 +144,13 @@ def _demo(overrides: dict[str, Any], out: Output) -> Iterator[Source]:
 
 def _overrides(router: str | None, experts: list[Endpoint], server: dict[str, Any], *, is_open: bool) -> dict[str, Any]:
     """What the command line says, in the shape of the file."""
-    told: dict[str, Any] = {}
+    overrides: dict[str, Any] = {}
     if router is not None:
-        told["router"] = {"path": router if "://" in router else str(Path(router).expanduser().absolute())}
+        overrides["router"] = {"path": router if "://" in router else str(Path(router).expanduser().absolute())}
     if experts:
-        told["experts"] = [{key: value for key, value in one._asdict().items() if value} for one in experts]
-    said = {key: value for key, value in server.items() if value is not None} | ({"open": True} if is_open else {})
-    return told | ({"server": said} if said else {})
+        overrides["experts"] = [{key: value for key, value in one._asdict().items() if value} for one in experts]
+    settings = {key: value for key, value in server.items() if value is not None} | ({"open": True} if is_open else {})
+    return overrides | ({"server": settings} if settings else {})
 
 
 def _started(address: str, checked: Checked) -> str:

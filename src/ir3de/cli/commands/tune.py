@@ -7,14 +7,14 @@ from time import perf_counter
 
 import click
 
-from ir3de.cli.options import output_options
+from ir3de.cli.options import output_options, router_argument
 from ir3de.cli.output import FAINT, Output, hint, styled
 from ir3de.cli.saving import changing, how_sure
 from ir3de.cli.trials import in_few_words, trials_table
 
 
 @click.command()
-@click.argument("router_path", metavar="ROUTER", type=click.Path(path_type=Path))
+@router_argument
 @output_options
 def tune(router_path: Path, out: Output) -> None:
     """Choose scorer and selector by cross-validation.

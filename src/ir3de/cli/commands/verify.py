@@ -6,13 +6,13 @@ from pathlib import Path
 
 import click
 
-from ir3de.cli.options import output_options
+from ir3de.cli.options import output_options, router_argument
 from ir3de.cli.output import FAINT, Output, styled, table
 from ir3de.errors import ArtifactError
 
 
 @click.command()
-@click.argument("router_path", metavar="ROUTER", type=click.Path(path_type=Path))
+@router_argument
 @click.option("--receipt", "receipt_path", type=click.Path(path_type=Path), metavar="FILE", help="A receipt to check.")
 @click.option(
     "--statistics",
@@ -58,5 +58,7 @@ def verify(
         more = f", and {len(wrong) - 1} more" if len(wrong) > 1 else ""
         raise ArtifactError(f"{router_path}: this does not hold: {wrong[0].claim}: {wrong[0].seen}{more}")
     unknown = sum(check.holds is None for check in found)
-    told = f"all that can be told holds; {unknown} of {len(found)} cannot" if unknown else "all of it holds"
-    out.note("", styled((told, "yellow" if unknown else "green")))
+    summary = (
+        f"every check that could run passed; {unknown} of {len(found)} could not" if unknown else "every check passed"
+    )
+    out.note("", styled((summary, "yellow" if unknown else "green")))
