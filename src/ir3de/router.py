@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import threading
 from collections.abc import Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -36,6 +35,7 @@ from ir3de.selectors import Average, EntropyTopK, Selector
 from ir3de.statistics.contributions import Contribution, Holding
 from ir3de.statistics.counting import Recipe
 from ir3de.statistics.domain import Statistics
+from ir3de.storage.cores import count_cores
 from ir3de.storage.ledger import History
 
 if TYPE_CHECKING:
@@ -389,7 +389,7 @@ class Router:
         parts = list(split_texts(list(texts)))
         if len(parts) < 2:
             return [decision for part in parts for decision in decide_chunk(part)]
-        with ThreadPoolExecutor(os.cpu_count(), thread_name_prefix="ir3de-route") as pool:
+        with ThreadPoolExecutor(count_cores(), thread_name_prefix="ir3de-route") as pool:
             return list(chain.from_iterable(pool.map(decide_chunk, parts)))
 
     def route_ids(self, prompts: Iterable[npt.ArrayLike], *, weights: Costs | None = None) -> list[Decision]:

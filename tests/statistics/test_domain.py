@@ -1,6 +1,5 @@
 """Statistics are sums of integers: they add and subtract exactly, whatever the texts, the order and the split."""
 
-import os
 import random
 import zlib
 from collections import Counter
@@ -78,7 +77,7 @@ def test_chunks_blocks_and_threads_change_nothing(some: list[str], characters: i
     expected = counted(some, window=8, cap=cap)
     for threads in (1, 3):
         with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(os, "cpu_count", lambda threads=threads: threads)
+            patch.setattr(counting, "count_cores", lambda threads=threads: threads)
             patch.setattr(counting, "CHUNK_CHARACTERS", characters)
             patch.setattr(counting, "GRAM_WINDOWS", size)
             patch.setattr(counting, "EXACT_TOKENS", size)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from functools import cached_property
@@ -14,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 from ir3de.cli.options import STATISTICS_SUFFIX, TextOptions
 from ir3de.cli.output import FAINT, Output, printable, size, styled, table
 from ir3de.cli.progress import reading
+from ir3de.storage.cores import count_cores
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -129,7 +129,7 @@ def load_contributions(paths: Sequence[str]) -> tuple[Contribution, ...]:
 
     from ir3de.statistics.contributions import Contribution
 
-    with ThreadPoolExecutor(os.cpu_count(), thread_name_prefix="ir3de-read") as pool:
+    with ThreadPoolExecutor(count_cores(), thread_name_prefix="ir3de-read") as pool:
         return tuple(pool.map(Contribution.load, paths))
 
 

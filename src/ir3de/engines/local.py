@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -14,6 +13,7 @@ from ir3de.engines.pool import Pool
 from ir3de.engines.shards import Shard
 from ir3de.statistics.counting import count
 from ir3de.statistics.domain import Statistics
+from ir3de.storage.cores import count_cores
 
 SMALL = 64 << 20  # bytes on disk, below which starting processes takes longer than it saves
 
@@ -27,16 +27,11 @@ class LocalEngine:
     def count(
         self, shards: Sequence[Shard], job: Job, embedding: Embedding, on_bytes: Callable[[int], None] | None = None
     ) -> Iterator[ShardCount]:
-        usual = 1 if sum(shard.bytes for shard in shards) < SMALL else cores()
+        usual = 1 if sum(shard.bytes for shard in shards) < SMALL else count_cores()
         workers = min(self.workers or usual, len(shards))
         if workers <= 1 or any(shard.is_stdin for shard in shards):
             return InProcess().count(shards, job, embedding, on_bytes)
         return Pool(workers).count(shards, job, embedding, on_bytes)
-
-
-def cores() -> int:
-    """Of this machine, those that this process may use."""
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 class InProcess:
@@ -45,7 +40,7 @@ class InProcess:
     def count(
         self, shards: Sequence[Shard], job: Job, embedding: Embedding, on_bytes: Callable[[int], None] | None = None
     ) -> Iterator[ShardCount]:
-        threads = cores()
+        threads = count_cores()
         pending: deque[tuple[_Open, Future[Statistics]]] = deque()
         with ThreadPoolExecutor(threads, thread_name_prefix="ir3de-count") as pool:
             for shard in shards:

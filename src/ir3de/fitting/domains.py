@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -21,6 +20,7 @@ from ir3de.statistics.contributions import Contribution, Holding
 from ir3de.statistics.counting import Recipe, collect
 from ir3de.statistics.domain import Statistics
 from ir3de.statistics.sample import Sample
+from ir3de.storage.cores import count_cores
 from ir3de.storage.ledger import Given
 
 BATCH_CHARACTERS = 500_000
@@ -87,13 +87,13 @@ def _split_counted(domain: Any) -> tuple[list[Statistics], list[Contribution]] |
 
 def _sum_contributions(name: str, contributions: Sequence[Contribution], embedding: Embedding) -> Statistics:
     """The sum of contributions, read a few at a time, on every core."""
-    with ThreadPoolExecutor(os.cpu_count(), thread_name_prefix="ir3de-sum") as pool:
+    with ThreadPoolExecutor(count_cores(), thread_name_prefix="ir3de-sum") as pool:
         parts = pool.map(partial(_sum_some, name, contributions, embedding), _deal_out(len(contributions)))
         return sum(parts)  # type: ignore[return-value]
 
 
 def _deal_out(number: int) -> list[range]:
-    workers = min(os.cpu_count() or 1, number)
+    workers = min(count_cores(), number)
     return [range(worker, number, workers) for worker in range(workers)]
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import os
 import re
 from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
@@ -17,6 +16,7 @@ from ir3de.statistics.domain import MAX_COUNT, Statistics
 from ir3de.statistics.files import read_sample, read_statistics, statistics_bytes
 from ir3de.statistics.sample import Sample
 from ir3de.storage import files
+from ir3de.storage.cores import count_cores
 from ir3de.storage.ledger import Given
 
 DIGEST_SHOWN = 12  # characters of the digest that an id is made of where none is given
@@ -160,7 +160,7 @@ class Holding:
     def sample(self) -> Sample | None:
         """The prompts of all of them together."""
         kept = [one for one in self.contributions if one.kept]
-        workers = min(os.cpu_count() or 1, len(kept))
+        workers = min(count_cores(), len(kept))
         with ThreadPoolExecutor(max(1, workers), thread_name_prefix="ir3de-sample") as pool:
             found = list(pool.map(_sample_of, [kept[worker::workers] for worker in range(workers)]))
         if self.own is not None and self.own.sample is not None:

@@ -6,7 +6,6 @@ The corpus is read once, in chunks of a few megabytes, so memory does not grow w
 
 from __future__ import annotations
 
-import os
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -24,6 +23,7 @@ from ir3de.statistics.integers import freeze
 from ir3de.statistics.pairs import pair_counts
 from ir3de.statistics.prompt_sums import PromptSums, triangle, triangle_size
 from ir3de.statistics.sample import Sample, text_hash
+from ir3de.storage.cores import count_cores
 
 CHUNK_CHARACTERS = 2_000_000
 GRAM_WINDOWS = 1_024  # windows multiplied at a time
@@ -146,7 +146,7 @@ def count_texts(texts: Iterable[str], embedding: Embedding, recipe: Recipe) -> S
 
 def count_chunks(chunks: Iterable[Sequence[str]], embedding: Embedding, recipe: Recipe) -> Statistics:
     """Add up the statistics of all chunks, a few at a time on each core."""
-    workers = os.cpu_count() or 1
+    workers = count_cores()
     pending: deque[Future[Statistics]] = deque()
     total = count([], embedding, recipe)
     with ThreadPoolExecutor(workers, thread_name_prefix="ir3de-count") as pool:

@@ -13,6 +13,7 @@ import click
 from ir3de.cli.options import output_options
 from ir3de.cli.output import FAINT, Output, styled, table
 from ir3de.errors import IR3DEError
+from ir3de.storage.cores import count_cores
 
 REQUIRED = ("numpy", "tokenizers", "safetensors", "click", "rich")
 EXTRAS = {
@@ -131,5 +132,5 @@ def _blas() -> str:
 
     built = np.show_config(mode="dicts")
     blas = (built or {}).get("Build Dependencies", {}).get("blas", {})
-    threads = os.environ.get("OPENBLAS_NUM_THREADS") or os.environ.get("OMP_NUM_THREADS") or os.cpu_count()
+    threads = os.environ.get("OPENBLAS_NUM_THREADS") or os.environ.get("OMP_NUM_THREADS") or count_cores()
     return f"{blas.get('name', 'unknown')} {blas.get('version', '')}, {threads} threads"

@@ -18,6 +18,7 @@ from ir3de.corpora import examples as examples
 from ir3de.embedding import packaged_models
 from ir3de.errors import ArtifactError, InputError, MissingExtraError
 from ir3de.gateway.config.models import Concurrency, Config, ExpertConfig, Logs, RouterConfig, Timeouts, secret
+from ir3de.storage.cores import count_cores
 
 DEMO_MODEL = "smollm2-135m"
 DEFAULT_SLOTS, DEFAULT_CONTEXT_TOKENS, DEFAULT_ANSWER_TOKENS = 4, 2048, 256
@@ -92,8 +93,7 @@ def check_llama_cpp() -> None:
 
 def count_spare_cores() -> int:
     """All but one that this process may use: llama.cpp's threads wait for one another, and crawl if one is held up."""
-    mine = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-    return max(1, mine - 1)
+    return max(1, count_cores() - 1)
 
 
 def _is_debugging() -> bool:
