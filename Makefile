@@ -1,5 +1,5 @@
 # `make` is what CI runs.
-.PHONY: all lint test fix bench docs demo
+.PHONY: all lint test coverage mutants fix bench docs demo
 .DEFAULT_GOAL := all
 
 all: test lint
@@ -7,12 +7,19 @@ all: test lint
 test:            ## make test K=storage runs a part
 	pytest $(if $(K),-k $(K))
 
+coverage:        ## the tests, and which lines none of them runs
+	pytest --cov --cov-report=term:skip-covered
+
+mutants:         ## make mutants M=scorers/ridge.py: small wrong changes, and which of them no test notices
+	python lab/scripts/mutate.py $(M) $(if $(T),--tests $(T))
+
 lint:            ## style, types, and which room may import which
 	ruff check .
 	ruff format --check .
 	mypy
 	lint-imports
 	python scripts/generate_cli_docs.py --check
+	python scripts/generate_api_docs.py --check
 	python scripts/generate_config_schema.py --check
 	python scripts/generate_openapi.py --check
 	python lab/scripts/generate_benchmark_docs.py --check
@@ -40,6 +47,7 @@ bench:           ## speed as ratios, accuracy where IR3DE_DATA points, robustnes
 
 docs:            ## the generated pages and pictures
 	python scripts/generate_cli_docs.py
+	python scripts/generate_api_docs.py
 	python scripts/generate_config_schema.py
 	python scripts/generate_openapi.py
 	python lab/scripts/generate_benchmark_docs.py

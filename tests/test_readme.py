@@ -19,7 +19,7 @@ ROOT = Path(__file__).parent.parent
 README = (ROOT / "README.md").read_text(encoding="utf-8")
 CONSOLE = [line for block in re.findall(r"```console\n(.*?)```", README, re.DOTALL) for line in block.splitlines()]
 COMMANDS = [line[2:] for line in CONSOLE if line.startswith("$ ir3de ")]
-TEST_COMMAND = 'pip install -e ".[dev]" && pytest'
+TEST_COMMAND = 'pip install -e ".[dev]" -e ./lab && pytest'
 
 
 def test_python_examples_print_what_the_readme_says() -> None:
