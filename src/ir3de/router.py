@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterable, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
-from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn, Unpack
 
@@ -18,20 +16,21 @@ from ir3de.embedding import Embedding, Tokenizer
 from ir3de.engines.engine import Counting
 from ir3de.errors import InputError, UnknownExpertError
 from ir3de.fitting.domain_training import fit_domains
-from ir3de.fitting.domains import check_name, check_strategies, find_default, find_embedding, split_texts
+from ir3de.fitting.domains import check_embedding, check_name, check_strategies, find_default, find_embedding
 from ir3de.fitting.outcome_training import collect_rows, fit_outcomes
 from ir3de.fitting.parts import Domain, Kind, OutcomeRows, RouterParts
 from ir3de.outcomes.expectation import Shrinkage, Validation
 from ir3de.outcomes.sums import Outcomes
 from ir3de.policies import Calibration, Costs, Policy, check_policy
-from ir3de.routing.decision import Compiled, Decision, Terms, decide, decide_batch, decide_ids
+from ir3de.routing.batches import decide_texts
+from ir3de.routing.decision import Compiled, Decision, Terms, decide, decide_ids
 from ir3de.routing.explanation import Explanation, explain
 from ir3de.routing.flips import Flips, flips
 from ir3de.routing.valuation import Probabilities
 from ir3de.scorers import Scorer
-from ir3de.scorers.table import Table, check_experts
+from ir3de.scorers.table import check_experts
 from ir3de.scorers.torch_arithmetic import on_device
-from ir3de.selectors import Average, EntropyTopK, Selector
+from ir3de.selectors import Average, Selector
 from ir3de.statistics.contributions import Contribution, Holding
 from ir3de.statistics.counting import Recipe
 from ir3de.statistics.domain import Statistics
@@ -68,8 +67,6 @@ class Router:
         self._unknown = parts.tokenizer.unknown_id
         self._change = threading.Lock()
 
-    # building ---------------------------------------------------------------------------------------------------
-
     @classmethod
     def fit(
         cls,
@@ -104,14 +101,12 @@ class Router:
             raise InputError(f"domains must map each expert's name to its texts, found {type(domains).__name__}")
         if not domains:
             raise InputError("a router needs at least one expert: pass {name: texts}")
-        chosen = embedding or find_embedding(domains)
+        chosen = check_embedding(embedding or find_embedding(domains))
         if tune and not keep_sample:
             raise InputError("tune=True needs prompts to try things on, and keep_sample=False keeps none")
         if tune and (scorer is not None or selector is not None):
             raise InputError("tune=True chooses scorer and selector itself: leave them out, or leave out tune")
         scorer, selector = check_strategies(scorer, selector)
-        if not isinstance(chosen, Embedding):
-            raise InputError(f"embedding must be an Embedding, found {chosen!r}: use Embedding.load(source)")
         experts = tuple(map(check_name, domains))  # what can be refused is refused before anything is counted
         check_experts(len(experts))
         terms = Terms(
@@ -121,9 +116,8 @@ class Router:
             policy=check_policy(policy or Policy(), experts),
         )
         with on_device(device):  # refused, if it is not there, before anything is counted
-            return cls(
-                fit_domains(domains, chosen, scorer, terms, tune=tune, keep_sample=keep_sample, counting=counting)
-            )
+            options: Any = {"tune": tune, "keep_sample": keep_sample, "counting": counting}
+            return cls(fit_domains(domains, chosen, scorer, terms, **options))
 
     @classmethod
     def fit_outcomes(
@@ -147,9 +141,7 @@ class Router:
         >>> ir3de.Router.fit_outcomes(rows).experts
         ('large', 'small')
         """
-        chosen = embedding or Embedding.default()
-        if not isinstance(chosen, Embedding):
-            raise InputError(f"embedding must be an Embedding, found {chosen!r}: use Embedding.load(source)")
+        chosen = check_embedding(embedding or Embedding.default())
         outcomes = collect_rows(rows, chosen, field)
         for model in outcomes.models:
             check_name(model)
@@ -207,17 +199,17 @@ class Router:
         picked), the default expert, and a selector given to `with_selector`. A calibration given to `with_calibration`
         is replaced by one from the kept prompts. `keep_sample=False` drops prompts for good. Texts that are added are
         counted in the windows of what is there, where `fit` counts in windows of 128 tokens: this matters only beside
-        statistics collected in other windows. The ledger tells what was done.
+        statistics collected in other windows.
         """
         with self._change:
             self._require(name)
             parts = self._parts
-            if contribution is None and len(self.experts) == 1:
-                raise InputError(f"'{name}' is the only expert: a router needs at least one")
-            if contribution is None:
-                self._swap(parts.training.remove(parts, name))
-            else:
+            if contribution is not None:
                 self._swap(parts.training.remove_contribution(parts, name, contribution))
+                return
+            if len(self.experts) == 1:
+                raise InputError(f"'{name}' is the only expert: a router needs at least one")
+            self._swap(parts.training.remove(parts, name))
 
     def tune(self) -> tuple[Trial, ...]:
         """Choose scorer and selector anew on the prompts that were kept: everything tried, best first."""
@@ -227,8 +219,10 @@ class Router:
             return trials
 
     def _swap(self, parts: RouterParts) -> None:
-        self._parts = parts
-        self._compiled = parts.compiled  # one reference: readers see all of the change or none of it
+        self._parts, self._compiled = (
+            parts,
+            parts.compiled,
+        )  # readers see all of the change or none of it
 
     def _require(self, name: str) -> None:
         if name not in self.experts:
@@ -237,23 +231,8 @@ class Router:
     def with_selector(self, selector: Selector) -> Router:
         """The same fit read another way: a new router, this one is unchanged."""
         parts = self._parts  # one read: a change swaps the reference
-        terms, table = parts.compiled.terms, parts.compiled.table
-        if not terms.valuation.accepts(selector):
-            raise InputError(
-                f"a router from outcomes reads the average of its tokens' scores, found {selector!r}: use Average()"
-            )
-        if selector.log_offset != terms.selector.log_offset:
-            anew = Table.compile(table.scores, log_offset=selector.log_offset)
-            table = replace(anew, familiarity=table.familiarity, pairs=table.pairs)
-        own, terms = terms.selector, replace(terms, selector=selector)
-        if terms.calibration is not None and type(selector) is not type(own):
-            terms = replace(terms, valuation=Probabilities())  # votes are other evidence
-        compiled = None
-        if isinstance(selector, EntropyTopK) and isinstance(own, EntropyTopK) and own == replace(selector, k=own.k):
-            ballots = replace(parts.compiled.ballots, most=selector.k)  # what each token gives does not depend on k
-            compiled = Compiled(terms, table, ballots)
-        compiled = compiled or Compiled.build(terms, table)
-        return Router(replace(parts, compiled=compiled, training=parts.training.fix_selector(selector)))
+        training = parts.training.fix_selector(selector)
+        return Router(replace(parts, compiled=parts.compiled.with_selector(selector), training=training))
 
     def with_policy(self, policy: Policy, *, default: str | None = None) -> Router:
         """The same fit with other costs, threshold or default: a new router, this one is unchanged."""
@@ -270,8 +249,6 @@ class Router:
         parts.training.require_probabilities("its shares are expected scores, not probabilities to calibrate")
         terms = replace(parts.compiled.terms, valuation=Probabilities(calibration))
         return Router(replace(parts, compiled=replace(parts.compiled, terms=terms)))
-
-    # reading ----------------------------------------------------------------------------------------------------
 
     @property
     def experts(self) -> tuple[str, ...]:
@@ -359,15 +336,13 @@ class Router:
         return self._parts.training.recipe(name)
 
     def require_probabilities(self, why_not: str) -> None:
-        """Refuse, with that reason, where the router's values are expected scores and no probabilities."""
+        """Refuse, with that reason, where the router has expected scores and no probabilities."""
         self._parts.training.require_probabilities(why_not)
 
     @property
     def embedding(self) -> Embedding:
         """The embedding the router was fitted with."""
         return self._parts.embedding()
-
-    # routing ----------------------------------------------------------------------------------------------------
 
     def route(self, text: str, *, weights: Costs | None = None) -> Decision:
         """Name the expert for a prompt. A prompt without a known token abstains: the default expert.
@@ -378,19 +353,8 @@ class Router:
 
     def route_batch(self, texts: Iterable[str], *, weights: Costs | None = None) -> list[Decision]:
         """Route many prompts: the decisions of `route`, several times as fast."""
-        compiled = self._compiled
-        if isinstance(texts, (str, bytes)) or not isinstance(texts, Iterable):
-            raise InputError(f"texts must be an iterable of str, found one {type(texts).__name__}: use route for one")
-
-        def decide_chunk(chunk: Sequence[str]) -> list[Decision]:
-            flat, lengths = self.tokenizer.encode_batch(chunk)
-            return decide_batch(compiled, flat, lengths.astype(np.int64), self._unknown, weights)
-
-        parts = list(split_texts(list(texts)))
-        if len(parts) < 2:
-            return [decision for part in parts for decision in decide_chunk(part)]
-        with ThreadPoolExecutor(count_cores(), thread_name_prefix="ir3de-route") as pool:
-            return list(chain.from_iterable(pool.map(decide_chunk, parts)))
+        encode, threads = self.tokenizer.encode_batch, count_cores()
+        return decide_texts(self._compiled, encode, self._unknown, texts, weights, threads=threads)
 
     def route_ids(self, prompts: Iterable[npt.ArrayLike], *, weights: Costs | None = None) -> list[Decision]:
         """Route prompts that are token ids already, as `router.tokenizer.encode` gives them."""
@@ -404,8 +368,6 @@ class Router:
         """Which tokens, taken out alone or a few together, would send the prompt to another expert."""
         ids = np.array([token for token, _ in self.tokenizer.pieces(text)], np.uint32)
         return flips(self._compiled, ids, self._unknown, weights)
-
-    # keeping ----------------------------------------------------------------------------------------------------
 
     def save(self, path: str | Path, *, serving: bool = False) -> Path:
         """Write the router to a folder; `serving=True` leaves out what only changes need."""

@@ -23,8 +23,6 @@ from ir3de.statistics.sample import Sample
 from ir3de.storage.cores import count_cores
 from ir3de.storage.ledger import Given
 
-BATCH_CHARACTERS = 500_000
-
 
 @dataclass(frozen=True)
 class Addition:
@@ -130,6 +128,13 @@ def find_default(default: str, experts: Sequence[str]) -> int:
     return experts.index(default)
 
 
+def check_embedding(embedding: object) -> Embedding:
+    """Refuse what is no embedding."""
+    if not isinstance(embedding, Embedding):
+        raise InputError(f"embedding must be an Embedding, found {embedding!r}: use Embedding.load(source)")
+    return embedding
+
+
 def find_embedding(domains: Mapping[str, Any]) -> Embedding:
     """The version of the default embedding that given statistics were collected with, otherwise the current one."""
     for domain in domains.values():
@@ -216,15 +221,3 @@ def check_name(name: object) -> str:
     if any("\ud800" <= character <= "\udfff" for character in name):
         raise InputError(f"an expert's name must not hold half of a surrogate pair, found {name!r}")
     return name
-
-
-def split_texts(texts: Sequence[str]) -> Iterable[Sequence[str]]:
-    """The texts in stretches that are worth a thread each."""
-    begin = characters = 0
-    for index, text in enumerate(texts):
-        characters += len(text) if isinstance(text, str) else 0
-        if characters >= BATCH_CHARACTERS:
-            yield texts[begin : index + 1]
-            begin, characters = index + 1, 0
-    if begin < len(texts):
-        yield texts[begin:]

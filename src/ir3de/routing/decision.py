@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any, Literal
 
@@ -15,7 +15,7 @@ from ir3de.policies import Calibration, Costs, Familiarity, Policy, utilities
 from ir3de.routing.valuation import Probabilities, Valuation
 from ir3de.scorers.familiarity import FAMILIARITY_UNIT
 from ir3de.scorers.table import Table
-from ir3de.selectors import Ballots, Ids, Selector, Tally
+from ir3de.selectors import Ballots, EntropyTopK, Ids, Selector, Tally
 
 Reason = Literal["", "no known token", "low confidence", "out of domain"]
 
@@ -74,6 +74,23 @@ class Compiled:
     @classmethod
     def build(cls, terms: Terms, table: Table) -> Compiled:
         return cls(terms, table, terms.selector.ballots(table))
+
+    def with_selector(self, selector: Selector) -> Compiled:
+        """The same scores, read by another selector."""
+        terms, table, own = replace(self.terms, selector=selector), self.table, self.selector
+        if not terms.valuation.accepts(selector):
+            raise InputError(
+                f"a router from outcomes reads the average of its tokens' scores, found {selector!r}: use Average()"
+            )
+        if selector.log_offset != own.log_offset:
+            compiled = Table.compile(table.scores, log_offset=selector.log_offset)
+            table = replace(compiled, familiarity=table.familiarity, pairs=table.pairs)
+        if terms.calibration is not None and type(selector) is not type(own):
+            terms = replace(terms, valuation=Probabilities())  # votes are other evidence
+        if isinstance(selector, EntropyTopK) and isinstance(own, EntropyTopK) and own == replace(selector, k=own.k):
+            # what each token gives does not depend on k
+            return Compiled(terms, table, replace(self.ballots, most=selector.k))
+        return Compiled.build(terms, table)
 
 
 class Decision:

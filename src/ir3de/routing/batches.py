@@ -1,0 +1,53 @@
+"""Many prompts at once, on every core: the same decisions as one by one."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from itertools import chain
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from ir3de.errors import InputError
+from ir3de.policies import Costs
+from ir3de.routing.decision import Compiled, Decision, decide_batch
+
+EncodeBatch = Callable[[Sequence[str]], tuple[npt.NDArray[Any], npt.NDArray[Any]]]  # ids end to end, and lengths
+BATCH_CHARACTERS = 500_000  # what is worth a thread of its own
+
+
+def decide_texts(
+    compiled: Compiled,
+    encode: EncodeBatch,
+    unknown: int | None,
+    texts: Iterable[str],
+    weights: Costs | None,
+    *,
+    threads: int,
+) -> list[Decision]:
+    """Route many texts, in stretches that are shared out among threads."""
+    if isinstance(texts, (str, bytes)) or not isinstance(texts, Iterable):
+        raise InputError(f"texts must be an iterable of str, found one {type(texts).__name__}: use route for one")
+
+    def decide_stretch(stretch: Sequence[str]) -> list[Decision]:
+        flat, lengths = encode(stretch)
+        return decide_batch(compiled, flat, lengths.astype(np.int64), unknown, weights)
+
+    stretches = list(_split(list(texts)))
+    if len(stretches) < 2:
+        return [decision for stretch in stretches for decision in decide_stretch(stretch)]
+    with ThreadPoolExecutor(threads, thread_name_prefix="ir3de-route") as pool:
+        return list(chain.from_iterable(pool.map(decide_stretch, stretches)))
+
+
+def _split(texts: Sequence[str]) -> Iterable[Sequence[str]]:
+    begin = characters = 0
+    for index, text in enumerate(texts):
+        characters += len(text) if isinstance(text, str) else 0
+        if characters >= BATCH_CHARACTERS:
+            yield texts[begin : index + 1]
+            begin, characters = index + 1, 0
+    if begin < len(texts):
+        yield texts[begin:]
