@@ -193,11 +193,11 @@ def relabelled(tensors: dict, header: dict) -> None:
     ("change", "message"),
     [
         (negative, "below zero"), (overflowing, "counts overflow"), (unsigned, "beyond 2⁶³"),
-        (endless, "a vocabulary of"), (overflowing_sums, "prompt sums overflow"),
+        (endless, "its vocabulary has"), (overflowing_sums, "prompt sums overflow"),
         (misfitting_halves, "halves of 'gram'"), (relabelled, "up to 64 letters"),
-        (fractions, "and no count"), (hidden_sample, "a sample of 0, and says otherwise"),
-        (endless_sample, "prompts that were not counted"), (square, "in no row"), (escaping, "a recipe is up to"),
-        (mistaken, "are SHA-256 digests"),
+        (fractions, "which is no count"), (hidden_sample, "a sample of 0, and says otherwise"),
+        (endless_sample, "prompts that were not counted"), (square, "several dimensions"),
+        (escaping, "a recipe is up to"), (mistaken, "are SHA-256 digests"),
     ],
 )  # fmt: skip
 def test_impossible_numbers_are_refused_and_the_router_stays(

@@ -15,7 +15,7 @@ import tiny
 from ir3de import Contribution, Router, collect
 from ir3de.artifact import inspect_router
 from ir3de.errors import ArtifactError, InputError, MismatchError
-from ir3de.statistics.files import statistics_bytes
+from ir3de.statistics.files import encode_statistics
 from ir3de.storage import files
 from laws import some_texts
 
@@ -167,7 +167,7 @@ def test_what_owners_write_is_taken_for_no_file_of_the_router(tmp_path: Path) ->
 def test_a_file_from_before_there_were_contributions_is_one(tmp_path: Path) -> None:
     """Its header does not say how many prompts were kept: they go out all the same."""
     statistics = OWNERS["c2"].statistics()
-    tensors, header = files.from_safetensors(statistics_bytes(statistics), tmp_path)
+    tensors, header = files.from_safetensors(encode_statistics(statistics), tmp_path)
     header = {key: value for key, value in header.items() if key not in ("kept", "sha256")}
     (tmp_path / "old.stats").write_bytes(files.to_safetensors(tensors, files.sealed(header)))
     old = Contribution.load(tmp_path / "old.stats")

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import tiny
-from ir3de.statistics.pairs import BUCKETS, pair_buckets, pair_counts, within_prompts
+from ir3de.statistics.pairs import BUCKETS, count_pairs, pair_buckets, within_prompts
 from laws import counted, ids_of, integer_pairs, texts
 
 ids = st.integers(0, 2**32 - 1)
@@ -23,7 +23,7 @@ def laid_out(some: Sequence[Sequence[int]]) -> tuple[np.ndarray, np.ndarray, np.
 @tiny.LAW
 @given(prompts)
 def test_counts_are_those_of_python_integers_prompt_by_prompt(some: list[list[int]]) -> None:
-    counts = pair_counts(*laid_out(some))
+    counts = count_pairs(*laid_out(some))
     assert counts.shape == (BUCKETS,)
     assert np.array_equal(counts, integer_pairs(some))
     assert counts.sum() == sum(max(0, len(one) - 1) for one in some)

@@ -15,7 +15,7 @@ from ir3de import Router, Statistics, collect
 from ir3de.errors import InputError
 from ir3de.statistics.counting import Recipe, count, count_without_rare_tokens
 from ir3de.statistics.files import load_statistics
-from ir3de.statistics.pairs import pair_counts
+from ir3de.statistics.pairs import count_pairs
 from laws import counted, ids_of, integer_sums, seeds, texts
 
 clips, counts = st.integers(1, 4), st.integers(2, 6)
@@ -39,7 +39,7 @@ def held(statistics: Statistics) -> dict[int, int]:
 def pairs_of(prompts: list[list[int]]) -> np.ndarray:
     lengths = np.array([len(ids) for ids in prompts], np.int64)
     flat = np.array([token for ids in prompts for token in ids], np.uint32)
-    return pair_counts(flat, np.cumsum(lengths) - lengths, lengths)
+    return count_pairs(flat, np.cumsum(lengths) - lengths, lengths)
 
 
 # clip -----------------------------------------------------------------------------------------------------------

@@ -36,9 +36,9 @@ def drawn(some: Sequence[tuple[int, int, list[int]]]) -> Sample:
 
 
 def bounded(monkeypatch: pytest.MonkeyPatch, bound: tuple[int, int]) -> None:
-    monkeypatch.setattr(samples, "MOST_PROMPTS", bound[0])
-    monkeypatch.setattr(samples, "MOST_TOKENS", bound[1])
-    monkeypatch.setattr(samples, "LONGEST", 4)
+    monkeypatch.setattr(samples, "MAX_PROMPTS", bound[0])
+    monkeypatch.setattr(samples, "MAX_TOKENS", bound[1])
+    monkeypatch.setattr(samples, "MAX_PROMPT_TOKENS", 4)
 
 
 def content(sample: Sample) -> list[tuple[int, int, int, tuple[int, ...]]]:
@@ -59,7 +59,7 @@ def test_any_order_and_any_split_gives_the_same_sample(
         shuffled = [together[i] for i in np.random.default_rng(seed).permutation(len(together))]
         assert a + b == b + a
         assert (a + b) + c == a + (b + c)
-        assert drawn(shuffled) == a + b + c == Sample.together(iter([a, b, c]))
+        assert drawn(shuffled) == a + b + c == Sample.join(iter([a, b, c]))
         assert a + Sample.empty() == a
 
 
@@ -96,10 +96,10 @@ def test_what_is_taken_out_is_what_was_put_in(one: list, two: list) -> None:
 
 @tiny.LAW
 @given(prompts, st.integers(1, 6))
-def test_first_cuts_each_prompt_and_nothing_else(some: list, tokens: int) -> None:
+def test_truncate_cuts_each_prompt_and_nothing_else(some: list, tokens: int) -> None:
     sample = drawn(some)
     expected = [(hashed, every, length, ids[:tokens]) for hashed, every, length, ids in content(sample)]
-    assert content(sample.first(tokens)) == expected
+    assert content(sample.truncate(tokens)) == expected
 
 
 @tiny.LAW
@@ -165,7 +165,7 @@ def test_taking_held_out_prompts_out_is_never_having_counted_them(
 
 
 def test_of_a_prompt_too_long_to_keep_what_was_kept_is_taken_out(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(samples, "LONGEST", 25)
+    monkeypatch.setattr(samples, "MAX_PROMPT_TOKENS", 25)
     text = " ".join(tiny.mixed(3, longest=40))
     statistics = counted([text], keep_sample=True, window=10)
     found = recounted(statistics, 10)

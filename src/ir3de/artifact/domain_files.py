@@ -18,7 +18,7 @@ from ir3de.routing.valuation import Probabilities
 from ir3de.scorers.registry import SCORERS
 from ir3de.statistics.contributions import Holding, describe_contribution, restore_contribution
 from ir3de.statistics.domain import Statistics
-from ir3de.statistics.files import statistics_bytes, statistics_from
+from ir3de.statistics.files import encode_statistics, read_statistics
 
 
 def describe_domains(
@@ -46,7 +46,7 @@ def _describe_statistics(own: Statistics, parts: Parts) -> dict[str, Any]:
         "tokens": own.tokens,
         "kept": 0 if own.sample is None else len(own.sample),
         "digest": own.digest,
-        "statistics": parts.add("statistics", ".safetensors", statistics_bytes(own)),
+        "statistics": parts.add("statistics", ".safetensors", encode_statistics(own)),
     }
 
 
@@ -57,7 +57,7 @@ def _describe_holding(holding: Holding, parts: Parts) -> dict[str, Any]:
         file = parts.add("contribution", ".stats", ExistingFile(one.sha256, one.content, one.origin))
         given.append(describe_contribution(one, file))
     own = holding.own
-    described = {} if own is None else {"own": parts.add("statistics", ".safetensors", statistics_bytes(own))}
+    described = {} if own is None else {"own": parts.add("statistics", ".safetensors", encode_statistics(own))}
     return {**described, "contributions": given}
 
 
@@ -92,7 +92,7 @@ def _read_statistics(folder: Path, header: Mapping[str, Any]) -> dict[str, Stati
         found = {}
         for expert in header["experts"]:
             file = expert["statistics"]
-            found[expert["name"]] = statistics_from(read_part(folder, file), folder / file["name"])
+            found[expert["name"]] = read_statistics(read_part(folder, file), folder / file["name"])[0]
             attach_gram(folder, expert, found[expert["name"]])
         return found
 
@@ -104,7 +104,7 @@ def _read_holdings(folder: Path, header: Mapping[str, Any]) -> dict[str, Holding
         for expert in header["experts"]:
             if "contributions" in expert:
                 file = expert.get("own")
-                own = None if file is None else statistics_from(read_part(folder, file), folder / file["name"])
+                own = None if file is None else read_statistics(read_part(folder, file), folder / file["name"])[0]
                 given = tuple(restore_contribution(one, folder) for one in expert["contributions"])
                 found[expert["name"]] = Holding(own, given)
         return found

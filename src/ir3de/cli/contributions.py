@@ -29,9 +29,9 @@ class Labels:
         self, statistics: Statistics, given: Sequence[Contribution], *, recipe: Mapping[str, Any] | None = None
     ) -> Contribution:
         """The statistics as a contribution, made of what was given; refuses what was given twice."""
-        from ir3de.statistics.contributions import Contribution, holders
+        from ir3de.statistics.contributions import Contribution, find_holders
 
-        parts = holders(given, "these files are not all different: one")
+        parts = find_holders(given, "these files are not all different: one")
         return Contribution.of(statistics, owner=self.owner, id=self.id, recipe=recipe, parts=parts)
 
 
@@ -42,9 +42,9 @@ def label_options(function: Function) -> Function:
     @click.option("--id", "named", metavar="ID", help="What to call the contribution.  [default: made of its hash]")
     @wraps(function)
     def command(*args: Any, owner: str, named: str | None, **kwargs: Any) -> Any:
-        from ir3de.statistics.contributions import checked_id, checked_owner
+        from ir3de.statistics.contributions import check_id, check_owner
 
-        labels = Labels(None if named is None else checked_id(named), checked_owner(owner))
+        labels = Labels(None if named is None else check_id(named), check_owner(owner))
         return function(*args, labels=labels, **kwargs)
 
     return command  # type: ignore[return-value]

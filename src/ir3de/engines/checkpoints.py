@@ -22,7 +22,7 @@ from ir3de.engines.jobs import Job, ShardCount
 from ir3de.engines.shards import Shard
 from ir3de.errors import ArtifactError, InputError, VersionError
 from ir3de.statistics.domain import Statistics
-from ir3de.statistics.files import statistics_bytes, statistics_from
+from ir3de.statistics.files import encode_statistics, read_statistics
 from ir3de.storage import files
 
 KIND, VERSION = "ir3de.checkpoint", 1
@@ -92,7 +92,7 @@ class Checkpoint:
 
     def save(self, progress: Progress) -> None:
         """Write down how far the job is; if that fails, what was written down before stays."""
-        content = statistics_bytes(progress.total)
+        content = encode_statistics(progress.total)
         header = {
             "kind": KIND,
             "version": VERSION,
@@ -121,7 +121,7 @@ def _read(path: Path) -> tuple[files.Header, Statistics]:
     content = tensors["statistics"].tobytes()
     if hashlib.sha256(content).hexdigest() != header["statistics"]:
         raise ArtifactError("its sum does not match its hash")
-    return header, statistics_from(content, path)
+    return header, read_statistics(content, path)[0]
 
 
 def _identity(job: Job, embedding: Embedding, shards: Sequence[Shard]) -> dict[str, Any]:

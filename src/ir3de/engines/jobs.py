@@ -10,7 +10,7 @@ from ir3de.corpora import texts_in
 from ir3de.embedding import Embedding
 from ir3de.engines.shards import Shard
 from ir3de.errors import InputError
-from ir3de.statistics.counting import Recipe, count, in_chunks
+from ir3de.statistics.counting import Recipe, count, split_chunks
 from ir3de.statistics.domain import Statistics
 
 EXAMPLES = 5  # of records that were skipped
@@ -85,7 +85,7 @@ def chunks(
     shard: Shard, job: Job, bad: BadRecords, on_bytes: Callable[[int], None] | None = None
 ) -> Iterator[list[str]]:
     """The shard's texts, a few megabytes at a time; a file that changes meanwhile is refused."""
-    return in_chunks(_texts(shard, job, bad, on_bytes))
+    return split_chunks(_texts(shard, job, bad, on_bytes))
 
 
 def _texts(shard: Shard, job: Job, bad: BadRecords, on_bytes: Callable[[int], None] | None) -> Iterator[str]:

@@ -18,7 +18,7 @@ from ir3de.engines.jobs import Job, ShardCount, count_shard
 from ir3de.engines.portable_embedding import PortableEmbedding
 from ir3de.engines.worker import ONE_THREAD
 from ir3de.errors import EngineError, IR3DEError, MissingExtraError
-from ir3de.statistics.counting import count, in_chunks
+from ir3de.statistics.counting import count, split_chunks
 from ir3de.statistics.domain import Statistics
 
 if TYPE_CHECKING:
@@ -108,7 +108,7 @@ def _shard(batch: pyarrow.Table, job: Job, embedding: Embedding) -> ShardCount:
 
 def _rows(batch: pyarrow.Table, job: Job, embedding: Embedding) -> Statistics:
     total = count([], embedding, job.recipe)
-    for chunk in in_chunks(_texts(batch.select(columns_with_text(batch.column_names, job.field)), job.field)):
+    for chunk in split_chunks(_texts(batch.select(columns_with_text(batch.column_names, job.field)), job.field)):
         total += count(chunk, embedding, job.recipe)
     return total
 

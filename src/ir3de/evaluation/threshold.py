@@ -26,7 +26,7 @@ from ir3de.fitting.domains import prompts_of
 from ir3de.policies import Calibration, Policy
 from ir3de.router import Router
 from ir3de.routing.decision import Decision
-from ir3de.statistics.sample import text_hash
+from ir3de.statistics.sample import hash_text
 from ir3de.tuning.calibrating import Scored, fit_calibration
 
 FULL_CONFIDENCE = float(np.nextafter(1.0, 0.0))  # no threshold below 1 lies above this confidence
@@ -216,7 +216,7 @@ def route_held_out(router: Router, domains: Mapping[str, Iterable[str]]) -> list
         texts = list(prompts_of(name, given))
         if not texts:
             raise InputError(f"'{name}' has no prompt to calibrate with: give it at least one, or leave it out")
-        halves = [text_hash(text) & 1 == 1 for text in texts]
+        halves = [hash_text(text) & 1 == 1 for text in texts]
         decisions = router.route_batch(texts)
         routed += [RoutedPrompt(name, decision, half) for decision, half in zip(decisions, halves, strict=True)]
     return routed

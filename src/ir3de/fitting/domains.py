@@ -107,7 +107,7 @@ def _sum_some(name: str, contributions: Sequence[Contribution], embedding: Embed
             if found.sample is not None:
                 yield found.sample
 
-    sample = Sample.together(samples())
+    sample = Sample.join(samples())
     whole: Statistics = replace(total, sample=sample if len(sample) else None)
     return whole
 

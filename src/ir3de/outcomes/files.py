@@ -13,7 +13,7 @@ from ir3de.embedding.defaults import find_version
 from ir3de.errors import ArtifactError, InputError, MismatchError
 from ir3de.outcomes.expectation import Expectation, Shrinkage, Validation
 from ir3de.outcomes.sums import Outcomes, OutcomeSums
-from ir3de.statistics.files import smallest
+from ir3de.statistics.files import shrink_integers
 from ir3de.statistics.prompt_sums import PromptSums
 from ir3de.storage import files
 
@@ -26,9 +26,9 @@ def outcomes_bytes(outcomes: Outcomes) -> bytes:
     cells = sorted(outcomes.cells.items(), key=lambda item: item[0])
     distinct = list({id(sums.prompts): sums.prompts for _, sums in cells}.values())
     place = {id(prompts): index for index, prompts in enumerate(distinct)}
-    tensors = {f"products.{index}": smallest(sums.products) for index, (_, sums) in enumerate(cells)}
+    tensors = {f"products.{index}": shrink_integers(sums.products) for index, (_, sums) in enumerate(cells)}
     for index, prompts in enumerate(distinct):
-        tensors |= {f"vector.{index}": smallest(prompts.vector), f"gram.{index}": smallest(prompts.gram)}
+        tensors |= {f"vector.{index}": shrink_integers(prompts.vector), f"gram.{index}": shrink_integers(prompts.gram)}
     header = {
         "kind": KIND,
         "version": VERSION,

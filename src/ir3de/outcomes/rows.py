@@ -14,7 +14,7 @@ from ir3de.embedding import Embedding
 from ir3de.errors import InputError
 from ir3de.outcomes.sums import ONE_TASK, Key, Outcomes, OutcomeSums, checked_scores, fold
 from ir3de.statistics.counting import GRAM_WINDOWS, MEAN_PARTS, window_means
-from ir3de.statistics.prompt_sums import PromptSums, triangle, triangle_size
+from ir3de.statistics.prompt_sums import PromptSums, triangle_indices, triangle_size
 
 CHUNK_ROWS = 4_096
 WHOLE = 8_192  # a prompt is one window, of the tokens that routing looks at
@@ -117,7 +117,7 @@ def _cells(
     """Sums over rows on which the same models were scored: `means` (rows, h) and `scores` (models, rows)."""
     width = means.shape[1]
     gram = np.zeros(triangle_size(width), np.int64)
-    upper = triangle(width)
+    upper = triangle_indices(width)
     for begin in range(0, len(means), GRAM_WINDOWS):
         block = means[begin : begin + GRAM_WINDOWS]
         gram += (block.T @ block)[upper].astype(np.int64)  # exact, as in counting

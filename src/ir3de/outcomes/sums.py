@@ -21,7 +21,7 @@ import numpy as np
 from ir3de.errors import InputError, MismatchError, name_embedding
 from ir3de.statistics.integers import Integers, read_only
 from ir3de.statistics.prompt_sums import PromptSums
-from ir3de.statistics.sample import text_hash
+from ir3de.statistics.sample import hash_text
 
 SCORE_UNIT = 2.0**-14  # real value of the integer 1 of a score
 SCORE_LIMIT = 1_000  # scores lie within ±this: below 2²⁴ units, times x̄ below 2¹⁹, so a million rows fit 64 bits
@@ -165,7 +165,7 @@ class Outcomes:
 
 def fold(text: str) -> int:
     """The fold of a prompt: a function of its text and of nothing else."""
-    return text_hash(text) % FOLDS
+    return hash_text(text) % FOLDS
 
 
 def _finite(score: Any) -> bool:

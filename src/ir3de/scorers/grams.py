@@ -17,7 +17,7 @@ from ir3de.scorers.arithmetic import current, stage
 from ir3de.scorers.scorer import Embeddings, Floats
 from ir3de.statistics.domain import Statistics
 from ir3de.statistics.integers import Integers
-from ir3de.statistics.prompt_sums import full_square, triangle_size, upper_triangle
+from ir3de.statistics.prompt_sums import pack_triangle, triangle_size, unpack_triangle
 
 REMEMBERED_WIDTH = 1_024  # of an embedding, from which every expert has a Gram matrix of its own
 GRAM, WHOLE = "gram", "whole"  # in `Statistics.derived`
@@ -78,7 +78,7 @@ def ridge_system(
             G = _gram(domain, embeddings)
             B[:, c] = weight * G[ends]
             total += weight * G
-    return full_square(total, width), B
+    return unpack_triangle(total, width), B
 
 
 def _gram(domain: Statistics, embeddings: Embeddings) -> Floats:
@@ -100,7 +100,7 @@ def _usable(domain: Statistics, width: int) -> Gram | None:
 
 
 def _product(counts: Integers, embeddings: Embeddings) -> Floats:
-    return upper_triangle(current().product(embeddings, counts[:, None].astype(np.float64), targets=False))
+    return pack_triangle(current().product(embeddings, counts[:, None].astype(np.float64), targets=False))
 
 
 def _rows_to_do(domain: Statistics, width: int) -> int:

@@ -12,7 +12,7 @@ from ir3de.scorers import grams
 from ir3de.scorers.arithmetic import current
 from ir3de.scorers.scorer import Embeddings, Floats, check_strength
 from ir3de.statistics.domain import Statistics
-from ir3de.statistics.prompt_sums import full_square, triangle_size
+from ir3de.statistics.prompt_sums import triangle_size, unpack_triangle
 
 
 @dataclass(frozen=True)
@@ -105,7 +105,7 @@ class PromptRidge:
             B[:h, c] = w * sums.unit * sums.vector
             B[h, c] = 1.0
             penalty += self.strength * w
-        A[:h, :h] = full_square(packed, h)
+        A[:h, :h] = unpack_triangle(packed, h)
         A[:h, h] = A[h, :h] = B[:h].sum(axis=1)
         A[h, h] = len(domains)
         energy = np.trace(A[:h, :h]) / (h * len(domains))  # mean square of an entry of x̄

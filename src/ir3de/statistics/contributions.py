@@ -1,4 +1,4 @@
-"""One owner's statistics of a domain, as the file they came in; and what an expert has been given of them."""
+"""Contributions: one owner's statistics of a domain, in a file with an id; and holdings, all that one expert has."""
 
 from __future__ import annotations
 
@@ -13,22 +13,22 @@ from typing import Any
 
 from ir3de.errors import ArtifactError, InputError
 from ir3de.statistics.domain import MAX_COUNT, Statistics
-from ir3de.statistics.files import read_sample, read_statistics, statistics_bytes
+from ir3de.statistics.files import encode_statistics, read_sample, read_statistics
 from ir3de.statistics.sample import Sample
 from ir3de.storage import files
 from ir3de.storage.cores import count_cores
 from ir3de.storage.ledger import Given
 
-DIGEST_SHOWN = 12  # characters of the digest that an id is made of where none is given
-LONGEST_OWNER = 200
-MOST_IN_RECIPE = 32
+ID_CHARACTERS = 12  # of the digest, which make the id where none is given
+MAX_OWNER_CHARACTERS = 200
+MAX_RECIPE_ENTRIES = 32
 _DIGEST = re.compile(r"[0-9a-f]{64}")
 _ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
 
 
 @dataclass(frozen=True, eq=False)
 class Contribution:
-    """One owner's statistics of a domain, with a name of their own, so that they can be taken out again.
+    """One owner's statistics of a domain, with an id by which they can be taken out again.
 
     >>> import ir3de
     >>> berlin = ir3de.Contribution.of(ir3de.collect(["Is this contract void?"]), owner="Berlin")
@@ -41,16 +41,16 @@ class Contribution:
 
     id: str
     owner: str
-    digest: str  # of the statistics: what two contributions are the same by
+    digest: str  # of the statistics: two contributions with the same digest are the same
     prompts: int
     tokens: int
     kept: int  # prompts in the sample
-    sample_digest: str | None  # of those
+    sample_digest: str | None
     parts: tuple[str, ...]  # digests of the contributions that were merged into it
-    recipe: Mapping[str, Any]  # how it was collected, as far as that is known
+    recipe: Mapping[str, Any]  # how it was collected, as far as the file says
     sha256: str  # of the file
     content: Callable[[], bytes] = field(repr=False)  # the file's bytes
-    origin: Path = field(repr=False, default=Path("contribution.stats"))  # where they lie, if in a file
+    origin: Path = field(repr=False, default=Path("contribution.stats"))  # the file's path, if `in_file`
     in_file: bool = field(repr=False, default=False)
 
     @classmethod
@@ -63,25 +63,27 @@ class Contribution:
         recipe: Mapping[str, Any] | None = None,
         parts: Iterable[str] = (),
     ) -> Contribution:
-        """Statistics as a contribution; the id is made of their digest unless one is given."""
+        """Make statistics a contribution. Without an id, the beginning of their digest is the id."""
         if statistics.tokens == 0:
-            raise InputError("a contribution needs at least one text, and these statistics have none")
-        named = statistics.digest[:DIGEST_SHOWN] if id is None else id
-        more: dict[str, Any] = {"id": checked_id(named), "owner": checked_owner(owner)}
-        more |= {"recipe": _checked_recipe(recipe or {}), "parts": sorted(parts)}
-        content = statistics_bytes(statistics, more)
+            raise InputError("a contribution needs at least one text, but these statistics have none")
+        more = {
+            "id": check_id(statistics.digest[:ID_CHARACTERS] if id is None else id),
+            "owner": check_owner(owner),
+            "recipe": _check_recipe(recipe or {}),
+            "parts": sorted(parts),
+        }
+        content = encode_statistics(statistics, more)
         header = read_statistics(content, cls.origin, known=True)[1]
-        return _described(statistics, header, hashlib.sha256(content).hexdigest(), lambda: content, cls.origin)
+        return _build(statistics, header, hashlib.sha256(content).hexdigest(), lambda: content, cls.origin)
 
     @classmethod
     def load(cls, path: str | Path) -> Contribution:
-        """Read a file that `ir3de collect` or `save` wrote; damage of any kind is found by its hashes."""
+        """Read a file that `ir3de collect` or `save` wrote. Its hashes reveal any damage."""
         path = Path(path).expanduser()
         content = files.read(path)
         statistics, header = read_statistics(content, path)
         sha256 = hashlib.sha256(content).hexdigest()
-        again = partial(_read_again, path, sha256)
-        return replace(_described(statistics, header, sha256, again, path), in_file=True)
+        return replace(_build(statistics, header, sha256, partial(_reread, path, sha256), path), in_file=True)
 
     def save(self, path: str | Path) -> Path:
         """Write the file."""
@@ -91,9 +93,9 @@ class Contribution:
         return path
 
     def statistics(self, *, thorough: bool = False) -> Statistics:
-        """What was contributed, read at every call, so that a thousand of them take no memory.
+        """Read the statistics. They are not kept, so that a thousand contributions take no memory.
 
-        The file is checked against the hash it had when it came; `thorough` also its content against its own digest.
+        The file is checked against the hash it had at first; with `thorough`, also its content against its digest.
         """
         return read_statistics(self.content(), self.origin, known=not thorough)[0]
 
@@ -112,7 +114,7 @@ class Contribution:
 
     @property
     def given(self) -> Given:
-        """As a ledger tells of it."""
+        """The contribution as a ledger entry names it."""
         return Given(self.digest, self.prompts, self.tokens, self.id, self.owner)
 
     def __repr__(self) -> str:
@@ -124,15 +126,15 @@ class Contribution:
 
 @dataclass(frozen=True, eq=False)
 class Holding:
-    """What an expert's statistics are the sum of: texts counted here, and contributions in the order of their ids."""
+    """Everything one expert was given: texts counted here, and contributions in the order of their ids."""
 
     own: Statistics | None
     contributions: tuple[Contribution, ...]
 
     def with_more(self, more: Iterable[Contribution], expert: str) -> Holding:
-        """With these as well; what is there already is refused, by its hash."""
+        """Add contributions. Those that are there already are refused; their digests tell."""
         more = list(more)
-        holders((*self.contributions, *more), f"'{expert}' has this contribution already:")
+        find_holders((*self.contributions, *more), f"'{expert}' has this contribution already:")
         known = {contribution.id: contribution for contribution in self.contributions}
         for one in more:
             if one.id in known:
@@ -144,7 +146,7 @@ class Holding:
         return Holding(self.own, tuple(known[name] for name in sorted(known)))
 
     def without(self, contribution: str, expert: str) -> tuple[Contribution, Holding]:
-        """The contribution of that id, and what is left without it."""
+        """Take out the contribution of that id: the contribution, and what is left."""
         found = [one for one in self.contributions if one.id == contribution]
         if not found:
             names = ", ".join(one.id for one in self.contributions[:20]) or "none"
@@ -162,13 +164,13 @@ class Holding:
         kept = [one for one in self.contributions if one.kept]
         workers = min(count_cores(), len(kept))
         with ThreadPoolExecutor(max(1, workers), thread_name_prefix="ir3de-sample") as pool:
-            found = list(pool.map(_sample_of, [kept[worker::workers] for worker in range(workers)]))
+            found = list(pool.map(_join_samples, [kept[worker::workers] for worker in range(workers)]))
         if self.own is not None and self.own.sample is not None:
             found.append(self.own.sample)
-        return Sample.together(found) if found else None
+        return Sample.join(found) if found else None
 
     def total(self) -> Statistics:
-        """The sum of everything, from scratch, every hash checked."""
+        """Add everything up from scratch, and check every hash."""
         total = self.own
         for one in self.contributions:
             found = one.statistics(thorough=True)
@@ -177,13 +179,13 @@ class Holding:
         return total
 
 
-def _sample_of(contributions: Iterable[Contribution]) -> Sample:
+def _join_samples(contributions: Iterable[Contribution]) -> Sample:
     samples = (one.sample() for one in contributions)
-    return Sample.together(sample for sample in samples if sample is not None)
+    return Sample.join(sample for sample in samples if sample is not None)
 
 
-def holders(contributions: Iterable[Contribution], complaint: str) -> dict[str, str]:
-    """Which contribution holds which statistics, by their digests; the same twice are refused."""
+def find_holders(contributions: Iterable[Contribution], complaint: str) -> dict[str, str]:
+    """Map each digest of statistics to the id of the contribution that holds it. The same twice is refused."""
     found: dict[str, str] = {}
     for one in contributions:
         for digest in (one.digest, *one.parts):
@@ -197,31 +199,22 @@ def holders(contributions: Iterable[Contribution], complaint: str) -> dict[str, 
 
 
 def describe_contribution(contribution: Contribution, file: Mapping[str, str]) -> dict[str, Any]:
-    """As a router's header tells of it."""
-    return {
-        "id": contribution.id,
-        "owner": contribution.owner,
-        "digest": contribution.digest,
-        "prompts": contribution.prompts,
-        "tokens": contribution.tokens,
-        "kept": contribution.kept,
-        "sample_digest": contribution.sample_digest,
-        "parts": list(contribution.parts),
-        "recipe": dict(contribution.recipe),
-        "file": dict(file),
-    }
+    """The contribution as a router's header names it."""
+    names = ("id", "owner", "digest", "prompts", "tokens", "kept", "sample_digest")
+    values = {name: getattr(contribution, name) for name in names}
+    return {**values, "parts": list(contribution.parts), "recipe": dict(contribution.recipe), "file": dict(file)}
 
 
 def restore_contribution(described: Mapping[str, Any], folder: Path) -> Contribution:
-    """The contribution that a router's header tells of; its file is read when it is needed."""
+    """The contribution that a router's header names. Its file is read when it is needed."""
     fields = {**described, "parts": tuple(described["parts"])}
     file = fields.pop("file")
     path = folder / Path(file["name"]).name
-    again = partial(files.read, path, sha256=file["sha256"])
-    return Contribution(**fields, sha256=file["sha256"], content=again, origin=path, in_file=True)
+    read = partial(files.read, path, sha256=file["sha256"])
+    return Contribution(**fields, sha256=file["sha256"], content=read, origin=path, in_file=True)
 
 
-def checked_id(value: object) -> str:
+def check_id(value: object) -> str:
     """Refuse what cannot be a contribution's id."""
     if not isinstance(value, str) or not _ID.fullmatch(value):
         raise InputError(
@@ -231,50 +224,52 @@ def checked_id(value: object) -> str:
     return value
 
 
-def checked_owner(value: object) -> str:
+def check_owner(value: object) -> str:
     """Refuse what cannot be an owner's label."""
-    if not isinstance(value, str) or len(value) > LONGEST_OWNER or not value.isprintable():
-        raise InputError(f"an owner's label is up to {LONGEST_OWNER} printable characters, found {value!r:.80}")
+    if not isinstance(value, str) or len(value) > MAX_OWNER_CHARACTERS or not value.isprintable():
+        raise InputError(f"an owner's label is up to {MAX_OWNER_CHARACTERS} printable characters, found {value!r:.80}")
     return value
 
 
-def _checked_recipe(value: object) -> dict[str, Any]:
-    """Refuse all but a few plain values: they are shown, and stand in the router's header among its own."""
+def _check_recipe(value: object) -> dict[str, Any]:
+    """Refuse all but a few plain values, because a recipe is shown and is written into the router's header."""
     if (
         not isinstance(value, Mapping)
-        or len(value) > MOST_IN_RECIPE
-        or not all(_plain(part) for pair in value.items() for part in pair)
+        or len(value) > MAX_RECIPE_ENTRIES
+        or not all(_is_plain(part) for pair in value.items() for part in pair)
     ):
-        raise InputError(f"a recipe is up to {MOST_IN_RECIPE} names with a number or a short text, found {value!r:.80}")
+        raise InputError(
+            f"a recipe is up to {MAX_RECIPE_ENTRIES} names with a number or a short text, found {value!r:.80}"
+        )
     return dict(value)
 
 
-def _plain(value: object) -> bool:
+def _is_plain(value: object) -> bool:
     if isinstance(value, str):
-        return len(value) <= LONGEST_OWNER and value.isprintable()
+        return len(value) <= MAX_OWNER_CHARACTERS and value.isprintable()
     return value is None or (isinstance(value, (bool, int, float)) and abs(value) <= MAX_COUNT)
 
 
-def _checked_parts(value: object) -> tuple[str, ...]:
+def _check_parts(value: object) -> tuple[str, ...]:
     if not isinstance(value, list) or not all(isinstance(one, str) and _DIGEST.fullmatch(one) for one in value):
         raise InputError(f"the parts of a contribution are SHA-256 digests, found {value!r:.80}")
     return tuple(value)
 
 
-def _described(
+def _build(
     statistics: Statistics, header: Mapping[str, Any], sha256: str, content: Callable[[], bytes], path: Path
 ) -> Contribution:
     try:
         return Contribution(
-            checked_id(header.get("id", statistics.digest[:DIGEST_SHOWN])),
-            checked_owner(header.get("owner", "")),
+            check_id(header.get("id", statistics.digest[:ID_CHARACTERS])),
+            check_owner(header.get("owner", "")),
             statistics.digest,
             statistics.prompts,
             statistics.tokens,
             0 if statistics.sample is None else len(statistics.sample),
             None if statistics.sample is None else statistics.sample.digest,
-            _checked_parts(header.get("parts", [])),
-            _checked_recipe(header.get("recipe", {})),
+            _check_parts(header.get("parts", [])),
+            _check_recipe(header.get("recipe", {})),
             sha256,
             content,
             path,
@@ -283,7 +278,7 @@ def _described(
         raise ArtifactError(f"{path} is damaged: {error}. Copy it again from where it came from") from error
 
 
-def _read_again(path: Path, sha256: str) -> bytes:
+def _reread(path: Path, sha256: str) -> bytes:
     content = files.read(path)
     if hashlib.sha256(content).hexdigest() != sha256:
         raise ArtifactError(f"{path} has changed since it was read: nothing was done. Try again once it stays as it is")

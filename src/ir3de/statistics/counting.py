@@ -1,7 +1,7 @@
-"""Texts to statistics, in this process: tokenise, count, and sum windows exactly, on every core.
+"""Count texts in this process: tokenise them, count tokens, and sum windows exactly, on every core.
 
 The corpus is read once, in chunks of a few megabytes, so memory does not grow with it. Each chunk becomes a
-`Statistics` of its own and these are added up: integers, so neither chunks nor threads change a bit.
+`Statistics` of its own, and these are added up. They are integers, so neither chunks nor threads change a bit.
 """
 
 from __future__ import annotations
@@ -20,15 +20,15 @@ from ir3de.embedding.rows import FixedPointRows
 from ir3de.errors import InputError
 from ir3de.statistics.domain import Statistics, check_threshold
 from ir3de.statistics.integers import freeze
-from ir3de.statistics.pairs import pair_counts
-from ir3de.statistics.prompt_sums import PromptSums, triangle, triangle_size
-from ir3de.statistics.sample import Sample, text_hash
+from ir3de.statistics.pairs import count_pairs
+from ir3de.statistics.prompt_sums import PromptSums, triangle_indices, triangle_size
+from ir3de.statistics.sample import Sample, hash_text
 from ir3de.storage.cores import count_cores
 
 CHUNK_CHARACTERS = 2_000_000
 GRAM_WINDOWS = 1_024  # windows multiplied at a time
-MEAN_PARTS = 256  # a mean is finer than what it is the mean of
-EXACT_TOKENS = 1 << 13  # of a window, each entry at most 2¹¹, that float32 sums exactly
+MEAN_PARTS = 256  # a mean is kept in units this much finer than those of the embedding
+EXACT_TOKENS = 1 << 13  # float32 sums so many rows exactly, because each entry is at most 2¹¹
 
 Indices = npt.NDArray[np.int64]
 
@@ -42,7 +42,7 @@ class Recipe:
       `subsample` times there. The histogram always counts every token.
     - `cap`: tokens of a prompt beyond this many are ignored.
     - `clip`: at most this many occurrences of the same token are counted per prompt.
-    - `min_count`: tokens that the whole collection has fewer of are left out.
+    - `min_count`: tokens that occur less often in the whole collection are left out.
     - `keep_sample`: keep a bounded sample of the prompts, as token ids.
     """
 
@@ -53,9 +53,7 @@ class Recipe:
     keep_sample: bool = False
     clip: int | None = None
     min_count: int = 1
-    left_out: bytes = field(
-        default=b"", repr=False
-    )  # a bit a token: those that `count_without_rare_tokens` found to be rare
+    left_out: bytes = field(default=b"", repr=False)  # one bit per token: set if `count_without_rare_tokens` drops it
 
     def __post_init__(self) -> None:
         for name, value, limit in (("window", self.window, 8_192), ("subsample", self.subsample, 1 << 20)):
@@ -67,8 +65,8 @@ class Recipe:
         check_threshold(self.min_count)
         if self.min_count > 1 and self.keep_sample:
             raise InputError(
-                f"min_count={self.min_count} leaves rare tokens out, and keep_sample keeps prompts whole, rare tokens "
-                "and all: leave one of them out"
+                f"min_count={self.min_count} leaves rare tokens out, but keep_sample keeps whole prompts with their "
+                "rare tokens: leave one of them out"
             )
 
     @property
@@ -77,7 +75,7 @@ class Recipe:
         return 2 if self.min_count > 1 and self.prompt_sums else 1
 
     def to_dict(self) -> dict[str, Any]:
-        """What was asked for, as a file can tell it later."""
+        """The settings that are written into a contribution's file."""
         return {name: getattr(self, name) for name in ("window", "subsample", "cap", "clip", "min_count")}
 
 
@@ -100,9 +98,9 @@ def collect(
     `keep_sample=True` keeps up to 1,024 of the prompts, as token ids, for tuning and calibration: whoever gets the
     statistics can then read those prompts.
 
-    For what leaves its owner: `clip=1` counts a token once a prompt however often it occurs there, and `min_count=5`
-    leaves out tokens that occur fewer than five times in all these texts, as if the texts did not have them. The
-    latter reads the texts twice, unless only the histogram is counted.
+    To share statistics with less detail: `clip=1` counts a token at most once per prompt, and `min_count=5` leaves out
+    tokens that occur fewer than five times in all these texts. The latter reads the texts twice, unless only the
+    histogram is counted.
 
     >>> import ir3de
     >>> ir3de.collect(["What is 2 + 2?", "Solve x² = 9."])
@@ -115,37 +113,31 @@ def collect(
         raise InputError(f"texts must be an iterable of str, found one {type(texts).__name__}: put texts in a list")
     if recipe.passes > 1 and isinstance(texts, Iterator):
         raise InputError(
-            f"min_count={min_count} reads the texts twice, and {type(texts).__name__} can be read once: put the texts "
-            "in a list, or count the histogram alone with prompt_sums=False"
+            f"min_count={min_count} reads the texts twice, but a {type(texts).__name__} can be read only once: put the "
+            "texts in a list, or count the histogram alone with prompt_sums=False"
         )
     embedding = embedding or Embedding.default()
-    return count_without_rare_tokens(lambda recipe: count_texts(texts, embedding, recipe), recipe)
+    return count_without_rare_tokens(lambda recipe: count_chunks(split_chunks(texts), embedding, recipe), recipe)
 
 
-def count_without_rare_tokens(counted: Callable[[Recipe], Statistics], recipe: Recipe) -> Statistics:
-    """What `counted` gives for all the texts, without the tokens that they have too few of.
+def count_without_rare_tokens(count_all: Callable[[Recipe], Statistics], recipe: Recipe) -> Statistics:
+    """Count all texts with `count_all`, then leave out the tokens that occur fewer than `min_count` times.
 
-    `counted` may share the texts out as it likes: which tokens are rare is found from the whole. Prompt sums cannot be
-    rid of a token afterwards, so with them the histogram is counted first, and then everything without what is rare.
+    Which tokens are rare depends on all texts together. A token cannot be taken out of prompt sums afterwards. So with
+    prompt sums there are two passes: the first counts the histogram, the second everything except the rare tokens.
     """
     if recipe.passes == 1:
-        return counted(replace(recipe, min_count=1)).at_least(recipe.min_count)
-    first = counted(replace(recipe, min_count=1, prompt_sums=False))
-    wanted = first.at_least(recipe.min_count)
-    second = counted(replace(recipe, min_count=1, left_out=np.packbits(wanted.histogram == 0).tobytes()))
+        return count_all(replace(recipe, min_count=1)).at_least(recipe.min_count)
+    wanted = count_all(replace(recipe, min_count=1, prompt_sums=False)).at_least(recipe.min_count)
+    second = count_all(replace(recipe, min_count=1, left_out=np.packbits(wanted.histogram == 0).tobytes()))
     if second.histogram_only() != wanted:
         raise InputError("the texts changed between the two passes that min_count takes: collect them again")
     assert second.sums is not None
     return replace(second, sums=second.sums.pairs_at_least(recipe.min_count))
 
 
-def count_texts(texts: Iterable[str], embedding: Embedding, recipe: Recipe) -> Statistics:
-    """The statistics of texts that come one by one; what is rare among them is `count_without_rare_tokens`'s to say."""
-    return count_chunks(in_chunks(texts), embedding, recipe)
-
-
 def count_chunks(chunks: Iterable[Sequence[str]], embedding: Embedding, recipe: Recipe) -> Statistics:
-    """Add up the statistics of all chunks, a few at a time on each core."""
+    """Add up the statistics of all chunks, one per core at a time. `recipe.min_count` is not applied here."""
     workers = count_cores()
     pending: deque[Future[Statistics]] = deque()
     total = count([], embedding, recipe)
@@ -165,53 +157,50 @@ def count(texts: Sequence[str], embedding: Embedding, recipe: Recipe) -> Statist
     lengths = counted.astype(np.int64)
     starts = np.cumsum(lengths) - lengths
     if recipe.cap is not None:
-        flat, starts, lengths = _capped(flat, starts, lengths, recipe.cap)
+        inside = np.arange(len(flat)) - np.repeat(starts, lengths) < recipe.cap
+        flat, starts, lengths = _keep_tokens(inside, flat, lengths)
     if recipe.clip is not None:
-        flat, starts, lengths = _only(_clipped(flat, lengths, recipe.clip), flat, lengths)
+        flat, starts, lengths = _keep_tokens(_find_first_occurrences(flat, lengths, recipe.clip), flat, lengths)
     if recipe.left_out:
         kept = np.unpackbits(np.frombuffer(recipe.left_out, np.uint8), count=embedding.vocabulary_size) == 0
-        flat, starts, lengths = _only(kept[flat], flat, lengths)
-    hashes = _hashes(texts) if recipe.subsample > 1 or recipe.keep_sample else np.zeros(len(texts), np.uint32)
-    sums = sample = None
-    if recipe.keep_sample:
-        sample = Sample.draw(hashes, flat, starts, lengths, recipe.subsample)
+        flat, starts, lengths = _keep_tokens(kept[flat], flat, lengths)
+    needs_hashes = recipe.subsample > 1 or recipe.keep_sample
+    hashes = np.array([hash_text(text) if needs_hashes else 0 for text in texts], np.uint32)
+    sums = None
+    sample = Sample.draw(hashes, flat, starts, lengths, recipe.subsample) if recipe.keep_sample else None
     if recipe.prompt_sums:
-        windows = _windows(hashes, starts, lengths, lengths, recipe.window, recipe.subsample)
-        pairs = pair_counts(flat, starts, lengths)
-        sums = _prompt_sums(flat, [(recipe.subsample, *windows)], pairs, embedding, recipe.window)
-    histogram = _histogram(flat, embedding)
+        windows = _draw_windows(hashes, starts, lengths, lengths, recipe.window, recipe.subsample)
+        pairs = count_pairs(flat, starts, lengths)
+        sums = _sum_windows(flat, [(recipe.subsample, *windows)], pairs, embedding, recipe.window)
+    histogram = _count_tokens(flat, embedding)
     return Statistics(embedding.fingerprint, len(texts), histogram, sums, sample, embedding.default_version)
 
 
 def recount(sample: Sample, embedding: Embedding, window: int, *, prompt_sums: bool = True) -> Statistics:
-    """What the prompts of a sample contributed to their domain's statistics: subtracting it leaves them out.
+    """Count what the prompts of a sample contributed to their domain's statistics. Subtracting it leaves them out.
 
-    Of a prompt too long to be kept whole, what was kept.
+    If only the beginning of a long prompt was kept, only that is counted.
     """
     starts, sums = sample.starts, None
     if prompt_sums:
         groups = []
         for every in np.unique(sample.every).tolist():
             of = sample.every == every
-            windows = _windows(sample.hashes[of], starts[of], sample.lengths[of], sample.kept[of], window, every)
+            windows = _draw_windows(sample.hashes[of], starts[of], sample.lengths[of], sample.kept[of], window, every)
             groups.append((every, *windows))
-        sums = _prompt_sums(sample.ids, groups, pair_counts(sample.ids, starts, sample.kept), embedding, window)
-    histogram = _histogram(sample.ids, embedding)
+        sums = _sum_windows(sample.ids, groups, count_pairs(sample.ids, starts, sample.kept), embedding, window)
+    histogram = _count_tokens(sample.ids, embedding)
     return Statistics(embedding.fingerprint, len(sample), histogram, sums, sample, embedding.default_version)
 
 
-def _histogram(flat: npt.NDArray[np.uint32], embedding: Embedding) -> Indices:
+def _count_tokens(flat: npt.NDArray[np.uint32], embedding: Embedding) -> Indices:
     return freeze(np.bincount(flat, minlength=embedding.vocabulary_size).astype(np.int64, copy=False))
 
 
-def _hashes(texts: Sequence[str]) -> npt.NDArray[np.uint32]:
-    return np.array([text_hash(text) for text in texts], np.uint32)
+def split_windows(starts: Indices, lengths: Indices, window: int) -> tuple[Indices, Indices, Indices, Indices]:
+    """Split prompts into windows: the first token and length of each window, its prompt, and its number there.
 
-
-def window_bounds(starts: Indices, lengths: Indices, window: int) -> tuple[Indices, Indices, Indices, Indices]:
-    """First token and length of each window, its prompt and its number there.
-
-    A prompt of T tokens makes max(1, round(T / window)) windows, of lengths equal to one.
+    A prompt of T tokens makes max(1, round(T / window)) windows. Their lengths differ by at most one.
     """
     parts = np.maximum(1, (2 * lengths + window) // (2 * window))
     prompt = np.repeat(np.arange(len(lengths)), parts)
@@ -221,40 +210,40 @@ def window_bounds(starts: Indices, lengths: Indices, window: int) -> tuple[Indic
     return starts[prompt] + first, last - first, prompt, part
 
 
-def _windows(
+def _draw_windows(
     hashes: npt.NDArray[np.uint32], starts: Indices, lengths: Indices, kept: Indices, window: int, every: int
 ) -> tuple[Indices, Indices]:
-    """First token and length of the windows that enter the prompt sums: 1 in `every`, and those whose tokens are kept.
+    """Choose the windows that enter the prompt sums, by first token and length: 1 in `every`, if it is kept whole.
 
-    Which ones is a function of the prompt's text and the window's number, and of nothing else.
+    The choice depends only on the prompt's text and the window's number.
     """
-    said = np.flatnonzero(lengths)
-    first, size, prompt, part = window_bounds(starts[said], lengths[said], window)
-    prompt = said[prompt]
+    nonempty = np.flatnonzero(lengths)
+    first, size, prompt, part = split_windows(starts[nonempty], lengths[nonempty], window)
+    prompt = nonempty[prompt]
     inside = first + size <= starts[prompt] + kept[prompt]
     drawn = inside & ((hashes[prompt].astype(np.int64) + part) % every == 0)
     return first[drawn], size[drawn]
 
 
-def _prompt_sums(
+def _sum_windows(
     flat: npt.NDArray[np.uint32],
     groups: Sequence[tuple[int, Indices, Indices]],
     pairs: Indices,
     embedding: Embedding,
     window: int,
 ) -> PromptSums:
-    """The sums over groups of windows, each (times, first token, length), counted so many times."""
+    """Sum groups of windows. A group is (times, first tokens, lengths): each of its windows counts `times` times."""
     positions = flat.astype(np.intp)  # once, not at every lookup
     width, windows = embedding.width, 0
     vector, gram = np.zeros(width, np.int64), np.zeros(triangle_size(width), np.int64)
-    rows, columns = triangle(width)
+    rows, columns = triangle_indices(width)
     for times, first, size in groups:
         windows += times * len(first)
         for begin in range(0, len(first), GRAM_WINDOWS):
             block = slice(begin, begin + GRAM_WINDOWS)
             means = window_means(positions, first[block], size[block], embedding.stored.fixed_point)
             vector += times * means.sum(axis=0).astype(np.int64)
-            # whole numbers up to 2¹⁹: every product and every sum of 1,024 stays below 2⁵³, so float64 BLAS is exact
+            # Means are integers up to 2¹⁹. Sums of 1,024 products stay below 2⁵³, so float64 BLAS is exact.
             gram += times * (means.T @ means)[rows, columns].astype(np.int64)
     return PromptSums(window, embedding.stored.unit / MEAN_PARTS, windows, freeze(vector), freeze(gram), freeze(pairs))
 
@@ -262,7 +251,7 @@ def _prompt_sums(
 def window_means(
     flat: npt.NDArray[np.intp], first: Indices, size: Indices, fixed_point: npt.NDArray[np.float32] | FixedPointRows
 ) -> npt.NDArray[np.float64]:
-    """x̄ of each window in parts of the fixed-point unit, rounded to whole numbers: (windows, h)."""
+    """x̄ of each window in 1/`MEAN_PARTS` of the fixed-point unit, rounded to integers: (windows, h)."""
     longest = min(EXACT_TOKENS, int(size.max(initial=0)))
     rows = np.empty((longest, fixed_point.shape[1]), np.float32)  # one window's rows of E, in the cache
     ones = np.ones(longest, np.float32)
@@ -271,26 +260,18 @@ def window_means(
         for part in range(begin, begin + tokens, EXACT_TOKENS):  # nearly always one
             count = min(EXACT_TOKENS, begin + tokens - part)
             fixed_point.take(flat[part : part + count], axis=0, out=rows[:count], mode="clip")
-            # the column sums, as ones · rows; whole numbers up to 2²⁴, so float32 is exact in whatever order BLAS adds
+            # column sums as ones · rows: integers up to 2²⁴, so float32 is exact in whatever order BLAS adds
             total += np.dot(ones[:count], rows[:count])
     sums *= MEAN_PARTS
     sums /= size[:, None]
     return np.rint(sums, out=sums)
 
 
-def _capped(
-    flat: npt.NDArray[np.uint32], starts: Indices, lengths: Indices, cap: int
-) -> tuple[npt.NDArray[np.uint32], Indices, Indices]:
-    inside = np.arange(len(flat)) - np.repeat(starts, lengths) < cap
-    shorter = np.minimum(lengths, cap)
-    return flat[inside], np.cumsum(shorter) - shorter, shorter
-
-
-def _clipped(flat: npt.NDArray[np.uint32], lengths: Indices, clip: int) -> npt.NDArray[np.bool_]:
-    """Which tokens are among the first `clip` of their kind in their prompt."""
+def _find_first_occurrences(flat: npt.NDArray[np.uint32], lengths: Indices, clip: int) -> npt.NDArray[np.bool_]:
+    """Which tokens are among the first `clip` occurrences of their id in their prompt."""
     prompt = np.repeat(np.arange(len(lengths)), lengths)
     shift = np.int64(len(flat).bit_length())
-    # by token, then by place: what a prompt has of a token lies side by side, and plain numbers sort fastest
+    # sorted by token, then place: equal tokens of a prompt are then neighbours. Plain integers sort fastest.
     ordered = np.sort(flat.astype(np.int64) << shift | np.arange(len(flat)))
     token, place = ordered >> shift, ordered & ((1 << shift) - 1)
     prompt = prompt[place]
@@ -300,18 +281,18 @@ def _clipped(flat: npt.NDArray[np.uint32], lengths: Indices, clip: int) -> npt.N
     return kept
 
 
-def _only(
+def _keep_tokens(
     kept: npt.NDArray[np.bool_], flat: npt.NDArray[np.uint32], lengths: Indices
 ) -> tuple[npt.NDArray[np.uint32], Indices, Indices]:
-    """The prompts with those tokens alone."""
+    """Drop all other tokens: the ids that are left, and the prompts' new starts and lengths."""
     before = np.r_[0, np.cumsum(kept)]
     ends = np.cumsum(lengths)
     shorter = before[ends] - before[ends - lengths]
     return flat[kept], np.cumsum(shorter) - shorter, shorter
 
 
-def in_chunks(texts: Iterable[str]) -> Iterator[list[str]]:
-    """The texts, a few megabytes at a time: what is counted in one go."""
+def split_chunks(texts: Iterable[str]) -> Iterator[list[str]]:
+    """Split texts into chunks of a few megabytes, which are counted one by one."""
     chunk: list[str] = []
     characters = 0
     for text in texts:

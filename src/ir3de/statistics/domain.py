@@ -1,14 +1,13 @@
 """One domain's additive statistics: integers with + and −, exact in any order.
 
-A domain is summarised by two things, both sums over its prompts and both made of integers, so that shards,
-owners and orders never change a bit, and taking something out leaves exactly what was there before:
+Two sums over its prompts summarise a domain. Both are integers. So neither shards nor owners nor their order change a
+bit, and subtraction leaves exactly what was there before:
 
 * the **token histogram** n_c ∈ N^V, all that a token-level fit needs, because A = Ẽᵀ diag(n) Ẽ;
 * the **prompt sums** Σ 1, Σ x̄ and Σ x̄x̄ᵀ over windows of prompts, x̄ the mean embedding of a window in
-  fixed point (integers times `unit`), all that a prompt-level fit needs, and how often neighbouring tokens met.
+  fixed point (integers times `unit`), all that a prompt-level fit needs; and counts of neighbouring tokens.
 
-A sample of the prompts themselves may lie beside them. It is not part of the sums: two statistics are equal whether
-or not either has one.
+A sample of the prompts may come with them. It is not part of the sums: equality ignores it.
 """
 
 from __future__ import annotations
@@ -31,7 +30,7 @@ MAX_COUNT = 1 << 53  # of one token: beyond it a float64 is no longer exact
 
 @dataclass(frozen=True, eq=False)
 class Statistics:
-    """What a router needs to know of one domain: add, subtract and compare them like numbers.
+    """What a router needs to know of one domain. Statistics add, subtract and compare like numbers.
 
     >>> import ir3de
     >>> monday, tuesday = ir3de.collect(["2 + 2 = 4"]), ir3de.collect(["E = mc²"])
@@ -47,7 +46,7 @@ class Statistics:
     sums: PromptSums | None = None  # None when only the histogram was collected
     sample: Sample | None = None  # None when no prompts were kept
     embedding_version: int | None = None  # of the default embedding; None for any other
-    derived: dict[str, Any] = field(default_factory=dict, init=False)  # worked out from the counts, and forgettable
+    derived: dict[str, Any] = field(default_factory=dict, init=False)  # a cache of what follows from the counts
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "histogram", read_only(self.histogram))
@@ -57,8 +56,8 @@ class Statistics:
             raise InputError("statistics fell below zero: what was subtracted was never added")
         if self.histogram.max(initial=0) > MAX_COUNT:
             raise InputError(
-                f"counts overflow: {int(self.histogram.max()):,} of one token is more than the {MAX_COUNT:,} that can "
-                "be told apart"
+                f"counts overflow: one token occurs {int(self.histogram.max()):,} times, and at most {MAX_COUNT:,} can "
+                "be counted exactly"
             )
 
     @cached_property
@@ -66,15 +65,15 @@ class Statistics:
         return int(self.histogram.sum())
 
     def __add__(self, other: Statistics) -> Statistics:
-        return self._combined(other, +1)
+        return self._combine(other, +1)
 
     def __radd__(self, other: Any) -> Statistics:
         return self if other == 0 else NotImplemented  # so that sum() works
 
     def __sub__(self, other: Statistics) -> Statistics:
-        return self._combined(other, -1)
+        return self._combine(other, -1)
 
-    def _combined(self, other: Statistics, sign: int) -> Statistics:
+    def _combine(self, other: Statistics, sign: int) -> Statistics:
         if not isinstance(other, Statistics):
             return NotImplemented
         if self.fingerprint != other.fingerprint or self.histogram.shape != other.histogram.shape:
@@ -94,41 +93,41 @@ class Statistics:
             self.prompts + sign * other.prompts,
             freeze(self.histogram + sign * other.histogram),
             sums,
-            self._joined(other) if sign > 0 else self._parted(other),
+            self._join_samples(other) if sign > 0 else self._subtract_samples(other),
             self.embedding_version,
         )
 
-    def _joined(self, other: Statistics) -> Sample | None:
+    def _join_samples(self, other: Statistics) -> Sample | None:
         if self.sample is None or other.sample is None:
             return self.sample if other.sample is None else other.sample
         return self.sample + other.sample
 
-    def _parted(self, other: Statistics) -> Sample | None:
+    def _subtract_samples(self, other: Statistics) -> Sample | None:
         if self.sample is None or (other.sample is None and other.prompts):
-            return None  # nobody can tell which of the prompts were the other's
+            return None  # it is unknown which prompts were the other's
         return self.sample if other.sample is None else self.sample.without(other.sample)
 
     def without_sample(self) -> Statistics:
         """The same statistics without any prompt: what may leave the machine."""
-        return self._same_counts(replace(self, sample=None))
+        return self._share_derived(replace(self, sample=None))
 
     def histogram_only(self) -> Statistics:
         """The same statistics without the prompt sums."""
-        return self._same_counts(replace(self, sums=None))
+        return self._share_derived(replace(self, sums=None))
 
-    def among(self, seen: npt.NDArray[np.intp]) -> Statistics:
-        """The same statistics for a vocabulary of these tokens; none of the others may occur."""
-        return self._same_counts(replace(self, histogram=freeze(self.histogram[seen])))
+    def restrict_to(self, seen: npt.NDArray[np.intp]) -> Statistics:
+        """The same statistics for a vocabulary of these tokens. No other token may occur."""
+        return self._share_derived(replace(self, histogram=freeze(self.histogram[seen])))
 
-    def _same_counts(self, other: Statistics) -> Statistics:
+    def _share_derived(self, other: Statistics) -> Statistics:
         object.__setattr__(other, "derived", self.derived)
         return other
 
     def at_least(self, count: int) -> Statistics:
-        """The histogram of the tokens that occurred at least so often, and nothing else if anything may be rare.
+        """The histogram of the tokens that occurred at least `count` times.
 
-        Prompt sums and a sample hold rare tokens too, and cannot be rid of them here: `collect(..., min_count=)` can.
-        What is dropped from two statistics is not what would be dropped from their sum.
+        Prompt sums and sample are dropped, because they hold rare tokens too; `collect(..., min_count=)` can keep sums.
+        A token that is rare in two statistics may be common in their sum: drop rare tokens last.
         """
         if check_threshold(count) == 1:
             return self
@@ -165,7 +164,7 @@ class Statistics:
 
 
 def check_threshold(count: object) -> int:
-    """Refuse what is no count that a token must reach."""
+    """Refuse a `min_count` that is not a positive integer."""
     if not isinstance(count, int) or isinstance(count, bool) or count < 1:
-        raise InputError(f"min_count must be a whole number, at least 1, which leaves nothing out, found {count!r}")
+        raise InputError(f"min_count must be a whole number, at least 1 (which keeps all tokens), found {count!r}")
     return count

@@ -9,7 +9,7 @@ Integers = npt.NDArray[np.int64]
 
 
 def read_only(array: Integers) -> Integers:
-    """An array of the same values that nobody can write to: the array itself where that is so already, else a copy."""
+    """The array itself if nobody can write to it, else a read-only copy."""
     part: object = array
     while isinstance(part, np.ndarray):
         if part.flags.writeable:
@@ -30,5 +30,5 @@ def keep_at_least(counts: Integers, least: int) -> Integers:
 
 
 def little_endian(values: Integers) -> memoryview:
-    """The integers' bytes, eight each. They are copied only where they are stored otherwise."""
+    """The integers as little-endian bytes, eight each. They are copied only if they are stored in another way."""
     return np.ascontiguousarray(values, "<i8").data

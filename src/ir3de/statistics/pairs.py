@@ -1,4 +1,4 @@
-"""Adjacent tokens as buckets: what little word order a bag of tokens can be given, still counted in integers.
+"""Pairs of neighbouring tokens, hashed into buckets. They add a little word order to a bag of tokens.
 
 A pair of neighbouring tokens is hashed into one of `BUCKETS`. Counts of buckets add up like counts of tokens, and a
 score per bucket is looked up like a score per token.
@@ -29,7 +29,7 @@ def pair_buckets(ids: npt.NDArray[np.unsignedinteger]) -> npt.NDArray[np.uint16]
     return hashed.astype(np.uint16)
 
 
-def pair_counts(
+def count_pairs(
     flat: npt.NDArray[np.unsignedinteger], starts: npt.NDArray[np.int64], lengths: npt.NDArray[np.int64]
 ) -> npt.NDArray[np.int64]:
     """How often each bucket occurs in prompts whose ids lie end to end; no pair spans two prompts: (BUCKETS,)."""

@@ -1,4 +1,4 @@
-"""Prompt sums: Σ 1, Σ x̄ and Σ x̄x̄ᵀ over windows of prompts, in integers, and the packed matrices they are kept in."""
+"""Prompt sums: Σ 1, Σ x̄ and Σ x̄x̄ᵀ over windows of prompts, in integers, and the packed matrices that hold them."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from ir3de.errors import InputError, MismatchError
 from ir3de.statistics.integers import Integers, freeze, keep_at_least, read_only
 from ir3de.statistics.pairs import BUCKETS
 
-LARGEST_SUM = (1 << 62) - 1  # of a prompt sum: two of them still add up in 64 bits
+MAX_SUM = (1 << 62) - 1  # two sums of this size still add up in 64 bits
 
 
 @dataclass(frozen=True, eq=False)
@@ -45,7 +45,7 @@ class PromptSums:
         if self.windows < 0 or (diagonal < 0).any() or (self.pairs is not None and (self.pairs < 0).any()):
             raise InputError("prompt sums fell below zero: what was subtracted was never added")
         parts = (self.vector, self.gram, *(() if self.pairs is None else (self.pairs,)))
-        if any(max(int(part.max(initial=0)), -int(part.min(initial=0))) > LARGEST_SUM for part in parts):
+        if any(max(int(part.max(initial=0)), -int(part.min(initial=0))) > MAX_SUM for part in parts):
             raise InputError("prompt sums overflow: they are beyond 2⁶². Collect fewer texts, or a histogram only")
 
     @property
@@ -54,7 +54,7 @@ class PromptSums:
 
     def full_gram(self) -> npt.NDArray[np.float64]:
         """Σ x̄x̄ᵀ as the symmetric (h, h) matrix of real values."""
-        return full_square(self.gram * self.unit**2, self.width)
+        return unpack_triangle(self.gram * self.unit**2, self.width)
 
     def __add__(self, other: PromptSums) -> PromptSums:
         return self.combine(other, +1)
@@ -98,18 +98,18 @@ class PromptSums:
     __hash__ = None  # type: ignore[assignment]
 
 
-def full_square(packed: npt.NDArray[np.floating], width: int) -> npt.NDArray[np.float64]:
+def unpack_triangle(packed: npt.NDArray[np.floating], width: int) -> npt.NDArray[np.float64]:
     """The symmetric (h, h) matrix of an upper triangle."""
     square = np.empty((width, width))
     begin = 0
-    for row in range(width):  # no lists of indices, which would be twice as large as the matrix
+    for row in range(width):  # lists of indices would be twice as large as the matrix
         part = packed[begin : begin + width - row]
         square[row, row:] = square[row:, row] = part
         begin += len(part)
     return square
 
 
-def upper_triangle(square: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
+def pack_triangle(square: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
     """The upper triangle of a symmetric matrix, row by row."""
     width = len(square)
     packed = np.empty(triangle_size(width))
@@ -126,6 +126,6 @@ def triangle_size(width: int) -> int:
 
 
 @lru_cache(maxsize=4)
-def triangle(width: int) -> tuple[npt.NDArray[np.intp], npt.NDArray[np.intp]]:
+def triangle_indices(width: int) -> tuple[npt.NDArray[np.intp], npt.NDArray[np.intp]]:
     """Row and column of each entry of the upper triangle, row by row."""
     return np.triu_indices(width)

@@ -51,7 +51,7 @@ class Held:
 
     @classmethod
     def of(cls, samples: Sequence[Sample], longest: int, seen: Indices) -> Held:
-        cut = [sample.first(longest) for sample in samples]
+        cut = [sample.truncate(longest) for sample in samples]
         ids, lengths = np.concatenate([sample.ids for sample in cut]), np.concatenate([sample.kept for sample in cut])
         within = within_prompts(len(ids), np.cumsum(lengths) - lengths, lengths)
         experts = np.repeat(np.arange(len(cut)), [len(sample) for sample in cut])
@@ -111,7 +111,10 @@ def _fold(
         return None
     training = tuple(rest for rest, _ in parted)
     return Fold(
-        tuple(part_of(rest.among(seen), whole.among(seen)) for rest, whole in zip(training, domains, strict=True)),
+        tuple(
+            part_of(rest.restrict_to(seen), whole.restrict_to(seen))
+            for rest, whole in zip(training, domains, strict=True)
+        ),
         rows,
         token_familiarity(training, embedding.tokenizer.unknown_id)[seen],
         Held.of(held, longest, seen),
