@@ -16,6 +16,7 @@ from ir3de import Contribution, Router, collect
 from ir3de.artifact import read_header
 from ir3de.statistics.sample import Sample
 from ir3de.storage import files
+from ir3de.storage.tensors import from_safetensors, to_safetensors
 
 
 @pytest.fixture(scope="module")
@@ -126,11 +127,11 @@ def test_wrong_calls(given: Path, router: Path, tmp_path: Path) -> None:
 
 def resealed(path: Path, change: Callable[[dict, dict], object], target: Path) -> Path:
     """A file changed by someone who knows how to seal it again."""
-    tensors, header = files.from_safetensors(path.read_bytes(), path)
+    tensors, header = from_safetensors(path.read_bytes(), path)
     tensors = {name: tensor.astype(np.int64) for name, tensor in tensors.items()}
     del header["sha256"]
     change(tensors, header)
-    target.write_bytes(files.to_safetensors(tensors, files.sealed(header)))
+    target.write_bytes(to_safetensors(tensors, files.sealed(header)))
     return target
 
 

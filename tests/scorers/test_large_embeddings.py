@@ -26,11 +26,11 @@ def large(monkeypatch: pytest.MonkeyPatch) -> Callable[[], None]:
     """From when it is called on, everything is large, and pages are given back after every row."""
 
     def lower() -> None:
-        for module in (matrix, weights, tensor_files):
-            monkeypatch.setattr(module, "LARGE", 0)
+        monkeypatch.setattr(matrix, "LARGE_MATRIX_BYTES", 0)
+        monkeypatch.setattr(tensor_files, "LARGE_FILE_BYTES", 0)
         monkeypatch.setattr(matrix, "SOME_ROWS", 100)
-        monkeypatch.setattr(tensor_files, "PIECE", 1_000)
-        monkeypatch.setattr(rows, "TOUCHED", 0)
+        monkeypatch.setattr(tensor_files, "PIECE_BYTES", 1_000)
+        monkeypatch.setattr(rows, "MAX_MAPPED_BYTES", 0)
 
     return lower
 
@@ -109,11 +109,3 @@ def test_what_is_not_finite_is_found_row_by_row(large: Callable[[], None]) -> No
             len(Matrix.plain(damaged).by_rows)
         said.append(str(caught.value))
     assert said[0] == said[1]
-
-
-def test_files_written_in_pieces_are_the_format_s_own() -> None:
-    from ir3de.storage.files import to_safetensors
-
-    some = {"b": VALUES, "a": VALUES[:3].astype(np.float16), "ä": np.arange(7, dtype=np.uint8), "c": VALUES[0]}
-    header = {"width": 12, "name": "naïve"}
-    assert b"".join(tensor_files.TensorFile(some, header).pieces()) == to_safetensors(some, header)

@@ -17,6 +17,7 @@ from ir3de.artifact import inspect_router
 from ir3de.errors import ArtifactError, InputError, MismatchError
 from ir3de.statistics.files import encode_statistics
 from ir3de.storage import files
+from ir3de.storage.tensors import from_safetensors, to_safetensors
 from laws import some_texts
 
 
@@ -167,9 +168,9 @@ def test_what_owners_write_is_taken_for_no_file_of_the_router(tmp_path: Path) ->
 def test_a_file_from_before_there_were_contributions_is_one(tmp_path: Path) -> None:
     """Its header does not say how many prompts were kept: they go out all the same."""
     statistics = OWNERS["c2"].statistics()
-    tensors, header = files.from_safetensors(encode_statistics(statistics), tmp_path)
+    tensors, header = from_safetensors(encode_statistics(statistics), tmp_path)
     header = {key: value for key, value in header.items() if key not in ("kept", "sha256")}
-    (tmp_path / "old.stats").write_bytes(files.to_safetensors(tensors, files.sealed(header)))
+    (tmp_path / "old.stats").write_bytes(to_safetensors(tensors, files.sealed(header)))
     old = Contribution.load(tmp_path / "old.stats")
     assert old.kept == len(statistics.sample) and old.without_sample().statistics().sample is None
     router = fitted("c1")

@@ -11,7 +11,7 @@ import tiny
 from ir3de import collect
 from ir3de.errors import ArtifactError, MismatchError, VersionError
 from ir3de.statistics.files import load_statistics, save_statistics
-from ir3de.storage import files
+from ir3de.storage.tensors import from_safetensors, to_safetensors
 from saved import first_router, part, refusal
 
 
@@ -53,10 +53,10 @@ def test_cut_statistics(statistics_file: Path) -> None:
 
 def rewritten(path: Path, change: Callable[[dict, dict], object]) -> None:
     """Take a statistics file apart, change it, and put it together again."""
-    tensors, header = files.from_safetensors(path.read_bytes(), path)
+    tensors, header = from_safetensors(path.read_bytes(), path)
     tensors = {name: tensor.copy() for name, tensor in tensors.items()}
     change(tensors, header)
-    path.write_bytes(files.to_safetensors(tensors, header))
+    path.write_bytes(to_safetensors(tensors, header))
 
 
 def test_edited_statistics(statistics_file: Path) -> None:

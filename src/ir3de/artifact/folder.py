@@ -40,7 +40,7 @@ from ir3de.scorers.table import Table
 from ir3de.selectors import SELECTORS
 from ir3de.storage import files
 from ir3de.storage.ledger import History, extended, from_lines, to_lines, up_to
-from ir3de.storage.tensors import tensor_file
+from ir3de.storage.tensors import make_tensor_file, to_safetensors
 
 KIND, VERSION = "ir3de.router", 1
 
@@ -109,7 +109,7 @@ def _describe(router: RouterParts, parts: Parts, serving: bool) -> dict[str, Any
         stored = router.embedding()
         embedding["name"] = stored.name
         if version is None:
-            content = tensor_file(stored.stored.tensors, {"width": stored.width})
+            content = make_tensor_file(stored.stored.tensors, {"width": stored.width})
             embedding["file"] = parts.add("embedding", ".safetensors", content)
     describe_training: Any = describe_outcomes if router.training.kind == "outcomes" else describe_domains
     described = describe_training(router, router.training, experts, parts, serving=serving)
@@ -155,4 +155,4 @@ def _table_bytes(table: Table) -> bytes:
         tensors["familiarity"] = table.familiarity
     if table.pairs is not None:
         tensors["pairs"] = table.pairs
-    return files.to_safetensors(tensors, {"kind": "ir3de.table", "version": 1})
+    return to_safetensors(tensors, {"kind": "ir3de.table", "version": 1})

@@ -16,7 +16,7 @@ from ir3de.errors import ArtifactError
 from ir3de.scorers.grams import Gram, remember, remembered, remembers_grams
 from ir3de.statistics.domain import Statistics
 from ir3de.storage import files
-from ir3de.storage.tensors import map_tensors, tensor_file
+from ir3de.storage.tensors import make_tensor_file, map_tensors
 
 KIND, VERSION = "ir3de.gram", 1
 
@@ -31,7 +31,7 @@ def describe_grams(
         owned = statistics[expert["name"]]
         if (gram := remembered(owned)) is not None:
             header = {"kind": KIND, "version": VERSION, "of": owned.digest, "made_by": gram.made_by}
-            expert["gram"] = parts.add("gram", ".safetensors", tensor_file({"packed": gram.packed}, header))
+            expert["gram"] = parts.add("gram", ".safetensors", make_tensor_file({"packed": gram.packed}, header))
 
 
 def attach_gram(folder: Path, expert: Mapping[str, Any], statistics: Statistics) -> None:

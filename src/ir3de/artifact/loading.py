@@ -26,8 +26,7 @@ from ir3de.routing.decision import Compiled, Terms
 from ir3de.routing.valuation import Valuation
 from ir3de.scorers.table import Table
 from ir3de.selectors import SELECTORS
-from ir3de.storage import files
-from ir3de.storage.tensors import map_tensors, read_tensors
+from ir3de.storage.tensors import Tensors, from_safetensors, map_tensors, read_tensors
 
 _ATTEMPTS = 100  # to read a router that is being replaced all the time
 
@@ -111,12 +110,12 @@ def _load_table(folder: Path, header: Mapping[str, Any], *, mapped: bool) -> Tab
     path = folder / header["table"]["name"]
     if not path.is_file():
         return None
-    tensors: files.Tensors
+    tensors: Tensors
     try:
         if mapped:
             tensors, _ = map_tensors(checked_path(folder, header["table"]), sha256=header["table"]["sha256"])
         else:
-            tensors, _ = files.from_safetensors(read_part(folder, header["table"]), path)
+            tensors, _ = from_safetensors(read_part(folder, header["table"]), path)
     except ArtifactError as error:
         remedy = "" if header["serving"] else ". Or delete it: it is then rebuilt from the statistics"
         raise ArtifactError(f"{error}{remedy}") from error

@@ -22,7 +22,7 @@ from ir3de.errors import ArtifactError
 from ir3de.scorers.table import Table
 from ir3de.selectors import SELECTORS, Ballots, Selector
 from ir3de.storage import files
-from ir3de.storage.tensors import map_tensors
+from ir3de.storage.tensors import map_tensors, to_safetensors
 
 KIND, VERSION = "ir3de.ballots", 2  # 1 called the familiarity `usualness`
 
@@ -47,7 +47,7 @@ def map_ballots(folder: Path, table_sha256: str, table: Table, selector: Selecto
 def _write(path: Path, made: Ballots, of: str) -> None:
     tensors = _tensors(made)
     header = {"kind": KIND, "version": VERSION, "of": of, "most": made.most, "digest": _digest(tensors)}
-    files.write(path, files.to_safetensors(tensors, header))
+    files.write(path, to_safetensors(tensors, header))
     _drop_others(path)
 
 

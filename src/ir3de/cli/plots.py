@@ -88,7 +88,7 @@ def _save(figure: Figure, target: Path) -> None:
     from ir3de.storage import files
 
     files.make_folder(target.parent)
-    with files.appearing(target) as file:
+    with files.open_atomic(target) as file:
         kind = target.suffix[1:].lower()
         undated = {"Date": None} if kind == "svg" else None
         figure.savefig(file, format=kind, dpi=DOTS_PER_INCH, metadata=undated)

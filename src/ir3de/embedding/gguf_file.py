@@ -14,7 +14,7 @@ from ir3de.embedding.matrix import Matrix
 from ir3de.embedding.parts import EmbeddingParts, combine
 from ir3de.errors import ArtifactError, EmbeddingError, MissingExtraError
 from ir3de.storage import files
-from ir3de.storage.tensors import LARGE
+from ir3de.storage.tensors import LARGE_FILE_BYTES
 
 EMBEDDING_TENSOR = "token_embd.weight"
 
@@ -62,7 +62,7 @@ def _matrix(reader: Any, path: Path) -> Matrix:
     try:
         # plain floats stay as they are; a copy, since the reader only maps the file, unless that is too much
         values: npt.NDArray[np.generic] = (
-            (tensor.data if tensor.data.nbytes > LARGE else np.array(tensor.data))
+            (tensor.data if tensor.data.nbytes > LARGE_FILE_BYTES else np.array(tensor.data))
             if tensor.data.dtype in (np.float16, np.float32)
             else gguf.dequantize(tensor.data, tensor.tensor_type)
         )

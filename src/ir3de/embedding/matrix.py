@@ -17,10 +17,10 @@ import numpy.typing as npt
 
 from ir3de.embedding.rows import BFloat16, FixedPointRows, Floats, StoredRows, Tensors
 from ir3de.errors import EmbeddingError
-from ir3de.storage.tensors import row_pieces
+from ir3de.storage.tensors import iter_row_bytes
 
 BLOCK = 32
-LARGE = 1 << 30  # bytes of E as float32, from which it is read some rows at a time
+LARGE_MATRIX_BYTES = 1 << 30  # of E as float32: a larger one is read some rows at a time
 SOME_ROWS = 4_096
 ROW_BITS = 10  # of the largest entry of a middling row, so that a few wild rows do not coarsen all the others
 LARGEST = 1 << 11  # in fixed point, where wilder entries are cut: 8,192 of them still sum exactly in float32
@@ -56,14 +56,14 @@ class Matrix:
         """Of the tensors as stored, in the order of their names."""
         sha = hashlib.sha256(f"{self.rows} {self.width} {self.encoding}".encode())
         for name in sorted(self.tensors):
-            for piece in row_pieces(self.tensors[name]):
+            for piece in iter_row_bytes(self.tensors[name]):
                 sha.update(piece)
         return sha.hexdigest()
 
     @property
     def large(self) -> bool:
         """Whether E as float32 is too much to be in memory at once."""
-        return self.rows * self.width * 4 > LARGE
+        return self.rows * self.width * 4 > LARGE_MATRIX_BYTES
 
     @cached_property
     def values(self) -> Floats:

@@ -8,14 +8,13 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from ir3de.storage.tensors import forget
+from ir3de.storage.tensors import release_pages
 
 Floats = npt.NDArray[np.float32]
 Tensors = Mapping[str, npt.NDArray[Any]]
 
-TOUCHED = (
-    1 << 26
-)  # bytes read of a mapped file before its pages are given back, and those the system mapped around them
+# read of a mapped file before its pages are released, with those that the system mapped around them
+MAX_MAPPED_BYTES = 1 << 26
 
 
 class BFloat16:
@@ -35,16 +34,16 @@ class BFloat16:
         return int(self.base.nbytes)
 
     def __getitem__(self, index: Any) -> Floats:
-        return widened(self.base[index])
+        return widen(self.base[index])
 
     def astype(self, kind: npt.DTypeLike) -> npt.NDArray[Any]:
-        return widened(self.base).astype(kind, copy=False)
+        return widen(self.base).astype(kind, copy=False)
 
     def __array__(self, dtype: npt.DTypeLike | None = None, copy: bool | None = None) -> npt.NDArray[Any]:
         return self.astype(self.dtype if dtype is None else dtype)
 
 
-def widened(halves: npt.NDArray[np.uint16]) -> Floats:
+def widen(halves: npt.NDArray[np.uint16]) -> Floats:
     """bfloat16 as float32, which loses nothing."""
     wide = halves.astype(np.uint32)
     wide <<= 16
@@ -76,10 +75,10 @@ class StoredRows:
     def _read(self, index: Any) -> Tensors:
         some = {name: tensor[index] for name, tensor in self._tensors.items()}
         self._touched += sum(tensor.nbytes for tensor in some.values())
-        if self._touched > TOUCHED:
+        if self._touched > MAX_MAPPED_BYTES:
             self._touched = 0
             for tensor in self._tensors.values():
-                forget(tensor)
+                release_pages(tensor)
         return some
 
 

@@ -24,6 +24,7 @@ from ir3de.errors import ArtifactError, InputError, VersionError
 from ir3de.statistics.domain import Statistics
 from ir3de.statistics.files import encode_statistics, read_statistics
 from ir3de.storage import files
+from ir3de.storage.tensors import from_safetensors, to_safetensors
 
 KIND, VERSION = "ir3de.checkpoint", 1
 SUFFIX = ".checkpoint"
@@ -105,7 +106,7 @@ class Checkpoint:
             "statistics": hashlib.sha256(content).hexdigest(),
         }
         tensors = {"statistics": np.frombuffer(content, np.uint8)}
-        files.write(self.path, files.to_safetensors(tensors, files.sealed(header)))
+        files.write(self.path, to_safetensors(tensors, files.sealed(header)))
 
     def discard(self) -> None:
         """Remove the file, and what writing it may have left when it was killed."""
@@ -115,7 +116,7 @@ class Checkpoint:
 
 
 def _read(path: Path) -> tuple[files.Header, Statistics]:
-    tensors, header = files.from_safetensors(files.read(path), path)
+    tensors, header = from_safetensors(files.read(path), path)
     files.check_kind(header, KIND, VERSION, path)
     files.check_seal(header, path)
     content = tensors["statistics"].tobytes()

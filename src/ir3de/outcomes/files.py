@@ -16,6 +16,7 @@ from ir3de.outcomes.sums import Outcomes, OutcomeSums
 from ir3de.statistics.files import shrink_integers
 from ir3de.statistics.prompt_sums import PromptSums
 from ir3de.storage import files
+from ir3de.storage.tensors import from_safetensors, to_safetensors
 
 KIND, VERSION = "ir3de.outcomes", 1
 
@@ -43,12 +44,12 @@ def outcomes_bytes(outcomes: Outcomes) -> bytes:
             for (task, model, fold), sums in cells
         ],
     }  # fmt: skip
-    return files.to_safetensors(tensors, header)
+    return to_safetensors(tensors, header)
 
 
 def outcomes_from(content: bytes, path: Path) -> Outcomes:
     """The outcomes in a file's bytes; `path` is for the messages."""
-    tensors, header = files.from_safetensors(content, path)
+    tensors, header = from_safetensors(content, path)
     files.check_kind(header, KIND, VERSION, path)
     try:
         whole = {name: tensor.astype(np.int64, casting="safe") for name, tensor in tensors.items()}

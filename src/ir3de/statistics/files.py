@@ -18,6 +18,7 @@ from ir3de.statistics.pairs import BUCKETS
 from ir3de.statistics.prompt_sums import PromptSums
 from ir3de.statistics.sample import Sample
 from ir3de.storage import files
+from ir3de.storage.tensors import from_safetensors, map_tensors, to_safetensors
 
 KIND, VERSION = "ir3de.statistics", 1
 MAX_VOCABULARY_TOKENS = 1 << 24
@@ -61,7 +62,7 @@ def encode_statistics(statistics: Statistics, more: Mapping[str, Any] | None = N
     if (sample := statistics.sample) is not None:
         header |= {"sample": sample.digest, "kept": len(sample)}
         tensors |= {f"sample.{field.name}": shrink_integers(getattr(sample, field.name)) for field in fields(sample)}
-    return files.to_safetensors(_split_halves(tensors), files.sealed({**header, **(more or {})}))
+    return to_safetensors(_split_halves(tensors), files.sealed({**header, **(more or {})}))
 
 
 def _split_halves(tensors: Mapping[str, npt.NDArray[Any]]) -> dict[str, npt.NDArray[Any]]:
@@ -127,16 +128,12 @@ def _check_numbers(header: files.Header) -> None:
 
 def read_sample(path: Path, digest: str) -> Sample:
     """Read only the sample of a file, so that a thousand files take no time."""
-    from safetensors import SafetensorError, safe_open
-
-    try:
-        with safe_open(path, framework="numpy") as file:
-            names = [name for name in file.keys() if name.startswith("sample.")]  # noqa: SIM118 - no dictionary
-            sample = _decode_sample(
-                _join_halves({name: file.get_tensor(name) for name in names}), MAX_VOCABULARY_TOKENS
-            )
-    except (SafetensorError, OSError, KeyError, ValueError) as error:
-        raise ArtifactError(f"{path} is missing or damaged: {error}. Copy it again from where it came from") from error
+    tensors, _ = map_tensors(path)
+    try:  # copies: a view would keep the file open
+        found = {name: tensor.copy() for name, tensor in tensors.items() if name.startswith("sample.")}
+        sample = _decode_sample(_join_halves(found), MAX_VOCABULARY_TOKENS)
+    except (KeyError, ValueError) as error:
+        raise ArtifactError(f"{path} is damaged: {error}. Copy it again from where it came from") from error
     _check_digest(sample.digest, digest, path)
     return sample
 
@@ -146,7 +143,7 @@ def read_statistics(content: bytes, path: Path, *, known: bool = False) -> tuple
 
     `path` is for the messages.
     """
-    tensors, header = files.from_safetensors(content, path)
+    tensors, header = from_safetensors(content, path)
     files.check_kind(header, KIND, VERSION, path)
     files.check_seal(header, path)
     try:

@@ -1,4 +1,4 @@
-"""Files that are either whole or not there: atomic writes, checked reads, safetensors with a JSON header."""
+"""Files that are complete or absent: atomic writes, checked reads, JSON headers."""
 
 from __future__ import annotations
 
@@ -13,23 +13,19 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import IO, Any
 
-import numpy as np
-import numpy.typing as npt
-
 from ir3de.errors import ArtifactError, IR3DEError, VersionError
 
-Tensors = Mapping[str, npt.NDArray[Any]]
 Header = dict[str, Any]
 
 
 def write(path: Path, content: bytes) -> None:
     """Write a file so that a reader, a crash or a full disk never sees half of it."""
-    with appearing(path) as file:
+    with open_atomic(path) as file:
         file.write(content)
 
 
 @contextmanager
-def appearing(path: Path) -> Iterator[IO[bytes]]:
+def open_atomic(path: Path) -> Iterator[IO[bytes]]:
     """A file to write to, piece by piece, that is there once it is complete and otherwise not at all.
 
     What is no plain file, a pipe or a device, is written to as it is: it must not be replaced by a file.
@@ -109,13 +105,18 @@ def read(path: Path, *, sha256: str | None = None) -> bytes:
         content = path.read_bytes()
     except OSError as error:
         raise ArtifactError(f"cannot read {path}: {error.strerror or error}") from error
-    found = hashlib.sha256(content).hexdigest() if sha256 is not None else None
-    if found is not None and sha256 is not None and found != sha256:
+    if sha256 is not None:
+        check_sha256(hashlib.sha256(content).hexdigest(), sha256, path)
+    return content
+
+
+def check_sha256(found: str, expected: str, path: Path) -> None:
+    """Refuse a file whose content has another hash than the one that was recorded."""
+    if found != expected:
         raise ArtifactError(
-            f"{path} is damaged: its SHA-256 is {found[:16]}…, {sha256[:16]}… was recorded. "
+            f"{path} is damaged: its SHA-256 is {found[:16]}…, {expected[:16]}… was recorded. "
             "Copy it again from where it came from"
         )
-    return content
 
 
 def read_json(path: Path, *, kind: str, version: int) -> Header:
@@ -165,31 +166,6 @@ def _content_hash(header: Mapping[str, Any]) -> str:
 
 def to_json(header: Mapping[str, Any]) -> bytes:
     return json.dumps(header, ensure_ascii=False, indent=1).encode() + b"\n"
-
-
-def to_safetensors(tensors: Tensors, header: Header) -> bytes:
-    """Tensors and a JSON header as the bytes of a safetensors file; equal content gives equal bytes."""
-    from safetensors.numpy import save
-
-    ordered = {name: np.ascontiguousarray(tensors[name]) for name in sorted(tensors)}
-    return save(ordered, metadata={"ir3de": json.dumps(header, ensure_ascii=False, sort_keys=True)})
-
-
-def from_safetensors(content: bytes, path: Path) -> tuple[Tensors, Header]:
-    """The tensors and the JSON header of a safetensors file of ours."""
-    from safetensors import SafetensorError
-    from safetensors.numpy import load
-
-    try:
-        tensors = load(content)
-        length = int.from_bytes(content[:8], "little")
-        header = json.loads(json.loads(content[8 : 8 + length])["__metadata__"]["ir3de"])
-    except (SafetensorError, ValueError, KeyError, TypeError, RecursionError) as error:
-        raise ArtifactError(
-            f"{path} is not a file that ir3de wrote, or it is truncated or damaged ({error}). "
-            "If it is one of ours, copy it again from where it came from"
-        ) from error
-    return tensors, header
 
 
 def _open_special(path: Path) -> IO[bytes]:

@@ -15,7 +15,7 @@ from ir3de.cli.output import FAINT, Output, styled, table
 from ir3de.errors import IR3DEError
 from ir3de.storage.cores import count_cores
 
-REQUIRED = ("numpy", "tokenizers", "safetensors", "click", "rich")
+REQUIRED = ("numpy", "tokenizers", "click", "rich")
 EXTRAS = {
     "gguf": ("gguf", "reading .gguf files"),
     "pyarrow": ("parquet", "reading .parquet files"),

@@ -138,10 +138,10 @@ def _described(decision: Decision, top: int | None) -> dict[str, Any]:
 
 
 def _write(target: Path, routed: Iterable[tuple[Row, Decision, str]], top: int | None, out: Output) -> None:
-    from ir3de.storage.files import appearing
+    from ir3de.storage.files import open_atomic
 
     counts: dict[str, int] = {}
-    with appearing(target) as file:
+    with open_atomic(target) as file:
         for row, decision, _ in routed:
             file.write(_line(row, decision, top).encode() + b"\n")
             counts[decision.expert] = counts.get(decision.expert, 0) + 1
