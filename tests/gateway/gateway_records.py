@@ -22,7 +22,7 @@ def live(logs: Logs | None = None) -> LiveSnapshot:
     price = Price(input_per_1m=1.0, output_per_1m=2.0)
     experts = tuple(ExpertConfig(name=name, base_url="http://127.0.0.1:9/v1", price=price) for name in EXPERTS)
     config = Config(router=RouterConfig(path="router"), experts=experts, logs=logs or Logs(access=None))
-    return LiveSnapshot(Snapshot.of(config, router(), "d" * 64))
+    return LiveSnapshot(Snapshot.from_config(config, router(), "d" * 64))
 
 
 def decided(text: str = "Is the contract void?") -> Decision:

@@ -177,17 +177,27 @@ def test_etags_guard_changes(folder: Path) -> None:
 
 
 REFUSED: list[tuple[str, dict[str, Any], int, str]] = [
-    ("an expert twice", {"name": "law", "upstream": ENDPOINT}, 409, "merge: true gives it more"),
+    ("an expert twice", {"name": "law", "upstream": ENDPOINT}, 409, "send merge: true to extend it"),
     ("merging nobody", {"name": "nobody", "texts": ["a"], "merge": True}, 404, "no expert 'nobody'"),
     ("no endpoint", {"name": "new", "texts": ["a"]}, 422, "upstream: a new expert needs an endpoint"),
     ("nothing", {"name": "law", "merge": True}, 422, "nothing to do"),
     ("a wrong endpoint", {"name": "new", "upstream": {"base_url": "ftp://x"}}, 422, "upstream.base_url: must look"),
     ("an unknown field", {"name": "new", "upstream": {**ENDPOINT, "colour": 1}}, 422, "upstream.colour: "),
     ("two names", {"name": "new", "upstream": {**ENDPOINT, "name": "x"}}, 422, "upstream.name: "),
-    ("a reserved name", {"name": "auto", "upstream": ENDPOINT}, 422, "upstream.name: 'auto' is how clients"),
-    ("our key", {"name": "new", "upstream": {**ENDPOINT, "api_key_env": "IR3DE_ADMIN_TOKEN"}}, 422, "somebody else"),
+    ("a reserved name", {"name": "auto", "upstream": ENDPOINT}, 422, "upstream.name: 'auto' is the model"),
+    (
+        "our key",
+        {"name": "new", "upstream": {**ENDPOINT, "api_key_env": "IR3DE_ADMIN_TOKEN"}},
+        422,
+        "is not allowed",
+    ),
     ("a key", {"name": "new", "upstream": {**ENDPOINT, "api_key_env": "AWS_SECRET_ACCESS_KEY"}}, 422, "IR3DE_EXPERT_"),
-    ("half a letter", {"name": "new", "upstream": {**ENDPOINT, "defaults": {"stop": "\ud800"}}}, 422, "written down"),
+    (
+        "half a letter",
+        {"name": "new", "upstream": {**ENDPOINT, "defaults": {"stop": "\ud800"}}},
+        422,
+        "cannot be encoded",
+    ),
     ("an unknown fallback", {"name": "new", "upstream": {**ENDPOINT, "fallbacks": ["who"]}}, 422, "no expert 'who'"),
     ("texts of numbers", {"name": "new", "upstream": ENDPOINT, "texts": [1]}, 422, "texts.0: "),
     ("both", {"name": "new", "upstream": ENDPOINT, "texts": [], "file": {"name": "a", "content": ""}}, 422, "one of"),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import sqlite3
 from pathlib import Path
 from typing import Any
@@ -9,7 +10,8 @@ from typing import Any
 import pytest
 from gateway_parts import QUESTIONS, TEXTS, config_for, small_router
 
-from ir3de.gateway.api_errors import ApiError
+from ir3de.gateway.admin.changes import ExpertAddition
+from ir3de.gateway.api_errors import ApiError, validate
 from ir3de.gateway.experts.snapshot import Snapshot
 from ir3de.gateway.requests.choice import Choice, choose
 from ir3de.gateway.requests.controls import Controls, read_controls
@@ -22,7 +24,7 @@ CLEAR = "contract contract contract statute tenants landlord"  # law, and no dou
 
 
 def snapshot(**changes: Any) -> Snapshot:
-    return Snapshot.of(config_for("http://127.0.0.1:1", Path("/nowhere"), **changes), small_router(), "0" * 64)
+    return Snapshot.from_config(config_for("http://127.0.0.1:1", Path("/nowhere"), **changes), small_router(), "0" * 64)
 
 
 def chosen(
@@ -260,6 +262,27 @@ def test_controls_that_cannot_be_read_are_refused(given: Any) -> None:
         read_controls(given, {}, ())
     assert problem.value.status == 400
     assert len(problem.value.body()) < 5_000
+
+
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        (7, "ir3de: must be an object, found 7"),
+        ({"allow": "law"}, 'ir3de.allow: must be a valid list, found "law"'),
+        ({"max_price": "1"}, 'ir3de.max_price: must be a valid number, found "1"'),
+        ({"skip": 1}, "ir3de.skip: must be true or false, found 1"),
+        ({"skip": [], "session": {}}, "ir3de.skip: must be true or false, found a list; ir3de.session: must be a"),
+    ],
+)
+def test_errors_of_controls_say_what_was_found(given: Any, message: str) -> None:
+    with pytest.raises(ApiError, match=re.escape(message)):
+        read_controls(given, {}, ())
+
+
+def test_errors_of_admin_do_not_repeat_values() -> None:
+    with pytest.raises(ApiError, match="name: must be a valid string; merge: must be true or false") as problem:
+        validate(ExpertAddition, {"name": ["hush"], "merge": "hush", "texts": None})
+    assert "hush" not in problem.value.message
 
 
 @pytest.mark.parametrize("name", [b"max-price", b"skip"])

@@ -17,7 +17,15 @@ from ir3de.cli.output import Output
 from ir3de.errors import ArtifactError, InputError
 from ir3de.gateway import validation
 from ir3de.gateway.config import yaml_parser
-from ir3de.gateway.config.load import ConfigError, Source, build_schema, locate, merge_overrides, parse_config, read
+from ir3de.gateway.config.load import (
+    ConfigError,
+    Source,
+    build_schema,
+    find_config_file,
+    merge_overrides,
+    parse_config,
+    read,
+)
 from ir3de.gateway.config.models import Config, ExpertConfig
 from ir3de.gateway.config.template import build_template, suggest_endpoints
 
@@ -60,7 +68,7 @@ def refusal(text: str) -> str:
         (GOOD + "port: 80\n", "line 5, port: there is no such field here, did you mean server.port?"),
         (GOOD + "server:\n  port: '80'\n", 'line 6, server.port: should be a valid integer, found "80"'),
         (GOOD + "server:\n  open: yes\n", 'server.open: should be a valid boolean, found "yes": write true or false'),
-        (GOOD + "routing: {default: maths}\n", "line 5, routing.default: no expert 'maths', there are law"),
+        (GOOD + "routing: {default: maths}\n", "line 5, routing.default: no expert 'maths': there are law"),
         (GOOD + "    fallbacks: [maths, law]\n", "line 5, experts.0.fallbacks: no expert 'maths'"),
         (GOOD + "  - name: law\n    base_url: http://x/v1\n", "experts: the names law occur twice"),
         (GOOD.replace("law", "7"), "line 3, experts.0.name: should be a valid string, found 7: put it in quotes"),
@@ -69,10 +77,10 @@ def refusal(text: str) -> str:
         (GOOD + "version: 2\n", "line 5, version: should be 1, found 2"),
         ("version: 1\n", "2 problems: line 1, experts: this field is missing; line 1, router: this field is missing"),
         ("router: {path: r}\nexperts: []\n", "line 2, experts: should not be empty"),
-        ("experts:\n\t- name: law\n", "line 2: this is no YAML"),
-        ("experts: &a [*a]\n", "line 1: this is no YAML: an alias that contains itself"),
-        ("a: !!python/object/apply:os.getcwd []\n", "line 1: this is no YAML: could not determine a constructor"),
-        ("[" * 500, "nests too deep"),
+        ("experts:\n\t- name: law\n", "line 2: this is not YAML"),
+        ("experts: &a [*a]\n", "line 1: this is not YAML: an alias that contains itself"),
+        ("a: !!python/object/apply:os.getcwd []\n", "line 1: this is not YAML: could not determine a constructor"),
+        ("[" * 500, "the nesting is too deep"),
         ("a: \x00\n", "line 1: the character U+0000"),
         ("- a\n", "expected fields such as `router:`, found a list"),
         ("", "is empty: `ir3de config init`"),
@@ -182,9 +190,9 @@ def test_what_the_command_line_says_comes_first(monkeypatch: pytest.MonkeyPatch)
 
 
 def test_where_the_file_is_looked_for(monkeypatch: pytest.MonkeyPatch) -> None:
-    assert locate() == Path("ir3de.yaml")
+    assert find_config_file() == Path("ir3de.yaml")
     monkeypatch.setenv("IR3DE_CONFIG", "/etc/other.yaml")
-    assert locate() == Path("/etc/other.yaml") and locate("given.yaml") == Path("given.yaml")
+    assert find_config_file() == Path("/etc/other.yaml") and find_config_file("given.yaml") == Path("given.yaml")
 
 
 # schema and recipes ---------------------------------------------------------------------------------------------------

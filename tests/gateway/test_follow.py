@@ -134,7 +134,7 @@ def test_what_is_damaged_at_an_address_is_refused(tmp_path: Path, address: str) 
     folder = first_router().save(tmp_path / "router")
     header, table = (folder / "router.json").read_bytes(), part(folder, "table")
     for content, complaint in (
-        (header[:200], "not whole"),
+        (header[:200], "is incomplete"),
         (header.replace(b'"maths"', b'"math"', 1), "damaged or was edited"),
         (files.to_json(files.sealed({"kind": "ir3de.router", "version": 1})), "damaged"),
         (b'{"kind": "other"}', "is not an ir3de.router"),
@@ -149,7 +149,7 @@ def test_what_is_damaged_at_an_address_is_refused(tmp_path: Path, address: str) 
         follower.load()
     edit(folder, lambda header: header["table"].update(name="../../escape.safetensors"))
     upload(folder, address)
-    with pytest.raises(ArtifactError, match="no name of a router's file"):
+    with pytest.raises(ArtifactError, match="not the name of a router's file"):
         follower.load()
     assert not list(tmp_path.glob("**/escape*"))
 
@@ -164,7 +164,7 @@ def test_while_the_address_is_away_what_was_fetched_before_serves(
     follower = RouterFollower(address, tmp_path / "cache")  # as after a restart
     router, again = follower.load()
     assert_same_router(router, first)
-    assert again == digest and "fetched before" in warnings(caplog)[0]
+    assert again == digest and "fetched last" in warnings(caplog)[0]
     assert follower.check() is None
     upload(second.save(tmp_path / "two"), address)
     found = follower.check()

@@ -181,6 +181,25 @@ def test_what_cannot_be_read_is_refused_by_name(gateway: Running, body: object, 
     assert answer["error"]["message"] and answer["error"]["type"] == "invalid_request_error"
 
 
+@pytest.mark.parametrize(
+    ("body", "message"),
+    [
+        ({"input": 7}, "input must be a prompt or a list of prompts (or send messages), found 7"),
+        (
+            {"input": {"text": "private"}},
+            "input must be a prompt or a list of prompts (or send messages), found an object",
+        ),
+        ({"input": "a", "explain": 1}, "explain: must be true or false, found 1"),
+        ({"input": "a", "selector": ["all"]}, "selector: must be a valid string, found a list"),
+        ({"input": "a", "k": 0}, "k: must be greater than or equal to 1, found 0"),
+        ({"input": "a", "weights": {"price": "high"}}, "weights: price must be a number, found 'high'"),
+        ({"input": "a", "k": "x" * 99}, 'k: must be a valid integer, found "' + "x" * 58 + "…"),
+    ],
+)
+def test_errors_say_what_was_found(gateway: Running, body: object, message: str) -> None:
+    assert ask(gateway, body)[1]["error"]["message"] == message
+
+
 def test_many_readings_at_once_are_made_once_each_and_answered_alike(gateway: Running) -> None:
     asked = {"input": "Is my egg void?", "scorer": "posterior", "selector": "all"}
     answers: list[Any] = []

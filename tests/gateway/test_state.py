@@ -242,7 +242,7 @@ def test_a_crash_at_any_step_leaves_the_old_or_the_new_whole(
             "history" in names for names in (again.live.snapshot.experts, again.live.snapshot.router.experts)
         )
         assert served == routed
-        lines = again.history(10)
+        lines = again.folder.history(10)
         assert [line["outcome"] for line in lines] == ["done"] * served
         asyncio.run(again.add(upstream_only("coding"), Caller()))
         assert len(list(folder.glob("router-*"))) == served and not list(folder.glob(".router-*"))
@@ -276,9 +276,9 @@ def test_another_router_is_kept_over_a_restart_until_the_configured_one_is_wante
     again = worker(base, tmp_path / "state")
     assert tiny.same_table(again.live.snapshot.router, second_router()) and again.etag == each.etag
     for path, complaint in (
-        ("relative", "whole path"),
+        ("relative", "must be absolute"),
         (str(tmp_path / "none"), "no such folder"),
-        (str(tiny_router_of(tmp_path, "somebody")), "none of them"),
+        (str(tiny_router_of(tmp_path, "somebody")), "no name is in both"),
         ("memory://nothing/there", "is missing"),
     ):
         with pytest.raises(ApiError, match=complaint):

@@ -6,7 +6,7 @@ import pytest
 
 from ir3de.corpora import read_texts
 from ir3de.errors import ArtifactError, InputError
-from ir3de.gateway.admin.fetching import Remote
+from ir3de.gateway.admin.fetching import AddressSource
 from ir3de.storage.remote import hide_secrets, open_fsspec
 
 SECRET = "sesame"
@@ -43,5 +43,5 @@ def test_what_a_file_system_says_is_shown_without_its_password(tmp_path: Path) -
     with pytest.raises(
         ArtifactError, match=r"cannot read talk://host/r/router.json: PermissionError: no acc"
     ) as refused:
-        Remote(f"talk://u:{SECRET}@host/r", tmp_path).fetch()
+        AddressSource(f"talk://u:{SECRET}@host/r", tmp_path).fetch()
     assert SECRET not in str(refused.value)

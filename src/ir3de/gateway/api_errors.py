@@ -1,4 +1,4 @@
-"""Errors as clients of OpenAI's API know them."""
+"""Errors in the format of OpenAI's and Anthropic's APIs."""
 
 from __future__ import annotations
 
@@ -7,8 +7,9 @@ from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
 from pydantic import BaseModel, ValidationError
+from pydantic_core import ErrorDetails
 
-# status: (type, code) where nothing more special is known
+# status: (type, code); the code is the default, where the error has no code of its own
 _KINDS = {
     400: ("invalid_request_error", "invalid_request"),
     401: ("authentication_error", "invalid_api_key"),
@@ -31,7 +32,10 @@ _KINDS = {
 }
 _ANTHROPIC = {404: "not_found_error", 413: "request_too_large", 503: "overloaded_error", 504: "timeout_error"}
 
-MAX_MESSAGE_CHARS = 1_000  # characters of a message: what was found may be as long as a request
+_MAX_VALUE_CHARS = 60  # longer values are cut where an error quotes them
+MAX_MESSAGE_CHARS = 1_000  # a message may quote a value of the request, which can be of any length
+
+_WANTED = {"model_type": "must be an object", "bool_type": "must be true or false", "missing": "this field is missing"}
 
 
 @dataclass(eq=False)
@@ -46,63 +50,85 @@ class ApiError(Exception):
     headers: dict[str, str] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        self.kind, usual = _KINDS.get(self.status, ("server_error", "error"))
-        self.code = self.code or usual
+        self.kind, default_code = _KINDS.get(self.status, ("server_error", "error"))
+        self.code = self.code or default_code
 
     def body(self, endpoint: str = "") -> bytes:
-        """The error object, as clients of this endpoint know it."""
-        error = {"message": self.message[:MAX_MESSAGE_CHARS], "type": self.kind, "param": self.param, "code": self.code}
-        said: dict[str, object] = {"error": error}
-        if endpoint == "messages":
-            usual = "api_error" if self.status >= 500 else self.kind
-            said = {"type": "error", "error": {**error, "type": _ANTHROPIC.get(self.status, usual)}}
-        return json.dumps(said, ensure_ascii=False).encode(errors="replace")
+        """The error object in the format of this endpoint."""
+        return _to_json(self._build_object(endpoint))
 
     def event(self, endpoint: str = "") -> bytes:
         """The error object as an event of a stream that has begun."""
-        said = self.body(endpoint)
-        if endpoint == "responses":
-            told = {
-                "type": "error",
-                "code": self.code,
-                "message": self.message[:MAX_MESSAGE_CHARS],
-                "param": self.param,
-            }
-            said = json.dumps({**told, **json.loads(said)}, ensure_ascii=False).encode(errors="replace")
+        content = self._build_object(endpoint)
+        if endpoint == "responses":  # this API wants the fields at the top level, too
+            content = {**content["error"], "type": "error", **content}
         name = b"event: error\n" if endpoint in ("responses", "messages") else b""
-        return name + b"data: " + said + b"\n\n"
+        return name + b"data: " + _to_json(content) + b"\n\n"
+
+    def _build_object(self, endpoint: str) -> dict[str, Any]:
+        error = {"message": self.message[:MAX_MESSAGE_CHARS], "type": self.kind, "param": self.param, "code": self.code}
+        if endpoint != "messages":
+            return {"error": error}
+        kind = _ANTHROPIC.get(self.status, "api_error" if self.status >= 500 else self.kind)
+        return {"type": "error", "error": {**error, "type": kind}}
 
     def header_list(self) -> list[tuple[bytes, bytes]]:
-        given = dict(self.headers)
+        headers = dict(self.headers)
         if self.retry_after is not None:
-            given["retry-after"] = str(max(1, round(self.retry_after)))
-        return [(name.encode("latin-1"), value.encode("latin-1", "replace")) for name, value in given.items()]
+            headers["retry-after"] = str(max(1, round(self.retry_after)))
+        return [(name.encode("latin-1"), value.encode("latin-1", "replace")) for name, value in headers.items()]
+
+
+def _to_json(content: dict[str, Any]) -> bytes:
+    return json.dumps(content, ensure_ascii=False).encode(errors="replace")
 
 
 Validated = TypeVar("Validated", bound=BaseModel)
 
 
-def validate(kind: type[Validated], given: Any, within: str = "", *, status: int = 422) -> Validated:
-    """Turn a part of a request into a model, or raise a `ApiError` that says what is wrong with each field.
+def validate(
+    kind: type[Validated], given: Any, within: str = "", *, status: int = 422, shows_found: bool = False
+) -> Validated:
+    """Turn a part of a request into a model, or raise an `ApiError` that says what is wrong with each field.
 
-    What was found is not repeated: somebody may have put a secret into the wrong field.
+    The message quotes the wrong values only with `shows_found`. /admin does not ask for it, because somebody may have
+    put a secret into the wrong field.
     """
     try:
         return kind.model_validate(given)
     except ValidationError as error:
-        faults = error.errors(include_url=False, include_input=False)
-        places = [
-            ".".join(str(step)[:80] for step in (*([within] if within else []), *fault["loc"])) for fault in faults
-        ]
-        texts = [
-            f"no such field, there are {', '.join(kind.model_fields)}"
-            if fault["type"] == "extra_forbidden" and len(fault["loc"]) == 1
-            else fault["msg"].removeprefix("Value error, ")
-            for fault in faults
-        ]
-        message = "; ".join(f"{place or 'the body'}: {text}" for place, text in zip(places, texts, strict=True))
-        code = "invalid_field" if status == 422 else "invalid_type"
-        raise ApiError(status, message, code, places[0] or "the body") from None
+        faults = error.errors(include_url=False)
+        prefix = [within] if within else []
+        places = [".".join(str(step)[:80] for step in (*prefix, *fault["loc"])) or "the body" for fault in faults]
+        texts = [_describe_fault(kind, fault, shows_found=shows_found) for fault in faults]
+        message = "; ".join(f"{place}: {text}" for place, text in zip(places, texts, strict=True))
+        raise ApiError(status, message, "invalid_field" if status == 422 else "invalid_type", places[0]) from None
+
+
+def _describe_fault(kind: type[BaseModel], fault: ErrorDetails, *, shows_found: bool) -> str:
+    if fault["type"] == "extra_forbidden" and len(fault["loc"]) == 1:
+        return f"no such field, there are {', '.join(kind.model_fields)}"
+    if fault["type"] == "value_error":  # raised by a validator of ours, whose message is complete
+        return fault["msg"].removeprefix("Value error, ")
+    wanted = _WANTED.get(fault["type"]) or fault["msg"].replace("Input should", "must", 1)
+    is_shown = shows_found and fault["type"] not in ("missing", "extra_forbidden")
+    return f"{wanted}, found {format_value(fault['input'])}" if is_shown else wanted
+
+
+def build_type_error(param: str, wanted: str, found: object, *, is_private: bool = False) -> ApiError:
+    """The error for a field of a wrong type; where it may hold a prompt (`is_private`), texts are not repeated."""
+    shown = "a string" if is_private and isinstance(found, str) else format_value(found)
+    return ApiError(400, f"{param} must be {wanted}, found {shown}", "invalid_type", param)
+
+
+def format_value(value: Any) -> str:
+    """A wrong value for a message, shortened."""
+    if value is None:
+        return "nothing"
+    if isinstance(value, dict | list):
+        return "a list" if isinstance(value, list) else "an object"
+    text = json.dumps(value[:_MAX_VALUE_CHARS] if isinstance(value, str) else value, ensure_ascii=False)
+    return text if len(text) <= _MAX_VALUE_CHARS else text[: _MAX_VALUE_CHARS - 1] + "…"
 
 
 def build_internal_error(request_id: str) -> ApiError:
@@ -110,5 +136,5 @@ def build_internal_error(request_id: str) -> ApiError:
     return ApiError(500, f"the gateway failed: its log has more, request {request_id}")
 
 
-class ClientDisconnect(Exception):  # noqa: N818 - nobody's error
+class ClientDisconnect(Exception):  # noqa: N818 - an event, not an error
     """The client has disconnected."""

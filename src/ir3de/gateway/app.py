@@ -49,7 +49,7 @@ def create_app(gateway: Gateway) -> ASGIApp:
     }
     app = Starlette(
         routes=[*(Route(path, one, methods=["POST"]) for path, one in inference.items()), *other_routes(gateway)],
-        exception_handlers={ApiError: _problem, HTTPException: _http_error, Exception: _unexpected},
+        exception_handlers={ApiError: _send_api_error, HTTPException: _http_error, Exception: _unexpected},
         lifespan=lifespan,
     )
     app.state.gateway = gateway
@@ -74,33 +74,23 @@ def other_routes(gateway: Gateway) -> list[Route]:
     ]
 
 
-async def _problem(request: Request, error: Exception) -> Response:
+async def _send_api_error(request: Request, error: Exception) -> Response:
     assert isinstance(error, ApiError)
-    headers = {**error.headers, "x-request-id": request.state.request_id}
-    if error.retry_after is not None:
-        headers["retry-after"] = str(max(1, round(error.retry_after)))
-    return Response(error.body(), error.status, headers, "application/json")
+    response = Response(error.body(), error.status, {"x-request-id": request.state.request_id}, "application/json")
+    response.raw_headers.extend(error.header_list())
+    return response
 
 
 async def _http_error(request: Request, error: Exception) -> Response:
     assert isinstance(error, HTTPException)
-    known = {404: f"there is nothing at {request.url.path[:200]}", 405: f"{request.method} is not possible here"}
-    headers = {"allow": _possible(request)} if error.status_code == 405 else dict(error.headers or {})
-    return await _problem(
-        request, ApiError(error.status_code, known.get(error.status_code, error.detail), headers=headers)
-    )
-
-
-def _possible(request: Request) -> str:
-    """The methods of every route with this path: one route alone knows only its own."""
-    routes = [route for route in request.app.routes if isinstance(route, Route)]
-    found = {
-        method for route in routes if route.matches(request.scope)[0] != Match.NONE for method in route.methods or ()
-    }
-    return ", ".join(sorted(found))
+    status, headers = error.status_code, dict(error.headers or {})
+    messages = {404: f"there is nothing at {request.url.path[:200]}", 405: f"{request.method} is not possible here"}
+    if status == 405:  # starlette names the methods of one route only
+        routes = [route for route in request.app.routes if route.matches(request.scope)[0] != Match.NONE]
+        headers = {"allow": ", ".join(sorted({method for route in routes for method in route.methods}))}
+    return await _send_api_error(request, ApiError(status, messages.get(status, error.detail), headers=headers))
 
 
 async def _unexpected(request: Request, error: Exception) -> Response:
-    number = request.state.request_id
-    _log.error("request %s failed", number, exc_info=error)
-    return await _problem(request, build_internal_error(number))
+    _log.error("request %s failed", request.state.request_id, exc_info=error)
+    return await _send_api_error(request, build_internal_error(request.state.request_id))

@@ -16,7 +16,7 @@ from ir3de.gateway.admin.administration import find_state_folder
 from ir3de.gateway.admin.state import StateFolder
 from ir3de.gateway.config.findings import Finding
 from ir3de.gateway.config.load import list_client_variables
-from ir3de.gateway.config.models import Config, ExpertConfig, secret
+from ir3de.gateway.config.models import Config, ExpertConfig, read_variable
 from ir3de.gateway.http.access import is_loopback, read_client_keys
 
 PING_TIMEOUT_S = 5.0
@@ -106,7 +106,7 @@ def ping_experts(experts: Sequence[ExpertConfig]) -> list[Finding]:
 
 def _ping(expert: ExpertConfig) -> str:
     """What is wrong with the endpoint, or nothing."""
-    key = secret(expert.api_key_env)
+    key = read_variable(expert.api_key_env)
     headers = {"authorization": f"Bearer {key}"} if key else {}
     try:
         with urlopen(Request(f"{expert.base_url}/models", headers=headers), timeout=PING_TIMEOUT_S) as response:

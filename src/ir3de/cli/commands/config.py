@@ -56,12 +56,12 @@ def init(file: str | None, router: str | None, experts: list[Endpoint], force: b
       ir3de config init gateway.yaml --expert law=http://127.0.0.1:8001/v1
     """
     need_gateway()
-    from ir3de.gateway.config.load import locate
+    from ir3de.gateway.config.load import find_config_file
     from ir3de.gateway.config.template import build_template, suggest_endpoints
     from ir3de.gateway.validation import read_router_facts
     from ir3de.storage import files
 
-    path = locate(file)
+    path = find_config_file(file)
     refuse_existing(path, force=force)
     facts = read_router_facts(router) if router else None
     named = experts or suggest_endpoints(facts.experts if facts else EXAMPLES)
@@ -87,9 +87,9 @@ def validate(context: click.Context, file: str | None, ping: bool, out: Output) 
     """
     need_gateway()
     from ir3de.gateway import validation
-    from ir3de.gateway.config.load import ConfigError, locate, read
+    from ir3de.gateway.config.load import ConfigError, find_config_file, read
 
-    path = locate(file)
+    path = find_config_file(file)
     try:
         settings, changes = validation.apply_admin_state(read(path), path)
         router = validation.read_router_facts(settings.router.path)
@@ -128,13 +128,13 @@ def show(file: str | None, out: Output) -> None:
     import yaml
 
     from ir3de.gateway import validation
-    from ir3de.gateway.config.load import locate, read, variables
+    from ir3de.gateway.config.load import find_config_file, list_variables, read
 
-    path = locate(file)
+    path = find_config_file(file)
     settings, changes = validation.apply_admin_state(read(path, secrets=False), path)
     for finding in changes:
         out.warn(finding.message)
-    state = {name: "set" if there else "not set" for name, there in variables(settings).items()}
+    state = {name: "set" if there else "not set" for name, there in list_variables(settings).items()}
     document = settings.model_dump(mode="json")
     out.json({"file": str(path), "config": document, "secrets": state})
     if not out.as_json:

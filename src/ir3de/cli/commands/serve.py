@@ -126,10 +126,10 @@ def _serve(source: Source, checked: Checked, out: Output) -> bool:
 @contextmanager
 def _source(file: str | None, overrides: dict[str, Any]) -> Iterator[Source]:
     """The file, and what the command line says over it; no file where the command line says enough."""
-    from ir3de.gateway.config.load import Source, locate
+    from ir3de.gateway.config.load import Source, find_config_file
 
     enough = file is None and "router" in overrides and "experts" in overrides
-    yield Source(None if enough else locate(file), overrides)
+    yield Source(None if enough else find_config_file(file), overrides)
 
 
 @contextmanager
@@ -165,14 +165,14 @@ def _welcome(address: str, checked: Checked, out: Output) -> None:
     from rich.panel import Panel
 
     from ir3de.gateway.config.load import list_client_variables
-    from ir3de.gateway.config.models import secret
+    from ir3de.gateway.config.models import read_variable
 
     settings, router, _ = checked
     console = out.progress_console
     if not console.is_terminal or out.quiet:
         click.echo(f"serving on {address}", err=True)
         return
-    key = next((name for name in list_client_variables(settings) if secret(name)), None)
+    key = next((name for name in list_client_variables(settings) if read_variable(name)), None)
     digest = "" if router is None else f"  {router.digest[:12]}"
     rows: list[tuple[str, RenderableType]] = [
         ("address", styled((f"{address}/v1", "bold cyan"))),

@@ -1,1 +1,1 @@
-"""Changes while it serves: experts and routers that come and go, kept on disk and followed by every worker."""
+"""Changes while the gateway serves: experts and routers, kept on disk and loaded by every worker."""

@@ -34,7 +34,7 @@ from ir3de.gateway.experts.snapshot import LiveSnapshot, Snapshot
 from ir3de.storage import files
 from ir3de.storage.remote import hide_user
 
-STATE_CHECK_S = 1.0  # between two looks at the state file
+STATE_CHECK_S = 1.0  # between two checks of the state file
 
 
 @dataclass(frozen=True)
@@ -50,29 +50,17 @@ Change = Callable[[AdminState], tuple[Config, State]]
 
 
 class Administration:
-    """Makes changes, one at a time, and takes up those that others made."""
+    """Makes changes, one at a time, and loads those that other workers made."""
 
     def __init__(self, live: LiveSnapshot, now: AdminState, reread: Callable[[], Config], folder: StateFolder) -> None:
-        """`live` has the snapshot of `now`, which comes from `opened`."""
+        """`live` has the snapshot of `now`, which comes from `open_admin_state`."""
         self.live, self.folder = live, folder
-        self._now, self._reread = now, reread
-        self._turn = asyncio.Lock()
-
-    @property
-    def now(self) -> AdminState:
-        return self._now
-
-    # reading ----------------------------------------------------------------------------------------------------
+        self.current, self._reread = now, reread
+        self._lock = asyncio.Lock()
 
     @property
     def etag(self) -> str:
-        """Of all that can be changed: configuration, state and router."""
-        return compute_etag(self._now)
-
-    def history(self, most: int) -> list[dict[str, Any]]:
-        return self.folder.history(most)
-
-    # changing ---------------------------------------------------------------------------------------------------
+        return compute_etag(self.current)
 
     async def add(self, more: ExpertAddition, caller: Caller) -> None:
         """Add an expert, or give more to one."""
@@ -83,7 +71,7 @@ class Administration:
         await self._run_change(change, caller, action="merge expert" if more.merge else "add expert", expert=more.name)
 
     async def remove(self, name: str, caller: Caller, *, keep_domain: bool = False) -> None:
-        """Take an expert out."""
+        """Remove an expert."""
 
         def change(now: AdminState) -> tuple[Config, State]:
             return now.base, remove_expert(now, self.folder, name, keep_domain=keep_domain)
@@ -96,7 +84,7 @@ class Administration:
         def change(now: AdminState) -> tuple[Config, State]:
             return now.base, choose_router(now, given)
 
-        path = hide_user(self._now.base.router.path if given is None else given.path)
+        path = hide_user(self.current.base.router.path if given is None else given.path)
         await self._run_change(change, caller, action="replace router" if given else "configured router", path=path)
 
     async def reload(self, caller: Caller, *, configured_router: bool = False) -> None:
@@ -109,17 +97,17 @@ class Administration:
         await self._run_change(change, caller, action="reload")
 
     async def _run_change(self, change: Change, caller: Caller, **what: Any) -> None:
-        async with self._turn:
+        async with self._lock:
             now, problem = await asyncio.to_thread(self._apply_change, change, caller, what)
             self._activate(now)
         if problem is not None:
             raise problem
 
     def _apply_change(self, change: Change, caller: Caller, what: dict[str, Any]) -> tuple[AdminState, ApiError | None]:
-        """Where things stand after a change, or after what others changed and why this one is refused."""
+        """The state after the change; or the state that others left, and why this change is refused."""
         line = {"time": datetime.now(UTC).isoformat(timespec="milliseconds"), "request_id": caller.request_id}
         line |= {"who": caller.who, **what}
-        now = self._now
+        now = self.current
         try:
             with files.exclusive(self.folder.path):
                 now = self._read_changes()
@@ -132,11 +120,11 @@ class Administration:
                     self.folder.drop_routers(now.state)
                     self.folder.record({**line, "outcome": "refused", "status": problem.status, "code": problem.code})
                     return now, problem
-        except IR3DEError as error:  # the state folder itself: nothing could be kept
+        except IR3DEError as error:  # the state folder cannot be used, so nothing was written
             return now, ApiError(500, f"nothing was changed: {error}", "state_unusable")
 
     def _try_change(self, change: Change, now: AdminState) -> AdminState:
-        """What a change would lead to, with its router loaded; nothing is kept yet."""
+        """The state after the change, with its router loaded; nothing is written yet."""
         try:
             base, state = change(now)
             new = open_admin_state(base, state, self.folder, now)
@@ -146,46 +134,46 @@ class Administration:
             raise ApiError(500, f"nothing was changed: {error}", "fit_failed") from error
         if not set(new.router.experts) & set(new.snapshot.experts):
             known, served = ", ".join(new.router.experts[:20]), ", ".join(new.snapshot.experts)
-            raise ApiError(409, f"the router knows {known}, and served are {served}: none of them", "nothing_in_common")
+            message = f"the router knows {known}, but the experts are {served}: no name is in both"
+            raise ApiError(409, message, "nothing_in_common")
         return new
 
     def _persist(self, new: AdminState, line: dict[str, Any]) -> AdminState:
-        """The state is written, and from then on the change is made, come what may."""
+        """Write the state. From then on the change is made, even if the process ends at once."""
         line |= {"router_after": new.snapshot.digest, "outcome": "done"}
         try:
             state = self.folder.write(new.state, line)
         except ArtifactError as error:
             raise ApiError(500, f"nothing was changed: {error}", "state_unusable") from error
-        except ValueError as error:  # JSON can write halves of characters, and no file can hold them
-            raise ApiError(422, f"not to be written down: {error}", "invalid_field") from error
+        except ValueError as error:  # a lone surrogate: JSON can escape it, UTF-8 cannot encode it
+            raise ApiError(422, f"this text cannot be encoded: {error}", "invalid_field") from error
         self.folder.complete_audit(state)
         self.folder.drop_routers(state)
         return replace(new, state=state, stamp=self.folder.stamp())
 
-    # following --------------------------------------------------------------------------------------------------
-
     async def follow(self) -> None:
-        """Take up what others change, until cancelled."""
+        """Load what others change, until cancelled."""
         async with asyncio.TaskGroup() as tasks:
             tasks.create_task(repeat(self.check_state, lambda: STATE_CHECK_S))
             tasks.create_task(repeat(self.check_router, lambda: self.live.snapshot.config.router.follow))
 
     async def check_state(self) -> None:
-        """Take up what another worker changed."""
-        if self.folder.stamp() != self._now.stamp:
-            async with self._turn:
+        """Load what another worker changed."""
+        if self.folder.stamp() != self.current.stamp:
+            async with self._lock:
                 self._activate(await asyncio.to_thread(self._read_changes))
 
     async def check_router(self) -> None:
-        """Take up a router that was published."""
-        await self.check_state()  # the router to look at may have been changed for another
-        async with self._turn:
-            found = await asyncio.to_thread(self._now.follower.check)
+        """Load a router that was published."""
+        await self.check_state()  # another worker may have replaced the router that is followed
+        async with self._lock:
+            found = await asyncio.to_thread(self.current.follower.check)
             if found is not None:
-                self._activate(replace(self._now, router=found[0], snapshot=self._now.snapshot.with_router(*found)))
+                snapshot = self.current.snapshot.with_router(*found)
+                self._activate(replace(self.current, router=found[0], snapshot=snapshot))
 
     def _read_changes(self) -> AdminState:
-        now, stamp = self._now, self.folder.stamp()
+        now, stamp = self.current, self.folder.stamp()
         if stamp == now.stamp:
             return now
         state = self.folder.read()
@@ -193,7 +181,7 @@ class Administration:
         return replace(open_admin_state(base, state, self.folder, now), stamp=stamp)
 
     def _activate(self, now: AdminState) -> None:
-        self._now = now
+        self.current = now
         if self.live.snapshot is not now.snapshot:
             self.live.swap(now.snapshot)
 
@@ -201,9 +189,9 @@ class Administration:
 def open_admin_state(
     base: Config, state: State | None, folder: StateFolder, before: AdminState | None = None
 ) -> AdminState:
-    """Configuration and state put together, and the router loaded unless it is the one there was before.
+    """Apply the state to the configuration, and load the router unless `before` has it.
 
-    Without a state, what lies in the folder is read, and its audit log completed.
+    Without a state, the folder's is read, and its audit log completed.
     """
     stamp = folder.stamp()
     if state is None:
@@ -221,34 +209,34 @@ def open_admin_state(
             if not own:
                 raise
             raise ArtifactError(
-                f"{error}. It is the router as /admin changed it: put it back, or delete {folder.path / STATE}, "
-                "and with it all that was changed"
+                f"{error}. This router was changed through /admin: put its folder back, or delete "
+                f"{folder.path / STATE} to drop all changes"
             ) from error
-    earlier = None if before is None else before.snapshot
-    return AdminState(base, state, stamp, follower, router, Snapshot.of(config, router, follower.digest, earlier))
+    snapshot = Snapshot.from_config(config, router, follower.digest, None if before is None else before.snapshot)
+    return AdminState(base, state, stamp, follower, router, snapshot)
 
 
 def compute_etag(now: AdminState) -> str:
-    """A strong entity tag, the same in every worker that has come as far."""
+    """A strong ETag of configuration, state and router: the same in every worker that has the same state."""
     config = now.base.model_dump(mode="json")
     content = json.dumps([config, now.state.sha256, now.snapshot.digest], sort_keys=True)
     return f'"{hashlib.sha256(content.encode()).hexdigest()[:32]}"'
 
 
 def check_if_match(if_match: str | None, current: str) -> None:
-    """Refuse a change that was meant for another state of things."""
+    """Refuse a change that was meant for another state."""
     if if_match is None or "*" in (given := [tag.strip() for tag in if_match.split(",")]) or current in given:
         return
     raise ApiError(
         412,
-        f"things have changed since: If-Match is {if_match[:100]}, now it is {current}. GET again, and decide anew",
+        f"the state has changed: If-Match is {if_match[:100]}, the ETag is now {current}. GET it again, then decide",
         "stale",
         headers={"etag": current},
     )
 
 
 def find_state_folder(config: Config, config_path: Path | None) -> Path | None:
-    """Where changes are kept: as configured, or beside the configuration; None where there is neither."""
+    """The configured folder for changes, or one next to the configuration file; None if there is neither."""
     if config.state is not None:
         return Path(config.state).expanduser()
     return None if config_path is None else config_path.resolve().parent / "ir3de-state"

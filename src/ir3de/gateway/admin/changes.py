@@ -23,38 +23,38 @@ from ir3de.storage.remote import hide_user
 if TYPE_CHECKING:
     from ir3de.router import Router
 
-EXPERT_VARIABLE_PREFIX = "IR3DE_EXPERT_"  # how variables begin whose values /admin may have sent to experts
+EXPERT_VARIABLE_PREFIX = "IR3DE_EXPERT_"  # /admin may send the values of variables with this prefix to experts
 
 
 class Upload(Part):
     """A file of texts or statistics."""
 
     name: Annotated[str, Field(min_length=1, max_length=1_000)]
-    """Its suffix says what is in it: law.jsonl.gz, law.txt, law.stats"""
+    """Its suffix tells the format: law.jsonl.gz, law.txt, law.stats"""
     content: str
-    """In base64."""
+    """The file in base64."""
 
 
 class ExpertAddition(Part):
-    """An expert to add, or more for one that is there."""
+    """An expert to add, or more texts or another endpoint for one that exists."""
 
     name: Name
-    """As clients will ask for it."""
+    """The name by which clients ask for it."""
     upstream: dict[str, Any] | None = None
-    """Its endpoint, as in the configuration file; needed for a new one."""
+    """Its endpoint, as in the configuration file; a new expert needs one."""
     texts: list[str] | None = None
     """Prompts of its domain."""
     file: Upload | None = None
-    """Or a file of them, or of their statistics."""
+    """Or a file with prompts, or with their statistics."""
     merge: Annotated[bool, Field(strict=True)] = False
-    """Give more to an expert that is there: texts to its domain, another endpoint in place of its own."""
+    """Extend an expert that exists: add texts to its domain, or replace its endpoint."""
 
 
 class RouterReplacement(Part):
     """A router in place of the configured one."""
 
     path: Annotated[str, Field(min_length=1, max_length=4_000)]
-    """A folder, by its whole path, or an address."""
+    """The absolute path of a folder, or an address."""
 
 
 @dataclass(frozen=True)
@@ -65,22 +65,20 @@ class AdminState:
     state: State
     stamp: object  # of the state file
     follower: RouterFollower
-    router: Router  # as it was loaded: the snapshot's has the configuration's threshold and default
+    router: Router  # as loaded; the snapshot's router has the configuration's threshold and default
     snapshot: Snapshot
 
 
 def add_expert(now: AdminState, folder: StateFolder, more: ExpertAddition) -> State:
-    """With a new expert, or more of one that is there."""
+    """The state with a new expert, or with more for one that exists."""
     name, served, routed = more.name, more.name in now.snapshot.experts, more.name in now.router.experts
     if more.texts is not None and more.file is not None:
         raise ApiError(422, "texts and file: give one of them", "invalid_field", "file")
     domain = more.texts is not None or more.file is not None
     if not more.merge and (served or (routed and domain)):
-        raise ApiError(409, f"{name!r} is an expert already: merge: true gives it more, DELETE takes it out", "exists")
+        raise ApiError(409, f"{name!r} exists already: send merge: true to extend it, or DELETE it first", "exists")
     if more.merge and not served and not routed:
-        raise ApiError(
-            404, f"no expert {name!r} to give more to: without merge it is added", "expert_not_found", "name"
-        )
+        raise ApiError(404, f"no expert {name!r} to extend: leave out merge to add it", "expert_not_found", "name")
     if more.upstream is None and not served:
         raise ApiError(422, "upstream: a new expert needs an endpoint, {base_url: …}", "invalid_field", "upstream")
     if more.upstream is None and not domain:
@@ -88,11 +86,11 @@ def add_expert(now: AdminState, folder: StateFolder, more: ExpertAddition) -> St
     state = now.state
     if more.upstream is not None:
         if "name" in more.upstream:
-            raise ApiError(422, "upstream.name: the name is given once, beside it", "invalid_field", "upstream.name")
+            raise ApiError(422, "upstream.name: leave it out, `name` is enough", "invalid_field", "upstream.name")
         expert = validate(ExpertConfig, {"name": name, **more.upstream}, "upstream")
         _check_variable(expert, now.base)
         state = state.with_expert(expert)
-        state.apply_to(now.base, folder.path)  # or it is refused, before anything is fitted
+        state.apply_to(now.base, folder.path)  # raises if they do not fit together, before anything is fitted
     if not domain:
         return state
     check_changeable(now, "leave out texts and file")
@@ -100,7 +98,7 @@ def add_expert(now: AdminState, folder: StateFolder, more: ExpertAddition) -> St
 
 
 def remove_expert(now: AdminState, folder: StateFolder, name: str, *, keep_domain: bool) -> State:
-    """Without an expert; with `keep_domain` the router still knows it, and others answer in its place."""
+    """The state without an expert; with `keep_domain` the router keeps its domain, and others answer its prompts."""
     config, routed = now.snapshot.config, name in now.router.experts
     served = name in now.snapshot.experts
     if not served and not (routed and not keep_domain):
@@ -123,55 +121,47 @@ def remove_expert(now: AdminState, folder: StateFolder, name: str, *, keep_domai
 
 
 def choose_router(now: AdminState, given: RouterReplacement | None) -> State:
-    """With another router, or with the configured one again."""
+    """The state with another router, or with the configured one again."""
     if given is None:
         return replace(now.state, router=None)
     if is_address(given.path) and hide_user(given.path) != given.path:
         raise ApiError(422, "path: must not hold a user or password: use the environment", "invalid_field", "path")
     if not is_address(given.path) and not Path(given.path).is_absolute():
-        raise ApiError(422, f"path: give the whole path, found {given.path[:200]!r}", "invalid_field", "path")
+        raise ApiError(422, f"path: must be absolute, found {given.path[:200]!r}", "invalid_field", "path")
     return replace(now.state, router=RouterChoice(given.path))
 
 
 def check_changeable(now: AdminState, otherwise: str) -> None:
-    """Refuse to change the domains of a router that is published elsewhere, or that only routes."""
+    """Refuse to change the domains of a router at an address, or of a serving copy."""
     path = now.follower.shown
     if is_address(path):
         raise ApiError(
             409,
-            f"the router is followed at {path}, and its domains are changed where it is made: change it there with "
-            f"`ir3de add` or `ir3de remove` and publish it, or {otherwise}",
+            f"the router comes from {path}: change it where it was made, with `ir3de add` or `ir3de remove`, and "
+            f"publish it again, or {otherwise}",
             "router_elsewhere",
         )
     if now.follower.header.get("serving"):
         raise ApiError(
             409,
-            f"{path} is a serving copy: it can route, but not change. PUT /admin/router with the whole router it was "
+            f"{path} is a serving copy: it can route, but not change. PUT /admin/router with the router that it was "
             f"made from, or {otherwise}",
             "serving_copy",
         )
 
 
 def _check_variable(expert: ExpertConfig, config: Config) -> None:
-    """Who may change experts must not be able to have just any secret of this process sent to an address."""
+    """An admin must not be able to send any secret of this process to an address of their choice."""
     found, place = expert.api_key_env, "upstream.api_key_env"
-    if (
-        found is None
-        or found.startswith(EXPERT_VARIABLE_PREFIX)
-        or found in {known.api_key_env for known in config.experts}
-    ):
+    configured = {known.api_key_env for known in config.experts}
+    if found is None or found in configured or found.startswith(EXPERT_VARIABLE_PREFIX):
         return
-    raise ApiError(
-        422,
-        f"{place}: {found} is for somebody else. Name a variable that an expert of the configuration names, "
-        f"or one that begins with {EXPERT_VARIABLE_PREFIX}",
-        "invalid_field",
-        place,
-    )
+    message = f"{place}: {found} is not allowed. Use a variable that the configuration names for an expert, or one"
+    raise ApiError(422, f"{message} that begins with {EXPERT_VARIABLE_PREFIX}", "invalid_field", place)
 
 
 def _refit(now: AdminState, folder: StateFolder, action: Any, more: ExpertAddition) -> RouterChoice:
-    """The router with the change made, in a folder of our own; the one it is made from stays as it is."""
+    """Fit the changed router into a folder of the state folder; the original is not touched."""
     source = Path(now.snapshot.config.router.path).expanduser().resolve()
     made = folder.new_router(source)
     order = FitOrder(str(source), str(made), action, more.name, more.texts)
@@ -185,7 +175,7 @@ def _refit(now: AdminState, folder: StateFolder, action: Any, more: ExpertAdditi
 
 
 def _write_upload(upload: Upload, folder: Path) -> str:
-    """Write an uploaded file and return its path. Of the client's name only the suffixes stay: they say the format."""
+    """Write an uploaded file and return its path. Of the client's file name only the suffixes are kept: the format."""
     try:
         content = base64.b64decode(upload.content, validate=True)
     except binascii.Error as error:

@@ -1,7 +1,7 @@
-"""A router at an address, fetched file by file into a folder of this machine.
+"""Where routers come from: a folder, or an address whose files are fetched into a folder of this machine.
 
-Each router has a folder of its own there, named by its header. Only what serving needs is fetched, only what is not
-there yet, and every file is checked against the hash that the header gives; the header is written last.
+Each fetched router has a folder of its own, named by the hash of its header. Only the files that serving needs and that
+are not there yet are fetched. Each is checked against the hash in the header; the header is written last.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from ir3de.artifact import HEADER, KIND, VERSION, is_ours
+from ir3de.artifact import HEADER, KIND, VERSION, is_ours, stamp
 from ir3de.errors import ArtifactError
 from ir3de.storage import files
 from ir3de.storage.remote import hide_secrets, open_fsspec
@@ -22,7 +22,29 @@ from ir3de.storage.remote import hide_secrets, open_fsspec
 _Part = dict[str, str]
 
 
-class Remote:
+class FolderSource:
+    """A router's own folder."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+
+    def read_version(self) -> object:
+        """A value that differs from one router to the next and is cheap to read; None if there is no router."""
+        return stamp(self._path / HEADER)
+
+    def fetch(self) -> Path:
+        """A folder on this machine that holds the router."""
+        return self._path
+
+    def find_last(self) -> Path | None:
+        """The router that was fetched last, perhaps by an earlier process."""
+        return None
+
+    def drop_others(self, folder: Path) -> None:
+        """Delete what was fetched before `folder`."""
+
+
+class AddressSource(FolderSource):
     """Routers that are published at an address."""
 
     def __init__(self, address: str, cache: Path) -> None:
@@ -40,7 +62,7 @@ class Remote:
         return max(folders, key=lambda folder: (folder / HEADER).stat().st_mtime_ns, default=None)
 
     def fetch(self) -> Path:
-        """Make a folder of what is published now; several workers of a machine fetch it once."""
+        """Fetch what is published now. Several workers of one machine fetch it once."""
         content = self._read(HEADER)
         needed, useful = self._wanted(content)
         folder = self._cache / hashlib.sha256(content).hexdigest()[:16]
@@ -55,18 +77,17 @@ class Remote:
         return folder
 
     def drop_others(self, folder: Path) -> None:
-        """Other folders are dropped: who has their files open or mapped keeps them."""
-        for other in self._cache.iterdir():
+        for other in self._cache.iterdir():  # processes that have its files open or mapped keep them
             if other.is_dir() and other != folder:
                 shutil.rmtree(other, ignore_errors=True)
 
     def _wanted(self, content: bytes) -> tuple[list[_Part], list[_Part]]:
-        """Files that routing needs, and those that only make it start faster."""
+        """The files that routing needs, and those that only make it start faster."""
         place = Path(f"{self._shown}/{HEADER}")
         try:
             header: Any = json.loads(content)
         except ValueError as error:
-            raise ArtifactError(f"{self._shown}/{HEADER} is not whole ({error}): upload it again, last") from error
+            raise ArtifactError(f"{self._shown}/{HEADER} is incomplete ({error}): upload it again, last") from error
         files.check_kind(header, KIND, VERSION, place)
         files.check_seal(header, place)
         try:
@@ -76,7 +97,7 @@ class Remote:
         except (KeyError, TypeError) as error:
             raise ArtifactError(f"{self._shown}/{HEADER} is damaged: {error!r}. Upload it again") from error
         if strange:
-            raise ArtifactError(f"{self._shown}/{HEADER} is damaged: {strange[0]!r} is no name of a router's file")
+            raise ArtifactError(f"{self._shown}/{HEADER} is damaged: {strange[0]!r} is not the name of a router's file")
         return needed, useful
 
     def _bring(self, folder: Path, part: _Part) -> None:
@@ -106,7 +127,7 @@ class Remote:
 
 
 def _link(there: Path, path: Path) -> None:
-    """The same file under another name, as a copy where it must be."""
+    """Give the file a second name, or copy it where that is not possible."""
     path.unlink(missing_ok=True)
     try:
         os.link(there, path)

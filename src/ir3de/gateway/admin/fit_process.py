@@ -21,20 +21,20 @@ from ir3de.errors import InputError, IR3DEError
 
 STATISTICS_SUFFIXES = (".stats", ".safetensors")
 
-_REFUSED_STATUS = 3  # the exit status where standard output says why
+_REFUSED_STATUS = 3  # exit status of a refusal; standard output says why
 
 
-class FitFailed(Exception):  # noqa: N818 - nobody's mistake: out of memory, or stopped from outside
-    """The process ended without saying why."""
+class FitFailed(Exception):  # noqa: N818 - not an error of the request: out of memory, or killed
+    """The process ended without a reason."""
 
 
 @dataclass(frozen=True)
 class FitOrder:
-    """What is to be done to the router in `source`; the outcome goes to `target`."""
+    """A change to the router in `source`; the new router is saved in `target`."""
 
     source: str
     target: str
-    action: Literal["more", "remove"]  # more: of an expert that is there, or a new one
+    action: Literal["more", "remove"]  # more: a new expert, or more texts for one that exists
     name: str
     texts: list[str] | None = None
     file: str | None = None  # instead of texts: the full path of an uploaded file
@@ -42,7 +42,7 @@ class FitOrder:
 
 
 def fit(order: FitOrder) -> None:
-    """Carry out an order in a child process; its refusals are raised here as the same errors.
+    """Carry out an order in a child process. If it refuses, the same error is raised here.
 
     The child must never import a file that a client uploaded. `-P` keeps the current folder out of its module path,
     and the current folder is empty anyway.
@@ -59,8 +59,8 @@ def fit(order: FitOrder) -> None:
         raise refused
     if done.returncode:
         if done.returncode < 0:
-            raise FitFailed(f"the fit of '{order.name}' was killed, perhaps for want of memory: it takes about 500 MB")
-        last = (done.stderr.decode(errors="replace").strip().splitlines() or ["it said nothing"])[-1]
+            raise FitFailed(f"the fit of '{order.name}' was killed: perhaps memory ran out, it takes about 500 MB")
+        last = (done.stderr.decode(errors="replace").strip().splitlines() or ["no message"])[-1]
         raise FitFailed(f"the fit of '{order.name}' ended with status {done.returncode}: {last}")
 
 
@@ -91,10 +91,10 @@ def _read_domain(order: FitOrder, kind: str) -> Any:
 
 
 def main() -> int:
-    """Do the order on standard input."""
+    """Carry out the order on standard input."""
     if hasattr(os, "nice"):
         with suppress(OSError):
-            os.nice(10)  # requests go first
+            os.nice(10)  # requests have priority
     try:
         apply_order(FitOrder(**json.load(sys.stdin)))
     except IR3DEError as error:

@@ -26,21 +26,22 @@ MAX_AUDIT_LINES = 10_000  # of the audit log in one answer
 
 
 async def list_experts(request: Request) -> Response:
-    """Every expert: its endpoint, how it is, and what the router knows of it."""
-    return _respond(_get_administration(request), {"object": "list"}, describe_experts)
+    """Every expert: its endpoint, its circuit breaker and queue, and its domain in the router."""
+    administration = _get_administration(request)
+    return _respond(administration, {"object": "list", "data": describe_experts(administration.current)})
 
 
 async def add_expert(request: Request) -> Response:
-    """Add an expert, or with `merge` give more to one."""
+    """Add an expert; with `merge`, extend one that exists."""
     administration = _get_administration(request)
     more = validate(ExpertAddition, await _read_json(request, administration))
     await administration.add(more, _read_caller(request))
-    row = next(row for row in describe_experts(administration.now) if row["name"] == more.name)
+    row = next(row for row in describe_experts(administration.current) if row["name"] == more.name)
     return _respond(administration, row, status=200 if more.merge else 201)
 
 
 async def remove_expert(request: Request) -> Response:
-    """Take an expert out; requests in flight end as they began."""
+    """Remove an expert; its requests in flight finish."""
     administration, domain = _get_administration(request), _read_option(request, "domain", "keep")
     name = request.path_params["name"]
     await administration.remove(name, _read_caller(request), keep_domain=domain is not None)
@@ -68,11 +69,11 @@ async def restore_router(request: Request) -> Response:
 
 
 async def reload(request: Request) -> Response:
-    """Read the configuration file again; with ?router=configured serve the router it names, whatever was changed."""
+    """Read the configuration file again; ?router=configured also drops a router that /admin changed or replaced."""
     administration, router = _get_administration(request), _read_option(request, "router", "configured")
-    before = administration.now.base
+    before = administration.current.base
     await administration.reload(_read_caller(request), configured_router=router is not None)
-    after = administration.now.base
+    after = administration.current.base
     restart = [
         f"server.{name}" for name, value in after.server if name != "limits" and value != getattr(before.server, name)
     ]
@@ -85,10 +86,9 @@ async def show_audit(request: Request) -> Response:
     """The last changes, newest first."""
     administration, given = _get_administration(request), request.query_params.get("last", "100")
     if not re.fullmatch("[0-9]{1,6}", given) or not 1 <= int(given) <= MAX_AUDIT_LINES:
-        raise ApiError(
-            422, f"last: a number from 1 to {MAX_AUDIT_LINES:,}, found {given[:20]!r}", "invalid_field", param="last"
-        )
-    lines = await asyncio.to_thread(administration.history, int(given))
+        message = f"last must be a number from 1 to {MAX_AUDIT_LINES:,}, found {given[:20]!r}"
+        raise ApiError(422, message, "invalid_field", "last")
+    lines = await asyncio.to_thread(administration.folder.history, int(given))
     return _respond(administration, {"object": "list", "data": lines})
 
 
@@ -96,7 +96,7 @@ async def show_audit(request: Request) -> Response:
 
 
 def describe_experts(now: AdminState) -> list[dict[str, Any]]:
-    """Experts with an endpoint, in their order, then those that only the router knows."""
+    """Experts with an endpoint, in the order of the configuration, then those that only the router has."""
     counted = {expert["name"]: expert for expert in now.follower.header.get("experts", ())}
     changed = {expert.name for expert in now.state.experts}
     rows: list[dict[str, Any]] = []
@@ -140,7 +140,7 @@ def describe_router(now: AdminState) -> dict[str, Any]:
 
 
 def _describe_configured(now: AdminState) -> dict[str, Any]:
-    """The configured router; where /admin has changed a copy of it, whether there is a newer one since."""
+    """The configured router; if /admin changed a copy of it, also whether the original is newer."""
     choice, path = now.state.router, now.base.router.path
     found: dict[str, Any] = {"path": hide_user(path)}
     if choice is not None and choice.own and not is_address(path):
@@ -158,12 +158,12 @@ def _describe_configured(now: AdminState) -> dict[str, Any]:
 def _get_administration(request: Request) -> Administration:
     found: Administration | None = request.app.state.gateway.administration
     if found is None:
-        raise ApiError(404, "this gateway was put together without /admin")
+        raise ApiError(404, "this gateway was built without /admin: open it with Gateway.open")
     return found
 
 
 def _read_caller(request: Request) -> Caller:
-    """The token itself is never kept: a piece of its hash tells one from another."""
+    """The token itself is never stored: the first digits of its hash tell tokens apart."""
     token = request.headers.get("authorization", "").partition(" ")[2].strip() or request.headers.get("x-api-key", "")
     label = f"token {hashlib.sha256(token.encode()).hexdigest()[:8]}" if token else ""
     return Caller(label, str(getattr(request.state, "request_id", "")), request.headers.get("if-match"))
@@ -174,9 +174,9 @@ async def _read_json(request: Request, administration: Administration) -> object
     try:
         return json.loads(await read_body(request.receive, dict(request.scope["headers"]), limits))
     except ClientDisconnect:
-        raise ApiError(400, "the client left before the request was complete") from None
+        raise ApiError(400, "the client disconnected before the request was complete") from None
     except (ValueError, RecursionError) as error:
-        raise ApiError(400, f"the body is no JSON: {error}", "invalid_json") from None
+        raise ApiError(400, f"the body is not JSON: {error}", "invalid_json") from None
 
 
 def _read_option(request: Request, name: str, only: str) -> str | None:
@@ -187,12 +187,10 @@ def _read_option(request: Request, name: str, only: str) -> str | None:
 
 
 async def _respond_with_router(administration: Administration) -> Response:
-    return _respond(administration, await asyncio.to_thread(describe_router, administration.now))
+    return _respond(administration, await asyncio.to_thread(describe_router, administration.current))
 
 
-def _respond(administration: Administration, body: dict[str, Any], rows: Any = None, *, status: int = 200) -> Response:
-    if rows is not None:
-        body = {**body, "data": rows(administration.now)}
+def _respond(administration: Administration, body: dict[str, Any], *, status: int = 200) -> Response:
     return JSONResponse(body, status, {"etag": administration.etag, "cache-control": "no-store"})
 
 

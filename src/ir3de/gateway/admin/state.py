@@ -1,11 +1,11 @@
-"""What /admin changed, in a folder: the configuration file is the users', and is never written to.
+"""The state folder: what /admin changed. The configuration file itself is never written.
 
-    state.json            experts added, replaced and taken out, which router serves; written last, in one step
+    state.json            experts added, replaced and removed, and the router; written last, in one step
     router-<digest>/      the router as /admin changed it
-    audit.jsonl           who changed what, one line a change
-    cache/                fetched or derived: may be deleted
+    audit.jsonl           who changed what, one line per change
+    cache/                fetched and derived files; may be deleted
 
-`state.json` also holds the line of the change that made it, so that no crash leaves a change without its line.
+`state.json` also holds the audit line of its last change. If a crash prevents the line, it is written later from there.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ STATE, AUDIT, CACHE = "state.json", "audit.jsonl", "cache"
 class RouterChoice:
     """A router in place of the configured one."""
 
-    path: str  # a folder or an address; of our own, the name of a folder beside `state.json`
+    path: str  # a folder or an address; if `own`, the name of a folder next to `state.json`
     own: bool = False  # changed by /admin
     base: str = ""  # digest of the router that /admin changed first
 
@@ -47,13 +47,13 @@ class RouterChoice:
 class State:
     """Everything that /admin changed."""
 
-    experts: tuple[ExpertConfig, ...] = ()  # added, or in place of the configured ones of the same names
+    experts: tuple[ExpertConfig, ...] = ()  # added, or replacing configured experts of the same name
     removed: tuple[str, ...] = ()
     router: RouterChoice | None = None
-    reloads: int = 0  # a worker that finds another number reads the configuration file again
+    reloads: int = 0  # a worker that finds a new number reads the configuration file again
     changes: int = 0
     last: Mapping[str, Any] = field(default_factory=dict)  # the audit line of the last change
-    sha256: str = ""  # of all that, as it was sealed
+    sha256: str = ""  # of the file's content
 
     def apply_to(self, base: Config, folder: Path) -> Config:
         """The configuration with the changes."""
@@ -68,34 +68,34 @@ class State:
         except ValidationError as error:
             found = "; ".join(fault["msg"].removeprefix("Value error, ") for fault in error.errors())
             raise InputError(
-                f"the configuration and what /admin changed ({folder / STATE}) do not go together: {found}"
+                f"the configuration and the changes made through /admin ({folder / STATE}) do not fit together: {found}"
             ) from error
 
     def with_expert(self, expert: ExpertConfig) -> State:
-        """With that expert, new or in place of the one of its name."""
+        """The state with that expert, which replaces one of the same name."""
         experts = {own.name: own for own in self.experts} | {expert.name: expert}
         removed = tuple(name for name in self.removed if name != expert.name)
         return replace(self, experts=tuple(experts.values()), removed=removed)
 
     def without(self, name: str, base: Config) -> State:
-        """Without that expert; `base` says whether the configuration has it."""
+        """The state without that expert; `base` says whether the configuration has it."""
         experts = tuple(own for own in self.experts if own.name != name)
         gone = (name,) if name in base.by_name and name not in self.removed else ()
         return replace(self, experts=experts, removed=(*self.removed, *gone))
 
 
 class StateFolder:
-    """The folder. Who writes holds `files.exclusive(folder.path)`."""
+    """The state folder. Writers hold the lock `files.exclusive(folder.path)`."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
 
     def stamp(self) -> object:
-        """Tells one state from the next, cheaply."""
+        """A value that differs from one state to the next and is cheap to read."""
         return stamp(self.path / STATE)
 
     def read(self) -> State:
-        """What was changed; nothing, where there is no file."""
+        """The state; an empty one if there is no file."""
         path = self.path / STATE
         if not path.exists():
             return State()
@@ -110,7 +110,7 @@ class StateFolder:
             raise ArtifactError(f"{path} is damaged: {error!r}. Put a copy of it back, or delete it") from error
 
     def write(self, state: State, line: Mapping[str, Any]) -> State:
-        """Make this the state, with the audit line of the change that led to it; all of it or nothing."""
+        """Write the state, with the audit line of its last change, in one step."""
         changes = state.changes + 1
         last = {**line, "change": changes}
         header = {
@@ -130,7 +130,7 @@ class StateFolder:
     # routers ----------------------------------------------------------------------------------------------------
 
     def new_router(self, source: Path) -> Path:
-        """An empty folder for the next router; files of our last one are there already, so that few are written."""
+        """A folder for the next router. It has links to the files of the last one, so that few are written."""
         files.make_folder(self.path)
         folder = Path(tempfile.mkdtemp(prefix=".router-", dir=self.path))
         if source.parent == self.path:
@@ -143,7 +143,7 @@ class StateFolder:
         """Give a new router its name, by its digest."""
         choice = RouterChoice(f"router-{str(read_header(made)['sha256'])[:16]}", own=True, base=base)
         folder = self.path / choice.path
-        if holds_router(folder) and inspect_router(folder).whole:  # it has been like this before, and may be serving
+        if holds_router(folder) and inspect_router(folder).whole:  # the same router existed before, and may be serving
             shutil.rmtree(made)
             return choice
         shutil.rmtree(folder, ignore_errors=True)
@@ -152,7 +152,7 @@ class StateFolder:
         return choice
 
     def drop_routers(self, state: State) -> None:
-        """Remove routers that do not serve any more, and what a crash left; who has them mapped keeps them."""
+        """Remove routers that no longer serve, and what a crash left. Processes that have them mapped keep them."""
         for folder in (*self.path.glob("router-*"), *self.path.glob(".router-*")):
             if state.router is None or folder.name != state.router.path:
                 shutil.rmtree(folder, ignore_errors=True)
@@ -160,7 +160,7 @@ class StateFolder:
     # audit ------------------------------------------------------------------------------------------------------
 
     def record(self, line: Mapping[str, Any]) -> None:
-        """Append a line to the audit log, on disk when this returns."""
+        """Append a line to the audit log, and wait until it is on disk."""
         path = self.path / AUDIT
         try:
             files.make_folder(self.path)
@@ -173,21 +173,21 @@ class StateFolder:
             raise ArtifactError(f"cannot write {path}: {error.strerror or error}") from error
 
     def complete_audit(self, state: State) -> None:
-        """Write the line of the last change if it is not there: a crash may come between the change and its line."""
+        """Write the audit line of the last change if a crash prevented it."""
         if not state.last or self._has_line(state):
             return
         try:
             with files.exclusive(self.path):
                 if not self._has_line(state):
                     self.record(state.last)
-        except ArtifactError as error:  # the change is made, and its line is in the state until it can be written
-            log.error("the audit log lacks a line: %s", error)
+        except ArtifactError as error:  # the change is made; its line stays in the state and is tried again
+            log.error("cannot complete the audit log: %s", error)
 
     def _has_line(self, state: State) -> bool:
         return any(line.get("change") == state.changes for line in self.history(50))
 
     def history(self, most: int) -> list[dict[str, Any]]:
-        """The last lines of the audit log, newest first; half a line is left out."""
+        """The last lines of the audit log, newest first, without incomplete ones."""
         try:
             lines = (self.path / AUDIT).read_bytes().splitlines()
         except FileNotFoundError:

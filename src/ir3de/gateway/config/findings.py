@@ -1,8 +1,7 @@
-"""What is wrong with a configuration, in words: the line, the field, what was found, what was meant."""
+"""Messages about a configuration: the line, the field, what is wrong, what was found, and a suggestion."""
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
@@ -14,21 +13,21 @@ from pydantic import BaseModel
 from pydantic_core import ErrorDetails
 
 from ir3de.errors import InputError
+from ir3de.gateway.api_errors import format_value
 from ir3de.gateway.config.models import Config
 from ir3de.gateway.config.yaml_parser import Document, FieldPath
 
-_SECRETS = {  # names under which people write a secret down, and the field that takes the variable's name
+_SECRETS = {  # names of fields that would hold a secret, and the field for the name of its variable
     **dict.fromkeys(("api_key", "apikey", "key", "token", "api_token", "access_token", "bearer"), "api_key_env"),
     **dict.fromkeys(("secret", "password", "authorization", "auth", "credentials"), "api_key_env"),
     "api_keys": "api_keys_env",
     "admin_token": "admin_token_env",
 }
-_MAX_VALUE_CHARS = 60  # characters of a wrong value that are shown
 
 
 @dataclass(frozen=True)
 class Finding:
-    """Something to know about a configuration: `where` is the field, as in experts.0.base_url."""
+    """A problem of a configuration: `where` is the field, as in experts.0.base_url."""
 
     level: Literal["error", "warning"]
     where: str
@@ -41,7 +40,7 @@ class Finding:
 
 
 class ConfigError(InputError):
-    """A configuration that cannot be used, with all that is wrong about it in `findings`."""
+    """A configuration that cannot be used; `findings` are its problems."""
 
     def __init__(self, name: str, findings: list[Finding]) -> None:
         self.name, self.findings = name, tuple(findings)
@@ -50,7 +49,7 @@ class ConfigError(InputError):
 
 
 def convert_errors(document: Document, details: Iterable[ErrorDetails]) -> list[Finding]:
-    """What pydantic found, told of the file."""
+    """Pydantic's errors as findings with the lines of the file."""
     details = list(details)
     paths = [detail["loc"] for detail in details]
     whole = [one for one in details if one["type"] != "too_short" or not _is_above(one["loc"], paths)]
@@ -58,32 +57,32 @@ def convert_errors(document: Document, details: Iterable[ErrorDetails]) -> list[
 
 
 def describe_unset(name: str) -> str:
-    if len(name) >= 16 and not name.isupper():  # keys are long and mixed; what may be one is not repeated
+    if len(name) >= 16 and not name.isupper():  # it may be a key, so it is not repeated
         return "this looks like a key: write the name of the environment variable that holds it, such as MY_KEY"
     return f"the environment variable {name} is not set: set it, or leave the field out"
 
 
 def find_literal_secrets(document: Document, value: Any, path: FieldPath) -> Iterator[Finding]:
-    """Secrets that were written down where the name of a variable belongs."""
+    """Secrets that stand in the file, where only the name of a variable may stand."""
     inner = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ()
     for key, below in inner:
         field = str(key).lower().replace("-", "_")
         if isinstance(key, str) and field in _SECRETS:
-            said = f"no secrets in the file: put it into an environment variable, and its name into {_SECRETS[field]}"
-            yield Finding("error", join_path((*path, key)), said, document.line((*path, key)))
+            text = f"no secrets in the file: put it into an environment variable, and its name into {_SECRETS[field]}"
+            yield Finding("error", join_path((*path, key)), text, document.line((*path, key)))
         else:
             yield from find_literal_secrets(document, below, (*path, key))
 
 
 def _convert_error(document: Document, detail: ErrorDetails) -> Finding:
     path, message = detail["loc"], _describe_error(detail)
-    if not path and (said := re.match(r"([\w.]+): (.*)", message)):  # a check of the whole names its field itself
-        path, message = tuple(int(part) if part.isdecimal() else part for part in said[1].split(".")), said[2]
+    if not path and (parts := re.match(r"([\w.]+): (.*)", message)):  # checks of the whole name the field themselves
+        path, message = tuple(int(part) if part.isdecimal() else part for part in parts[1].split(".")), parts[2]
     return Finding("error", join_path(path), message, document.line(path))
 
 
 def _is_above(path: FieldPath, others: Iterable[FieldPath]) -> bool:
-    """Whether others are inside it: what is wrong in a list is not also that it is empty."""
+    """Whether others are inside it: pydantic calls a list empty if its items are wrong."""
     return any(len(other) > len(path) and other[: len(path)] == path for other in others)
 
 
@@ -97,25 +96,12 @@ def _describe_error(detail: ErrorDetails) -> str:
         return "should not be empty"
     if kind == "value_error":
         return str(detail.get("ctx", {}).get("error", detail["msg"]))
-    said = detail["msg"].replace("Input should be", "should be").replace("Input should", "should")
+    wanted = detail["msg"].replace("Input should", "should")
     if any(str(step).endswith("_env") for step in path):
         return "should be the name of an environment variable, such as MY_KEY, not a key itself"
-    hint = ": write true or false" if kind.startswith("bool") else ": put it in quotes" if _is_bare(kind, value) else ""
-    return f"{said}, found {format_value(value)}{hint}"
-
-
-def _is_bare(kind: str, value: Any) -> bool:
-    return kind == "string_type" and isinstance(value, bool | int | float)
-
-
-def format_value(value: Any) -> str:
-    """A wrong value, as far as it helps to see it."""
-    if value is None:
-        return "nothing"
-    if isinstance(value, dict | list):
-        return "a list" if isinstance(value, list) else "fields"
-    text = json.dumps(value, ensure_ascii=False)
-    return text if len(text) <= _MAX_VALUE_CHARS else text[: _MAX_VALUE_CHARS - 1] + "…"
+    is_unquoted = kind == "string_type" and isinstance(value, bool | int | float)
+    hint = ": write true or false" if kind.startswith("bool") else ": put it in quotes" if is_unquoted else ""
+    return f"{wanted}, found {format_value(value)}{hint}"
 
 
 def _suggest_field(field: str, path: FieldPath) -> str:
@@ -135,23 +121,23 @@ def _find_part(path: FieldPath) -> type[BaseModel] | None:
         if isinstance(step, int):
             continue
         field = part.model_fields.get(step) if part else None
-        part = _part_of(field.annotation) if field else None
+        part = _find_model(field.annotation) if field else None
     return part
 
 
-def _part_of(annotation: Any) -> type[BaseModel] | None:
-    """The part of the configuration that a field holds: itself, in a list, or perhaps."""
+def _find_model(annotation: Any) -> type[BaseModel] | None:
+    """The model in an annotation: `Part`, `tuple[Part, ...]` or `Part | None`."""
     if isinstance(annotation, type) and issubclass(annotation, BaseModel):
         return annotation
     if get_origin(annotation) in (tuple, Union, UnionType):
-        return next((part for inner in get_args(annotation) if (part := _part_of(inner))), None)
+        return next((part for inner in get_args(annotation) if (part := _find_model(inner))), None)
     return None
 
 
 def _list_places(part: type[BaseModel], above: tuple[str, ...]) -> Iterator[str]:
     for name, field in part.model_fields.items():
         yield ".".join((*above, name))
-        if inner := _part_of(field.annotation):
+        if inner := _find_model(field.annotation):
             yield from _list_places(inner, (*above, name))
 
 

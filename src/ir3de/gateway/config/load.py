@@ -1,4 +1,4 @@
-"""Reading the configuration: every problem at once, each with its line, its field and what to do about it."""
+"""Reads the configuration. All problems are reported at once, each with its line, its field and what to do."""
 
 from __future__ import annotations
 
@@ -12,22 +12,21 @@ from typing import Any
 from pydantic import ValidationError
 
 from ir3de.errors import InputError
+from ir3de.gateway.api_errors import format_value
 from ir3de.gateway.config import findings, yaml_parser
-from ir3de.gateway.config.findings import ConfigError, Finding, format_value, join_path, sort_findings
-from ir3de.gateway.config.models import Config, beside, secret
+from ir3de.gateway.config.findings import ConfigError, Finding, join_path, sort_findings
+from ir3de.gateway.config.models import Config, read_variable, resolve_path
 from ir3de.gateway.config.yaml_parser import Document, FieldPath
-
-__all__ = ["ConfigError", "Finding", "Source", "build_schema", "locate", "read"]
 
 DEFAULT_FILE = "ir3de.yaml"
 SCHEMA_ID = "urn:ir3de:config:1"
-SOURCE_VARIABLE = "IR3DE_SERVE_SOURCE"  # the variable by which workers learn where their configuration is
+SOURCE_VARIABLE = "IR3DE_SERVE_SOURCE"  # tells worker processes where their configuration is
 DIALECT = "https://json-schema.org/draft/2020-12/schema"
 
 
 @dataclass(frozen=True)
 class Source:
-    """Where a configuration comes from: a file, and what the command line says beyond it. Workers are told so."""
+    """Where a configuration comes from: a file, and the overrides of the command line."""
 
     path: Path | None = None
     overrides: Mapping[str, Any] = field(default_factory=dict)
@@ -36,51 +35,52 @@ class Source:
         """The configuration as it is now."""
         if self.path is not None:
             return read(self.path, secrets=secrets, overrides=self.overrides)
-        said = Document("the command line", {})
-        return parse_config(said, Path.cwd() / DEFAULT_FILE, secrets=secrets, overrides=self.overrides)
+        document = Document("the command line", {})
+        return parse_config(document, Path.cwd() / DEFAULT_FILE, secrets=secrets, overrides=self.overrides)
 
     def to_environment(self) -> None:
-        """Leave it in the environment for the processes that serve."""
+        """Put it into the environment for the worker processes."""
         path = None if self.path is None else str(self.path.resolve())
         os.environ[SOURCE_VARIABLE] = json.dumps({"path": path, "overrides": self.overrides})
 
     @classmethod
     def from_environment(cls) -> Source:
-        """What this process was started with; without that, what `ir3de serve` would read."""
+        """The source that `to_environment` left; otherwise what `ir3de serve` would read."""
         given = os.environ.get(SOURCE_VARIABLE)
         if given is None:
-            return cls(locate())
-        said = json.loads(given)
-        return cls(None if said["path"] is None else Path(said["path"]), said["overrides"])
+            return cls(find_config_file())
+        source = json.loads(given)
+        return cls(None if source["path"] is None else Path(source["path"]), source["overrides"])
 
 
-def locate(given: str | Path | None = None) -> Path:
+def find_config_file(given: str | Path | None = None) -> Path:
     """The file to read: the one given, else $IR3DE_CONFIG, else ir3de.yaml here."""
     return Path(given or os.environ.get("IR3DE_CONFIG") or DEFAULT_FILE).expanduser()
 
 
 def read(path: Path, *, secrets: bool = True, overrides: Mapping[str, Any] | None = None) -> Config:
-    """The configuration of a file, its paths made absolute; `secrets` demands that the variables it names are set."""
+    """The configuration of a file, with absolute paths; with `secrets`, all variables that it names must be set."""
     return parse_config(yaml_parser.read(path), path, secrets=secrets, overrides=overrides)
 
 
 def parse_config(
     document: Document, path: Path, *, secrets: bool = True, overrides: Mapping[str, Any] | None = None
 ) -> Config:
-    """The configuration a document holds, with `overrides` put over it; its paths are meant from where `path` is."""
+    """The configuration of a document with `overrides`; relative paths start at the folder of `path`."""
     if document.value is None:
-        raise InputError(f"{document.name} is empty: `ir3de config init` shows what belongs into it")
+        raise InputError(f"{document.name} is empty: `ir3de config init` writes an example")
     if not isinstance(document.value, dict):
         raise InputError(f"{document.name}: expected fields such as `router:`, found {format_value(document.value)}")
     name, literal = document.name, list(findings.find_literal_secrets(document, document.value, ()))
     try:
-        # the strict reading of JSON takes lists for tuples and 1 for 1.0, but "1" for nothing but a text
+        # strict JSON validation accepts lists for tuples and 1 for 1.0, but not "1" for 1
         config = Config.model_validate_json(json.dumps(merge_overrides(document.value, overrides or {})), strict=True)
     except ValidationError as error:
-        told = {finding.where for finding in literal}
+        reported = {finding.where for finding in literal}
         found = findings.convert_errors(document, error.errors(include_url=False))
-        raise ConfigError(name, sort_findings([*literal, *(one for one in found if one.where not in told)])) from None
-    if literal:  # among free fields, such as an expert's defaults
+        found = [one for one in found if one.where not in reported]
+        raise ConfigError(name, sort_findings([*literal, *found])) from None
+    if literal:  # in a field that takes anything, such as an expert's defaults
         raise ConfigError(name, sort_findings(literal))
     if secrets and (unset := find_unset_variables(config, document)):
         raise ConfigError(name, unset)
@@ -88,7 +88,7 @@ def parse_config(
 
 
 def merge_overrides(below: Mapping[str, Any], above: Mapping[str, Any]) -> dict[str, Any]:
-    """Fields of `above` over those of `below`; experts of the same name are replaced, others stay."""
+    """`below` with the fields of `above`; experts of the same name are replaced, the others stay."""
     result = dict(below)
     for key, value in above.items():
         before = result.get(key)
@@ -104,10 +104,10 @@ def merge_overrides(below: Mapping[str, Any], above: Mapping[str, Any]) -> dict[
 
 
 def resolve_paths(config: Config, path: Path) -> Config:
-    """The configuration with its paths absolute: relative ones are meant from the folder of `path`."""
+    """The configuration with absolute paths: relative ones start at the folder of `path`."""
 
     def absolute(given: str | None) -> str | None:
-        return beside(path, given) if given and given != "-" else given
+        return resolve_path(path, given) if given and given != "-" else given
 
     logs = config.logs
     return config.model_copy(
@@ -119,11 +119,11 @@ def resolve_paths(config: Config, path: Path) -> Config:
     )
 
 
-def variables(config: Config) -> dict[str, bool]:
-    """Every variable that may hold a secret, and whether it is set."""
+def list_variables(config: Config) -> dict[str, bool]:
+    """Every environment variable that may hold a secret, and whether it is set."""
     names = [*list_client_variables(config), config.server.admin_token_env]
     names += [expert.api_key_env for expert in config.experts if expert.api_key_env]
-    return {name: secret(name) is not None for name in names}
+    return {name: read_variable(name) is not None for name in names}
 
 
 def list_client_variables(config: Config) -> tuple[str, ...]:
@@ -131,23 +131,14 @@ def list_client_variables(config: Config) -> tuple[str, ...]:
     return config.server.api_keys_env or ("IR3DE_API_KEY",)
 
 
-def find_unset_variables(config: Config, document: Document | None = None) -> list[Finding]:
-    """Variables that the configuration names and that are not set: without them it would not do what it says."""
-    named: list[tuple[FieldPath, str]] = [
-        (("server", "api_keys_env", index), name) for index, name in enumerate(config.server.api_keys_env)
+def find_unset_variables(config: Config, document: Document) -> list[Finding]:
+    """Environment variables that the configuration names and that are not set."""
+    named: list[tuple[FieldPath, str | None]] = [
+        *((("server", "api_keys_env", index), name) for index, name in enumerate(config.server.api_keys_env)),
+        *((("experts", index, "api_key_env"), expert.api_key_env) for index, expert in enumerate(config.experts)),
     ]
-    named += [
-        (("experts", index, "api_key_env"), expert.api_key_env)
-        for index, expert in enumerate(config.experts)
-        if expert.api_key_env
-    ]
-    return [
-        Finding(
-            "error", join_path(path), findings.describe_unset(name), None if document is None else document.line(path)
-        )
-        for path, name in named
-        if secret(name) is None
-    ]
+    unset = [(path, findings.describe_unset(name)) for path, name in named if name and not read_variable(name)]
+    return [Finding("error", join_path(path), message, document.line(path)) for path, message in unset]
 
 
 def build_schema() -> dict[str, Any]:
@@ -156,5 +147,5 @@ def build_schema() -> dict[str, Any]:
 
 
 def format_schema() -> str:
-    """The same, as docs/ir3de.schema.json has it."""
+    """The schema as docs/ir3de.schema.json has it."""
     return json.dumps(build_schema(), indent=2, ensure_ascii=False) + "\n"

@@ -1,4 +1,4 @@
-"""The gateway's configuration: one YAML file, read strictly; secrets only by the names of environment variables."""
+"""The gateway's configuration: one YAML file. It names the environment variables that hold secrets, never a secret."""
 
 from __future__ import annotations
 
@@ -18,86 +18,86 @@ Seconds = Annotated[float, Field(gt=0, le=86_400)]
 Name = Annotated[str, Field(min_length=1, max_length=200)]
 Variable = Annotated[str, Field(pattern=r"^[A-Za-z_][A-Za-z0-9_]*$", description="Name of an environment variable.")]
 
-RESERVED = ("auto", "ir3de/auto")  # the names by which a client asks for routing
+RESERVED = ("auto", "ir3de/auto")  # the models that ask for routing
 
 
 class Part(BaseModel):
-    """A part of the configuration: unknown fields are refused, nothing changes after reading."""
+    """A part of the configuration: unknown fields are refused, and it is immutable."""
 
     model_config = ConfigDict(extra="forbid", frozen=True, use_attribute_docstrings=True)
 
 
 class Price(Part):
-    """What an expert charges, in any one currency."""
+    """The price of an expert, in any one currency."""
 
     input_per_1m: float = Field(0.0, ge=0, allow_inf_nan=False)
-    """For a million tokens of prompt."""
+    """Price of a million prompt tokens."""
     output_per_1m: float = Field(0.0, ge=0, allow_inf_nan=False)
-    """For a million tokens of answer."""
+    """Price of a million answer tokens."""
 
 
 class Timeouts(Part):
     """How long to wait for an expert, in seconds."""
 
     connect: Seconds = 5.0
-    """For a connection."""
+    """To open a connection."""
     first_token: Seconds = 120.0
     """From sending the request to the first byte of the answer."""
     idle: Seconds = 60.0
-    """Between two pieces of an answer."""
+    """Between two parts of an answer."""
     total: Seconds = 600.0
     """For the whole answer."""
 
 
 class Concurrency(Part):
-    """How many requests an expert gets at once, and how many wait for their turn."""
+    """How many requests an expert gets at once, and how many wait."""
 
     limit: int = Field(64, ge=1, le=100_000)
     """Requests at once, over all workers."""
     queue: int = Field(128, ge=0, le=1_000_000)
-    """Requests that may wait; beyond them the next expert is asked, or the client is told to come back."""
+    """Requests that may wait. When the queue is full, the next expert is asked, or the client gets status 429."""
     wait: Seconds = 10.0
-    """How long one may wait."""
+    """Seconds that a request may wait."""
 
 
 class Breaker(Part):
-    """When to leave a failing expert alone."""
+    """The circuit breaker: when to stop asking an expert that fails."""
 
     failures: int = Field(5, ge=1, le=10_000)
-    """Failures in a row after which it is not asked any more."""
+    """Failures in a row that open the circuit breaker."""
     rest: Seconds = 10.0
-    """How long; then one request tries whether it is back."""
+    """Seconds until one request probes whether the expert works again."""
 
 
 class ExpertConfig(Part):
-    """An expert: an OpenAI-compatible endpoint, and what is to know about it."""
+    """An expert: an OpenAI-compatible endpoint and its properties."""
 
     name: Name
-    """As in the router; clients may also ask for it by this name."""
+    """The name that the router has for it; clients may also ask for it by this name."""
     base_url: str
-    """As clients of OpenAI's API have it: http://127.0.0.1:8001/v1"""
+    """The base URL of its OpenAI-compatible API: http://127.0.0.1:8001/v1"""
     model: str | None = None
-    """What the endpoint calls the model; otherwise the expert's name."""
+    """The endpoint's name of the model; by default the expert's name."""
     api_key_env: Variable | None = None
     """The variable that holds the endpoint's key."""
     capabilities: tuple[Capability, ...] = ("chat", "completions", "tools")
-    """What it can do: a request that needs more goes elsewhere."""
+    """What it can do; requests that need more go to other experts."""
     context_window: int | None = Field(None, ge=1)
-    """Tokens of prompt and answer together; a longer request goes elsewhere."""
+    """Tokens of prompt and answer together; longer requests go to other experts."""
     price: Price = Price()
-    """What it charges."""
+    """Its price, for the control `max_price` and for the cost in logs and metrics."""
     fallbacks: tuple[str, ...] = ()
-    """Experts to ask in its place when it fails, before the next-ranked ones."""
+    """Experts to ask when it fails, before the next ones of the ranking."""
     timeouts: Timeouts = Timeouts()
     """How long to wait for it."""
     concurrency: Concurrency = Concurrency()
     """How many requests it gets at once."""
     breaker: Breaker = Breaker()
-    """When to leave it alone."""
+    """When to stop asking it."""
     system_prompt: str | None = None
-    """Put in front of chats that have no system message of their own."""
+    """System message for chats that have none."""
     defaults: dict[str, Any] = {}
-    """Fields for requests that lack them: {temperature: 0.2}"""
+    """Fields to add to requests that lack them: {temperature: 0.2}"""
 
     @field_validator("base_url")
     @classmethod
@@ -123,9 +123,9 @@ class ExpertConfig(Part):
     @classmethod
     def _is_not_reserved(cls, value: str) -> str:
         if value in RESERVED:
-            raise ValueError(f"{value!r} is how clients ask for routing: choose another name")
+            raise ValueError(f"{value!r} is the model that asks for routing: choose another name")
         if not value.isprintable():
-            raise ValueError("must be printable")
+            raise ValueError(f"must be printable, found {value!r}")
         return value
 
     @property
@@ -137,34 +137,34 @@ class Limits(Part):
     """What a client may send."""
 
     body_bytes: int = Field(20_000_000, ge=1_000)
-    """The largest request."""
+    """Size of the largest request body."""
     json_depth: int = Field(64, ge=4, le=500)
-    """How deep its JSON may nest."""
+    """How deep the JSON of a request may nest."""
     header_seconds: Seconds = 10.0
-    """How long a client may take for its headers."""
+    """Seconds within which the headers must arrive."""
     body_seconds: Seconds = 30.0
-    """How long for the body."""
+    """Seconds within which the body must arrive."""
 
 
 class Server(Part):
     """Where the gateway listens, and who may use it."""
 
     host: str = "127.0.0.1"
-    """Other than loopback needs api_keys_env, or open: true."""
+    """The address to listen on. Any address but loopback needs api_keys_env, or open: true."""
     port: int = Field(8100, ge=0, le=65_535)
-    """0 takes a free one."""
+    """The port to listen on; 0 takes a free one."""
     workers: int = Field(1, ge=1, le=256)
-    """Processes that serve."""
+    """Worker processes."""
     api_keys_env: tuple[Variable, ...] = ()
-    """Variables that hold clients' keys, several in one separated by commas; if none is named, IR3DE_API_KEY."""
+    """Variables that hold clients' keys, separated by commas if there are several; by default IR3DE_API_KEY."""
     admin_token_env: Variable = "IR3DE_ADMIN_TOKEN"
-    """The variable that holds the token for /admin; while it is not set there is no /admin."""
+    """The variable that holds the token for /admin; if it is not set, there is no /admin."""
     open: bool = False
-    """Serve other machines without a key."""
+    """Whether other machines may use the gateway without a key."""
     cors_origins: tuple[str, ...] = ()
     """Origins whose pages may call the gateway from a browser; none by default."""
     drain: Seconds = 30.0
-    """How long requests in flight may go on after a stop."""
+    """Seconds that requests in flight get to finish after a stop."""
     limits: Limits = Limits()
     """What a client may send."""
 
@@ -173,16 +173,16 @@ class RouterConfig(Part):
     """The router that decides."""
 
     path: str
-    """A folder, or an address such as s3://bucket/router; a router fitted or tuned there is taken up while serving."""
+    """A folder, or an address such as s3://bucket/router; a new router there is loaded while serving."""
     follow: Seconds = 2.0
-    """How often to look for a new one."""
+    """Seconds between two checks for a new router."""
 
 
 class Pinning(Part):
     """Conversations stay with their expert."""
 
     ttl: float = Field(1_800.0, ge=0, le=31_536_000)
-    """Seconds since the last request; 0 pins nothing."""
+    """Seconds after its last request that a conversation stays with its expert; 0 turns pinning off."""
     headers: tuple[str, ...] = (
         "x-session-id",
         "x-conversation-id",
@@ -190,25 +190,25 @@ class Pinning(Part):
         "session-id",
         "x-thread-id",
     )
-    """Where clients say which conversation it is."""
+    """Request headers that may name the conversation."""
     release: float = Field(0.95, ge=0, le=1)
-    """Confidence in another expert from which a conversation moves to it; 1 never moves."""
+    """A conversation moves to another expert from this confidence on; with 1 it never moves."""
 
 
 class Routing(Part):
-    """How a request finds its expert."""
+    """How an expert is chosen for a request."""
 
     default: str | None = None
-    """The expert for prompts the router abstains on; otherwise the router's own."""
+    """The expert for prompts on which the router abstains; by default the router's own."""
     text: Literal["last_user", "all_user", "full"] = "last_user"
-    """What is routed on: the newest turn of the user, all of them, or everything."""
+    """The text to route: the user's last message, all messages of the user, or all messages."""
     envelopes: tuple[str, ...] = (
         r"<system-reminder>.*?</system-reminder>",
         r"<environment_details>.*?</environment_details>",
     )
-    """Patterns of text that tools put around a user's words: not routed on."""
+    """Regular expressions of text that tools add to prompts; it is removed before routing."""
     threshold: float | None = Field(None, ge=0, le=1)
-    """Confidence below which to abstain; otherwise the router's own."""
+    """Abstain below this confidence; by default the router's own threshold."""
     fallbacks: int = Field(2, ge=0, le=100)
     """Other experts to try when the first one fails."""
     pinning: Pinning = Pinning()
@@ -216,7 +216,7 @@ class Routing(Part):
     shadow: str | None = None
     """Route and log, but send everything to this expert."""
     provenance: tuple[Literal["headers", "body"], ...] = ("headers", "body")
-    """Where answers say who answered; an empty list leaves them as they came."""
+    """Where an answer says which expert gave it; an empty list leaves answers unchanged."""
 
     @field_validator("envelopes")
     @classmethod
@@ -225,40 +225,40 @@ class Routing(Part):
             try:
                 re.compile(value)
             except re.error as error:
-                raise ValueError(f"{value!r} is no regular expression: {error}") from error
+                raise ValueError(f"{value!r} is not a regular expression: {error}") from error
         return values
 
 
 class Logs(Part):
-    """What is written down. Prompts only where it says so."""
+    """The logs. They hold prompts only if `prompts` is true."""
 
     access: str | None = "-"
-    """One JSON line a request: a file, - for standard output, null for none."""
+    """The access log, one JSON line per request: a file, - for standard output, null for none."""
     decisions: str | None = None
-    """One JSON line a routed request, for `ir3de eval --replay`: a file."""
+    """The decision log, one JSON line per routed request, for `ir3de eval --replay`: a file."""
     prompts: bool = False
-    """Put the text that was routed on into the decisions log; replaying needs it."""
+    """Whether the decision log has the routed text; replaying needs it."""
     level: Literal["debug", "info", "warning", "error"] = "info"
-    """Of messages on standard error; IR3DE_LOG_LEVEL comes first."""
+    """Level of the messages on standard error; IR3DE_LOG_LEVEL overrides it."""
 
 
 class Config(Part):
     """The configuration of `ir3de serve`."""
 
     version: Literal[1] = VERSION
-    """Of this format."""
+    """Version of this format."""
     router: RouterConfig
     """The router that decides."""
     experts: tuple[ExpertConfig, ...] = Field(min_length=1)
-    """Who answers."""
+    """The experts that answer requests."""
     server: Server = Server()
     """Where the gateway listens, and who may use it."""
     routing: Routing = Routing()
-    """How a request finds its expert."""
+    """How an expert is chosen for a request."""
     logs: Logs = Logs()
-    """What is written down."""
+    """The logs."""
     state: str | None = None
-    """Folder for what /admin changes; otherwise `ir3de-state` beside this file."""
+    """Folder for the changes made through /admin; by default `ir3de-state` next to this file."""
 
     @model_validator(mode="after")
     def _names_fit(self) -> Self:
@@ -269,7 +269,7 @@ class Config(Part):
         mentioned += [(f"experts.{i}.fallbacks", name) for i, e in enumerate(self.experts) for name in e.fallbacks]
         for place, name in mentioned:
             if name is not None and name not in names:
-                raise ValueError(f"{place}: no expert {name!r}, there are {', '.join(names)}")
+                raise ValueError(f"{place}: no expert {name!r}: there are {', '.join(names)}")
         return self
 
     @property
@@ -277,13 +277,13 @@ class Config(Part):
         return {expert.name: expert for expert in self.experts}
 
 
-def secret(variable: str | None) -> str | None:
-    """What an environment variable holds; empty is as good as none."""
+def read_variable(variable: str | None) -> str | None:
+    """The value of an environment variable; None if it is not set or empty."""
     return (os.environ.get(variable) or "").strip() or None if variable else None
 
 
-def beside(path: Path, given: str) -> str:
-    """A path of the configuration: relative to the file that names it, addresses as they are."""
+def resolve_path(path: Path, given: str) -> str:
+    """A path of the configuration, relative to the file that names it; addresses stay as they are."""
     if "://" in given:
         return given
     return str((path.parent / Path(given).expanduser()).resolve())

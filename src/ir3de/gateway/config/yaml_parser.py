@@ -1,4 +1,4 @@
-"""YAML as its version 1.2 has it, with the line of every field: `no` is a word, `1e3` a number, a key occurs once."""
+"""A YAML 1.2 parser that knows the line of every field: `no` is a string, `1e3` a number, no key occurs twice."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ FieldPath = tuple[str | int, ...]  # ("experts", 0, "base_url")
 
 @dataclass(frozen=True)
 class Document:
-    """What a file says, and where it says it."""
+    """The content of a file, and the lines of its fields."""
 
-    name: str  # of the file, for messages
+    name: str  # of the file, for error messages
     value: Any
     root: yaml.Node | None = None
 
     def line(self, path: FieldPath) -> int | None:
-        """The line of a field, or of the last part on the way to it that is there."""
+        """The line of a field; if it is missing, of the innermost field around it."""
         if self.root is None:
             return None
         node, found = self.root, self.root.start_mark.line
@@ -37,7 +37,7 @@ class Document:
 
 
 class _Loader(yaml.SafeLoader):
-    """PyYAML reads YAML 1.1, where `no` is false and 010 is eight; editors and schemas go by 1.2."""
+    """PyYAML reads YAML 1.1, where `no` is false and 010 is eight. Editors and schemas use 1.2."""
 
     yaml_implicit_resolvers: dict[str, list[Any]] = {}  # noqa: RUF012 - PyYAML's own attribute
 
@@ -56,7 +56,7 @@ _Loader.add_constructor("tag:yaml.org,2002:float", lambda _, node: float(node.va
 
 
 def read(path: Path) -> Document:
-    """The file as a document; what cannot be read is an ArtifactError, what is no YAML an InputError."""
+    """Read a file. Raises ArtifactError if it cannot be read, InputError if it is not YAML."""
     try:
         content = path.read_bytes()
     except FileNotFoundError:
@@ -72,16 +72,16 @@ def read(path: Path) -> Document:
 
 
 def parse(text: str, name: str) -> Document:
-    """A text as a document."""
+    """Parse a text; `name` is for error messages."""
     _refuse_control_characters(text, name)
     loader = _Loader(text)
     try:
         root = loader.get_single_node()
         value = None if root is None else _construct(loader, root, name)
     except yaml.MarkedYAMLError as error:
-        raise InputError(f"{name}{_format_line(error)}: this is no YAML: {_describe_error(error)}") from None
+        raise InputError(f"{name}{_format_line(error)}: this is not YAML: {_describe_error(error)}") from None
     except RecursionError:
-        raise InputError(f"{name}: nests too deep to be a configuration") from None
+        raise InputError(f"{name}: the nesting is too deep for a configuration") from None
     finally:
         loader.dispose()
     return Document(name, value, root)
@@ -92,12 +92,16 @@ def _construct(loader: _Loader, root: yaml.Node, name: str) -> Any:
         raise InputError(f"{name}, line {line + 1}: {key!r} occurs twice, first in line {first + 1}: keep one of them")
     try:
         return loader.construct_document(root)
-    except (ValueError, TypeError, OverflowError) as error:  # a number of ten thousand digits, a list as a key
-        raise InputError(f"{name}: this is no YAML: {error}") from None
+    except (
+        ValueError,
+        TypeError,
+        OverflowError,
+    ) as error:  # such as a number of ten thousand digits
+        raise InputError(f"{name}: this is not YAML: {error}") from None
 
 
 def _find_duplicates(node: yaml.Node, above: list[yaml.Node], done: set[int]) -> Iterator[tuple[int, str, int]]:
-    """Keys that occur twice in one mapping; an alias is looked into once, and may not contain itself."""
+    """Keys that occur twice in one mapping. An alias is visited once, and must not contain itself."""
     if any(node is one for one in above):
         raise yaml.MarkedYAMLError(problem="an alias that contains itself", problem_mark=node.start_mark)
     if id(node) in done:
@@ -133,7 +137,7 @@ def _refuse_control_characters(text: str, name: str) -> None:
     found = yaml.reader.Reader.NON_PRINTABLE.search(text)
     if found:
         line = text.count("\n", 0, found.start()) + 1
-        raise InputError(f"{name}, line {line}: the character U+{ord(found.group()):04X} has no place in YAML")
+        raise InputError(f"{name}, line {line}: the character U+{ord(found.group()):04X} is not allowed in YAML")
 
 
 def _format_line(error: yaml.MarkedYAMLError) -> str:
@@ -142,8 +146,6 @@ def _format_line(error: yaml.MarkedYAMLError) -> str:
 
 
 def _describe_error(error: yaml.MarkedYAMLError) -> str:
-    """PyYAML's words, without the excerpt of the file: it may hold what is nobody's business."""
-    said = ", ".join(part for part in (error.context, error.problem) if part) or "it cannot be read"
-    if "\\t" in said:
-        said += " (indent with spaces, not with tabs)"
-    return said
+    """PyYAML's message without the excerpt of the file, which may hold a secret."""
+    message = ", ".join(part for part in (error.context, error.problem) if part) or "it cannot be read"
+    return message + " (indent with spaces, not with tabs)" * ("\\t" in message)

@@ -9,7 +9,7 @@ from functools import cached_property
 from time import monotonic
 from typing import TYPE_CHECKING
 
-from ir3de.gateway.config.models import Config, ExpertConfig, secret
+from ir3de.gateway.config.models import Config, ExpertConfig, read_variable
 from ir3de.gateway.experts.circuit_breaker import CircuitBreaker
 from ir3de.gateway.experts.concurrency import ConcurrencyLimit
 
@@ -36,7 +36,7 @@ class Expert:
         return True
 
     @classmethod
-    def of(cls, config: ExpertConfig, workers: int = 1) -> Expert:
+    def from_config(cls, config: ExpertConfig, workers: int = 1) -> Expert:
         """The limits of the configuration are for all workers together."""
         limit, queue = (math.ceil(n / workers) for n in (config.concurrency.limit, config.concurrency.queue))
         breaker = CircuitBreaker(config.breaker.failures, config.breaker.rest)
@@ -53,7 +53,7 @@ class Expert:
     @cached_property
     def authorization(self) -> str | None:
         """The header that the endpoint wants, from the environment."""
-        key = secret(self.config.api_key_env)
+        key = read_variable(self.config.api_key_env)
         return None if key is None else f"Bearer {key}"
 
 
@@ -68,14 +68,15 @@ class Snapshot:
     _capable: dict[frozenset[str], tuple[Expert, ...]] = field(default_factory=dict, init=False, repr=False)
 
     @classmethod
-    def of(cls, config: Config, router: Router, digest: str, before: Snapshot | None = None) -> Snapshot:
+    def from_config(cls, config: Config, router: Router, digest: str, before: Snapshot | None = None) -> Snapshot:
         """Build a snapshot. Experts whose configuration did not change keep their queue and their breaker."""
         known = {} if before is None else before.experts
         experts = {}
         for wanted in config.experts:
             kept = known.get(wanted.name)
-            same = kept is not None and kept.config == wanted
-            experts[wanted.name] = kept if same and kept is not None else Expert.of(wanted, config.server.workers)
+            if kept is None or kept.config != wanted:
+                kept = Expert.from_config(wanted, config.server.workers)
+            experts[wanted.name] = kept
         return cls(config, apply_routing_settings(router, config), digest, experts)
 
     def find_capable(self, needs: frozenset[str]) -> tuple[Expert, ...]:

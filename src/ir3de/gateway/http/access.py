@@ -14,7 +14,7 @@ from urllib.parse import urlsplit
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from ir3de.gateway.api_errors import ApiError
-from ir3de.gateway.config.models import Config, Server, secret
+from ir3de.gateway.config.models import Config, Server, read_variable
 from ir3de.gateway.responses.provenance import PROVENANCE_HEADERS
 
 _is_valid_request_id = re.compile(rb"[!-~]{1,128}").fullmatch
@@ -51,7 +51,7 @@ def _hash(key: str) -> bytes:
 
 def read_client_keys(server: Server) -> list[str]:
     """Clients' keys from the environment: those of the variables that are named, or IR3DE_API_KEY."""
-    found = [secret(variable) for variable in server.api_keys_env or ("IR3DE_API_KEY",)]
+    found = [read_variable(variable) for variable in server.api_keys_env or ("IR3DE_API_KEY",)]
     return [key.strip() for several in found if several for key in several.split(",") if key.strip()]
 
 
@@ -69,7 +69,7 @@ class AccessControl:
         self._on_refusal = on_refusal
         server = config.server
         self._keys = KeyHashes(read_client_keys(server))
-        admin = secret(server.admin_token_env)
+        admin = read_variable(server.admin_token_env)
         self._admin = KeyHashes([admin] if admin else [])
         self._origins = frozenset(server.cors_origins)
         # a page that calls itself by another name may have been pointed at this machine (DNS rebinding)

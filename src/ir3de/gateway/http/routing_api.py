@@ -14,7 +14,7 @@ from starlette.responses import Response
 from starlette.routing import Route
 
 from ir3de.errors import InputError
-from ir3de.gateway.api_errors import ApiError, ClientDisconnect, validate
+from ir3de.gateway.api_errors import ApiError, ClientDisconnect, build_type_error, validate
 from ir3de.gateway.config.models import Part, Routing
 from ir3de.gateway.http.variants import VariantSpec, get_variant, has_variant, list_options
 from ir3de.gateway.requests.client import read_body
@@ -80,7 +80,7 @@ async def route(request: Request) -> Response:
     except ClientDisconnect:
         return Response(status_code=400)  # which nobody reads
     body = JsonBody.parse(content, limits.json_depth)
-    asked = validate(RouteRequest, body.values, status=400)
+    asked = validate(RouteRequest, body.values, status=400, shows_found=True)
     texts = asked.read_texts(snapshot.config.routing)
     try:
         if sum(map(len, texts)) <= MAX_INLINE_CHARS and has_variant(snapshot.router, asked.wanted):
@@ -139,14 +139,10 @@ def _read_texts(values: Mapping[str, Any], routing: Routing) -> list[str]:
     if isinstance(given, str):
         return [given]
     if not isinstance(given, list):
-        raise _build_type_error("input", "a prompt or a list of prompts (or send messages)", given)
+        raise build_type_error("input", "a prompt or a list of prompts (or send messages)", given)
     if not given:
         raise ApiError(400, "input is empty: send at least one prompt", param="input")
     for place, text in enumerate(given):
         if not isinstance(text, str):
-            raise _build_type_error(f"input[{place}]", "a string", text)
+            raise build_type_error(f"input[{place}]", "a string", text)
     return given
-
-
-def _build_type_error(param: str, wanted: str, found: object) -> ApiError:
-    return ApiError(400, f"{param} must be {wanted}, found {json.dumps(found)[:80]}", "invalid_type", param)

@@ -17,7 +17,7 @@ from pathlib import Path
 from ir3de.corpora import examples as examples
 from ir3de.embedding import packaged_models
 from ir3de.errors import ArtifactError, InputError, MissingExtraError
-from ir3de.gateway.config.models import Concurrency, Config, ExpertConfig, Logs, RouterConfig, Timeouts, secret
+from ir3de.gateway.config.models import Concurrency, Config, ExpertConfig, Logs, RouterConfig, Timeouts, read_variable
 from ir3de.storage.cores import count_cores
 
 DEMO_MODEL = "smollm2-135m"
@@ -207,7 +207,7 @@ def _build_expert(domain: str, base_url: str) -> ExpertConfig:
 @contextmanager
 def _admin_token(variable: str, say: Callable[[str], None]) -> Iterator[None]:
     """A token of this run, unless there is one, so that the page can show and change the experts."""
-    if secret(variable):
+    if read_variable(variable):
         yield
         return
     os.environ[variable] = token = secrets.token_urlsafe(16)

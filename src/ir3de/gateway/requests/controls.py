@@ -11,13 +11,13 @@ from urllib.parse import unquote
 
 from pydantic import BeforeValidator, Field, WithJsonSchema
 
-from ir3de.gateway.api_errors import ApiError, validate
+from ir3de.gateway.api_errors import build_type_error, validate
 from ir3de.gateway.config.models import Part
 from ir3de.gateway.headers import text
 from ir3de.policies import COSTS, Cost
 
 FIELD = "ir3de"
-PRICE_PATTERN = r"^\d{1,12}(\.\d{1,12})?$"  # as a header gives it
+PRICE_PATTERN = r"^\d{1,12}(\.\d{1,12})?$"  # of the header's value
 _HEADERS = {
     b"x-ir3de-allow": "allow",
     b"x-ir3de-deny": "deny",
@@ -26,17 +26,15 @@ _HEADERS = {
     b"x-ir3de-session": "session",
 }
 
-_NAMES = frozenset(_HEADERS)
-
 
 @dataclass(frozen=True, slots=True)
 class Controls:
-    """Whom to ask, whom not, what it may cost; whether to route at all; which conversation it belongs to."""
+    """Which experts may answer, at which price, whether to route at all, and which conversation it is."""
 
     allow: frozenset[str] | None = None
     deny: frozenset[str] = frozenset()
-    max_price: float | None = None  # for a million tokens, of prompt or answer
-    skip: bool = False  # straight to the default expert
+    max_price: float | None = None  # of a million tokens, of prompt or answer
+    skip: bool = False  # do not route: ask the default expert
     session: str = ""
     weights: Mapping[str, float] | None = None  # what a unit of cost is worth, instead of the router's own
 
@@ -54,17 +52,14 @@ def _check_weights(given: Any) -> Any:
     return given
 
 
-CostWeights = Annotated[
-    dict[str, Any],
-    BeforeValidator(_check_weights),
-    WithJsonSchema(
-        {
-            "type": "object",
-            "properties": {name: {"type": "number", "minimum": 0} for name in COSTS},
-            "additionalProperties": False,
-        }
-    ),
-]
+def _limit_integer(given: Any) -> Any:
+    """JSON has integers that are larger than any float."""
+    return min(given, sys.float_info.max) if type(given) is int else given
+
+
+_COST = {"type": "number", "minimum": 0}
+_COSTS = {"type": "object", "properties": dict.fromkeys(COSTS, _COST), "additionalProperties": False}
+CostWeights = Annotated[dict[str, Any], BeforeValidator(_check_weights), WithJsonSchema(_COSTS)]
 
 
 class ControlsField(Part, strict=True):
@@ -74,7 +69,7 @@ class ControlsField(Part, strict=True):
     """Experts that may answer; otherwise all."""
     deny: list[str] | None = None
     """Experts that may not answer."""
-    max_price: Annotated[int | float, Field(ge=0)] | None = None
+    max_price: Annotated[float, BeforeValidator(_limit_integer), Field(ge=0)] | None = None
     """The highest price of a million tokens, of prompt or answer."""
     skip: bool | None = None
     """Do not route: ask the default expert."""
@@ -86,7 +81,7 @@ class ControlsField(Part, strict=True):
 
 def read_controls(given: object, headers: Mapping[bytes, bytes], session_headers: tuple[bytes, ...]) -> Controls:
     """The controls of a request; the body's field comes before the headers."""
-    if given is None and _NAMES.isdisjoint(headers) and headers.keys().isdisjoint(session_headers):
+    if given is None and headers.keys().isdisjoint((*_HEADERS, *session_headers)):
         return NO_CONTROLS  # as with most requests
     found: dict[str, Any] = {}
     for header, name in _HEADERS.items():
@@ -107,23 +102,16 @@ def _from_header(name: str, value: str, header: str) -> Any:
         return frozenset(unquote(one.strip()) for one in value.split(",") if one.strip())  # as x-ir3de-expert has them
     if name == "skip":
         if value.lower() not in ("true", "false", "1", "0"):
-            raise _build_type_error(header, "true or false", value)
+            raise build_type_error(header, "true or false", value)
         return value.lower() in ("true", "1")
     if name == "max_price":
         if re.fullmatch(PRICE_PATTERN, value, re.ASCII) is None:
-            raise _build_type_error(header, "a number such as 0.5", value)
+            raise build_type_error(header, "a number such as 0.5", value)
         return float(value)
     return value
 
 
 def _from_body(given: object) -> dict[str, Any]:
-    field = validate(ControlsField, given, FIELD, status=400)
+    field = validate(ControlsField, given, FIELD, status=400, shows_found=True)
     found = {name: value for name, value in field if value is not None}
-    found |= {name: frozenset(found[name]) for name in ("allow", "deny") if name in found}
-    if "max_price" in found:
-        found["max_price"] = float(min(found["max_price"], sys.float_info.max))
-    return found
-
-
-def _build_type_error(param: str, wanted: str, found: object) -> ApiError:
-    return ApiError(400, f"{param} must be {wanted}, found {str(found)[:80]!r}", "invalid_type", param)
+    return found | {name: frozenset(found[name]) for name in ("allow", "deny") if name in found}

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import lru_cache, partial
 from typing import Any, Literal, NamedTuple
 
-from ir3de.gateway.api_errors import ApiError
+from ir3de.gateway.api_errors import ApiError, build_type_error
 
 TextMode = Literal["last_user", "all_user", "full"]
 Endpoint = Literal["chat", "completions", "responses", "messages", "embeddings"]
@@ -19,6 +19,7 @@ BYTES_PER_TOKEN = 4  # roughly, of any language: what a context window is compar
 MAX_TOKENS = 10**12  # a client may ask for any number, of any length
 _TEXTS = frozenset(("text", "input_text", "output_text"))
 _IMAGES = frozenset(("image_url", "input_image", "image"))
+_build_type_error = partial(build_type_error, is_private=True)
 
 
 class Prompt(NamedTuple):
@@ -200,9 +201,3 @@ _TURNS = {
     "messages": _parse_anthropic_turns,
     "embeddings": _parse_embedding_turns,
 }
-
-
-def _build_type_error(param: str, wanted: str, found: object) -> ApiError:
-    names: dict[type, str] = {type(None): "nothing", dict: "an object", list: "a list"}
-    kind = names.get(type(found), type(found).__name__)
-    return ApiError(400, f"{param} must be {wanted}, found {kind}", "invalid_type", param)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import logging
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from itertools import chain
 from time import perf_counter
 from typing import Any
@@ -13,7 +13,7 @@ from urllib.parse import quote
 
 from starlette.types import Receive, Scope, Send
 
-from ir3de.gateway.api_errors import ApiError, ClientDisconnect, build_internal_error
+from ir3de.gateway.api_errors import ApiError, ClientDisconnect, build_internal_error, build_type_error
 from ir3de.gateway.config.models import RESERVED
 from ir3de.gateway.exchange_record import ExchangeRecord
 from ir3de.gateway.experts.concurrency import LimitReached
@@ -144,9 +144,9 @@ class Exchange:
     def _read_model(self, body: JsonBody) -> tuple[str, Controls]:
         model, stream = body.values.get("model", "auto"), body.values.get("stream")
         if not isinstance(model, str) or not model:
-            raise ApiError(400, f"model must be a name such as 'auto', found {model!r}"[:200], "invalid_type", "model")
+            raise build_type_error("model", "a name such as 'auto'", model)
         if stream is not None and not isinstance(stream, bool):
-            raise ApiError(400, f"stream must be true or false, found {stream!r}"[:200], "invalid_type", "stream")
+            raise build_type_error("stream", "true or false", stream)
         self.record.asked, self.record.stream = model, bool(stream)
         return model, read_controls(body.values.get(FIELD), self.received, self.gateway.session_headers)
 
@@ -154,7 +154,7 @@ class Exchange:
 
     async def _try_experts(self, choice: Choice, body: JsonBody) -> None:
         failure: UpstreamFailure | None = None
-        for expert in chain((choice.first,), _list_fallbacks(choice)):
+        for expert in chain((choice.first,), choice.list_fallbacks()):
             if failure is not None:
                 self.record.fallbacks.append((self.record.expert, expert.name, failure.reason))
             self.record.expert, self.record.model = expert.name, expert.config.served_model
@@ -346,10 +346,6 @@ class Exchange:
         await self.response.send_error(
             problem, *(pair for pair in failure.headers if pair[0].startswith(_RETRY_HEADERS))
         )
-
-
-def _list_fallbacks(choice: Choice) -> Iterator[Expert]:
-    yield from choice.list_fallbacks()  # computed only if the first one fails
 
 
 async def _read_refusal(answer: UpstreamResponse, expert: Expert) -> UpstreamFailure:
