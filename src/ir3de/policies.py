@@ -141,7 +141,7 @@ class Policy:
         """The same policy without the costs of experts that are not there."""
         return Policy(self.threshold, self.weights, {n: cost for n, cost in self.costs.items() if n in experts})
 
-    def changed(self, costs: Mapping[str, Mapping[str, float]], weights: Mapping[str, float]) -> Policy:
+    def with_changes(self, costs: Mapping[str, Mapping[str, float]], weights: Mapping[str, float]) -> Policy:
         """The same policy with these costs and weights in it: what is not named stays."""
         merged = {name: {**asdict(self.costs.get(name, FREE)), **given} for name, given in costs.items()}
         return Policy(self.threshold, {**asdict(self.weights), **weights}, {**self.costs, **merged})

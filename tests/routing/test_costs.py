@@ -170,10 +170,10 @@ def test_a_saved_policy_is_loaded(tmp_path: Path, serving: bool) -> None:
 
 def test_what_is_not_named_stays() -> None:
     policy = Policy(0.5, {"price": 0.1}, {"law": {"price": 3.0, "latency": 2.0}, "maths": {"price": 1.0}})
-    changed = policy.changed({"law": {"price": 4.0}, "cooking": {"memory": 1.0}}, {"latency": 0.2})
+    changed = policy.with_changes({"law": {"price": 4.0}, "cooking": {"memory": 1.0}}, {"latency": 0.2})
     expected = {"law": {"price": 4.0, "latency": 2.0}, "maths": {"price": 1.0}, "cooking": {"memory": 1.0}}
     assert changed == Policy(0.5, {"price": 0.1, "latency": 0.2}, expected)
-    assert policy.changed({}, {}) == policy
+    assert policy.with_changes({}, {}) == policy
 
 
 def test_another_default_is_one_argument() -> None:

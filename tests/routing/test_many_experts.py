@@ -12,7 +12,7 @@ import tiny
 from ir3de import AllTokens, Average, EntropyTopK, Router
 from ir3de.errors import InputError
 from ir3de.routing.decision import Compiled, Terms, decide, decide_batch
-from ir3de.scorers.table import MOST_EXPERTS, Table
+from ir3de.scorers.table import MAX_EXPERTS, Table
 from ir3de.selectors import FEW_EXPERTS, LARGEST_SCORE, SCORE_UNIT, Ballots, Selector
 
 TOKENS = 50
@@ -94,11 +94,11 @@ def test_ties_go_to_the_expert_that_came_first_however_many() -> None:
 
 
 def test_more_experts_than_a_vote_can_name_are_refused() -> None:
-    last = np.zeros((2, MOST_EXPERTS), np.float32)
+    last = np.zeros((2, MAX_EXPERTS), np.float32)
     last[:, -1] = 1.0
-    assert Table.compile(last).vote.tolist() == [MOST_EXPERTS - 1] * 2
+    assert Table.compile(last).vote.tolist() == [MAX_EXPERTS - 1] * 2
     with pytest.raises(InputError, match=r"at most 65,536 experts, found 65,537: "):
-        Table.compile(np.zeros((1, MOST_EXPERTS + 1), np.float32))
-    domains = {f"expert {number}": ["the contract"] for number in range(MOST_EXPERTS + 1)}
+        Table.compile(np.zeros((1, MAX_EXPERTS + 1), np.float32))
+    domains = {f"expert {number}": ["the contract"] for number in range(MAX_EXPERTS + 1)}
     with pytest.raises(InputError, match=r"at most 65,536 experts, found 65,537: "):
         Router.fit(domains, embedding=tiny.embedding())

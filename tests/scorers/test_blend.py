@@ -14,9 +14,9 @@ from ir3de import Average, PromptRidge, Router, Statistics, TokenRidge
 from ir3de.errors import InputError
 from ir3de.routing.decision import decide, decide_batch
 from ir3de.scorers import Blend, Posterior
-from ir3de.scorers.blend import unit_pairs, unit_size
+from ir3de.scorers.blend import scale_to_unit, score_pairs
 from ir3de.scorers.familiarity import FAMILIARITY_UNIT, token_familiarity
-from ir3de.scorers.posterior import balanced
+from ir3de.scorers.posterior import balance_counts
 from ir3de.selectors import SCORE_UNIT
 from ir3de.statistics.pairs import BUCKETS
 from laws import counted, domains, ids_of, integer_pairs, seeds, shown, wordy
@@ -34,7 +34,7 @@ def times(statistics: Statistics, t: int) -> Statistics:
 
 
 def sized(own: Sequence[Statistics]) -> np.ndarray:
-    return balanced([s.histogram for s in own])
+    return balance_counts([s.histogram for s in own])
 
 
 def harmonic(sizes: Sequence[int]) -> float:
@@ -72,7 +72,7 @@ def test_with_a_flat_prior_it_is_naive_bayes(some: dict[str, list[str]], m: floa
     H, alpha = harmonic([s.tokens for s in own]), m / 3
     log_p = np.log(np.stack([(s.histogram * H / s.tokens + alpha) / (H + 330 * alpha) for s in own], axis=1))
     assert np.exp(log_p).sum(axis=0) == pytest.approx(1)
-    np.testing.assert_allclose(Posterior(m).given(sized(own), np.zeros((330, 3))), centred(log_p), atol=1e-9)
+    np.testing.assert_allclose(Posterior(m).score_counts(sized(own), np.zeros((330, 3))), centred(log_p), atol=1e-9)
 
 
 @tiny.LAW
@@ -85,10 +85,10 @@ def test_a_domain_seen_t_times_over_changes_only_what_the_prior_weighs(
     larger = [times(s, t) if c == which else s for c, s in enumerate(own)]
     growth = harmonic([s.tokens for s in larger]) / harmonic([s.tokens for s in own])
     assert 1 <= growth <= t
-    plain = Posterior(m).given(sized(own), R)
-    np.testing.assert_allclose(Posterior(m * growth).given(sized(larger), R), plain, atol=1e-9)
+    plain = Posterior(m).score_counts(sized(own), R)
+    np.testing.assert_allclose(Posterior(m * growth).score_counts(sized(larger), R), plain, atol=1e-9)
     many = [times(s, t) for s in own]
-    np.testing.assert_allclose(Posterior(m * t).given(sized(many), R), plain, atol=1e-9)
+    np.testing.assert_allclose(Posterior(m * t).score_counts(sized(many), R), plain, atol=1e-9)
 
 
 @tiny.LAW
@@ -97,7 +97,7 @@ def test_balanced_domains_are_of_one_size(some: dict[str, list[str]]) -> None:
     own = counted_all(some)
     found = sized(own)
     assert found.sum(axis=0) == pytest.approx(harmonic([s.tokens for s in own]))
-    assert balanced([np.zeros(4, np.int64), np.ones(4, np.int64)])[:, 0].tolist() == [0.0] * 4
+    assert balance_counts([np.zeros(4, np.int64), np.ones(4, np.int64)])[:, 0].tolist() == [0.0] * 4
 
 
 def test_a_prior_that_says_never_leaves_numbers() -> None:
@@ -137,7 +137,7 @@ def test_a_blend_of_the_ridge_alone_ranks_as_the_ridge_does(some: dict[str, list
 def test_weights_say_what_each_part_contributes(some: dict[str, list[str]], a: int, few: float) -> None:
     own, E = counted_all(some), tiny.embedding().matrix
     counts = sized(own)
-    parts = [unit_size(part.scores(own, E), counts) for part in (PromptRidge(), Posterior(), TokenRidge())]
+    parts = [scale_to_unit(part.scores(own, E), counts) for part in (PromptRidge(), Posterior(), TokenRidge())]
     fading = min(2.0, few * sum(1 / s.sums.windows for s in own) / 3)
     weights = (1, a, fading if fading >= 0.05 else 0.0)
     expected = sum(weight * part for weight, part in zip(weights, parts, strict=True))
@@ -149,9 +149,9 @@ def test_weights_say_what_each_part_contributes(some: dict[str, list[str]], a: i
 
 
 def test_scores_that_say_nothing_stay_nothing() -> None:
-    assert not unit_size(np.full((4, 3), 7.0), np.ones((4, 3))).any()
+    assert not scale_to_unit(np.full((4, 3), 7.0), np.ones((4, 3))).any()
     same = counted(tiny.mixed(5))
-    assert not unit_pairs([same, same]).any()
+    assert not score_pairs([same, same]).any()
     assert not Blend().scores([same, same, same], tiny.embedding().matrix).any()
 
 

@@ -129,9 +129,9 @@ def test_it_settles_on_what_is_hard(strength: float, balanced: bool) -> None:
 
 
 def test_steps_without_end_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(cross_entropy, "MOST_STEPS", 2)
+    monkeypatch.setattr(cross_entropy, "MAX_STEPS", 2)
     counts = np.random.default_rng(1).integers(0, 4, (EXPERTS, TOKENS))
-    with pytest.raises(InputError, match=r"did not settle in 2 steps .* larger strength"):
+    with pytest.raises(InputError, match=r"did not converge in 2 steps .* larger strength"):
         CrossEntropy().scores(domains(counts), E)
 
 
@@ -161,8 +161,8 @@ def test_with_every_token_a_landmark_it_is_kernel_ridge_on_every_token(
 
 def test_landmarks_are_the_tokens_that_weigh_most() -> None:
     counts = np.array([[0.1, 0.0], [0.0, 0.4], [0.2, 0.2], [0.0, 0.0], [0.7, 0.0]])
-    assert kernel_ridge.most_frequent(counts, 3).tolist() == [4, 1, 2]
-    assert kernel_ridge.most_frequent(counts, 9).tolist() == [4, 1, 2, 0]
+    assert kernel_ridge.find_landmarks(counts, 3).tolist() == [4, 1, 2]
+    assert kernel_ridge.find_landmarks(counts, 9).tolist() == [4, 1, 2, 0]
 
 
 @tiny.LAW
@@ -170,15 +170,15 @@ def test_landmarks_are_the_tokens_that_weigh_most() -> None:
 def test_blocks_change_nothing_but_rounding(counts: np.ndarray, scorer: KernelRidge, rows: int) -> None:
     expected = scorer.scores(domains(counts), E)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(kernel_ridge, "BLOCK", rows)
+        patch.setattr(kernel_ridge, "BLOCK_ROWS", rows)
         np.testing.assert_allclose(scorer.scores(domains(counts), E), expected, atol=1e-4)
 
 
 def test_the_width_of_the_kernel_is_the_median_distance() -> None:
     apart = [((E[i].astype(float) - E[j]) ** 2).sum() for i in range(TOKENS) for j in range(i)]
-    assert kernel_ridge.median_gamma(E) == pytest.approx(1 / np.median(apart))
-    assert kernel_ridge.median_gamma(np.ones((4, 2), np.float32)) == 1.0
-    assert kernel_ridge.median_gamma(E[:1]) == 1.0
+    assert kernel_ridge.choose_gamma(E) == pytest.approx(1 / np.median(apart))
+    assert kernel_ridge.choose_gamma(np.ones((4, 2), np.float32)) == 1.0
+    assert kernel_ridge.choose_gamma(E[:1]) == 1.0
 
 
 @pytest.mark.parametrize("landmarks", [1, 4, 64])

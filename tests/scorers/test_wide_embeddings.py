@@ -16,7 +16,7 @@ from ir3de import Router, TokenRidge
 from ir3de.artifact import inspect_router
 from ir3de.errors import InputError, MissingExtraError
 from ir3de.scorers import Blend, Scorer, arithmetic, grams
-from ir3de.scorers.grams import remembered
+from ir3de.scorers.grams import recall
 from laws import counted
 
 STATES = {"kept": (), "deleted": ("missing, rebuilt when needed",), "damaged": ("damaged, rebuilt when needed",)}
@@ -25,7 +25,7 @@ CASES = [(TokenRidge(), False), (TokenRidge.paper(), False), (TokenRidge.authors
 
 @pytest.fixture(autouse=True)
 def wide(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(grams, "REMEMBERED_WIDTH", 1)
+    monkeypatch.setattr(grams, "MIN_REMEMBERED_WIDTH", 1)
 
 
 class Watched(arithmetic.NumpyArithmetic):
@@ -101,19 +101,19 @@ def test_only_what_joined_is_computed(tmp_path: Path, watched: Watched) -> None:
 def test_prompts_held_out_are_taken_from_the_whole(watched: Watched) -> None:
     """Calibrating an old expert again costs the rows of its held-out prompts, not of all its prompts."""
     router = fit("xy", TokenRidge(), keep_sample=True)
-    known = {name: remembered(domain) for name, domain in router.statistics.items()}
+    known = {name: recall(domain) for name, domain in router.statistics.items()}
     watched.rows.clear()
     router.add("z", of_third(keep_sample=True))
-    assert all(remembered(router.statistics[name]) is gram for name, gram in known.items())
+    assert all(recall(router.statistics[name]) is gram for name, gram in known.items())
     assert router.calibrated
     assert max(watched.rows) == np.count_nonzero(router.statistics["z"].histogram)
 
 
 def test_the_two_ways_to_a_gram_agree(monkeypatch: pytest.MonkeyPatch) -> None:
     own = fit("xyz", TokenRidge()).compiled.table.scores
-    monkeypatch.setattr(grams, "REMEMBERED_WIDTH", 1 << 20)
+    monkeypatch.setattr(grams, "MIN_REMEMBERED_WIDTH", 1 << 20)
     at_once = fit("xyz", TokenRidge())
-    assert all(remembered(domain) is None for domain in at_once.statistics.values())
+    assert all(recall(domain) is None for domain in at_once.statistics.values())
     np.testing.assert_allclose(own, at_once.compiled.table.scores, rtol=0, atol=1e-6 * np.abs(own).max())
 
 
@@ -146,7 +146,7 @@ def test_torch_gives_the_same_scores_to_a_tolerance(
 ) -> None:
     from ir3de.scorers.torch_arithmetic import TOLERANCE, TorchArithmetic
 
-    monkeypatch.setattr(grams, "REMEMBERED_WIDTH", width)
+    monkeypatch.setattr(grams, "MIN_REMEMBERED_WIDTH", width)
     domains = list(fit("xyz", scorer, keep_sample=True).statistics.values())
     expected = scorer.scores(domains, tiny.embedding().rows)
     with arithmetic.using(TorchArithmetic("cpu")):
@@ -164,7 +164,7 @@ def test_a_router_fitted_by_torch_changes_without_a_trace(tmp_path: Path) -> Non
     options = {"embedding": tiny.embedding(), "scorer": TokenRidge(), "device": "cpu"}
     expected = tiny.contents(Router.fit(two, **options).save(tmp_path / "two"))
     router = Router.fit(texts, **options)
-    assert {remembered(domain).made_by for domain in router.statistics.values()} == {"torch cpu"}
+    assert {recall(domain).made_by for domain in router.statistics.values()} == {"torch cpu"}
     with on_device("cpu"):
         router.remove("cooking")
     assert tiny.contents(router.save(tmp_path / "removed")) == expected

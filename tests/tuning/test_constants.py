@@ -14,7 +14,7 @@ from ir3de.selectors import Average
 from ir3de.statistics import Sample
 from ir3de.tuning.calibrating import PromptFamiliarities, Scored, fit_calibration, fit_familiarity
 from ir3de.tuning.choosing import Trial, _Search
-from ir3de.tuning.folds import _bounded, folds_of
+from ir3de.tuning.folds import _select_prompts, make_folds
 from laws import counted
 
 # token familiarity ------------------------------------------------------------------------------------------------
@@ -115,21 +115,21 @@ def test_tokens_are_taken_to_spread_as_wide_as_short_prompts_do(widening: float)
 def test_five_folds_below_200_prompts_and_three_from_there(number: int, folds: int) -> None:
     large = counted([f"prove {index} is prime" for index in range(number)], keep_sample=True)
     small = counted(["the court", "a contract"], keep_sample=True)
-    assert len(list(folds_of([large, small], tiny.embedding()))) == folds
+    assert len(list(make_folds([large, small], tiny.embedding()))) == folds
 
 
 @pytest.mark.parametrize(("domains", "folds"), [(100, 5), (101, 3)])
 def test_three_folds_of_more_than_100_domains(domains: int, folds: int) -> None:
     first = counted([f"prove {index}" for index in range(10)], keep_sample=True, prompt_sums=False)
     other = counted(["the court", "a contract"], keep_sample=True, prompt_sums=False)
-    assert len(list(folds_of([first, *[other] * (domains - 1)], tiny.embedding()))) == folds
+    assert len(list(make_folds([first, *[other] * (domains - 1)], tiny.embedding()))) == folds
 
 
 def test_long_prompts_are_looked_at_up_to_1024_tokens_and_once_more_up_to_32() -> None:
     long = counted(["sum " * 3_000 + str(index) for index in range(4)], keep_sample=True)
-    fold = next(folds_of([long, long], tiny.embedding(), cap=1 << 16))
+    fold = next(make_folds([long, long], tiny.embedding(), cap=1 << 16))
     assert set(fold.whole.lengths.tolist()) == {1_024} and set(fold.short.lengths.tolist()) == {32}
-    assert set(next(folds_of([long, long], tiny.embedding(), cap=20)).whole.lengths.tolist()) == {20}
+    assert set(next(make_folds([long, long], tiny.embedding(), cap=20)).whole.lengths.tolist()) == {20}
 
 
 def with_sample(number: int, tokens: int) -> Statistics:
@@ -151,7 +151,7 @@ def with_sample(number: int, tokens: int) -> Statistics:
     ],
 )
 def test_no_more_prompts_are_held_out_than_take_a_moment(domains: int, tokens: int, held: int) -> None:
-    assert len(_bounded(with_sample(1_024, tokens), domains)) == held
+    assert len(_select_prompts(with_sample(1_024, tokens), domains)) == held
 
 
 # choosing ---------------------------------------------------------------------------------------------------------
@@ -175,7 +175,7 @@ def test_a_trial_must_lead_by_two_standard_errors_and_by_half_a_point_or_a_point
     search = _Search.__new__(_Search)
     default, other = (np.zeros(2 * number, bool) for _ in range(2))
     other[:better] = other[number : number + better] = True  # right, whole and cut short
-    search._right, search._usual, search._weights = [default, other], 0, np.full(2 * number, 0.5 / number)
+    search._right, search._default, search._weights = [default, other], 0, np.full(2 * number, 0.5 / number)
     search._trials = [Trial(one, Average(), 0.0, 0.0, 0.0) for one in (Blend(), scorer)]  # type: ignore[arg-type]
     lead = better / number
     assert search._lead(0) == 0

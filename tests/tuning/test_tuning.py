@@ -19,7 +19,7 @@ from ir3de.tuning import folds
 from ir3de.tuning.calibrating import Scored, fit_calibration, fit_familiarity, measure_familiarity
 from ir3de.tuning.choosing import calibrate, choose
 from ir3de.tuning.evidence import Components, score_views
-from ir3de.tuning.folds import Held, folds_of, mean_pair_rows, mean_rows
+from ir3de.tuning.folds import HeldOutPrompts, make_folds, mean_pair_rows, mean_rows
 from laws import counted, domains, integer_pairs, seeds
 
 # how sure to be -------------------------------------------------------------------------------------------------
@@ -109,7 +109,7 @@ def test_a_fold_is_trained_on_everything_but_what_it_holds_out(
 ) -> None:
     own = [counted(texts, keep_sample=True, subsample=every, prompt_sums=prompt_sums) for texts in some.values()]
     held, seen = [Counter() for _ in own], np.flatnonzero(sum(own).histogram)  # folds have rows for those tokens alone
-    for fold in folds_of(own, tiny.embedding()):
+    for fold in make_folds(own, tiny.embedding()):
         start = 0
         for length, expert in zip(fold.whole.lengths.tolist(), fold.whole.experts.tolist(), strict=True):
             held[expert][tuple(seen[fold.whole.flat[start : start + length]].tolist())] += 1
@@ -135,7 +135,7 @@ def test_a_fold_is_trained_on_everything_but_what_it_holds_out(
 def test_means_of_rows_are_means_prompt_by_prompt(prompts: list[list[int]], gathered: int) -> None:
     rng = np.random.default_rng(0)
     tokens, pairs = rng.standard_normal((10, 3)), rng.standard_normal((1 << 16, 3))
-    held = Held(
+    held = HeldOutPrompts(
         np.array([token for ids in prompts for token in ids], np.uint32),
         np.array([len(ids) for ids in prompts], np.int64),
         np.zeros(len(prompts), np.int64),
@@ -150,7 +150,7 @@ def test_means_of_rows_are_means_prompt_by_prompt(prompts: list[list[int]], gath
 
 def test_a_blend_of_parts_is_the_blend() -> None:
     """What tuning adds up from parts is what a fit and its table say of the same prompts."""
-    some = list(folds_of(sampled(), tiny.embedding()))
+    some = list(make_folds(sampled(), tiny.embedding()))
     parts = Components(some, [8.0], [1.0])
     parts.settle(8.0)
     blends = [Blend(), Blend(1.0, few=0.0), Blend(0.5, 0.25), Blend(0.25, 0.5, few=3.0)]
@@ -203,9 +203,9 @@ def test_a_tuned_router_is_the_router_of_what_was_chosen() -> None:
 def test_calibration_learns_from_prompts_that_were_held_out() -> None:
     own = sampled()
     confidence = calibrate(own, tiny.embedding(), PromptRidge(), Average())
-    some = list(folds_of(own, tiny.embedding()))
+    some = list(make_folds(own, tiny.embedding()))
     views = [view for fold in some for view in score_views([fold], PromptRidge(), Average())]
-    assert confidence.calibration == fit_calibration(Scored.together(views))[0]
+    assert confidence.calibration == fit_calibration(Scored.concatenate(views))[0]
     assert confidence.familiarity == fit_familiarity([measure_familiarity(fold) for fold in some])
     assert confidence.familiarity.lowest < 0
 
@@ -215,7 +215,7 @@ def test_one_prompt_in_a_domain_is_never_held_out() -> None:
     router = Router.fit(some, embedding=tiny.embedding(), tune=True)
     assert router.calibrated
     assert router.experts[-1] == "lonely"
-    for fold in folds_of(list(router.statistics.values()), tiny.embedding()):
+    for fold in make_folds(list(router.statistics.values()), tiny.embedding()):
         assert 3 not in fold.whole.experts
         assert fold.training[3].prompts == 1
 

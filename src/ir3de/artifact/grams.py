@@ -13,7 +13,7 @@ from typing import Any
 
 from ir3de.artifact.part_files import Parts, checked_path
 from ir3de.errors import ArtifactError
-from ir3de.scorers.grams import Gram, remember, remembered, remembers_grams
+from ir3de.scorers.grams import Gram, needs_remembered_grams, recall, remember
 from ir3de.statistics.domain import Statistics
 from ir3de.storage import files
 from ir3de.storage.tensors import make_tensor_file, map_tensors
@@ -25,11 +25,11 @@ def describe_grams(
     experts: Sequence[dict[str, Any]], statistics: Mapping[str, Statistics], scorer: object, width: int, parts: Parts
 ) -> None:
     """Take the Gram matrices that the fit was made from into a save, and name them in `experts`."""
-    if not remembers_grams(scorer, list(statistics.values()), width):
+    if not needs_remembered_grams(scorer, list(statistics.values()), width):
         return
     for expert in experts:
         owned = statistics[expert["name"]]
-        if (gram := remembered(owned)) is not None:
+        if (gram := recall(owned)) is not None:
             header = {"kind": KIND, "version": VERSION, "of": owned.digest, "made_by": gram.made_by}
             expert["gram"] = parts.add("gram", ".safetensors", make_tensor_file({"packed": gram.packed}, header))
 

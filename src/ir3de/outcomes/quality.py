@@ -20,7 +20,7 @@ import numpy.typing as npt
 from ir3de.errors import InputError
 from ir3de.outcomes.expectation import Expectation, Floats, Shrinkage, Validation
 from ir3de.outcomes.sums import FOLDS, SCORE_UNIT, Outcomes, OutcomeSums
-from ir3de.scorers.arithmetic import BLOCK, Rows
+from ir3de.scorers.arithmetic import BLOCK_ROWS, Rows
 
 TASK_STRENGTH = 8.0  # of the ridge over tasks, in rows, as in PromptRidge
 PULLS = (256.0, 64.0, 16.0, 4.0, 1.0)  # the most cautious first
@@ -71,7 +71,7 @@ def fit_quality(outcomes: Outcomes, embeddings: Rows, shrinkage: Shrinkage | Non
 
 def _scores(W: npt.NDArray[np.float32], embeddings: Rows) -> npt.NDArray[np.float32]:
     """ẼW: (V, columns), of a large E some rows at a time."""
-    h, block = embeddings.shape[1], len(embeddings) if isinstance(embeddings, np.ndarray) else BLOCK
+    h, block = embeddings.shape[1], len(embeddings) if isinstance(embeddings, np.ndarray) else BLOCK_ROWS
     parts = [embeddings[begin : begin + block] @ W[:h] for begin in range(0, len(embeddings), max(1, block))]
     return np.asarray(np.concatenate(parts) + W[h])
 

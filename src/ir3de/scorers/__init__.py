@@ -1,4 +1,4 @@
-"""Statistics to scores: what each token says of each expert, S ∈ R^{V×C}.
+"""Scorers turn statistics into scores: one per token and expert, S ∈ R^{V×C}.
 
 A scorer is a small frozen object. It sees the statistics of the domains and the embedding matrix E, nothing else.
 """

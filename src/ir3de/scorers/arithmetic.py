@@ -1,7 +1,7 @@
 """The arithmetic of a fit that grows with the embedding: the product over its rows, the solve, and the scores.
 
-All of it goes through one small interface, block by block, so that no more of E than a block is ever in memory as
-float64. numpy does it unless `using` puts another `Arithmetic` in its place:
+It works block by block, so that no more than one block of E is in memory as float64. numpy does it, unless `using` sets
+another `Arithmetic`:
 
     with arithmetic.using(TorchArithmetic("cuda"), progress=show):
         Router.fit(...)
@@ -19,14 +19,14 @@ import numpy.typing as npt
 
 Floats = npt.NDArray[np.float64]
 Ids = npt.NDArray[np.intp]
-Progress: TypeAlias = "Callable[[str, int, int], None]"  # what is being done, rows done, rows in all
+Progress: TypeAlias = "Callable[[str, int, int], None]"  # stage, rows done, rows in all
 
-BLOCK = 4_096  # rows of E in one symmetric product: memory is bounded, and BLAS has enough to do
-CACHED = 128  # rows of E taken to float64 at a time: they stay in the cache
+BLOCK_ROWS = 4_096  # of E in one symmetric product: bounds the memory, and is enough for BLAS
+CACHED_ROWS = 128  # of E converted to float64 at a time: they stay in the cache
 
 
 class Rows(Protocol):
-    """E (V, h) or some rows of it: an array, or what reads its rows from where they are stored."""
+    """E (V, h) or some rows of it: an array, or an object that reads rows from a file."""
 
     @property
     def shape(self) -> tuple[int, ...]: ...
@@ -37,11 +37,11 @@ class Rows(Protocol):
 
 
 class Arithmetic(Protocol):
-    """What a fit asks of a machine, in float64."""
+    """The operations that a fit needs, in float64."""
 
     @property
     def name(self) -> str:
-        """Two that may differ in the last bits have different names."""
+        """Arithmetics whose results may differ in the last bits have different names."""
         ...
 
     def product(self, rows: Rows, counts: Floats, *, bias: bool = True, targets: bool = True) -> Floats:
@@ -52,7 +52,7 @@ class Arithmetic(Protocol):
         ...
 
     def solve(self, A: Floats, B: Floats, penalty: float) -> Floats:
-        """W = (A + λI)⁻¹B; A is used up."""
+        """W = (A + λI)⁻¹B. A may be overwritten."""
         ...
 
     def apply(self, W: Floats, rows: Rows) -> Floats:
@@ -71,19 +71,19 @@ class NumpyArithmetic:
         width = h + bias
         columns = width + (counts.shape[1] if targets else 0)
         seen = np.flatnonzero(counts.any(axis=1))
-        block = np.empty((min(BLOCK, len(seen)), columns))  # one buffer: fresh pages cost as much as the sums
+        block = np.empty((min(BLOCK_ROWS, len(seen)), columns))  # reused: fresh pages cost as much as the sums
         G = np.zeros((columns, columns))
         with stage("product", len(seen)) as advance:
-            for begin in range(0, len(seen), BLOCK):
-                for first in range(begin, min(begin + BLOCK, len(seen)), CACHED):
-                    ids = seen[first : min(first + CACHED, begin + BLOCK)]
+            for begin in range(0, len(seen), BLOCK_ROWS):
+                for first in range(begin, min(begin + BLOCK_ROWS, len(seen)), CACHED_ROWS):
+                    ids = seen[first : min(first + CACHED_ROWS, begin + BLOCK_ROWS)]
                     Y = block[first - begin : first - begin + len(ids)]
                     root = np.sqrt(counts[ids].sum(axis=1))[:, None]
                     np.multiply(rows[ids], root, out=Y[:, :h])
                     Y[:, h:width] = root
                     if targets:
                         np.divide(counts[ids], root, out=Y[:, width:])
-                Y = block[: min(BLOCK, len(seen) - begin)]
+                Y = block[: min(BLOCK_ROWS, len(seen) - begin)]
                 G += Y.T @ Y
                 advance(len(Y))
         return G
@@ -98,19 +98,19 @@ class NumpyArithmetic:
     def apply(self, W: Floats, rows: Rows) -> Floats:
         h = rows.shape[1]
         S = np.empty((rows.shape[0], W.shape[1]))
-        block = np.empty((min(CACHED, len(S)), h))
+        block = np.empty((min(CACHED_ROWS, len(S)), h))
         with stage("scores", len(S)) as advance:
-            for begin in range(0, len(S), CACHED):
-                part = rows[begin : begin + CACHED]
+            for begin in range(0, len(S), CACHED_ROWS):
+                part = rows[begin : begin + CACHED_ROWS]
                 np.copyto(block[: len(part)], part)
-                np.dot(block[: len(part)], W[:h], out=S[begin : begin + CACHED])
+                np.dot(block[: len(part)], W[:h], out=S[begin : begin + CACHED_ROWS])
                 advance(len(part))
         if len(W) > h:
             S += W[h]
         return S
 
 
-class Chosen:
+class SelectedRows:
     """Some rows of E, read when they are asked for."""
 
     def __init__(self, rows: Rows, ids: Ids) -> None:
@@ -127,54 +127,52 @@ class Chosen:
         return self._rows[self._ids[index]]
 
 
-def chosen(rows: Rows, ids: Ids) -> Rows:
-    """Those rows of E: of an array at once, else when they are asked for."""
-    return rows[ids] if isinstance(rows, np.ndarray) else Chosen(rows, ids)
+def select_rows(rows: Rows, ids: Ids) -> Rows:
+    """Some rows of E: copied from an array, else read when they are asked for."""
+    return rows[ids] if isinstance(rows, np.ndarray) else SelectedRows(rows, ids)
 
-
-# which arithmetic is in use, and who is told how far it is -------------------------------------------------------
 
 _current: ContextVar[Arithmetic] = ContextVar("arithmetic")
 _progress: ContextVar[Progress | None] = ContextVar("progress", default=None)
-_open: ContextVar[Callable[[int], None] | None] = ContextVar("stage", default=None)
+_stage_advance: ContextVar[Callable[[int], None] | None] = ContextVar("stage", default=None)
 
 _NUMPY = NumpyArithmetic()
 
 
 def current() -> Arithmetic:
-    """The arithmetic that fits use here and now."""
+    """The arithmetic that fits use in this context."""
     return _current.get(_NUMPY)
 
 
 @contextmanager
 def using(arithmetic: Arithmetic | None = None, *, progress: Progress | None = None) -> Iterator[None]:
-    """Fit with that arithmetic, and tell `progress` of every block; what is left out stays as it is."""
-    used = _current.set(current() if arithmetic is None else arithmetic)
-    told = _progress.set(_progress.get() if progress is None else progress)
+    """Fit with this arithmetic, and report every block to `progress`. None leaves a setting as it is."""
+    arithmetic_token = _current.set(current() if arithmetic is None else arithmetic)
+    progress_token = _progress.set(_progress.get() if progress is None else progress)
     try:
         yield
     finally:
-        _current.reset(used)
-        _progress.reset(told)
+        _current.reset(arithmetic_token)
+        _progress.reset(progress_token)
 
 
 @contextmanager
 def stage(doing: str, rows: int) -> Iterator[Callable[[int], None]]:
-    """A part of a fit that so many rows go through; within another it counts as a piece of that one."""
-    if (outer := _open.get()) is not None:
+    """Report the progress of one stage of a fit. A stage inside another one advances the outer stage."""
+    if (outer := _stage_advance.get()) is not None:
         yield outer
         return
-    told, done = _progress.get(), 0
+    report, done = _progress.get(), 0
 
     def advance(more: int) -> None:
         nonlocal done
         done += more
-        if told is not None:
-            told(doing, done, rows)
+        if report is not None:
+            report(doing, done, rows)
 
-    token = _open.set(advance)
+    token = _stage_advance.set(advance)
     try:
         advance(0)
         yield advance
     finally:
-        _open.reset(token)
+        _stage_advance.reset(token)

@@ -1,4 +1,4 @@
-"""Ridge, posterior and pairs of tokens in one score."""
+"""Blend: ridge, posterior and pairs of tokens in one score."""
 
 from __future__ import annotations
 
@@ -10,27 +10,27 @@ import numpy as np
 import numpy.typing as npt
 
 from ir3de.errors import InputError
-from ir3de.scorers.posterior import Posterior, balanced, log_evidence
+from ir3de.scorers.posterior import Posterior, balance_counts, log_evidence
 from ir3de.scorers.ridge import PromptRidge, TokenRidge
 from ir3de.scorers.scorer import Embeddings, Floats, check_strength
 from ir3de.statistics.domain import Statistics
 
-PAIR_PRIOR = 1.0  # pairs seen once are half believed
-ROUNDING = 1e-6  # relative to the largest score: float32 is as good as float64 here
-MOST_TOKEN_WEIGHT = 2.0
-LEAST_TOKEN_WEIGHT = 0.05  # below it the token ridge is not worth its solve
-BLOCK = 4_096  # tokens whose scores are squared at a time
+PAIR_PRIOR = 1.0  # as if each pair had occurred once more for every expert
+ROUNDING = 1e-6  # smaller scores, relative to the largest, are rounding errors, also in float32
+MAX_TOKEN_WEIGHT = 2.0
+MIN_TOKEN_WEIGHT = 0.05  # a smaller weight is not worth the solve
+BLOCK_ROWS = 4_096  # of the scores, squared at a time
 
 
 @dataclass(frozen=True)
 class Blend:
     """S = R/|R| + posterior · P/|P| + few/n · T/|T|, and for neighbouring tokens pairs · Q/|Q|.
 
-    R is the prompt ridge, P the posterior, T the token ridge, Q = log(ñ + 1) from the counts of pairs; |·| is the size
-    of the scores over the training tokens, so that the weights say what each part contributes. The ridge generalises,
-    the posterior knows the words. The token ridge takes every token for an example of its own, which is the better
-    guide while a domain has few windows n (their harmonic mean), and fades after that; its weight is at most 2. Pairs
-    know a little of the words' order; with `pairs` 0 a route depends on the bag of tokens alone.
+    R is the prompt ridge, P the posterior, T the token ridge, Q = log(ñ + 1) from the counts of pairs. |·| is the size
+    of the scores over the training tokens, so the weights say how much each part contributes. The ridge generalises;
+    the posterior knows the words. The token ridge takes every token as an example. That is better while domains have
+    few windows (n is their harmonic mean). Its weight is at most 2, and falls with n. Pairs add a little word order.
+    With `pairs` 0, a route depends only on the bag of tokens.
     """
 
     posterior: float = 0.5
@@ -49,14 +49,14 @@ class Blend:
 
     def scores(self, domains: Sequence[Statistics], embeddings: Embeddings) -> Floats:
         R = PromptRidge(self.strength).scores(domains, embeddings)
-        counts = balanced([domain.histogram for domain in domains])
-        P = unit_size(Posterior(self.prior, strength=self.strength).given(counts, R), counts)
+        counts = balance_counts([domain.histogram for domain in domains])
+        P = scale_to_unit(Posterior(self.prior, strength=self.strength).score_counts(counts, R), counts)
         P *= self.posterior
-        S = unit_size(R, counts)
+        S = scale_to_unit(R, counts)
         S += P
-        del P, R  # tables of (V, C): with many experts they are what a fit takes in memory
+        del P, R  # (V, C) each: with many experts they are most of a fit's memory
         if weight := token_weight(domains, self.few):
-            T = unit_size(TokenRidge().scores(domains, embeddings), counts)
+            T = scale_to_unit(TokenRidge().scores(domains, embeddings), counts)
             T *= weight
             S += T
         return S
@@ -66,33 +66,33 @@ class Blend:
 
     def pair_scores(self, domains: Sequence[Statistics]) -> Floats | None:
         """The scores of the buckets of neighbouring tokens, (BUCKETS, C); None when they have no weight."""
-        return None if self.pairs == 0 else self.pairs * unit_pairs(domains)
+        return None if self.pairs == 0 else self.pairs * score_pairs(domains)
 
 
 def token_weight(domains: Sequence[Statistics], few: float) -> float:
-    """What the token ridge weighs in a blend: few/n, at most 2, and nothing once that is small."""
+    """The weight of the token ridge in a blend: few/n, at most 2, and 0 where that is small."""
     per_window = np.mean([1.0 / max(1, domain.sums.windows) for domain in domains if domain.sums is not None])
-    weight = min(MOST_TOKEN_WEIGHT, few * float(per_window))
-    return weight if weight >= LEAST_TOKEN_WEIGHT else 0.0
+    weight = min(MAX_TOKEN_WEIGHT, few * float(per_window))
+    return weight if weight >= MIN_TOKEN_WEIGHT else 0.0
 
 
-def unit_pairs(domains: Sequence[Statistics]) -> Floats:
+def score_pairs(domains: Sequence[Statistics]) -> Floats:
     """Q/|Q|: (BUCKETS, C)."""
     pairs = [domain.sums.pairs for domain in domains if domain.sums is not None and domain.sums.pairs is not None]
     if len(pairs) < len(domains):
-        raise InputError("pairs of tokens are counted with the prompt sums: collect with prompt_sums=True")
-    counts = balanced(pairs)
-    return unit_size(log_evidence(counts, PAIR_PRIOR), counts)
+        raise InputError("pairs of tokens are counted with prompt sums, and a domain has none: use prompt_sums=True")
+    counts = balance_counts(pairs)
+    return scale_to_unit(log_evidence(counts, PAIR_PRIOR), counts)
 
 
-def unit_size(scores: npt.NDArray[np.floating], counts: Floats) -> Floats:
-    """Scores less their mean over the experts, with Σ_v f_v Σ_c S_vc² = 1, f how frequent a token is in training.
+def scale_to_unit(scores: npt.NDArray[np.floating], counts: Floats) -> Floats:
+    """Scores minus their mean over the experts, with Σ_v f_v Σ_c S_vc² = 1, where f is a token's training frequency.
 
-    Scores that differ by rounding alone, as those of equal domains do, are zeros: noise is not brought to that size.
+    Scores that differ only by rounding, as for equal domains, become zeros: noise is not scaled up.
     """
     centred = scores - scores.mean(axis=1, keepdims=True)
     frequency = counts.sum(axis=1)
-    blocks = (centred[begin : begin + BLOCK] for begin in range(0, len(centred), BLOCK))
+    blocks = (centred[begin : begin + BLOCK_ROWS] for begin in range(0, len(centred), BLOCK_ROWS))
     squares = np.concatenate([(block**2).sum(axis=1) for block in blocks])
     size = math.sqrt(float(frequency @ squares) / max(float(frequency.sum()), 1.0))
     if size <= ROUNDING * max(float(scores.max(initial=0.0)), -float(scores.min(initial=0.0))):

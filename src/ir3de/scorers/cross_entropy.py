@@ -1,7 +1,7 @@
 """Multinomial logistic regression of domains on token embeddings: the paper's alternative to ridge, from counts alone.
 
-There is no closed form, but the loss is convex, and all tokens of one id are one row: a pass over the data is a pass
-over at most V rows, weighed by their counts.
+There is no closed form, but the loss is convex. All tokens of one id share a row, so a pass over the data is a pass
+over at most V rows, weighted by their counts.
 """
 
 from __future__ import annotations
@@ -13,15 +13,15 @@ from dataclasses import dataclass
 import numpy as np
 
 from ir3de.errors import InputError
-from ir3de.scorers.arithmetic import BLOCK, CACHED, chosen, current
+from ir3de.scorers.arithmetic import BLOCK_ROWS, CACHED_ROWS, current, select_rows
 from ir3de.scorers.scorer import Embeddings, Floats, check_strength
 from ir3de.statistics.domain import Statistics
 
-TOLERANCE = 1e-5  # of √(∇ᵀM⁻¹∇), see `minimise`: the mean loss of a token is then right to about 1e-10
-MOST_STEPS = 1_000  # fifty to a hundred and fifty are usual
-REMEMBERED = 30  # steps that shape the next direction
-SLOPE = 0.1  # a step ends where the slope along it has fallen to this share
-MOST_TRIALS = 50  # of the length of one step; one or two are usual
+TOLERANCE = 1e-5  # of √(∇ᵀM⁻¹∇), see `minimise`: the mean loss per token is then exact to about 1e-10
+MAX_STEPS = 1_000  # 50 to 150 are usual
+MEMORY_STEPS = 30  # past steps that L-BFGS uses
+SLOPE_SHARE = 0.1  # a step ends where the slope along it has fallen to this share of its start
+MAX_STEP_TRIALS = 50  # of the length of one step; one or two are usual
 
 
 @dataclass(frozen=True)
@@ -31,8 +31,8 @@ class CrossEntropy:
     −Σ_v Σ_c w_c n_vc log softmax(Ẽ_v W)_c + λ/2 ‖W‖².
 
     `strength` is λ, `bias` appends a constant column to E, and `balanced` gives every domain the same weight whatever
-    its size (w_c = 1 / tokens(c); λ is then per domain), all as in `TokenRidge`. A score is a log-probability up to a
-    constant a token, so that the mean over a prompt adds up evidence.
+    its size (w_c = 1 / tokens(c); λ is then per domain), all as in `TokenRidge`. Scores are log-probabilities up to a
+    constant per token, so the mean over a prompt adds up evidence.
 
     >>> CrossEntropy()
     CrossEntropy(strength=0.1, bias=True, balanced=True)
@@ -50,15 +50,15 @@ class CrossEntropy:
         penalty = self.strength * (sum(weights) if self.balanced else 1.0)
         counts = np.stack([w * domain.histogram for w, domain in zip(weights, domains, strict=True)])
         seen = np.flatnonzero(counts.any(axis=0))
-        total = float(counts.sum()) or 1.0  # the loss is a mean, so that the tolerance is that of a token
-        rows = embeddings if len(seen) == len(embeddings) else chosen(embeddings, seen)
+        total = float(counts.sum()) or 1.0  # the loss is a mean over tokens, so the tolerance is per token
+        rows = embeddings if len(seen) == len(embeddings) else select_rows(embeddings, seen)
         W = minimise(Loss(rows, counts[:, seen] / total, penalty / total, self.bias))
         return current().apply(W, embeddings)
 
 
 @dataclass(frozen=True, eq=False)
 class Loss:
-    """The weighted cross-entropy of the rows [x, 1], and its derivatives; what has a value a row is (C, rows)."""
+    """The weighted cross-entropy of the rows [x, 1], and its derivatives. Values per row have the shape (C, rows)."""
 
     rows: Embeddings
     counts: Floats  # (C, rows)  w_c n_vc
@@ -78,11 +78,11 @@ class Loss:
         h = self.rows.shape[1]
         residual = self.counts.sum(axis=0) * p - self.counts
         G = np.zeros((len(p), self.width))
-        block = np.empty((min(CACHED, len(self.rows)), h))  # rows in float64 stay in the cache
-        for begin in range(0, len(self.rows), CACHED):
-            rows = self.rows[begin : begin + CACHED]
+        block = np.empty((min(CACHED_ROWS, len(self.rows)), h))  # rows in float64 stay in the cache
+        for begin in range(0, len(self.rows), CACHED_ROWS):
+            rows = self.rows[begin : begin + CACHED_ROWS]
             np.copyto(block[: len(rows)], rows)
-            G[:, :h] += residual[:, begin : begin + CACHED] @ block[: len(rows)]
+            G[:, :h] += residual[:, begin : begin + CACHED_ROWS] @ block[: len(rows)]
         G[:, h:] = residual.sum(axis=1)[:, None]
         return G.T + self.penalty * W
 
@@ -90,11 +90,11 @@ class Loss:
         """M = Ẽᵀ diag(n / C) Ẽ + λI: the Hessian at W = 0, the same for every expert."""
         h, M = self.rows.shape[1], np.zeros((self.width, self.width))
         root = np.sqrt(self.counts.sum(axis=0) / len(self.counts))[:, None]
-        for begin in range(0, len(self.rows), BLOCK):
-            part = root[begin : begin + BLOCK]
-            Y = np.hstack([self.rows[begin : begin + BLOCK] * part, part])[:, : self.width]
+        for begin in range(0, len(self.rows), BLOCK_ROWS):
+            part = root[begin : begin + BLOCK_ROWS]
+            Y = np.hstack([self.rows[begin : begin + BLOCK_ROWS] * part, part])[:, : self.width]
             M += Y.T @ Y
-        floor = 1e-12 * np.trace(M) / max(1, h)  # M only guides the steps: it may be a little off, but not singular
+        floor = 1e-12 * np.trace(M) / max(1, h)  # M only guides the steps, so it may be inexact, but not singular
         M[np.diag_indices(self.width)] += max(self.penalty, floor)
         return M
 
@@ -102,21 +102,21 @@ class Loss:
 def minimise(loss: Loss) -> Floats:
     """The W of least loss, by L-BFGS: (h [+ 1], C).
 
-    Distances are measured by M, the Hessian at W = 0 (of Böhning's form: one factor serves all experts and steps).
-    Every step starts from what it makes of the gradient, and the end is where √(∇ᵀM⁻¹∇) is small.
+    M, the Hessian at W = 0, is the preconditioner (Böhning's form: one factor serves all experts and steps). It ends
+    where √(∇ᵀM⁻¹∇) is small.
     """
     W, Z = np.zeros((loss.width, len(loss.counts))), np.zeros(loss.counts.shape)
     gradient = loss.gradient(W, softmax(Z))
-    if not gradient.any():  # one expert, or none that differs
+    if not gradient.any():  # one expert, or equal domains
         return W
     root = np.linalg.inv(np.linalg.cholesky(loss.curvature()))
-    past: deque[tuple[Floats, Floats, float]] = deque(maxlen=REMEMBERED)
-    for _ in range(MOST_STEPS):
+    past: deque[tuple[Floats, Floats, float]] = deque(maxlen=MEMORY_STEPS)
+    for _ in range(MAX_STEPS):
         if np.linalg.norm(root @ gradient) <= TOLERANCE:
             return W
-        step = direction(gradient, past, root)
+        step = find_direction(gradient, past, root)
         dZ = loss.project(step)
-        t, p = step_length(loss, W, Z, step, dZ, SLOPE * abs(float(np.vdot(gradient, step))))
+        t, p = find_step_length(loss, W, Z, step, dZ, SLOPE_SHARE * abs(float(np.vdot(gradient, step))))
         before, step = gradient, t * step
         W, Z = W + step, Z + t * dZ
         gradient = loss.gradient(W, p)
@@ -124,13 +124,13 @@ def minimise(loss: Loss) -> Floats:
         if (along := float(np.vdot(step, change))) > 0:
             past.append((step, change, along))
     raise InputError(
-        f"cross-entropy did not settle in {MOST_STEPS:,} steps with λ = {loss.penalty:.1e} per token: "
-        "take a larger strength, or use TokenRidge"
+        f"cross-entropy did not converge in {MAX_STEPS:,} steps with λ = {loss.penalty:.1e} per token: "
+        "use a larger strength, or TokenRidge"
     )
 
 
-def direction(gradient: Floats, past: Sequence[tuple[Floats, Floats, float]], root: Floats) -> Floats:
-    """−H∇ with H the inverse Hessian as the past steps show it, M⁻¹ where they do not."""
+def find_direction(gradient: Floats, past: Sequence[tuple[Floats, Floats, float]], root: Floats) -> Floats:
+    """−H∇, where H is L-BFGS's estimate of the inverse Hessian: M⁻¹, corrected by the past steps."""
     q, shares = gradient.copy(), []
     for step, change, along in reversed(past):
         share = float(np.vdot(step, q)) / along
@@ -142,17 +142,17 @@ def direction(gradient: Floats, past: Sequence[tuple[Floats, Floats, float]], ro
     return -q
 
 
-def step_length(loss: Loss, W: Floats, Z: Floats, step: Floats, dZ: Floats, enough: float) -> tuple[float, Floats]:
-    """How far to go along a step, and the probabilities there: where the slope is at most `enough`.
+def find_step_length(loss: Loss, W: Floats, Z: Floats, step: Floats, dZ: Floats, enough: float) -> tuple[float, Floats]:
+    """How far to go along a step until the slope is at most `enough`, and the probabilities there.
 
-    Z + t dZ is known without another look at the rows, so the slope is cheap, and it only rises: Newton's method on
-    it, kept between the ends that are known.
+    Z + t dZ needs no pass over the rows, so the slope is cheap. It only rises with t: this is Newton's method on the
+    slope, kept within a bracket.
     """
     n = loss.counts.sum(axis=0)
     pull, bend = loss.penalty * float(np.vdot(W, step)), loss.penalty * float(np.vdot(step, step))
     pull -= float(np.vdot(loss.counts, dZ))
     t, low, high = 1.0, 0.0, float("inf")
-    for _ in range(MOST_TRIALS):
+    for _ in range(MAX_STEP_TRIALS):
         p = softmax(Z + t * dZ)
         mean = (p * dZ).sum(axis=0)
         slope = float(n @ mean) + pull + t * bend
@@ -167,7 +167,7 @@ def step_length(loss: Loss, W: Floats, Z: Floats, step: Floats, dZ: Floats, enou
 
 
 def softmax(Z: Floats) -> Floats:
-    """Over the experts, the first axis."""
+    """Softmax over the experts, the first axis."""
     p = np.exp(Z - Z.max(axis=0))
     p /= p.sum(axis=0)
     return np.asarray(p, np.float64)

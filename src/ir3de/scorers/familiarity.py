@@ -9,16 +9,16 @@ import numpy.typing as npt
 
 from ir3de.statistics.domain import Statistics
 
-FAMILIARITY_UNIT = 1 << 10  # whole numbers, so that sums are exact
+FAMILIARITY_UNIT = 1 << 10  # parts of 1: familiarities are integers, so that sums are exact
 RARE_TOKENS = 2.0  # a is this count,
 RARE_SHARE = 1e-5  # or this share of all tokens, whichever is larger
 
 
 def token_familiarity(domains: Sequence[Statistics], unknown: int | None = None) -> npt.NDArray[np.float32]:
-    """−log(1 + a/(ñ_v + ½)) in whole parts of `FAMILIARITY_UNIT`: (V,). ñ are the counts, every domain weighed alike.
+    """−log(1 + a/(ñ_v + ½)) in whole parts of `FAMILIARITY_UNIT`: (V,). ñ are the counts, with equal weight per domain.
 
-    Common tokens are all near 0, so that they cannot make up for strange ones. Tokens never seen have the lowest value.
-    The token that stands for `unknown` text counts as never seen, however often it occurred.
+    Common tokens are all near 0, so they cannot compensate for strange ones. Tokens never seen have the lowest value.
+    The token for `unknown` text counts as never seen.
     """
     size = float(np.mean([domain.tokens for domain in domains]))
     counts = np.zeros(domains[0].histogram.size)

@@ -13,15 +13,15 @@ from ir3de.scorers.scorer import Embeddings, Floats, check_strength
 from ir3de.statistics.domain import Statistics
 from ir3de.statistics.integers import Integers
 
-SMALLEST = 1e-100  # of a prior: where a sharp one says never, the score stays a number
+MIN_PRIOR = 1e-100  # keeps the logarithm finite where a sharp prior rounds to 0
 
 
 @dataclass(frozen=True)
 class Posterior:
     """p(c|v) ∝ ñ_vc + m·q(c|v), score = log p: naive Bayes where there is data, embeddings where there is none.
 
-    ñ are the counts with every domain brought to the same size, and q = softmax(sharpness · prompt ridge) is the prior,
-    which weighs as much as `weight` tokens (m). `strength` is the ridge's own.
+    ñ are the counts with every domain scaled to the same size. The prior q = softmax(sharpness · prompt ridge)
+    weighs as much as `weight` tokens (m). `strength` is the strength of that ridge.
     """
 
     weight: float = 1.0
@@ -34,24 +34,24 @@ class Posterior:
 
     def scores(self, domains: Sequence[Statistics], embeddings: Embeddings) -> Floats:
         ridge = PromptRidge(self.strength).scores(domains, embeddings)
-        return self.given(balanced([domain.histogram for domain in domains]), ridge)
+        return self.score_counts(balance_counts([domain.histogram for domain in domains]), ridge)
 
-    def given(self, counts: Floats, ridge: npt.NDArray[np.floating]) -> Floats:
-        """The scores when the balanced counts ñ and the prompt ridge's scores are at hand already."""
+    def score_counts(self, counts: Floats, ridge: npt.NDArray[np.floating]) -> Floats:
+        """The scores from the balanced counts ñ and the scores of the prompt ridge."""
         q = ridge.astype(np.float64)  # q = softmax(sharpness · ridge), in place: the table is large
         q -= ridge.max(axis=1, keepdims=True)
         q *= self.sharpness
         np.exp(q, out=q)
         q /= q.sum(axis=1, keepdims=True)
-        np.maximum(q, SMALLEST, out=q)
+        np.maximum(q, MIN_PRIOR, out=q)
         q *= self.weight
         return log_evidence(counts, q)
 
 
-def balanced(counts: Sequence[Integers]) -> Floats:
-    """Counts with every domain brought to the same size, the harmonic mean of all: (V, C).
+def balance_counts(counts: Sequence[Integers]) -> Floats:
+    """Scale every domain's counts to the same size, the harmonic mean of the sizes: (V, C).
 
-    The harmonic mean is close to the smallest: evidence is worth what the domain with the least of it can answer.
+    It is close to the smallest size, so that counts weigh no more than the smallest domain justifies.
     """
     sizes = np.array([max(1, int(count.sum())) for count in counts], np.float64)
     common = len(sizes) / (1.0 / sizes).sum()
@@ -61,7 +61,7 @@ def balanced(counts: Sequence[Integers]) -> Floats:
 
 
 def log_evidence(counts: Floats, prior: Floats | float) -> Floats:
-    """log(ñ + prior), less its mean over the experts."""
+    """log(ñ + prior) minus its mean over the experts."""
     S = counts + prior
     np.log(S, out=S)
     S -= S.mean(axis=1, keepdims=True)

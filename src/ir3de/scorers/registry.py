@@ -54,7 +54,7 @@ class Registry:
         return cls
 
     def describe(self, strategy: Any) -> dict[str, Any]:
-        """An object as plain values: the name of its class, its parameters, and where a class of others comes from."""
+        """An object as plain values: the name of its class, its parameters, and the origin unless it is built in."""
         cls = type(strategy)
         name = cls.__name__
         if self._built_in.get(name) == cls.__module__:
@@ -145,7 +145,7 @@ class Registry:
 
 
 def _is_same(one: type, other: type) -> bool:
-    """Whether two classes are one, or one is the other after its module was loaded again."""
+    """Whether two classes have the same module and name, as after a reload of the module."""
     return (one.__module__, one.__qualname__) == (other.__module__, other.__qualname__)
 
 

@@ -21,7 +21,7 @@ class TokenRidge:
 
     `strength` is λ. `bias` appends a constant column to E (regularised with the rest). `balanced` gives every
     domain the same weight whatever its size; λ is then per domain. `unit_columns` divides each column of W by
-    the norm of its rows that are not the bias.
+    the norm of its part without the bias.
 
     >>> TokenRidge.paper()
     TokenRidge(strength=0.01, bias=False, balanced=False, unit_columns=False)
@@ -39,12 +39,12 @@ class TokenRidge:
 
     @classmethod
     def paper(cls) -> TokenRidge:
-        """The paper's formula to the letter."""
+        """The formula as printed in the paper: no bias, no normalisation."""
         return cls(bias=False, balanced=False)
 
     @classmethod
     def authors(cls) -> TokenRidge:
-        """The formula their published code computes: with a bias, columns brought to unit norm."""
+        """The formula in the authors' published code: with a bias, and columns of unit norm."""
         return cls(bias=True, balanced=False, unit_columns=True)
 
     def scores(self, domains: Sequence[Statistics], embeddings: Embeddings) -> Floats:
@@ -62,9 +62,9 @@ class TokenRidge:
     def _system(
         self, domains: Sequence[Statistics], weights: Sequence[float], embeddings: Embeddings
     ) -> tuple[Floats, Floats]:
-        """A = Ẽᵀ diag(Σ w_c n_c) Ẽ and B_c = w_c Ẽᵀ n_c: in one product, or from each expert's own if E is wide."""
+        """A = Ẽᵀ diag(Σ w_c n_c) Ẽ and B_c = w_c Ẽᵀ n_c: in one product, or from the Gram matrices if E is wide."""
         width = embeddings.shape[1] + self.bias
-        if embeddings.shape[1] >= grams.REMEMBERED_WIDTH:
+        if embeddings.shape[1] >= grams.MIN_REMEMBERED_WIDTH:
             A, B = grams.ridge_system(domains, weights, embeddings)
             return A[:width, :width], B[:width]
         counts = np.stack([w * domain.histogram for w, domain in zip(weights, domains, strict=True)], axis=1)
@@ -74,13 +74,13 @@ class TokenRidge:
 
 @dataclass(frozen=True)
 class PromptRidge:
-    """The same ridge one level up: one-hot domains on the mean embedding of each prompt.
+    """Ridge regression of one-hot domains on the mean embedding of each prompt.
 
-    A = Σ_c w_c Σ x̃x̃ᵀ and B_c = w_c Σ x̃ with x̃ = [x̄, 1] and w_c = 1 / windows(c), so that size gives a
-    domain no advantage. A prompt's score is the mean of its tokens' rows of S = Ẽ W, so it compiles to the same table.
+    A = Σ_c w_c Σ x̃x̃ᵀ and B_c = w_c Σ x̃ with x̃ = [x̄, 1] and w_c = 1 / windows(c), so that large domains have no
+    advantage. A prompt's score is the mean of its tokens' rows of S = Ẽ W, so it compiles to the same table.
 
-    `strength` counts windows: the fit is pulled towards zero as if each domain had that many more windows, of
-    average size and pointing everywhere alike. A domain of thirty prompts is held back, one of thousands is not.
+    `strength` counts windows. It acts like that many more windows per domain, of average size and in all directions.
+    So it holds back a domain of thirty prompts, but hardly one of thousands.
     """
 
     strength: float = 8.0
@@ -96,9 +96,9 @@ class PromptRidge:
             sums = domain.sums
             if sums is None or sums.windows == 0:
                 raise InputError(
-                    "prompt ridge needs prompt sums, and a domain has none: collect it with prompt_sums=True (on the "
-                    "command line without --histogram-only), a smaller sample if one was asked for, and at least one "
-                    "text, or use TokenRidge (--scorer token-ridge)"
+                    "prompt ridge needs prompt sums, and a domain has none: collect at least one text with "
+                    "prompt_sums=True (on the command line without --histogram-only) and a smaller subsample, or use "
+                    "TokenRidge (--scorer token-ridge)"
                 )
             w = 1.0 / sums.windows
             packed += w * (sums.gram * sums.unit**2)

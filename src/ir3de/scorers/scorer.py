@@ -1,4 +1,4 @@
-"""What every scorer is: statistics in, one score per token and expert out."""
+"""The interface of a scorer: statistics in, one score per token and expert out."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ from ir3de.scorers.arithmetic import Rows
 from ir3de.statistics.domain import Statistics
 
 Floats = npt.NDArray[np.float64]
-Embeddings: TypeAlias = Rows  # E (V, h): an array, or what reads its rows from where they are stored
+Embeddings: TypeAlias = Rows  # E (V, h)
 
 
 @runtime_checkable
 class Scorer(Protocol):
-    """Anything that turns statistics into one score per token and expert."""
+    """Turns statistics into one score per token and expert."""
 
     def scores(self, domains: Sequence[Statistics], embeddings: Embeddings) -> Floats:
         """S (V, C), column c for `domains[c]`."""
@@ -27,10 +27,10 @@ class Scorer(Protocol):
 
 @runtime_checkable
 class PairScorer(Scorer, Protocol):
-    """A scorer that may score neighbouring tokens as well."""
+    """A scorer that may also score pairs of neighbouring tokens."""
 
     def pair_scores(self, domains: Sequence[Statistics]) -> Floats | None:
-        """One row per bucket of neighbours, (BUCKETS, C), or None."""
+        """One row per bucket of pairs, (BUCKETS, C), or None."""
         ...
 
 

@@ -1,6 +1,6 @@
-"""Everything a token can say, worked out once: its scores, its vote, how sure it is, and its rank by that.
+"""The table that routing looks up: each token's scores, vote, entropy, and rank by entropy.
 
-All of it depends on the token id alone, so routing looks rows up and never multiplies matrices.
+All of this depends only on the token id, so routing never multiplies matrices.
 """
 
 from __future__ import annotations
@@ -18,13 +18,13 @@ from ir3de.scorers.familiarity import token_familiarity
 from ir3de.scorers.scorer import Embeddings
 from ir3de.statistics.domain import Statistics
 
-MOST_EXPERTS = 1 << 16  # a vote is kept in 16 bits
-BLOCK_NUMBERS = 1 << 18  # worked on at a time: with many experts, copies of the whole table would not fit in memory
+MAX_EXPERTS = 1 << 16  # a vote has 16 bits
+BLOCK_NUMBERS = 1 << 18  # processed at a time: with many experts, a copy of the table would not fit in memory
 
 
 @dataclass(frozen=True, eq=False)
 class Table:
-    """One row per token: what routing needs of the fit."""
+    """One row per token: all that routing needs of a fit."""
 
     scores: npt.NDArray[np.float32]  # (V, C)  S
     vote: npt.NDArray[np.uint16]  # (V,)  argmax_c S
@@ -42,7 +42,7 @@ class Table:
         familiarity: npt.NDArray[np.float32] | None = None,
         pairs: npt.NDArray[np.floating] | None = None,
     ) -> Table:
-        """Work out vote, entropy and rank; `log_offset` is added inside the logarithm, as the authors do."""
+        """Compute vote, entropy and rank. `log_offset` is added inside the logarithm, as in the authors' code."""
         check_experts(scores.shape[1])
         entropy = np.empty(len(scores))
         for block in row_blocks(scores.shape):
@@ -70,7 +70,7 @@ class Table:
         familiarity: bool = False,
         unknown: int | None = None,
     ) -> Table:
-        """The table of a scorer's fit; with `familiarity`, also how common each token is, `unknown` never."""
+        """Fit a scorer, and compile its table. With `familiarity` it includes token familiarities."""
         return cls.compile(
             scorer.scores(domains, embeddings),
             log_offset=log_offset,
@@ -80,15 +80,15 @@ class Table:
 
     @cached_property
     def by_rank(self) -> npt.NDArray[np.intp]:
-        """Token ids from the surest to the least sure."""
+        """Token ids in the order of their ranks."""
         return np.argsort(self.rank)
 
 
 def check_experts(count: int) -> None:
     """Refuse more experts than a vote can name."""
-    if count > MOST_EXPERTS:
+    if count > MAX_EXPERTS:
         raise InputError(
-            f"a router has at most {MOST_EXPERTS:,} experts, found {count:,}: merge some, or make several routers"
+            f"a router has at most {MAX_EXPERTS:,} experts, found {count:,}: merge some, or make several routers"
         )
 
 
@@ -107,12 +107,11 @@ def _entropy(scores: npt.NDArray[np.float64], log_offset: float) -> npt.NDArray[
     if log_offset:
         p = powers / total[:, None]
         return np.asarray(-(p * np.log(p + log_offset)).sum(axis=-1))
-    # log p = shifted − log total, which stays finite where p itself is too small to be told from zero
+    # log p = shifted − log total stays finite where p itself rounds to 0
     return np.asarray(np.log(total) - (powers * shifted).sum(axis=-1) / total)
 
 
 def softmax(scores: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
-    """Along the last axis."""
-    shifted = np.exp(scores - scores.max(axis=-1, keepdims=True))
-    normalised: npt.NDArray[np.float64] = shifted / shifted.sum(axis=-1, keepdims=True)
-    return normalised
+    """Softmax along the last axis."""
+    powers = np.exp(scores - scores.max(axis=-1, keepdims=True))
+    return np.asarray(powers / powers.sum(axis=-1, keepdims=True))

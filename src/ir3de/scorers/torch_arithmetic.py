@@ -1,6 +1,6 @@
-"""The same arithmetic on an accelerator, or on the processor, by torch: float64, blocks of E streamed to the device.
+"""The arithmetic of a fit in torch, on a GPU or CPU, in float64. Blocks of E are streamed to the device.
 
-Scores differ from numpy's by no more than `TOLERANCE` of the largest: sums are taken in another order.
+Scores differ from numpy's by at most `TOLERANCE` of the largest, because sums are taken in another order.
 """
 
 from __future__ import annotations
@@ -15,18 +15,22 @@ import numpy as np
 import numpy.typing as npt
 
 from ir3de.errors import InputError, MissingExtraError
-from ir3de.scorers.arithmetic import BLOCK, Floats, Ids, Rows, stage, using
+from ir3de.scorers.arithmetic import BLOCK_ROWS, Floats, Ids, Rows, stage, using
 
 TOLERANCE = 1e-8  # of the largest score
-READERS = 4  # threads that read the next blocks of E while the device computes
+READER_THREADS = 4  # threads that read the next blocks of E while the device computes
 
 
 class TorchArithmetic:
     """On a device that torch has, in float64: "cuda", "cuda:1", "cpu"."""
 
     def __init__(self, device: str = "cuda") -> None:
-        self._torch = _torch(device)
-        self._device = _checked(self._torch, device)
+        try:
+            import torch
+        except ImportError as error:
+            raise MissingExtraError("torch", "torch", f"fitting on the device {device!r}") from error
+        self._torch: Any = torch
+        self._device = _find_device(torch, device)
 
     @property
     def name(self) -> str:
@@ -37,11 +41,11 @@ class TorchArithmetic:
         width = h + bias
         columns = width + (counts.shape[1] if targets else 0)
         seen = np.flatnonzero(counts.any(axis=1))
-        Y = torch.empty((min(BLOCK, len(seen)), columns), dtype=torch.float64, device=self._device)
+        Y = torch.empty((min(BLOCK_ROWS, len(seen)), columns), dtype=torch.float64, device=self._device)
         G = torch.zeros((columns, columns), dtype=torch.float64, device=self._device)
         with stage("product", len(seen)) as advance:
             for ids, block in self._blocks(rows, seen):
-                own = self._moved(counts[ids])
+                own = self._to_device(counts[ids])
                 root = own.sum(dim=1, keepdim=True).sqrt_()
                 part = Y[: len(ids)]
                 part[:, :h] = block
@@ -56,14 +60,14 @@ class TorchArithmetic:
 
     def solve(self, A: Floats, B: Floats, penalty: float) -> Floats:
         with stage("solve", len(A)) as advance:
-            left = self._moved(A)
+            left = self._to_device(A)
             left.diagonal().add_(penalty)
-            W: Floats = self._torch.linalg.solve(left, self._moved(B)).cpu().numpy()
+            W: Floats = self._torch.linalg.solve(left, self._to_device(B)).cpu().numpy()
             advance(len(A))
         return W
 
     def apply(self, W: Floats, rows: Rows) -> Floats:
-        h, weights = rows.shape[1], self._moved(W)
+        h, weights = rows.shape[1], self._to_device(W)
         S = np.empty((len(rows), W.shape[1]))
         with stage("scores", len(S)) as advance:
             for ids, block in self._blocks(rows, np.arange(len(rows))):
@@ -75,40 +79,32 @@ class TorchArithmetic:
         return S
 
     def _blocks(self, rows: Rows, ids: Ids) -> Iterator[tuple[Ids, Any]]:
-        """Rows of E on the device, as floats of any kind, a block at a time; the next ones are read meanwhile."""
-        read = getattr(rows, "as_stored", rows.__getitem__)  # half the bytes to send where E is float16
+        """Rows of E on the device, as floats of any kind, a block at a time, while the next blocks are being read."""
+        read = getattr(rows, "as_stored", rows.__getitem__)  # float16 halves the bytes to send
         pending: deque[tuple[Ids, Future[npt.NDArray[Any]]]] = deque()
-        with ThreadPoolExecutor(READERS, thread_name_prefix="ir3de-rows") as pool:
-            for begin in range(0, len(ids), BLOCK):
-                some = ids[begin : begin + BLOCK]
+        with ThreadPoolExecutor(READER_THREADS, thread_name_prefix="ir3de-rows") as pool:
+            for begin in range(0, len(ids), BLOCK_ROWS):
+                some = ids[begin : begin + BLOCK_ROWS]
                 pending.append((some, pool.submit(read, some)))
-                if len(pending) > READERS:
+                if len(pending) > READER_THREADS:
                     done, block = pending.popleft()
-                    yield done, self._moved(block.result())
+                    yield done, self._to_device(block.result())
             for done, block in pending:
-                yield done, self._moved(block.result())
+                yield done, self._to_device(block.result())
 
-    def _moved(self, array: npt.NDArray[Any]) -> Any:
-        """A copy on the device; where that is the processor, too: what is given is not to be changed."""
+    def _to_device(self, array: npt.NDArray[Any]) -> Any:
+        """A copy on the device, also on the CPU, because operations in place must not change the input."""
         if self._device.type == "cpu":
             return self._torch.tensor(array)
         return self._torch.from_numpy(np.require(array, requirements=("C", "W"))).to(self._device)
 
 
 def on_device(device: str | None) -> AbstractContextManager[None]:
-    """Fits on that device, with numpy if it is None; a device that is not there is refused at once."""
+    """Fit on that device, or with numpy if it is None. A device that does not exist is refused at once."""
     return nullcontext() if device is None else using(TorchArithmetic(device))
 
 
-def _torch(device: str) -> Any:
-    try:
-        import torch
-    except ImportError as error:
-        raise MissingExtraError("torch", "torch", f"fitting on the device {device!r}") from error
-    return torch
-
-
-def _checked(torch: Any, device: str) -> Any:
+def _find_device(torch: Any, device: str) -> Any:
     """The device, if torch has it."""
     do = "leave the device out to fit with numpy"
     try:

@@ -7,13 +7,6 @@ from ir3de.storage.lazy_exports import export_lazily
 if TYPE_CHECKING:
     from ir3de.tuning.choosing import Trial
 else:
-    __getattr__, __dir__ = export_lazily(
-        __name__,
-        {
-            "choosing": "Trial",
-        },
-    )
+    __getattr__, __dir__ = export_lazily(__name__, {"choosing": "Trial"})
 
-__all__ = [
-    "Trial",
-]
+__all__ = ["Trial"]

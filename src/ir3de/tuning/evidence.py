@@ -1,4 +1,4 @@
-"""The evidence that fits without them give to held-out prompts."""
+"""The evidence for held-out prompts, from fits that did not see them."""
 
 from __future__ import annotations
 
@@ -10,19 +10,19 @@ import numpy as np
 import numpy.typing as npt
 
 from ir3de.scorers import Blend, Posterior, PromptRidge, Scorer, TokenRidge
-from ir3de.scorers.blend import token_weight, unit_pairs, unit_size
-from ir3de.scorers.posterior import balanced
+from ir3de.scorers.blend import scale_to_unit, score_pairs, token_weight
+from ir3de.scorers.posterior import balance_counts
 from ir3de.scorers.table import Table
 from ir3de.selectors import Selector
 from ir3de.tuning.calibrating import Scored
-from ir3de.tuning.folds import Fold, Held, mean_pair_rows, mean_rows
+from ir3de.tuning.folds import Fold, mean_pair_rows, mean_rows
 
 Floats = npt.NDArray[np.float64]
-Views: TypeAlias = "tuple[Scored, Scored]"  # prompts whole, and cut short
+Views: TypeAlias = "tuple[Scored, Scored]"  # prompts whole, and shortened
 
 
 def score_views(folds: Sequence[Fold], scorer: Scorer, selector: Selector) -> Views:
-    """What a selector makes of a scorer's table, fold by fold."""
+    """Fit the scorer on every fold, and gather the selector's evidence for the held-out prompts."""
     views: tuple[list[Scored], list[Scored]] = ([], [])
     for fold in folds:
         table = Table.of(scorer, fold.training, fold.embeddings, log_offset=selector.log_offset)
@@ -31,21 +31,21 @@ def score_views(folds: Sequence[Fold], scorer: Scorer, selector: Selector) -> Vi
         for view, held in zip(views, fold.views, strict=True):
             counted = np.minimum(held.lengths, ballots.most)
             tallies = alone.tallies(held.flat, held.starts)
-            if pairs is not None:  # a fold numbers its tokens in its own way, and so it brings its buckets along
+            if pairs is not None:  # a fold renumbers its tokens, so it has kept the buckets of the original ids
                 tallies += mean_pair_rows(pairs, held) * held.lengths[:, None]
             rows = zip(tallies.tolist(), counted.tolist(), strict=True)
             evidence = [selector.evidence(tally, count) for tally, count in rows]
             view.append(Scored(np.array(evidence), counted, held.experts))
-    return Scored.together(views[0]), Scored.together(views[1])
+    return Scored.concatenate(views[0]), Scored.concatenate(views[1])
 
 
 class Components:
-    """The parts of a blend, each worked out once: every blend of them is then a sum of small arrays."""
+    """The parts of a blend, each computed once. Every blend of them is then a sum of small arrays."""
 
     def __init__(self, folds: Sequence[Fold], strengths: Sequence[float], priors: Sequence[float]) -> None:
         self._folds = folds
         self._priors = priors
-        self._tokens = [balanced([domain.histogram for domain in fold.training]) for fold in folds]
+        self._tokens = [balance_counts([domain.histogram for domain in fold.training]) for fold in folds]
         self._tables = {
             strength: [
                 PromptRidge(strength).scores(fold.training, fold.embeddings).astype(np.float32) for fold in folds
@@ -58,17 +58,16 @@ class Components:
         self._pairs = [
             mean_pair_rows(pairs, held)
             for fold in folds
-            for pairs in [unit_pairs(fold.training).astype(np.float32)]
+            for pairs in [score_pairs(fold.training).astype(np.float32)]
             for held in fold.views
         ]
 
-    def settle(self, strength: float) -> None:
-        """Work out the posteriors, with the ridge of this strength as their prior."""
-        tables = self._tables[strength]
+    def fit_posteriors(self, strength: float) -> None:
+        """Compute the posteriors, with the ridge of this strength as their prior."""
         for prior in self._priors:
             scorer = Posterior(prior, strength=strength)
-            given = [scorer.given(counts, table) for counts, table in zip(self._tokens, tables, strict=True)]
-            self._posterior[prior] = self._means(given)
+            parts = zip(self._tokens, self._tables[strength], strict=True)
+            self._posterior[prior] = self._means([scorer.score_counts(counts, table) for counts, table in parts])
 
     def ridge(self, strength: float) -> Views:
         return self._views(self._ridge[strength])
@@ -80,7 +79,7 @@ class Components:
         return self._views(self._token_means())
 
     def blend(self, scorer: Blend) -> Views:
-        """The parts in a blend's proportions."""
+        """The sum of the parts, with a blend's weights."""
         parts = zip(self._ridge[scorer.strength], self._posterior[scorer.prior], self._pairs, strict=True)
         means = [R + scorer.posterior * P + scorer.pairs * Q for R, P, Q in parts]
         weights = [token_weight(fold.training, scorer.few) for fold in self._folds for _ in fold.views]
@@ -94,15 +93,15 @@ class Components:
         return self._token_ridge
 
     def _means(self, tables: Sequence[npt.NDArray[np.floating]]) -> list[Floats]:
-        """Of each fold and view the prompts' mean scores, scores of unit size."""
+        """The prompts' mean scores for each fold and view, from tables scaled to unit size."""
         return [
             mean_rows(unit, held)
             for fold, table, tokens in zip(self._folds, tables, self._tokens, strict=True)
-            for unit in [unit_size(table, tokens).astype(np.float32)]
+            for unit in [scale_to_unit(table, tokens).astype(np.float32)]
             for held in fold.views
         ]
 
     def _views(self, evidence: Sequence[Floats]) -> Views:
-        held: list[Held] = [view for fold in self._folds for view in fold.views]
+        held = [view for fold in self._folds for view in fold.views]
         scored = [Scored(part, view.lengths, view.experts) for part, view in zip(evidence, held, strict=True)]
-        return Scored.together(scored[0::2]), Scored.together(scored[1::2])
+        return Scored.concatenate(scored[0::2]), Scored.concatenate(scored[1::2])

@@ -95,7 +95,7 @@ def add(
             for domain in counted:
                 change = router.merge if merge else router.add
                 change(domain.name, domain.domain, keep_sample=False if no_sample else None)
-        router = router.with_policy(router.policy.changed(costs, {}))
+        router = router.with_policy(router.policy.with_changes(costs, {}))
         save_and_report(out, router, [router_path.expanduser()], counted, perf_counter() - begun)
 
 

@@ -76,7 +76,7 @@ def add_outcomes(
     with changing(router_path) as router:
         with out.spinner("solving"):
             router.add_outcomes(sums, merge=merge)
-        router = router.with_policy(router.policy.changed(costs, {}))
+        router = router.with_policy(router.policy.with_changes(costs, {}))
         report(out, router, [router_path.expanduser()], perf_counter() - begun)
 
 

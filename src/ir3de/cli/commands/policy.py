@@ -63,7 +63,7 @@ def _changed(
     from ir3de.router import Router
 
     router = Router.load(path)
-    policy = router.policy.changed(costs, weights)
+    policy = router.policy.with_changes(costs, weights)
     if threshold is not None:
         policy = replace(policy, threshold=threshold)
     router = router.with_policy(policy, default=default)
