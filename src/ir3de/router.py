@@ -6,7 +6,7 @@ import threading
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NoReturn, Unpack
+from typing import TYPE_CHECKING, Any, Unpack
 
 import numpy as np
 import numpy.typing as npt
@@ -16,7 +16,7 @@ from ir3de.embedding import Embedding, Tokenizer
 from ir3de.engines.engine import Counting
 from ir3de.errors import InputError, UnknownExpertError
 from ir3de.fitting.domain_training import fit_domains
-from ir3de.fitting.domains import check_embedding, check_name, check_strategies, find_default, find_embedding
+from ir3de.fitting.domains import check_embedding, check_name, check_request, find_default
 from ir3de.fitting.outcome_training import collect_rows, fit_outcomes
 from ir3de.fitting.parts import Domain, Kind, OutcomeRows, RouterParts
 from ir3de.outcomes.expectation import Shrinkage, Validation
@@ -26,7 +26,6 @@ from ir3de.routing.batches import decide_texts
 from ir3de.routing.decision import Compiled, Decision, Terms, decide, decide_ids
 from ir3de.routing.explanation import Explanation, explain
 from ir3de.routing.flips import Flips, flips
-from ir3de.routing.valuation import Probabilities
 from ir3de.scorers import Scorer
 from ir3de.scorers.table import check_experts
 from ir3de.scorers.torch_arithmetic import on_device
@@ -60,11 +59,9 @@ class Router:
     """
 
     def __init__(self, parts: RouterParts) -> None:
-        """Put a router together from its parts; `Router.fit` and `Router.load` are the ways users have."""
-        self._parts = parts
-        self._compiled = parts.compiled  # apart from the rest, for `route`'s sake
-        self._encode = parts.tokenizer.encode
-        self._unknown = parts.tokenizer.unknown_id
+        """Put a router together from its parts; users call `Router.fit` or `Router.load`."""
+        self._swap(parts)
+        self._encode, self._unknown = parts.tokenizer.encode, parts.tokenizer.unknown_id
         self._change = threading.Lock()
 
     @classmethod
@@ -97,16 +94,9 @@ class Router:
 
         `device` ("cuda", "cuda:1", "cpu") solves by torch on that device; otherwise numpy does it.
         """
-        if not isinstance(domains, Mapping):
-            raise InputError(f"domains must map each expert's name to its texts, found {type(domains).__name__}")
-        if not domains:
-            raise InputError("a router needs at least one expert: pass {name: texts}")
-        chosen = check_embedding(embedding or find_embedding(domains))
-        if tune and not keep_sample:
-            raise InputError("tune=True needs prompts to try things on, and keep_sample=False keeps none")
-        if tune and (scorer is not None or selector is not None):
-            raise InputError("tune=True chooses scorer and selector itself: leave them out, or leave out tune")
-        scorer, selector = check_strategies(scorer, selector)
+        chosen, scorer, selector = check_request(
+            domains, embedding, scorer, selector, tune=tune, keep_sample=keep_sample
+        )
         experts = tuple(map(check_name, domains))  # what can be refused is refused before anything is counted
         check_experts(len(experts))
         terms = Terms(
@@ -132,7 +122,7 @@ class Router:
         """Fit a router from what models scored on prompts: it names the model of the largest expected score.
 
         A row has `text` (or `prompt`), may have a `task`, and maps models to numbers, larger being better, in `field`;
-        scores may be missing or None. Shares are then expected scores. `default` is the model for prompts without a
+        scores may be missing or None. `default` is the model for prompts without a
         known token; otherwise the one of the best mean.
 
         >>> import ir3de
@@ -203,26 +193,25 @@ class Router:
         """
         with self._change:
             self._require(name)
-            parts = self._parts
-            if contribution is not None:
-                self._swap(parts.training.remove_contribution(parts, name, contribution))
-                return
-            if len(self.experts) == 1:
+            parts, training = self._parts, self._parts.training
+            if contribution is None and len(self.experts) == 1:
                 raise InputError(f"'{name}' is the only expert: a router needs at least one")
-            self._swap(parts.training.remove(parts, name))
+            self._swap(
+                training.remove(parts, name)
+                if contribution is None
+                else training.remove_contribution(parts, name, contribution)
+            )
 
     def tune(self) -> tuple[Trial, ...]:
         """Choose scorer and selector anew on the prompts that were kept: everything tried, best first."""
         with self._change:
             parts, trials = self._parts.training.tune(self._parts)
             self._swap(parts)
-            return trials
+        return trials
 
     def _swap(self, parts: RouterParts) -> None:
-        self._parts, self._compiled = (
-            parts,
-            parts.compiled,
-        )  # readers see all of the change or none of it
+        self._parts = parts
+        self._compiled = parts.compiled  # one reference: readers see all of the change or none of it
 
     def _require(self, name: str) -> None:
         if name not in self.experts:
@@ -230,25 +219,16 @@ class Router:
 
     def with_selector(self, selector: Selector) -> Router:
         """The same fit read another way: a new router, this one is unchanged."""
-        parts = self._parts  # one read: a change swaps the reference
-        training = parts.training.fix_selector(selector)
-        return Router(replace(parts, compiled=parts.compiled.with_selector(selector), training=training))
+        return Router(self._parts.with_selector(selector))
 
     def with_policy(self, policy: Policy, *, default: str | None = None) -> Router:
         """The same fit with other costs, threshold or default: a new router, this one is unchanged."""
-        parts = self._parts
-        compiled = parts.compiled
-        chosen = compiled.default if default is None else find_default(default, compiled.experts)
-        terms = replace(compiled.terms, policy=check_policy(policy, compiled.experts), default=chosen)
-        training = parts.training if default is None else parts.training.fix_default()
-        return Router(replace(parts, compiled=replace(compiled, terms=terms), training=training))
+        chosen = None if default is None else find_default(default, self.experts)
+        return Router(self._parts.with_policy(policy, chosen))
 
     def with_calibration(self, calibration: Calibration) -> Router:
         """The same fit, its confidence read by another calibration: a new router, this one is unchanged."""
-        parts = self._parts
-        parts.training.require_probabilities("its shares are expected scores, not probabilities to calibrate")
-        terms = replace(parts.compiled.terms, valuation=Probabilities(calibration))
-        return Router(replace(parts, compiled=replace(parts.compiled, terms=terms)))
+        return Router(self._parts.with_calibration(calibration))
 
     @property
     def experts(self) -> tuple[str, ...]:
@@ -360,6 +340,22 @@ class Router:
         """Route prompts that are token ids already, as `router.tokenizer.encode` gives them."""
         return decide_ids(self._compiled, prompts, self._unknown, weights)
 
+    @property
+    def classes_(self) -> npt.NDArray[np.str_]:
+        """The experts' names, as scikit-learn calls them: the columns of `predict_proba`."""
+        return np.array(self.experts)
+
+    def predict(self, texts: Iterable[str]) -> npt.NDArray[np.str_]:
+        """The expert of each prompt."""
+        return np.array([decision.expert for decision in self.route_batch(texts)], self.classes_.dtype)
+
+    def predict_proba(self, texts: Iterable[str]) -> npt.NDArray[np.float64]:
+        """The probability of each expert for each prompt: (prompts, experts), in the order of `classes_`."""
+        self.require_probabilities("it has expected scores and no probabilities: see route(text).ranking")
+        router = Router(self._parts)  # the experts stay the same, whatever changes meanwhile
+        found = [dict(decision.quality) for decision in router.route_batch(texts)]
+        return np.array([[row[name] for name in router.experts] for row in found]).reshape(-1, len(router.experts))
+
     def explain(self, text: str, *, weights: Costs | None = None) -> Explanation:
         """Show every token's vote, entropy and scores, and whether it counted."""
         return explain(self._compiled, self.tokenizer.pieces(text), self._unknown, weights)
@@ -387,10 +383,16 @@ class Router:
         """
         return Router(load_router(path, mapped=mapped, derived=derived))
 
-    def __reduce__(self) -> NoReturn:
-        raise TypeError(
-            "a Router is not pickled or copied: save it to a folder, and load it from there where it is needed"
-        )
+    def __copy__(self) -> Router:
+        """A router that can be changed apart from this one. The two share their numbers, which never change."""
+        return Router(self._parts)
+
+    def __deepcopy__(self, memo: object) -> Router:
+        return Router(self._parts)
+
+    def __reduce__(self) -> tuple[type[Router], tuple[RouterParts]]:
+        """A pickled router has everything in it that this one has: it routes, and changes, in the same way."""
+        return Router, (self._parts.read_all(),)
 
     def __repr__(self) -> str:
         return f"Router({', '.join(self.experts)}; {self.scorer}, {self.selector})"

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from functools import cached_property, lru_cache
+from functools import cached_property, lru_cache, partial
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -33,6 +34,12 @@ class Embedding:
         self.name = name
         if stored.rows == 0 or stored.width == 0:
             raise EmbeddingError(f"the embedding '{name}' is empty: its matrix is {stored.rows} × {stored.width}")
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """A pickled embedding brings its matrix along, unless it is a version of the default one."""
+        if self.default_version is not None:
+            return Embedding.default, (self.default_version,)
+        return partial(Embedding, name=self.name), (self.tokenizer, self.stored)
 
     @staticmethod
     def default(version: int | None = None) -> Embedding:

@@ -39,6 +39,9 @@ class Matrix:
         kept: Any = values if isinstance(values, BFloat16) else np.ascontiguousarray(values)
         return cls({"values": kept}, values.shape[1])
 
+    def __reduce__(self) -> tuple[type[Matrix], tuple[Tensors, int]]:
+        return Matrix, (self.tensors, self.width)  # without the float32 values that were made of them
+
     @property
     def rows(self) -> int:
         return int(next(iter(self.tensors.values())).shape[0])

@@ -13,7 +13,7 @@ import json
 import tempfile
 from collections.abc import Callable, Sequence
 from enum import Enum
-from functools import cached_property, lru_cache
+from functools import cached_property, lru_cache, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -60,6 +60,11 @@ class Tokenizer:
         self._given_proof = proof
         self._given_cache = fast_cache
         self._given_unknown = unknown_id
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """A pickled tokenizer leaves its engines behind: they are made again where it is used."""
+        given = {"proof": self._given_proof, "fast_cache": self._given_cache, "unknown_id": self._given_unknown}
+        return partial(Tokenizer, **given), (self.definition,)
 
     @cached_property
     def definition(self) -> bytes:

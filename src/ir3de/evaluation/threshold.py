@@ -163,7 +163,7 @@ def calibrate_threshold(
 
     >>> import ir3de
     >>> from ir3de.corpora import examples
-    >>> made = calibrate_threshold(ir3de.Router.fit(examples.prompts()), examples.score_held_out(), error=0.1)
+    >>> made = calibrate_threshold(ir3de.Router.fit(examples.prompts()), examples.held_out(), error=0.1)
     >>> made.chosen.wrong <= made.chosen.bound <= 0.1
     True
     """

@@ -11,7 +11,7 @@ from ir3de.embedding import Embedding
 from ir3de.engines.engine import Counting, check_counting
 from ir3de.errors import InputError
 from ir3de.fitting.domains import count_domain, describe_given, read_addition
-from ir3de.fitting.parts import Domain, Kind, OutcomeRows, RouterParts
+from ir3de.fitting.parts import Constant, Domain, Kind, OutcomeRows, RouterParts
 from ir3de.outcomes.expectation import Validation
 from ir3de.routing.decision import Compiled, Terms
 from ir3de.routing.valuation import Probabilities
@@ -127,6 +127,9 @@ class DomainTraining:
     def fix_default(self) -> DomainTraining:
         return self
 
+    def read_all(self) -> DomainTraining:
+        return replace(self, statistics=Constant.call(self.statistics), holdings=Constant.call(self.holdings))
+
     def require_probabilities(self, why_not: str) -> None:
         return
 
@@ -208,7 +211,7 @@ def fit_statistics(
 
     confidence = calibrate(list(statistics.values()), embedding, scorer, terms.selector)
     owned, held = dict(statistics), _select_holdings(holdings, statistics)
-    training = DomainTraining(scorer, lambda: owned, lambda: held)
+    training = DomainTraining(scorer, Constant(owned), Constant(held))
     return _compile(training, embedding, terms, confidence), training
 
 
@@ -231,7 +234,7 @@ def fit_tuned(
         if own.sums is not None and own.sums != owned[name].sums
     }
     tried = tuple(trial.to_dict() for trial in choice.trials)
-    training = DomainTraining(choice.scorer, lambda: owned, lambda: held, tried, True, windows)
+    training = DomainTraining(choice.scorer, Constant(owned), Constant(held), tried, True, windows)
     compiled = _compile(training, embedding, replace(terms, selector=choice.selector), choice.confidence)
     return compiled, training, choice.trials
 

@@ -112,6 +112,27 @@ def _sum_some(name: str, contributions: Sequence[Contribution], embedding: Embed
     return whole
 
 
+def check_request(
+    domains: Mapping[str, Any],
+    embedding: Embedding | None,
+    scorer: Scorer | None,
+    selector: Selector | None,
+    *,
+    tune: bool,
+    keep_sample: bool,
+) -> tuple[Embedding, Scorer, Selector]:
+    """What a fit uses: as given, or the defaults. Arguments that contradict one another are refused."""
+    if not isinstance(domains, Mapping):
+        raise InputError(f"domains must map each expert's name to its texts, found {type(domains).__name__}")
+    if not domains:
+        raise InputError("a router needs at least one expert: pass {name: texts}")
+    if tune and not keep_sample:
+        raise InputError("tune=True needs prompts to try things on, and keep_sample=False keeps none")
+    if tune and (scorer is not None or selector is not None):
+        raise InputError("tune=True chooses scorer and selector itself: leave them out, or leave out tune")
+    return check_embedding(embedding or find_embedding(domains)), *check_strategies(scorer, selector)
+
+
 def check_strategies(scorer: Scorer | None, selector: Selector | None) -> tuple[Scorer, Selector]:
     """Those that were given, the usual ones otherwise; refuses what is neither."""
     chosen = scorer or Blend(), selector or Average()

@@ -10,7 +10,7 @@ from ir3de.embedding import Embedding
 from ir3de.engines.engine import Counting, check_counting
 from ir3de.errors import InputError
 from ir3de.fitting.domains import check_name, describe_mismatch
-from ir3de.fitting.parts import Domain, Kind, OutcomeRows, RouterParts
+from ir3de.fitting.parts import Constant, Domain, Kind, OutcomeRows, RouterParts
 from ir3de.outcomes.expectation import Shrinkage, Validation
 from ir3de.outcomes.sums import Outcomes
 from ir3de.routing.decision import Compiled, Terms
@@ -82,6 +82,9 @@ class OutcomeTraining:
     def fix_default(self) -> OutcomeTraining:
         return replace(self, default_given=True)
 
+    def read_all(self) -> OutcomeTraining:
+        return replace(self, outcomes=Constant.call(self.outcomes))
+
     def require_probabilities(self, why_not: str) -> NoReturn:
         self._refuse(why_not)
 
@@ -122,7 +125,7 @@ def _fit(
     compiled, quality = _compile(outcomes, embedding, terms, None)
     best = int(quality.expectation.at_rest.argmax())  # the first of equals
     terms = replace(compiled.terms, default=best if default is None else models.index(default))
-    training = OutcomeTraining(quality.expectation.shrinkage, lambda: outcomes, quality.tried, default is not None)
+    training = OutcomeTraining(quality.expectation.shrinkage, Constant(outcomes), quality.tried, default is not None)
     return replace(compiled, terms=terms), training
 
 

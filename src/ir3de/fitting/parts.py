@@ -4,14 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, Literal, Protocol, TypeAlias
+from typing import TYPE_CHECKING, Any, Generic, Literal, Protocol, TypeAlias, TypeVar, cast
 
 from ir3de.embedding import Embedding, Tokenizer
 from ir3de.engines.domains import Files
 from ir3de.engines.engine import Counting
+from ir3de.errors import ArtifactError
 from ir3de.outcomes.expectation import Shrinkage, Validation
 from ir3de.outcomes.sums import Outcomes
+from ir3de.policies import Calibration, Policy, check_policy
 from ir3de.routing.decision import Compiled, Terms
+from ir3de.routing.valuation import Probabilities
 from ir3de.scorers import Scorer
 from ir3de.scorers.table import Table
 from ir3de.selectors import Selector
@@ -28,6 +31,28 @@ OutcomeRows: TypeAlias = "Iterable[Mapping[str, Any]] | Outcomes"  # rows, or wh
 # an expert's texts, or what was counted from them; for a router from outcomes, rows with its scores
 Domain: TypeAlias = "Iterable[str] | Files | Counted | Sequence[Counted] | OutcomeRows"
 Kind = Literal["domains", "outcomes"]
+T = TypeVar("T")
+
+
+@dataclass(frozen=True)
+class Constant(Generic[T]):
+    """A function without arguments whose result, or error, is known. Unlike a lambda it can be pickled."""
+
+    value: T | None = None
+    error: ArtifactError | None = None
+
+    @classmethod
+    def call(cls, read: Callable[[], T]) -> Constant[T]:
+        """Call a function now: what it reads is then in memory. A serving copy has an error in its place."""
+        try:
+            return cls(read())
+        except ArtifactError as error:
+            return cls(error=error)
+
+    def __call__(self) -> T:
+        if self.error is not None:
+            raise self.error
+        return cast(T, self.value)
 
 
 class TrainingData(Protocol):
@@ -87,6 +112,9 @@ class TrainingData(Protocol):
     def fix_default(self) -> TrainingData:
         """The training data of a router whose default expert was chosen by hand."""
 
+    def read_all(self) -> TrainingData:
+        """The same training data, with everything in memory: it can be pickled."""
+
     def require_probabilities(self, why_not: str) -> None:
         """Refuse, with that reason, where the values of experts are no probabilities."""
 
@@ -116,8 +144,32 @@ class RouterParts:
     ) -> RouterParts:
         """The parts of a new router."""
         return cls(
-            compiled, embedding.tokenizer, embedding.fingerprint, lambda: embedding, training, changes=tuple(changes)
+            compiled, embedding.tokenizer, embedding.fingerprint, Constant(embedding), training, changes=tuple(changes)
         )
+
+    def with_selector(self, selector: Selector) -> RouterParts:
+        """The same fit with another selector, which later changes keep."""
+        compiled, training = self.compiled.with_selector(selector), self.training.fix_selector(selector)
+        return replace(self, compiled=compiled, training=training)
+
+    def with_policy(self, policy: Policy, default: int | None) -> RouterParts:
+        """The same fit with another policy, and another default expert if one is given."""
+        terms = replace(self.compiled.terms, policy=check_policy(policy, self.compiled.experts))
+        if default is None:
+            return replace(self, compiled=replace(self.compiled, terms=terms))
+        compiled = replace(self.compiled, terms=replace(terms, default=default))
+        return replace(self, compiled=compiled, training=self.training.fix_default())
+
+    def with_calibration(self, calibration: Calibration) -> RouterParts:
+        """The same fit with another calibration."""
+        self.training.require_probabilities("it has expected scores, not probabilities to calibrate")
+        terms = replace(self.compiled.terms, valuation=Probabilities(calibration))
+        return replace(self, compiled=replace(self.compiled, terms=terms))
+
+    def read_all(self) -> RouterParts:
+        """The same parts with everything in memory: they can be pickled."""
+        embedding, history = Constant.call(self.embedding), Constant.call(self.history)
+        return replace(self, embedding=embedding, training=self.training.read_all(), history=history)
 
     def change(self, compiled: Compiled, training: TrainingData, changes: Sequence[Change]) -> RouterParts:
         """The parts after a change: the history goes on."""

@@ -6,7 +6,7 @@ import hashlib
 import re
 from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field, fields, replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -116,6 +116,11 @@ class Contribution:
     def given(self) -> Given:
         """The contribution as a ledger entry names it."""
         return Given(self.digest, self.prompts, self.tokens, self.id, self.owner)
+
+    def __reduce__(self) -> tuple[type[Contribution], tuple[Any, ...]]:
+        """A pickled contribution brings the bytes of its file along."""
+        given = {one.name: getattr(self, one.name) for one in fields(self)}
+        return Contribution, (*(given | {"content": partial(bytes, self.content()), "in_file": False}).values(),)
 
     def __repr__(self) -> str:
         prompts = "1 prompt" if self.prompts == 1 else f"{self.prompts:,} prompts"

@@ -156,6 +156,10 @@ class Statistics:
 
     __hash__ = None  # type: ignore[assignment]
 
+    def __reduce__(self) -> tuple[Any, ...]:
+        parts = (self.fingerprint, self.prompts, self.histogram, self.sums, self.sample, self.embedding_version)
+        return Statistics, parts  # without the cache; the arrays are read-only again
+
     def __repr__(self) -> str:
         windows = "" if self.sums is None else f", {self.sums.windows:,} windows"
         sample = "" if self.sample is None else f", a sample of {len(self.sample):,}"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from functools import lru_cache
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -96,6 +97,9 @@ class PromptSums:
         )
 
     __hash__ = None  # type: ignore[assignment]
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return PromptSums, (self.window, self.unit, self.windows, self.vector, self.gram, self.pairs)
 
 
 def unpack_triangle(packed: npt.NDArray[np.floating], width: int) -> npt.NDArray[np.float64]:
