@@ -303,9 +303,9 @@ def test_experts_added_by_several_processes_at_once_all_stay(tmp_path: Path) -> 
 
 
 def test_a_thread_may_enter_a_folder_that_it_holds(tmp_path: Path) -> None:
-    with files.exclusive(tmp_path), files.exclusive(tmp_path):
+    with files.lock_folder(tmp_path), files.lock_folder(tmp_path):
         first_router().save(tmp_path / "inside")
-    with files.exclusive(tmp_path):
+    with files.lock_folder(tmp_path):
         pass
 
 

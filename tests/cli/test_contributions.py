@@ -131,7 +131,7 @@ def resealed(path: Path, change: Callable[[dict, dict], object], target: Path) -
     tensors = {name: tensor.astype(np.int64) for name, tensor in tensors.items()}
     del header["sha256"]
     change(tensors, header)
-    target.write_bytes(to_safetensors(tensors, files.sealed(header)))
+    target.write_bytes(to_safetensors(tensors, files.seal(header)))
     return target
 
 

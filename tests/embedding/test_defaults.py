@@ -160,4 +160,4 @@ def edit_header(folder: Path, edit: Callable[[dict[str, Any]], object]) -> None:
     header = json.loads(path.read_text(encoding="utf-8"))
     header.pop("sha256")
     edit(header)
-    path.write_bytes(files.to_json(files.sealed(header)))
+    path.write_bytes(files.to_json(files.seal(header)))

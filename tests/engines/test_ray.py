@@ -188,7 +188,7 @@ def test_a_worker_without_ir3de_says_so() -> None:
     from ir3de.engines import ray_tasks
 
     ray.cloudpickle.register_pickle_by_value(ray_tasks)
-    travelling = ray.cloudpickle.dumps(partial(ray_tasks.worked, work=ray_tasks.Work("shard", "1.0", None, None)))
+    travelling = ray.cloudpickle.dumps(partial(ray_tasks.run_batch, work=ray_tasks.Work("shard", "1.0", None, None)))
     script = (
         "import pickle, sys; sys.modules['ir3de'] = None; work = pickle.load(sys.stdin.buffer)\n"
         "print(pickle.loads(work(None)['outcome'][0].as_py()))"

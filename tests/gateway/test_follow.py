@@ -136,7 +136,7 @@ def test_what_is_damaged_at_an_address_is_refused(tmp_path: Path, address: str) 
     for content, complaint in (
         (header[:200], "is incomplete"),
         (header.replace(b'"maths"', b'"math"', 1), "damaged or was edited"),
-        (files.to_json(files.sealed({"kind": "ir3de.router", "version": 1})), "damaged"),
+        (files.to_json(files.seal({"kind": "ir3de.router", "version": 1})), "damaged"),
         (b'{"kind": "other"}', "is not an ir3de.router"),
     ):
         upload(folder, address)

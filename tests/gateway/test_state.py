@@ -74,7 +74,7 @@ def test_what_is_written_is_read_and_damage_is_found(tmp_path: Path, base: Confi
         path.write_bytes(damage)
         with pytest.raises(ArtifactError, match=str(path)):
             worker(base, tmp_path)
-    path.write_bytes(files.to_json(files.sealed({"kind": "ir3de.state", "version": 1})))
+    path.write_bytes(files.to_json(files.seal({"kind": "ir3de.state", "version": 1})))
     with pytest.raises(ArtifactError, match=r"damaged.*Put a copy of it back, or delete it"):
         folder.read()
 

@@ -28,7 +28,7 @@ def large(monkeypatch: pytest.MonkeyPatch) -> Callable[[], None]:
     def lower() -> None:
         monkeypatch.setattr(matrix, "LARGE_MATRIX_BYTES", 0)
         monkeypatch.setattr(tensor_files, "LARGE_FILE_BYTES", 0)
-        monkeypatch.setattr(matrix, "SOME_ROWS", 100)
+        monkeypatch.setattr(matrix, "ROWS_AT_ONCE", 100)
         monkeypatch.setattr(tensor_files, "PIECE_BYTES", 1_000)
         monkeypatch.setattr(rows, "MAX_MAPPED_BYTES", 0)
 
@@ -95,7 +95,7 @@ def test_a_model_s_weights_stay_in_their_file(
 
 def tensor(folder: Path) -> np.ndarray | rows.BFloat16:
     path = folder / "model.safetensors"
-    ((name, where),) = weights.stored_tensors(path).items()
+    ((name, where),) = weights.list_tensors(path).items()
     return weights.read_tensor(path, name, where)
 
 

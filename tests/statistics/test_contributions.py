@@ -170,7 +170,7 @@ def test_a_file_from_before_there_were_contributions_is_one(tmp_path: Path) -> N
     statistics = OWNERS["c2"].statistics()
     tensors, header = from_safetensors(encode_statistics(statistics), tmp_path)
     header = {key: value for key, value in header.items() if key not in ("kept", "sha256")}
-    (tmp_path / "old.stats").write_bytes(to_safetensors(tensors, files.sealed(header)))
+    (tmp_path / "old.stats").write_bytes(to_safetensors(tensors, files.seal(header)))
     old = Contribution.load(tmp_path / "old.stats")
     assert old.kept == len(statistics.sample) and old.without_sample().statistics().sample is None
     router = fitted("c1")

@@ -32,14 +32,14 @@ from ir3de.artifact.domain_files import describe_domains
 from ir3de.artifact.outcome_files import describe_outcomes
 from ir3de.artifact.part_files import LEDGER, Parts, is_ours
 from ir3de.embedding.defaults import find_version
-from ir3de.embedding.tokenizer import PACKING
+from ir3de.embedding.tokenizer import GZIP_LEVEL
 from ir3de.errors import ArtifactError
 from ir3de.fitting.parts import RouterParts
 from ir3de.policies import Calibration, Familiarity, Policy
 from ir3de.scorers.table import Table
 from ir3de.selectors import SELECTORS
 from ir3de.storage import files
-from ir3de.storage.ledger import History, extended, from_lines, to_lines, up_to
+from ir3de.storage.ledger import History, extend_history, from_lines, to_lines, trim_history
 from ir3de.storage.tensors import make_tensor_file, to_safetensors
 
 KIND, VERSION = "ir3de.router", 1
@@ -50,11 +50,11 @@ def save_router(router: RouterParts, path: str | Path, *, serving: bool = False)
     folder = check_destination(path, serving=serving)
     parts = Parts(folder)
     described = {"kind": KIND, "version": VERSION, "serving": serving, **_describe(router, parts, serving)}
-    header = files.sealed(described)
+    header = files.seal(described)
     history = router.history()
     if not serving:
-        history = extended(history, router.changes, header["sha256"], before=router.saved)
-    with files.exclusive(folder):  # another writer would drop parts that no header names yet
+        history = extend_history(history, router.changes, header["sha256"], before=router.saved)
+    with files.lock_folder(folder):  # another writer would drop parts that no header names yet
         parts.write()
         if not serving:  # before the header: an entry too many is told from one that came to be, one too few is not
             files.write(folder / LEDGER, to_lines(history))
@@ -66,12 +66,12 @@ def save_router(router: RouterParts, path: str | Path, *, serving: bool = False)
 def save_policy(path: str | Path, policy: Policy, default: str) -> None:
     """Give the router in a folder another policy and default expert: only its header is written, in one step."""
     folder = Path(path).expanduser()
-    with files.exclusive(folder):
+    with files.lock_folder(folder):
         header = read_header(folder)
         header_sha256 = header.pop("sha256")
-        changed = files.sealed({**header, "policy": policy.to_dict(), "default": default})
+        changed = files.seal({**header, "policy": policy.to_dict(), "default": default})
         if not header["serving"]:
-            history = extended(read_history(folder, header_sha256), (), changed["sha256"], before=header_sha256)
+            history = extend_history(read_history(folder, header_sha256), (), changed["sha256"], before=header_sha256)
             files.write(folder / LEDGER, to_lines(history))
         files.write(folder / HEADER, files.to_json(changed))
 
@@ -79,7 +79,7 @@ def save_policy(path: str | Path, policy: Policy, default: str) -> None:
 def read_history(folder: Path, router: str) -> History:
     """What was done to the router of that hash in a folder; a folder without a ledger has none."""
     path = folder / LEDGER
-    return up_to(from_lines(files.read(path), path), router) if path.is_file() else ()
+    return trim_history(from_lines(files.read(path), path), router) if path.is_file() else ()
 
 
 def check_destination(path: str | Path, *, serving: bool = False) -> Path:
@@ -123,7 +123,7 @@ def _describe(router: RouterParts, parts: Parts, serving: bool) -> dict[str, Any
         "policy": compiled.terms.policy.to_dict(),
         "embedding": embedding,
         "tokenizer": {
-            "file": parts.add("tokenizer", ".json.gz", gzip.compress(tokenizer.definition, PACKING, mtime=0)),
+            "file": parts.add("tokenizer", ".json.gz", gzip.compress(tokenizer.definition, GZIP_LEVEL, mtime=0)),
             "unknown_id": tokenizer.unknown_id,
             "fast_engine": None if proof is None else asdict(proof),
             "fast_file": None if cache is None else parts.add("tokenizer", ".tkz.gz", cache),

@@ -34,7 +34,7 @@ def map_ballots(folder: Path, table_sha256: str, table: Table, selector: Selecto
     with suppress(ArtifactError):
         return _mapped(path, of)
     made = None
-    with suppress(ArtifactError), files.exclusive(folder):  # of processes that start together, one writes
+    with suppress(ArtifactError), files.lock_folder(folder):  # of processes that start together, one writes
         with suppress(ArtifactError):
             return _mapped(path, of)
         made = selector.ballots(table)

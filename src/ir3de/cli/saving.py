@@ -108,10 +108,10 @@ def how_sure(router: Router) -> list[Text]:
 @contextmanager
 def changing(path: Path) -> Iterator[Router]:
     """The router, kept from other writers until it is saved, so that two changes at once both stay."""
-    from ir3de.storage.files import exclusive
+    from ir3de.storage.files import lock_folder
 
     load_router(path)  # or there is no such router, and no folder to keep
-    with exclusive(path.expanduser()):
+    with lock_folder(path.expanduser()):
         yield load_router(path)
 
 

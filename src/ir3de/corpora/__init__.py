@@ -112,7 +112,7 @@ def _texts(sources: list[Source], field: str | None, options: Options) -> Iterat
                 try:
                     text = text_in(row, field)
                 except InputError as error:
-                    options.damaged(InputError(f"{form.place(source, number)}: {error}"))
+                    options.report_damage(InputError(f"{form.place(source, number)}: {error}"))
                     continue
                 if text and not text.isspace():
                     yield text
@@ -126,6 +126,6 @@ def _rows(sources: list[Source], options: Options) -> Iterator[dict[str, object]
                 try:
                     placed = Row.at(form.place(source, number), row)
                 except InputError as error:
-                    options.damaged(error)
+                    options.report_damage(error)
                 else:
                     yield placed

@@ -5,13 +5,13 @@ from collections.abc import Callable, Generator, Iterable, Iterator
 from dataclasses import dataclass
 from itertools import chain
 
-from ir3de.corpora.streams import STDIN, Options, Source, decoded, lines_of
+from ir3de.corpora.streams import STDIN, Options, Source, decode_utf8, lines_of
 from ir3de.corpora.tables import csv_rows, parquet_rows, tsv_rows
 from ir3de.errors import InputError
 
 Numbered = tuple[int, object]  # the line or the row number, from 1, and the row
 
-_EXCERPT = 30  # characters shown on each side of what is wrong
+_EXCERPT_CHARACTERS = 30  # characters shown on each side of what is wrong
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,13 +37,13 @@ def _json_line_rows(source: Source, options: Options) -> Generator[Numbered, Non
 
 def _json_rows(source: Source, options: Options) -> Generator[Numbered, None, None]:
     with source.open(options.on_bytes) as stream:
-        text = decoded(b"".join(lines_of(stream, source)), source)
+        text = decode_utf8(b"".join(lines_of(stream, source)), source)
     try:
         rows = json.loads(text)
     except (ValueError, RecursionError) as error:
         line = error.lineno if isinstance(error, json.JSONDecodeError) else 1
         advice = "repair the file, or name it .jsonl if each line is a row of its own"
-        raise _broken_json(f"{source.name}:{line}", text, error, advice) from None
+        raise _json_error(f"{source.name}:{line}", text, error, advice) from None
     if not isinstance(rows, list):
         raise InputError(
             f"{source.name}: a .json file must hold a list of rows or strings, but found "
@@ -72,9 +72,9 @@ def _plain_texts(lines: Iterable[bytes], source: Source, options: Options) -> It
         lines = [b"".join(lines)]
     for number, raw in enumerate(lines, 1):
         try:
-            text = decoded(raw, source, first_line=number)
+            text = decode_utf8(raw, source, first_line=number)
         except InputError as error:
-            options.damaged(error)
+            options.report_damage(error)
             continue
         if not options.whole_files:
             text = text.removesuffix("\n").removesuffix("\r")
@@ -96,29 +96,29 @@ def _json_lines(lines: Iterable[bytes], source: Source, options: Options) -> Ite
             yield number, row
         elif raw.strip():
             try:
-                row = _parsed_carefully(raw, source, number)
+                row = _parse_json_line(raw, source, number)
             except InputError as error:
-                options.damaged(error)
+                options.report_damage(error)
             else:
                 yield number, row
 
 
-def _parsed_carefully(raw: bytes, source: Source, number: int) -> object:
-    text = decoded(raw, source, first_line=number)
+def _parse_json_line(raw: bytes, source: Source, number: int) -> object:
+    text = decode_utf8(raw, source, first_line=number)
     try:
         return json.loads(text)
     except (ValueError, RecursionError) as error:
         advice = "write one JSON object or string a line, or use a .txt file for plain lines"
-        raise _broken_json(source.place(number), text, error, advice) from None
+        raise _json_error(source.place(number), text, error, advice) from None
 
 
-def _broken_json(place: str, text: str, error: Exception, advice: str) -> InputError:
+def _json_error(place: str, text: str, error: Exception, advice: str) -> InputError:
     position, reason = (error.pos, error.msg) if isinstance(error, json.JSONDecodeError) else (0, str(error))
     return InputError(f"{place}: not valid JSON ({reason}), found {_excerpt(text, position)}: {advice}")
 
 
 def _excerpt(text: str, position: int) -> str:
-    start, end = max(0, position - _EXCERPT), position + _EXCERPT
+    start, end = max(0, position - _EXCERPT_CHARACTERS), position + _EXCERPT_CHARACTERS
     before, after = "…" if start else "", "…" if end < len(text.rstrip()) else ""
     return repr(before + text[start:end].strip() + after)
 

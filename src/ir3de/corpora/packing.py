@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 # Compressed bytes handed over at once. Small, because all they decompress to is held in memory: text grows
 # threefold to tenfold, a run of equal bytes far more.
-_PIECE = 1 << 14
+_PIECE_BYTES = 1 << 14
 
 
 class Decompressor(Protocol):
@@ -66,7 +66,7 @@ CODECS: dict[str, Callable[[], Codec]] = {
 }
 
 
-class Decompressed(io.RawIOBase):
+class DecompressingReader(io.RawIOBase):
     """The bytes inside a compressed stream of one or more members; truncated or corrupt data raise."""
 
     def __init__(self, packed: io.BufferedReader, codec: Codec, name: str, suffix: str) -> None:
@@ -95,7 +95,7 @@ class Decompressed(io.RawIOBase):
 
     def _refill(self) -> bool:
         """Decompress one more piece; False at the end of the file."""
-        piece, self._unused = self._unused or self._packed.read(_PIECE), b""
+        piece, self._unused = self._unused or self._packed.read(_PIECE_BYTES), b""
         if not piece:
             if self._decompressor is not None:
                 raise EOFError("the file ends too early")

@@ -82,7 +82,7 @@ def columns_with_text(names: list[str], field: str | None) -> list[str]:
     return [name for name in names if name in wanted] or names
 
 
-def listed(names: Iterable[object]) -> str:
+def list_names(names: Iterable[object]) -> str:
     """Write names for an error message, not more than can be read."""
     written = [repr(name) for name in names]
     more = f" and {len(written) - _NAMES_SHOWN} more" if len(written) > _NAMES_SHOWN else ""
@@ -105,7 +105,7 @@ def _usual_text(row: Mapping[str, object]) -> str:
         return ""
     raise InputError(
         f"found no text: the row has none of the fields {', '.join(TEXT_FIELDS + CHAT_FIELDS)}; "
-        f"found {listed(row)}: name the field that holds the text (field=…, on the command line --field)"
+        f"found {list_names(row)}: name the field that holds the text (field=…, on the command line --field)"
     )
 
 
@@ -127,7 +127,7 @@ def _value_at(row: Mapping[str, object], field: str) -> object:
         if value is None:
             return None
         if not isinstance(value, Mapping) or name not in value:
-            found = f"the fields {listed(value)}" if isinstance(value, Mapping) else _kind(value)
+            found = f"the fields {list_names(value)}" if isinstance(value, Mapping) else _kind(value)
             where = "" if value is row else f" (no {name!r} on the way)"
             raise InputError(f"found no field {field!r}{where}; found {found}: name a field that is there")
         value = value[name]
@@ -160,7 +160,7 @@ def _chat_text(turns: object, name: str) -> str:
     if not chosen:
         raise InputError(
             f"the chat in {name!r} has no turn of a user or an assistant; found the roles "
-            f"{listed(dict.fromkeys(roles))}: leave the row out, or name another field"
+            f"{list_names(dict.fromkeys(roles))}: leave the row out, or name another field"
         )
     texts = (_turn_text(turn, name) for turn in chosen)
     return "\n".join(text for text in texts if text.strip())

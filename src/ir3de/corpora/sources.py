@@ -35,30 +35,30 @@ def _expand_one(named: str) -> list[Source]:
     if is_address(named):
         here = local_path(named)
         if here is None:
-            return _at_address(named)
+            return _expand_address(named)
         named = here
     path = Path(named)
     try:
         if path.is_dir():
-            return _supported(_files_below(path), f"the folder {named}")
+            return _keep_supported(_walk_files(path), f"the folder {named}")
         if path.exists():
-            return [_source_of(path)]
+            return [_make_source(path)]
         if glob.has_magic(named):
-            return _supported(_files_matching(named), f"the pattern {named}")
+            return _keep_supported(_match_files(named), f"the pattern {named}")
     except OSError as error:
         raise InputError(f"{named}: cannot be read ({error.strerror}): check the name and the permissions") from error
     raise InputError(f"{named}: no such file or folder: {_suggestion(path)}")
 
 
-def _at_address(named: str) -> list[Source]:
+def _expand_address(named: str) -> list[Source]:
     found, what = files_at(named)
-    return [_source_of(found[0])] if what == "the file" else _supported(found, what)
+    return [_make_source(found[0])] if what == "the file" else _keep_supported(found, what)
 
 
-def _supported(paths: Iterable[AnyPath], what: str) -> list[Source]:
+def _keep_supported(paths: Iterable[AnyPath], what: str) -> list[Source]:
     """Keep the files that can be read, sorted; it is an error to be left with none."""
     found = sorted(paths, key=lambda path: path.as_posix())
-    sources = [source for source in map(_recognised, found) if source is not None]
+    sources = [source for source in map(_recognise, found) if source is not None]
     if not sources:
         names = ", ".join(path.name for path in found[:3]) + (", …" if len(found) > 3 else "")
         others = f"only {names}" if found else "nothing"
@@ -66,7 +66,7 @@ def _supported(paths: Iterable[AnyPath], what: str) -> list[Source]:
     return sources
 
 
-def _files_below(folder: Path) -> Iterator[Path]:
+def _walk_files(folder: Path) -> Iterator[Path]:
     """Walk a folder without what is hidden; links to folders are not followed, for they may loop."""
     for parent, folders, files in os.walk(folder, onerror=_raise):
         folders[:] = [name for name in folders if not name.startswith(".")]
@@ -77,20 +77,20 @@ def _raise(error: OSError) -> None:
     raise error
 
 
-def _files_matching(pattern: str) -> Iterator[Path]:
+def _match_files(pattern: str) -> Iterator[Path]:
     matches = map(Path, glob.iglob(pattern, recursive=True))  # noqa: PTH207  Path.glob takes no absolute one
     return (path for path in matches if path.is_file())
 
 
-def _source_of(path: AnyPath) -> Source:
-    source = _recognised(path)
+def _make_source(path: AnyPath) -> Source:
+    source = _recognise(path)
     if source is None:
         found = "".join(Path(path.name).suffixes[-2:]) or "no suffix"
         raise InputError(f"{path}: cannot tell the format, found {found}: use {_supported_suffixes()}")
     return source
 
 
-def _recognised(path: AnyPath) -> Source | None:
+def _recognise(path: AnyPath) -> Source | None:
     name = path.name.lower()
     codec = next((suffix for suffix in CODECS if name.endswith(suffix)), "")
     kind = Path(name.removesuffix(codec)).suffix

@@ -1,4 +1,4 @@
-"""The bytes of one source or a stretch of it: opened, counted, and decoded with errors that name the place."""
+"""The bytes of one source or a stretch of it: opened, counted, and decode_utf8 with errors that name the place."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from ir3de.corpora.packing import CODECS, Decompressed
+from ir3de.corpora.packing import CODECS, DecompressingReader
 from ir3de.corpora.remote import Remote
 from ir3de.errors import InputError
 
@@ -19,8 +19,8 @@ if TYPE_CHECKING:
 
 STDIN = "-"
 
-_BUFFER = 1 << 20  # large reads keep the cost of a line low, and set how often `on_bytes` is called
-_SCAN = 1 << 13  # bytes looked through at a time for the end of a line
+_BUFFER_BYTES = 1 << 20  # large reads keep the cost of a line low, and set how often `on_bytes` is called
+_SCAN_BYTES = 1 << 13  # bytes looked through at a time for the end of a line
 _BOM = b"\xef\xbb\xbf"
 
 
@@ -33,7 +33,7 @@ class Options:
     on_bytes: Callable[[int], None] | None = None
     on_damage: Callable[[InputError], None] | None = None  # hears of broken records, which are then passed over
 
-    def damaged(self, error: InputError) -> None:
+    def report_damage(self, error: InputError) -> None:
         """A record is broken: it is told of and passed over, or the end of reading."""
         if self.on_damage is None:
             raise error
@@ -79,20 +79,20 @@ class Source:
         try:
             found = self.path.stat()
         except OSError as error:
-            raise _unreadable(self.name, error) from error
+            raise _read_error(self.name, error) from error
         return State(found.st_size, found.st_mtime)
 
     def open(self, on_bytes: Callable[[int], None] | None = None) -> io.BufferedReader:
         """Open the decompressed bytes, telling `on_bytes` of the bytes on disk."""
         codec = CODECS[self.codec]() if self.codec else None  # a missing package is said before opening
-        raw = _counted_stdin(on_bytes) if self.path is None else _counted_file(self, on_bytes)
-        stream: io.BufferedReader = io.BufferedReader(raw, _BUFFER)
+        raw = _open_stdin(on_bytes) if self.path is None else _open_file(self, on_bytes)
+        stream: io.BufferedReader = io.BufferedReader(raw, _BUFFER_BYTES)
         if codec is not None:
-            stream = io.BufferedReader(Decompressed(stream, codec, self.name, self.codec), _BUFFER)
+            stream = io.BufferedReader(DecompressingReader(stream, codec, self.name, self.codec), _BUFFER_BYTES)
         return stream
 
 
-class _Counted(io.RawIOBase):
+class _CountingReader(io.RawIOBase):
     """Raw bytes whose every read is told to `on_bytes`."""
 
     def __init__(
@@ -111,7 +111,7 @@ class _Counted(io.RawIOBase):
         try:
             count = self._read_into(buffer) or 0
         except OSError as error:
-            raise _unreadable(self._name, error) from error
+            raise _read_error(self._name, error) from error
         if count and self._on_bytes is not None:
             self._on_bytes(count)
         return count
@@ -122,16 +122,16 @@ class _Counted(io.RawIOBase):
         super().close()
 
 
-def _counted_file(source: Source, on_bytes: Callable[[int], None] | None) -> _Counted:
+def _open_file(source: Source, on_bytes: Callable[[int], None] | None) -> _CountingReader:
     assert source.path is not None
     try:
         file = source.path.open() if isinstance(source.path, Remote) else source.path.open("rb", buffering=0)
     except OSError as error:
-        raise _unreadable(source.name, error) from error
+        raise _read_error(source.name, error) from error
     if source.begin == 0 and source.end is None:
-        return _Counted(file.readinto, file.close, on_bytes, source.name)
+        return _CountingReader(file.readinto, file.close, on_bytes, source.name)
     try:
-        return _Counted(_whole_lines(file, source.begin, source.end), file.close, on_bytes, source.name)
+        return _CountingReader(_whole_lines(file, source.begin, source.end), file.close, on_bytes, source.name)
     except BaseException:
         file.close()
         raise
@@ -162,7 +162,7 @@ def _line_from(file: io.RawIOBase, offset: int, end: int | None = None) -> int:
     position = offset - 1  # a line begins after a line end, and that may be the byte before
     file.seek(position)
     while end is None or position < end:
-        piece = file.read(_SCAN)
+        piece = file.read(_SCAN_BYTES)
         if not piece:
             break
         found = piece.find(b"\n")
@@ -172,18 +172,18 @@ def _line_from(file: io.RawIOBase, offset: int, end: int | None = None) -> int:
     return position
 
 
-def _unreadable(name: str, error: OSError) -> InputError:
+def _read_error(name: str, error: OSError) -> InputError:
     return InputError(
         f"{name}: cannot be read ({error.strerror or error}): check that the file is there and may be read"
     )
 
 
-def _counted_stdin(on_bytes: Callable[[int], None] | None) -> _Counted:
+def _open_stdin(on_bytes: Callable[[int], None] | None) -> _CountingReader:
     stdin = getattr(sys.stdin, "buffer", None)
     if stdin is None:
         raise InputError("standard input was asked for with '-', but there is none: name a file instead")
     # `readinto1` hands over what has arrived, so that a line typed or piped is seen at once.
-    return _Counted(stdin.readinto1, lambda: None, on_bytes, "<stdin>")
+    return _CountingReader(stdin.readinto1, lambda: None, on_bytes, "<stdin>")
 
 
 def lines_of(stream: io.BufferedReader, source: Source) -> Iterator[bytes]:
@@ -191,16 +191,16 @@ def lines_of(stream: io.BufferedReader, source: Source) -> Iterator[bytes]:
     return iter(stream) if source.begin else chain([stream.readline().removeprefix(_BOM)], stream)
 
 
-def decoded(raw: bytes, source: Source, *, first_line: int = 1) -> str:
+def decode_utf8(raw: bytes, source: Source, *, first_line: int = 1) -> str:
     """Decode UTF-8, or say on which line the first wrong byte stands."""
     try:
         return raw.decode()
     except UnicodeDecodeError as error:
         line = first_line + raw.count(b"\n", 0, error.start)
-        raise not_utf8(source.place(line), raw[error.start]) from None
+        raise utf8_error(source.place(line), raw[error.start]) from None
 
 
-def not_utf8(place: str, byte: int) -> InputError:
+def utf8_error(place: str, byte: int) -> InputError:
     return InputError(
         f"{place}: not valid UTF-8 (found the byte 0x{byte:02x}): convert the file to UTF-8, for instance with iconv"
     )

@@ -9,37 +9,37 @@ from itertools import pairwise
 from typing import TYPE_CHECKING
 
 from ir3de.corpora.remote import Remote
-from ir3de.corpora.rows import Row, listed
-from ir3de.corpora.streams import Options, Source, decoded, lines_of, not_utf8
+from ir3de.corpora.rows import Row, list_names
+from ir3de.corpora.streams import Options, Source, decode_utf8, lines_of, utf8_error
 from ir3de.errors import InputError, MissingExtraError
 
 if TYPE_CHECKING:
     from pyarrow.parquet import ParquetFile
 
 _SEPARATORS = {",": "comma", "\t": "tab", ";": "semicolon"}
-_LONGEST_FIELD = 2**31 - 1  # the largest limit that fits a C long on every platform
+_MAX_FIELD_CHARACTERS = 2**31 - 1  # the largest limit that fits a C long on every platform
 _PARQUET_ROWS = 256  # rows turned into Python objects at once: few, because a row may be a whole book
-_PARQUET_BUFFER = 1 << 20
+_PARQUET_BUFFER_BYTES = 1 << 20
 
 
 def _separated_rows(source: Source, options: Options, *, separator: str) -> Generator[tuple[int, Row], None, None]:
     # The limit belongs to the whole process and guards against broken quoting, which `strict` catches anyway.
     # It is only ever raised: to put it back would break another reader that is still at work.
-    csv.field_size_limit(max(csv.field_size_limit(), _LONGEST_FIELD))
+    csv.field_size_limit(max(csv.field_size_limit(), _MAX_FIELD_CHARACTERS))
     with source.open(options.on_bytes) as stream:
-        # a line that is not UTF-8 may be part of a longer row, so where rows may be skipped it is decoded all the same
+        # a line that is not UTF-8 may be part of a longer row, so where rows may be skipped it is decode_utf8 all the same
         numbered = enumerate(lines_of(stream, source), 1)
         if options.on_damage is None:
-            lines = (decoded(raw, source, first_line=number) for number, raw in numbered)
+            lines = (decode_utf8(raw, source, first_line=number) for number, raw in numbered)
         else:
             lines = (raw.decode(errors="surrogateescape") for _, raw in numbered)
         records = _records(lines, source.name, separator)
-        header = _checked_header(next(records, (1, []))[1], source, separator)
+        header = _check_header(next(records, (1, []))[1], source, separator)
         sole = header[0] if len(header) == 1 else None
         for number, values in records:
-            wrong = _wrong_with(values, header, source.place(number), separator)
+            wrong = _find_fault(values, header, source.place(number), separator)
             if wrong is not None:
-                options.damaged(wrong)
+                options.report_damage(wrong)
                 continue
             row = Row(zip(header, values, strict=True))
             row.sole_column = sole
@@ -64,7 +64,7 @@ def _records(lines: Iterable[str], name: str, separator: str) -> Iterator[tuple[
             yield number, values
 
 
-def _wrong_with(values: list[str], header: list[str], place: str, separator: str) -> InputError | None:
+def _find_fault(values: list[str], header: list[str], place: str, separator: str) -> InputError | None:
     if len(values) != len(header):
         return InputError(
             f"{place}: the row has {len(values)} values, but the header has "
@@ -73,17 +73,17 @@ def _wrong_with(values: list[str], header: list[str], place: str, separator: str
     try:
         "".join(values).encode()
     except UnicodeEncodeError as error:
-        return not_utf8(place, ord(error.object[error.start]) - 0xDC00)
+        return utf8_error(place, ord(error.object[error.start]) - 0xDC00)
     return None
 
 
-def _checked_header(header: list[str], source: Source, separator: str) -> list[str]:
+def _check_header(header: list[str], source: Source, separator: str) -> list[str]:
     name = source.name
-    decoded("".join(header).encode(errors="surrogateescape"), source)  # without a header there are no rows to skip
+    decode_utf8("".join(header).encode(errors="surrogateescape"), source)  # without a header there are no rows to skip
     if not header:
         raise InputError(f"{name}: found no header: write the names of the columns on the first line")
     if len(set(header)) < len(header):
-        twice = listed(sorted({column for column in header if header.count(column) > 1}))
+        twice = list_names(sorted({column for column in header if header.count(column) > 1}))
         raise InputError(f"{name}: the header names a column more than once ({twice}): rename the others")
     others = [word for mark, word in _SEPARATORS.items() if mark != separator and mark in header[0]]
     if len(header) == 1 and others:
@@ -100,15 +100,15 @@ tsv_rows = partial(_separated_rows, separator="\t")
 
 def parquet_rows(source: Source, options: Options) -> Generator[tuple[int, dict[str, object]], None, None]:
     """Iterate over the rows of a Parquet file, or of some of its row groups, reading only the columns needed."""
-    with _opened(source) as file:
+    with _open_parquet(source) as file:
         names: list[str] = file.schema_arrow.names
         columns = names if options.columns is None else options.columns(names)
-        yield from _batched_rows(file, columns, source, options)
+        yield from _read_batches(file, columns, source, options)
 
 
 def row_group_bytes(source: Source) -> list[int]:
     """How many bytes of the file are each row group's, about; together they are all of it."""
-    with _opened(source) as file:
+    with _open_parquet(source) as file:
         size = source.state().size
         sizes = [file.metadata.row_group(group).total_byte_size for group in range(file.metadata.num_row_groups)]
     reached = [size * sum(sizes[: group + 1]) // max(1, sum(sizes)) for group in range(len(sizes))]
@@ -116,7 +116,7 @@ def row_group_bytes(source: Source) -> list[int]:
 
 
 @contextmanager
-def _opened(source: Source) -> Iterator["ParquetFile"]:
+def _open_parquet(source: Source) -> Iterator["ParquetFile"]:
     try:
         import pyarrow
         import pyarrow.parquet
@@ -127,7 +127,7 @@ def _opened(source: Source) -> Iterator["ParquetFile"]:
         pass  # so that a file that may not be read is said like any other
     try:
         where = source.path.open() if isinstance(source.path, Remote) else source.path
-        with pyarrow.parquet.ParquetFile(where, buffer_size=_PARQUET_BUFFER) as file:
+        with pyarrow.parquet.ParquetFile(where, buffer_size=_PARQUET_BUFFER_BYTES) as file:
             yield file
     except (pyarrow.ArrowException, OSError, UnicodeDecodeError) as error:
         raise InputError(
@@ -135,7 +135,7 @@ def _opened(source: Source) -> Iterator["ParquetFile"]:
         ) from error
 
 
-def _batched_rows(
+def _read_batches(
     file: "ParquetFile", columns: list[str], source: Source, options: Options
 ) -> Iterator[tuple[int, dict[str, object]]]:
     """Iterate over the rows, telling the bytes in proportion, for columns may lie anywhere in the file."""

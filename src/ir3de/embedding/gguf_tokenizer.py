@@ -17,9 +17,9 @@ from ir3de.errors import EmbeddingError
 Json = dict[str, Any]
 Metadata = Mapping[str, Any]
 
-WORD_START = "▁"
+WORD_START_MARK = "▁"
 NORMAL, UNKNOWN, CONTROL, USER_DEFINED, UNUSED, BYTE = range(1, 7)  # GGUF's token types
-DO = "Name the model's own tokenizer.json with tokenizer="
+ADVICE = "Name the model's own tokenizer.json with tokenizer="
 
 
 class Vocabulary:
@@ -39,7 +39,7 @@ class Vocabulary:
 
     def require(self, key: str) -> Any:
         if (value := self.get(key)) is None:
-            raise EmbeddingError(f"the GGUF file's tokenizer has no '{key}'. {DO}")
+            raise EmbeddingError(f"the GGUF file's tokenizer has no '{key}'. {ADVICE}")
         return value
 
     @property
@@ -76,7 +76,7 @@ def tokenizer_json(metadata: Metadata) -> bytes:
     kind = vocabulary.require("model")
     if kind not in _KINDS:
         raise EmbeddingError(
-            f"the GGUF file's tokenizer is of the kind '{kind}'; ir3de knows {', '.join(sorted(_KINDS))}. {DO}"
+            f"the GGUF file's tokenizer is of the kind '{kind}'; ir3de knows {', '.join(sorted(_KINDS))}. {ADVICE}"
         )
     content = {
         "version": "1.0",
@@ -94,7 +94,7 @@ def _byte_level_bpe(vocabulary: Vocabulary) -> Json:
     rule = vocabulary.require("pre")
     if rule not in SPLITTINGS:
         raise EmbeddingError(
-            f"the GGUF file's tokenizer splits text by the rule '{rule}'; ir3de knows {', '.join(SPLITTINGS)}. {DO}"
+            f"the GGUF file's tokenizer splits text by the rule '{rule}'; ir3de knows {', '.join(SPLITTINGS)}. {ADVICE}"
         )
     splitting = SPLITTINGS[rule]
     merges = [merge.split(" ") for merge in vocabulary.require("merges")]
@@ -106,9 +106,9 @@ def _byte_level_bpe(vocabulary: Vocabulary) -> Json:
 
 
 def _sentencepiece_bpe(vocabulary: Vocabulary) -> Json:
-    steps: list[Json] = [{"type": "Replace", "pattern": {"String": " "}, "content": WORD_START}]
+    steps: list[Json] = [{"type": "Replace", "pattern": {"String": " "}, "content": WORD_START_MARK}]
     if vocabulary.get("add_space_prefix", True):
-        steps.insert(0, {"type": "Prepend", "prepend": WORD_START})
+        steps.insert(0, {"type": "Prepend", "prepend": WORD_START_MARK})
     return {
         "normalizer": {"type": "Sequence", "normalizers": steps},
         "pre_tokenizer": None,
@@ -177,7 +177,7 @@ def _wordpiece_token(token: str, kind: int) -> str:
     """GGUF marks the starts of words; WordPiece marks what continues one."""
     if kind in (CONTROL, UNKNOWN, USER_DEFINED) or _is_bracketed(token):
         return token
-    return token[1:] if token.startswith(WORD_START) else f"##{token}"
+    return token[1:] if token.startswith(WORD_START_MARK) else f"##{token}"
 
 
 def _is_bracketed(token: str) -> bool:
@@ -196,7 +196,7 @@ def _unigram(vocabulary: Vocabulary) -> Json:
     scores: list[float] = vocabulary.require("scores")
     return {
         "normalizer": {"type": "Sequence", "normalizers": steps} if steps else None,
-        "pre_tokenizer": {"type": "Metaspace", "replacement": WORD_START, "prepend_scheme": prefix, "split": True},
+        "pre_tokenizer": {"type": "Metaspace", "replacement": WORD_START_MARK, "prepend_scheme": prefix, "split": True},
         "model": {
             "type": "Unigram",
             "unk_id": vocabulary.unknown,

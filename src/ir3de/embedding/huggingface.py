@@ -12,7 +12,7 @@ from pathlib import Path
 
 from ir3de.embedding.matrix import Matrix
 from ir3de.embedding.parts import EmbeddingParts, combine
-from ir3de.embedding.weights import read_tensor, stored_tensors
+from ir3de.embedding.weights import list_tensors, read_tensor
 from ir3de.errors import ArtifactError, EmbeddingError
 from ir3de.storage import files
 
@@ -47,10 +47,10 @@ WEIGHT_ENDINGS = ("embeddings.word_embeddings.weight",)  # BERT's kin: roberta.,
 
 def load_folder(folder: Path, *, tokenizer: Path | None) -> EmbeddingParts:
     """The embedding of a model saved in a folder."""
-    weights = _weights_in(folder)
+    weights = _find_weights(folder)
     if tokenizer is None and not (folder / TOKENIZER).is_file():
         raise EmbeddingError(
-            f"{folder} has no {TOKENIZER}: found {_listed(path.name for path in folder.iterdir())}. "
+            f"{folder} has no {TOKENIZER}: found {_list_names(path.name for path in folder.iterdir())}. "
             "Save the model's fast tokenizer there, or name a tokenizer.json with tokenizer="
         )
     return _from_files(weights, tokenizer or folder / TOKENIZER, name=folder.resolve().name)
@@ -58,10 +58,10 @@ def load_folder(folder: Path, *, tokenizer: Path | None) -> EmbeddingParts:
 
 def load_hub(repo_id: str, *, tokenizer: Path | None) -> EmbeddingParts:
     """The embedding of a model on the hub, through the hub's own cache: HF_HOME and HF_HUB_OFFLINE apply."""
-    definition = tokenizer or _fetched(repo_id, (TOKENIZER,))
-    weights = _fetched(repo_id, (WEIGHTS, INDEX))
+    definition = tokenizer or _fetch_first(repo_id, (TOKENIZER,))
+    weights = _fetch_first(repo_id, (WEIGHTS, INDEX))
     if weights.name == INDEX:
-        weights = _fetched(repo_id, (_shard_named_by(weights),))
+        weights = _fetch_first(repo_id, (_find_shard(weights),))
     return _from_files(weights, definition, name=repo_id)
 
 
@@ -75,7 +75,7 @@ def input_embedding_name(names: Iterable[str]) -> str | None:
 
 
 def _from_files(weights: Path, definition: Path, *, name: str) -> EmbeddingParts:
-    tensors = stored_tensors(weights)
+    tensors = list_tensors(weights)
     wanted = input_embedding_name(tensors)
     if wanted is None:
         tables = [f"{found} {list(tensor.shape)}" for found, tensor in tensors.items() if len(tensor.shape) == 2]
@@ -89,12 +89,12 @@ def _from_files(weights: Path, definition: Path, *, name: str) -> EmbeddingParts
     return combine(files.read(definition), matrix, name=name)
 
 
-def _weights_in(folder: Path) -> Path:
+def _find_weights(folder: Path) -> Path:
     """The file in the folder that holds the embedding."""
     if (folder / WEIGHTS).is_file():
         return folder / WEIGHTS
     if (folder / INDEX).is_file():
-        return folder / _shard_named_by(folder / INDEX)
+        return folder / _find_shard(folder / INDEX)
     found = sorted(path.name for path in folder.iterdir())
     candidates = [name for name in found if name.endswith(".safetensors")]
     if len(candidates) == 1:
@@ -106,10 +106,10 @@ def _weights_in(folder: Path) -> Path:
         do = f"{pickled[0]} is a pickle, which can run code and is not read: save the model as safetensors"
     else:
         do = f"A model's folder holds {WEIGHTS} or {INDEX}, and {TOKENIZER}"
-    raise EmbeddingError(f"no embedding in {folder}: found {_listed(found)}. {do}")
+    raise EmbeddingError(f"no embedding in {folder}: found {_list_names(found)}. {do}")
 
 
-def _shard_named_by(index: Path) -> str:
+def _find_shard(index: Path) -> str:
     """The file that, by a sharded model's index, holds the embedding."""
     try:
         shards = json.loads(files.read(index))["weight_map"]
@@ -124,7 +124,7 @@ def _shard_named_by(index: Path) -> str:
     return shard.name
 
 
-def _fetched(repo_id: str, names: tuple[str, ...]) -> Path:
+def _fetch_first(repo_id: str, names: tuple[str, ...]) -> Path:
     """The first of these files that the hub, or its cache, has."""
     from huggingface_hub import hf_hub_download
     from huggingface_hub.utils import EntryNotFoundError  # type: ignore[attr-defined]  # here in every version
@@ -152,10 +152,10 @@ def _first_sentence(error: Exception) -> str:
 def _no_embedding(path: Path, tables: list[str]) -> EmbeddingError:
     return EmbeddingError(
         f"no input embedding in {path} under any name ir3de knows ({WEIGHT_NAMES[0]}, {WEIGHT_NAMES[4]}, …): "
-        f"found {_listed(tables)}. Rename the embedding's tensor to {WEIGHT_NAMES[0]}"
+        f"found {_list_names(tables)}. Rename the embedding's tensor to {WEIGHT_NAMES[0]}"
     )
 
 
-def _listed(names: Iterable[str], most: int = 6) -> str:
+def _list_names(names: Iterable[str], most: int = 6) -> str:
     ordered = sorted(names)
     return ", ".join(ordered[:most] + (["…"] if len(ordered) > most else [])) or "nothing"

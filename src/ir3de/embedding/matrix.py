@@ -21,7 +21,7 @@ from ir3de.storage.tensors import iter_row_bytes
 
 BLOCK = 32
 LARGE_MATRIX_BYTES = 1 << 30  # of E as float32: a larger one is read some rows at a time
-SOME_ROWS = 4_096
+ROWS_AT_ONCE = 4_096
 ROW_BITS = 10  # of the largest entry of a middling row, so that a few wild rows do not coarsen all the others
 LARGEST = 1 << 11  # in fixed point, where wilder entries are cut: 8,192 of them still sum exactly in float32
 
@@ -117,8 +117,8 @@ class Matrix:
 
     def _blocks(self) -> Iterator[Floats]:
         rows = StoredRows(self.tensors, self.width, _unpack) if self.large else self.values
-        for begin in range(0, self.rows, SOME_ROWS):
-            yield rows[begin : begin + SOME_ROWS]
+        for begin in range(0, self.rows, ROWS_AT_ONCE):
+            yield rows[begin : begin + ROWS_AT_ONCE]
 
     def _not_finite(self, rows: npt.NDArray[np.intp]) -> EmbeddingError:
         return EmbeddingError(

@@ -50,7 +50,7 @@ class Proof:
         """Whether a text is very long, or holds something doubtful."""
         # up to U+FFFF a class of characters is one bitmap; beyond, each range is a comparison more at every character
         low = _search([(first, last) for first, last in self.doubtful if first <= 0xFFFF])
-        high = _search(_joined([(first, last) for first, last in self.doubtful if first > 0xFFFF]))
+        high = _search(_join_ranges([(first, last) for first, last in self.doubtful if first > 0xFFFF]))
         in_ascii, strings, symbols = (
             (*self._control, *self.doubtful_strings),
             self.doubtful_strings,
@@ -150,10 +150,10 @@ def prove(fast: EncodeBatch, reference: EncodeBatch, version: str) -> Proof | No
         {point for point in wrong if point < 0x80}
         | {point for point in range(0x80, 0x110000) if condemned and _category(point) in condemned}
     )
-    single = Proof(version, _joined([[point, point] for point in doubtful], gap=1))
+    single = Proof(version, _join_ranges([[point, point] for point in doubtful], gap=1))
     short = [text for text in _short_sequences(3) if not single.doubts(text)]
     differing = [short[i] for i in _differences(short, fast, reference)]
-    strings, symbols, left = _explained(differing)
+    strings, symbols, left = _explain_differences(differing)
     if len(left) > MOST_DOUBTFUL_PAIRS:
         return None
     proof = Proof(version, single.doubtful, [*strings, *left], symbols, _is_cuttable(reference))
@@ -162,7 +162,7 @@ def prove(fast: EncodeBatch, reference: EncodeBatch, version: str) -> Proof | No
     return None if any(_differences(texts, fast, reference) for texts in (panel, [LONG])) else proof
 
 
-def _explained(differing: Sequence[str]) -> tuple[list[str], bool, list[str]]:
+def _explain_differences(differing: Sequence[str]) -> tuple[list[str], bool, list[str]]:
     """The suspects that account for the differences, whether symbols before apostrophes do, and pairs for the rest."""
     strings: list[str] = []
     for suspect in _SUSPECTS:
@@ -221,7 +221,7 @@ def _points() -> list[int]:
     ]
 
 
-def _joined(ranges: Sequence[Sequence[int]], gap: int = 0x3000) -> list[list[int]]:
+def _join_ranges(ranges: Sequence[Sequence[int]], gap: int = 0x3000) -> list[list[int]]:
     """Sorted ranges, those at most `gap` apart made one."""
     joined: list[list[int]] = []
     for first, last in ranges:

@@ -30,5 +30,5 @@ def get_proof(tokenizer_sha256: str, engine_version: str, make: Callable[[], Pro
     with suppress(ArtifactError):  # a home folder may be read-only
         files.make_folder(path.parent)
         described = None if proof is None else asdict(proof)
-        files.write(path, files.to_json(files.sealed({"kind": KIND, "version": VERSION, "proof": described})))
+        files.write(path, files.to_json(files.seal({"kind": KIND, "version": VERSION, "proof": described})))
     return proof

@@ -18,7 +18,7 @@ from ir3de.storage.tensors import StoredTensor, read_header
 _DTYPES = {"F32": "<f4", "F16": "<f2", "BF16": "<u2"}
 
 
-def stored_tensors(path: Path) -> dict[str, StoredTensor]:
+def list_tensors(path: Path) -> dict[str, StoredTensor]:
     """The tensors of a safetensors file, by name, read from its header alone."""
     try:
         with path.open("rb") as file:

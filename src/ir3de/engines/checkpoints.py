@@ -28,7 +28,7 @@ from ir3de.storage.tensors import from_safetensors, to_safetensors
 
 KIND, VERSION = "ir3de.checkpoint", 1
 SUFFIX = ".checkpoint"
-MOST_SOURCES = 1_000  # listed by name, so that it can be said which changed; the digest is of all
+MAX_SOURCES = 1_000  # listed by name, so that it can be said which changed; the digest is of all
 
 
 @dataclass
@@ -106,7 +106,7 @@ class Checkpoint:
             "statistics": hashlib.sha256(content).hexdigest(),
         }
         tensors = {"statistics": np.frombuffer(content, np.uint8)}
-        files.write(self.path, to_safetensors(tensors, files.sealed(header)))
+        files.write(self.path, to_safetensors(tensors, files.seal(header)))
 
     def discard(self) -> None:
         """Remove the file, and what writing it may have left when it was killed."""
@@ -143,7 +143,7 @@ def _identity(job: Job, embedding: Embedding, shards: Sequence[Shard]) -> dict[s
         "embedding": embedding.fingerprint,
         "files": len(states),
         "shards": len(shards),
-        "sources": dict(list(states.items())[:MOST_SOURCES]),
+        "sources": dict(list(states.items())[:MAX_SOURCES]),
         "plan": cuts.hexdigest(),
     }
 

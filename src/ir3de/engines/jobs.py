@@ -13,7 +13,7 @@ from ir3de.errors import InputError
 from ir3de.statistics.counting import Recipe, count, split_chunks
 from ir3de.statistics.domain import Statistics
 
-EXAMPLES = 5  # of records that were skipped
+MAX_EXAMPLES = 5  # of records that were skipped
 
 
 @dataclass(frozen=True)
@@ -52,7 +52,7 @@ class BadRecords:
 
     def add(self, skipped: int, examples: Sequence[str]) -> None:
         self.skipped += skipped
-        self.examples += examples[: EXAMPLES - len(self.examples)]
+        self.examples += examples[: MAX_EXAMPLES - len(self.examples)]
         if self.skipped > self.limit:
             shown = "; ".join(self.examples)
             raise InputError(
@@ -60,7 +60,7 @@ class BadRecords:
                 f"on the command line --skip-bad): repair them, or allow more. The first: {shown}"
             )
 
-    def hear(self, error: InputError) -> None:
+    def add_error(self, error: InputError) -> None:
         self.add(1, (str(error),))
 
 
@@ -73,10 +73,10 @@ def count_shard(
     total = count([], embedding, job.recipe)
     for chunk in chunks(shard, job, bad, on_bytes):
         total += count(chunk, embedding, job.recipe)
-    return counted(shard, total, bad, perf_counter() - begun)
+    return make_shard_count(shard, total, bad, perf_counter() - begun)
 
 
-def counted(shard: Shard, total: Statistics, bad: BadRecords, seconds: float) -> ShardCount:
+def make_shard_count(shard: Shard, total: Statistics, bad: BadRecords, seconds: float) -> ShardCount:
     records = total.prompts + bad.skipped
     return ShardCount(shard.index, total, records, bad.skipped, tuple(bad.examples), shard.bytes, seconds)
 
@@ -89,7 +89,7 @@ def chunks(
 
 
 def _texts(shard: Shard, job: Job, bad: BadRecords, on_bytes: Callable[[int], None] | None) -> Iterator[str]:
-    on_damage = bad.hear if job.skip_bad else None
+    on_damage = bad.add_error if job.skip_bad else None
     for piece in shard.pieces:
         piece.check()
         yield from texts_in(

@@ -8,14 +8,14 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from time import perf_counter
 
 from ir3de.embedding import Embedding
-from ir3de.engines.jobs import BadRecords, Job, ShardCount, chunks, counted
+from ir3de.engines.jobs import BadRecords, Job, ShardCount, chunks, make_shard_count
 from ir3de.engines.pool import Pool
 from ir3de.engines.shards import Shard
 from ir3de.statistics.counting import count
 from ir3de.statistics.domain import Statistics
 from ir3de.storage.cores import count_cores
 
-SMALL = 64 << 20  # bytes on disk, below which starting processes takes longer than it saves
+SMALL_JOB_BYTES = 64 << 20  # bytes on disk, below which starting processes takes longer than it saves
 
 
 class LocalEngine:
@@ -27,7 +27,7 @@ class LocalEngine:
     def count(
         self, shards: Sequence[Shard], job: Job, embedding: Embedding, on_bytes: Callable[[int], None] | None = None
     ) -> Iterator[ShardCount]:
-        usual = 1 if sum(shard.bytes for shard in shards) < SMALL else count_cores()
+        usual = 1 if sum(shard.bytes for shard in shards) < SMALL_JOB_BYTES else count_cores()
         workers = min(self.workers or usual, len(shards))
         if workers <= 1 or any(shard.is_stdin for shard in shards):
             return InProcess().count(shards, job, embedding, on_bytes)
@@ -66,7 +66,7 @@ class _Open:
         self.total = count([], embedding, job.recipe)
 
     def count(self) -> ShardCount:
-        return counted(self.shard, self.total, self.bad, perf_counter() - self.begun)
+        return make_shard_count(self.shard, self.total, self.bad, perf_counter() - self.begun)
 
 
 def _taken(pending: deque[tuple[_Open, Future[Statistics]]]) -> Iterator[ShardCount]:

@@ -27,7 +27,7 @@ from ir3de.engines.shards import Shard
 from ir3de.engines.worker import ONE_THREAD, command
 from ir3de.errors import EngineError
 
-TRIES = 2  # of a shard: a worker may be killed by accident once
+MAX_ATTEMPTS = 2  # of a shard: a worker may be killed by accident once
 
 
 class Pool:
@@ -41,10 +41,10 @@ class Pool:
         self, shards: Sequence[Shard], job: Job, embedding: Embedding, on_bytes: Callable[[int], None] | None = None
     ) -> Iterator[ShardCount]:
         begun = perf_counter()
-        with _shared(PortableEmbedding.of(embedding, prompt_sums=job.recipe.prompt_sums)) as parts:
-            crew = _Crew(shards, pickle.dumps((job, parts), pickle.HIGHEST_PROTOCOL), self.workers)
+        with _share_matrix(PortableEmbedding.of(embedding, prompt_sums=job.recipe.prompt_sums)) as parts:
+            workers = _Workers(shards, pickle.dumps((job, parts), pickle.HIGHEST_PROTOCOL), self.workers)
             try:
-                for what, value in crew.answers():
+                for what, value in workers.answers():
                     if what == "count":
                         yield value
                     elif what == "ready":
@@ -52,11 +52,11 @@ class Pool:
                     elif on_bytes is not None:
                         on_bytes(value)
             finally:
-                crew.dismiss()
+                workers.stop()
 
 
 @contextmanager
-def _shared(parts: PortableEmbedding) -> Iterator[PortableEmbedding]:
+def _share_matrix(parts: PortableEmbedding) -> Iterator[PortableEmbedding]:
     """The same with its matrix in a file that workers map.
 
     On Linux the file has no name any more: workers find it by this process, and it goes with it however that ends.
@@ -73,18 +73,18 @@ def _shared(parts: PortableEmbedding) -> Iterator[PortableEmbedding]:
             yield replace(stored, fixed_point=f"/proc/{os.getpid()}/fd/{file.fileno()}")
 
 
-class _Crew:
+class _Workers:
     """Threads, each with a process of its own that it gives shards to."""
 
-    def __init__(self, shards: Sequence[Shard], greeting: bytes, workers: int) -> None:
-        self._greeting = greeting
+    def __init__(self, shards: Sequence[Shard], first_message: bytes, workers: int) -> None:
+        self._first_message = first_message
         self._waiting: queue.SimpleQueue[Shard] = queue.SimpleQueue()
         for shard in shards:
             self._waiting.put(shard)
         self._answers: queue.Queue[tuple[str, Any]] = queue.Queue(2 * workers)  # no more than can be taken in
-        self._dismissed = False
+        self._stopped = False
         self._workers: set[_Worker] = set()
-        self._threads = [threading.Thread(target=self._lead, name=f"ir3de-worker-{i}") for i in range(workers)]
+        self._threads = [threading.Thread(target=self._run_worker, name=f"ir3de-worker-{i}") for i in range(workers)]
         for thread in self._threads:
             thread.start()
 
@@ -100,29 +100,29 @@ class _Crew:
             else:
                 yield what, value
 
-    def dismiss(self) -> None:
+    def stop(self) -> None:
         """End every process and every thread, wherever they are."""
-        self._dismissed = True
+        self._stopped = True
         while any(thread.is_alive() for thread in self._threads):
             for worker in list(self._workers):
                 worker.end()
             with suppress(queue.Empty):
                 self._answers.get(timeout=0.02)  # a thread may be waiting for room
 
-    def _lead(self) -> None:
+    def _run_worker(self) -> None:
         worker: _Worker | None = None
         try:
-            while not self._dismissed:
+            while not self._stopped:
                 shard = self._waiting.get_nowait()
-                for tried in range(1, TRIES + 1):
-                    worker = worker or self._hired()
-                    if self._counted(worker, shard):
+                for tried in range(1, MAX_ATTEMPTS + 1):
+                    worker = worker or self._start_worker()
+                    if self._count_shard(worker, shard):
                         break
                     died, worker = worker.end(), None
-                    if self._dismissed:
+                    if self._stopped:
                         return
-                    if tried == TRIES:
-                        raise _gave_up(shard, died)
+                    if tried == MAX_ATTEMPTS:
+                        raise _worker_error(shard, died)
         except queue.Empty:
             pass
         except BaseException as error:  # whatever it is, it is raised where the answers are taken
@@ -132,12 +132,12 @@ class _Crew:
                 worker.end()
             self._answers.put(("done", None))
 
-    def _hired(self) -> _Worker:
-        worker = _Worker(self._greeting)
+    def _start_worker(self) -> _Worker:
+        worker = _Worker(self._first_message)
         self._workers.add(worker)
         return worker
 
-    def _counted(self, worker: _Worker, shard: Shard) -> bool:
+    def _count_shard(self, worker: _Worker, shard: Shard) -> bool:
         """Have a shard counted; False when the worker dies over it."""
         told = 0
         for what, value in worker.ask(shard):
@@ -153,7 +153,7 @@ class _Crew:
 class _Worker:
     """One process, seen from here."""
 
-    def __init__(self, greeting: bytes) -> None:
+    def __init__(self, first_message: bytes) -> None:
         try:
             self._process = subprocess.Popen(
                 command(), stdin=subprocess.PIPE, stdout=subprocess.PIPE, env={**os.environ, **ONE_THREAD}
@@ -161,7 +161,7 @@ class _Worker:
         except OSError as error:
             raise EngineError(f"a worker cannot be started ({error.strerror or error}): use fewer workers") from error
         with suppress(OSError):  # it died at once, which is seen when it does not answer
-            self._send(greeting)
+            self._send(first_message)
 
     def _send(self, content: bytes) -> None:
         assert self._process.stdin is not None
@@ -189,7 +189,7 @@ class _Worker:
         return f"it ended with status {code}"
 
 
-def _gave_up(shard: Shard, died: str) -> EngineError:
+def _worker_error(shard: Shard, died: str) -> EngineError:
     names = [piece.source.name for piece in shard.pieces]
     what = names[0] if len(names) == 1 else f"{names[0]} and {len(names) - 1:,} files more"
     return EngineError(

@@ -20,8 +20,8 @@ from ir3de.errors import ArtifactError
 
 FIXED_POINT = "fixed_point.npy"
 
-SOME_ROWS = 4_096  # written at a time
-_BATCH = 64  # texts that the fast engine would share out among threads
+ROWS_AT_ONCE = 4_096  # written at a time
+_WARM_UP_TEXTS = 64  # texts that the fast engine would share out among threads
 
 
 @dataclass(frozen=True, eq=False)
@@ -81,7 +81,7 @@ class PortableEmbedding:
         vars(stored).update(fixed_point=fixed_point, unit=self.unit)
         vars(made).update(fingerprint=self.fingerprint)
         with _on_one_core():
-            tokenizer.encode_batch([self.name] * _BATCH)
+            tokenizer.encode_batch([self.name] * _WARM_UP_TEXTS)
         return made
 
 
@@ -90,8 +90,8 @@ def _write(fixed_point: Floats | FixedPointRows, path: Path) -> None:
     with path.open("wb") as file:
         shape = fixed_point.shape
         np.lib.format.write_array_header_1_0(file, {"descr": "<f4", "fortran_order": False, "shape": shape})
-        for begin in range(0, shape[0], SOME_ROWS):
-            rows = np.arange(begin, min(begin + SOME_ROWS, shape[0]))
+        for begin in range(0, shape[0], ROWS_AT_ONCE):
+            rows = np.arange(begin, min(begin + ROWS_AT_ONCE, shape[0]))
             some = np.empty((len(rows), shape[1]), "<f4")
             file.write(fixed_point.take(rows, axis=0, out=some, mode="clip").data)
 

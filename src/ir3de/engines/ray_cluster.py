@@ -17,7 +17,7 @@ from urllib.parse import urlsplit
 
 from ir3de.errors import EngineError, InputError, MissingExtraError
 
-PATIENCE = 10.0  # seconds to wait for an answer at the address
+CONNECT_TIMEOUT_S = 10.0  # seconds to wait for an answer at the address
 _HELLO = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + bytes((0, 0, 0, 4, 0, 0, 0, 0, 0))  # HTTP/2, and no settings
 _SETTINGS = 4  # the type of the frame that an HTTP/2 server begins with
 _ADVICE = (
@@ -31,7 +31,7 @@ _ours: tuple[object, object] | None = None  # what was asked for here, and the c
 def connect(address: str | None, workers: int | None, runtime_env: dict[str, Any] | None) -> ModuleType:
     """Ray, connected; what a caller had initialised is used as it is, and stays as it is."""
     global _ours
-    ray = imported()
+    ray = import_ray()
     wanted = address or os.environ.get("RAY_ADDRESS") or "local"
     asked = wanted, workers if wanted == "local" else None, repr(runtime_env)
     if ray.is_initialized() and _ours is not None and _ours[1] == _connection(ray) and _ours[0] != asked:
@@ -52,7 +52,7 @@ def _connection(ray: ModuleType) -> tuple[str, str]:
     return context.gcs_address, context.get_job_id()
 
 
-def imported() -> ModuleType:
+def import_ray() -> ModuleType:
     """Ray with Ray Data."""
     if "ray" not in sys.modules:  # it prints them to standard output, which may be somebody's JSON
         os.environ.setdefault("RAY_DEDUP_LOGS_SKIP_REGEX", "A worker died or was killed|Task .* will be retried")
@@ -123,7 +123,7 @@ def check_address(address: str) -> None:
     if parts.scheme not in ("", "ray") or not host or port is None:
         raise InputError(f"the address of a Ray cluster is HOST:PORT, ray://HOST:PORT or auto, found {address!r}")
     try:
-        with socket.create_connection((host, port), timeout=PATIENCE) as connection:
+        with socket.create_connection((host, port), timeout=CONNECT_TIMEOUT_S) as connection:
             if os.environ.get("RAY_USE_TLS") == "1":
                 return
             connection.sendall(_HELLO)

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 from ir3de.embedding import Embedding
 from ir3de.engines import ray_tasks
 from ir3de.engines.jobs import Job, ShardCount
-from ir3de.engines.ray_cluster import connect, imported, is_client
+from ir3de.engines.ray_cluster import connect, import_ray, is_client
 from ir3de.engines.ray_worker import Setup
 from ir3de.engines.shards import Piece, Shard
 from ir3de.errors import EngineError, InputError
@@ -46,7 +46,7 @@ class RayEngine:
         runtime_env: dict[str, Any] | None = None,
     ) -> None:
         self.address, self.workers, self.runtime_env = address, workers, runtime_env
-        imported()
+        import_ray()
 
     def count(
         self, shards: Sequence[Shard], job: Job, embedding: Embedding, on_bytes: Callable[[int], None] | None = None
@@ -60,9 +60,9 @@ class RayEngine:
         at_once = None if self.workers is None else min(self.workers, len(shards))
         work = _work(ray, "shard", job, embedding, at_once)
         left = {shard.index for shard in shards}
-        with closing(_outcomes(ray, [pickle.dumps(_placed(shard)) for shard in shards], work)) as outcomes:
+        with closing(_outcomes(ray, [pickle.dumps(_make_absolute(shard)) for shard in shards], work)) as outcomes:
             for outcome in outcomes:
-                done: ShardCount = _opened(outcome)
+                done: ShardCount = _open_outcome(outcome)
                 if done.index not in left:  # a task that was repeated although it had ended
                     continue
                 left.remove(done.index)
@@ -85,20 +85,20 @@ def collect_dataset(
     are left out, as they are of files. The statistics are those of `ir3de.collect` of the same texts; the dataset is
     run once, or twice for a recipe with `min_count`.
     """
-    ray = imported()
+    ray = import_ray()
     if not isinstance(dataset, ray.data.Dataset):
         raise InputError(f"collect_dataset takes a ray.data.Dataset, found {type(dataset).__name__}")
     embedding = embedding or Embedding.default()
 
-    def counted(recipe: Recipe) -> Statistics:
+    def count_once(recipe: Recipe) -> Statistics:
         work = _work(ray, "rows", Job(recipe, column), embedding, workers)
         total = count([], embedding, recipe)
-        with closing(ray_tasks.streamed(dataset, work, batch_size=None)) as outcomes:
+        with closing(ray_tasks.stream_outcomes(dataset, work, batch_size=None)) as outcomes:
             for outcome in outcomes:
-                total += _opened(outcome)
+                total += _open_outcome(outcome)
         return total
 
-    return count_without_rare_tokens(counted, recipe or Recipe())
+    return count_without_rare_tokens(count_once, recipe or Recipe())
 
 
 def _work(ray: ModuleType, function: str, job: Job, embedding: Embedding, workers: int | None) -> ray_tasks.Work:
@@ -108,16 +108,18 @@ def _work(ray: ModuleType, function: str, job: Job, embedding: Embedding, worker
 
 def _outcomes(ray: ModuleType, items: list[bytes], work: ray_tasks.Work) -> Outcomes:
     if not is_client(ray):
-        yield from _said(ray_tasks.streamed(ray_tasks.of_items(items, work.workers), work, batch_size=1))
+        yield from _translate_errors(
+            ray_tasks.stream_outcomes(ray_tasks.make_dataset(items, work.workers), work, batch_size=1)
+        )
         return
-    conductor = ray_tasks.conductor()(items, work)
+    driver = ray_tasks.make_driver()(items, work)
     try:
-        yield from _said(iter(lambda: ray.get(conductor.next.remote()), None))
+        yield from _translate_errors(iter(lambda: ray.get(driver.next.remote()), None))
     finally:
-        ray.kill(conductor)
+        ray.kill(driver)
 
 
-def _said(outcomes: Iterator[bytes]) -> Outcomes:
+def _translate_errors(outcomes: Iterator[bytes]) -> Outcomes:
     """What Ray cannot mend itself, said as an error of IR3DE's."""
     from ray.exceptions import RayError
 
@@ -128,7 +130,7 @@ def _said(outcomes: Iterator[bytes]) -> Outcomes:
         raise EngineError(f"the Ray cluster gave up ({type(error).__name__}): {first}") from error
 
 
-def _opened(outcome: bytes) -> Any:
+def _open_outcome(outcome: bytes) -> Any:
     """What a worker gave back; its error is raised as the one that it was there."""
     kind, value, node = pickle.loads(outcome)
     if kind == "result":
@@ -144,7 +146,7 @@ def _opened(outcome: bytes) -> Any:
     raise error
 
 
-def _placed(shard: Shard) -> Shard:
+def _make_absolute(shard: Shard) -> Shard:
     """The shard by absolute paths: a worker's working directory is another."""
 
     def placed(piece: Piece) -> Piece:

@@ -10,9 +10,11 @@ from collections.abc import Callable, Generator, Iterator
 from functools import partial
 from typing import Any, NamedTuple
 
-IN_ONE_TASK = 8  # items: Ray Data takes a fifth of a second to give a worker its next task
-MOST_TASKS = 1_024  # it spends a millisecond on each before it begins; of more, tasks have more items
-_CARRIED = "runtime_resources"  # of Ray's folders, the one of packages that it brought from where the job was begun
+MAX_TASK_ITEMS = 8  # items: Ray Data takes a fifth of a second to give a worker its next task
+MAX_TASKS = 1_024  # it spends a millisecond on each before it begins; of more, tasks have more items
+_RUNTIME_ENV_FOLDER = (
+    "runtime_resources"  # of Ray's folders, the one of packages that it brought from where the job was begun
+)
 
 
 class Work(NamedTuple):
@@ -24,7 +26,7 @@ class Work(NamedTuple):
     workers: int | None  # at once; None for as many as the cluster has room for
 
 
-def of_items(items: list[bytes], workers: int | None) -> Any:
+def make_dataset(items: list[bytes], workers: int | None) -> Any:
     """A dataset of opaque items, a block a task, whose every outcome is given back at once."""
     import pyarrow
     import ray.data
@@ -37,7 +39,7 @@ def of_items(items: list[bytes], workers: int | None) -> Any:
 
 def blocks(items: list[bytes], slots: int) -> Iterator[list[bytes]]:
     """The items in blocks, which get smaller towards the end, so that all workers have work until it is over."""
-    most = max(IN_ONE_TASK, len(items) // MOST_TASKS)
+    most = max(MAX_TASK_ITEMS, len(items) // MAX_TASKS)
     begin = 0
     while begin < len(items):
         end = begin + min(most, max(1, (len(items) - begin) // (2 * slots)))
@@ -45,12 +47,12 @@ def blocks(items: list[bytes], slots: int) -> Iterator[list[bytes]]:
         begin = end
 
 
-def streamed(dataset: Any, work: Work, batch_size: int | None) -> Generator[bytes, None, None]:
+def stream_outcomes(dataset: Any, work: Work, batch_size: int | None) -> Generator[bytes, None, None]:
     """The outcome of every batch, in any order, each as soon as it is there; Ray holds back when nobody takes them."""
     import ray.data
 
     outcomes = dataset.map_batches(
-        partial(worked, work=work),
+        partial(run_batch, work=work),
         batch_size=batch_size,
         batch_format="pyarrow",
         zero_copy_batch=True,
@@ -62,7 +64,7 @@ def streamed(dataset: Any, work: Work, batch_size: int | None) -> Generator[byte
         yield from (outcome.as_py() for outcome in table["outcome"])
 
 
-def worked(batch: Any, *, work: Work) -> Any:
+def run_batch(batch: Any, *, work: Work) -> Any:
     """One batch, on a worker: IR3DE's function does the work, and what came of it is one row."""
     import pickle
     import platform
@@ -79,26 +81,26 @@ def worked(batch: Any, *, work: Work) -> Any:
         outcome = pickle.dumps(("unfit", f"cannot import IR3DE ({error})", node))
     else:
         found = work.version
-        if _CARRIED not in ray_worker.__file__:
+        if _RUNTIME_ENV_FOLDER not in ray_worker.__file__:
             with suppress(PackageNotFoundError):  # nobody installed it, it only lies there
                 found = version("ir3de")
         if found == work.version:
-            outcome = ray_worker.told(work.function, batch, work.setup, node)
+            outcome = ray_worker.run_task(work.function, batch, work.setup, node)
         else:
             outcome = pickle.dumps(("unfit", f"has IR3DE {found}", node))
     return pyarrow.table({"outcome": pyarrow.array([outcome], pyarrow.large_binary())})
 
 
-def conductor() -> Callable[[list[bytes], Work], Any]:
+def make_driver() -> Callable[[list[bytes], Work], Any]:
     """Starts an actor that has the work done from within the cluster: Ray Data does not run behind `ray://`."""
     import ray
 
-    class Conductor:
+    class Driver:
         def __init__(self, items: list[bytes], work: Work) -> None:
-            self.outcomes = streamed(of_items(items, work.workers), work, batch_size=1)
+            self.outcomes = stream_outcomes(make_dataset(items, work.workers), work, batch_size=1)
 
         def next(self) -> bytes | None:
             return next(self.outcomes, None)
 
-    start: Callable[[list[bytes], Work], Any] = ray.remote(num_cpus=0)(Conductor).remote
+    start: Callable[[list[bytes], Work], Any] = ray.remote(num_cpus=0)(Driver).remote
     return start

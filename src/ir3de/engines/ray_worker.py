@@ -27,8 +27,8 @@ if TYPE_CHECKING:
 Packed = tuple[bytes, list[npt.NDArray[np.uint8]]]
 
 PROBE = ("Does this worker count as the others do?", "√2, naïve, 字, 🙂: tokenizer, matrix and arithmetic at once.")
-ATTEMPTS = 6  # Ray repeats the task of a worker that died for ever, and a shard may be what kills it
-ROWS = 256  # turned into Python objects at a time: few, because a row may be a whole book
+MAX_ATTEMPTS = 6  # Ray repeats the task of a worker that died for ever, and a shard may be what kills it
+ROWS_AT_ONCE = 256  # turned into Python objects at a time: few, because a row may be a whole book
 
 
 @dataclass(frozen=True, eq=False)
@@ -51,14 +51,14 @@ class Setup:
         return content, [np.frombuffer(array.raw(), np.uint8) for array in arrays]
 
 
-def told(function: str, batch: pyarrow.Table, setup: Any, node: str) -> bytes:
+def run_task(function: str, batch: pyarrow.Table, setup: Any, node: str) -> bytes:
     """What came of a batch: ("result", it, node), or ("error", (class, message), node).
 
     An error goes back as a result: thrown, it would come as a wall of Ray's text, after having been tried again.
     """
     try:
         _check_attempts()
-        return pickle.dumps(("result", _FUNCTIONS[function](batch, *_prepared(setup)), node), protocol=5)
+        return pickle.dumps(("result", _FUNCTIONS[function](batch, *_prepare(setup)), node), protocol=5)
     except IR3DEError as error:
         message = str(error)
         if isinstance(error.__cause__, OSError):
@@ -78,7 +78,7 @@ def _check_attempts() -> None:
     from ray._private.worker import global_worker  # Ray tells nowhere else
 
     attempts = getattr(global_worker.core_worker, "get_current_task_attempt_number", lambda: 0)()
-    if attempts >= ATTEMPTS:
+    if attempts >= MAX_ATTEMPTS:
         raise EngineError(
             f"a task was begun {attempts:,} times, and each time its worker died: see Ray's logs for why, for instance "
             "too little memory for one worker a core (then fewer workers help)"
@@ -86,7 +86,7 @@ def _check_attempts() -> None:
 
 
 @lru_cache(maxsize=1)  # a worker lives for many tasks
-def _prepared(setup: Any) -> tuple[Job, Embedding]:
+def _prepare(setup: Any) -> tuple[Job, Embedding]:
     import ray
 
     for name, value in ONE_THREAD.items():  # Ray starts a worker a core; tokenizers look when they are first used
@@ -114,8 +114,8 @@ def _rows(batch: pyarrow.Table, job: Job, embedding: Embedding) -> Statistics:
 
 
 def _texts(table: pyarrow.Table, field: str | None) -> Iterator[str]:
-    for begin in range(0, table.num_rows, ROWS):
-        for row in table.slice(begin, ROWS).to_pylist():
+    for begin in range(0, table.num_rows, ROWS_AT_ONCE):
+        for row in table.slice(begin, ROWS_AT_ONCE).to_pylist():
             text = text_in(row, field)
             if text and not text.isspace():
                 yield text

@@ -17,7 +17,7 @@ from ir3de.engines.domains import Files
 from ir3de.errors import InputError
 
 SHARD_BYTES = 16 << 20
-MOST_PIECES = 4_096  # in a shard, so that a million empty files are not one
+MAX_PIECES = 4_096  # in a shard, so that a million empty files are not one
 
 _LINES = frozenset({".jsonl", ".ndjson"})
 _TEXTS = frozenset({".txt", ".text", ".md"})  # lines as well, unless each file is one text
@@ -36,8 +36,8 @@ class Piece:
         found = self.source.state()
         if found != self.state:
             raise InputError(
-                f"{self.source.name}: the file has changed since the job was planned: it was {_said(self.state)}, and "
-                f"is {_said(found)}. Begin again once nothing writes to it, without the old checkpoint if there is one"
+                f"{self.source.name}: the file has changed since the job was planned: it was {_describe_state(self.state)}, and "
+                f"is {_describe_state(found)}. Begin again once nothing writes to it, without the old checkpoint if there is one"
             )
 
 
@@ -66,7 +66,7 @@ def plan(files: Files, *, shard_bytes: int = SHARD_BYTES) -> list[Shard]:
     together: list[Piece] = []
     gathered = 0
     for piece in _pieces(files, shard_bytes):
-        if together and (gathered + piece.bytes > shard_bytes or len(together) == MOST_PIECES):
+        if together and (gathered + piece.bytes > shard_bytes or len(together) == MAX_PIECES):
             shards.append(Shard(len(shards), tuple(together)))
             together, gathered = [], 0
         together.append(piece)
@@ -101,6 +101,6 @@ def _row_groups(source: Source, state: State, shard_bytes: int) -> Iterator[Piec
     yield Piece(replace(source, begin=begin, end=len(sizes)), state, gathered)
 
 
-def _said(state: State) -> str:
+def _describe_state(state: State) -> str:
     when = "" if state.modified is None else f", last written {datetime.fromtimestamp(state.modified):%F %T.%f}"
     return f"{state.size:,} bytes{when}"

@@ -21,7 +21,7 @@ from ir3de.statistics.counting import Recipe, collect
 from ir3de.statistics.domain import Statistics
 from ir3de.statistics.sample import Sample
 from ir3de.storage.cores import count_cores
-from ir3de.storage.ledger import Given
+from ir3de.storage.ledger import ContributionRecord
 
 
 @dataclass(frozen=True)
@@ -33,15 +33,15 @@ class Addition:
     total: Statistics
 
     @property
-    def entries(self) -> list[Given]:
+    def entries(self) -> list[ContributionRecord]:
         """What the ledger records of it."""
         own = [] if self.own is None else [describe_given(self.own)]
         return [*own, *(one.given for one in self.contributions)]
 
 
-def describe_given(statistics: Statistics) -> Given:
+def describe_given(statistics: Statistics) -> ContributionRecord:
     """How the ledger records texts that were counted here."""
-    return Given(statistics.digest, statistics.prompts, statistics.tokens)
+    return ContributionRecord(statistics.digest, statistics.prompts, statistics.tokens)
 
 
 def read_addition(

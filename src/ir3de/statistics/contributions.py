@@ -17,7 +17,7 @@ from ir3de.statistics.files import encode_statistics, read_sample, read_statisti
 from ir3de.statistics.sample import Sample
 from ir3de.storage import files
 from ir3de.storage.cores import count_cores
-from ir3de.storage.ledger import Given
+from ir3de.storage.ledger import ContributionRecord
 
 ID_CHARACTERS = 12  # of the digest, which make the id where none is given
 MAX_OWNER_CHARACTERS = 200
@@ -113,9 +113,9 @@ class Contribution:
         return Contribution.of(bare, owner=self.owner, id=self.id, recipe=self.recipe, parts=self.parts)
 
     @property
-    def given(self) -> Given:
+    def given(self) -> ContributionRecord:
         """The contribution as a ledger entry names it."""
-        return Given(self.digest, self.prompts, self.tokens, self.id, self.owner)
+        return ContributionRecord(self.digest, self.prompts, self.tokens, self.id, self.owner)
 
     def __reduce__(self) -> tuple[type[Contribution], tuple[Any, ...]]:
         """A pickled contribution brings the bytes of its file along."""

@@ -62,7 +62,7 @@ def encode_statistics(statistics: Statistics, more: Mapping[str, Any] | None = N
     if (sample := statistics.sample) is not None:
         header |= {"sample": sample.digest, "kept": len(sample)}
         tensors |= {f"sample.{field.name}": shrink_integers(getattr(sample, field.name)) for field in fields(sample)}
-    return to_safetensors(_split_halves(tensors), files.sealed({**header, **(more or {})}))
+    return to_safetensors(_split_halves(tensors), files.seal({**header, **(more or {})}))
 
 
 def _split_halves(tensors: Mapping[str, npt.NDArray[Any]]) -> dict[str, npt.NDArray[Any]]:

@@ -57,7 +57,7 @@ def open_atomic(path: Path) -> Iterator[IO[bytes]]:
 
 
 @contextmanager
-def exclusive(folder: Path) -> Iterator[None]:
+def lock_folder(folder: Path) -> Iterator[None]:
     """Keep other writers out of a folder, in this process and others; a thread may enter again what it holds.
 
     Where the system has no such locks (Windows), writers have to take care of one another.
@@ -144,7 +144,7 @@ def check_kind(header: object, kind: str, version: int, path: Path) -> None:
         )
 
 
-def sealed(header: Mapping[str, Any]) -> Header:
+def seal(header: Mapping[str, Any]) -> Header:
     """The header with the SHA-256 of its own content, by which `check_seal` finds any change to it."""
     return {**header, "sha256": _content_hash(header)}
 

@@ -28,7 +28,7 @@ RECEIPT, RECEIPT_VERSION = "ir3de.receipt", 1
 
 
 @dataclass(frozen=True)
-class Given:
+class ContributionRecord:
     """What was given to an expert or taken from it, without its content."""
 
     digest: str  # of the statistics
@@ -44,7 +44,7 @@ class Change:
 
     action: Action
     expert: str | None = None
-    given: Given | None = None
+    given: ContributionRecord | None = None
     before: str | None = None
     after: str | None = None
     when: str = ""
@@ -65,13 +65,13 @@ class Entry:
     previous: str | None
     sha256: str = ""
 
-    def sealed(self) -> Entry:
-        return replace(self, sha256=files.sealed(self._content())["sha256"])
+    def seal(self) -> Entry:
+        return replace(self, sha256=files.seal(self._content())["sha256"])
 
     @property
-    def whole(self) -> bool:
+    def is_intact(self) -> bool:
         """Whether the entry is as it was written."""
-        return self.sealed().sha256 == self.sha256
+        return self.seal().sha256 == self.sha256
 
     def to_dict(self) -> dict[str, Any]:
         return {**self._content(), "sha256": self.sha256}
@@ -96,7 +96,7 @@ class Entry:
         change = Change(
             found["action"],
             found["expert"],
-            None if given is None else Given(**given),
+            None if given is None else ContributionRecord(**given),
             found["statistics"]["before"],
             found["statistics"]["after"],
             found["when"],
@@ -126,7 +126,7 @@ _OPTIONAL = ("expert", "contribution", "id", "before", "after", "previous")
 History = tuple[Entry, ...]
 
 
-def extended(history: History, changes: Sequence[Change], after: str, *, before: str | None = None) -> History:
+def extend_history(history: History, changes: Sequence[Change], after: str, *, before: str | None = None) -> History:
     """The history with these changes, which together led to the router of that hash from the one `before`.
 
     A save that changed the router and of which nothing else is known changed its settings. A router that the history
@@ -138,11 +138,11 @@ def extended(history: History, changes: Sequence[Change], after: str, *, before:
         changes = [Change.now("settings" if history else "fit")]
     for change in changes:
         previous = history[-1].sha256 if history else None
-        history = (*history, Entry(len(history) + 1, change, before, after, previous).sealed())
+        history = (*history, Entry(len(history) + 1, change, before, after, previous).seal())
     return history
 
 
-def up_to(history: History, router: str) -> History:
+def trim_history(history: History, router: str) -> History:
     """The history as far as the router of that hash: what comes after it was written, but never came to be."""
     ends = [place for place, entry in enumerate(history, 1) if entry.router_after == router]
     return history[: ends[-1]] if ends else history
@@ -153,7 +153,7 @@ def faults(history: History, router: str) -> list[str]:
     found = []
     previous, reached, save = None, None, None
     for place, entry in enumerate(history, 1):
-        if not entry.whole:
+        if not entry.is_intact:
             found.append(f"entry {place} was edited: it does not match its own SHA-256")
         if entry.entry != place or entry.previous != previous:
             found.append(f"entry {place} does not follow the one before it: entries were taken out or put in")
@@ -200,7 +200,7 @@ def from_receipt(content: bytes, path: Path) -> Entry:
         entry = Entry.from_dict(found)
     except _DAMAGE as error:
         raise ArtifactError(f"{path} is damaged: {error!r}. Ask for the receipt again") from error
-    if not entry.whole:
+    if not entry.is_intact:
         raise ArtifactError(
             f"{path} is damaged or was edited: its content does not match its own SHA-256. Ask for the receipt again"
         )

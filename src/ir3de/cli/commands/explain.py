@@ -67,9 +67,9 @@ def _text(text: str | None) -> str:
         return text
     if text is None and sys.stdin.isatty():
         raise click.UsageError("nothing to explain: write the prompt in quotes, or pipe it")
-    from ir3de.corpora.streams import Source, decoded
+    from ir3de.corpora.streams import Source, decode_utf8
 
-    return decoded(sys.stdin.buffer.read(), Source(None, "-")).rstrip("\n")
+    return decode_utf8(sys.stdin.buffer.read(), Source(None, "-")).rstrip("\n")
 
 
 def show_explanation(out: Output, router: Router, explanation: Explanation, rows: int) -> None:

@@ -44,11 +44,11 @@ def policy(
       ir3de policy router --costs costs.json --threshold 0.6 --default small
     """
     from ir3de.router import Router
-    from ir3de.storage.files import exclusive
+    from ir3de.storage.files import lock_folder
 
     router = Router.load(router_path)
     if costs or weights or threshold is not None or default is not None:
-        with exclusive(router_path.expanduser()):
+        with lock_folder(router_path.expanduser()):
             router = _changed(router_path, costs, weights, threshold, default)
     out.json({"router": str(router_path), **describe_policy(router)})
     _show(router_path, router, out)

@@ -109,7 +109,7 @@ class Administration:
         line |= {"who": caller.who, **what}
         now = self.current
         try:
-            with files.exclusive(self.folder.path):
+            with files.lock_folder(self.folder.path):
                 now = self._read_changes()
                 self.folder.complete_audit(now.state)
                 line |= {"router_before": now.snapshot.digest, "etag_before": compute_etag(now)}

@@ -66,7 +66,7 @@ class AddressSource(FolderSource):
         content = self._read(HEADER)
         needed, useful = self._wanted(content)
         folder = self._cache / hashlib.sha256(content).hexdigest()[:16]
-        with files.exclusive(self._cache):
+        with files.lock_folder(self._cache):
             files.make_folder(folder)
             for part in needed:
                 self._bring(folder, part)

@@ -85,7 +85,7 @@ class State:
 
 
 class StateFolder:
-    """The state folder. Writers hold the lock `files.exclusive(folder.path)`."""
+    """The state folder. Writers hold the lock `files.lock_folder(folder.path)`."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -123,7 +123,7 @@ class StateFolder:
             "changes": changes,
             "last": last,
         }
-        sealed = files.sealed(header)
+        sealed = files.seal(header)
         files.write(self.path / STATE, files.to_json(sealed))
         return replace(state, changes=changes, last=last, sha256=sealed["sha256"])
 
@@ -177,7 +177,7 @@ class StateFolder:
         if not state.last or self._has_line(state):
             return
         try:
-            with files.exclusive(self.path):
+            with files.lock_folder(self.path):
                 if not self._has_line(state):
                     self.record(state.last)
         except ArtifactError as error:  # the change is made; its line stays in the state and is tried again
