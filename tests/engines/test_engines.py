@@ -5,7 +5,7 @@ import os
 import signal
 import threading
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from time import sleep
 
@@ -18,7 +18,7 @@ import tiny
 from ir3de import Embedding, Statistics, collect
 from ir3de.corpora import read_texts
 from ir3de.engines import Engine, Files, Job, Shard, ShardCount, collect_files, count_shard, engine_for, plan
-from ir3de.engines.jobs import BadRecords, chunks
+from ir3de.engines.jobs import BadRecords, read_chunks
 from ir3de.engines.local import InProcess, LocalEngine
 from ir3de.engines.pool import Pool
 from ir3de.errors import EngineError, InputError
@@ -54,7 +54,7 @@ def texts_of(path: Path, shard_bytes: int, **options: object) -> list[str]:
     job = Job(RECIPE, files.field, files.whole_files)
     shards = plan(files, shard_bytes=shard_bytes)
     assert [shard.index for shard in shards] == list(range(len(shards)))
-    return [text for shard in shards for chunk in chunks(shard, job, BadRecords(0)) for text in chunk]
+    return [text for shard in shards for chunk in read_chunks(shard, job, BadRecords(0)) for text in chunk]
 
 
 # --- shards
@@ -203,8 +203,11 @@ def test_an_engine_that_leaves_shards_out_or_counts_them_twice_is_found_out(corp
 
 
 def children() -> set[int]:
-    tasks = Path("/proc/self/task").iterdir()
-    return {int(child) for task in tasks for child in (task / "children").read_text().split()}
+    found: set[int] = set()
+    for task in Path("/proc/self/task").iterdir():
+        with suppress(FileNotFoundError):  # the thread has ended meanwhile
+            found.update(map(int, (task / "children").read_text().split()))
+    return found
 
 
 @pytest.mark.skipif(not Path("/proc/self/task").exists(), reason="processes are found in /proc")

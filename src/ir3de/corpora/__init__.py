@@ -17,7 +17,7 @@ from pathlib import Path
 
 from ir3de.corpora.formats import FORMATS
 from ir3de.corpora.rows import Row, columns_with_text, text_in, text_of
-from ir3de.corpora.sources import expand, on_disk_bytes
+from ir3de.corpora.sources import expand
 from ir3de.corpora.streams import Options, Source
 from ir3de.errors import InputError
 
@@ -35,8 +35,8 @@ def read_texts(
 
     A source is a file, a folder, a glob pattern, an address (s3://…) of these, or `-` for standard input. Names
     are checked at the call, contents as they are read. `field` names the field (or `a.b` path) that holds the text;
-    `whole_files` makes each plain-text file one text instead of one a line; `on_bytes` hears how many bytes were
-    read from disk since it was last called.
+    `whole_files` makes each plain-text file one text instead of one a line; `on_bytes` is called with the number
+    of bytes read from disk since its last call.
 
     >>> from tempfile import TemporaryDirectory
     >>> with TemporaryDirectory() as folder:
@@ -45,7 +45,7 @@ def read_texts(
     ...     list(read_texts([folder]))
     ['What is a cell?', 'Prove it.', 'Sort a list.']
     """
-    return _texts(expand(sources), field, _text_options(field, whole_files, on_bytes))
+    return _texts(expand(sources), field, Options(whole_files, partial(columns_with_text, field=field), on_bytes))
 
 
 def texts_in(
@@ -56,8 +56,9 @@ def texts_in(
     on_bytes: Callable[[int], None] | None = None,
     on_damage: Callable[[InputError], None] | None = None,
 ) -> Iterator[str]:
-    """Stream the texts of one source; with `on_damage`, records that cannot be read are told to it and passed over."""
-    return _texts([source], field, _text_options(field, whole_files, on_bytes, on_damage))
+    """Stream the texts of one source; `on_damage` is called for records that cannot be read, which are then skipped."""
+    options = Options(whole_files, partial(columns_with_text, field=field), on_bytes, on_damage)
+    return _texts([source], field, options)
 
 
 def read_rows(
@@ -68,8 +69,8 @@ def read_rows(
 ) -> Iterator[dict[str, object]]:
     """Stream every row of every source with all its fields; a plain string becomes `{"text": string}`.
 
-    Each row remembers its file and line, so that `text_of` can name them when it complains. With `on_damage`, rows
-    that cannot be read are told to it and passed over.
+    Each row remembers its file and line, so that `text_of` can name them when it complains. `on_damage` is
+    called for rows that cannot be read, which are then skipped.
 
     >>> from tempfile import TemporaryDirectory
     >>> with TemporaryDirectory() as folder:
@@ -91,16 +92,8 @@ def total_bytes(sources: Iterable[str | Path]) -> int | None:
     ...     total_bytes([folder]), total_bytes([folder, "-"])
     (9, None)
     """
-    return on_disk_bytes(expand(sources))
-
-
-def _text_options(
-    field: str | None,
-    whole_files: bool,
-    on_bytes: Callable[[int], None] | None,
-    on_damage: Callable[[InputError], None] | None = None,
-) -> Options:
-    return Options(whole_files, partial(columns_with_text, field=field), on_bytes, on_damage)
+    found = expand(sources)
+    return None if any(source.path is None for source in found) else sum(source.state().size for source in found)
 
 
 def _texts(sources: list[Source], field: str | None, options: Options) -> Iterator[str]:
@@ -127,5 +120,5 @@ def _rows(sources: list[Source], options: Options) -> Iterator[dict[str, object]
                     placed = Row.at(form.place(source, number), row)
                 except InputError as error:
                     options.report_damage(error)
-                else:
-                    yield placed
+                    continue
+                yield placed

@@ -3,6 +3,7 @@
 import json
 from collections.abc import Callable, Generator, Iterable, Iterator
 from dataclasses import dataclass
+from functools import partial
 from itertools import chain
 
 from ir3de.corpora.streams import STDIN, Options, Source, decode_utf8, lines_of
@@ -25,14 +26,12 @@ class Format:
         return f"{source.name}, row {number}" if self.numbers_rows else source.place(number)
 
 
-def _text_rows(source: Source, options: Options) -> Generator[Numbered, None, None]:
-    with source.open(options.on_bytes) as stream:
-        yield from _plain_texts(lines_of(stream, source), source, options)
+Parse = Callable[[Iterable[bytes], Source, Options], Iterator[Numbered]]
 
 
-def _json_line_rows(source: Source, options: Options) -> Generator[Numbered, None, None]:
+def _line_rows(source: Source, options: Options, *, parse: Parse) -> Generator[Numbered, None, None]:
     with source.open(options.on_bytes) as stream:
-        yield from _json_lines(lines_of(stream, source), source, options)
+        yield from parse(lines_of(stream, source), source, options)
 
 
 def _json_rows(source: Source, options: Options) -> Generator[Numbered, None, None]:
@@ -52,19 +51,16 @@ def _json_rows(source: Source, options: Options) -> Generator[Numbered, None, No
     yield from enumerate(rows, 1)
 
 
-def _stdin_rows(source: Source, options: Options) -> Generator[Numbered, None, None]:
-    with source.open(options.on_bytes) as stream:
-        lines = lines_of(stream, source)
-        head: list[bytes] = []  # the blank lines are kept so that the others keep their numbers
-        for line in lines:
-            head.append(line)
-            if not line.isspace():
-                break
-        together = chain(head, lines)
-        if head[-1].lstrip().startswith(b"{"):
-            yield from _json_lines(together, source, options)
-        else:
-            yield from _plain_texts(together, source, options)
+def _json_lines_or_texts(lines: Iterable[bytes], source: Source, options: Options) -> Iterator[Numbered]:
+    """Standard input: JSON lines if the first line that is not blank begins with a brace."""
+    lines = iter(lines)
+    head: list[bytes] = []  # the blank lines are kept so that the others keep their numbers
+    for line in lines:
+        head.append(line)
+        if not line.isspace():
+            break
+    parse = _json_lines if head[-1].lstrip().startswith(b"{") else _plain_texts
+    return parse(chain(head, lines), source, options)
 
 
 def _plain_texts(lines: Iterable[bytes], source: Source, options: Options) -> Iterator[Numbered]:
@@ -123,8 +119,8 @@ def _excerpt(text: str, position: int) -> str:
     return repr(before + text[start:end].strip() + after)
 
 
-_TEXT = Format(_text_rows)
-_JSON_LINES = Format(_json_line_rows)
+_TEXT = Format(partial(_line_rows, parse=_plain_texts))
+_JSON_LINES = Format(partial(_line_rows, parse=_json_lines))
 
 FORMATS: dict[str, Format] = {
     ".txt": _TEXT,
@@ -136,5 +132,5 @@ FORMATS: dict[str, Format] = {
     ".csv": Format(csv_rows),
     ".tsv": Format(tsv_rows),
     ".parquet": Format(parquet_rows, numbers_rows=True),
-    STDIN: Format(_stdin_rows),
+    STDIN: Format(partial(_line_rows, parse=_json_lines_or_texts)),
 }

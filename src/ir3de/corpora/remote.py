@@ -73,6 +73,8 @@ def files_at(named: str) -> tuple[list[Remote], str]:
     root = address[: address.rindex("/", 0, magic.start())] + mark + query if magic else named
     with _named_errors(shown, named):
         system, path = open_arrow(root)
+        from pyarrow.fs import FileSelector  # which `open_arrow` has found
+
         drop_cached_listings(system)
         kind = system.get_file_info(path).type.name
         if kind == "File" and not magic:
@@ -81,17 +83,13 @@ def files_at(named: str) -> tuple[list[Remote], str]:
             raise FileNotFoundError("no such file or folder")
         pattern = address[address.rindex("/", 0, magic.start()) + 1 :] if magic else "**"
         chosen, begin = re.compile(_glob_pattern(pattern)), len(path.rstrip("/")) + 1
-        names = _below(system, path, deep=pattern == "**" or "/" in pattern) if kind == "Directory" else []
+        is_deep = pattern == "**" or "/" in pattern
+        infos = system.get_file_info(FileSelector(path, recursive=is_deep)) if kind == "Directory" else []
+        names = (info.path for info in infos if info.is_file)
         found = [
             Remote(root, name) for name in names if chosen.fullmatch(name[begin:]) and "/." not in name[begin - 1 :]
         ]
         return found, f"the {'pattern' if magic else 'folder'} {shown}"
-
-
-def _below(system: Any, path: str, *, deep: bool) -> Iterator[str]:
-    from pyarrow.fs import FileSelector
-
-    return (info.path for info in system.get_file_info(FileSelector(path, recursive=deep)) if info.is_file)
 
 
 def _glob_pattern(pattern: str) -> str:

@@ -23,19 +23,14 @@ def expand(sources: Iterable[str | Path]) -> list[Source]:
     return [source for named in sources for source in _expand_one(str(named))]
 
 
-def on_disk_bytes(sources: Iterable[Source]) -> int | None:
-    """Add up the sizes of the files; None when one of the sources is standard input."""
-    sources = list(sources)
-    return None if any(source.path is None for source in sources) else sum(source.state().size for source in sources)
-
-
 def _expand_one(named: str) -> list[Source]:
     if named == STDIN:
         return [Source(None, STDIN)]
     if is_address(named):
         here = local_path(named)
         if here is None:
-            return _expand_address(named)
+            found, what = files_at(named)
+            return [_make_source(found[0])] if what == "the file" else _keep_supported(found, what)
         named = here
     path = Path(named)
     try:
@@ -44,15 +39,11 @@ def _expand_one(named: str) -> list[Source]:
         if path.exists():
             return [_make_source(path)]
         if glob.has_magic(named):
-            return _keep_supported(_match_files(named), f"the pattern {named}")
+            matches = map(Path, glob.iglob(named, recursive=True))  # noqa: PTH207  Path.glob takes no absolute one
+            return _keep_supported([path for path in matches if path.is_file()], f"the pattern {named}")
     except OSError as error:
         raise InputError(f"{named}: cannot be read ({error.strerror}): check the name and the permissions") from error
     raise InputError(f"{named}: no such file or folder: {_suggestion(path)}")
-
-
-def _expand_address(named: str) -> list[Source]:
-    found, what = files_at(named)
-    return [_make_source(found[0])] if what == "the file" else _keep_supported(found, what)
 
 
 def _keep_supported(paths: Iterable[AnyPath], what: str) -> list[Source]:
@@ -75,11 +66,6 @@ def _walk_files(folder: Path) -> Iterator[Path]:
 
 def _raise(error: OSError) -> None:
     raise error
-
-
-def _match_files(pattern: str) -> Iterator[Path]:
-    matches = map(Path, glob.iglob(pattern, recursive=True))  # noqa: PTH207  Path.glob takes no absolute one
-    return (path for path in matches if path.is_file())
 
 
 def _make_source(path: AnyPath) -> Source:

@@ -1,4 +1,4 @@
-"""The bytes of one source or a stretch of it: opened, counted, and decode_utf8 with errors that name the place."""
+"""The bytes of one source or a stretch of it: opened, counted, and decoded with errors that name the place."""
 
 from __future__ import annotations
 
@@ -31,10 +31,10 @@ class Options:
     whole_files: bool = False
     columns: Callable[[list[str]], list[str]] | None = None  # those needed, for formats that can skip others
     on_bytes: Callable[[int], None] | None = None
-    on_damage: Callable[[InputError], None] | None = None  # hears of broken records, which are then passed over
+    on_damage: Callable[[InputError], None] | None = None  # is called for broken records, which are then skipped
 
     def report_damage(self, error: InputError) -> None:
-        """A record is broken: it is told of and passed over, or the end of reading."""
+        """Pass a broken record to `on_damage`, or raise its error if there is no `on_damage`."""
         if self.on_damage is None:
             raise error
         self.on_damage(error)

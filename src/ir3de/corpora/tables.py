@@ -27,7 +27,7 @@ def _separated_rows(source: Source, options: Options, *, separator: str) -> Gene
     # It is only ever raised: to put it back would break another reader that is still at work.
     csv.field_size_limit(max(csv.field_size_limit(), _MAX_FIELD_CHARACTERS))
     with source.open(options.on_bytes) as stream:
-        # a line that is not UTF-8 may be part of a longer row, so where rows may be skipped it is decode_utf8 all the same
+        # a line that is not UTF-8 may be part of a longer row, so where rows may be skipped it is decoded all the same
         numbered = enumerate(lines_of(stream, source), 1)
         if options.on_damage is None:
             lines = (decode_utf8(raw, source, first_line=number) for number, raw in numbered)

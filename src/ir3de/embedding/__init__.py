@@ -11,18 +11,7 @@ if TYPE_CHECKING:
     from ir3de.embedding.tokenizer import Tokenizer
 else:
     __getattr__, __dir__ = export_lazily(
-        __name__,
-        {
-            "embedding": "Embedding",
-            "matrix": "Matrix",
-            "proof": "Proof",
-            "tokenizer": "Tokenizer",
-        },
+        __name__, {"embedding": "Embedding", "matrix": "Matrix", "proof": "Proof", "tokenizer": "Tokenizer"}
     )
 
-__all__ = [
-    "Embedding",
-    "Matrix",
-    "Proof",
-    "Tokenizer",
-]
+__all__ = ["Embedding", "Matrix", "Proof", "Tokenizer"]

@@ -64,7 +64,7 @@ class Matrix:
         return sha.hexdigest()
 
     @property
-    def large(self) -> bool:
+    def is_large(self) -> bool:
         """Whether E as float32 is too much to be in memory at once."""
         return self.rows * self.width * 4 > LARGE_MATRIX_BYTES
 
@@ -81,7 +81,7 @@ class Matrix:
     @cached_property
     def by_rows(self) -> Floats | StoredRows:
         """E as float32: the array, or, if that is large, what reads the rows that are asked for."""
-        if not self.large:
+        if not self.is_large:
             return self.values
         if not np.isfinite(self._largest).all():
             raise self._not_finite(np.flatnonzero(~np.isfinite(self._largest)))
@@ -116,7 +116,7 @@ class Matrix:
         return np.concatenate([np.maximum(block.max(axis=1), -block.min(axis=1)) for block in self._blocks()])
 
     def _blocks(self) -> Iterator[Floats]:
-        rows = StoredRows(self.tensors, self.width, _unpack) if self.large else self.values
+        rows = StoredRows(self.tensors, self.width, _unpack) if self.is_large else self.values
         for begin in range(0, self.rows, ROWS_AT_ONCE):
             yield rows[begin : begin + ROWS_AT_ONCE]
 

@@ -12,6 +12,7 @@ import zlib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass, field
+from itertools import groupby
 from pathlib import Path
 from typing import Any
 
@@ -72,7 +73,7 @@ class Checkpoint:
             header, total = _read(self.path)
             progress = Progress(
                 total,
-                set(_numbers(header["done"])),
+                {number for first, last in header["done"] for number in range(first, last + 1)},
                 header["records"],
                 header["bytes"],
                 header["skipped"],
@@ -177,19 +178,9 @@ def _short(value: object) -> str:
 
 def _ranges(numbers: Iterable[int]) -> Iterator[tuple[int, int]]:
     """The numbers as stretches (first, last): few, for shards are begun in order."""
-    first = last = None
-    for number in sorted(numbers):
-        if first is not None and last is not None and number != last + 1:
-            yield first, last
-            first = None
-        first, last = number if first is None else first, number
-    if first is not None and last is not None:
-        yield first, last
-
-
-def _numbers(ranges: Iterable[tuple[int, int]]) -> Iterator[int]:
-    for first, last in ranges:
-        yield from range(first, last + 1)
+    for _, run in groupby(enumerate(sorted(numbers)), key=lambda placed: placed[1] - placed[0]):
+        stretch = [number for _, number in run]
+        yield stretch[0], stretch[-1]
 
 
 def _file_name(name: str) -> str:

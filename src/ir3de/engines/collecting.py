@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
 from time import monotonic
 from typing import Unpack
@@ -19,7 +19,7 @@ from ir3de.errors import ArtifactError, EngineError, InputError
 from ir3de.statistics.counting import Recipe, count, count_without_rare_tokens
 from ir3de.statistics.domain import Statistics
 
-CHECKPOINT_SECONDS = 5.0  # between two writings
+CHECKPOINT_SECONDS = 5.0  # between two saves
 
 
 @dataclass(frozen=True)
@@ -56,9 +56,9 @@ def collect_files(
     """Count a domain's files: the same bits from every engine, with any number of workers, in shards of any size.
 
     `engine` is "local" (this process for small jobs, else `workers` processes, as many as there are cores unless
-    said), "ray" (the cluster at `address`, or one started here), or an `Engine` of one's own. In the folder
-    `checkpoint` it is written down every few seconds, under the domain's `name`, how far the job is: the same call
-    goes on from there. `skip_bad` records of the domain may be broken: they are skipped and told of in the result.
+    said), "ray" (the cluster at `address`, or one started here), or an `Engine` of one's own. Every few seconds the
+    state of the job is saved in the folder `checkpoint`, under the domain's `name`: the same call resumes from there.
+    Up to `skip_bad` broken records of the domain are skipped; the result says how many, and shows the first few.
 
     >>> from tempfile import TemporaryDirectory
     >>> with TemporaryDirectory() as folder:
@@ -76,101 +76,86 @@ def collect_files(
     shards = plan(files, shard_bytes=shard_bytes)
     if recipe.passes > 1 and any(shard.is_stdin for shard in shards):
         raise InputError("min_count reads the texts twice, and standard input can be read once: name a file")
-    runs: list[Collected] = []
+    runs: list[_Run] = []
 
     def run(recipe: Recipe) -> Statistics:
         job = Job(recipe, files.field, files.whole_files, counting.get("skip_bad", 0))
         folder = counting.get("checkpoint")
-        kept = None if folder is None else Checkpoint(folder, name, job, embedding, shards)
-        notes = _Notes(kept, checkpoint_seconds)
-        runs.append(_collected(engine, shards, job, embedding, notes, on_bytes, on_shard))
-        return runs[-1].statistics
+        checkpoint = None if folder is None else Checkpoint(folder, name, job, embedding, shards)
+        runs.append(_Run(shards, job, embedding, checkpoint, checkpoint_seconds))
+        return runs[-1].count(engine, on_bytes, on_shard)
 
     statistics = count_without_rare_tokens(run, recipe)
-    return replace(runs[-1], statistics=statistics, checkpoints=tuple(kept for run in runs for kept in run.checkpoints))
+    last = runs[-1].progress
+    return Collected(
+        statistics,
+        last.records,
+        last.skipped,
+        last.examples,
+        len(shards),
+        runs[-1].resumed,
+        last.bytes,
+        tuple(run.checkpoint for run in runs if run.checkpoint is not None),
+    )
 
 
-def _collected(
-    engine: Engine,
-    shards: Sequence[Shard],
-    job: Job,
-    embedding: Embedding,
-    notes: _Notes,
-    on_bytes: Callable[[int], None] | None,
-    on_shard: Callable[[ShardCount], None] | None,
-) -> Collected:
-    """One pass over all shards but those that are written down already."""
-    progress = notes.begin() or Progress(count([], embedding, job.recipe))
-    resumed = len(progress.done)
-    if not resumed:
-        notes.write(progress)  # a folder that cannot be written to is found before hours are spent
-    elif on_bytes is not None:
-        on_bytes(progress.bytes)
-    left = [shard for shard in shards if shard.index not in progress.done]
-    if left:
-        _run(engine, left, job, embedding, progress, notes, on_bytes, on_shard)
-    said = progress.records, progress.skipped, progress.examples
-    return Collected(progress.total, *said, len(shards), resumed, progress.bytes, notes.checkpoints)
+class _Run:
+    """One pass over all shards but those that are in the checkpoint already."""
 
+    def __init__(
+        self, shards: Sequence[Shard], job: Job, embedding: Embedding, checkpoint: Checkpoint | None, seconds: float
+    ) -> None:
+        self._shards, self._job, self._embedding, self._seconds = shards, job, embedding, seconds
+        self.checkpoint = checkpoint
+        self.progress = (checkpoint and checkpoint.load()) or Progress(count([], embedding, job.recipe))
+        self.resumed = len(self.progress.done)
+        self._is_saved = False
+        if not self.resumed:
+            self._save()  # a folder that cannot be written to is found before hours are spent
+        self._saved_at = monotonic()
 
-class _Notes:
-    """Writes down how far a job is, every few seconds."""
+    def count(
+        self,
+        engine: Engine,
+        on_bytes: Callable[[int], None] | None,
+        on_shard: Callable[[ShardCount], None] | None,
+    ) -> Statistics:
+        """Count the shards that are left. Whatever ends it early, what is counted by then is saved."""
+        progress = self.progress
+        if self.resumed and on_bytes is not None:
+            on_bytes(progress.bytes)
+        left = {shard.index: shard for shard in self._shards if shard.index not in progress.done}
+        if not left:
+            return progress.total
+        bad = BadRecords(self._job.skip_bad, progress.skipped, progress.examples)
+        counts = engine.count(list(left.values()), self._job, self._embedding, on_bytes)
+        try:
+            for done in counts:
+                bad.add(done.skipped, done.examples)  # raises before the shard is in the sum
+                progress.add(done)
+                progress.skipped, progress.examples = bad.skipped, tuple(bad.examples)
+                left.pop(done.index, None)
+                self._is_saved = False
+                if monotonic() - self._saved_at >= self._seconds:
+                    self._save()
+                if on_shard is not None:
+                    on_shard(done)
+            if left:
+                raise EngineError(
+                    f"the engine left out {len(left):,} of {len(self._shards):,} shards, the first is {min(left)}"
+                )
+        except BaseException:
+            with suppress(ArtifactError):  # the first error is the one to report
+                self._save()
+            raise
+        finally:
+            close = getattr(counts, "close", None)
+            if close is not None:
+                close()  # ends the engine's workers at once
+        self._save()
+        return progress.total
 
-    def __init__(self, checkpoint: Checkpoint | None, seconds: float) -> None:
-        self._checkpoint, self._seconds = checkpoint, seconds
-        self._written = monotonic()
-        self._behind = True
-
-    @property
-    def checkpoints(self) -> tuple[Checkpoint, ...]:
-        return () if self._checkpoint is None else (self._checkpoint,)
-
-    def begin(self) -> Progress | None:
-        """What was written down by a run before this one."""
-        return None if self._checkpoint is None else self._checkpoint.load()
-
-    def take(self, progress: Progress) -> None:
-        self._behind = True
-        if monotonic() - self._written >= self._seconds:
-            self.write(progress)
-
-    def write(self, progress: Progress) -> None:
-        if self._checkpoint is not None and self._behind:
-            self._checkpoint.save(progress)
-        self._written, self._behind = monotonic(), False
-
-
-def _run(
-    engine: Engine,
-    shards: Sequence[Shard],
-    job: Job,
-    embedding: Embedding,
-    progress: Progress,
-    notes: _Notes,
-    on_bytes: Callable[[int], None] | None,
-    on_shard: Callable[[ShardCount], None] | None,
-) -> None:
-    """Have the shards counted and added up; whatever ends it early, what is counted by then is written down."""
-    bad = BadRecords(job.skip_bad, progress.skipped, progress.examples)
-    counts = engine.count(shards, job, embedding, on_bytes)
-    left = {shard.index for shard in shards}
-    try:
-        for done in counts:
-            bad.add(done.skipped, done.examples)  # before it is in the sum: too many, and it is not
-            progress.add(done)
-            progress.skipped, progress.examples = bad.skipped, tuple(bad.examples)
-            left.discard(done.index)
-            notes.take(progress)
-            if on_shard is not None:
-                on_shard(done)
-        if left:
-            raise EngineError(f"the engine left out {len(left):,} of {len(shards):,} shards, the first is {min(left)}")
-    except BaseException:
-        with suppress(ArtifactError):  # what went wrong first is what is said
-            notes.write(progress)
-        raise
-    finally:
-        close = getattr(counts, "close", None)
-        if close is not None:
-            close()  # ends the engine's workers at once
-    notes.write(progress)
+    def _save(self) -> None:
+        if self.checkpoint is not None and not self._is_saved:
+            self.checkpoint.save(self.progress)
+        self._saved_at, self._is_saved = monotonic(), True

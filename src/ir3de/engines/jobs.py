@@ -1,4 +1,4 @@
-"""What is done with a shard, wherever it runs: its records read, its texts counted, what is broken told of."""
+"""Counts one shard, wherever it runs: reads its records, counts its texts, collects what is broken."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ def count_shard(
     begun = perf_counter()
     bad = BadRecords(job.skip_bad)
     total = count([], embedding, job.recipe)
-    for chunk in chunks(shard, job, bad, on_bytes):
+    for chunk in read_chunks(shard, job, bad, on_bytes):
         total += count(chunk, embedding, job.recipe)
     return make_shard_count(shard, total, bad, perf_counter() - begun)
 
@@ -81,7 +81,7 @@ def make_shard_count(shard: Shard, total: Statistics, bad: BadRecords, seconds: 
     return ShardCount(shard.index, total, records, bad.skipped, tuple(bad.examples), shard.bytes, seconds)
 
 
-def chunks(
+def read_chunks(
     shard: Shard, job: Job, bad: BadRecords, on_bytes: Callable[[int], None] | None = None
 ) -> Iterator[list[str]]:
     """The shard's texts, a few megabytes at a time; a file that changes meanwhile is refused."""

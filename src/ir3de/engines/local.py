@@ -8,14 +8,14 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from time import perf_counter
 
 from ir3de.embedding import Embedding
-from ir3de.engines.jobs import BadRecords, Job, ShardCount, chunks, make_shard_count
+from ir3de.engines.jobs import BadRecords, Job, ShardCount, make_shard_count, read_chunks
 from ir3de.engines.pool import Pool
 from ir3de.engines.shards import Shard
 from ir3de.statistics.counting import count
 from ir3de.statistics.domain import Statistics
 from ir3de.storage.cores import count_cores
 
-SMALL_JOB_BYTES = 64 << 20  # bytes on disk, below which starting processes takes longer than it saves
+SMALL_JOB_BYTES = 64 << 20  # on disk: below, starting processes takes longer than it saves
 
 
 class LocalEngine:
@@ -41,37 +41,36 @@ class InProcess:
         self, shards: Sequence[Shard], job: Job, embedding: Embedding, on_bytes: Callable[[int], None] | None = None
     ) -> Iterator[ShardCount]:
         threads = count_cores()
-        pending: deque[tuple[_Open, Future[Statistics]]] = deque()
+        pending: deque[tuple[_OpenShard, Future[Statistics]]] = deque()
         with ThreadPoolExecutor(threads, thread_name_prefix="ir3de-count") as pool:
             for shard in shards:
-                reading = _Open(shard, job, embedding)
-                for chunk in chunks(shard, job, reading.bad, on_bytes):
+                reading = _OpenShard(shard, job, embedding)
+                for chunk in read_chunks(shard, job, reading.bad, on_bytes):
                     if len(pending) > threads:  # read ahead no further than the cores can follow
-                        yield from _taken(pending)
+                        yield from _add_oldest(pending)
                     reading.left += 1
                     pending.append((reading, pool.submit(count, chunk, embedding, job.recipe)))
-                reading.left -= 1  # all of it is read
-                if reading.left == 0:
-                    yield reading.count()
+                yield from reading.finish_one()  # all of it is read
             while pending:
-                yield from _taken(pending)
+                yield from _add_oldest(pending)
 
 
-class _Open:
-    """A shard of which some is counted."""
+class _OpenShard:
+    """A shard that is partly counted."""
 
     def __init__(self, shard: Shard, job: Job, embedding: Embedding) -> None:
         self.shard, self.bad, self.begun = shard, BadRecords(job.skip_bad), perf_counter()
         self.left = 1  # chunks to be counted, and one for the reading
         self.total = count([], embedding, job.recipe)
 
-    def count(self) -> ShardCount:
-        return make_shard_count(self.shard, self.total, self.bad, perf_counter() - self.begun)
+    def finish_one(self) -> Iterator[ShardCount]:
+        """One of what is left is done; the last one gives the shard's count."""
+        self.left -= 1
+        if self.left == 0:
+            yield make_shard_count(self.shard, self.total, self.bad, perf_counter() - self.begun)
 
 
-def _taken(pending: deque[tuple[_Open, Future[Statistics]]]) -> Iterator[ShardCount]:
+def _add_oldest(pending: deque[tuple[_OpenShard, Future[Statistics]]]) -> Iterator[ShardCount]:
     reading, future = pending.popleft()
     reading.total += future.result()
-    reading.left -= 1
-    if reading.left == 0:
-        yield reading.count()
+    yield from reading.finish_one()

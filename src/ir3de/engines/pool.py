@@ -115,7 +115,9 @@ class _Workers:
             while not self._stopped:
                 shard = self._waiting.get_nowait()
                 for tried in range(1, MAX_ATTEMPTS + 1):
-                    worker = worker or self._start_worker()
+                    if worker is None:
+                        worker = _Worker(self._first_message)
+                        self._workers.add(worker)
                     if self._count_shard(worker, shard):
                         break
                     died, worker = worker.end(), None
@@ -132,20 +134,15 @@ class _Workers:
                 worker.end()
             self._answers.put(("done", None))
 
-    def _start_worker(self) -> _Worker:
-        worker = _Worker(self._first_message)
-        self._workers.add(worker)
-        return worker
-
     def _count_shard(self, worker: _Worker, shard: Shard) -> bool:
-        """Have a shard counted; False when the worker dies over it."""
-        told = 0
+        """Have a worker count a shard; False when the worker dies."""
+        read_bytes = 0
         for what, value in worker.ask(shard):
-            told += value if what == "bytes" else 0
+            read_bytes += value if what == "bytes" else 0
             self._answers.put((what, value))
             if what in ("count", "error"):
                 return True
-        self._answers.put(("bytes", -told))  # it will be read again
+        self._answers.put(("bytes", -read_bytes))  # it will be read again
         self._workers.discard(worker)
         return False
 

@@ -120,7 +120,7 @@ def _outcomes(ray: ModuleType, items: list[bytes], work: ray_tasks.Work) -> Outc
 
 
 def _translate_errors(outcomes: Iterator[bytes]) -> Outcomes:
-    """What Ray cannot mend itself, said as an error of IR3DE's."""
+    """Turn the errors that Ray cannot recover from into an `EngineError`."""
     from ray.exceptions import RayError
 
     try:

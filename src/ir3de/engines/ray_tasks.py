@@ -1,4 +1,4 @@
-"""What travels to a Ray cluster whole, as code: a worker without IR3DE, or with another one, can then say so.
+"""The code that is sent to a Ray cluster, so that a worker without IR3DE, or with another version, can say so.
 
 `ray_engine` has this module pickled by value, so nothing here may import IR3DE but inside of what runs on a worker;
 what IR3DE does there is in `ray_worker`.
@@ -10,11 +10,9 @@ from collections.abc import Callable, Generator, Iterator
 from functools import partial
 from typing import Any, NamedTuple
 
-MAX_TASK_ITEMS = 8  # items: Ray Data takes a fifth of a second to give a worker its next task
-MAX_TASKS = 1_024  # it spends a millisecond on each before it begins; of more, tasks have more items
-_RUNTIME_ENV_FOLDER = (
-    "runtime_resources"  # of Ray's folders, the one of packages that it brought from where the job was begun
-)
+MAX_TASK_ITEMS = 8  # Ray Data takes a fifth of a second to give a worker its next task
+MAX_TASKS = 1_024  # Ray Data spends a millisecond on each before it begins; larger jobs have larger tasks
+_RUNTIME_ENV_FOLDER = "runtime_resources"  # where Ray puts packages that it brought along with the job
 
 
 class Work(NamedTuple):
@@ -65,7 +63,7 @@ def stream_outcomes(dataset: Any, work: Work, batch_size: int | None) -> Generat
 
 
 def run_batch(batch: Any, *, work: Work) -> Any:
-    """One batch, on a worker: IR3DE's function does the work, and what came of it is one row."""
+    """Run one batch on a worker. The outcome of IR3DE's function is one row."""
     import pickle
     import platform
     from contextlib import suppress
@@ -82,7 +80,7 @@ def run_batch(batch: Any, *, work: Work) -> Any:
     else:
         found = work.version
         if _RUNTIME_ENV_FOLDER not in ray_worker.__file__:
-            with suppress(PackageNotFoundError):  # nobody installed it, it only lies there
+            with suppress(PackageNotFoundError):  # it is on the path, but not installed
                 found = version("ir3de")
         if found == work.version:
             outcome = ray_worker.run_task(work.function, batch, work.setup, node)

@@ -1,4 +1,4 @@
-"""What IR3DE does on a worker of a Ray cluster: counts a shard, or a block of rows, and tells what came of it."""
+"""What IR3DE does on a worker of a Ray cluster: it counts a shard or a block of rows."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 Packed = tuple[bytes, list[npt.NDArray[np.uint8]]]
 
 PROBE = ("Does this worker count as the others do?", "√2, naïve, 字, 🙂: tokenizer, matrix and arithmetic at once.")
-MAX_ATTEMPTS = 6  # Ray repeats the task of a worker that died for ever, and a shard may be what kills it
+MAX_ATTEMPTS = 6  # Ray would repeat the task of a dead worker for ever, and the shard may be what kills it
 ROWS_AT_ONCE = 256  # turned into Python objects at a time: few, because a row may be a whole book
 
 
@@ -52,9 +52,9 @@ class Setup:
 
 
 def run_task(function: str, batch: pyarrow.Table, setup: Any, node: str) -> bytes:
-    """What came of a batch: ("result", it, node), or ("error", (class, message), node).
+    """Run a batch and return its outcome: ("result", it, node), or ("error", (class, message), node).
 
-    An error goes back as a result: thrown, it would come as a wall of Ray's text, after having been tried again.
+    An error is returned, not raised: Ray would try it again, and then raise it with pages of its own text.
     """
     try:
         _check_attempts()

@@ -36,8 +36,9 @@ class Piece:
         found = self.source.state()
         if found != self.state:
             raise InputError(
-                f"{self.source.name}: the file has changed since the job was planned: it was {_describe_state(self.state)}, and "
-                f"is {_describe_state(found)}. Begin again once nothing writes to it, without the old checkpoint if there is one"
+                f"{self.source.name}: the file has changed since the job was planned: it was "
+                f"{_describe_state(self.state)}, and is {_describe_state(found)}. Begin again once nothing writes to "
+                "it, without the old checkpoint if there is one"
             )
 
 

@@ -26,13 +26,17 @@ def write(path: Path, content: bytes) -> None:
 
 @contextmanager
 def open_atomic(path: Path) -> Iterator[IO[bytes]]:
-    """A file to write to, piece by piece, that is there once it is complete and otherwise not at all.
+    """Open a file for writing that appears under its name only once it is complete.
 
-    What is no plain file, a pipe or a device, is written to as it is: it must not be replaced by a file.
+    A pipe or a device is written to directly: it must not be replaced by a file.
     """
     if path.exists() and not path.is_file():
-        with _open_special(path) as file:
-            yield file
+        try:
+            special = path.open("wb")
+        except OSError as error:
+            raise ArtifactError(f"cannot write {path}: {error.strerror or error}") from error
+        with special:
+            yield special
         return
     try:
         descriptor, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.", suffix=".part")
@@ -58,9 +62,9 @@ def open_atomic(path: Path) -> Iterator[IO[bytes]]:
 
 @contextmanager
 def lock_folder(folder: Path) -> Iterator[None]:
-    """Keep other writers out of a folder, in this process and others; a thread may enter again what it holds.
+    """Keep other writers out of a folder, in this process and others. A thread may lock a folder twice.
 
-    Where the system has no such locks (Windows), writers have to take care of one another.
+    Windows has no such locks: there, the caller must not write to one folder from two processes.
     """
     key = folder.resolve()
     held: set[Path] = _held.__dict__.setdefault("folders", set())
@@ -166,13 +170,6 @@ def _content_hash(header: Mapping[str, Any]) -> str:
 
 def to_json(header: Mapping[str, Any]) -> bytes:
     return json.dumps(header, ensure_ascii=False, indent=1).encode() + b"\n"
-
-
-def _open_special(path: Path) -> IO[bytes]:
-    try:
-        return path.open("wb")
-    except OSError as error:
-        raise ArtifactError(f"cannot write {path}: {error.strerror or error}") from error
 
 
 def _read_umask() -> int:

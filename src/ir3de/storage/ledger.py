@@ -29,7 +29,7 @@ RECEIPT, RECEIPT_VERSION = "ir3de.receipt", 1
 
 @dataclass(frozen=True)
 class ContributionRecord:
-    """What was given to an expert or taken from it, without its content."""
+    """What was given to an expert or taken from it: its hash and its size, without its content."""
 
     digest: str  # of the statistics
     prompts: int
