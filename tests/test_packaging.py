@@ -12,6 +12,8 @@ from hatchling.builders.wheel import WheelBuilder
 
 from surface import ROOT
 
+pytestmark = pytest.mark.slow
+
 WITHOUT_LAB = """
 import sys
 sys.modules["ir3de_lab"] = None  # whoever imports it now gets an ImportError

@@ -67,6 +67,7 @@ def named_files(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
+@pytest.mark.slow
 def test_commands_run_in_the_order_they_are_written(named_files: Path) -> None:
     assert len(COMMANDS) >= 10
     for command in COMMANDS:
@@ -95,6 +96,7 @@ def test_every_link_leads_somewhere() -> None:
                 assert (page.parent / target).exists(), f"{page.name}: {target}"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("script", ["generate_cli_docs.py", "generate_config_schema.py", "generate_openapi.py"])
 def test_generated_pages_are_up_to_date(script: str) -> None:
     done = subprocess.run(

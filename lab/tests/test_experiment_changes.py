@@ -22,6 +22,8 @@ from ir3de_lab.experiments.tables import tables
 from ir3de_lab.rivals.naive_bayes import NaiveBayes
 from tiny_experts import suites
 
+pytestmark = pytest.mark.slow
+
 DOMAINS = {
     "cooking": ["boil the egg in salted water", "bake the bread with flour", "fry an onion in butter"],
     "law": ["the court held the contract void", "a tenant may sue the landlord", "the appeal was dismissed"],

@@ -11,6 +11,8 @@ from commands import run_json
 from experiment_files import random_matrix, routers_for, write_rest, write_results
 from ir3de_lab.experiments.results import Results, read
 
+pytestmark = pytest.mark.slow
+
 pytest.importorskip("matplotlib")
 
 

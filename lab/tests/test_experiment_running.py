@@ -18,6 +18,8 @@ from ir3de_lab.experiments import authors, choices, material, matrix, running, s
 from ir3de_lab.experiments.matrix import Matrix
 from ir3de_lab.experiments.settings import Protocol
 
+pytestmark = pytest.mark.slow
+
 PADDED = Protocol(prompts=5, cap=12, batch=4, count_padding=True, drop_last=True)
 
 

@@ -8,6 +8,8 @@ from ir3de.corpora import examples as demo
 from ir3de_lab.benchmarks.experts import growth, measure_here
 from ir3de_lab.benchmarks.synthetic import Synthetic
 
+pytestmark = pytest.mark.slow
+
 
 def synthetic() -> Synthetic:
     return Synthetic([text for texts in demo.prompts().values() for text in texts])

@@ -19,6 +19,8 @@ from ir3de_lab.benchmarks.gateway.soaking import Soak, growth_of, watched
 from ir3de_lab.benchmarks.gateway.upstream import WAYS, answer_json, event, whole
 from ir3de_lab.benchmarks.gateway.wire import Answer, run
 
+pytestmark = pytest.mark.slow
+
 DELAY = 0.05
 CHAT = ['{"model": "auto", "messages": [{"role": "user", "content": "Is this void?"}]}']
 STREAM = ['{"model": "auto", "stream": true, "messages": [{"role": "user", "content": "Is this void?"}]}']

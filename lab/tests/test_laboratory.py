@@ -23,6 +23,7 @@ def test_no_modules_import_each_other() -> None:
     check_no_circles(Path(ir3de_lab.__file__).parent)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("page", PAGES)
 def test_generated_pages_are_up_to_date(page: str) -> None:
     done = subprocess.run(

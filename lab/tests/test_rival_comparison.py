@@ -22,6 +22,8 @@ from ir3de_lab.rivals import Fitted
 from ir3de_lab.rivals.naive_bayes import NaiveBayes
 from refused import refusal
 
+pytestmark = pytest.mark.slow
+
 DOMAINS = {name: texts[:40] for name, texts in list(demo.prompts().items())[:3]}
 HELD_OUT = {name: demo.held_out()[name] for name in DOMAINS}
 ODD = ["", " \n", "🙂", "naïve 字", "half a pair \ud800", "word " * 2_000]

@@ -15,6 +15,8 @@ from ir3de_lab.benchmarks.engine_memory import peaks
 from ir3de_lab.benchmarks.owners import Trial, owners
 from ir3de_lab.benchmarks.scale import USUAL, Size, counting, write_corpus
 
+pytestmark = pytest.mark.slow
+
 TEXTS = [text for prompts in demo.prompts().values() for text in prompts]
 SIZE = Size(gigabytes=0.0005, rounds=1, files=4, ray=False)
 

@@ -167,6 +167,7 @@ def test_what_only_changes_need_does_not_keep_a_router_from_routing(folder: Path
     assert_same_router(Router.load(folder), first_router())
 
 
+@pytest.mark.slow
 def test_the_compiled_tokenizer_is_only_a_shortcut(folder: Path) -> None:
     path = part(folder, "tokenizer-*.tkz")
     for damaged in (*damages(path.read_bytes()), None):

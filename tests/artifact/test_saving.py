@@ -62,6 +62,7 @@ def failing(monkeypatch: pytest.MonkeyPatch, at: int) -> Iterator[list[int]]:
         yield calls
 
 
+@pytest.mark.slow
 def test_a_disk_that_is_full_at_any_step_leaves_a_whole_router(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     first, second = first_router(), second_router()
     second.merge(second.experts[0], Contribution.of(collect(["a text"], embedding=second.embedding), owner="x"))
@@ -170,6 +171,7 @@ def saving_forever(first: Path, second: Path, target: Path) -> Iterator[subproce
             process.kill()
 
 
+@pytest.mark.slow
 def test_a_process_killed_while_saving_leaves_a_whole_router(tmp_path: Path) -> None:
     first, second = first_router(), second_router()
     one, two = first.save(tmp_path / "first"), second.save(tmp_path / "second")
@@ -223,6 +225,7 @@ def test_a_router_replaced_between_its_header_and_its_files_is_read_again(
     assert len(made) == replacements
 
 
+@pytest.mark.slow
 def test_readers_and_a_writer_in_one_process(tmp_path: Path) -> None:
     first, second = first_router(), second_router()
     target = first.save(tmp_path / "target")
@@ -289,6 +292,7 @@ def test_the_tokenizer_can_be_read_by_others(folder: Path) -> None:
 # several writers ------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_experts_added_by_several_processes_at_once_all_stay(tmp_path: Path) -> None:
     target = Router.fit(demo.prompts()).save(tmp_path / "router")
     texts = tmp_path / "texts.txt"

@@ -54,6 +54,7 @@ def test_a_file_knows_whose_it_is_and_how_it_was_made(given: Path) -> None:
     assert (given / "berlin.stats").stat().st_size < 2_000_000
 
 
+@pytest.mark.slow
 def test_given_taken_back_and_accounted_for(given: Path, router: Path, tmp_path: Path) -> None:
     listed = run("ledger", router).output
     assert "berlin-2026" in listed and "Paris" in listed and "texts" in listed
@@ -190,6 +191,7 @@ def relabelled(tensors: dict, header: dict) -> None:
     header["id"] = "../../etc"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("change", "message"),
     [
@@ -211,6 +213,7 @@ def test_impossible_numbers_are_refused_and_the_router_stays(
     assert {path.name: path.read_bytes() for path in router.iterdir()} == before
 
 
+@pytest.mark.slow
 def test_damage_another_embedding_and_a_full_disk_leave_the_router_as_it_was(
     given: Path, router: Path, tmp_path: Path
 ) -> None:

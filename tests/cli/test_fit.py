@@ -87,6 +87,7 @@ def test_fit_gives_the_router_that_the_library_gives(tmp_path: Path, law_file: P
     assert found.route("Is it void?") == expected.route("Is it void?")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("options", "scorer", "selector"),
     [

@@ -177,6 +177,7 @@ def test_eval_of_perturbed_prompts(fitted: Path) -> None:
     assert "mixed" not in run("eval", fitted, pairs[0], "--robustness").stdout  # with what?
 
 
+@pytest.mark.slow
 def test_eval_of_many_experts_lists_the_largest_confusions(tmp_path: Path) -> None:
     files = []
     for index in range(16):

@@ -120,6 +120,7 @@ def test_fit_tune_prints_and_stores_what_was_tried(tmp_path: Path) -> None:
     assert list(Router.load(tmp_path / "r").trials) == trials
 
 
+@pytest.mark.slow
 def test_tuning_keeps_the_cap(tmp_path: Path) -> None:
     run("fit", tmp_path / "r", f"law={LAW}", f"coding={CODING}", "--tune", "--cap", "20", "-q")
     assert Router.load(tmp_path / "r").selector.cap == 20
@@ -141,6 +142,7 @@ def test_other_scorers_by_name(scorer: str, tmp_path: Path) -> None:
     assert type(made).__name__.lower() == scorer and made.strength == 4  # type: ignore[attr-defined]
 
 
+@pytest.mark.slow
 def test_tune(router: Path) -> None:
     said = run_json("tune", router)
     assert said["before"]["scorer"] == repr(Blend())

@@ -145,6 +145,7 @@ def test_parquet_errors_name_the_row_and_the_columns(tmp_path: Path) -> None:
 # --- streaming
 
 
+@pytest.mark.slow
 def test_memory_does_not_grow_with_the_file(tmp_path: Path) -> None:
     path, digits = tmp_path / "big.jsonl.gz", random.Random(0)
     with gzip.open(path, "wb", compresslevel=1) as file:
@@ -158,6 +159,7 @@ def test_memory_does_not_grow_with_the_file(tmp_path: Path) -> None:
         tracemalloc.stop()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("suffix", [".txt", ".jsonl", ".csv"])
 def test_texts_come_before_the_file_is_consumed(tmp_path: Path, suffix: str) -> None:
     path = write(tmp_path, f"big{suffix}", WRITERS[suffix](["a text of some length"] * 200_000))

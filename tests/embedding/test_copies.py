@@ -21,6 +21,7 @@ KINDS = ("byte-level BPE", "WordPiece", "Unigram")
 # --- compact copies ---
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("compact", [True, False])
 def test_a_copy_is_the_same_embedding(

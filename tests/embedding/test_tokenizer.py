@@ -174,6 +174,7 @@ def test_only_texts_of_16_characters_and_more_are_lowercased(text: str, is_lower
     assert lowercase_if_all_caps(text) == (text.lower() if is_lowercased else text)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", KINDS)
 def test_texts_in_capitals_have_the_same_ids_one_by_one_in_a_batch_and_in_pieces(
     kind: str, tiny_embeddings: dict[str, Embedding]
@@ -232,6 +233,7 @@ def test_without_the_fast_engine_the_reference_encodes(
     assert tokenizer.encode(text).tolist() == tiny_embeddings[kind].encode(text).tolist()
 
 
+@pytest.mark.slow
 def test_a_fast_engine_that_disagrees_is_not_used(
     tiny_embeddings: dict[str, Embedding], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -284,6 +286,7 @@ def test_a_range_that_begins_in_ascii_is_doubted_there_too() -> None:
     assert not proof.doubts("a~") and not proof.doubts_any(["é", "b"])
 
 
+@pytest.mark.slow
 def test_a_proof_names_the_characters_and_pairs_it_doubts() -> None:
     proof = engine_wrong_on(lambda text: "Ⅷ" in text or "\x04" in text or "\t's" in text)
     assert proof is not None
@@ -291,6 +294,7 @@ def test_a_proof_names_the_characters_and_pairs_it_doubts() -> None:
     assert not any(proof.doubts(text) for text in ("", "abc", "'s", "\ts", "éΩ字", "x" * 16_383))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "wrong",
     [

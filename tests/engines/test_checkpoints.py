@@ -23,6 +23,8 @@ from ir3de.engines.pool import Pool
 from ir3de.errors import ArtifactError, InputError, IR3DEError, VersionError
 from ir3de.statistics.counting import Recipe
 
+pytestmark = pytest.mark.slow
+
 TEXTS = tiny.sentences("law", 120)
 SHARD = 400
 

@@ -93,6 +93,7 @@ def test_batches_change_nothing(router: Router, monkeypatch: pytest.MonkeyPatch)
     assert in_small_batches.calibration_error == pytest.approx(whole.calibration_error)
 
 
+@pytest.mark.slow
 def test_memory_does_not_grow_with_the_prompts(router: Router, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(ir3de.evaluation.accuracy, "BATCH_PROMPTS", 100)
 

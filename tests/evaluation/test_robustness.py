@@ -129,6 +129,7 @@ def test_a_cut_leaves_a_beginning_of_so_many_tokens(words: bool, text: str, coun
     assert cut == text if len(whole) <= count else cut != text
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("count", [16, 32, 128])
 def test_a_cut_prompt_has_the_first_tokens_of_the_whole(count: int) -> None:
     tokenizer = Router.fit(demo.prompts()).tokenizer

@@ -106,6 +106,7 @@ def test_a_domain_of_nothing_but_empty_strings_is_refused() -> None:
             assert "expert 'empty' has no text" in message
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("scorer", EVERY_SCORER, ids=str)
 def test_every_scorer_survives_them_all_at_once(scorer: object) -> None:
     same = tiny.mixed(3)

@@ -54,6 +54,7 @@ def test_removing_is_never_having_seen_it(
     assert tiny.contents(router.save(folder / "one")) == tiny.contents(never.save(folder / "two"))
 
 
+@pytest.mark.slow
 @tiny.LAW
 @given(domains, every_scorer, selectors)
 def test_adding_one_by_one_is_fitting_together(
@@ -146,6 +147,7 @@ def test_loaded_statistics_are_the_saved_ones(
 # many threads ---------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_readers_see_whole_routers_while_another_thread_changes_them() -> None:
     router = tiny.router(selector=EntropyTopK(3))
     cooking, fourth = router.statistics["cooking"], counted(tiny.mixed(10))

@@ -94,6 +94,7 @@ def test_removing_is_never_having_seen_it(kind: FromTexts, gone: str, tmp_path: 
     assert_same(router, kind.fit([name for name in NAMES if name != gone]), tmp_path)
 
 
+@pytest.mark.slow
 @kinds
 def test_adding_one_by_one_is_fitting_together(kind: FromTexts, tmp_path: Path) -> None:
     for order in [NAMES, NAMES[::-1]] if kind is not KINDS["tuned"] else permutations(NAMES):
@@ -105,6 +106,7 @@ def test_adding_one_by_one_is_fitting_together(kind: FromTexts, tmp_path: Path) 
         assert_same(router, together, tmp_path / "-".join(order))
 
 
+@pytest.mark.slow
 @kinds
 def test_added_and_removed_through_folders_in_another_order(kind: FromTexts, tmp_path: Path) -> None:
     router = kind.fit(("law", "maths"))
@@ -115,6 +117,7 @@ def test_added_and_removed_through_folders_in_another_order(kind: FromTexts, tmp
     assert_same(router, kind.fit(("maths", "cooking")), tmp_path)
 
 
+@pytest.mark.slow
 @kinds
 def test_shrunk_to_one_expert_and_grown_again(kind: FromTexts, tmp_path: Path) -> None:
     """One expert leaves nothing to tune on; a tuned router that grows again is tuned again."""
@@ -134,6 +137,7 @@ def test_more_of_an_expert_is_having_given_it_at_once(tune: bool, tmp_path: Path
     assert_same(router, Router.fit({**TEXTS, "law": [*MORE["law"], *TEXTS["law"]]}, **options), tmp_path)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("tune", [False, True], ids=["untuned", "tuned"])
 def test_a_contribution_that_is_taken_out_was_never_there(tune: bool, tmp_path: Path) -> None:
     """The last one too: then windows may be chosen again."""
@@ -162,6 +166,7 @@ def choose_smaller_windows(domains: Sequence[Statistics], *arguments: Any, windo
 real_choose = choosing.choose
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("saved", [False, True], ids=["in memory", "through a folder"])
 def test_windows_are_chosen_again_from_those_that_were_counted(
     saved: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch

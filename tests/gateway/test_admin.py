@@ -387,6 +387,7 @@ def process(folder: Path, workers: int) -> Iterator[tuple[Callable[..., Any], Ca
                 os.killpg(running.pid, signal.SIGKILL)
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(os.name != "posix", reason="signals")
 def test_workers_agree_and_what_was_answered_outlives_a_kill(folder: Path) -> None:
     def known(ask: Callable[..., Any]) -> list[bool]:

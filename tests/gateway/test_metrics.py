@@ -170,6 +170,7 @@ asyncio.run(main())
 """
 
 
+@pytest.mark.slow
 def test_workers_answer_for_all_of_them_and_for_those_that_died(tmp_path: Path) -> None:
     def ask(worker: subprocess.Popen[str], line: str) -> str:
         assert worker.stdin is not None and worker.stdout is not None

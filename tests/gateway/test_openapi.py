@@ -44,6 +44,7 @@ OPERATIONS = [
 ]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("path", "method", "mode"), OPERATIONS)
 def test_every_endpoint_keeps_to_the_document(api: Any, path: str, method: str, mode: str) -> None:
     """Any request, valid or not: an answer that is documented, never an error of the server."""

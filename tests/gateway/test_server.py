@@ -126,6 +126,7 @@ def serving(folder: Path, upstream: str, *options: str, header_seconds: float = 
             process.kill()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("workers", [1, 2])
 def test_a_stop_lets_requests_in_flight_end_and_no_new_ones_in(tmp_path: Path, workers: int) -> None:
     slow = Slow()
@@ -160,6 +161,7 @@ def test_the_second_interrupt_does_not_wait(tmp_path: Path) -> None:
             slow.word.set()
 
 
+@pytest.mark.slow
 def test_heads_that_never_end(tmp_path: Path) -> None:
     begin = b"GET /livez HTTP/1.1\r\nhost: 127.0.0.1\r\n"
     with served(Upstream().app()) as upstream, serving(tmp_path, upstream, header_seconds=3) as gateway:

@@ -221,6 +221,7 @@ def at_step(monkeypatch: pytest.MonkeyPatch, step: int) -> list[str]:
     return steps
 
 
+@pytest.mark.slow
 def test_a_crash_at_any_step_leaves_the_old_or_the_new_whole(
     tmp_path: Path, base: Config, monkeypatch: pytest.MonkeyPatch
 ) -> None:

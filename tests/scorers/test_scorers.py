@@ -143,6 +143,7 @@ def by_loop(gamma: float) -> np.ndarray:
     return np.array([[np.exp(-gamma * ((x - y) ** 2).sum()) + 1 for y in E.astype(float)] for x in E.astype(float)])
 
 
+@pytest.mark.slow
 @tiny.LAW
 @given(histograms, st.sampled_from([0.1, 1.0, 20.0]), st.sampled_from([0.05, 0.3]))
 def test_with_every_token_a_landmark_it_is_kernel_ridge_on_every_token(

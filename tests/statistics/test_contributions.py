@@ -21,6 +21,7 @@ from ir3de.storage.tensors import from_safetensors, to_safetensors
 from laws import some_texts
 
 
+@pytest.mark.slow
 @settings(tiny.LAW, max_examples=8)
 @given(st.permutations(sorted(OWNERS)), st.integers(0, 3), st.booleans(), st.booleans(), st.booleans())
 def test_what_is_taken_out_was_never_there(
@@ -64,6 +65,7 @@ def when_another_went() -> Router:
     return router
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("tuned_with_it", [while_tuned, in_another_expert_later, when_another_went])
 def test_a_tuned_router_is_tuned_again_without_what_went_out(
     tmp_path: Path, tuned_with_it: Callable[[], Router]

@@ -169,6 +169,7 @@ def routers_agree(one: Router, other: Router) -> bool:
     return tiny.same_table(one, other) and one.scorer == other.scorer and one.trials == other.trials
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("number", [2, 5, 12])
 def test_tuning_is_the_same_every_time_and_marks_what_it_chose(number: int) -> None:
     one, other = (tiny.router(number, tune=True) for _ in range(2))
