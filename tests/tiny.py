@@ -112,7 +112,7 @@ def router(number: int = 12, *, seed: int = 0, of: Embedding | None = None, **op
 def same_table(one: Router, other: Router) -> bool:
     """Whether two routers are the same to the last bit where it matters for routing: calibration, costs and all."""
     first, second = one.compiled, other.compiled
-    return first.terms == second.terms and all(
+    return first.rules == second.rules and all(
         np.array_equal(getattr(first.table, part), getattr(second.table, part))
         for part in ("scores", "vote", "entropy", "rank", "familiarity", "pairs")
     )

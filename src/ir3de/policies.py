@@ -1,4 +1,4 @@
-"""How evidence is read: what it is worth as a probability, what an expert costs, and when to abstain."""
+"""Calibration, familiarity, costs and policy: what the router does with the evidence."""
 
 from __future__ import annotations
 
@@ -21,9 +21,9 @@ __all__ = [
 
 @dataclass(frozen=True)
 class Calibration:
-    """Evidence to probabilities: p = softmax(scale · tokens^growth · evidence).
+    """Turns evidence into probabilities: p = softmax(scale · tokens^growth · evidence).
 
-    `growth` says how much surer a longer prompt makes: 0 not at all, 1 as if every token were news.
+    `growth` says how much longer prompts raise the confidence: 0 not at all, 1 as if all tokens were independent.
     """
 
     scale: float
@@ -91,23 +91,23 @@ class Cost:
         return any((self.price, self.latency, self.memory))
 
     def times(self, weights: Cost) -> float:
-        """What this costs when a unit of each cost is worth that much."""
+        """The sum of the costs, each times its weight."""
         return weights.price * self.price + weights.latency * self.latency + weights.memory * self.memory
 
 
 COSTS = tuple(part.name for part in fields(Cost))
 FREE = Cost()
 
-Costs: TypeAlias = "Cost | Mapping[str, float]"  # as they may be given
+Costs: TypeAlias = "Cost | Mapping[str, float]"  # what callers may pass
 
 
 @dataclass(frozen=True, init=False)
 class Policy:
-    """What to do with the evidence: the expert of largest quality − weights · cost, or none.
+    """Chooses the expert of largest quality − weights · cost, or abstains.
 
-    Below the confidence `threshold`, and with a threshold also for out-of-domain prompts, the router abstains:
-    the prompt goes to the default expert. The threshold asks how sure the router is of the likeliest expert, costs
-    aside. Experts without a cost are free.
+    The router abstains if the confidence in the likeliest expert, costs aside, is below the `threshold`. With a
+    threshold it also abstains for out-of-domain prompts. The default expert then gets the prompt. Experts without a
+    cost are free.
 
     >>> Policy(weights={"price": 0.1}, costs={"large": {"price": 3.0}}).penalties(("small", "large"))
     [0.0, 0.30000000000000004]
@@ -118,31 +118,31 @@ class Policy:
     costs: Mapping[str, Cost]
 
     def __init__(self, threshold: float = 0.0, weights: Costs = FREE, costs: Mapping[str, Costs] | None = None) -> None:
-        certain = _number("threshold", threshold)
-        if not 0 <= certain <= 1:
+        number = _number("threshold", threshold)
+        if not 0 <= number <= 1:
             raise InputError(f"threshold must be a confidence between 0 and 1, found {threshold!r}")
         if not isinstance(costs or {}, Mapping):
             raise InputError(f"costs must map each expert's name to what it costs, found {costs!r}")
-        object.__setattr__(self, "threshold", certain)
+        object.__setattr__(self, "threshold", number)
         object.__setattr__(self, "weights", Cost.of(weights))
         object.__setattr__(self, "costs", {name: _cost_of(name, cost) for name, cost in (costs or {}).items()})
 
     def penalties(self, experts: Sequence[str], weights: Costs | None = None) -> list[float] | None:
-        """What each expert's costs take from its quality; None when nothing does."""
+        """Each expert's costs times the weights. None if all are free."""
         w = self.weights if weights is None else Cost.of(weights)
         if not w or not any(self.costs.values()):
             return None
-        taken = [self.costs.get(name, FREE).times(w) for name in experts]
-        if max(taken) == math.inf:
+        penalties = [self.costs.get(name, FREE).times(w) for name in experts]
+        if max(penalties) == math.inf:
             raise InputError("weights times costs are too large for a number: give them in larger units")
-        return taken
+        return penalties
 
     def among(self, experts: Sequence[str]) -> Policy:
-        """The same policy without the costs of experts that are not there."""
+        """The same policy with the costs of these experts only."""
         return Policy(self.threshold, self.weights, {n: cost for n, cost in self.costs.items() if n in experts})
 
     def with_changes(self, costs: Mapping[str, Mapping[str, float]], weights: Mapping[str, float]) -> Policy:
-        """The same policy with these costs and weights in it: what is not named stays."""
+        """The same policy with some costs and weights replaced."""
         merged = {name: {**asdict(self.costs.get(name, FREE)), **given} for name, given in costs.items()}
         return Policy(self.threshold, {**asdict(self.weights), **weights}, {**self.costs, **merged})
 
@@ -152,23 +152,22 @@ class Policy:
 
 
 def check_policy(policy: Policy, experts: Sequence[str]) -> Policy:
-    """Refuse what is no policy, and costs of experts that are not there."""
+    """Refuse an object that is no policy, and costs of unknown experts."""
     if not isinstance(policy, Policy):
         raise InputError(f"policy must be an object such as {Policy()}, found {policy!r}")
-    unknown = [name for name in policy.costs if name not in experts]
-    if unknown:
+    if unknown := [name for name in policy.costs if name not in experts]:
         raise UnknownExpertError(f"costs of unknown experts {', '.join(unknown)}: there are {', '.join(experts)}")
     return policy
 
 
 def utilities(qualities: Sequence[float], penalties: Sequence[float]) -> list[float]:
-    """What a policy maximises: each expert's quality less what its costs take from it."""
+    """What a policy maximises: quality minus penalty, per expert."""
     return [quality - penalty for quality, penalty in zip(qualities, penalties, strict=True)]
 
 
 def _number(name: str, value: object) -> float:
     if isinstance(value, Real) and not isinstance(value, bool):
-        with suppress(OverflowError):  # a whole number beyond all floats
+        with suppress(OverflowError):  # an integer too large for a float
             return float(value)
     raise InputError(f"{name} must be a number, found {value!r}")
 

@@ -23,9 +23,9 @@ from ir3de.outcomes.expectation import Shrinkage, Validation
 from ir3de.outcomes.sums import Outcomes
 from ir3de.policies import Calibration, Costs, Policy, check_policy
 from ir3de.routing.batches import decide_texts
-from ir3de.routing.decision import Compiled, Decision, Terms, decide, decide_ids
+from ir3de.routing.decision import CompiledRouter, Decision, DecisionRules, decide, decide_ids
 from ir3de.routing.explanation import Explanation, explain
-from ir3de.routing.flips import Flips, flips
+from ir3de.routing.flips import Flips, find_flips
 from ir3de.scorers import Scorer
 from ir3de.scorers.table import check_experts
 from ir3de.scorers.torch_arithmetic import on_device
@@ -99,7 +99,7 @@ class Router:
         )
         experts = tuple(map(check_name, domains))  # what can be refused is refused before anything is counted
         check_experts(len(experts))
-        terms = Terms(
+        rules = DecisionRules(
             experts,
             selector,
             0 if default is None else find_default(default, experts),
@@ -107,7 +107,7 @@ class Router:
         )
         with on_device(device):  # refused, if it is not there, before anything is counted
             options: Any = {"tune": tune, "keep_sample": keep_sample, "counting": counting}
-            return cls(fit_domains(domains, chosen, scorer, terms, **options))
+            return cls(fit_domains(domains, chosen, scorer, rules, **options))
 
     @classmethod
     def fit_outcomes(
@@ -138,7 +138,9 @@ class Router:
         if default is not None:
             find_default(default, outcomes.models)  # or it is refused
         policy = check_policy(policy or Policy(), outcomes.models)
-        return cls(fit_outcomes(outcomes, chosen, Terms(outcomes.models, Average(), policy=policy), default=default))
+        return cls(
+            fit_outcomes(outcomes, chosen, DecisionRules(outcomes.models, Average(), policy=policy), default=default)
+        )
 
     def add_outcomes(self, rows: OutcomeRows, *, field: str = "scores", merge: bool = False) -> None:
         """Add the models of these rows, exactly as if they had been there from the beginning.
@@ -243,12 +245,12 @@ class Router:
     @property
     def policy(self) -> Policy:
         """What experts cost, what that is worth, and when to abstain."""
-        return self._compiled.terms.policy
+        return self._compiled.rules.policy
 
     @property
     def calibrated(self) -> bool:
         """Whether confidence was calibrated on held-out prompts."""
-        return self._compiled.terms.calibration is not None
+        return self._compiled.rules.calibration is not None
 
     @property
     def trials(self) -> tuple[Mapping[str, Any], ...]:
@@ -261,7 +263,7 @@ class Router:
         return self._compiled.selector
 
     @property
-    def compiled(self) -> Compiled:
+    def compiled(self) -> CompiledRouter:
         """The read side: experts, table and ballots as one object."""
         return self._compiled
 
@@ -363,7 +365,7 @@ class Router:
     def flips(self, text: str, *, weights: Costs | None = None) -> Flips:
         """Which tokens, taken out alone or a few together, would send the prompt to another expert."""
         ids = np.array([token for token, _ in self.tokenizer.pieces(text)], np.uint32)
-        return flips(self._compiled, ids, self._unknown, weights)
+        return find_flips(self._compiled, ids, self._unknown, weights)
 
     def save(self, path: str | Path, *, serving: bool = False) -> Path:
         """Write the router to a folder; `serving=True` leaves out what only changes need."""

@@ -1,8 +1,8 @@
-"""From a prompt's tokens to a tally: which tokens count, and what each one gives to each expert.
+"""Selectors decide which tokens of a prompt count, and what each one gives to each expert.
 
-Every selector compiles the table into *ballots*: one row of whole numbers per token. A prompt's tally is the sum of
-its tokens' rows, so it is exact and depends on the bag of tokens alone, never on their order; where the table scores
-neighbouring tokens too, on the bag of those as well. Ties between experts go to the expert that was added first.
+Every selector compiles the table into *ballots*: one row of integers per token. A prompt's tally is the sum of its
+tokens' rows, so it is exact and does not depend on the order of the tokens. Where the table scores pairs, it also
+depends on which tokens are neighbours. Ties between experts go to the expert that was added first.
 """
 
 from __future__ import annotations
@@ -32,30 +32,30 @@ __all__ = [
 
 Ids = npt.NDArray[np.unsignedinteger]
 Values: TypeAlias = "npt.NDArray[np.float64] | npt.NDArray[np.float32]"
-Tally = npt.NDArray[np.float64]  # whole numbers below 2⁵³, so float64 adds them exactly, and BLAS adds fastest
+Tally = npt.NDArray[np.float64]  # integers below 2⁵³: float64 adds them exactly, and BLAS adds fastest
 
-MOST_TOKENS = 1 << 16  # of one prompt that can be counted, so that the sums below stay under 2⁵³
+MAX_TOKENS = 1 << 16  # counted per prompt, so that the sums below stay under 2⁵³
 SCORE_UNIT = 1 << 25  # Average: one point of score
-LARGEST_SCORE = 1 << 10
-VOTE_UNIT = 1 << 36  # a vote weighs more than all the probability that can gather below it
+MAX_SCORE = 1 << 10
+VOTE_UNIT = 1 << 36  # more than the probabilities of all tokens can add up to
 PROBABILITY_UNIT = 1 << 19
 
-GATHERED_NUMBERS = 1 << 16  # looked up at a time for a batch: they stay in the cache
-FEW_EXPERTS = 32  # up to here ballots are kept as they are added, and batches summed together
+GATHERED_NUMBERS = 1 << 16  # looked up at a time in a batch: they stay in the cache
+FEW_EXPERTS = 32  # with more, ballots are float32, and prompts of a batch are summed one by one
 
-_ONES = np.ones(MOST_TOKENS)
+_ONES = np.ones(MAX_TOKENS)
 
 
 @dataclass(frozen=True, eq=False)
 class Ballots:
-    """What each token gives to each expert; with `most`, only the surest `most` tokens of a prompt count.
+    """What each token gives to each expert. Only the `limit` tokens of lowest rank in a prompt count.
 
-    Where the table knows token familiarities, they are summed over all tokens in one more column, the last.
+    Where the table has token familiarities, they are summed over all tokens in one more column, the last.
     """
 
     values: Values  # (V, C or C + 1); by rank instead of by token id when `rank` is there
     rank: npt.NDArray[np.uint32] | None = None
-    most: int = MOST_TOKENS
+    limit: int = MAX_TOKENS
     familiarity: npt.NDArray[np.float32] | None = None  # (V,)  where it is not a column of `values`
     pairs: Values | None = None  # (BUCKETS, C or C + 1)  what neighbouring tokens give
 
@@ -64,10 +64,10 @@ class Ballots:
         chosen = ids
         if self.rank is not None:
             chosen = self.rank.take(ids)
-            if len(chosen) > self.most:
-                chosen.partition(self.most - 1)
-                chosen = chosen[: self.most]
-        # the column sums, as ones · rows: numpy's own sum over the short axis takes twice as long
+            if len(chosen) > self.limit:
+                chosen.partition(self.limit - 1)
+                chosen = chosen[: self.limit]
+        # column sums as ones · rows: numpy's own sum over the short axis takes twice as long
         total: Tally = np.dot(_ONES[: len(chosen)], self.values.take(chosen, axis=0))
         if self.pairs is not None and len(ids) > 1:
             total += np.dot(_ONES[: len(ids) - 1], self.pairs.take(pair_buckets(ids), axis=0))
@@ -78,31 +78,31 @@ class Ballots:
     def tallies(self, flat: Ids, starts: npt.NDArray[np.int64]) -> Tally:
         """The same for many prompts at once, none of them empty: (prompts, C) or (prompts, C + 1)."""
         lengths = np.diff(starts, append=len(flat))
-        totals = _row_sums(self.values, *((flat, starts) if self.rank is None else self._surest(flat, starts)))
+        totals = _sum_rows(self.values, *((flat, starts) if self.rank is None else self._select_by_rank(flat, starts)))
         if self.pairs is not None and (several := np.flatnonzero(lengths > 1)).size:
             buckets = pair_buckets(flat)[within_prompts(len(flat), starts, lengths)]
             met = lengths[several] - 1
-            totals[several] += _row_sums(self.pairs, buckets, np.cumsum(met) - met)
+            totals[several] += _sum_rows(self.pairs, buckets, np.cumsum(met) - met)
         if self.familiarity is not None:
             familiarity = np.add.reduceat(self.familiarity.take(flat), starts, dtype=np.float64)
             totals = np.column_stack((totals, familiarity))
         return totals
 
-    def _surest(self, flat: Ids, starts: npt.NDArray[np.int64]) -> tuple[Ids, npt.NDArray[np.int64]]:
+    def _select_by_rank(self, flat: Ids, starts: npt.NDArray[np.int64]) -> tuple[Ids, npt.NDArray[np.int64]]:
         assert self.rank is not None
         lengths = np.diff(starts, append=len(flat))
         prompt = np.repeat(np.arange(len(starts), dtype=np.int64), lengths)
         keys = np.sort((prompt << 32) | self.rank.take(flat))  # each prompt's ranks in order, prompt after prompt
-        counted = np.arange(len(flat)) - np.repeat(starts, lengths) < self.most
-        kept = np.minimum(lengths, self.most)
+        counted = np.arange(len(flat)) - np.repeat(starts, lengths) < self.limit
+        kept = np.minimum(lengths, self.limit)
         return (keys[counted] & 0xFFFFFFFF).astype(np.uint32), np.cumsum(kept) - kept
 
 
-def _row_sums(values: Values, flat: Ids, starts: npt.NDArray[np.int64]) -> Tally:
-    """Σ of the rows named by each stretch of `flat`, none of them empty."""
+def _sum_rows(values: Values, flat: Ids, starts: npt.NDArray[np.int64]) -> Tally:
+    """The sum of the rows in each stretch of `flat`. No stretch is empty."""
     totals = np.empty((len(starts), values.shape[1]))
     bounds = [*starts.tolist(), len(flat)]
-    if totals.shape[1] > FEW_EXPERTS:  # long rows: the product is faster than the sum, even prompt by prompt
+    if totals.shape[1] > FEW_EXPERTS:  # for long rows the product is faster than the sum, even prompt by prompt
         for total, (first, last) in zip(totals, pairwise(bounds), strict=True):
             np.dot(_ONES[: last - first], values.take(flat[first:last], axis=0), out=total)
         return totals
@@ -116,11 +116,11 @@ def _row_sums(values: Values, flat: Ids, starts: npt.NDArray[np.int64]) -> Tally
 
 @runtime_checkable
 class Selector(Protocol):
-    """Anything that turns a table into ballots and a tally into shares."""
+    """Turns a table into ballots, and a tally into evidence and shares."""
 
     @property
     def cap(self) -> int:
-        """Tokens of a prompt that are looked at; the rest is ignored."""
+        """Tokens beyond this many in a prompt are ignored."""
         ...
 
     @property
@@ -129,23 +129,35 @@ class Selector(Protocol):
         ...
 
     def ballots(self, table: Table) -> Ballots:
-        """The table as integers to be summed."""
+        """The table as integers that are summed."""
         ...
 
     def evidence(self, tally: Sequence[float], counted: int) -> list[float]:
-        """The tally as one number per expert that does not grow with the prompt: a mean score, or a share of votes."""
+        """One number per expert that does not grow with the prompt: a mean score, or a share of votes."""
         ...
 
     def shares(self, tally: Sequence[float], counted: int) -> list[float]:
-        """The tally as one share per expert, adding up to one: what stands for probabilities without a calibration."""
+        """One share per expert. They add up to one, and stand for probabilities where there is no calibration."""
         ...
 
 
 Ties = Literal["probability", "order"]
 
 
+class _Votes:
+    """Evidence and shares of selectors that count votes."""
+
+    def evidence(self, tally: Sequence[float], counted: int) -> list[float]:
+        return self.shares(tally, counted)
+
+    def shares(self, tally: Sequence[float], counted: int) -> list[float]:
+        votes = [total // VOTE_UNIT for total in tally]
+        total_votes = sum(votes)
+        return [vote / total_votes for vote in votes]
+
+
 @dataclass(frozen=True)
-class EntropyTopK:
+class EntropyTopK(_Votes):
     """The k tokens of lowest entropy vote for their best expert: the paper's Sample Route Selector.
 
     Ties between experts go to the larger summed probability; with `ties="order"` straight to the order of the
@@ -173,17 +185,11 @@ class EntropyTopK:
         return cls(k, ties="order", log_offset=1e-10)
 
     def ballots(self, table: Table) -> Ballots:
-        return Ballots(_votes(table, self.ties, table.by_rank), table.rank, self.k, table.familiarity)
-
-    def evidence(self, tally: Sequence[float], counted: int) -> list[float]:
-        return _vote_shares(tally)
-
-    def shares(self, tally: Sequence[float], counted: int) -> list[float]:
-        return _vote_shares(tally)
+        return Ballots(_compile_votes(table, self.ties, table.by_rank), table.rank, self.k, table.familiarity)
 
 
 @dataclass(frozen=True)
-class AllTokens:
+class AllTokens(_Votes):
     """Every token votes for its best expert: the paper's variant -all, without the entropy filter."""
 
     cap: int = 1_024
@@ -195,18 +201,12 @@ class AllTokens:
         _check_ties(self.ties)
 
     def ballots(self, table: Table) -> Ballots:
-        return Ballots(_votes(table, self.ties, np.arange(len(table.vote))), familiarity=table.familiarity)
-
-    def evidence(self, tally: Sequence[float], counted: int) -> list[float]:
-        return _vote_shares(tally)
-
-    def shares(self, tally: Sequence[float], counted: int) -> list[float]:
-        return _vote_shares(tally)
+        return Ballots(_compile_votes(table, self.ties, np.arange(len(table.vote))), familiarity=table.familiarity)
 
 
 @dataclass(frozen=True)
 class Average:
-    """The mean of the tokens' scores decides: the paper's variant -avg, and the form prompt ridge is fitted for.
+    """The mean of the tokens' scores decides: the paper's variant -avg, for which prompt ridge is fitted.
 
     The mean of the score rows is the score of the mean embedding, because the router is linear. `sharpness` turns
     mean scores into shares, softmax(sharpness · score); it does not change which expert wins.
@@ -223,8 +223,8 @@ class Average:
 
     def ballots(self, table: Table) -> Ballots:
         familiarity = table.familiarity
-        pairs = None if table.pairs is None else _whole(table.pairs, None if familiarity is None else 0.0)
-        return Ballots(_whole(table.scores, familiarity), pairs=pairs)
+        pairs = None if table.pairs is None else _to_integers(table.pairs, None if familiarity is None else 0.0)
+        return Ballots(_to_integers(table.scores, familiarity), pairs=pairs)
 
     def evidence(self, tally: Sequence[float], counted: int) -> list[float]:
         unit = 1.0 / (SCORE_UNIT * counted)
@@ -237,20 +237,20 @@ class Average:
         return [power / whole for power in powers]
 
 
-def _whole(scores: npt.NDArray[np.float32], last: npt.NDArray[np.float32] | float | None) -> Values:
-    """Scores as whole numbers, and `last` as one more column."""
+def _to_integers(scores: npt.NDArray[np.float32], last: npt.NDArray[np.float32] | float | None) -> Values:
+    """Scores as integers, and `last` as one more column."""
     rows, columns = scores.shape
     ballots = np.zeros((rows, columns + (last is not None)), np.float32)
-    np.clip(scores, -LARGEST_SCORE, LARGEST_SCORE, out=ballots[:, :columns])
-    ballots *= SCORE_UNIT  # a power of two: float32 scores make whole numbers that float32 holds exactly
+    np.clip(scores, -MAX_SCORE, MAX_SCORE, out=ballots[:, :columns])
+    ballots *= SCORE_UNIT  # a power of two: float32 holds the results exactly
     np.rint(ballots, out=ballots)
     if last is not None:
         ballots[:, columns] = last
     return ballots if columns > FEW_EXPERTS else ballots.astype(np.float64)
 
 
-def _votes(table: Table, ties: Ties, order: npt.NDArray[np.intp]) -> Tally:
-    """One vote a token, and below it, too small to outweigh one, its probabilities; the tokens in that order."""
+def _compile_votes(table: Table, ties: Ties, order: npt.NDArray[np.intp]) -> Tally:
+    """One vote per token, plus its probabilities in a unit so small that they only break ties. Rows are in `order`."""
     votes = np.zeros(table.scores.shape)
     if ties == "probability":
         for block in row_blocks(votes.shape):
@@ -259,15 +259,9 @@ def _votes(table: Table, ties: Ties, order: npt.NDArray[np.intp]) -> Tally:
     return votes
 
 
-def _vote_shares(tally: Sequence[float]) -> list[float]:
-    votes = [total // VOTE_UNIT for total in tally]
-    whole = sum(votes)
-    return [vote / whole for vote in votes]
-
-
 def _check_range(name: str, value: int) -> None:
-    if not isinstance(value, int) or not 1 <= value <= MOST_TOKENS:
-        raise InputError(f"{name} must be a whole number of tokens between 1 and {MOST_TOKENS:,}, found {value!r}")
+    if not isinstance(value, int) or not 1 <= value <= MAX_TOKENS:
+        raise InputError(f"{name} must be a whole number of tokens between 1 and {MAX_TOKENS:,}, found {value!r}")
 
 
 def _check_ties(ties: str) -> None:

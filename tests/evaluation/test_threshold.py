@@ -127,7 +127,7 @@ def test_one_half_calibrates_and_the_other_picks(router: Router) -> None:
     held = demo.held_out()
     made = calibrate_threshold(router, held, error=0.1, others=(0.05, 0.001))
     assert 0 < made.chosen.prompts < sum(map(len, held.values()))
-    assert made.router.compiled.terms.calibration != router.compiled.terms.calibration
+    assert made.router.compiled.rules.calibration != router.compiled.rules.calibration
     assert [other.error for other in made.others] == [0.05]
     again = calibrate_threshold(router, {name: texts[::-1] for name, texts in reversed(held.items())}, error=0.1)
     assert again.chosen == made.chosen  # the order of the prompts is nothing to it

@@ -89,7 +89,7 @@ def test_empty_strings_and_white_space_among_texts_say_nothing(way: dict) -> Non
     some = {name: ["", *texts[:5], "", *texts[5:], ""] for name, texts in clean.items()}
     with_empty, without = tiny_fit(some, **way), tiny_fit(clean, **way)
     assert np.array_equal(with_empty.compiled.table.scores, without.compiled.table.scores)
-    assert with_empty.compiled.terms == without.compiled.terms
+    assert with_empty.compiled.rules == without.compiled.rules
     blank = Router.fit(
         {name: [*texts, "   ", "\n\t"] for name, texts in tiny.domain_texts(10).items()},
         embedding=tiny.word_embedding(),  # to which white space is nothing

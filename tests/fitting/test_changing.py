@@ -77,7 +77,7 @@ def test_a_calibration_learnt_with_an_expert_goes_with_it(tmp_path: Path) -> Non
     for keep_sample in (True, False):
         router.add("new", counted(tiny.mixed(12), keep_sample=keep_sample))
         assert router.calibrated == keep_sample
-        assert router.compiled.terms.calibration != never.compiled.terms.calibration
+        assert router.compiled.rules.calibration != never.compiled.rules.calibration
         router.remove("new")
     assert tiny.contents(router.save(tmp_path / "one")) == tiny.contents(never.save(tmp_path / "two"))
 

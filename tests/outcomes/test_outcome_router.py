@@ -33,7 +33,7 @@ def assert_same(one: Router, other: Router) -> None:
     assert one.outcomes == other.outcomes
     assert tiny.same_table(one, other)
     assert one.scorer == other.scorer and one.validation == other.validation
-    assert isinstance(one.compiled.terms.valuation, ExpectedScores)
+    assert isinstance(one.compiled.rules.valuation, ExpectedScores)
     assert [d.to_dict() for d in one.route_batch(PROMPTS)] == [d.to_dict() for d in other.route_batch(PROMPTS)]
 
 
@@ -74,7 +74,7 @@ def test_a_prompt_without_a_known_token_goes_to_the_best_on_average_or_to_the_de
     decision = router.route("")
     assert router.default == decision.expert == "bee"
     assert decision.abstained and decision.reason == "no known token"
-    means = router.compiled.terms.valuation.expectation.means.mean(axis=0)
+    means = router.compiled.rules.valuation.expectation.means.mean(axis=0)
     assert dict(decision.ranking) == pytest.approx(dict(zip(MODELS, means, strict=True)), abs=1e-6)
     assert fitted(some, default="cat").route("").expert == "cat"
 

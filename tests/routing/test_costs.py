@@ -12,7 +12,7 @@ import tiny
 from ir3de import EntropyTopK, Router
 from ir3de.errors import InputError, UnknownExpertError
 from ir3de.policies import COSTS, Cost, Policy, utilities
-from ir3de.routing.decision import Decision, Terms
+from ir3de.routing.decision import Decision, DecisionRules
 from ir3de.selectors import SCORE_UNIT, Average
 
 EXPERTS = tuple(tiny.DOMAINS)
@@ -82,11 +82,11 @@ def test_a_large_weight_takes_the_cheapest(router: Router, costs: dict[str, Cost
 
 
 def test_of_equal_utilities_the_likelier_expert_is_taken() -> None:
-    terms = Terms(("small", "large"), Average())
+    rules = DecisionRules(("small", "large"), Average())
     even = np.array([0.0, SCORE_UNIT * 0.1])
-    likelier = Decision(terms, even, 1, 1).quality[0][1]
+    likelier = Decision(rules, even, 1, 1).quality[0][1]
     gap = likelier - (1 - likelier)
-    tied = Decision(terms, even, 1, 1, penalties=[0.0, gap])
+    tied = Decision(rules, even, 1, 1, penalties=[0.0, gap])
     worth = utilities([share for _, share in tied.quality], [gap, 0.0])
     assert worth[0] == worth[1], "no tie: the test would say nothing"
     assert (tied.expert, tied.ranking[0][0]) == ("large", "large")

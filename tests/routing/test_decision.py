@@ -179,7 +179,7 @@ def test_a_calibration_that_makes_no_sense_is_refused(scale: float, growth: floa
 @given(wordy)
 def test_familiarity_is_the_mean_measure_familiarity_the_tokens(text: str) -> None:
     router, ids = made("calibrated"), tiny.embedding().encode(text)
-    known = router.compiled.terms.familiarity
+    known = router.compiled.rules.familiarity
     mean = router.compiled.table.familiarity[ids].astype(np.float64).mean() / FAMILIARITY_UNIT
     found = router.route(text)
     spread = math.sqrt(known.between**2 + known.within**2 / len(ids))

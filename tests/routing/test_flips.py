@@ -9,7 +9,7 @@ import tiny
 from ir3de import AllTokens, Average, EntropyTopK, Router
 from ir3de.policies import Policy
 from ir3de.routing.decision import decide
-from ir3de.routing.flips import MOST_TOGETHER, without_each
+from ir3de.routing.flips import MAX_TOKENS_TOGETHER, decide_without_each
 from ir3de.scorers import Blend
 from laws import STRANGE, shown, words
 
@@ -51,7 +51,7 @@ def test_what_flips_alone_and_together_is_what_brute_force_finds(kind: str, text
     router = made(kind)
     ids, unknown, expert = router.tokenizer.encode(text), router.tokenizer.unknown_id, router.route(text).expert
     others = [decide(router.compiled, np.delete(ids, place), unknown) for place in range(len(ids))]
-    each, found = without_each(router.compiled, ids, unknown), router.flips(text)
+    each, found = decide_without_each(router.compiled, ids, unknown), router.flips(text)
     assert list(map(shown, each)) == list(map(shown, others[: router.selector.cap]))
     assert found.expert == expert
     assert found.alone == {place: other.expert for place, other in enumerate(others) if other.expert != expert}
@@ -59,7 +59,7 @@ def test_what_flips_alone_and_together_is_what_brute_force_finds(kind: str, text
         assert not found.alone and found.other is None
         return
     assert asked_without(router, ids, *found.together) == found.other != expert
-    assert len(found.together) <= MOST_TOGETHER
+    assert len(found.together) <= MAX_TOKENS_TOGETHER
     if len(found.together) > 1:  # none of them could stay
         for kept in found.together:
             assert asked_without(router, ids, *(place for place in found.together if place != kept)) == expert

@@ -11,9 +11,9 @@ import ir3de.selectors
 import tiny
 from ir3de import AllTokens, Average, EntropyTopK, Router
 from ir3de.errors import InputError
-from ir3de.routing.decision import Compiled, Terms, decide, decide_batch
+from ir3de.routing.decision import CompiledRouter, DecisionRules, decide, decide_batch
 from ir3de.scorers.table import MAX_EXPERTS, Table
-from ir3de.selectors import FEW_EXPERTS, LARGEST_SCORE, SCORE_UNIT, Ballots, Selector
+from ir3de.selectors import FEW_EXPERTS, MAX_SCORE, SCORE_UNIT, Ballots, Selector
 
 TOKENS = 50
 SELECTORS = [Average(), Average(cap=5), AllTokens(), AllTokens(ties="order"), EntropyTopK(3), EntropyTopK.authors(4)]
@@ -42,7 +42,7 @@ def names(experts: int) -> tuple[str, ...]:
 def test_ballots_are_the_scores_in_whole_units_however_they_are_kept(experts: int, seed: int, size: float) -> None:
     scores = table(experts, seed=seed, size=size)
     ballots = Average().ballots(scores)
-    exact = np.rint(np.clip(scores.scores.astype(np.float64), -LARGEST_SCORE, LARGEST_SCORE) * SCORE_UNIT)
+    exact = np.rint(np.clip(scores.scores.astype(np.float64), -MAX_SCORE, MAX_SCORE) * SCORE_UNIT)
     assert np.array_equal(ballots.values, exact)
     assert ballots.values.dtype == (np.float32 if experts > FEW_EXPERTS else np.float64)
     ids = prompts(seed)[0]
@@ -53,7 +53,7 @@ def test_ballots_are_the_scores_in_whole_units_however_they_are_kept(experts: in
 @pytest.mark.parametrize("selector", SELECTORS, ids=str)
 @pytest.mark.parametrize("experts", [2, FEW_EXPERTS, FEW_EXPERTS + 1, 1_000])
 def test_a_batch_is_decided_as_one_by_one(selector: Selector, experts: int) -> None:
-    compiled = Compiled.build(Terms(names(experts), selector), table(experts))
+    compiled = CompiledRouter.build(DecisionRules(names(experts), selector), table(experts))
     texts = prompts(experts)
     lengths = np.array([len(ids) for ids in texts], np.int64)
     together = decide_batch(compiled, np.concatenate(texts), lengths, None)
@@ -76,7 +76,7 @@ def test_blocks_change_nothing(selector: Selector, experts: int, monkeypatch: py
 
 def test_ranking_confidence_and_margin_agree() -> None:
     for selector in SELECTORS:
-        compiled = Compiled.build(Terms(names(200), selector, default=7), table(200))
+        compiled = CompiledRouter.build(DecisionRules(names(200), selector, default=7), table(200))
         for ids in prompts(3):
             decision = decide(compiled, ids, None)
             ranking = decision.ranking
@@ -87,10 +87,10 @@ def test_ranking_confidence_and_margin_agree() -> None:
 
 def test_ties_go_to_the_expert_that_came_first_however_many() -> None:
     for experts in (3, 200):
-        terms = Terms(tuple(map(str, range(experts))), Average(), default=2)
-        compiled = Compiled(terms, table(experts), Ballots(np.ones((TOKENS, experts))))
+        rules = DecisionRules(tuple(map(str, range(experts))), Average(), default=2)
+        compiled = CompiledRouter(rules, table(experts), Ballots(np.ones((TOKENS, experts))))
         decision = decide(compiled, np.array([1, 2, 3], np.uint32), None)
-        assert decision.expert == "0" and [expert for expert, _ in decision.ranking] == list(terms.experts)
+        assert decision.expert == "0" and [expert for expert, _ in decision.ranking] == list(rules.experts)
 
 
 def test_more_experts_than_a_vote_can_name_are_refused() -> None:

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 import tiny
 from ir3de import AllTokens, Average, EntropyTopK, Router, TokenRidge
 from ir3de.embedding import Matrix
-from ir3de.routing.decision import Compiled, Terms, decide
+from ir3de.routing.decision import CompiledRouter, DecisionRules, decide
 from ir3de.scorers.table import Table
 from ir3de.statistics.counting import collect
 
@@ -223,7 +223,7 @@ def test_tied_votes_go_to_the_larger_summed_probability_or_to_the_lowest_index()
         (AllTokens(), [0, 1], "b"),
         (AllTokens(ties="order"), [0, 1], "a"),
     ]:
-        compiled = Compiled.build(Terms(tuple("abc"), selector), table)
+        compiled = CompiledRouter.build(DecisionRules(tuple("abc"), selector), table)
         assert decide(compiled, np.array(prompt, np.uint32), None).expert == winner
 
 

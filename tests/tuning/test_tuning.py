@@ -152,7 +152,7 @@ def test_a_blend_of_parts_is_the_blend() -> None:
     """What tuning adds up from parts is what a fit and its table say of the same prompts."""
     some = list(make_folds(sampled(), tiny.embedding()))
     parts = Components(some, [8.0], [1.0])
-    parts.settle(8.0)
+    parts.fit_posteriors(8.0)
     blends = [Blend(), Blend(1.0, few=0.0), Blend(0.5, 0.25), Blend(0.25, 0.5, few=3.0)]
     for scorer, views in [(Blend(0.0, few=0.0), parts.ridge(8.0)), *((blend, parts.blend(blend)) for blend in blends)]:
         found = score_views(some, scorer, Average())

@@ -118,9 +118,9 @@ def _describe(router: RouterParts, parts: Parts, serving: bool) -> dict[str, Any
         "experts": experts,
         "default": compiled.experts[compiled.default],
         "selector": SELECTORS.describe(compiled.selector),
-        "calibration": _plain(compiled.terms.calibration),
-        "familiarity": _plain(compiled.terms.familiarity),
-        "policy": compiled.terms.policy.to_dict(),
+        "calibration": _plain(compiled.rules.calibration),
+        "familiarity": _plain(compiled.rules.familiarity),
+        "policy": compiled.rules.policy.to_dict(),
         "embedding": embedding,
         "tokenizer": {
             "file": parts.add("tokenizer", ".json.gz", gzip.compress(tokenizer.definition, GZIP_LEVEL, mtime=0)),

@@ -22,7 +22,7 @@ from ir3de.embedding.defaults import find_version
 from ir3de.errors import ArtifactError, EmbeddingError, MismatchError
 from ir3de.fitting.parts import RouterParts
 from ir3de.policies import Familiarity, Policy
-from ir3de.routing.decision import Compiled, Terms
+from ir3de.routing.decision import CompiledRouter, DecisionRules
 from ir3de.routing.valuation import Valuation
 from ir3de.scorers.table import Table
 from ir3de.selectors import SELECTORS
@@ -70,7 +70,7 @@ def _load(folder: Path, shared: Path | None) -> RouterParts:
         embedding = lru_cache(maxsize=1)(partial(_load_embedding, folder, header))
         restore_training: Any = restore_outcomes if "outcomes" in header else restore_domains
         training, valuation = restore_training(folder, header)
-        terms = _restore_terms(header, valuation)
+        rules = _restore_rules(header, valuation)
         table = _load_table(folder, header, mapped=shared is not None)
         if table is None:
             shared = None  # the one that is made here is nobody else's
@@ -78,13 +78,13 @@ def _load(folder: Path, shared: Path | None) -> RouterParts:
                 raise ArtifactError(
                     f"{folder / header['table']['name']} is missing, and a serving copy cannot rebuild it"
                 )
-            table = training.build_table(embedding(), terms)
-        if table.scores.shape[1] != terms.columns:
-            raise ValueError(f"{len(terms.experts)} experts, but a table of {table.scores.shape[1]}")
+            table = training.build_table(embedding(), rules)
+        if table.scores.shape[1] != rules.columns:
+            raise ValueError(f"{len(rules.experts)} experts, but a table of {table.scores.shape[1]}")
         return RouterParts(
-            Compiled.build(terms, table)
+            CompiledRouter.build(rules, table)
             if shared is None
-            else Compiled(terms, table, map_ballots(shared, header["table"]["sha256"], table, terms.selector)),
+            else CompiledRouter(rules, table, map_ballots(shared, header["table"]["sha256"], table, rules.selector)),
             _load_tokenizer(folder, header["tokenizer"]),
             header["embedding"]["fingerprint"],
             embedding,
@@ -94,9 +94,9 @@ def _load(folder: Path, shared: Path | None) -> RouterParts:
         )
 
 
-def _restore_terms(header: Mapping[str, Any], valuation: Valuation) -> Terms:
+def _restore_rules(header: Mapping[str, Any], valuation: Valuation) -> DecisionRules:
     experts, familiarity = [expert["name"] for expert in header["experts"]], header["familiarity"]
-    return Terms(
+    return DecisionRules(
         tuple(experts),
         SELECTORS.restore(header["selector"]),
         experts.index(header["default"]),

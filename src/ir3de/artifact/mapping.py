@@ -46,7 +46,7 @@ def map_ballots(folder: Path, table_sha256: str, table: Table, selector: Selecto
 
 def _write(path: Path, made: Ballots, of: str) -> None:
     tensors = _tensors(made)
-    header = {"kind": KIND, "version": VERSION, "of": of, "most": made.most, "digest": _digest(tensors)}
+    header = {"kind": KIND, "version": VERSION, "of": of, "most": made.limit, "digest": _digest(tensors)}
     files.write(path, to_safetensors(tensors, header))
     _drop_others(path)
 
@@ -56,7 +56,7 @@ def _mapped(path: Path, of: str) -> Ballots:
     files.check_kind(header, KIND, VERSION, path)
     if header.get("of") != of or header.get("digest") != _digest(tensors):
         raise ArtifactError(f"{path} is damaged: its content is not what its header says")
-    return Ballots(most=header["most"], **tensors)
+    return Ballots(limit=header["most"], **tensors)
 
 
 def _key(table_sha256: str, selector: Selector) -> str:

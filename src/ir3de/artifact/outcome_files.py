@@ -27,7 +27,7 @@ def describe_outcomes(
     router: RouterParts, training: OutcomeTraining, experts: list[dict[str, Any]], parts: Parts, *, serving: bool
 ) -> dict[str, Any]:
     """The header's fields of this kind of router; how many scores each model has is added to `experts`."""
-    valuation = router.compiled.terms.valuation
+    valuation = router.compiled.rules.valuation
     assert isinstance(valuation, ExpectedScores)
     described = describe_expectation(valuation.expectation, training.validation)
     described["default_given"] = training.default_given

@@ -172,7 +172,7 @@ def calibrate_threshold(
     policy = router.policy
     plain = router.with_policy(Policy())
     routed = route_held_out(plain, domains)
-    calibration = plain.compiled.terms.calibration
+    calibration = plain.compiled.rules.calibration
     if recalibrate and (learning := [one for one in routed if not one.picks_threshold]):
         routed = [one for one in routed if one.picks_threshold]
         calibration = calibrate_confidence(learning, plain.experts)

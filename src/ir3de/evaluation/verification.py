@@ -17,7 +17,7 @@ from ir3de.artifact import HEADER, RouterFiles, holds_router, inspect_router, lo
 from ir3de.artifact.part_files import LEDGER, is_ours
 from ir3de.errors import ArtifactError, IR3DEError
 from ir3de.fitting.parts import RouterParts
-from ir3de.routing.decision import Terms
+from ir3de.routing.decision import DecisionRules
 from ir3de.scorers.table import Table
 from ir3de.statistics.contributions import Contribution
 from ir3de.storage.ledger import Entry, History, faults
@@ -140,8 +140,8 @@ def _fit(router: RouterParts) -> Iterator[Check]:
         seen = f"fitted again: it differs by {difference:.1e} of the largest score"
         yield Check(claim, near, seen + (", as between two BLAS libraries" if near else ""))
     claim = "confidence is what the prompts that were kept give"
-    if _alike(again.terms, found.terms):
-        calibrated = found.terms.calibration is not None
+    if _alike(again.rules, found.rules):
+        calibrated = found.rules.calibration is not None
         yield Check(claim, True, "calibrated again: the same" if calibrated else "not calibrated")
     else:  # as after `ir3de calibrate`
         yield Check(claim, None, "calibrated otherwise: on other prompts, or with another selector")
@@ -168,7 +168,7 @@ def _difference(found: Table, again: Table) -> float:
     return worst / max(float(np.abs(again.scores).max(initial=0)), 1e-30)
 
 
-def _alike(one: Terms, other: Terms) -> bool:
+def _alike(one: DecisionRules, other: DecisionRules) -> bool:
     """Whether values were learnt from the same prompts, up to what another machine's BLAS may differ by."""
     number = len(one.experts)
     pairs: list[tuple[Any, Any]] = [

@@ -13,7 +13,7 @@ from ir3de.errors import InputError
 from ir3de.fitting.domains import count_domain, describe_given, read_addition
 from ir3de.fitting.parts import Constant, Domain, Kind, OutcomeRows, RouterParts
 from ir3de.outcomes.expectation import Validation
-from ir3de.routing.decision import Compiled, Terms
+from ir3de.routing.decision import CompiledRouter, DecisionRules
 from ir3de.routing.valuation import Probabilities
 from ir3de.scorers import Blend, Scorer
 from ir3de.scorers.table import Table
@@ -117,7 +117,7 @@ class DomainTraining:
     def tune(self, parts: RouterParts) -> tuple[RouterParts, tuple[Trial, ...]]:
         embedding = parts.embedding()
         compiled, training, trials = fit_tuned(
-            self.counted_statistics(embedding), self.holdings(), embedding, parts.compiled.terms
+            self.counted_statistics(embedding), self.holdings(), embedding, parts.compiled.rules
         )
         return parts.change(compiled, training, [Change.now("tune")]), trials
 
@@ -133,19 +133,19 @@ class DomainTraining:
     def require_probabilities(self, why_not: str) -> None:
         return
 
-    def build_table(self, embedding: Embedding, terms: Terms) -> Table:
+    def build_table(self, embedding: Embedding, rules: DecisionRules) -> Table:
         return Table.of(
             self.scorer,
             list(self.statistics().values()),
             embedding.rows,
-            log_offset=terms.selector.log_offset,
-            familiarity=terms.familiarity is not None,
+            log_offset=rules.selector.log_offset,
+            familiarity=rules.familiarity is not None,
             unknown=embedding.tokenizer.unknown_id,
         )
 
-    def refit(self, parts: RouterParts) -> Compiled:
-        embedding, terms = parts.embedding(), parts.compiled.terms
-        return fit_statistics(self.statistics(), self.holdings(), embedding, self.scorer, terms)[0]
+    def refit(self, parts: RouterParts) -> CompiledRouter:
+        embedding, rules = parts.embedding(), parts.compiled.rules
+        return fit_statistics(self.statistics(), self.holdings(), embedding, self.scorer, rules)[0]
 
     def _change(
         self,
@@ -155,19 +155,19 @@ class DomainTraining:
         changes: list[Change],
     ) -> RouterParts:
         """Fit these statistics, with scorer and selector as they are, or chosen again where the router is tuned."""
-        terms, experts = parts.compiled.terms, tuple(statistics)
-        default = terms.experts[terms.default]
-        terms = replace(
-            terms,
+        rules, experts = parts.compiled.rules, tuple(statistics)
+        default = rules.experts[rules.default]
+        rules = replace(
+            rules,
             experts=experts,
             default=experts.index(default) if default in experts else 0,
-            policy=terms.policy.among(experts),
+            policy=rules.policy.among(experts),
         )
         held, embedding = {**self.holdings(), **changed}, parts.embedding()
         if self.is_tuned:
-            compiled, training = _choose_again(statistics, held, embedding, terms)
+            compiled, training = _choose_again(statistics, held, embedding, rules)
         else:
-            compiled, training = fit_statistics(statistics, held, embedding, self.scorer, terms)
+            compiled, training = fit_statistics(statistics, held, embedding, self.scorer, rules)
         return parts.change(compiled, training, changes)
 
 
@@ -175,7 +175,7 @@ def fit_domains(
     domains: Mapping[str, Domain],
     embedding: Embedding,
     scorer: Scorer,
-    terms: Terms,
+    rules: DecisionRules,
     *,
     tune: bool,
     keep_sample: bool,
@@ -192,10 +192,10 @@ def fit_domains(
         after = given.total.digest
         changes += [Change.now("fit", expert=name, given=one, after=after) for one in given.entries]
     if tune:
-        compiled, training, _ = fit_tuned(statistics, holdings, embedding, terms)
+        compiled, training, _ = fit_tuned(statistics, holdings, embedding, rules)
         changes.append(Change.now("tune"))
     else:
-        compiled, training = fit_statistics(statistics, holdings, embedding, scorer, terms)
+        compiled, training = fit_statistics(statistics, holdings, embedding, scorer, rules)
     return RouterParts.create(compiled, embedding, training, changes)
 
 
@@ -204,20 +204,20 @@ def fit_statistics(
     holdings: Mapping[str, Holding],
     embedding: Embedding,
     scorer: Scorer,
-    terms: Terms,
-) -> tuple[Compiled, DomainTraining]:
+    rules: DecisionRules,
+) -> tuple[CompiledRouter, DomainTraining]:
     """Fit, calibrate and compile."""
     from ir3de.tuning.choosing import calibrate
 
-    confidence = calibrate(list(statistics.values()), embedding, scorer, terms.selector)
+    confidence = calibrate(list(statistics.values()), embedding, scorer, rules.selector)
     owned, held = dict(statistics), _select_holdings(holdings, statistics)
     training = DomainTraining(scorer, Constant(owned), Constant(held))
-    return _compile(training, embedding, terms, confidence), training
+    return _compile(training, embedding, rules, confidence), training
 
 
 def fit_tuned(
-    statistics: Mapping[str, Statistics], holdings: Mapping[str, Holding], embedding: Embedding, terms: Terms
-) -> tuple[Compiled, DomainTraining, tuple[Trial, ...]]:
+    statistics: Mapping[str, Statistics], holdings: Mapping[str, Holding], embedding: Embedding, rules: DecisionRules
+) -> tuple[CompiledRouter, DomainTraining, tuple[Trial, ...]]:
     """Choose scorer, selector and window size, fit and compile; also returns what was tried.
 
     The statistics must be those that were counted: the result depends on nothing else. Contributions stay in the
@@ -226,7 +226,7 @@ def fit_tuned(
     from ir3de.tuning.choosing import choose
 
     held = _select_holdings(holdings, statistics)
-    choice = choose(list(statistics.values()), embedding, cap=terms.selector.cap, windows=not held)
+    choice = choose(list(statistics.values()), embedding, cap=rules.selector.cap, windows=not held)
     owned = dict(zip(statistics, choice.domains, strict=True))
     windows = {
         name: own.sums.window
@@ -235,27 +235,29 @@ def fit_tuned(
     }
     tried = tuple(trial.to_dict() for trial in choice.trials)
     training = DomainTraining(choice.scorer, Constant(owned), Constant(held), tried, True, windows)
-    compiled = _compile(training, embedding, replace(terms, selector=choice.selector), choice.confidence)
+    compiled = _compile(training, embedding, replace(rules, selector=choice.selector), choice.confidence)
     return compiled, training, choice.trials
 
 
 def _choose_again(
-    statistics: Mapping[str, Statistics], holdings: Mapping[str, Holding], embedding: Embedding, terms: Terms
-) -> tuple[Compiled, DomainTraining]:
+    statistics: Mapping[str, Statistics], holdings: Mapping[str, Holding], embedding: Embedding, rules: DecisionRules
+) -> tuple[CompiledRouter, DomainTraining]:
     """Tune as a new router of these statistics would be; take the default scorer where too few prompts are kept."""
     try:
-        compiled, training, _ = fit_tuned(statistics, holdings, embedding, terms)
+        compiled, training, _ = fit_tuned(statistics, holdings, embedding, rules)
     except InputError:
-        default = replace(terms, selector=Average(terms.selector.cap))
+        default = replace(rules, selector=Average(rules.selector.cap))
         compiled, training = fit_statistics(statistics, holdings, embedding, Blend(), default)
         training = replace(training, is_tuned=True)
     return compiled, training
 
 
-def _compile(training: DomainTraining, embedding: Embedding, terms: Terms, confidence: ConfidenceModel) -> Compiled:
+def _compile(
+    training: DomainTraining, embedding: Embedding, rules: DecisionRules, confidence: ConfidenceModel
+) -> CompiledRouter:
     # Even where there is no calibration: one learnt with other experts would tell of them after they are gone.
-    terms = replace(terms, valuation=Probabilities(confidence.calibration), familiarity=confidence.familiarity)
-    return Compiled.build(terms, training.build_table(embedding, terms))
+    rules = replace(rules, valuation=Probabilities(confidence.calibration), familiarity=confidence.familiarity)
+    return CompiledRouter.build(rules, training.build_table(embedding, rules))
 
 
 def _select_holdings(holdings: Mapping[str, Holding], experts: Mapping[str, Statistics]) -> dict[str, Holding]:

@@ -13,7 +13,7 @@ from ir3de.fitting.domains import check_name, describe_mismatch
 from ir3de.fitting.parts import Constant, Domain, Kind, OutcomeRows, RouterParts
 from ir3de.outcomes.expectation import Shrinkage, Validation
 from ir3de.outcomes.sums import Outcomes
-from ir3de.routing.decision import Compiled, Terms
+from ir3de.routing.decision import CompiledRouter, DecisionRules
 from ir3de.routing.valuation import ExpectedScores
 from ir3de.scorers.table import Table, check_experts
 from ir3de.selectors import Selector
@@ -88,56 +88,56 @@ class OutcomeTraining:
     def require_probabilities(self, why_not: str) -> NoReturn:
         self._refuse(why_not)
 
-    def build_table(self, embedding: Embedding, terms: Terms) -> Table:
-        return _compile(self.outcomes(), embedding, terms, self.scorer)[0].table
+    def build_table(self, embedding: Embedding, rules: DecisionRules) -> Table:
+        return _compile(self.outcomes(), embedding, rules, self.scorer)[0].table
 
-    def refit(self, parts: RouterParts) -> Compiled:
-        return _compile(self.outcomes(), parts.embedding(), parts.compiled.terms, self.scorer)[0]
+    def refit(self, parts: RouterParts) -> CompiledRouter:
+        return _compile(self.outcomes(), parts.embedding(), parts.compiled.rules, self.scorer)[0]
 
     def _change(self, parts: RouterParts, outcomes: Outcomes, changes: list[Change]) -> RouterParts:
         """Fit these outcomes; a default that was given stays while its model does."""
-        terms = parts.compiled.terms
-        now = terms.experts[terms.default]
-        best_before = terms.experts[int(terms.valuation.tally_nothing(len(terms.experts)).argmax())]
+        rules = parts.compiled.rules
+        now = rules.experts[rules.default]
+        best_before = rules.experts[int(rules.valuation.tally_nothing(len(rules.experts)).argmax())]
         given = now in outcomes.models and (self.default_given or now != best_before)
-        compiled, training = _fit(outcomes, parts.embedding(), terms, default=now if given else None)
+        compiled, training = _fit(outcomes, parts.embedding(), rules, default=now if given else None)
         return parts.change(compiled, training, changes)
 
     def _refuse(self, why_not: str) -> NoReturn:
         raise InputError(f"this router was fitted from outcomes: {why_not}")
 
 
-def fit_outcomes(outcomes: Outcomes, embedding: Embedding, terms: Terms, *, default: str | None) -> RouterParts:
+def fit_outcomes(outcomes: Outcomes, embedding: Embedding, rules: DecisionRules, *, default: str | None) -> RouterParts:
     """Fit and compile a new router; without a default, the model of the best mean is taken."""
-    compiled, training = _fit(outcomes, embedding, terms, default=default)
+    compiled, training = _fit(outcomes, embedding, rules, default=default)
     return RouterParts.create(compiled, embedding, training)
 
 
 def _fit(
-    outcomes: Outcomes, embedding: Embedding, terms: Terms, *, default: str | None
-) -> tuple[Compiled, OutcomeTraining]:
+    outcomes: Outcomes, embedding: Embedding, rules: DecisionRules, *, default: str | None
+) -> tuple[CompiledRouter, OutcomeTraining]:
     if not outcomes.cells:
         raise InputError("a router needs at least one model with a score")
     models = outcomes.models
     check_experts(len(models))
     outcomes = outcomes.shared()
-    terms = replace(terms, experts=models, policy=terms.policy.among(models))
-    compiled, quality = _compile(outcomes, embedding, terms, None)
+    rules = replace(rules, experts=models, policy=rules.policy.among(models))
+    compiled, quality = _compile(outcomes, embedding, rules, None)
     best = int(quality.expectation.at_rest.argmax())  # the first of equals
-    terms = replace(compiled.terms, default=best if default is None else models.index(default))
+    rules = replace(compiled.rules, default=best if default is None else models.index(default))
     training = OutcomeTraining(quality.expectation.shrinkage, Constant(outcomes), quality.tried, default is not None)
-    return replace(compiled, terms=terms), training
+    return replace(compiled, rules=rules), training
 
 
 def _compile(
-    outcomes: Outcomes, embedding: Embedding, terms: Terms, shrinkage: Shrinkage | None
-) -> tuple[Compiled, Quality]:
+    outcomes: Outcomes, embedding: Embedding, rules: DecisionRules, shrinkage: Shrinkage | None
+) -> tuple[CompiledRouter, Quality]:
     from ir3de.outcomes.quality import fit_quality
     from ir3de.outcomes.table import outcome_table
 
     quality = fit_quality(outcomes, embedding.rows, shrinkage)
-    terms = replace(terms, valuation=ExpectedScores(quality.expectation))
-    return Compiled.build(terms, outcome_table(quality)), quality
+    rules = replace(rules, valuation=ExpectedScores(quality.expectation))
+    return CompiledRouter.build(rules, outcome_table(quality)), quality
 
 
 def collect_rows(rows: OutcomeRows, embedding: Embedding, field: str) -> Outcomes:

@@ -13,7 +13,7 @@ from ir3de.errors import ArtifactError
 from ir3de.outcomes.expectation import Shrinkage, Validation
 from ir3de.outcomes.sums import Outcomes
 from ir3de.policies import Calibration, Policy, check_policy
-from ir3de.routing.decision import Compiled, Terms
+from ir3de.routing.decision import CompiledRouter, DecisionRules
 from ir3de.routing.valuation import Probabilities
 from ir3de.scorers import Scorer
 from ir3de.scorers.table import Table
@@ -118,10 +118,10 @@ class TrainingData(Protocol):
     def require_probabilities(self, why_not: str) -> None:
         """Refuse, with that reason, where the values of experts are no probabilities."""
 
-    def refit(self, parts: RouterParts) -> Compiled:
+    def refit(self, parts: RouterParts) -> CompiledRouter:
         """Fit from scratch with scorer and selector as they are: what the parts must have."""
 
-    def build_table(self, embedding: Embedding, terms: Terms) -> Table:
+    def build_table(self, embedding: Embedding, rules: DecisionRules) -> Table:
         """The table that this training data gives with its scorer."""
 
 
@@ -129,7 +129,7 @@ class TrainingData(Protocol):
 class RouterParts:
     """All that a router is made of: the read side at hand, what only changes need behind a call."""
 
-    compiled: Compiled
+    compiled: CompiledRouter
     tokenizer: Tokenizer
     fingerprint: str  # of the embedding
     embedding: Callable[[], Embedding]
@@ -140,7 +140,7 @@ class RouterParts:
 
     @classmethod
     def create(
-        cls, compiled: Compiled, embedding: Embedding, training: TrainingData, changes: Sequence[Change] = ()
+        cls, compiled: CompiledRouter, embedding: Embedding, training: TrainingData, changes: Sequence[Change] = ()
     ) -> RouterParts:
         """The parts of a new router."""
         return cls(
@@ -154,23 +154,23 @@ class RouterParts:
 
     def with_policy(self, policy: Policy, default: int | None) -> RouterParts:
         """The same fit with another policy, and another default expert if one is given."""
-        terms = replace(self.compiled.terms, policy=check_policy(policy, self.compiled.experts))
+        rules = replace(self.compiled.rules, policy=check_policy(policy, self.compiled.experts))
         if default is None:
-            return replace(self, compiled=replace(self.compiled, terms=terms))
-        compiled = replace(self.compiled, terms=replace(terms, default=default))
+            return replace(self, compiled=replace(self.compiled, rules=rules))
+        compiled = replace(self.compiled, rules=replace(rules, default=default))
         return replace(self, compiled=compiled, training=self.training.fix_default())
 
     def with_calibration(self, calibration: Calibration) -> RouterParts:
         """The same fit with another calibration."""
         self.training.require_probabilities("it has expected scores, not probabilities to calibrate")
-        terms = replace(self.compiled.terms, valuation=Probabilities(calibration))
-        return replace(self, compiled=replace(self.compiled, terms=terms))
+        rules = replace(self.compiled.rules, valuation=Probabilities(calibration))
+        return replace(self, compiled=replace(self.compiled, rules=rules))
 
     def read_all(self) -> RouterParts:
         """The same parts with everything in memory: they can be pickled."""
         embedding, history = Constant.call(self.embedding), Constant.call(self.history)
         return replace(self, embedding=embedding, training=self.training.read_all(), history=history)
 
-    def change(self, compiled: Compiled, training: TrainingData, changes: Sequence[Change]) -> RouterParts:
+    def change(self, compiled: CompiledRouter, training: TrainingData, changes: Sequence[Change]) -> RouterParts:
         """The parts after a change: the history goes on."""
         return replace(self, compiled=compiled, training=training, changes=(*self.changes, *changes))

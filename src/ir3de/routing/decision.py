@@ -21,8 +21,8 @@ Reason = Literal["", "no known token", "low confidence", "out of domain"]
 
 
 @dataclass(frozen=True)
-class Terms:
-    """What a tally is read by: small, so that a decision kept for long keeps no table alive."""
+class DecisionRules:
+    """Everything that turns a tally into a decision. It is small, so decisions that are kept keep no table alive."""
 
     experts: tuple[str, ...]
     selector: Selector
@@ -52,45 +52,45 @@ class Terms:
 
 
 @dataclass(frozen=True, eq=False)
-class Compiled:
-    """A fitted router's read side: swapped as one object, so a reader never sees half a change."""
+class CompiledRouter:
+    """What routing reads: rules, table and ballots. A change swaps the whole object, so no reader sees half of it."""
 
-    terms: Terms
+    rules: DecisionRules
     table: Table
     ballots: Ballots
 
     @property
     def experts(self) -> tuple[str, ...]:
-        return self.terms.experts
+        return self.rules.experts
 
     @property
     def selector(self) -> Selector:
-        return self.terms.selector
+        return self.rules.selector
 
     @property
     def default(self) -> int:
-        return self.terms.default
+        return self.rules.default
 
     @classmethod
-    def build(cls, terms: Terms, table: Table) -> Compiled:
-        return cls(terms, table, terms.selector.ballots(table))
+    def build(cls, rules: DecisionRules, table: Table) -> CompiledRouter:
+        return cls(rules, table, rules.selector.ballots(table))
 
-    def with_selector(self, selector: Selector) -> Compiled:
+    def with_selector(self, selector: Selector) -> CompiledRouter:
         """The same scores, read by another selector."""
-        terms, table, own = replace(self.terms, selector=selector), self.table, self.selector
-        if not terms.valuation.accepts(selector):
+        rules, table, own = replace(self.rules, selector=selector), self.table, self.selector
+        if not rules.valuation.accepts(selector):
             raise InputError(
                 f"a router from outcomes reads the average of its tokens' scores, found {selector!r}: use Average()"
             )
         if selector.log_offset != own.log_offset:
             compiled = Table.compile(table.scores, log_offset=selector.log_offset)
             table = replace(compiled, familiarity=table.familiarity, pairs=table.pairs)
-        if terms.calibration is not None and type(selector) is not type(own):
-            terms = replace(terms, valuation=Probabilities())  # votes are other evidence
+        if rules.calibration is not None and type(selector) is not type(own):
+            rules = replace(rules, valuation=Probabilities())  # votes are other evidence
         if isinstance(selector, EntropyTopK) and isinstance(own, EntropyTopK) and own == replace(selector, k=own.k):
             # what each token gives does not depend on k
-            return Compiled(terms, table, replace(self.ballots, most=selector.k))
-        return Compiled.build(terms, table)
+            return CompiledRouter(rules, table, replace(self.ballots, limit=selector.k))
+        return CompiledRouter.build(rules, table)
 
 
 class Decision:
@@ -108,14 +108,14 @@ class Decision:
         "_kept",
         "_penalties",
         "_reason",
+        "_rules",
         "_tally",
-        "_terms",
         "_tokens",
     )
 
     def __init__(
         self,
-        terms: Terms,
+        rules: DecisionRules,
         tally: Tally,
         tokens: int,
         counted: int,
@@ -125,7 +125,7 @@ class Decision:
         reason: Reason = "",
         best: int | None = None,  # the place of the largest tally, where it is known
     ) -> None:
-        self._terms = terms
+        self._rules = rules
         self._tally = tally
         self._tokens = tokens
         self._counted = counted
@@ -134,11 +134,11 @@ class Decision:
         self._reason: Reason = reason
         self._kept: list[float] | None = None  # the shares, once somebody has asked for them
         self._best = int(tally.argmax()) if best is None else best
-        if not reason and (penalties is not None or terms.policy.threshold > 0):
+        if not reason and (penalties is not None or rules.policy.threshold > 0):
             self._apply_policy()
 
     def _apply_policy(self) -> None:
-        probabilities, threshold = self._shares, self._terms.policy.threshold
+        probabilities, threshold = self._shares, self._rules.policy.threshold
         if self._penalties is not None:
             tally = self._tally.tolist()
             worth = list(zip(utilities(probabilities, self._penalties), tally, strict=True))
@@ -151,12 +151,12 @@ class Decision:
     @property
     def expert(self) -> str:
         """The chosen expert's name."""
-        return self._terms.experts[self._terms.default if self._reason else self._best]
+        return self._rules.experts[self._rules.default if self._reason else self._best]
 
     @property
     def best(self) -> str:
         """The expert that `confidence` is about: the chosen one, or the one that abstaining passed over."""
-        return self._terms.experts[self._best]
+        return self._rules.experts[self._best]
 
     @property
     def tokens(self) -> int:
@@ -181,7 +181,7 @@ class Decision:
     @property
     def familiarity(self) -> float | None:
         """The mean token familiarity, in standard deviations from the router's own prompts; None if unknown."""
-        known, looked_at = self._terms.familiarity, min(self._tokens, self._terms.selector.cap)
+        known, looked_at = self._rules.familiarity, min(self._tokens, self._rules.selector.cap)
         if known is None or self._familiarity_sum is None:
             return None
         return float(known.deviation(self._familiarity_sum / (FAMILIARITY_UNIT * looked_at), looked_at))  # not numpy's
@@ -189,7 +189,7 @@ class Decision:
     @property
     def out_of_domain(self) -> bool:
         """Whether the prompt is unlike every domain that the router knows."""
-        known, found = self._terms.familiarity, self.familiarity
+        known, found = self._rules.familiarity, self.familiarity
         return known is not None and found is not None and found < known.lowest
 
     @property
@@ -202,21 +202,21 @@ class Decision:
         if self._penalties is not None:
             order.sort(key=utilities(shares, self._penalties).__getitem__, reverse=True)
         if self.abstained:
-            order.sort(key=lambda c: c != self._terms.default)
-        return tuple((self._terms.experts[c], shares[c]) for c in order)
+            order.sort(key=lambda c: c != self._rules.default)
+        return tuple((self._rules.experts[c], shares[c]) for c in order)
 
     @property
     def quality(self) -> tuple[tuple[str, float], ...]:
         """Every expert with its probability, likeliest first, whatever it costs."""
         shares = self._shares
-        return tuple((self._terms.experts[c], shares[c]) for c in self._order)
+        return tuple((self._rules.experts[c], shares[c]) for c in self._order)
 
     @property
     def penalties(self) -> Mapping[str, float] | None:
         """What each expert's costs take from its quality; None when costs play no part."""
         if self._penalties is None:
             return None
-        return dict(zip(self._terms.experts, self._penalties, strict=True))
+        return dict(zip(self._rules.experts, self._penalties, strict=True))
 
     @property
     def _order(self) -> list[int]:
@@ -238,19 +238,19 @@ class Decision:
     @property
     def expects_quality(self) -> bool:
         """Whether shares are the qualities expected of models, in the units of their scores, not probabilities."""
-        return self._terms.valuation.value_name == "expected_score"
+        return self._rules.valuation.value_name == "expected_score"
 
     @property
     def evidence(self) -> list[float]:
         """What speaks for each expert before any calibration, in the order of the router's experts."""
-        terms = self._terms
-        return terms.valuation.evidence(terms.selector, self._tally.tolist(), self._counted)
+        rules = self._rules
+        return rules.valuation.evidence(rules.selector, self._tally.tolist(), self._counted)
 
     @property
     def _shares(self) -> list[float]:
         if self._kept is None:
-            terms = self._terms
-            self._kept = terms.valuation.values(terms.selector, self._tally.tolist(), self._counted)
+            rules = self._rules
+            self._kept = rules.valuation.values(rules.selector, self._tally.tolist(), self._counted)
         return self._kept
 
     def to_dict(self) -> dict[str, Any]:
@@ -285,30 +285,30 @@ class Decision:
         return f"Decision(expert={self.expert!r}, confidence={self.confidence:.2f}, margin={self.margin:.2f})"
 
 
-def decide(compiled: Compiled, ids: Ids, unknown: int | None, weights: Costs | None = None) -> Decision:
+def decide(compiled: CompiledRouter, ids: Ids, unknown: int | None, weights: Costs | None = None) -> Decision:
     """Route one prompt by its token ids."""
-    length, terms = len(ids), compiled.terms
-    cap = terms.selector.cap
+    length, rules = len(ids), compiled.rules
+    cap = rules.selector.cap
     if length > cap:
         ids = ids[:cap]
     if not length or (unknown is not None and bool((ids == unknown).all())):
-        return abstain(terms, length)
+        return abstain(rules, length)
     ballots = compiled.ballots
-    counted = min(len(ids), ballots.most)
-    tally, familiarity = terms.valuation.reduce(terms.selector, ballots.tally(ids), counted, len(terms.experts))
-    return Decision(terms, tally, length, counted, familiarity_sum=familiarity, penalties=terms.penalties(weights))
+    counted = min(len(ids), ballots.limit)
+    tally, familiarity = rules.valuation.reduce(rules.selector, ballots.tally(ids), counted, len(rules.experts))
+    return Decision(rules, tally, length, counted, familiarity_sum=familiarity, penalties=rules.penalties(weights))
 
 
 def decide_batch(
-    compiled: Compiled,
+    compiled: CompiledRouter,
     flat: Ids,
     lengths: npt.NDArray[np.int64],
     unknown: int | None,
     weights: Costs | None = None,
 ) -> list[Decision]:
     """Route many prompts, their ids end to end: the same decisions as one by one."""
-    starts, whole, terms = np.cumsum(lengths) - lengths, lengths, compiled.terms
-    cap = terms.selector.cap
+    starts, whole, rules = np.cumsum(lengths) - lengths, lengths, compiled.rules
+    cap = rules.selector.cap
     if lengths.max(initial=0) > cap:
         flat = flat[np.arange(len(flat)) - np.repeat(starts, lengths) < cap]
         lengths = np.minimum(lengths, cap)
@@ -318,19 +318,19 @@ def decide_batch(
         speaking[speaking] = np.add.reduceat(flat != unknown, starts[speaking], dtype=np.int64) > 0
         flat = flat[np.repeat(speaking, lengths)]
         starts = np.cumsum(lengths * speaking) - lengths * speaking
-    decisions = [abstain(terms, length) for length in whole.tolist()] if not speaking.all() else []
+    decisions = [abstain(rules, length) for length in whole.tolist()] if not speaking.all() else []
     if not speaking.any():
         return decisions
     tallies = compiled.ballots.tallies(flat, starts[speaking])
-    counted = np.minimum(lengths, compiled.ballots.most)[speaking].tolist()
-    made = read_tallies(terms, tallies, whole[speaking].tolist(), counted, weights)
+    counted = np.minimum(lengths, compiled.ballots.limit)[speaking].tolist()
+    made = read_tallies(rules, tallies, whole[speaking].tolist(), counted, weights)
     for index, decision in zip(np.flatnonzero(speaking).tolist() if decisions else (), made, strict=False):
         decisions[index] = decision
     return decisions or made
 
 
 def decide_ids(
-    compiled: Compiled, prompts: Iterable[npt.ArrayLike], unknown: int | None, weights: Costs | None = None
+    compiled: CompiledRouter, prompts: Iterable[npt.ArrayLike], unknown: int | None, weights: Costs | None = None
 ) -> list[Decision]:
     """Route prompts given as token ids, which are checked first."""
     ids = [np.asarray(prompt, np.int64) for prompt in prompts]
@@ -344,13 +344,13 @@ def decide_ids(
 
 
 def read_tallies(
-    terms: Terms, tallies: Tally, tokens: Sequence[int], counted: Sequence[int], weights: Costs | None = None
+    rules: DecisionRules, tallies: Tally, tokens: Sequence[int], counted: Sequence[int], weights: Costs | None = None
 ) -> list[Decision]:
     """The decisions of prompts that say something, from their tallies: one row each."""
-    penalties = terms.penalties(weights)
-    tallies, familiarities = terms.valuation.reduce_all(terms.selector, tallies, counted, len(terms.experts))
+    penalties = rules.penalties(weights)
+    tallies, familiarities = rules.valuation.reduce_all(rules.selector, tallies, counted, len(rules.experts))
     return [
-        Decision(terms, tally, length, number, familiarity_sum=familiarity, penalties=penalties, best=best)
+        Decision(rules, tally, length, number, familiarity_sum=familiarity, penalties=penalties, best=best)
         for tally, best, familiarity, length, number in zip(
             tallies,
             tallies.argmax(axis=1).tolist(),
@@ -362,7 +362,7 @@ def read_tallies(
     ]
 
 
-def abstain(terms: Terms, tokens: int) -> Decision:
+def abstain(rules: DecisionRules, tokens: int) -> Decision:
     """The answer to a prompt without a known token: the default expert, an even share or the usual qualities."""
-    tally = terms.valuation.tally_nothing(len(terms.experts))
-    return Decision(terms, tally, tokens, 0, reason="no known token")
+    tally = rules.valuation.tally_nothing(len(rules.experts))
+    return Decision(rules, tally, tokens, 0, reason="no known token")

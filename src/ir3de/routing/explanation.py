@@ -1,23 +1,23 @@
-"""A decision token by token: what each one says, and whether it counted."""
+"""Explain a decision token by token."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 from ir3de.policies import Costs
-from ir3de.routing.decision import Compiled, Decision, decide
+from ir3de.routing.decision import CompiledRouter, Decision, decide
 from ir3de.selectors import Ids
 from ir3de.statistics.pairs import pair_buckets
 
 
 @dataclass(frozen=True, slots=True)
 class TokenVote:
-    """One token of a prompt: what it is, whom it votes for, how sure it is, and whether it counted."""
+    """One token of a prompt: its vote, entropy and scores, and whether it counted."""
 
     text: str
     id: int
@@ -27,65 +27,51 @@ class TokenVote:
     counted: bool
 
     def to_dict(self) -> dict[str, Any]:
-        return {
-            "text": self.text,
-            "id": self.id,
-            "vote": self.vote,
-            "entropy": round(self.entropy, 6),
-            "scores": [round(score, 6) for score in self.scores],
-            "counted": self.counted,
-        }
+        scores = [round(score, 6) for score in self.scores]
+        return {**asdict(self), "entropy": round(self.entropy, 6), "scores": scores}
 
 
 @dataclass(frozen=True, slots=True)
 class Explanation:
-    """A decision and the part in it of every token that was looked at: the prompt's first, up to the selector's cap."""
+    """A decision, and the part of every token in it, up to the selector's cap."""
 
     decision: Decision
     experts: tuple[str, ...]
     tokens: tuple[TokenVote, ...]
 
     def to_dict(self) -> dict[str, Any]:
-        return {
-            **self.decision.to_dict(),
-            "experts": list(self.experts),
-            "votes": [token.to_dict() for token in self.tokens],
-        }
+        votes = [token.to_dict() for token in self.tokens]
+        return {**self.decision.to_dict(), "experts": list(self.experts), "votes": votes}
 
 
 def explain(
-    compiled: Compiled, pieces: Sequence[tuple[int, str]], unknown: int | None, weights: Costs | None = None
+    compiled: CompiledRouter, pieces: Sequence[tuple[int, str]], unknown: int | None, weights: Costs | None = None
 ) -> Explanation:
-    """The vote, entropy and scores of every token that was looked at, and whether it counted.
+    """Explain a decision by the vote, entropy and scores of every token up to the cap.
 
-    Where neighbouring tokens have scores of their own, each token is given half of those with its left and its right.
-    For a router fitted from outcomes, a token's scores are the qualities expected if it were the whole prompt, and its
-    entropy is that of its tasks.
+    Where pairs have scores, each token gets half of the scores of the pairs with its left and its right neighbour.
+    In an outcome router, a token's scores are the expected scores if it were the whole prompt, and its entropy is
+    that of its tasks.
     """
     ids = np.array([token for token, _ in pieces], np.uint32)
     decision = decide(compiled, ids, unknown, weights)
     pieces, ids = pieces[: compiled.selector.cap], ids[: compiled.selector.cap]
-    said = decision.reason != "no known token"
-    counted = _counted(compiled, ids) if said else np.zeros(len(ids), bool)
-    scores, vote = _scores(compiled, ids)
+    counted = _find_counted(compiled, ids) & (decision.reason != "no known token")
+    scores, vote = _score_tokens(compiled, ids)
+    rows = zip(
+        pieces, vote.tolist(), compiled.table.entropy[ids].tolist(), scores.tolist(), counted.tolist(), strict=True
+    )
     votes = tuple(
-        TokenVote(
-            text,
-            token,
-            compiled.experts[int(vote[place])],
-            float(compiled.table.entropy[token]),
-            tuple(scores[place].tolist()),
-            bool(counted[place]),
-        )
-        for place, (token, text) in enumerate(pieces)
+        TokenVote(text, token, compiled.experts[expert], entropy, tuple(said), counts)
+        for (token, text), expert, entropy, said, counts in rows
     )
     return Explanation(decision, compiled.experts, votes)
 
 
-def _scores(compiled: Compiled, ids: Ids) -> tuple[npt.NDArray[np.float32], npt.NDArray[np.integer]]:
-    """What each token, with its share of its neighbours, says of each expert, and whom it votes for."""
+def _score_tokens(compiled: CompiledRouter, ids: Ids) -> tuple[npt.NDArray[np.float32], npt.NDArray[np.integer]]:
+    """Each token's scores, with its half of its pairs, and its vote."""
     table = compiled.table
-    scores = compiled.terms.valuation.value_tokens(table.scores[ids])
+    scores = compiled.rules.valuation.value_tokens(table.scores[ids])
     if table.pairs is None or compiled.ballots.pairs is None or len(ids) < 2:
         return scores, table.vote[ids]
     halves = table.pairs[pair_buckets(ids)] / 2
@@ -94,10 +80,10 @@ def _scores(compiled: Compiled, ids: Ids) -> tuple[npt.NDArray[np.float32], npt.
     return scores, scores.argmax(axis=1)
 
 
-def _counted(compiled: Compiled, ids: Ids) -> npt.NDArray[np.bool_]:
-    """Which positions of the prompt the selector counts; of equal tokens the earliest."""
+def _find_counted(compiled: CompiledRouter, ids: Ids) -> npt.NDArray[np.bool_]:
+    """Which positions of the prompt the selector counts. Of equal tokens, the earliest count."""
     counted = np.zeros(len(ids), bool)
     rank = compiled.ballots.rank
     order = np.arange(len(ids)) if rank is None else np.argsort(rank[ids], kind="stable")
-    counted[order[: compiled.ballots.most]] = True
+    counted[order[: compiled.ballots.limit]] = True
     return counted

@@ -1,4 +1,4 @@
-"""What a decision hangs on: the tokens without which another expert would be asked."""
+"""Flips: the tokens without which the prompt would go to another expert."""
 
 from __future__ import annotations
 
@@ -10,84 +10,79 @@ import numpy as np
 import numpy.typing as npt
 
 from ir3de.policies import Costs
-from ir3de.routing.decision import Compiled, Decision, abstain, decide, read_tallies
+from ir3de.routing.decision import CompiledRouter, Decision, abstain, decide, read_tallies
 from ir3de.selectors import Ids, Tally
 from ir3de.statistics.pairs import pair_buckets
 
-MOST_TOGETHER = 32  # tokens that are taken out together before giving up: a longer list explains nothing
+MAX_TOKENS_TOGETHER = 32  # a longer list would explain nothing
 
 Places = npt.NDArray[np.intp]
 
 
 @dataclass(frozen=True, slots=True)
 class Flips:
-    """Where the decision hangs on single tokens, and a few tokens that turn it together.
+    """Single tokens that flip the decision, and a small set of tokens that flip it together.
 
-    Places are positions among the prompt's tokens. `together` is empty where no small set was found; leaving any one
-    of its tokens in the prompt does not turn the decision.
+    Places are positions among the prompt's tokens. `together` is empty where no small set was found. The set is
+    minimal: if any of its tokens stays in the prompt, the decision stays too.
     """
 
     expert: str
-    alone: Mapping[int, str]  # place to the expert that would be asked without its token
+    alone: Mapping[int, str]  # place of a token: the expert without it
     together: tuple[int, ...] = ()
-    other: str | None = None  # the expert that would be asked without those
+    other: str | None = None  # the expert without the tokens of `together`
 
     def to_dict(self) -> dict[str, Any]:
         """Plain values, ready for JSON."""
+        alone = [{"place": place, "expert": expert} for place, expert in self.alone.items()]
         together = {"places": list(self.together), "expert": self.other} if self.together else None
-        return {
-            "alone": [{"place": place, "expert": expert} for place, expert in self.alone.items()],
-            "together": together,
-        }
+        return {"alone": alone, "together": together}
 
 
-def flips(compiled: Compiled, ids: Ids, unknown: int | None, weights: Costs | None = None) -> Flips:
-    """Which tokens a decision hangs on; the answers are those of `decide` on the prompt without them."""
+def find_flips(compiled: CompiledRouter, ids: Ids, unknown: int | None, weights: Costs | None = None) -> Flips:
+    """Find the flips of a decision. The experts are those of `decide` for the prompt without the tokens."""
     expert = decide(compiled, ids, unknown, weights).expert
-    without = without_each(compiled, ids, unknown, weights)
+    without = decide_without_each(compiled, ids, unknown, weights)
     alone = {place: decision.expert for place, decision in enumerate(without) if decision.expert != expert}
     if alone:
         surest = max(alone, key=lambda place: without[place].confidence)
         return Flips(expert, alone, (surest,), alone[surest])
-    together, other = _together(compiled, ids, unknown, weights, expert)
+    together, other = _find_smallest_set(compiled, ids, unknown, weights, expert)
     return Flips(expert, alone, together, other)
 
 
-def without_each(compiled: Compiled, ids: Ids, unknown: int | None, weights: Costs | None = None) -> list[Decision]:
-    """The decision without each token that is looked at, one at a time: what `decide` says, in one pass."""
-    terms, length = compiled.terms, len(ids)
-    ids = _in_reach(compiled, ids)
-    places = min(length, terms.selector.cap)
+def decide_without_each(
+    compiled: CompiledRouter, ids: Ids, unknown: int | None, weights: Costs | None = None
+) -> list[Decision]:
+    """The decisions of `decide` without each token up to the cap, one at a time, in one pass."""
+    rules, length = compiled.rules, len(ids)
+    ids = ids[: rules.selector.cap + 1]  # the first token beyond the cap moves up when another is taken out
+    places = min(length, rules.selector.cap)
     if length < 2:
-        return [abstain(terms, 0)] * length
+        return [abstain(rules, 0)] * length
     tallies = _tallies_without(compiled, ids)[:places]
-    number = min(len(ids) - 1, compiled.ballots.most)
-    made = read_tallies(terms, tallies, [length - 1] * places, [number] * places, weights)
+    number = min(len(ids) - 1, compiled.ballots.limit)
+    made = read_tallies(rules, tallies, [length - 1] * places, [number] * places, weights)
     if unknown is not None:
         known = ids != unknown
         for place in np.flatnonzero(known.sum() - known[:places] == 0).tolist():
-            made[place] = abstain(terms, length - 1)
+            made[place] = abstain(rules, length - 1)
     return made
 
 
-def _in_reach(compiled: Compiled, ids: Ids) -> Ids:
-    """The tokens that are looked at, and the one that moves up when one of them is taken out."""
-    return ids[: compiled.selector.cap + 1]
-
-
-def _tallies_without(compiled: Compiled, ids: Ids) -> Tally:
-    """The tally without each token: sums of whole numbers, so that taking a row away is exact. (tokens, columns)"""
+def _tallies_without(compiled: CompiledRouter, ids: Ids) -> Tally:
+    """The tally without each token, (tokens, columns). Tallies are integers, so subtraction is exact."""
     ballots = compiled.ballots
     if ballots.rank is None:
         rows = ballots.values.take(ids, axis=0).astype(np.float64)
         tallies: Tally = rows.sum(axis=0) - rows
-    else:  # the surest count; the next one moves up when one of them goes
+    else:  # only `limit` tokens count; the next one moves up when one of them goes
         ranks = ballots.rank.take(ids)
         order = np.argsort(ranks, kind="stable")
-        rows = ballots.values.take(ranks[order[: ballots.most + 1]], axis=0).astype(np.float64)
+        rows = ballots.values.take(ranks[order[: ballots.limit + 1]], axis=0).astype(np.float64)
         standing = np.empty(len(ids), np.intp)
         standing[order] = np.arange(len(ids))
-        tallies = rows.sum(axis=0) - rows[np.minimum(standing, ballots.most)]
+        tallies = rows.sum(axis=0) - rows[np.minimum(standing, ballots.limit)]
     if ballots.pairs is not None:
         tallies += _pairs_without(compiled, ids)
     if ballots.familiarity is not None:
@@ -96,8 +91,8 @@ def _tallies_without(compiled: Compiled, ids: Ids) -> Tally:
     return tallies
 
 
-def _pairs_without(compiled: Compiled, ids: Ids) -> Tally:
-    """What neighbours give without each token, whose own neighbours then meet."""
+def _pairs_without(compiled: CompiledRouter, ids: Ids) -> Tally:
+    """The sum over pairs without each token. Its two neighbours then form a pair."""
     pairs = compiled.ballots.pairs
     assert pairs is not None
     rows = pairs.take(pair_buckets(ids), axis=0).astype(np.float64)
@@ -109,40 +104,40 @@ def _pairs_without(compiled: Compiled, ids: Ids) -> Tally:
     return left
 
 
-def _together(
-    compiled: Compiled, ids: Ids, unknown: int | None, weights: Costs | None, expert: str
+def _find_smallest_set(
+    compiled: CompiledRouter, ids: Ids, unknown: int | None, weights: Costs | None, expert: str
 ) -> tuple[tuple[int, ...], str | None]:
-    """Take out what gives the expert most over the next one until the decision turns; put back what need not go."""
+    """Take out tokens that favour the expert most until the decision flips, then put back those that need not go."""
     kept: Places = np.arange(len(ids))
     taken: list[int] = []
     decision = decide(compiled, ids, unknown, weights)
     while decision.expert == expert:
-        if len(taken) == MOST_TOGETHER or len(kept) < 2 or len(compiled.experts) < 2:
+        if len(taken) == MAX_TOKENS_TOGETHER or len(kept) < 2 or len(compiled.experts) < 2:
             return (), None
         rival = next(name for name, _ in decision.ranking if name != expert)
-        place = int(_leads_without(compiled, ids[kept], expert, rival).argmin())
+        place = int(_measure_leads(compiled, ids[kept], expert, rival).argmin())
         taken.append(int(kept[place]))
         kept = np.delete(kept, place)
         decision = decide(compiled, ids[kept], unknown, weights)
 
-    def asked_without(places: list[int]) -> str:
+    def decide_without(places: list[int]) -> str:
         return decide(compiled, np.delete(ids, places), unknown, weights).expert
 
     needed = 0
-    while needed < len(taken):  # until none of them can be put back
+    while needed < len(taken):  # until no token can be put back
         fewer = taken[:needed] + taken[needed + 1 :]
-        if fewer and asked_without(fewer) != expert:
+        if fewer and decide_without(fewer) != expert:
             taken, needed = fewer, 0
         else:
             needed += 1
-    return tuple(sorted(taken)), asked_without(taken)
+    return tuple(sorted(taken)), decide_without(taken)
 
 
-def _leads_without(compiled: Compiled, ids: Ids, expert: str, rival: str) -> Tally:
-    """How far the expert is ahead of the other without each token, costs aside."""
-    terms, places = compiled.terms, min(len(ids), compiled.selector.cap)
-    ids = _in_reach(compiled, ids)
-    counted = max(1, min(len(ids) - 1, compiled.ballots.most))
-    tallies = terms.valuation.compare(terms.selector, _tallies_without(compiled, ids)[:places], counted)
-    lead: Tally = tallies[:, terms.experts.index(expert)] - tallies[:, terms.experts.index(rival)]
+def _measure_leads(compiled: CompiledRouter, ids: Ids, expert: str, rival: str) -> Tally:
+    """How far the expert is ahead of the rival without each token, costs aside."""
+    rules, places = compiled.rules, min(len(ids), compiled.selector.cap)
+    ids = ids[: compiled.selector.cap + 1]
+    counted = max(1, min(len(ids) - 1, compiled.ballots.limit))
+    tallies = rules.valuation.compare(rules.selector, _tallies_without(compiled, ids)[:places], counted)
+    lead: Tally = tallies[:, rules.experts.index(expert)] - tallies[:, rules.experts.index(rival)]
     return lead

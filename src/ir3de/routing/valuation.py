@@ -1,4 +1,4 @@
-"""What a tally is worth for each expert: probabilities where experts have domains, expected scores of outcomes."""
+"""Valuations turn tallies into one value per expert: a probability, or an expected score in outcome routers."""
 
 from __future__ import annotations
 

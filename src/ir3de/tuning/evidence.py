@@ -29,7 +29,7 @@ def score_views(folds: Sequence[Fold], scorer: Scorer, selector: Selector) -> Vi
         ballots = selector.ballots(table)
         pairs, alone = ballots.pairs, replace(ballots, pairs=None)
         for view, held in zip(views, fold.views, strict=True):
-            counted = np.minimum(held.lengths, ballots.most)
+            counted = np.minimum(held.lengths, ballots.limit)
             tallies = alone.tallies(held.flat, held.starts)
             if pairs is not None:  # a fold renumbers its tokens, so it has kept the buckets of the original ids
                 tallies += mean_pair_rows(pairs, held) * held.lengths[:, None]

@@ -25,7 +25,7 @@ def same_statistics(one: Router, other: Router) -> bool:
 def same_table(one: Router, other: Router) -> bool:
     """Every array of the table, the calibration, the default expert and the policy."""
     first, second = one.compiled, other.compiled
-    return first.terms == second.terms and all(
+    return first.rules == second.rules and all(
         _bits(getattr(first.table, part.name)) == _bits(getattr(second.table, part.name))
         for part in fields(first.table)
     )

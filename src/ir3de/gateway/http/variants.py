@@ -92,7 +92,7 @@ def _get_cache(router: Router) -> VariantCache:
 def _compute_options(router: Router) -> Mapping[str, Any]:
     table, selector = router.compiled.table, _selector_name(router.selector)
     small = table.scores.size <= MAX_TABLE_NUMBERS
-    accepts = router.compiled.terms.valuation.accepts
+    accepts = router.compiled.rules.valuation.accepts
     scorers: list[str] = []
     if small:
         try:
