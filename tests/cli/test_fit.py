@@ -4,16 +4,24 @@ import os
 import re
 import subprocess
 import sys
+from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 import ir3de
+import ir3de.scorers
+import ir3de.selectors
 from commands import CODING, COMMANDS, HISTORY, LAW, ROOT, complaint, process, run, run_json, wrong_call
 from ir3de import Router
 from ir3de.cli import SECTIONS, cli
 from ir3de.corpora import examples as demo
-from ir3de.scorers import Blend, CrossEntropy, KernelRidge
+from ir3de.scorers import Blend, CrossEntropy, KernelRidge, TokenRidge
+from ir3de.scorers.registry import SCORERS
+from ir3de.selectors import SELECTORS, Average
+from ir3de.statistics import Statistics
 from ir3de.statistics.files import load_statistics
 
 pytestmark = pytest.mark.usefixtures("plain_terminal")
@@ -108,6 +116,50 @@ def test_fit_knows_the_strategies(
     assert (str(router.scorer), str(router.selector)) == (scorer, selector)
     assert said["scorer"]["name"] in scorer and said["experts"] == ["law", "coding"]
     assert said["counted"][0]["prompts"] == 2 and said["bytes"] > 0
+
+
+@dataclass(frozen=True)
+class Halved:
+    weight: float = 0.5
+
+    def scores(self, domains: Sequence[Statistics], embeddings: Any) -> Any:
+        return self.weight * TokenRidge().scores(domains, embeddings)
+
+
+@dataclass(frozen=True)
+class Patient(Average):
+    cap: int = 2_048
+
+
+@pytest.fixture
+def registered(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(SCORERS, "_registered", {})
+    monkeypatch.setattr(SELECTORS, "_registered", {})
+    ir3de.scorers.register(Halved)
+    ir3de.selectors.register(Patient)
+
+
+@pytest.mark.usefixtures("registered")
+def test_fit_takes_registered_classes_by_name(tmp_path: Path, law_file: Path) -> None:
+    names = ["--scorer", "Halved", "--selector", "Patient"]
+    given = ["fit", tmp_path / "r", f"law={law_file}", f"coding={CODING}", *names]
+    run(*given)
+    router = Router.load(tmp_path / "r")
+    assert (router.scorer, router.selector) == (Halved(), Patient())
+    run(*given, "--cap", "64", "--force")
+    assert Router.load(tmp_path / "r").selector == Patient(64)
+    assert "Halved has no parameter strength: leave --strength out" in wrong_call(*given, "--strength", "2", "--force")
+    assert "--k belongs to --selector entropy" in wrong_call(*given, "--k", "2", "--force")
+
+
+def test_fit_refuses_unknown_classes_with_a_list(tmp_path: Path, law_file: Path, registered: None) -> None:
+    given = ["fit", tmp_path / "r", f"law={law_file}"]
+    for scorer in ("Thirded", "TokenRidge"):
+        said = wrong_call(*given, "--scorer", scorer)
+        assert f"'{scorer}' is unknown: there are blend, prompt-ridge" in said and "authors, Halved." in said
+    said = wrong_call(*given, "--selector", "Hasty")
+    assert "'Hasty' is unknown: there are average, entropy, all, Patient." in said
+    assert "[blend|prompt-ridge|" in run("fit", "--help").stdout
 
 
 def test_fit_reads_standard_input_and_statistics(tmp_path: Path, law_file: Path) -> None:

@@ -44,6 +44,22 @@ class Registry:
         """Every name that can be saved and loaded here: the built-in ones first."""
         return tuple(dict.fromkeys((*self._built_in, *self._registered, *(one.name for one in self._entry_points()))))
 
+    def plugin_names(self) -> tuple[str, ...]:
+        """The names that are not built in."""
+        return self.names()[len(self._built_in) :]
+
+    def create(self, name: str) -> Any:
+        """An object of a class that is not built in, with its default parameters."""
+        cls, _ = self._find(name)
+        if cls is None:
+            raise InputError(f"unknown {self._kind} '{name}': there are {', '.join(self.names())}")
+        try:
+            return cls()
+        except TypeError as error:
+            raise InputError(
+                f"the {self._kind} '{name}' has parameters without a default: {error}. Fit with it in Python"
+            ) from error
+
     def register(self, cls: Class) -> Class:
         """Let routers with objects of this class be saved and loaded; usable as a decorator."""
         self._check(cls)

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from dataclasses import fields, replace
+from importlib import import_module
 from pathlib import Path
 from time import perf_counter
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -34,8 +36,29 @@ if TYPE_CHECKING:
     from ir3de.scorers import Scorer
     from ir3de.selectors import Selector
 
+    Choice = click.Choice[str]
+else:
+    Choice = click.Choice  # no generic class before click 8.2
+
 SCORERS = ("blend", "prompt-ridge", "token-ridge", "posterior", "cross-entropy", "kernel-ridge", "paper", "authors")
 SELECTORS = ("average", "entropy", "all")
+
+
+class StrategyName(Choice):
+    """A built-in name, or the class of a scorer or selector that is registered or that an entry point names."""
+
+    def __init__(self, built_in: tuple[str, ...], module: str, registry: str) -> None:
+        super().__init__(built_in)
+        self._registry = module, registry  # imported only when another name is given
+
+    def convert(self, value: str, param: click.Parameter | None, ctx: click.Context | None) -> str:
+        if value in self.choices:
+            return value
+        plugins = getattr(import_module(self._registry[0]), self._registry[1]).plugin_names()
+        if value not in plugins:
+            known = ", ".join((*self.choices, *plugins))
+            self.fail(f"{value!r} is unknown: there are {known}. Install the package that has it", param, ctx)
+        return value
 
 
 @click.command()
@@ -46,12 +69,17 @@ SELECTORS = ("average", "entropy", "all")
 @embedding_option
 @click.option("--tune", is_flag=True, help="Choose scorer and selector on held-out prompts; takes seconds.")
 @no_sample_option
-@click.option("--scorer", type=click.Choice(SCORERS), help="How to fit.  [default: blend]")
+@click.option(
+    "--scorer",
+    type=StrategyName(SCORERS, "ir3de.scorers.registry", "SCORERS"),
+    help="How to fit, or the class of an installed scorer.  [default: blend]",
+)
 @click.option("--strength", type=float, metavar="λ", help="How strongly to hold back, instead of the scorer's own.")
 @click.option(
     "--selector",
-    type=click.Choice(SELECTORS),
-    help="How a prompt's tokens decide.  [default: average; entropy for the scorers paper and authors]",
+    type=StrategyName(SELECTORS, "ir3de.selectors", "SELECTORS"),
+    help="How a prompt's tokens decide, or the class of an installed selector.  [default: average; entropy for the "
+    "scorers paper and authors]",
 )
 @click.option(
     "--k", type=click.IntRange(min=1), metavar="K", help="Tokens that vote with --selector entropy.  [default: 10]"
@@ -152,11 +180,9 @@ def _check_tunable(given: Mapping[str, object], no_sample: bool) -> None:
 
 def scorer_for(name: str, strength: float | None) -> Scorer:
     """The scorer of that name, with its usual strength unless one is given."""
-    from dataclasses import replace
+    from ir3de.scorers import Blend, CrossEntropy, KernelRidge, Posterior, PromptRidge, TokenRidge, registry
 
-    from ir3de.scorers import Blend, CrossEntropy, KernelRidge, Posterior, PromptRidge, TokenRidge
-
-    made: Mapping[str, Callable[[], Blend | PromptRidge | TokenRidge | Posterior | CrossEntropy | KernelRidge]] = {
+    makers: Mapping[str, Callable[[], Scorer]] = {
         "blend": Blend,
         "prompt-ridge": PromptRidge,
         "token-ridge": TokenRidge,
@@ -166,21 +192,29 @@ def scorer_for(name: str, strength: float | None) -> Scorer:
         "paper": TokenRidge.paper,
         "authors": TokenRidge.authors,
     }
-    scorer = made[name]()
-    return scorer if strength is None else replace(scorer, strength=strength)
+    scorer = makers[name]() if name in makers else registry.SCORERS.create(name)
+    return scorer if strength is None else _set_field(scorer, name, strength=strength)
 
 
 def selector_for(name: str | None, scorer: str, k: int | None, cap: int | None) -> Selector:
     """The selector of that name, or the one that belongs to the scorer."""
-    from dataclasses import replace
-
+    from ir3de import selectors
     from ir3de.selectors import AllTokens, Average, EntropyTopK
 
     name = name or ("entropy" if scorer in ("paper", "authors") else "average")
     if k is not None and name != "entropy":
         raise click.UsageError(f"--k belongs to --selector entropy, and the selector is {name}: leave one of them out")
     entropy = EntropyTopK.authors if scorer == "authors" else EntropyTopK
-    selector: Average | AllTokens | EntropyTopK
-    everything = AllTokens(ties="order", log_offset=1e-10) if scorer == "authors" else AllTokens()
-    selector = entropy(k or 10) if name == "entropy" else everything if name == "all" else Average()
-    return selector if cap is None else replace(selector, cap=cap)
+    makers: Mapping[str, Callable[[], Selector]] = {
+        "entropy": lambda: entropy(k or 10),
+        "all": lambda: AllTokens(ties="order", log_offset=1e-10) if scorer == "authors" else AllTokens(),
+        "average": Average,
+    }
+    selector = makers[name]() if name in makers else selectors.SELECTORS.create(name)
+    return selector if cap is None else _set_field(selector, name, cap=cap)
+
+
+def _set_field(strategy: Any, name: str, **values: float) -> Any:
+    for parameter in values.keys() - {field.name for field in fields(strategy)}:
+        raise click.UsageError(f"{name} has no parameter {parameter}: leave --{parameter} out")
+    return replace(strategy, **values)

@@ -21,7 +21,7 @@ from ir3de.gateway.requests.client import read_body
 from ir3de.gateway.requests.controls import CostWeights
 from ir3de.gateway.requests.json_body import JsonBody
 from ir3de.gateway.requests.prompt import extract_text, parse_chat_turns
-from ir3de.selectors import MOST_TOKENS
+from ir3de.selectors import MAX_TOKENS
 
 if TYPE_CHECKING:
     from ir3de.gateway.experts.snapshot import Snapshot
@@ -49,7 +49,7 @@ class RouteRequest(Part):
     """Also give the tokens without which the decision would differ."""
     selector: str | None = None
     """Try another selector."""
-    k: Annotated[int, Field(ge=1, le=MOST_TOKENS)] | None = None
+    k: Annotated[int, Field(ge=1, le=MAX_TOKENS)] | None = None
     """The number of tokens that vote, with the selector `entropy`."""
     scorer: str | None = None
     """Try another scorer."""
