@@ -53,7 +53,7 @@ DAMAGES: dict[str, tuple[Callable[[list[Any]], None], str]] = {
     ),
     "it is another kind of file": (
         lambda lines: lines[0].update(kind="ir3de.router"),
-        r"is not an ir3de.outcomes file",
+        r"is not an ir3de.outcome_matrix file",
     ),
 }
 

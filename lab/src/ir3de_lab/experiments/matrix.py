@@ -27,7 +27,8 @@ from ir3de_lab.experiments.settings import METRICS
 
 Floats = npt.NDArray[np.float64]
 Places = npt.NDArray[np.intp]
-KIND, VERSION = "ir3de.outcomes", 1
+KIND, VERSION = "ir3de.outcome_matrix", 1
+EARLIER_KIND = "ir3de.outcomes"  # until a file of the product had the same name
 
 
 @dataclass(frozen=True, eq=False)
@@ -106,7 +107,8 @@ def write(matrix: Matrix, path: Path) -> None:
 def read(path: Path) -> Matrix:
     """Read a matrix and check that it is whole."""
     head, *rows = read_lines(path)
-    files.check_kind(head, KIND, VERSION, path)
+    is_earlier = isinstance(head, dict) and head.get("kind") == EARLIER_KIND
+    files.check_kind({**head, "kind": KIND} if is_earlier else head, KIND, VERSION, path)
     try:
         domains, columns = tuple(head["domains"]), len(head["experts"]) + len(head["extras"])
         place = {domain: index for index, domain in enumerate(domains)}
