@@ -212,7 +212,7 @@ def test_eval_shows_the_frontier(router: Path, texts: dict[str, Path]) -> None:
     prompts = {name: path.read_text(encoding="utf-8").splitlines() for name, path in texts.items()}
     assert told["frontier"] == json.loads(json.dumps(measure_frontier(Router.load(router), prompts).to_dict()))
     shown = run("eval", router, *pairs(texts), "--frontier").stdout
-    assert all(part in shown for part in ("Frontier", "← policy", "always maths", "an oracle", "●", "price a prompt"))
+    assert all(part in shown for part in ("Frontier", "← policy", "always maths", "an oracle", "●", "price per prompt"))
     assert "frontier" not in run_json("eval", router, *pairs(texts))
 
 
@@ -240,7 +240,7 @@ def test_a_picture_has_a_format(router: Path, texts: dict[str, Path]) -> None:
 
 
 def test_help_says_what_a_frontier_takes() -> None:
-    assert "at every weight: holds all decisions in memory" in " ".join(run("eval", "--help").stdout.split())
+    assert "at every weight; holds all decisions in memory" in " ".join(run("eval", "--help").stdout.split())
 
 
 def test_without_costs_there_is_no_frontier(router: Path, texts: dict[str, Path]) -> None:

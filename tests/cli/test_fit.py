@@ -80,7 +80,7 @@ def test_completion_completes() -> None:
 
 def test_fit_tells_what_it_did_and_what_comes_next(tmp_path: Path) -> None:
     shown = run("fit", tmp_path / "r", f"law={LAW}", f"coding={CODING}", "--serving", tmp_path / "s").stdout
-    assert "MB/s" in shown and "240" in shown and "2 experts solved" in shown and "ir3de route" in shown
+    assert "MB/s" in shown and "240" in shown and "fitted 2 experts in" in shown and "ir3de route" in shown
     assert Router.load(tmp_path / "r").experts == Router.load(tmp_path / "s").experts == ("law", "coding")
     assert "serving copy" in complaint("add", tmp_path / "s", f"history={HISTORY}")
 
@@ -211,7 +211,7 @@ def test_add_remove_and_merge_are_exact(router: Path, law_file: Path, fitted: Pa
     assert said["experts"] == [*original.experts, "tenancy"]
     assert "is an expert already" in complaint("add", router, f"tenancy={law_file}")
     shown = run("add", router, "--merge", f"tenancy={HISTORY}").stdout
-    assert "6 experts solved" in shown
+    assert "fitted 6 experts in" in shown
     assert Router.load(router).statistics["tenancy"].prompts == 122
     assert "to give more texts to" in complaint("add", router, "--merge", f"cooking={law_file}")
     assert "5 experts" in run("remove", router, "tenancy").stdout
@@ -275,7 +275,7 @@ def test_collect_and_merge_complain(tmp_path: Path, law_file: Path) -> None:
     assert "no such file" in complaint("collect", target, tmp_path / "missing.txt")
     assert "no such file" in complaint("merge", target, tmp_path / "missing.stats")
     assert "not a file that ir3de wrote" in complaint("merge", target, law_file)
-    assert "there is no text" in complaint("collect", target, "-", stdin="")
+    assert "contain no text" in complaint("collect", target, "-", stdin="")
     run("collect", target, law_file)
     run("collect", tmp_path / "histogram.stats", law_file, "--histogram-only")
     assert "histogram alone" in complaint("merge", tmp_path / "sum.stats", target, tmp_path / "histogram.stats")

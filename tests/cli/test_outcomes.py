@@ -48,7 +48,7 @@ def router(file: Path, tmp_path: Path) -> Path:
 
 def test_fit_says_what_it_learnt_and_what_it_chose(file: Path, tmp_path: Path) -> None:
     shown = run("fit", tmp_path / "one", "--outcomes", file).stdout
-    for said in ("llama", "mistral", "law", "coding", "squared error", "chosen", "2 models from 160 scores"):
+    for said in ("llama", "mistral", "law", "coding", "squared error", "chosen", "fitted 2 models from 160 scores"):
         assert said in shown
     told = run_json("fit", tmp_path / "two", "--outcomes", file, "--serving", tmp_path / "small")
     assert [expert["name"] for expert in told["experts"]] == ["llama", "mistral"]
@@ -137,7 +137,7 @@ def test_bad_rows_are_named_by_their_line(line: str, said: str, file: Path, tmp_
 
 def test_what_does_not_go_together_is_a_wrong_call(file: Path, router: Path, tmp_path: Path) -> None:
     out = tmp_path / "other"
-    assert "NAME=PATH does not go with --outcomes" in wrong_call("fit", out, f"law={file}", "--outcomes", file)
+    assert "NAME=PATH cannot be combined with --outcomes" in wrong_call("fit", out, f"law={file}", "--outcomes", file)
     assert "--scorer does not go" in wrong_call("fit", out, "--outcomes", file, "--scorer", "paper")
     assert "--score-field belongs to --outcomes" in wrong_call("fit", out, f"law={file}", "--score-field", "acc")
     assert "--outcomes" in wrong_call("fit", out) and "--outcomes" in wrong_call("eval", router)

@@ -126,7 +126,7 @@ def test_explain_with_colours(fitted: Path, monkeypatch: pytest.MonkeyPatch) -> 
 
 def test_explain_votes(voting: Path) -> None:
     shown = run("explain", voting, PROMPT).stdout
-    assert "The surest tokens" in shown
+    assert "The tokens with the lowest entropy" in shown
     said = run_json("explain", voting, "-", stdin=PROMPT + "\n")
     counted = [vote for vote in said["votes"] if vote["counted"]]
     assert len(counted) == 3 and said["experts"] == ["law", "coding"]
@@ -187,7 +187,7 @@ def test_eval_of_many_experts_lists_the_largest_confusions(tmp_path: Path) -> No
     run("fit", tmp_path / "r", *files, "-q")
     names = [pair.split("=")[0] for pair in files]
     shown = run("eval", tmp_path / "r", *(f"{name}={HELD_OUT / 'law.txt'}" for name in names[:1])).stdout
-    assert "is ↓" not in shown and "went to" in shown
+    assert "expected ↓" not in shown and "went to" in shown
 
 
 def test_eval_complains(fitted: Path, tmp_path: Path) -> None:

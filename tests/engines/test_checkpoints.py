@@ -15,7 +15,7 @@ from corpus_files import Piped, json_lines, write
 import tiny
 from commands import complaint, run, run_json
 from ir3de import Statistics, collect
-from ir3de.cli.domains import Counted, counted_table
+from ir3de.cli.domains import CountedDomain, domains_table
 from ir3de.cli.options import engine_options
 from ir3de.engines import Collected, ShardCount, checkpoints, collect_files
 from ir3de.engines.local import InProcess
@@ -320,8 +320,8 @@ def test_the_command_line_goes_on_and_cleans_up(tmp_path: Path) -> None:
 def test_no_pace_is_told_of_what_a_run_before_counted(file: Path) -> None:
     paces = []
     for collected in (counted(file), counted(file)):  # the second finds all of it counted
-        domain = Counted("law", collected.statistics, (), 2_000_000, 0.5, collected)
-        paces.append([next(iter(column.cells)) for column in counted_table([domain]).columns][-1])
+        domain = CountedDomain("law", collected.statistics, (), 2_000_000, 0.5, collected)
+        paces.append([next(iter(column.cells)) for column in domains_table([domain]).columns][-1])
     assert paces == ["4.0", "–"]
 
 
@@ -332,5 +332,5 @@ def test_ctrl_c_says_how_to_go_on() -> None:
         raise KeyboardInterrupt
 
     said = CliRunner().invoke(busy, ["--checkpoint", "kept"]).stderr
-    assert "kept in kept: the same command goes on" in said
-    assert "goes on" not in CliRunner().invoke(busy, []).stderr
+    assert "kept in kept: run the same command again" in said
+    assert "run the same command" not in CliRunner().invoke(busy, []).stderr

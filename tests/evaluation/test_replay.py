@@ -154,8 +154,8 @@ def test_the_command_says_what_it_left_out(log: Path, candidate: Path) -> None:
 
 
 def test_the_command_refuses_what_it_cannot_do(log: Path, candidate: Path, tmp_path: Path) -> None:
-    assert "does not go with --replay" in wrong_call("eval", candidate, f"law={log}", "--replay", log)
-    assert "does not go with --replay" in wrong_call("eval", candidate, "--outcomes", log, "--replay", log)
+    assert "cannot be combined with --replay" in wrong_call("eval", candidate, f"law={log}", "--replay", log)
+    assert "cannot be combined with --replay" in wrong_call("eval", candidate, "--outcomes", log, "--replay", log)
     assert "no such file" in complaint("eval", candidate, "--replay", tmp_path / "decision.jsonl")
     (tmp_path / "empty.jsonl").touch()
     assert "no row at all" in complaint("eval", candidate, "--replay", tmp_path / "empty.jsonl")

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from ir3de.cli.output import FAINT, bar, colour_of, one_line, percent, styled, table
+from ir3de.cli.output import FAINT, bar, colour_of, line, one_line, percent, table
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -14,8 +14,8 @@ if TYPE_CHECKING:
     from ir3de.evaluation.accuracy import Report
     from ir3de.evaluation.robustness import RobustnessReport
 
-MOST_IN_MATRIX = 14
-MOST_CONFUSIONS = 15
+MAX_MATRIX_EXPERTS = 14
+MAX_CONFUSION_ROWS = 15
 RELIABILITY_WIDTH = 30  # characters
 SHADES = "░▒▓█"
 
@@ -25,7 +25,7 @@ Matrix = Sequence[Sequence[int]]
 def headline(report: Report) -> Text:
     details = f" mean over experts, {percent(report.micro_accuracy)} of all {report.prompts:,} prompts"
     abstained = f", {report.abstained:,} abstained" if report.abstained else ""
-    return styled(("accuracy ", ""), (percent(report.accuracy), "bold"), (details + abstained, FAINT))
+    return line(("accuracy ", ""), (percent(report.accuracy), "bold"), (details + abstained, FAINT))
 
 
 def recall_table(report: Report) -> Table:
@@ -44,23 +44,22 @@ def recall_table(report: Report) -> Table:
 
 def matrix_table(experts: Sequence[str], matrix: Matrix, width: int, sides: tuple[str, str]) -> Table:
     """The matrix, shaded by row; for very many experts the largest confusions instead."""
-    if len(experts) > MOST_IN_MATRIX:
+    if len(experts) > MAX_MATRIX_EXPERTS:
         return _largest_confusions(experts, matrix, sides)
     needed = max(map(len, experts)) + sum(max(len(name), 5) + 3 for name in experts)
     headers = list(experts) if needed <= width else [str(n + 1) for n in range(len(experts))]
-    shown = table(f"{sides[0]} ↓  {sides[1]} →", *headers, right=headers)
-    for index, (name, row) in enumerate(zip(experts, matrix, strict=True)):
-        total = sum(row) or 1
-        cells = [_shaded(count, count / total, index == column) for column, count in enumerate(row)]
-        shown.add_row(name if needed <= width else f"{index + 1} {name}", *cells)
-    return shown
 
+    def cell(index: int, column: int) -> Text:
+        if not (count := matrix[index][column]):
+            return line(("·", FAINT))
+        shade = SHADES[min(len(SHADES) - 1, int(count / sum(matrix[index]) * len(SHADES)))]
+        return line((f"{shade} ", "green" if index == column else "red"), (f"{count:,}", ""))
 
-def _shaded(count: int, share: float, right: bool) -> Text:
-    if count == 0:
-        return styled(("·", FAINT))
-    shade = SHADES[min(len(SHADES) - 1, int(share * len(SHADES)))]
-    return styled((f"{shade} ", "green" if right else "red"), (f"{count:,}", ""))
+    places = range(len(experts))
+    names = experts if needed <= width else [f"{index + 1} {name}" for index, name in enumerate(experts)]
+    rows: list[tuple[str | Text, ...]]
+    rows = [(names[index], *(cell(index, column) for column in places)) for index in places]
+    return table(f"{sides[0]} ↓  {sides[1]} →", *headers, right=headers, rows=rows)
 
 
 def _largest_confusions(experts: Sequence[str], matrix: Matrix, sides: tuple[str, str]) -> Table:
@@ -70,15 +69,13 @@ def _largest_confusions(experts: Sequence[str], matrix: Matrix, sides: tuple[str
         for column, count in enumerate(counts)
         if count and row != column
     )
-    shown = table(*sides, "prompts", right=("prompts",))
-    for count, row, column in pairs[:MOST_CONFUSIONS]:
-        shown.add_row(experts[row], experts[column], f"{-count:,}")
-    return shown
+    rows = [(experts[row], experts[column], f"{-count:,}") for count, row, column in pairs[:MAX_CONFUSION_ROWS]]
+    return table(*sides, "prompts", right=("prompts",), rows=rows)
 
 
 def reliability_table(report: Report) -> Table:
     """One row for each interval of confidence that has prompts."""
-    shown = table("confidence", "prompts", "claimed", "right", "", right=("prompts", "claimed", "right"))
+    shown = table("confidence", "prompts", "mean", "accuracy", "", right=("prompts", "mean", "accuracy"))
     for part in report.reliability:
         if part.count and part.confidence is not None and part.accuracy is not None:
             shown.add_row(
@@ -86,35 +83,29 @@ def reliability_table(report: Report) -> Table:
                 f"{part.count:,}",
                 percent(part.confidence),
                 percent(part.accuracy),
-                _claimed_and_right(part.confidence, part.accuracy),
+                _draw_accuracy(part.confidence, part.accuracy),
             )
     return shown
 
 
-def _claimed_and_right(claimed: float, right: float) -> Text:
-    """How often it was right as a bar, and a line across it where the claim was."""
+def _draw_accuracy(claimed: float, right: float) -> Text:
+    """The accuracy as a bar, and the mean confidence as a line across it."""
     colour = "green" if abs(right - claimed) < 0.1 else "yellow"
     drawn, place = bar(right, RELIABILITY_WIDTH, colour), min(RELIABILITY_WIDTH - 1, int(claimed * RELIABILITY_WIDTH))
     filled = drawn.plain[place] == "█"
-    mark = styled(("│", f"black on {colour}" if filled else "bold"))
+    mark = line(("│", f"black on {colour}" if filled else "bold"))
     return drawn[:place] + mark + drawn[place + 1 :]
 
 
 def effects_table(report: RobustnessReport) -> Table:
     """One line a perturbation, the prompts as they are first."""
     columns = ("accuracy", "change", "flipped", "either domain")
-    shown = table("prompts", *columns, "", right=columns)
-    shown.add_row("as they are", percent(report.accuracy), "", "", "", "")
+    rows: list[Sequence[str | Text]] = [("as they are", percent(report.accuracy), "", "", "", "")]
     for effect in report.effects:
-        shown.add_row(
-            effect.perturbation,
-            percent(effect.accuracy),
-            f"{100 * effect.change:+.1f}",
-            percent(effect.flipped),
-            "" if effect.either is None else percent(effect.either),
-            bar(effect.flipped, 20, "yellow"),
-        )
-    return shown
+        either = "" if effect.either is None else percent(effect.either)
+        figures = (percent(effect.accuracy), f"{100 * effect.change:+.1f}", percent(effect.flipped), either)
+        rows.append((effect.perturbation, *figures, bar(effect.flipped, 20, "yellow")))
+    return table("prompts", *columns, "", right=columns, rows=rows)
 
 
 def prompts_table(rows: Sequence[Mapping[str, Any]], keys: Sequence[str], titles: Sequence[str], width: int) -> Table:

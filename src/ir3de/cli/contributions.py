@@ -1,17 +1,16 @@
-"""Statistics files on the command line: whose they are, what they hold, where they are saved."""
+"""Statistics files on the command line: their labels, their content, and where they are saved."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import wraps
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
-from ir3de.cli.options import Function
-from ir3de.cli.output import FAINT, Output, facts, hint, size, styled
+from ir3de.cli.options import gather_options
+from ir3de.cli.output import FAINT, Output, facts, hint, line, size
 
 if TYPE_CHECKING:
     from ir3de.statistics.contributions import Contribution
@@ -20,7 +19,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Labels:
-    """What a contribution is called, and whose it is."""
+    """The id and the owner of a contribution."""
 
     id: str | None
     owner: str
@@ -28,34 +27,33 @@ class Labels:
     def of(
         self, statistics: Statistics, given: Sequence[Contribution], *, recipe: Mapping[str, Any] | None = None
     ) -> Contribution:
-        """The statistics as a contribution, made of what was given; refuses what was given twice."""
+        """The statistics as a contribution made of those given; refuses one that was given twice."""
         from ir3de.statistics.contributions import Contribution, find_holders
 
         parts = find_holders(given, "these files are not all different: one")
         return Contribution.of(statistics, owner=self.owner, id=self.id, recipe=recipe, parts=parts)
 
 
-def label_options(function: Function) -> Function:
-    """--owner and --id, handed over as one `labels`."""
+def _make_labels(owner: str, named: str | None) -> Labels:
+    from ir3de.statistics.contributions import check_id, check_owner
 
-    @click.option("--owner", metavar="LABEL", default="", help="Whose texts these are: shown in a router's ledger.")
-    @click.option("--id", "named", metavar="ID", help="What to call the contribution.  [default: made of its hash]")
-    @wraps(function)
-    def command(*args: Any, owner: str, named: str | None, **kwargs: Any) -> Any:
-        from ir3de.statistics.contributions import check_id, check_owner
+    return Labels(None if named is None else check_id(named), check_owner(owner))
 
-        labels = Labels(None if named is None else check_id(named), check_owner(owner))
-        return function(*args, labels=labels, **kwargs)
 
-    return command  # type: ignore[return-value]
+label_options = gather_options(
+    "labels",
+    _make_labels,
+    click.option("--owner", metavar="LABEL", default="", help="Who owns the texts; a router's ledger shows it."),
+    click.option("--id", "named", metavar="ID", help="Id of the contribution.  [default: made of its hash]"),
+)
 
 
 def statistics_facts(contribution: Contribution) -> Any:
-    """What there is to know of statistics, as a small table."""
+    """What statistics hold, as a small table."""
     statistics = contribution.statistics()
     sums = statistics.sums
     windows = f"{sums.windows:,} windows of about {sums.window} tokens" if sums is not None else "none: histogram only"
-    how = ", ".join(_spoken(contribution.recipe))
+    how = ", ".join(_list_options(contribution.recipe))
     return facts(
         [
             ("contribution", f"{contribution.id}{f' of {contribution.owner}' if contribution.owner else ''}"),
@@ -71,8 +69,8 @@ def statistics_facts(contribution: Contribution) -> Any:
     )
 
 
-def _spoken(recipe: Mapping[str, Any]) -> Iterator[str]:
-    """The options that the texts were collected with, those left at their defaults aside."""
+def _list_options(recipe: Mapping[str, Any]) -> Iterator[str]:
+    """The options that the texts were collected with, except those with default values."""
     defaults = {"window": 128, "subsample": 1, "min_count": 1, "prompt_sums": True}
     for given, value in recipe.items():
         name = "subsample" if given == "sample" else given  # its name in version 0.1
@@ -101,9 +99,11 @@ def describe(contribution: Contribution) -> dict[str, Any]:
 def refuse_repeated(paths: tuple[str, ...]) -> None:
     twice = next((path for index, path in enumerate(paths) if path in paths[:index]), None)
     if twice is not None:
-        raise click.UsageError(f"{twice} is named twice: name it once, or it would count twice")
+        raise click.UsageError(f"{twice} is named twice and would count twice: name it once")
 
 
-def show_saved(out: Output, target: Path) -> None:
-    out.note(styled(("saved to ", ""), (str(target), "bold"), (f"  {size(target.stat().st_size)}", FAINT)))
+def report_saved(out: Output, target: Path, made: Contribution, **more: Any) -> None:
+    """Print what the file holds as JSON, where it is, and what comes next."""
+    out.json({"statistics": str(target), "bytes": target.stat().st_size, **describe(made), **more})
+    out.note(line(("saved to ", ""), (str(target), "bold"), (f"  {size(target.stat().st_size)}", FAINT)))
     out.note(hint(f"ir3de fit router {target.stem}={target} …"))

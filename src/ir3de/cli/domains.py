@@ -11,7 +11,7 @@ from time import perf_counter
 from typing import TYPE_CHECKING, Any
 
 from ir3de.cli.options import STATISTICS_SUFFIX, TextOptions
-from ir3de.cli.output import FAINT, Output, printable, size, styled, table
+from ir3de.cli.output import FAINT, Output, line, printable, size, table
 from ir3de.cli.progress import reading
 from ir3de.storage.cores import count_cores
 
@@ -28,7 +28,7 @@ LARGE_SUBSAMPLE = 16
 
 
 @dataclass(frozen=True)
-class Counted:
+class CountedDomain:
     """One domain's statistics, and what it took to get them."""
 
     name: str
@@ -59,15 +59,6 @@ class Counted:
     def tokens(self) -> int:
         return sum(part.tokens for part in self.domain)
 
-    @property
-    def resumed(self) -> bool:
-        """Whether a run before this one counted some of it, so that these seconds are not all it took."""
-        return self.collected is not None and self.collected.resumed > 0
-
-    @property
-    def skipped(self) -> int:
-        return 0 if self.collected is None else self.collected.skipped
-
     def discard_checkpoints(self) -> None:
         """Remove what the counting could go on from: for when its result is saved."""
         if self.collected is not None:
@@ -88,14 +79,9 @@ class Counted:
 
     def describe_reading(self) -> dict[str, Any]:
         """What was skipped, and what was taken from a checkpoint."""
-        if self.collected is None:
-            return {"records": 0, "skipped": 0, "skipped_examples": [], "resumed_shards": 0}
-        return {
-            "records": self.collected.records,
-            "skipped": self.collected.skipped,
-            "skipped_examples": list(self.collected.examples),
-            "resumed_shards": self.collected.resumed,
-        }
+        found = self.collected
+        counts = (found.records, found.skipped, list(found.examples), found.resumed) if found else (0, 0, [], 0)
+        return dict(zip(("records", "skipped", "skipped_examples", "resumed_shards"), counts, strict=True))
 
 
 def check_sources(domains: Mapping[str, Sequence[str]]) -> None:
@@ -113,13 +99,10 @@ def statistics_files(paths: Sequence[str]) -> list[str]:
 
     found: list[str] = []
     for path in paths:
-        if not Path(path).is_file():
-            matching = sorted(glob(path, recursive=True)) if has_magic(path) else []  # noqa: PTH207 - absolute ones too
-            if not matching:
-                raise InputError(f"{path}: no such file: check the name, or make it with `ir3de collect`")
-            found += matching
-        else:
-            found.append(path)
+        matching = [path] if Path(path).is_file() else sorted(glob(path, recursive=True)) if has_magic(path) else []  # noqa: PTH207 - absolute ones too
+        if not matching:
+            raise InputError(f"{path}: no such file: check the name, or make it with `ir3de collect`")
+        found += matching
     return found
 
 
@@ -152,7 +135,7 @@ def count_domain(
     keep_sample: bool = True,
     min_count: int = 1,
     counting: Counting | None = None,
-) -> Counted:
+) -> CountedDomain:
     """Count the texts of all paths, and add the statistics files among them; prompts are kept only if asked for."""
     from ir3de.corpora import total_bytes
     from ir3de.engines import Files, collect_files
@@ -162,7 +145,9 @@ def count_domain(
     sources = [path for path in paths if Path(path).suffix != STATISTICS_SUFFIX]
     if sources:
         with out.spinner("unpacking the embedding"):  # once, and not a part of any domain's time
-            _unpack(embedding, prompt_sums)
+            embedding.encode("")
+            if prompt_sums:
+                len(embedding.stored.fixed_point)
     begun = perf_counter()
     with out.spinner("reading statistics"):
         contributions = load_contributions(stored)
@@ -181,57 +166,38 @@ def count_domain(
         read += bytes_read()
     own = None if collected is None else collected.statistics
     how = None if recipe is None else {**recipe.to_dict(), "prompt_sums": prompt_sums, "field": options.field}
-    return Counted(name, own, contributions, read, perf_counter() - begun, collected, how)
+    return CountedDomain(name, own, contributions, read, perf_counter() - begun, collected, how)
 
 
-def note_skipped(out: Output, domains: Sequence[Counted]) -> None:
+def note_skipped(out: Output, domains: Sequence[CountedDomain]) -> None:
     """Say what was left out, and why."""
     for domain in domains:
-        if domain.collected is None:
-            continue
-        if domain.collected.resumed:
-            shards = f"{domain.collected.resumed:,} of {domain.collected.shards:,} shards"
-            out.note(styled((f"{domain.name}: {shards} were in the checkpoint", FAINT)))
-        if domain.skipped:
-            many = f"{domain.skipped:,} of {domain.collected.records:,} records could not be read and were skipped"
-            first = domain.collected.examples
-            summary = f"{many}. The first {len(first)}:" if domain.skipped > len(first) else f"{many}:"
+        found = domain.collected
+        if found and found.resumed:
+            shards = f"{found.resumed:,} of {found.shards:,} shards"
+            out.note(line((f"{domain.name}: {shards} were in the checkpoint", FAINT)))
+        if found and found.skipped:
+            many = f"{found.skipped:,} of {found.records:,} records could not be read and were skipped"
+            first = found.examples
+            summary = f"{many}. The first {len(first)}:" if found.skipped > len(first) else f"{many}:"
             out.warn("\n  ".join((f"{domain.name}: {summary}", *map(printable, first))), quiet=False)
 
 
-def _unpack(embedding: Embedding, prompt_sums: bool) -> None:
-    embedding.encode("")
-    if prompt_sums:
-        len(embedding.stored.fixed_point)
-
-
-def counted_table(domains: Sequence[Counted]) -> Table:
-    """One row a domain: how much it was, and how fast it went."""
-    shown = table(
-        "expert", "prompts", "tokens", "source", "seconds", "MB/s",
-        right=("prompts", "tokens", "source", "seconds", "MB/s"),
-    )  # fmt: skip
-    shown.columns[0].no_wrap, shown.columns[0].overflow = True, "ellipsis"  # or only numbers are left of a narrow one
+def domains_table(domains: Sequence[CountedDomain]) -> Table:
+    """One row per domain: its size, and how fast it was read."""
+    right = ("prompts", "tokens", "source", "seconds", "MB/s")
+    shown = table("expert", *right, right=right)
+    shown.columns[0].no_wrap, shown.columns[0].overflow = True, "ellipsis"  # else a narrow one shows only numbers
     for domain in domains:
-        shown.add_row(
-            domain.name,
-            f"{domain.prompts:,}",
-            f"{domain.tokens:,}",
-            size(domain.bytes),
-            f"{domain.seconds:.2f}",
-            _rate([domain]),
-        )
+        shown.add_row(domain.name, *_measure([domain]))
     if len(domains) > 1:
-        total = [sum(d.prompts for d in domains), sum(d.tokens for d in domains)]
-        read, seconds = sum(d.bytes for d in domains), sum(d.seconds for d in domains)
-        shown.add_row(
-            "all", *(f"{count:,}" for count in total), size(read), f"{seconds:.2f}", _rate(domains), style=FAINT
-        )
+        shown.add_row("all", *_measure(domains), style=FAINT)
     return shown
 
 
-def _rate(domains: Sequence[Counted]) -> str:
-    """Megabytes a second, where they were all read in these seconds."""
-    if any(domain.resumed for domain in domains):
-        return "–"
-    return f"{sum(d.bytes for d in domains) / 1e6 / max(sum(d.seconds for d in domains), 1e-9):.1f}"
+def _measure(domains: Sequence[CountedDomain]) -> list[str]:
+    """Prompts, tokens, bytes, seconds and megabytes per second of domains together."""
+    read, seconds = sum(one.bytes for one in domains), sum(one.seconds for one in domains)
+    resumed = any(one.collected and one.collected.resumed for one in domains)  # an earlier run read part of it
+    counts = [f"{sum(one.prompts for one in domains):,}", f"{sum(one.tokens for one in domains):,}"]
+    return [*counts, size(read), f"{seconds:.2f}", "–" if resumed else f"{read / 1e6 / max(seconds, 1e-9):.1f}"]

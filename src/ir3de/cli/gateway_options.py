@@ -1,14 +1,14 @@
-"""What `serve` and `config` have in common: the extra they need, experts on the command line, findings in a table."""
+"""What `serve` and `config` share: the extra they need, their options, the checks and how they are shown."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import TYPE_CHECKING, NamedTuple
 
 import click
 
-from ir3de.cli.options import Function
-from ir3de.cli.output import FAINT, Output, styled, table
+from ir3de.cli.output import FAINT, Output, line, table
 from ir3de.errors import MissingExtraError
 
 if TYPE_CHECKING:
@@ -22,7 +22,7 @@ SIGNS = {"error": ("✗", "red"), "warning": ("!", "yellow")}
 
 
 def need_gateway(*, local: bool = False) -> None:
-    """Say which extra is missing before an import fails; `local` where models are served here, too."""
+    """Name the missing extra before an import fails; `local` if models run on this machine too."""
     from importlib.util import find_spec
 
     for package in (*PACKAGES, "xllamacpp") if local else PACKAGES:
@@ -40,59 +40,73 @@ def parse_experts(context: click.Context, parameter: click.Parameter, given: Ite
         raise click.BadParameter(str(error)) from None
 
 
-def expert_option(function: Function) -> Function:
-    return click.option(
-        "--expert",
-        "experts",
-        metavar="NAME=URL[#MODEL]",
-        multiple=True,
-        callback=parse_experts,
-        help="An expert and its OpenAI-compatible endpoint; may be repeated.",
-    )(function)
-
-
-def config_argument(function: Function) -> Function:
-    return click.argument("file", metavar="[FILE]", required=False)(function)
+expert_option = click.option(
+    "--expert",
+    "experts",
+    metavar="NAME=URL[#MODEL]",
+    multiple=True,
+    callback=parse_experts,
+    help="An expert and its OpenAI-compatible endpoint; may be repeated.",
+)
+config_argument = click.argument("file", metavar="[FILE]", required=False)
 
 
 def show_findings(findings: Sequence[Finding], out: Output) -> None:
-    """What was found, worst first."""
-    if not findings:
-        return
-    shown = table("", "line", "field", "what", right=("line",))
-    for finding in sorted(findings, key=lambda finding: finding.level):
-        line = "" if finding.line is None else str(finding.line)
-        shown.add_row(styled(SIGNS[finding.level]), line, finding.where, finding.message)
-    out.result(shown, "")
+    """Print the findings, errors first."""
+    rows = [
+        (line(SIGNS[finding.level]), str(finding.line or ""), finding.where, finding.message)
+        for finding in sorted(findings, key=lambda finding: finding.level)
+    ]
+    if rows:
+        out.result(table("", "line", "field", "problem", right=("line",), rows=rows), "")
 
 
-def show_experts(config: Config, router: RouterFacts | None, out: Output) -> None:
-    """Who answers, and where."""
+class CheckedConfig(NamedTuple):
+    """A configuration, the router it names, and what is wrong with them."""
+
+    config: Config
+    router: RouterFacts | None
+    findings: list[Finding]
+
+    @property
+    def errors(self) -> list[str]:
+        return [str(finding) for finding in self.findings if finding.level == "error"]
+
+
+def check_config(config: Config, path: Path | None) -> CheckedConfig:
+    """Compare a configuration with the saved admin state and with the router."""
+    from ir3de.gateway import validation
+
+    config, changes = validation.apply_admin_state(config, path)
+    router = validation.read_router_facts(config.router.path)
+    return CheckedConfig(config, router, [*changes, *validation.check_consistency(config, router)])
+
+
+def show_checked(checked: CheckedConfig, out: Output, **more: str) -> None:
+    """Print the experts and the findings, or all of it as JSON."""
+    from dataclasses import asdict
+
+    config, router, findings = checked
+    experts = [{"name": one.name, "base_url": one.base_url, "model": one.served_model} for one in config.experts]
+    facts = None if router is None else asdict(router)
+    found = {"findings": [asdict(finding) for finding in findings]}
+    out.json({**more, "ok": not checked.errors, "router": facts, "experts": experts, **found})
+    if not out.as_json:
+        _show_experts(config, router, out)
+        show_findings(findings, out)
+
+
+def _show_experts(config: Config, router: RouterFacts | None, out: Output) -> None:
     shown = table("expert", "endpoint", "model", "can", "key", "in the router")
     for expert in config.experts:
         known = "–" if router is None else "yes" if expert.name in router.experts else "no"
         shown.add_row(
-            styled((expert.name, "bold")),
+            line((expert.name, "bold")),
             expert.base_url,
             expert.served_model,
-            styled((", ".join(expert.capabilities), FAINT)),
+            line((", ".join(expert.capabilities), FAINT)),
             expert.api_key_env or "–",
             known,
         )
     digest = "" if router is None else f"  {router.digest[:12]}"
-    out.note(styled(("router  ", FAINT), (config.router.path, "bold"), (digest, FAINT)), "", shown, "")
-
-
-def described(config: Config, router: RouterFacts | None, findings: Sequence[Finding]) -> dict[str, Any]:
-    """The same for programs."""
-    from dataclasses import asdict
-
-    return {
-        "ok": all(finding.level != "error" for finding in findings),
-        "router": None if router is None else asdict(router),
-        "experts": [
-            {"name": expert.name, "base_url": expert.base_url, "model": expert.served_model}
-            for expert in config.experts
-        ],
-        "findings": [asdict(finding) for finding in findings],
-    }
+    out.note(line(("router  ", FAINT), (config.router.path, "bold"), (digest, FAINT)), "", shown, "")

@@ -1,4 +1,4 @@
-"""What commands have in common on their command lines: name=path pairs, options for texts, strategies."""
+"""Options and arguments that several commands share."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import os
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from functools import wraps
+from inspect import signature
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -44,10 +45,10 @@ def parse_subsample(context: click.Context, parameter: click.Parameter, value: s
 
 
 def parse_statistics_path(context: click.Context, parameter: click.Parameter, value: str) -> Path:
-    """A file to write statistics to: the suffix is how other commands know it; a click callback."""
+    """The file to write statistics to; a click callback."""
     if Path(value).suffix != STATISTICS_SUFFIX:
         raise click.BadParameter(
-            f"{value!r} does not end in {STATISTICS_SUFFIX}, by which statistics are known: add it"
+            f"{value!r} does not end in {STATISTICS_SUFFIX}, by which other commands know statistics: add it"
         )
     return Path(value).expanduser()
 
@@ -63,32 +64,60 @@ class _HiddenAliases(click.Option):
             self.opts = names
 
 
+def gather_options(
+    name: str, make: Callable[..., Any], *options: Callable[[Any], Any]
+) -> Callable[[Function], Function]:
+    """Add options to a command, which gets their values as one argument: `name=make(**values)`."""
+    parameters = tuple(signature(make).parameters)
+
+    def decorate(function: Function) -> Function:
+        @wraps(function)
+        def command(*args: Any, **kwargs: Any) -> Any:
+            values = {parameter: kwargs.pop(parameter) for parameter in parameters}
+            return function(*args, **{name: make(**values)}, **kwargs)
+
+        for option in reversed(options):
+            command = option(command)
+        return command  # type: ignore[return-value]
+
+    return decorate
+
+
+def number_option(*names: str, least: int = 1, default: int | None = None, **more: Any) -> Callable[[Any], Any]:
+    """An option that takes a whole number."""
+    shown, kind = default is not None, click.IntRange(min=least)
+    return click.option(*names, type=kind, metavar="N", default=default, show_default=shown, **more)
+
+
 def output_options(function: Function) -> Function:
-    """--json and --quiet, handed over as one `out`."""
+    """Add --json and --quiet. The command gets them as `out`, an `Output`."""
+    return gather_options(
+        "out",
+        Output,
+        click.option("--json", "as_json", is_flag=True, help="Print JSON and nothing else."),
+        click.option("-q", "--quiet", is_flag=True, help="Print the bare result: no progress, tables or hints."),
+    )(function)
 
-    @click.option("--json", "as_json", is_flag=True, help="Print JSON and nothing else.")
-    @click.option("-q", "--quiet", is_flag=True, help="Print the bare result: no progress, tables or hints.")
-    @wraps(function)
-    def command(*args: Any, as_json: bool, quiet: bool, **kwargs: Any) -> Any:
-        return function(*args, out=Output(as_json=as_json, quiet=quiet), **kwargs)
 
-    return command  # type: ignore[return-value]
+field_option = click.option(
+    "--field", metavar="NAME", help="Field that holds the text, or a path a.b to it; else the usual names are tried."
+)
+whole_files_option = click.option(
+    "--whole-files", is_flag=True, help="Take each plain-text file as one text, instead of each line."
+)
 
 
 def reading_options(function: Function) -> Function:
-    """--field and --whole-files."""
-    field = click.option(
-        "--field", metavar="NAME", help="Field (or a.b path) that holds the text; else the usual ones."
-    )
-    whole = click.option("--whole-files", is_flag=True, help="Make each plain-text file one text, not one a line.")
-    return field(whole(function))
+    """Add --field and --whole-files."""
+    return field_option(whole_files_option(function))
 
 
-def text_options(function: Function) -> Function:
-    """All that says how texts become statistics, handed over as one `texts`."""
-
-    @reading_options
-    @click.option(
+text_options = gather_options(
+    "texts",
+    TextOptions,
+    field_option,
+    whole_files_option,
+    click.option(
         "--subsample",
         "--sample",  # its name in version 0.1
         cls=_HiddenAliases,
@@ -96,116 +125,86 @@ def text_options(function: Function) -> Function:
         callback=parse_subsample,
         default="auto",
         show_default=True,
-        help="Only 1 window in N enters the costly prompt sums; every token is still counted. "
+        help="Use only 1 window in N for the prompt sums, which are slow; every token is still counted. "
         "auto: 16 for a domain of more than 100 MB on disk, else 1.",
-    )
-    @click.option(
-        "--cap", type=click.IntRange(min=1), metavar="N", help="Ignore the tokens of a prompt beyond the first N."
-    )
-    @click.option(
-        "--clip", type=click.IntRange(min=1), metavar="N", help="Count a token of a prompt N times at the most."
-    )
-    @wraps(function)
-    def command(
-        *args: Any,
-        field: str | None,
-        whole_files: bool,
-        subsample: int | None,
-        cap: int | None,
-        clip: int | None,
-        **kwargs: Any,
-    ) -> Any:
-        return function(*args, texts=TextOptions(field, whole_files, subsample, cap, clip), **kwargs)
+    ),
+    number_option("--cap", help="Use only the first N tokens of each prompt."),
+    number_option("--clip", help="Count a token at most N times in each prompt."),
+)
 
-    return command  # type: ignore[return-value]
+
+def _make_counting(
+    engine: str, workers: int | None, address: str | None, checkpoint: Path | None, skip_bad: int
+) -> Counting:
+    if address is not None and engine != "ray":
+        raise click.UsageError("--address names a Ray cluster: add --engine ray, or leave --address out")
+    return {
+        "engine": engine, "workers": workers, "address": address, "checkpoint": checkpoint, "skip_bad": skip_bad
+    }  # fmt: skip
 
 
 def engine_options(function: Function) -> Function:
-    """All that says where texts are counted, handed over as one `counting`."""
+    """Add the options that say where texts are counted. The command gets them as one `counting`."""
 
-    @click.option(
-        "--engine",
-        type=click.Choice(("local", "ray")),
-        default="local",
-        show_default=True,
-        help="Where to count: on this machine, or on a Ray cluster.",
-    )
-    @click.option(
-        "--workers",
-        type=click.IntRange(min=1),
-        metavar="N",
-        help="Processes to count with.  [default: one a core; none for less than 64 MB]",
-    )
-    @click.option("--address", metavar="A", help="Of the Ray cluster, such as auto; else one is started here.")
-    @click.option(
-        "--checkpoint",
-        metavar="DIR",
-        type=click.Path(path_type=Path),
-        help="Write down there, every few seconds, how far it is: the same command then goes on where it was killed.",
-    )
-    @click.option(
-        "--skip-bad",
-        type=click.IntRange(min=0),
-        metavar="N",
-        default=0,
-        show_default=True,
-        help="Skip up to N broken records a domain, and tell of them, instead of ending at the first.",
+    @gather_options(
+        "counting",
+        _make_counting,
+        click.option(
+            "--engine",
+            type=click.Choice(("local", "ray")),
+            default="local",
+            show_default=True,
+            help="Count on this machine, or on a Ray cluster.",
+        ),
+        number_option(
+            "--workers",
+            help="Number of processes that count.  [default: one per core; below 64 MB this process alone]",
+        ),
+        click.option(
+            "--address", metavar="A", help="Address of the Ray cluster, such as auto; else one is started here."
+        ),
+        click.option(
+            "--checkpoint",
+            metavar="DIR",
+            type=click.Path(path_type=Path),
+            help="Save the progress in this folder every few seconds. If the command is stopped, run it again: it "
+            "continues from there.",
+        ),
+        number_option(
+            "--skip-bad",
+            least=0,
+            default=0,
+            help="Skip and report up to N broken records per domain, instead of stopping at the first.",
+        ),
     )
     @wraps(function)
-    def command(
-        *args: Any,
-        engine: str,
-        workers: int | None,
-        address: str | None,
-        checkpoint: Path | None,
-        skip_bad: int,
-        **kwargs: Any,
-    ) -> Any:
-        if address is not None and engine != "ray":
-            raise click.UsageError("--address is of a Ray cluster: add --engine ray, or leave it out")
-        given: Counting = {
-            "engine": engine,
-            "workers": workers,
-            "address": address,
-            "checkpoint": checkpoint,
-            "skip_bad": skip_bad,
-        }
+    def command(*args: Any, counting: Counting, **kwargs: Any) -> Any:
         try:
-            return function(*args, counting=given, **kwargs)
+            return function(*args, counting=counting, **kwargs)
         except KeyboardInterrupt:
-            if checkpoint is not None:
-                click.echo(f"what is counted is kept in {checkpoint}: the same command goes on from there", err=True)
+            if checkpoint := counting["checkpoint"]:
+                click.echo(f"the counts are kept in {checkpoint}: run the same command again to continue", err=True)
             raise
 
     return command  # type: ignore[return-value]
 
 
-def no_sample_option(function: Function) -> Function:
-    return click.option(
-        "--no-sample",
-        is_flag=True,
-        help="Keep none of these prompts in the router: no tuning, no calibrated confidence. Otherwise up to 1,024 an "
-        "expert are kept, as token ids.",
-    )(function)
-
-
-def embedding_option(function: Function) -> Function:
-    return click.option(
-        "--embedding",
-        "source",
-        metavar="SOURCE",
-        default="default",
-        show_default="the bundled one",
-        help="A folder, a .gguf file or a hub id such as owner/model.",
-    )(function)
-
-
-def router_argument(function: Function) -> Function:
-    return click.argument("router_path", metavar="ROUTER", type=click.Path(path_type=Path))(function)
-
-
-def force_option(function: Function) -> Function:
-    return click.option("--force", is_flag=True, help="Replace what is there already.")(function)
+no_sample_option = click.option(
+    "--no-sample",
+    is_flag=True,
+    help="Keep no prompts in the router: no tuning, no calibrated confidence. Otherwise up to 1,024 prompts per expert "
+    "are kept, as token ids.",
+)
+embedding_option = click.option(
+    "--embedding",
+    "source",
+    metavar="SOURCE",
+    default="default",
+    show_default="the bundled one",
+    help="A folder, a .gguf file or a hub id such as owner/model.",
+)
+router_argument = click.argument("router_path", metavar="ROUTER", type=click.Path(path_type=Path))
+force_option = click.option("--force", is_flag=True, help="Replace what exists already.")
 
 
 def parse_domains(context: click.Context, parameter: click.Parameter, pairs: Iterable[str]) -> dict[str, list[str]]:
@@ -225,19 +224,18 @@ def parse_domains(context: click.Context, parameter: click.Parameter, pairs: Ite
     return domains
 
 
-def domains_argument(function: Function) -> Function:
-    return click.argument("domains", nargs=-1, required=True, metavar="NAME=PATH...", callback=parse_domains)(function)
+domains_argument = click.argument("domains", nargs=-1, required=True, metavar="NAME=PATH...", callback=parse_domains)
 
 
 def domains_option(function: Function) -> Function:
-    """name=path pairs that may be left out."""
+    """Add the argument NAME=PATH..., which may be left out."""
     return click.argument("domains", nargs=-1, metavar="[NAME=PATH...]", callback=parse_domains)(function)
 
 
 def refuse_existing(path: Path, *, force: bool) -> None:
-    """Refuse, before hours are spent, to replace an artifact unless that was asked for, and what cannot be written."""
+    """Refuse a path that cannot be written, or that exists while --force is not given, before hours are spent."""
     if not force and path.exists() and not (path.is_dir() and not any(path.iterdir())):
-        raise ArtifactError(f"{path} is there already: choose another name, or replace it with --force")
+        raise ArtifactError(f"{path} exists already: choose another name, or replace it with --force")
     whole = path.expanduser()
     folder = next(folder for folder in ((whole,) if whole.is_dir() else ()) + tuple(whole.parents) if folder.exists())
     if not folder.is_dir():
@@ -247,16 +245,14 @@ def refuse_existing(path: Path, *, force: bool) -> None:
 
 
 def device_option(function: Function) -> Function:
-    """Add --device: the accelerator that a fit is solved on."""
+    """Add --device, the accelerator that solves a fit."""
     return click.option(
-        "--device",
-        metavar="NAME",
-        help="Solve on this device by torch: cuda, cuda:1, cpu.  [default: the processor, by numpy]",
+        "--device", metavar="NAME", help="Device that solves the fit with torch: cuda, cuda:1, cpu.  [default: numpy]"
     )(function)
 
 
-def arithmetic_on(device: str | None) -> Arithmetic | None:
-    """What computes on that device, None for the usual; one that is not there is refused before anything is counted."""
+def load_arithmetic(device: str | None) -> Arithmetic | None:
+    """The arithmetic that computes on a device, or None for numpy. It refuses a device that does not exist."""
     if device is None:
         return None
     from ir3de.scorers.torch_arithmetic import TorchArithmetic

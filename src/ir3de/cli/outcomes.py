@@ -1,4 +1,4 @@
-"""--outcomes on the command line: rows of scores instead of NAME=PATH, for fit, add and eval."""
+"""The option --outcomes of fit, add and eval: rows with models' scores instead of NAME=PATH."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from ir3de.cli.options import Function
-from ir3de.cli.output import FAINT, Output, styled, table
+from ir3de.cli.output import FAINT, Output, heading, line, table
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -21,7 +21,7 @@ OTHERWISE = "name at least one NAME=PATH, or rows of models' scores with --outco
 
 
 def or_outcomes(instead: Callable[..., None], *also: str) -> Callable[[Function], Function]:
-    """--outcomes and --score-field: with the first, `instead` runs, and only the parameters in `also` go with it."""
+    """Add --outcomes and --score-field. With --outcomes, `instead` runs, and takes only the parameters in `also`."""
 
     def decorate(function: Function) -> Function:
         @click.option(
@@ -52,7 +52,7 @@ def or_outcomes(instead: Callable[..., None], *also: str) -> Callable[[Function]
 
 
 def check_clashes(option: str, allowed: Sequence[str]) -> None:
-    """Refuse what was given and says nothing where there is this option."""
+    """Refuse parameters that cannot be combined with this option."""
     context = click.get_current_context()
     for parameter in context.command.params:
         name = str(parameter.name)
@@ -61,7 +61,7 @@ def check_clashes(option: str, allowed: Sequence[str]) -> None:
         source = context.get_parameter_source(name)
         if source is not None and source.name in ("COMMANDLINE", "PROMPT"):
             given = "NAME=PATH" if name == "domains" else parameter.opts[0]
-            raise click.UsageError(f"{given} does not go with {option}: leave one of them out")
+            raise click.UsageError(f"{given} cannot be combined with {option}: leave one of them out")
 
 
 def outcome_rows(paths: Sequence[str], field: str | None, score_field: str, out: Output) -> Iterator[dict[str, Any]]:
@@ -86,20 +86,25 @@ def means_table(header: Mapping[str, Any], width: int) -> Table:
     needed = max(map(len, (*tasks, "mean"))) + sum(max(len(model), 6) + 3 for model in models)
     if needed > width:
         shown = table("task", "best model", "mean", "of all", right=("mean", "of all"))
-        for task, row in zip(tasks, means, strict=True):
-            shown.add_row(task, models[int(row.argmax())], f"{row.max():.3f}", f"{row.mean():.3f}")
-        best = int(overall.argmax())
-        shown.add_row("mean", models[best], f"{overall[best]:.3f}", f"{overall.mean():.3f}", style=FAINT)
-        return shown
-    shown = table("task", *models, right=models)
+    else:
+        shown = table("task", *models, right=models)
+
+    def cells(row: Any) -> list[Any]:
+        if needed > width:
+            return [models[int(row.argmax())], f"{row.max():.3f}", f"{row.mean():.3f}"]
+        return [line((f"{value:.3f}", "green" if value == row.max() else "")) for value in row.tolist()]
+
     for task, row in zip(tasks, means, strict=True):
-        shown.add_row(task, *_marked(row.tolist()))
-    shown.add_row("mean", *_marked(overall.tolist()), style=FAINT)
+        shown.add_row(task, *cells(row))
+    shown.add_row("mean", *cells(overall), style=FAINT)
     return shown
 
 
-def _marked(values: list[float]) -> list[Any]:
-    return [styled((f"{value:.3f}", "green" if value == max(values) else "")) for value in values]
+def describe_outcomes(header: Mapping[str, Any], router: Router, width: int) -> list[Any]:
+    """Mean scores and the shrinkage that was tried, with headings."""
+    shown = [heading("Mean scores after shrinkage"), means_table(header, width)]
+    tried = [heading("Cross-validation of the shrinkage"), shrinkage_table(router)]
+    return shown + (tried if router.validation.strengths else [])
 
 
 def shrinkage_table(router: Router) -> Table:
@@ -113,5 +118,5 @@ def shrinkage_table(router: Router) -> Table:
         for value, error in candidates:
             mark = "chosen" if value == getattr(chosen, name) else ""
             rows = "all" if value == float("inf") else f"{value:,.0f}"
-            shown.add_row(title, rows, f"{error:.6f}", styled((mark, "green")))
+            shown.add_row(title, rows, f"{error:.6f}", line((mark, "green")))
     return shown

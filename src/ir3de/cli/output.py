@@ -1,4 +1,4 @@
-"""How things look: JSON for programs, tables, bars and colours for people. Nothing here imports rich until it draws."""
+"""Output of the commands: JSON for programs; tables, bars and colours for people. rich is imported when it draws."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import json
 import os
 import sys
 from collections.abc import Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from functools import cached_property
 from typing import IO, TYPE_CHECKING
@@ -24,13 +24,13 @@ PALETTE = (*_COLOURS, *(f"bright_{name}" for name in _COLOURS))
 FAINT = "bright_black"
 THEME = {f"progress.{name}": FAINT for name in ("download", "data.speed", "remaining", "elapsed")}
 TURNS = "\u200e\u200f\u202a\u202b\u202c\u202d\u202e\u2066\u2067\u2068\u2069"  # they turn the direction of the line
-LEAST_WIDTH = 6  # of a column of words
+MIN_COLUMN_WIDTH = 6  # of a column of words
 PIPE_WIDTH = 100  # of output that no terminal shows
 
 
 @dataclass(frozen=True)
 class Output:
-    """Where a command's answers go: `result` always, `note` unless quiet, `json` alone when asked for."""
+    """Prints a command's answers: `result` always, `note` unless quiet, `json` alone with --json."""
 
     as_json: bool = False
     quiet: bool = False
@@ -48,44 +48,42 @@ class Output:
         return not self.quiet and self.progress_console.is_terminal
 
     def json(self, document: object) -> None:
-        """Print the one JSON document, indented where a person may be reading."""
+        """Print the JSON document, indented on a terminal."""
         if self.as_json:
             indent = 2 if sys.stdout.isatty() else None
             print(json_text(document, sys.stdout.encoding, indent=indent))
 
     def result(self, *renderables: RenderableType) -> None:
-        """Show what was asked for."""
+        """Print the answer."""
         if not self.as_json:
             for renderable in renderables:
                 self.console.print(renderable)
 
     def note(self, *renderables: RenderableType) -> None:
-        """Show what is good to know: left out with --quiet."""
+        """Print details, unless --quiet is given."""
         if not self.quiet:
             self.result(*renderables)
 
     def remark(self, message: str) -> None:
-        """Say on standard error what is going on."""
+        """Print on standard error what is going on, unless --quiet is given."""
         if not self.quiet:
-            self.progress_console.print(styled((message, "")))
+            self.progress_console.print(line((message, "")))
 
     def warn(self, message: str, *, quiet: bool | None = None) -> None:
-        """Say it on standard error, where it disturbs no program; what must never be silent is not `quiet`."""
+        """Print a warning on standard error; with `quiet=False` even if --quiet is given."""
         if not (self.quiet if quiet is None else quiet):
-            self.progress_console.print(styled(("warning: ", "yellow"), (message, "")))
+            self.progress_console.print(line(("warning: ", "yellow"), (message, "")))
 
     @contextmanager
     def spinner(self, doing: str) -> Iterator[None]:
-        """Turn while something takes a moment."""
-        if not self.shows_progress:
-            yield
-            return
-        with self.progress_console.status(styled((f"{doing}…", FAINT)), spinner="dots"):
+        """Show a spinner on a terminal while something runs."""
+        status = self.progress_console.status(line((f"{doing}…", FAINT)), spinner="dots")
+        with status if self.shows_progress else nullcontext():
             yield
 
 
 def console_for(stream: IO[str]) -> Console:
-    """A console that prints what it is given: no markup, no emoji codes, no guessing at colours."""
+    """A console that prints text as it is: no markup, no emoji codes, no highlighting."""
     from rich.console import Console
     from rich.theme import Theme
 
@@ -98,34 +96,34 @@ def console_for(stream: IO[str]) -> Console:
 
 
 def json_text(document: object, encoding: str | None = "utf-8", *, indent: int | None = None) -> str:
-    """The document as JSON in plain characters, escaped only where the encoding cannot hold them."""
+    """The document as JSON; characters are escaped only where the encoding lacks them."""
     text = json.dumps(document, ensure_ascii=False, default=str, indent=indent)
     try:
         text.encode(encoding or "utf-8")
+        return text
     except UnicodeEncodeError:  # half a surrogate pair, or a stream that is not UTF-8
-        text = json.dumps(document, default=str, indent=indent)
-    return text
+        return json.dumps(document, default=str, indent=indent)
 
 
-def styled(*parts: tuple[str, str]) -> Text:
+def line(*parts: tuple[str, str]) -> Text:
     """A line of (text, style) parts."""
     from rich.text import Text
 
     return Text.assemble(*parts)
 
 
-def heading(text: str) -> Text:
-    """A bold line with a blank one above it."""
-    return styled(("\n", ""), (text, "bold"))
+def heading(text: str, about: str = "") -> Text:
+    """A bold title after an empty line, and what it is about."""
+    return line(("\n", ""), (text, "bold"), (f"  {about}" if about else "", FAINT))
 
 
 def hint(command: str, purpose: str = "next:") -> Text:
-    """What to type next."""
-    return styled((f"{purpose} ", FAINT), (command, "cyan"))
+    """The command to type next."""
+    return line((f"{purpose} ", FAINT), (command, "cyan"))
 
 
-def table(*columns: str, right: Sequence[str] = ()) -> Table:
-    """An airy table; the columns named in `right` are aligned to the right."""
+def table(*columns: str, right: Sequence[str] = (), rows: Iterable[Sequence[RenderableType]] = ()) -> Table:
+    """A table without lines between its rows; the columns named in `right` are aligned to the right."""
     from rich.box import SIMPLE_HEAD
     from rich.table import Table
 
@@ -137,8 +135,12 @@ def table(*columns: str, right: Sequence[str] = ()) -> Table:
             justify="right" if column in right else "left",
             overflow="crop" if not column else "ellipsis" if fixed else "fold",  # a number that is cut must look so
             no_wrap=fixed,
-            min_width=None if fixed else min(len(column), LEAST_WIDTH),  # or a narrow terminal has no room for names
+            min_width=None
+            if fixed
+            else min(len(column), MIN_COLUMN_WIDTH),  # or a narrow terminal has no room for names
         )
+    for row in rows:
+        made.add_row(*row)
     return made
 
 
@@ -155,10 +157,10 @@ def facts(rows: Iterable[tuple[str, RenderableType]]) -> Table:
 
 
 def bar(share: float, width: int, style: str) -> Text:
-    """A share of one as a bar, to an eighth of a character."""
+    """A share between 0 and 1 as a bar of at most `width` characters, drawn in eighths of a character."""
     eighths = round(max(0.0, min(1.0, share)) * width * 8)
     blocks = "█" * (eighths // 8) + ("", "▏", "▎", "▍", "▌", "▋", "▊", "▉")[eighths % 8]
-    return styled((blocks.ljust(width), style))
+    return line((blocks.ljust(width), style))
 
 
 def colour_of(index: int) -> str:
@@ -186,16 +188,14 @@ def worth(decision: Decision, share: float) -> str:
 
 
 def printable(text: str) -> str:
-    """Control characters as the pictures of themselves, so that no text can steer the terminal."""
-    if text.isprintable():
-        return text
-    return "".join(_picture(character) for character in text)
+    """Replace control characters by visible symbols, so that no text can control the terminal."""
+    return text if text.isprintable() else "".join(map(_picture, text))
 
 
 def one_line(text: str, width: int) -> str:
     """The text on one line of at most `width` characters."""
-    line = printable(" ".join(text[: 4 * width].split()))
-    return line if len(line) <= width else line[: width - 1] + "…"
+    text = printable(" ".join(text[: 4 * width].split()))
+    return text if len(text) <= width else text[: width - 1] + "…"
 
 
 def _picture(character: str) -> str:

@@ -10,26 +10,12 @@ Help and completion list it without importing the package. A command of ir3de is
 
 from ir3de.cli.accuracy_tables import effects_table
 from ir3de.cli.commands.explain import show_explanation
-from ir3de.cli.options import arithmetic_on, device_option, domains_option, output_options
-from ir3de.cli.output import (
-    FAINT,
-    Output,
-    bar,
-    colour_of,
-    facts,
-    heading,
-    hint,
-    json_text,
-    percent,
-    size,
-    styled,
-    table,
-)
+from ir3de.cli.options import device_option, domains_option, load_arithmetic, output_options
+from ir3de.cli.output import FAINT, Output, bar, colour_of, facts, heading, hint, json_text, line, percent, size, table
 
 __all__ = [
     "FAINT",
     "Output",
-    "arithmetic_on",
     "bar",
     "colour_of",
     "device_option",
@@ -39,10 +25,11 @@ __all__ = [
     "heading",
     "hint",
     "json_text",
+    "line",
+    "load_arithmetic",
     "output_options",
     "percent",
     "show_explanation",
     "size",
-    "styled",
     "table",
 ]

@@ -1,4 +1,4 @@
-"""A fit under a spinner and, where it takes long, a bar of the rows it has gone through."""
+"""Progress on a terminal: of a fit that is solved, and of files that are read."""
 
 from __future__ import annotations
 
@@ -10,39 +10,34 @@ from typing import TYPE_CHECKING
 from ir3de.cli.output import Output
 
 if TYPE_CHECKING:
-    from ir3de.scorers.arithmetic import Arithmetic, Progress
+    from ir3de.scorers.arithmetic import Arithmetic
 
 BAR_DELAY_S = 1.5  # a fit that takes longer shows a bar
 
 
 @contextmanager
 def solving(out: Output, arithmetic: Arithmetic | None = None) -> Iterator[None]:
-    """Fits in here use that arithmetic, and say how far they are."""
+    """Fits in this context use that arithmetic, under a spinner that becomes a bar if they take long."""
     from ir3de.scorers.arithmetic import using
 
     if not out.shows_progress:
         with using(arithmetic):
             yield
         return
+    begun, move = perf_counter(), None
     with ExitStack() as shown:
         shown.enter_context(out.spinner("solving"))
-        with using(arithmetic, progress=_shown_after(BAR_DELAY_S, out, shown)):
+
+        def report(doing: str, done: int, of: int) -> None:
+            nonlocal move
+            if move is None and perf_counter() - begun > BAR_DELAY_S:
+                shown.close()
+                move = _bar(out, shown)
+            if move is not None:
+                move(doing, done, of)
+
+        with using(arithmetic, progress=report):
             yield
-
-
-def _shown_after(delay_s: float, out: Output, shown: ExitStack) -> Progress:
-    """A progress callback that replaces the spinner in `shown` by a bar after a delay."""
-    begun, bar = perf_counter(), None
-
-    def tell(doing: str, done: int, of: int) -> None:
-        nonlocal bar
-        if bar is None and perf_counter() - begun > delay_s:
-            shown.close()
-            bar = _bar(out, shown)
-        if bar is not None:
-            bar(doing, done, of)
-
-    return tell
 
 
 def _bar(out: Output, shown: ExitStack) -> Callable[[str, int, int], None]:

@@ -1,18 +1,18 @@
-"""The last step of fit, add and remove: write the router, say what was done and what comes next."""
+"""Load a router, change it safely, save it, and report what was saved."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
-from ir3de.cli.domains import Counted, counted_table, note_skipped
+from ir3de.cli.domains import CountedDomain, domains_table, note_skipped
 from ir3de.cli.options import refuse_existing
-from ir3de.cli.output import FAINT, Output, hint, percent, size, styled
+from ir3de.cli.outcomes import describe_outcomes
+from ir3de.cli.output import FAINT, Output, hint, line, percent, size
 from ir3de.cli.trials import trials_table
 
 if TYPE_CHECKING:
@@ -22,95 +22,95 @@ if TYPE_CHECKING:
 
 
 def save_and_report(
-    out: Output, router: Router, folders: list[Path], counted: list[Counted], solved: float, *, tuned: bool = False
+    out: Output,
+    router: Router,
+    folders: list[Path],
+    seconds: float,
+    counted: Sequence[CountedDomain] = (),
+    *,
+    tuned: bool = False,
+    from_outcomes: bool = False,
 ) -> None:
-    """Save the router, and a serving copy where a second folder is named; `tuned` shows what was tried."""
-    written = save_folders(out, router, folders)
+    """Save the router, and a serving copy where a second folder is named; `tuned` shows the trials."""
+    header, written = save_folders(out, router, folders)
     for domain in counted:
         domain.discard_checkpoints()
-    header = written[folders[0]].header
-    out.json(
-        {
-            **where_saved(written),
-            "experts": list(router.experts),
-            **{key: header[key] for key in ("default", "scorer", "selector", "embedding", "calibration", "policy")},
-            "trials": list(router.trials),
-            "counted": [domain.to_dict() for domain in counted],
-            "solve_seconds": round(solved, 3),
-        }
-    )
-    if counted:
-        out.note(counted_table(counted), "")
-        note_skipped(out, counted)
-    if tuned:
-        out.note(trials_table(router.trials), "")
-    experts = "1 expert" if len(router.experts) == 1 else f"{len(router.experts)} experts"
-    strategies = f"{type(router.scorer).__name__}, {type(router.selector).__name__}"
-    out.note(styled((f"{experts} solved in {solved:.2f} s", ""), (f"  {strategies}", FAINT)))
-    out.note(*how_sure(router))
-    note_saved(out, written)
+    folder, *serving = folders
+    solved = {"solve_seconds": round(seconds, 3)}
+    saved = {"router": str(folder), "bytes": written[folder], "serving": str(serving[0]) if serving else None}
+    saved |= {key: header[key] for key in ("experts", "default", "scorer", "selector", "embedding")}
+    if from_outcomes:
+        out.json({**saved, "outcomes": header["outcomes"], **solved})
+        scores = f" from {sum(expert['prompts'] for expert in header['experts']):,} scores"
+        if not out.as_json:
+            out.note(*describe_outcomes(header, router, out.console.width), "")
+    else:
+        out.json(
+            {
+                **saved,
+                "experts": list(router.experts),
+                **{key: header[key] for key in ("calibration", "policy")},
+                "trials": list(router.trials),
+                "counted": [domain.to_dict() for domain in counted],
+                **solved,
+            }
+        )
+        scores = ""
+        if counted:
+            out.note(domains_table(counted), "")
+            note_skipped(out, counted)
+        if tuned:
+            out.note(trials_table(router.trials), "")
+    experts = f"{len(router.experts)} {'model' if from_outcomes else 'expert'}{'s' * (len(router.experts) > 1)}"
+    names = f"{type(router.scorer).__name__}, {type(router.selector).__name__}"
+    strategies = str(router.scorer) if from_outcomes else names
+    out.note(line((f"fitted {experts}{scores} in {seconds:.2f} s", ""), (f"  {strategies}", FAINT)))
+    if not from_outcomes:
+        out.note(*how_sure(router))
+    for path, taken in written.items():
+        kind = "saved to" if path is folder else "serving copy saved to"
+        out.note(line((f"{kind} ", ""), (str(path), "bold"), (f"  {size(taken)}", FAINT)))
+    out.note(hint(f'ir3de route {folder} "your prompt"'))
 
 
-@dataclass(frozen=True)
-class Written:
-    """A router's folder as it was just saved: its header, and the bytes of its files."""
-
-    header: Mapping[str, Any]
-    bytes: int
-
-
-def save_folders(out: Output, router: Router, folders: list[Path]) -> dict[Path, Written]:
-    """Save the router in the first folder and serving copies in the others; what was written."""
+def save_folders(out: Output, router: Router, folders: list[Path]) -> tuple[Mapping[str, Any], dict[Path, int]]:
+    """Save the router in the first folder and serving copies in the others: its header, and the bytes of each."""
     from ir3de.artifact import HEADER, is_ours, read_header
 
+    written = {}
     with out.spinner("saving"):
-        written = {}
         for folder in folders:
             router.save(folder, serving=folder is not folders[0])
-            sizes = [path.stat().st_size for path in folder.iterdir() if is_ours(path) or path.name == HEADER]
-            written[folder] = Written(read_header(folder), sum(sizes))
-        return written
-
-
-def where_saved(written: Mapping[Path, Written]) -> dict[str, Any]:
-    """Plain values, ready for JSON."""
-    router, *serving = written
-    return {"router": str(router), "bytes": written[router].bytes, "serving": str(serving[0]) if serving else None}
-
-
-def note_saved(out: Output, written: Mapping[Path, Written]) -> None:
-    """Say what lies where, and what comes next."""
-    router = next(iter(written))
-    for folder, files in written.items():
-        kind = "saved" if folder is router else "serving copy saved"
-        out.note(styled((f"{kind} to ", ""), (str(folder), "bold"), (f"  {size(files.bytes)}", FAINT)))
-    out.note(hint(f'ir3de route {router} "your prompt"'))
+            files = [path for path in folder.iterdir() if is_ours(path) or path.name == HEADER]
+            written[folder] = sum(path.stat().st_size for path in files)
+        return read_header(folders[0]), written
 
 
 def how_sure(router: Router) -> list[Text]:
     """Whether confidence is calibrated, and below what the router abstains."""
-    kept = "calibrated on prompts that were held out"
     if router.kind == "outcomes":
-        kept = "is the score expected of the model"
+        kept = "is the expected score of the model"
     elif len(router.experts) == 1:
-        kept = "says nothing yet: there is one expert"
-    elif not router.calibrated:
+        kept = "has no meaning yet: there is only one expert"
+    elif router.calibrated:
+        kept = "is calibrated on held-out prompts"
+    else:
         without = [name for name, own in router.statistics.items() if not own.sample]
-        names = f"no prompts were kept of {', '.join(without[:3])}{' …' if len(without) > 3 else ''}"
-        kept = f"not calibrated: {names if without else 'too few prompts were kept'}"
-    lines = [styled(("confidence ", ""), (kept, FAINT))]
+        names = f"no prompts of {', '.join(without[:3])}{' …' if len(without) > 3 else ''} were kept"
+        kept = f"is not calibrated: {names if without else 'too few prompts were kept'}"
+    lines = [line(("confidence ", ""), (kept, FAINT))]
     if router.policy.threshold > 0:
-        below = f"below {percent(router.policy.threshold)} confidence; if the fit has changed since, pick it anew with"
-        lines.append(styled((f"abstains {below} ", FAINT), ("ir3de calibrate", "cyan")))
+        below = f"it abstains below {percent(router.policy.threshold)} confidence; to pick that threshold anew: "
+        lines.append(line((below, FAINT), ("ir3de calibrate", "cyan")))
     return lines
 
 
 @contextmanager
 def changing(path: Path) -> Iterator[Router]:
-    """The router, kept from other writers until it is saved, so that two changes at once both stay."""
+    """The router, locked until it is saved, so that no change of another process is lost."""
     from ir3de.storage.files import lock_folder
 
-    load_router(path)  # or there is no such router, and no folder to keep
+    load_router(path)  # refuses a path without a router, before a lock is made there
     with lock_folder(path.expanduser()):
         yield load_router(path)
 
@@ -129,7 +129,7 @@ def free_folders(router_path: Path, serving: Path | None, *, force: bool) -> lis
     if serving is not None:
         folders.append(check_destination(serving, serving=True))
     if len({folder.resolve() for folder in folders}) < len(folders):
-        raise click.UsageError("OUT and --serving name the same folder: give the serving copy one of its own")
+        raise click.UsageError("OUT and --serving name the same folder: give the serving copy its own folder")
     for folder in folders:
         refuse_existing(folder, force=force)
     return folders

@@ -6,7 +6,7 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from ir3de.cli.output import FAINT, styled, table
+from ir3de.cli.output import FAINT, line, table
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -24,9 +24,9 @@ def trials_table(trials: Sequence[Mapping[str, Any]], most: int | None = None) -
         mark, style = ("→", "bold green") if trial["chosen"] else ("", "")
         figures = (f"{100 * trial['accuracy']:.1f}", f"{100 * trial['short_accuracy']:.1f}", f"{trial['loss']:.3f}")
         words = (in_few_words(trial["scorer"]), in_few_words(trial["selector"]))
-        shown.add_row(styled((mark, "green")), *words, *figures, style=style)
+        shown.add_row(line((mark, "green")), *words, *figures, style=style)
     if len(trials) > len(kept):
-        shown.add_row("", styled((f"and {len(trials) - len(kept)} more: --json has them all", FAINT)))
+        shown.add_row("", line((f"and {len(trials) - len(kept)} more: --json has them all", FAINT)))
     return shown
 
 
@@ -46,15 +46,11 @@ def in_few_words(strategy: str) -> str:
         return f"surest {given['k']} vote"
     if name not in _NAMES:
         return strategy
-    parts = [_weighted(given, part) for part in ("ridge", "posterior", "pairs")] if name == "Blend" else []
-    words = " + ".join(part for part in parts if part) or _NAMES[name]
+    weights = {part: _short(given.get(part, "0")) for part in ("ridge", "posterior", "pairs") if name == "Blend"}
+    parts = [part if weight == "1" else f"{weight} {part}" for part, weight in weights.items() if weight != "0"]
+    words = " + ".join(parts) or _NAMES[name]
     figures = [f"{word} {_short(given[key])}" for key, word in _SHOWN.items() if key in given]
     return ", ".join([words, *figures])
-
-
-def _weighted(given: Mapping[str, str], part: str) -> str:
-    weight = _short(given.get(part, "0"))
-    return "" if weight == "0" else part if weight == "1" else f"{weight} {part}"
 
 
 def _short(number: str) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import asdict, dataclass
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -20,7 +20,17 @@ BATCH_PROMPTS = 4_096
 BATCH_CHARACTERS = 4_000_000
 
 Counts = npt.NDArray[np.int64]
+Item = TypeVar("Item")
 OnDecision = Callable[[str, str, Decision], None]  # called with the domain, the prompt and the decision
+
+
+@dataclass(frozen=True)
+class JSONReport:
+    """A report whose fields are plain values."""
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain values, ready for JSON."""
+        return asdict(self)
 
 
 @dataclass(frozen=True)
@@ -35,7 +45,7 @@ class ReliabilityBin:
 
 
 @dataclass(frozen=True)
-class Report:
+class Report(JSONReport):
     """What `evaluate` found.
 
     `accuracy` is the mean over the domains of their recalls, so that a large domain does not hide a small one;
@@ -59,10 +69,6 @@ class Report:
     calibration_error: float
     reliability: tuple[ReliabilityBin, ...]
 
-    def to_dict(self) -> dict[str, Any]:
-        """Plain values, ready for JSON."""
-        return asdict(self)
-
 
 def evaluate(router: Router, domains: Mapping[str, Iterable[str]], *, on_decision: OnDecision | None = None) -> Report:
     """Route each expert's prompts and compare. Prompts are streamed, so memory does not grow with their number.
@@ -79,8 +85,7 @@ def evaluate(router: Router, domains: Mapping[str, Iterable[str]], *, on_decisio
     counts = _Counts(router.experts)
     for name, texts in domains.items():
         before = counts.prompts
-        for batch in _split_batches(prompts_of(name, texts)):
-            decisions = router.route_batch(batch)
+        for batch, decisions in route_in_batches(router, prompts_of(name, texts), str):
             counts.count(name, decisions)
             if on_decision is not None:
                 for text, decision in zip(batch, decisions, strict=True):
@@ -153,30 +158,26 @@ class _Counts:
     def _reliability(self) -> tuple[ReliabilityBin, ...]:
         confidence = _divide(self._confidence, self._binned)
         accuracy = _divide(self._right, self._binned)
-        return tuple(
-            ReliabilityBin(
-                index / CONFIDENCE_BINS,
-                (index + 1) / CONFIDENCE_BINS,
-                int(self._binned[index]),
-                confidence[index],
-                accuracy[index],
-            )
-            for index in range(CONFIDENCE_BINS)
-        )
+        edges = [index / CONFIDENCE_BINS for index in range(CONFIDENCE_BINS + 1)]
+        counts = self._binned.tolist()
+        return tuple(map(ReliabilityBin, edges[:-1], edges[1:], counts, confidence, accuracy))
 
 
 def _divide(parts: npt.NDArray[Any], wholes: Counts) -> list[float | None]:
     return [part / whole if whole else None for part, whole in zip(parts.tolist(), wholes.tolist(), strict=True)]
 
 
-def _split_batches(texts: Iterable[str]) -> Iterator[list[str]]:
-    batch: list[str] = []
+def route_in_batches(
+    router: Router, items: Iterable[Item], text_of: Callable[[Item], str]
+) -> Iterator[tuple[list[Item], list[Decision]]]:
+    """Route the texts of many items, a bounded number of prompts and characters at a time."""
+    batch: list[Item] = []
     characters = 0
-    for text in texts:
-        batch.append(text)
-        characters += len(text)
+    for item in items:
+        batch.append(item)
+        characters += len(text_of(item))
         if len(batch) >= BATCH_PROMPTS or characters >= BATCH_CHARACTERS:
-            yield batch
+            yield batch, router.route_batch([text_of(one) for one in batch])
             batch, characters = [], 0
     if batch:
-        yield batch
+        yield batch, router.route_batch([text_of(one) for one in batch])

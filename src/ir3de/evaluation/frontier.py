@@ -11,7 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ir3de.errors import InputError
-from ir3de.evaluation.accuracy import evaluate
+from ir3de.evaluation.accuracy import JSONReport, evaluate
 from ir3de.policies import COSTS, FREE, Cost, Costs, Policy
 from ir3de.router import Router
 from ir3de.routing.decision import Decision
@@ -47,7 +47,7 @@ class FrontierPoint(CostQuality):
 
 
 @dataclass(frozen=True)
-class Frontier:
+class Frontier(JSONReport):
     """What `measure_frontier` found: `points` by growing weight, from ignoring cost to always the cheapest expert.
 
     Means are over the domains, so that a large one does not hide a small one. `costs` are in units of `unit`, as is
@@ -65,10 +65,6 @@ class Frontier:
     uniform: CostQuality
     mix: tuple[CostQuality, ...]
     oracle: tuple[CostQuality, ...]
-
-    def to_dict(self) -> dict[str, Any]:
-        """Plain values, ready for JSON."""
-        return asdict(self)
 
 
 def measure_frontier(router: Router, domains: Mapping[str, Iterable[str]], *, weights: Costs | None = None) -> Frontier:
@@ -124,21 +120,24 @@ def compute_frontier(
     mixture, unit = _combine_costs(policy, experts, weights)
     costs = np.array([policy.costs.get(name, FREE).times(mixture) for name in experts])
     own = getattr(policy.weights, unit) if policy.weights and weights is None else None
-    measurement = _Measurement(experts, costs, actual, share)
+
+    def measure(chosen: Indices) -> tuple[CostQuality, dict[str, float]]:
+        """The true quality and the cost of a choice of experts, and each expert's share of the prompts."""
+        shares = np.bincount(chosen, weights=share, minlength=len(experts))
+        quality = share @ actual[np.arange(len(chosen)), chosen]
+        return CostQuality.of(shares @ costs, quality), dict(zip(experts, shares.round(12).tolist(), strict=True))
+
     singles = [CostQuality.of(cost, quality) for cost, quality in zip(costs, share @ actual, strict=True)]
     mix = _find_mix_corners(singles)
     points = []
     estimates = _Estimates.of(decisions, experts, experts.index(router.default))
     for weight in estimates.choose_weights(costs, own):
         penalties = policy.penalties(experts, {name: weight * getattr(mixture, name) for name in COSTS})
-        spot, shares = measurement.measure(
-            estimates.choose_experts(np.zeros(len(experts)) if penalties is None else np.array(penalties))
-        )
+        penalties = [0.0] * len(experts) if penalties is None else penalties
+        spot, shares = measure(estimates.choose_experts(np.array(penalties)))
         points.append(FrontierPoint(spot.cost, spot.quality, weight, shares, interpolate_mix(mix, spot.cost)))
     known = _Estimates(-np.sort(-actual, axis=1), np.argsort(-actual, axis=1, kind="stable"), np.full(len(actual), -1))
-    oracle = [
-        measurement.measure(known.choose_experts(weight * costs))[0] for weight in known.choose_weights(costs, None)
-    ]
+    oracle = [measure(known.choose_experts(weight * costs))[0] for weight in known.choose_weights(costs, None)]
     return Frontier(
         experts,
         len(decisions),
@@ -185,10 +184,8 @@ class _Estimates:
         changes = np.concatenate([_first_changes(quality, cost), _last_changes(quality, cost)])
         weights = {0.0} if own is None else {0.0, own}
         if len(changes):
-            weights |= {
-                _round_weight(weight)
-                for weight in np.quantile(changes, np.arange(WEIGHT_STEPS) / WEIGHT_STEPS).tolist()
-            }
+            steps = np.quantile(changes, np.arange(WEIGHT_STEPS) / WEIGHT_STEPS)
+            weights |= {_round_weight(weight) for weight in steps.tolist()}
             weights.add(_round_weight(float(changes.max()) * LAST_WEIGHT_FACTOR, up=True))
         return sorted(weights)
 
@@ -216,23 +213,6 @@ def _round_weight(weight: float, *, up: bool = False) -> float:
     digits = WEIGHT_DIGITS - 1 - math.floor(math.log10(weight))
     nearest = round(weight, digits)
     return nearest if nearest >= weight or not up else round(nearest + 10.0**-digits, digits)
-
-
-@dataclass(frozen=True, eq=False)
-class _Measurement:
-    """Measures the true quality and the cost of a choice of experts."""
-
-    experts: tuple[str, ...]
-    costs: Floats  # (C,)
-    actual: Floats  # (n, C)
-    share: Floats  # (n,)
-
-    def measure(self, chosen: Indices) -> tuple[CostQuality, dict[str, float]]:
-        shares = np.bincount(chosen, weights=self.share, minlength=len(self.experts))
-        quality = self.share @ self.actual[np.arange(len(chosen)), chosen]
-        return CostQuality.of(shares @ self.costs, quality), dict(
-            zip(self.experts, shares.round(12).tolist(), strict=True)
-        )
 
 
 def _find_mix_corners(singles: Sequence[CostQuality]) -> list[CostQuality]:

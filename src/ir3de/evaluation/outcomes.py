@@ -2,20 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
-from dataclasses import asdict, dataclass
-from itertools import islice
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 from ir3de.errors import InputError
+from ir3de.evaluation.accuracy import JSONReport, route_in_batches
 from ir3de.outcomes.rows import Row
 from ir3de.outcomes.sums import SCORE_UNIT
 from ir3de.router import Router
-
-BATCH_ROWS = 4_096
 
 Floats = npt.NDArray[np.float64]
 
@@ -32,7 +30,7 @@ class MeanScores:
 
 
 @dataclass(frozen=True)
-class OutcomeReport:
+class OutcomeReport(JSONReport):
     """What `evaluate_outcomes` found; `overall` is the mean over the tasks.
 
     The best single model is the best in hindsight, over these very prompts, among those with scores on every task.
@@ -44,13 +42,9 @@ class OutcomeReport:
     best_model: str | None
     choices: Mapping[str, int]
     unscored: int
-    abstained: int
-    left_out: int  # rows without a score of any model of the router
-    unknown_models: tuple[str, ...]  # models with scores that the router does not know
-
-    def to_dict(self) -> dict[str, Any]:
-        """Plain values, ready for JSON."""
-        return asdict(self)
+    abstained: int = 0
+    left_out: int = 0  # rows without a score of any model of the router
+    unknown_models: tuple[str, ...] = ()  # models with scores that the router does not know
 
 
 def evaluate_outcomes(router: Router, rows: Iterable[Mapping[str, Any]], *, field: str = "scores") -> OutcomeReport:
@@ -64,55 +58,48 @@ def evaluate_outcomes(router: Router, rows: Iterable[Mapping[str, Any]], *, fiel
     1.0
     """
     place = {model: index for index, model in enumerate(router.experts)}
-    checked = (Row.read(number, row, field) for number, row in enumerate(rows, 1))
-    scores: list[Floats] = []
+    scores: list[list[float]] = []
     chosen: list[int] = []
     tasks: list[str] = []
     unknown_models: set[str] = set()
     abstained = left_out = 0
-    while batch := list(islice(checked, BATCH_ROWS)):
-        unknown_models.update(*(row.named.difference(place) for row in batch))
-        known = [row for row in batch if not place.keys().isdisjoint(row.scores)]
-        left_out += len(batch) - len(known)
-        for row, decision in zip(known, router.route_batch([row.text for row in known]), strict=True):
-            found = np.full(len(place), np.nan)
-            for model in place.keys() & row.scores.keys():
-                found[place[model]] = row.scores[model] * SCORE_UNIT
-            scores.append(found)
+
+    def rows_with_scores() -> Iterator[Row]:
+        nonlocal left_out
+        for number, given in enumerate(rows, 1):
+            row = Row.read(number, given, field)
+            unknown_models.update(row.named.difference(place))
+            if place.keys().isdisjoint(row.scores):
+                left_out += 1
+            else:
+                yield row
+
+    for batch, decisions in route_in_batches(router, rows_with_scores(), lambda row: row.text):
+        for row, decision in zip(batch, decisions, strict=True):
+            scores.append([row.scores.get(model, np.nan) * SCORE_UNIT for model in place])
             tasks.append(row.task)
             chosen.append(place[decision.expert])
             abstained += decision.abstained
     if not scores:
         raise InputError(f"no row has a score of {', '.join(router.experts)}: there is nothing to compare")
-    return _report(
-        router, np.stack(scores), np.array(chosen), np.array(tasks), abstained, left_out, tuple(sorted(unknown_models))
-    )
+    report = _summarise(router.experts, np.array(scores), np.array(chosen), np.array(tasks))
+    return replace(report, abstained=abstained, left_out=left_out, unknown_models=tuple(sorted(unknown_models)))
 
 
-def _report(
-    router: Router,
-    scores: Floats,
-    chosen: npt.NDArray[np.intp],
-    tasks: npt.NDArray[np.str_],
-    abstained: int,
-    left_out: int,
-    unknown_models: tuple[str, ...],
+def _summarise(
+    experts: tuple[str, ...], scores: Floats, chosen: npt.NDArray[np.intp], tasks: npt.NDArray[np.str_]
 ) -> OutcomeReport:
     names = sorted(set(tasks.tolist()))
     means = np.array([[_mean(column) for column in scores[tasks == name].T] for name in names])  # (tasks, models)
     whole = np.where(np.isnan(means).any(axis=0), -np.inf, means.mean(axis=0))
     best = int(whole.argmax()) if np.isfinite(whole.max()) else None
     by_task = {name: _mean_scores(scores[tasks == name], chosen[tasks == name], best) for name in names}
-    counts = np.bincount(chosen, minlength=len(router.experts)).tolist()
     return OutcomeReport(
         _average_tasks(list(by_task.values())),
         by_task,
-        None if best is None else router.experts[best],
-        dict(zip(router.experts, counts, strict=True)),
+        None if best is None else experts[best],
+        dict(zip(experts, np.bincount(chosen, minlength=len(experts)).tolist(), strict=True)),
         int(np.isnan(_pick_chosen(scores, chosen)).sum()),
-        abstained,
-        left_out,
-        unknown_models,
     )
 
 

@@ -13,7 +13,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import repeat
 from random import Random
-from typing import Literal, Protocol, get_args, runtime_checkable
+from typing import ClassVar, Literal, Protocol, get_args, runtime_checkable
 
 from ir3de.embedding import Tokenizer
 from ir3de.errors import InputError
@@ -54,16 +54,23 @@ class Perturbation(Protocol):
 
 
 @dataclass(frozen=True)
-class Typos:
+class _Share:
+    """A perturbation of a share of each prompt."""
+
+    share: float
+    limit: ClassVar[float] = 1.0
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.share, (int, float)) or not 0 <= self.share <= self.limit:
+            raise InputError(f"share must lie between 0 and {self.limit:g}, found {self.share!r}")
+
+
+@dataclass(frozen=True)
+class Typos(_Share):
     """One slip in a share of the words: two letters swapped, one left out, doubled, or its neighbour on the keyboard.
 
     Only words of three letters or more are mistyped.
     """
-
-    share: float
-
-    def __post_init__(self) -> None:
-        _check_share(self.share, 1.0)
 
     @property
     def name(self) -> str:
@@ -106,13 +113,8 @@ class Case:
 
 
 @dataclass(frozen=True)
-class DroppedWords:
+class DroppedWords(_Share):
     """A share of the words left out; one word at least stays."""
-
-    share: float
-
-    def __post_init__(self) -> None:
-        _check_share(self.share, 1.0)
 
     @property
     def name(self) -> str:
@@ -147,16 +149,13 @@ class FirstTokens:
 
 
 @dataclass(frozen=True)
-class Mixed:
+class Mixed(_Share):
     """A prompt with part of another domain's prompt after it; that part makes up `share` of the tokens at most.
 
     Of a long prompt only the beginning is kept, so that both parts lie within what a router reads.
     """
 
-    share: float
-
-    def __post_init__(self) -> None:
-        _check_share(self.share, 0.49)  # the first domain has the larger part
+    limit: ClassVar[float] = 0.49  # the first domain has the larger part
 
     @property
     def name(self) -> str:
@@ -219,8 +218,3 @@ def _find_neighbours(letter: str) -> str:
 def _change_case(letter: str, upper: bool) -> str:
     changed = letter.upper() if upper else letter.lower()
     return changed if changed.casefold() == letter.casefold() else letter
-
-
-def _check_share(share: float, limit: float) -> None:
-    if not isinstance(share, (int, float)) or not 0 <= share <= limit:
-        raise InputError(f"share must lie between 0 and {limit:g}, found {share!r}")

@@ -4,18 +4,17 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, field
-from itertools import islice
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from ir3de.corpora import read_rows
 from ir3de.embedding.normalisation import replace_lone_surrogates
 from ir3de.errors import InputError
+from ir3de.evaluation.accuracy import JSONReport, route_in_batches
 from ir3de.router import Router
 from ir3de.routing.decision import Decision
 
-BATCH_ROWS = 1_024
 MAX_DAMAGED_LINES = 1_000  # a file with more is not a decision log
 CLEAR_CONFIDENCE_CHANGE = 0.1  # smaller changes of confidence are not counted
 
@@ -82,7 +81,7 @@ class ReplayCosts:
 
 
 @dataclass(frozen=True)
-class ReplayReport:
+class ReplayReport(JSONReport):
     """What `replay_log` found. `matrix[i][j]` counts prompts decided for expert i then and for expert j now."""
 
     experts: tuple[str, ...]  # the candidate's, then those that only the log knows
@@ -100,10 +99,6 @@ class ReplayReport:
     abstained_after: int
     abstained_both: int
     costs: ReplayCosts | None
-
-    def to_dict(self) -> dict[str, Any]:
-        """Plain values, ready for JSON."""
-        return asdict(self)
 
 
 @dataclass
@@ -149,9 +144,7 @@ def replay_log(
     """
     damage = damage or DamagedLines()
     counts = _Counts(router.experts)
-    checked = _parse_rows(rows, damage, counts)
-    while batch := list(islice(checked, BATCH_ROWS)):
-        decisions = router.route_batch([row.text for row in batch])
+    for batch, decisions in route_in_batches(router, _parse_rows(rows, damage, counts), lambda row: row.text):
         for row, decision in zip(batch, decisions, strict=True):
             counts.count(row, decision)
             if on_move is not None and decision.expert != row.expert:
@@ -223,7 +216,6 @@ class _Counts:
         names = tuple(dict.fromkeys((*self.experts, *sorted(then for then, _ in self.moves))))
         kept = sum(count for (then, now), count in self.moves.items() if then == now)
         told = self.with_confidence or None
-        then_abstained, now_abstained, both = self.abstained
         return ReplayReport(
             experts=names,
             prompts=self.prompts,
@@ -236,9 +228,9 @@ class _Counts:
             confidence_after=self.sure[1] / told if told else None,
             more_confident=self.more_confident,
             less_confident=self.less_confident,
-            abstained_before=then_abstained,
-            abstained_after=now_abstained,
-            abstained_both=both,
+            abstained_before=self.abstained[0],
+            abstained_after=self.abstained[1],
+            abstained_both=self.abstained[2],
             costs=self._costs(),
         )
 
@@ -249,17 +241,13 @@ class _Counts:
         return ExpertChange(before, after, kept, before - kept, after - kept)
 
     def _costs(self) -> ReplayCosts | None:
-        if not any(map(any, self.prices.values())):
-            return None
         known = {name: spent for name, spent in self.spent.items() if name in self.prices}
-        if not known:
+        if not known or not any(map(any, self.prices.values())):
             return None
-        now = sum(
-            (spent[1] * self.prices[name][0] + spent[2] * self.prices[name][1]) / 1e6 for name, spent in known.items()
-        )
-        return ReplayCosts(
-            int(sum(spent[0] for spent in known.values())), sum(spent[3] for spent in known.values()), now
-        )
+        prompts, _, _, then = map(sum, zip(*known.values(), strict=True))
+        prices = [(spent, self.prices[name]) for name, spent in known.items()]
+        now = sum((spent[1] * price[0] + spent[2] * price[1]) / 1e6 for spent, price in prices)
+        return ReplayCosts(int(prompts), then, now)
 
 
 def _number(value: object) -> float | None:

@@ -3,17 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass
-from itertools import islice
+from dataclasses import dataclass
 from statistics import fmean
-from typing import Any
 
 from ir3de.errors import InputError
-from ir3de.evaluation.accuracy import check_experts
+from ir3de.evaluation.accuracy import JSONReport, check_experts, route_in_batches
 from ir3de.evaluation.perturbations import Case, DroppedWords, FirstTokens, Mixed, Perturbation, Setting, Typos
 from ir3de.router import Router
-
-BATCH_PROMPTS = 4_096
 
 DEFAULT_PERTURBATIONS: tuple[Perturbation, ...] = (
     Typos(0.1),
@@ -47,16 +43,12 @@ class Effect:
 
 
 @dataclass(frozen=True)
-class RobustnessReport:
+class RobustnessReport(JSONReport):
     """What `measure_robustness` found: the accuracy on the prompts as they are, and the effect of each perturbation."""
 
     prompts: int
     accuracy: float
     effects: tuple[Effect, ...]
-
-    def to_dict(self) -> dict[str, Any]:
-        """Plain values, ready for JSON."""
-        return asdict(self)
 
 
 def measure_robustness(
@@ -110,10 +102,7 @@ def _measure_effect(
 
 
 def _route_all(router: Router, texts: Iterable[str]) -> list[str]:
-    remaining, routes = iter(texts), []
-    while batch := list(islice(remaining, BATCH_PROMPTS)):
-        routes += [decision.expert for decision in router.route_batch(batch)]
-    return routes
+    return [decision.expert for _, batch in route_in_batches(router, texts, str) for decision in batch]
 
 
 def _mean(facts: Iterable[bool]) -> float:

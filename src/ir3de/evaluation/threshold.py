@@ -14,14 +14,14 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
-from typing import Any
+from contextlib import suppress
+from dataclasses import dataclass, replace
 
 import numpy as np
 import numpy.typing as npt
 
 from ir3de.errors import InputError
-from ir3de.evaluation.accuracy import check_experts
+from ir3de.evaluation.accuracy import JSONReport, check_experts, route_in_batches
 from ir3de.fitting.domains import prompts_of
 from ir3de.policies import Calibration, Policy
 from ir3de.router import Router
@@ -40,9 +40,7 @@ class HeldOut:
     confidence: npt.NDArray[np.float64]  # (n,)
     right: npt.NDArray[np.bool_]  # (n,)
     answerable: npt.NDArray[np.bool_]  # (n,)  it has a known token
-    familiar: npt.NDArray[
-        np.bool_
-    ]  # (n,)  it is not out of domain; an out-of-domain prompt is answered only without a threshold
+    familiar: npt.NDArray[np.bool_]  # (n,)  it is not out of domain, or it is answered only without a threshold
 
     def __len__(self) -> int:
         return len(self.confidence)
@@ -55,7 +53,7 @@ class HeldOut:
 
 
 @dataclass(frozen=True)
-class Threshold:
+class Threshold(JSONReport):
     """A threshold, the error rate it was picked for, and what it costs on the prompts it was picked on.
 
     `coverage` is the fraction of prompts answered. `wrong` is the fraction of all prompts that are answered and wrong;
@@ -72,10 +70,6 @@ class Threshold:
     bound: float
     free_coverage: float
     free_wrong: float
-
-    def to_dict(self) -> dict[str, Any]:
-        """Plain values, ready for JSON."""
-        return asdict(self)
 
 
 def pick_threshold(held: HeldOut, error: float) -> Threshold:
@@ -169,7 +163,6 @@ def calibrate_threshold(
     """
     check_has_confidence(router)
     needed = count_needed_prompts(error)
-    policy = router.policy
     plain = router.with_policy(Policy())
     routed = route_held_out(plain, domains)
     calibration = plain.compiled.rules.calibration
@@ -186,9 +179,12 @@ def calibrate_threshold(
             )
     held = score_held_out(routed, calibration)
     chosen = pick_threshold(held, error)
-    compared = tuple(found for rate in others if (found := _try_pick(held, rate)))
-    policy = replace(policy, threshold=chosen.threshold)
-    return ThresholdCalibration(plain.with_policy(policy, default=default), chosen, compared)
+    compared = []
+    for rate in others:
+        with suppress(InputError):  # out of reach
+            compared.append(pick_threshold(held, rate))
+    policy = replace(router.policy, threshold=chosen.threshold)
+    return ThresholdCalibration(plain.with_policy(policy, default=default), chosen, tuple(compared))
 
 
 def check_has_confidence(router: Router) -> None:
@@ -213,12 +209,12 @@ def route_held_out(router: Router, domains: Mapping[str, Iterable[str]]) -> list
     check_experts(router, domains)
     routed: list[RoutedPrompt] = []
     for name, given in domains.items():
-        texts = list(prompts_of(name, given))
-        if not texts:
+        before = len(routed)
+        for texts, decisions in route_in_batches(router, prompts_of(name, given), str):
+            pairs = zip(texts, decisions, strict=True)
+            routed += [RoutedPrompt(name, decision, hash_text(text) & 1 == 1) for text, decision in pairs]
+        if len(routed) == before:
             raise InputError(f"'{name}' has no prompt to calibrate with: give it at least one, or leave it out")
-        halves = [hash_text(text) & 1 == 1 for text in texts]
-        decisions = router.route_batch(texts)
-        routed += [RoutedPrompt(name, decision, half) for decision, half in zip(decisions, halves, strict=True)]
     return routed
 
 
@@ -238,23 +234,15 @@ def calibrate_confidence(routed: Sequence[RoutedPrompt], experts: Sequence[str])
 
 def score_held_out(routed: Sequence[RoutedPrompt], calibration: Calibration | None) -> HeldOut:
     """Confidence of these prompts under a calibration, and whether each is routed right."""
-    confidence = []
-    for one in routed:
-        decision = one.decision
+
+    def confidence(decision: Decision) -> float:
         if calibration is None or decision.abstained:
-            confidence.append(decision.confidence)
-        else:
-            confidence.append(max(calibration.probabilities(decision.evidence, decision.counted)))
+            return decision.confidence
+        return max(calibration.probabilities(decision.evidence, decision.counted))
+
     return HeldOut(
-        np.array(confidence),
+        np.array([confidence(one.decision) for one in routed]),
         np.array([one.decision.best == one.expert for one in routed], bool),
         np.array([not one.decision.abstained for one in routed], bool),
         np.array([not one.decision.out_of_domain for one in routed], bool),
     )
-
-
-def _try_pick(held: HeldOut, error: float) -> Threshold | None:
-    try:
-        return pick_threshold(held, error)
-    except InputError:
-        return None

@@ -1,7 +1,7 @@
-"""Whether a router is what it says it is, and whether what a receipt says was taken out is out: checked from scratch.
+"""Check a router from scratch, and check a receipt against it.
 
-Nothing is believed that can be computed: files against their hashes, an expert's statistics against the sum of what it
-was given, the table against a new fit, the ledger link by link.
+Everything that can be computed is computed again: the hashes of the files, the sum of an expert's contributions, the
+fit, and each link of the ledger.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ CALIBRATION_TOLERANCE = 1e-3  # of a number of a calibration, which is learnt fr
 
 @dataclass(frozen=True)
 class Check:
-    """One thing looked at: what should hold, whether it does (None where it cannot be told), and what was seen."""
+    """One check: the claim, whether it holds (None if that cannot be told), and what was found."""
 
     claim: str
     holds: bool | None
@@ -42,9 +42,9 @@ def verify(
     contribution: Contribution | None = None,
     before: str | Path | None = None,
 ) -> Iterator[Check]:
-    """Check a router, and a receipt against it; with the contribution that was taken out, that the sums add up.
+    """Check a router, and a receipt against it. With the contribution that was removed, check that the sums add up.
 
-    `before` names the router as it was before, where it still exists.
+    `before` is the router before the change, if it still exists.
     """
     folder = Path(path).expanduser()
     if not holds_router(folder):
@@ -53,7 +53,7 @@ def verify(
     there = inspect_router(folder)
     yield _files(there)
     if not there.whole:
-        return  # the rest would only say so again
+        return  # the other checks would fail for the same reason
     yield _leftovers(there, folder)
     router, digest = load_router(folder), str(read_header(folder)["sha256"])
     yield _ledger(router.history(), digest)
@@ -73,7 +73,7 @@ def _many(count: int, one: str, more: str = "") -> str:
 def _files(found: RouterFiles) -> Check:
     wrong = [file.name for file in found.files if file.state in ("missing", "damaged")]
     seen = _many(len(found.files), "file") if not wrong else f"not so: {', '.join(wrong[:5])}"
-    return Check("every file is the one that router.json names, by its SHA-256", not wrong, seen)
+    return Check("every file has the SHA-256 that router.json names", not wrong, seen)
 
 
 def _leftovers(found: RouterFiles, folder: Path) -> Check:
@@ -81,7 +81,7 @@ def _leftovers(found: RouterFiles, folder: Path) -> Check:
     left = [path.name for path in folder.iterdir() if is_ours(path) and path.name not in named]
     left = sorted(name for name in left if not name.startswith("ballots-"))  # which no header names
     seen = f"delete {left[0]}, which a save that was cut short left" if left else "none"
-    return Check("no file of an earlier router is left beside them", not left, seen)
+    return Check("no file of an earlier router is left in the folder", not left, seen)
 
 
 def _ledger(history: History, digest: str) -> Check:
@@ -109,7 +109,7 @@ def _sums(router: RouterParts) -> Check:
 
 
 def _replayed(router: RouterParts) -> Check:
-    claim = "it holds the contributions that came in by the ledger and did not go out again, and no others"
+    claim = "the router holds exactly the contributions that the ledger added and did not remove"
     history = router.history()
     if not history:
         return Check(claim, None, "there is no ledger")
@@ -131,15 +131,15 @@ def _replayed(router: RouterParts) -> Check:
 def _fit(router: RouterParts) -> Iterator[Check]:
     """Fitted again: the table must be the same, confidence may be read otherwise."""
     found, again = router.compiled, router.training.refit(router)
-    claim = "the table is what a fit of these statistics gives, and nothing else"
+    claim = "a new fit of these statistics gives this table"
     if all(np.array_equal(getattr(again.table, part), getattr(found.table, part)) for part in _PARTS):
         yield Check(claim, True, "fitted again: the same bits")
     else:
         difference = _difference(found.table, again.table)
         near = difference <= TOLERANCE
-        seen = f"fitted again: it differs by {difference:.1e} of the largest score"
-        yield Check(claim, near, seen + (", as between two BLAS libraries" if near else ""))
-    claim = "confidence is what the prompts that were kept give"
+        why = ", as between two BLAS libraries" if near else ""
+        yield Check(claim, near, f"fitted again: it differs by {difference:.1e} of the largest score{why}")
+    claim = "confidence is calibrated on the prompts that the router kept"
     if _alike(again.rules, found.rules):
         calibrated = found.rules.calibration is not None
         yield Check(claim, True, "calibrated again: the same" if calibrated else "not calibrated")
@@ -177,12 +177,10 @@ def _alike(one: DecisionRules, other: DecisionRules) -> bool:
         (one.valuation.tally_nothing(number), other.valuation.tally_nothing(number)),
     ]
     return all(
-        mine is theirs or (mine is not None and theirs is not None and _close(mine, theirs)) for mine, theirs in pairs
+        mine is theirs
+        or (mine is not None and theirs is not None and np.allclose(mine, theirs, rtol=CALIBRATION_TOLERANCE, atol=0))
+        for mine, theirs in pairs
     )
-
-
-def _close(one: Any, other: Any) -> bool:
-    return bool(np.allclose(one, other, rtol=CALIBRATION_TOLERANCE, atol=0))
 
 
 def _receipt(receipt: Entry, router: RouterParts, digest: str, contribution: Contribution | None) -> Iterator[Check]:

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import click
 
-from ir3de.cli.plugins import Output, arithmetic_on, device_option, output_options
+from ir3de.cli.plugins import Output, device_option, load_arithmetic, output_options
 from ir3de_lab.cli.shared import figures_table, keep, save_option
 
 
@@ -42,7 +42,7 @@ def big(
     """
     from ir3de_lab.benchmarks.big import document, measure, sized
 
-    arithmetic_on(device)  # or it is refused now
+    load_arithmetic(device)  # or it is refused now
     with out.spinner("measuring a big embedding"):
         figures = measure(sized(vocabulary, width, quick=quick), device=device, rounds=rounds)
     kept = document(figures, device)

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from ir3de.cli.plugins import FAINT, Output, facts, heading, hint, output_options, size, styled, table
+from ir3de.cli.plugins import FAINT, Output, facts, heading, hint, line, output_options, size, table
 from ir3de_lab.cli.experiments import results_option, setting_option
 from ir3de_lab.cli.shared import data_option, keep, number
 
@@ -61,7 +61,7 @@ def dynamic(name: str, data: Path | None, results: Path, rounds: int, out: Outpu
     out.json(document)
     out.result(heading(f"{setting.title}: from {BEGIN} experts to {len(setting.known)} and back"), _steps(rows))
     out.result(_verdict(all(row.identical for row in rows), "after every step the bits of a router fitted afresh"))
-    out.note(styled((f"accuracy in percent; seconds, {taken}: ir3de from texts, rivals fitted again", FAINT)))
+    out.note(line((f"accuracy in percent; seconds, {taken}: ir3de from texts, rivals fitted again", FAINT)))
     _kept(out, path, name)
 
 
@@ -84,7 +84,7 @@ def decentralised(name: str, data: Path | None, results: Path, out: Output) -> N
     from ir3de_lab.experiments.decentralised import KIND, VERSION, measure
 
     setting = settings.load(name)
-    found = measure(material.load(setting, data), say=lambda doing: out.note(styled((doing, FAINT))))
+    found = measure(material.load(setting, data), say=lambda doing: out.note(line((doing, FAINT))))
     head = {"kind": KIND, "version": VERSION, "setting": setting.name, "about": _about()}
     path = results / setting.name / "decentralised.json"
     keep(path, {**head, **found})
@@ -117,7 +117,7 @@ def _steps(rows: Sequence[Step]) -> Table:
             _step_name(row),
             str(len(row.experts)),
             f"{row.accuracy:.1f}",
-            styled((number(row.seconds), "bold green")),
+            line((number(row.seconds), "bold green")),
             number(row.solve_seconds),
             *(number(seconds) for seconds in row.rivals.values()),
             _yes(row.identical),
@@ -127,9 +127,9 @@ def _steps(rows: Sequence[Step]) -> Table:
 
 def _step_name(row: Step) -> Text:
     if row.action == "begin":
-        return styled((", ".join(row.experts), "bold"))
+        return line((", ".join(row.experts), "bold"))
     sign, style = ("+", "green") if row.action == "add" else ("−", "red")
-    return styled((f"{sign} ", style), (row.expert, "bold"))
+    return line((f"{sign} ", style), (row.expert, "bold"))
 
 
 def _files(found: dict[str, Any]) -> Table:
@@ -157,13 +157,13 @@ def _comparison(found: dict[str, Any]) -> Table:
 
 
 def _yes(same: bool) -> Text:
-    return styled(("the same", "green") if same else ("different", "bold red"))
+    return line(("the same", "green") if same else ("different", "bold red"))
 
 
 def _verdict(same: bool, what: str) -> Text:
-    return styled(("✓ ", "bold green"), (what, "")) if same else styled(("✗ not ", "bold red"), (what, ""))
+    return line(("✓ ", "bold green"), (what, "")) if same else line(("✗ not ", "bold red"), (what, ""))
 
 
 def _kept(out: Output, path: Path, name: str) -> None:
-    out.note(styled(("kept in ", ""), (str(path), "bold")))
+    out.note(line(("kept in ", ""), (str(path), "bold")))
     out.note(hint(f"ir3de bench tables --setting {name}"))

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import click
 
-from ir3de.cli.plugins import FAINT, Output, output_options, styled
+from ir3de.cli.plugins import FAINT, Output, line, output_options
 from ir3de_lab.cli.tables import read_results, results_option, setting_option
 
 
@@ -40,7 +40,7 @@ def figures(root: Path, chosen: Sequence[str], output: Path, out: Output) -> Non
         written = draw_all(found, output)
     out.json({"figures": [str(path) for path in written], "notes": notes})
     for path in written:
-        out.result(styled((str(path), "")))
-    out.note(styled((f"{len(written)} pictures", FAINT)))
+        out.result(line((str(path), "")))
+    out.note(line((f"{len(written)} pictures", FAINT)))
     for note in notes:
         out.warn(note)

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from ir3de.cli.plugins import FAINT, Output, facts, output_options, styled
+from ir3de.cli.plugins import FAINT, Output, facts, line, output_options
 from ir3de_lab.cli.shared import figures_table, keep, number, save_option
 
 if TYPE_CHECKING:
@@ -107,7 +107,7 @@ def _rates(figures: list[Figure]) -> Any:
             elif figure.name.startswith("throughput"):
                 kind = figure.name.partition("proxy's")[2]
                 rows.append((f"throughput, {name}{kind}", f"{number(median(figure.raw[name]['rate']))} requests/s"))
-    return facts((label, styled((value, FAINT))) for label, value in rows)
+    return facts((label, line((value, FAINT))) for label, value in rows)
 
 
 def _story(report: Report) -> Any:
@@ -119,4 +119,4 @@ def _story(report: Report) -> Any:
         ("requests a second", f"{report.plan.requests / report.seconds:,.0f}"),
         ("memory, first and last", f"{report.samples[0][1]:.0f} MB and {report.samples[-1][1]:.0f} MB"),
     ]
-    return facts((label, styled((value, ""))) for label, value in rows)
+    return facts((label, line((value, ""))) for label, value in rows)

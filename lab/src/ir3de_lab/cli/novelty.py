@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from ir3de.cli.plugins import FAINT, Output, heading, output_options, percent, styled, table
+from ir3de.cli.plugins import FAINT, Output, heading, line, output_options, percent, table
 from ir3de_lab.cli.shared import data_option, measure_suites, named_suites, save_option, suite_option
 
 if TYPE_CHECKING:
@@ -44,7 +44,7 @@ def novelty(data: Path | None, chosen: Sequence[str], save: Path | None, out: Ou
     for name, cap in dict.fromkeys((row.suite, row.cap) for row in rows):
         part = [row for row in rows if (row.suite, row.cap) == (name, cap)]
         about = f"  its own prompts are called out of domain in {percent(part[0].own_out_of_domain)} of cases"
-        out.result(heading(f"{name}, first {cap:,} tokens"), styled((about, FAINT)), _table(part))
+        out.result(heading(f"{name}, first {cap:,} tokens"), line((about, FAINT)), _table(part))
 
 
 def _table(rows: Sequence[Strangers]) -> Table:

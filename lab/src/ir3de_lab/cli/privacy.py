@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from ir3de.cli.plugins import Output, heading, output_options, percent, styled, table
+from ir3de.cli.plugins import Output, heading, line, output_options, percent, table
 from ir3de_lab.cli.shared import accuracy_cells, data_option, measure_suites, save_option, suite_option
 
 if TYPE_CHECKING:
@@ -40,7 +40,7 @@ def privacy(data: Path | None, chosen: Sequence[str], save: Path | None, out: Ou
                 out.result(heading(f"{row.suite}{told}: routing accuracy, %"), _accuracies(row, split))
         out.result(heading(f"{row.suite}: rare tokens"), _rare(row.domains))
         if row.recovery is not None:
-            out.result(styled((_recovered(row.recovery), "")))
+            out.result(line((_recovered(row.recovery), "")))
 
 
 def _accuracies(row: Revealed, split: str) -> Table:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 import click
 
-from ir3de.cli.plugins import FAINT, Output, styled, table
+from ir3de.cli.plugins import FAINT, Output, line, table
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -46,7 +46,7 @@ def accuracy_cells(rows: Sequence[Sequence[float | None]]) -> list[list[Text]]:
     best = [max((value for value in column if value is not None), default=None) for column in zip(*rows, strict=True)]
     return [
         [
-            styled(("–", FAINT) if value is None else (f"{value:.1f}", "bold green" if value == top else ""))
+            line(("–", FAINT) if value is None else (f"{value:.1f}", "bold green" if value == top else ""))
             for value, top in zip(row, best, strict=True)
         ]
         for row in rows
@@ -69,7 +69,7 @@ def figures_table(figures: Sequence[Figure]) -> Table:
         mark = ("–", FAINT) if reached is None else ("reached", "green") if reached else ("missed", "red")
         sign = "≥" if figure.higher_is_better else "≤"
         bar = "" if figure.bar is None else f"{sign} {number(figure.bar)} {figure.unit}".strip()
-        shown.add_row(figure.name, f"{number(figure.value)} {figure.unit}".strip(), bar, styled(mark))
+        shown.add_row(figure.name, f"{number(figure.value)} {figure.unit}".strip(), bar, line(mark))
     return shown
 
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from ir3de.cli.plugins import FAINT, Output, heading, json_text, output_options, styled, table
+from ir3de.cli.plugins import FAINT, Output, heading, json_text, line, output_options, table
 
 if TYPE_CHECKING:
     from rich.table import Table as Shown
@@ -66,7 +66,7 @@ def tables(
     document = {"settings": [_document(results, part) for results, part in made], "notes": notes}
     if output is not None:
         _write(output, form, document, [table for _, part in made for table in part])
-        out.note(styled((f"{sum(len(part) for _, part in made)} tables written to ", ""), (str(output), "bold")))
+        out.note(line((f"{sum(len(part) for _, part in made)} tables written to ", ""), (str(output), "bold")))
     elif form in ("markdown", "latex"):
         _print(out, form, document, made)
     else:
@@ -93,7 +93,7 @@ def read_results(root: Path, chosen: Sequence[str]) -> tuple[list[Results], list
 
 def shown(made: Table, width: int) -> list[Any]:
     """A table for the terminal, between its title and its caption; columns that do not fit follow in another one."""
-    caption = [styled((sentence, FAINT)) for sentence in made.caption]
+    caption = [line((sentence, FAINT)) for sentence in made.caption]
     return [heading(made.title), *(_drawn(made, part, width) for part in _fitting(made, width)), *caption]
 
 
@@ -108,7 +108,7 @@ def _drawn(made: Table, columns: Sequence[int], width: int) -> Shown:
         column.width = wide
     for row in with_groups(made.rows):
         if isinstance(row, str):
-            drawn.add_row(styled((row, f"italic {FAINT}")))
+            drawn.add_row(line((row, f"italic {FAINT}")))
         else:
             drawn.add_row(row.name, *(_styled(row.cells[place]) for place in columns))
     return drawn
@@ -150,7 +150,7 @@ def _width(made: Table, place: int) -> int:
 
 
 def _styled(cell: Cell) -> Text:
-    return styled((cell.text, {"best": "bold green", "second": "underline"}.get(cell.mark, "")))
+    return line((cell.text, {"best": "bold green", "second": "underline"}.get(cell.mark, "")))
 
 
 def _tables(results: Results, only: Sequence[str]) -> list[Table]:

@@ -9,20 +9,10 @@ from typing import TYPE_CHECKING
 
 import click
 
+from ir3de.cli import options
 from ir3de.cli.commands.fit_outcomes import ADD_TAKES, add_outcomes
 from ir3de.cli.costs import GivenCosts, check_costs, cost_options
 from ir3de.cli.domains import check_sources, count_domain
-from ir3de.cli.options import (
-    TextOptions,
-    arithmetic_on,
-    device_option,
-    domains_option,
-    engine_options,
-    no_sample_option,
-    output_options,
-    router_argument,
-    text_options,
-)
 from ir3de.cli.outcomes import or_outcomes
 from ir3de.cli.output import Output
 from ir3de.cli.progress import solving
@@ -35,20 +25,20 @@ if TYPE_CHECKING:
 
 
 @click.command()
-@router_argument
-@domains_option
-@text_options
-@engine_options
-@no_sample_option
+@options.router_argument
+@options.domains_option
+@options.text_options
+@options.engine_options
+@options.no_sample_option
 @cost_options
-@click.option("--merge", is_flag=True, help="Give more texts to experts that are there already.")
-@device_option
-@output_options
+@click.option("--merge", is_flag=True, help="Give more texts to experts that the router has already.")
+@options.device_option
+@options.output_options
 @or_outcomes(add_outcomes, *ADD_TAKES)
 def add(
     router_path: Path,
     domains: Mapping[str, list[str]],
-    texts: TextOptions,
+    texts: options.TextOptions,
     counting: Counting,
     no_sample: bool,
     costs: GivenCosts,
@@ -58,8 +48,8 @@ def add(
 ) -> None:
     """Add experts to a router, or more texts to its experts.
 
-    The others are not read again: the router is exactly the one that a fit from all the counts would give. To a
-    router fitted from outcomes, models are added from rows with their scores.
+    The texts of the other experts are not read again. The result is exactly the router that a fit from all the counts
+    would give. With --outcomes, add models to an outcome router, from rows with their scores.
 
     \b
     Examples:
@@ -67,7 +57,7 @@ def add(
       ir3de add router --merge law=new-cases.csv
       ir3de add router --outcomes new-model.jsonl
     """
-    arithmetic = arithmetic_on(device)
+    arithmetic = options.load_arithmetic(device)
     router = load_router(router_path)
     router.recipe()  # refused where models are added with --outcomes
     _check_names(router, domains, merge=merge)
@@ -96,11 +86,11 @@ def add(
                 change = router.merge if merge else router.add
                 change(domain.name, domain.domain, keep_sample=False if no_sample else None)
         router = router.with_policy(router.policy.with_changes(costs, {}))
-        save_and_report(out, router, [router_path.expanduser()], counted, perf_counter() - begun)
+        save_and_report(out, router, [router_path.expanduser()], perf_counter() - begun, counted)
 
 
 def _check_names(router: Router, names: Iterable[str], *, merge: bool) -> None:
-    """Say before reading anything what the router would say after."""
+    """Refuse names that the router will not take, before anything is read."""
     for name in names:
         if merge and name not in router.experts:
             raise UnknownExpertError(

@@ -1,4 +1,4 @@
-"""calibrate: below which confidence to abstain, from held-out prompts, and what that costs."""
+"""calibrate: pick the confidence below which a router abstains, from held-out prompts."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import click
 
 from ir3de.cli.domains import check_sources
 from ir3de.cli.options import domains_argument, output_options, reading_options, router_argument
-from ir3de.cli.output import FAINT, Output, bar, percent, styled, table
+from ir3de.cli.output import FAINT, Output, bar, line, percent, table
 from ir3de.cli.progress import read_prompts
 from ir3de.cli.saving import changing, load_router
 from ir3de.errors import UnknownExpertError
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
     from ir3de.evaluation.threshold import Threshold, ThresholdCalibration
 
-RATES = (0.01, 0.02, 0.05, 0.1)
+COMPARED_ERROR_RATES = (0.01, 0.02, 0.05, 0.1)
 
 
 @click.command()
@@ -31,11 +31,11 @@ RATES = (0.01, 0.02, 0.05, 0.1)
     type=click.FloatRange(0, 1, min_open=True, max_open=True),
     default=0.05,
     show_default=True,
-    help="Share of all prompts that may be answered by the wrong expert.",
+    help="Share of all prompts that may go to the wrong expert.",
 )
-@click.option("--default", metavar="NAME", help="Expert for the prompts abstained on, instead of the router's default.")
-@click.option("--keep-confidence", is_flag=True, help="Leave confidence as it is: all prompts pick the threshold.")
-@click.option("--dry-run", is_flag=True, help="Only print: the router stays as it is.")
+@click.option("--default", metavar="NAME", help="New default expert, for prompts the router abstains on.")
+@click.option("--keep-confidence", is_flag=True, help="Do not calibrate confidence: all prompts pick the threshold.")
+@click.option("--dry-run", is_flag=True, help="Print the result, but do not save it.")
 @reading_options
 @output_options
 def calibrate(
@@ -51,10 +51,9 @@ def calibrate(
 ) -> None:
     """Pick the confidence below which the router abstains.
 
-    From prompts that the router was not fitted on, in the mixture it will meet. One half calibrates confidence anew,
-    the other half picks the smallest threshold with which wrong answers among new prompts of the same kind are expected
-    to stay within --error (split conformal). Prompts below it, and out-of-domain prompts, go to the default
-    expert.
+    Give prompts that the router was not fitted on, mixed as the router will meet them. One half calibrates confidence
+    anew. The other half picks the smallest threshold that keeps the expected share of wrong answers among new prompts
+    within --error (split conformal). Prompts below the threshold, and out-of-domain prompts, go to the default expert.
 
     \b
     Examples:
@@ -75,7 +74,12 @@ def calibrate(
     with changing(router_path) as router:
         with out.spinner("calibrating"):
             found = calibrate_threshold(
-                router, prompts, error=error, others=RATES, default=default, recalibrate=not keep_confidence
+                router,
+                prompts,
+                error=error,
+                others=COMPARED_ERROR_RATES,
+                default=default,
+                recalibrate=not keep_confidence,
             )
         if not dry_run:
             serving = bool(inspect_router(router_path).header.get("serving"))
@@ -84,6 +88,8 @@ def calibrate(
 
 
 def _report(out: Output, router_path: Path, found: ThresholdCalibration, *, dry_run: bool) -> None:
+    from ir3de.evaluation.threshold import count_needed_prompts
+
     chosen = found.chosen
     out.json(
         {
@@ -95,26 +101,23 @@ def _report(out: Output, router_path: Path, found: ThresholdCalibration, *, dry_
         }
     )
     rates = {rate.error: rate for rate in (*found.others, chosen)}
-    out.note(_cost_table([rates[rate] for rate in sorted({*rates, *RATES}) if rate in rates], chosen), "")
-    missing = [rate for rate in RATES if rate not in rates]
+    out.note(
+        _cost_table([rates[rate] for rate in sorted({*rates, *COMPARED_ERROR_RATES}) if rate in rates], chosen), ""
+    )
+    missing = [rate for rate in COMPARED_ERROR_RATES if rate not in rates]
     if missing:
-        out.note(styled((f"out of reach with {chosen.prompts:,} prompts: {_listed(missing)}", FAINT)))
-    free = f"without a threshold {percent(chosen.free_wrong)} are wrong"
-    out.note(styled((f"measured on the {chosen.prompts:,} prompts that picked the threshold; {free}", FAINT)))
+        needed = ", ".join(f"{percent(rate)} wrong (needs {count_needed_prompts(rate):,} prompts)" for rate in missing)
+        out.note(line((f"out of reach with {chosen.prompts:,} prompts: {needed}", FAINT)))
+    free = f"without a threshold, {percent(chosen.free_wrong)} are wrong"
+    out.note(line((f"measured on the {chosen.prompts:,} prompts that picked the threshold; {free}", FAINT)))
     where = "" if dry_run else f"  saved to {router_path}"
     if chosen.threshold == 0:
         enough = f"wrong answers stay within {percent(chosen.error)} as it is"
-        out.result(styled(("no threshold is needed: ", "bold"), (enough, ""), (where, FAINT)))
+        out.result(line(("no threshold is needed: ", "bold"), (enough, ""), (where, FAINT)))
         return
     done = "would abstain" if dry_run else "abstains"
     what = f" below {percent(chosen.threshold)} confidence: {percent(1 - chosen.coverage)} of prompts go to "
-    out.result(styled((done, "bold"), (what, ""), (found.router.default, "bold"), (where, FAINT)))
-
-
-def _listed(rates: Iterable[float]) -> str:
-    from ir3de.evaluation.threshold import count_needed_prompts
-
-    return ", ".join(f"{percent(rate)} wrong (at least {count_needed_prompts(rate):,} prompts)" for rate in rates)
+    out.result(line((done, "bold"), (what, ""), (found.router.default, "bold"), (where, FAINT)))
 
 
 def _cost_table(rates: Iterable[Threshold], chosen: Threshold) -> Table:
@@ -122,14 +125,8 @@ def _cost_table(rates: Iterable[Threshold], chosen: Threshold) -> Table:
     shown = table("", *right[:3], " ", *right[3:], right=right)
     for rate in rates:
         mark, style = ("→", "bold green") if rate.error == chosen.error else ("", "")
-        shown.add_row(
-            styled((mark, "green")),
-            percent(rate.error),
-            percent(rate.threshold) if rate.threshold else "none",
-            percent(rate.coverage),
-            bar(rate.coverage, 20, "green"),
-            percent(rate.wrong),
-            percent(rate.answered_wrong),
-            style=style,
-        )
+        threshold = percent(rate.threshold) if rate.threshold else "none"
+        answered = percent(rate.coverage), bar(rate.coverage, 20, "green")
+        wrong = percent(rate.wrong), percent(rate.answered_wrong)
+        shown.add_row(line((mark, "green")), percent(rate.error), threshold, *answered, *wrong, style=style)
     return shown

@@ -1,4 +1,4 @@
-"""config init, validate, show, schema: the one file that says how the gateway works."""
+"""config init, validate, show, schema: the configuration file of the gateway."""
 
 from __future__ import annotations
 
@@ -10,15 +10,15 @@ from typing import TYPE_CHECKING
 import click
 
 from ir3de.cli.gateway_options import (
+    check_config,
     config_argument,
-    described,
     expert_option,
     need_gateway,
-    show_experts,
+    show_checked,
     show_findings,
 )
 from ir3de.cli.options import force_option, output_options, refuse_existing
-from ir3de.cli.output import FAINT, Output, hint, styled
+from ir3de.cli.output import FAINT, Output, hint, line
 from ir3de.errors import InputError
 
 if TYPE_CHECKING:
@@ -31,7 +31,7 @@ EXAMPLES = ("law", "maths")  # experts of a template for which none were named
 def config() -> None:
     """Write, check and show the gateway's configuration.
 
-    FILE is $IR3DE_CONFIG if it is not given, else ir3de.yaml.
+    Without FILE, the commands use $IR3DE_CONFIG or ir3de.yaml.
 
     \b
     Examples:
@@ -43,7 +43,7 @@ def config() -> None:
 
 @config.command()
 @config_argument
-@click.option("--router", metavar="FOLDER", help="A router whose experts are put in.")
+@click.option("--router", metavar="FOLDER", help="Router whose experts the file should name.")
 @expert_option
 @force_option
 @output_options
@@ -65,9 +65,12 @@ def init(file: str | None, router: str | None, experts: list[Endpoint], force: b
     refuse_existing(path, force=force)
     facts = read_router_facts(router) if router else None
     named = experts or suggest_endpoints(facts.experts if facts else EXAMPLES)
-    files.write(path, build_template(_from_there(router or "router", path), named).encode())
+    place = router or "router"
+    if "://" not in place and not Path(place).expanduser().is_absolute():
+        place = os.path.relpath(place, path.parent)  # as the file has to name it
+    files.write(path, build_template(place, named).encode())
     out.json({"path": str(path), "router": router, "experts": [expert.name for expert in named]})
-    out.result(styled(("wrote ", ""), (str(path), "bold")))
+    out.result(line(("wrote ", ""), (str(path), "bold")))
     out.note(hint(f"ir3de config validate {path}"))
 
 
@@ -79,7 +82,7 @@ def init(file: str | None, router: str | None, experts: list[Endpoint], force: b
 def validate(context: click.Context, file: str | None, ping: bool, out: Output) -> None:
     """Check a configuration, and that it fits the router.
 
-    The exit code is 1 when it cannot be served; warnings leave it 0.
+    The exit code is 1 if the gateway cannot serve it. Warnings do not change the exit code.
 
     \b
     Example:
@@ -91,25 +94,19 @@ def validate(context: click.Context, file: str | None, ping: bool, out: Output) 
 
     path = find_config_file(file)
     try:
-        settings, changes = validation.apply_admin_state(read(path), path)
-        router = validation.read_router_facts(settings.router.path)
+        checked = check_config(read(path), path)
     except ConfigError as error:
         out.json({"ok": False, "file": str(path), "findings": [vars(finding) for finding in error.findings]})
         show_findings(error.findings, out)
         raise InputError(f"{path}: {_count(len(error.findings), 'problem')}") from None
-    findings = [*changes, *validation.check_consistency(settings, router)]
     if ping:
         with out.spinner("asking the endpoints"):
-            findings += validation.ping_experts(settings.experts)
-    out.json({"file": str(path), **described(settings, router, findings)})
-    if not out.as_json:
-        show_experts(settings, router, out)
-        show_findings(findings, out)
-    errors = [finding for finding in findings if finding.level == "error"]
-    if errors:
-        raise InputError(f"{path}: " + "; ".join(map(str, errors)))
-    warned = f", {_count(len(findings), 'warning')}" if findings else ""
-    out.result(styled((f"{path} can be served", "green"), (warned, "yellow")))
+            checked.findings.extend(validation.ping_experts(checked.config.experts))
+    show_checked(checked, out, file=str(path))
+    if checked.errors:
+        raise InputError(f"{path}: " + "; ".join(checked.errors))
+    warned = f", {_count(len(checked.findings), 'warning')}" if checked.findings else ""
+    out.result(line((f"{path} can be served", "green"), (warned, "yellow")))
 
 
 @config.command()
@@ -118,7 +115,7 @@ def validate(context: click.Context, file: str | None, ping: bool, out: Output) 
 def show(file: str | None, out: Output) -> None:
     """Show the configuration in effect, with every default.
 
-    Of secrets it says only whether their variables are set.
+    Secrets are not shown, only whether their variables are set.
 
     \b
     Example:
@@ -139,11 +136,9 @@ def show(file: str | None, out: Output) -> None:
     out.json({"file": str(path), "config": document, "secrets": state})
     if not out.as_json:
         text = yaml.safe_dump(document, sort_keys=False, allow_unicode=True, width=120)
-        names = "|".join(map(re.escape, state))
-        text = re.sub(
-            rf"^(.*_env: |\s*- )({names})$", lambda found: f"{found[0]}  # {state[found[2]]}", text, flags=re.M
-        )
-        out.note(styled((f"# {path}", FAINT)))
+        secret = re.compile(rf"^(.*_env: |\s*- )({'|'.join(map(re.escape, state))})$", flags=re.M)
+        text = secret.sub(lambda found: f"{found[0]}  # {state[found[2]]}", text)
+        out.note(line((f"# {path}", FAINT)))
         click.echo(text.rstrip())
 
 
@@ -160,13 +155,6 @@ def schema(out: Output) -> None:
     from ir3de.gateway.config.load import format_schema
 
     click.echo(format_schema().rstrip())
-
-
-def _from_there(router: str, file: Path) -> str:
-    """A path as the file has to name it."""
-    if "://" in router or Path(router).expanduser().is_absolute():
-        return router
-    return os.path.relpath(router, file.parent)
 
 
 def _count(number: int, what: str) -> str:

@@ -1,4 +1,4 @@
-"""doctor: is everything here that ir3de needs, and what could be added."""
+"""doctor: what ir3de needs and whether it is installed, and what could be added."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from typing import Literal
 import click
 
 from ir3de.cli.options import output_options
-from ir3de.cli.output import FAINT, Output, styled, table
+from ir3de.cli.output import FAINT, Output, line, table
 from ir3de.errors import IR3DEError
 from ir3de.storage.cores import count_cores
 
@@ -36,7 +36,7 @@ STYLES = {"ok": ("✓", "green"), "note": ("·", FAINT), "broken": ("✗", "red"
 
 @dataclass(frozen=True)
 class Finding:
-    """One thing looked at."""
+    """One part of the installation, and its state."""
 
     name: str
     state: Literal["ok", "note", "broken"]
@@ -49,7 +49,7 @@ class Finding:
 def doctor(context: click.Context, out: Output) -> None:
     """Check the installation.
 
-    The exit code is 1 when something that ir3de needs is missing or damaged.
+    The exit code is 1 if something that ir3de needs is missing or damaged.
 
     \b
     Example:
@@ -59,15 +59,11 @@ def doctor(context: click.Context, out: Output) -> None:
         findings = list(_findings())
     broken = [finding for finding in findings if finding.state == "broken"]
     out.json({"ok": not broken, "findings": [asdict(finding) for finding in findings]})
-    if not out.as_json:
-        shown = table("", "what", "found")
-        for finding in findings:
-            sign, style = STYLES[finding.state]
-            shown.add_row(
-                styled((sign, style)), finding.name, styled((finding.found, FAINT if finding.state == "note" else ""))
-            )
-        out.note(shown)
-        out.result(styled((f"{len(broken)} broken", "red") if broken else ("all is well", "green")))
+    rows = [
+        (line(STYLES[one.state]), one.name, line((one.found, FAINT if one.state == "note" else ""))) for one in findings
+    ]
+    out.note(table("", "part", "found", rows=rows))
+    out.result(line((f"{len(broken)} broken", "red") if broken else ("all is well", "green")))
     context.exit(1 if broken else 0)
 
 
@@ -95,9 +91,8 @@ def _findings() -> Iterator[Finding]:
     yield _checked("BLAS", _blas)
     for package, (extra, purpose) in EXTRAS.items():
         found = version_of(package)
-        yield Finding(
-            package, "ok" if found else "note", found or f"optional, for {purpose}: pip install 'ir3de[{extra}]'"
-        )
+        install = f"optional, for {purpose}: pip install 'ir3de[{extra}]'"
+        yield Finding(package, "ok" if found else "note", found or install)
     for flag in HUB_FLAGS:
         yield Finding(flag, "note", os.environ.get(flag, "not set"))
 
@@ -112,10 +107,8 @@ def _checked(name: str, look: Callable[[], str]) -> Finding:
 def _bundled() -> str:
     from ir3de.embedding import Embedding
 
-    embedding = Embedding.default()  # compares tokenizer and matrix with their hashes
-    return (
-        f"{embedding.name}, {embedding.vocabulary_size:,} × {embedding.width}, fingerprint {embedding.fingerprint[:12]}"
-    )
+    found = Embedding.default()  # compares tokenizer and matrix with their hashes
+    return f"{found.name}, {found.vocabulary_size:,} × {found.width}, fingerprint {found.fingerprint[:12]}"
 
 
 def _engine() -> str:
@@ -130,7 +123,6 @@ def _engine() -> str:
 def _blas() -> str:
     import numpy as np
 
-    built = np.show_config(mode="dicts")
-    blas = (built or {}).get("Build Dependencies", {}).get("blas", {})
+    blas = (np.show_config(mode="dicts") or {}).get("Build Dependencies", {}).get("blas", {})
     threads = os.environ.get("OPENBLAS_NUM_THREADS") or os.environ.get("OMP_NUM_THREADS") or count_cores()
     return f"{blas.get('name', 'unknown')} {blas.get('version', '')}, {threads} threads"

@@ -1,4 +1,4 @@
-"""embedding build, embedding list: which vectors a router is fitted on."""
+"""embedding build, embedding list: the embeddings that routers are fitted on."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any
 import click
 
 from ir3de.cli.options import force_option, output_options
-from ir3de.cli.output import FAINT, Output, hint, size, styled, table
+from ir3de.cli.output import FAINT, Output, hint, line, size, table
 
 
 @click.group()
@@ -25,7 +25,7 @@ def embedding() -> None:
 @embedding.command()
 @click.argument("source", metavar="SOURCE")
 @click.argument("target", metavar="OUT", type=click.Path(path_type=Path))
-@click.option("--full", is_flag=True, help="Keep the vectors as they are, instead of in 4-bit blocks.")
+@click.option("--full", is_flag=True, help="Keep the vectors as they are, instead of 4 bits per number.")
 @click.option("--tokenizer", metavar="PATH", type=click.Path(path_type=Path), help="A tokenizer.json to use instead.")
 @force_option
 @output_options
@@ -51,8 +51,8 @@ def build(source: str, target: Path, full: bool, tokenizer: Path | None, force: 
     taken = sum(path.stat().st_size for path in target.iterdir())
     out.json({**_read_header(target), "bytes": taken})
     out.note(
-        styled(("saved to ", ""), (str(target), "bold"), (f"  {size(taken)}", FAINT)),
-        styled((f"{copy.name}, {copy.vocabulary_size:,} × {copy.width}, {copy.stored.encoding}", FAINT)),
+        line(("saved to ", ""), (str(target), "bold"), (f"  {size(taken)}", FAINT)),
+        line((f"{copy.name}, {copy.vocabulary_size:,} × {copy.width}, {copy.stored.encoding}", FAINT)),
         hint(f"ir3de fit router --embedding {target} name=path …"),
     )
 
@@ -84,14 +84,9 @@ def list_embeddings(folder: Path | None, out: Output) -> None:
     out.json(headers)
     shown = table("source", "name", "matrix", "encoding", "size", "fingerprint", right=("size",))
     for header in headers:
-        shown.add_row(
-            styled((header["path"], "bold")),
-            header["name"],
-            f"{header['vocabulary']:,} × {header['width']}",
-            header["encoding"],
-            size(header["bytes"]),
-            styled((header["fingerprint"][:12], FAINT)),
-        )
+        matrix = f"{header['vocabulary']:,} × {header['width']}", header["encoding"], size(header["bytes"])
+        place, fingerprint = line((header["path"], "bold")), line((header["fingerprint"][:12], FAINT))
+        shown.add_row(place, header["name"], *matrix, fingerprint)
     out.result(shown)
 
 

@@ -10,46 +10,30 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from ir3de.cli.accuracy_tables import (
-    effects_table,
-    headline,
-    matrix_table,
-    prompts_table,
-    recall_table,
-    reliability_table,
-)
+from ir3de.cli import accuracy_tables, options
 from ir3de.cli.commands.evaluate_frontier import frontier_options, show_frontier
 from ir3de.cli.commands.evaluate_outcomes import evaluate_outcomes
 from ir3de.cli.commands.evaluate_replay import evaluate_replay
-from ir3de.cli.costs import weight_option, weighted
+from ir3de.cli.costs import once_weight_option, weighted
 from ir3de.cli.domains import check_sources
-from ir3de.cli.options import domains_option, output_options, reading_options, router_argument
 from ir3de.cli.outcomes import or_outcomes
-from ir3de.cli.output import FAINT, Output, heading, percent, styled
+from ir3de.cli.output import Output, heading, line, percent
 from ir3de.cli.plots import draw_frontier, draw_reliability, parse_plot_path, require_matplotlib
 from ir3de.cli.progress import read_prompts
+from ir3de.cli.saving import load_router
 
 if TYPE_CHECKING:
     from ir3de.evaluation.accuracy import Report
-    from ir3de.evaluation.robustness import RobustnessReport
-    from ir3de.router import Router
     from ir3de.routing.decision import Decision
 
 
 @click.command("eval")
-@router_argument
-@domains_option
-@reading_options
+@options.router_argument
+@options.domains_option
+@options.reading_options
+@options.number_option("--errors", "wanted", least=0, default=0, help="List N prompts that went wrong, or moved.")
 @click.option(
-    "--errors",
-    "wanted",
-    type=click.IntRange(min=0),
-    default=0,
-    metavar="N",
-    help="List N misrouted (or moved) prompts.",
-)
-@click.option(
-    "--robustness", is_flag=True, help="Also route them mistyped, cut, mixed…: holds all the prompts in memory."
+    "--robustness", is_flag=True, help="Also route the prompts with typos, cut, mixed…; holds all prompts in memory."
 )
 @click.option(
     "--plot",
@@ -58,8 +42,8 @@ if TYPE_CHECKING:
     help="Draw the reliability diagram as .png, .svg or .pdf; needs the extra `plots`.",
 )
 @frontier_options
-@weight_option("What a unit of a cost is worth this time: price=0.1; instead of the router's own.")
-@output_options
+@once_weight_option
+@options.output_options
 @click.option(
     "--replay",
     "logs",
@@ -84,12 +68,12 @@ def evaluate(
 ) -> None:
     """Measure a router on prompts whose experts are known.
 
-    Accuracy is the mean over the domains of the share that was routed right. Calibration compares the confidence
-    of the decisions with how often they were right. Robustness compares with the same prompts perturbed: a flipped
-    route is one that differs from the untouched prompt's. The frontier is the quality to be had for each mean cost of
-    a prompt, beside random mixes, single experts and an oracle. With --outcomes: the mean score of the chosen models
-    beside the best single model's, an oracle's and random choice. With --replay: which prompts that a gateway has
-    served would go elsewhere, by the log that `logs.decisions` and `logs.prompts` of its configuration ask for.
+    Accuracy is the share of prompts routed right, as a mean over the domains. Calibration compares the confidence of
+    the decisions with how often they are right. Robustness routes the same prompts with typos and other changes; a
+    route is flipped if it differs from that of the original. The frontier is the quality at each mean cost per prompt,
+    compared with random mixes, single experts and an oracle. --outcomes compares the mean score of the chosen models
+    with the best single model, an oracle and random choice. --replay shows which prompts of a gateway's decision log
+    would go to another expert; the log needs `logs.decisions` and `logs.prompts` in the gateway's configuration.
 
     \b
     Examples:
@@ -101,7 +85,7 @@ def evaluate(
     """
     from ir3de.evaluation.accuracy import evaluate as measure
     from ir3de.evaluation.frontier import DecisionRecorder
-    from ir3de.router import Router
+    from ir3de.evaluation.robustness import measure_robustness
 
     if logs:
         evaluate_replay(router_path, logs, wanted, weights, out)
@@ -109,7 +93,7 @@ def evaluate(
     if plot or frontier_plot:
         require_matplotlib()
     check_sources(domains)
-    router = weighted(Router.load(router_path), weights)
+    router = weighted(load_router(router_path), weights)
     mistakes: list[dict[str, Any]] = []
     recorder = DecisionRecorder(router) if frontier or frontier_plot else None
     if recorder:
@@ -132,49 +116,38 @@ def evaluate(
             prompts = {name: list(stream) for name, stream in prompts.items()}
         report = measure(router, prompts, on_decision=record if wanted or recorder else None)
     seconds = perf_counter() - begun
-    held_up = _robustness(router, prompts, out) if robustness else None
+    with out.spinner("perturbing"):
+        effects = measure_robustness(router, prompts) if robustness else None
     found = recorder.frontier() if recorder else None
     if found and frontier_plot:
         draw_frontier(found, frontier_plot)
-    also = {
-        **({"robustness": held_up.to_dict()} if held_up else {}),
-        **({"frontier": found.to_dict()} if found else {}),
-    }
+    also = {key: more.to_dict() for key, more in (("robustness", effects), ("frontier", found)) if more}
     out.json({**report.to_dict(), "seconds": round(seconds, 3), "errors": mistakes, **also})
     show_report(out, report)
     if plot is not None:
         draw_reliability(report, plot)
-        out.note(styled(("drawn to ", ""), (str(plot), "bold")))
-    if held_up:
+        out.note(line(("drawn to ", ""), (str(plot), "bold")))
+    if effects:
         out.note(heading("Robustness"))
-        out.result(effects_table(held_up))
+        out.result(accuracy_tables.effects_table(effects))
     if found:
         show_frontier(out, found, frontier_plot)
     if mistakes:
-        out.note(
-            heading("Misrouted"),
-            prompts_table(mistakes, ("expected", "expert"), ("expert", "went to"), out.console.width),
-        )
-
-
-def _robustness(router: Router, prompts: Mapping[str, list[str]], out: Output) -> RobustnessReport:
-    from ir3de.evaluation.robustness import measure_robustness
-
-    with out.spinner("perturbing"):
-        return measure_robustness(router, prompts)
+        columns = ("expected", "expert"), ("expert", "went to")
+        out.note(heading("Misrouted"), accuracy_tables.prompts_table(mistakes, *columns, out.console.width))
 
 
 def show_report(out: Output, report: Report) -> None:
-    """Everything a report holds, the headline first."""
+    """Everything a report holds, the accuracy_tables.headline first."""
     if out.as_json:
         return
-    out.result(headline(report))
-    confusion = matrix_table(report.experts, report.confusion, out.console.width, ("is", "went to"))
-    out.note("", recall_table(report), heading("Confusion"), confusion)
-    gap = (
-        f"expected calibration error {100 * report.calibration_error:.1f} points; █ how often right, │ what was claimed"
+    out.result(accuracy_tables.headline(report))
+    confusion = accuracy_tables.matrix_table(
+        report.experts, report.confusion, out.console.width, ("expected", "went to")
     )
-    out.note(styled(("\nCalibration  ", "bold"), (gap, FAINT)), reliability_table(report))
+    out.note("", accuracy_tables.recall_table(report), heading("Confusion"), confusion)
+    gap = f"expected calibration error {100 * report.calibration_error:.1f} points; █ accuracy, │ mean confidence"
+    out.note(heading("Calibration", gap), accuracy_tables.reliability_table(report))
     out.note(*_abstentions(report))
 
 
@@ -183,7 +156,7 @@ def _abstentions(report: Report) -> Iterator[Any]:
     if report.abstained:
         reasons = ", ".join(f"{reason} {count:,}" for reason, count in report.abstained_because.items())
         rest = f"; of the others {percent(report.answered_accuracy)} are right"
-        yield styled(("\nAbstained  ", "bold"), (f"{report.abstained:,} of {report.prompts:,}: {reasons}{rest}", ""))
+        yield line(("\nAbstained  ", "bold"), (f"{report.abstained:,} of {report.prompts:,}: {reasons}{rest}", ""))
     if report.out_of_domain:
         share = percent(report.out_of_domain / report.prompts)
-        yield styled(("\nOut of domain  ", "bold"), (f"{report.out_of_domain:,} prompts, {share}", ""))
+        yield line(("\nOut of domain  ", "bold"), (f"{report.out_of_domain:,} prompts, {share}", ""))

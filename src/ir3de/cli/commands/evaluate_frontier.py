@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import click
 
 from ir3de.cli.options import Function
-from ir3de.cli.output import FAINT, Output, colour_of, heading, percent, styled, table
+from ir3de.cli.output import FAINT, Output, colour_of, heading, line, percent, table
 from ir3de.cli.plots import parse_plot_path
 
 if TYPE_CHECKING:
@@ -19,54 +19,45 @@ if TYPE_CHECKING:
     from ir3de.evaluation.frontier import CostQuality, Frontier, FrontierPoint
 
 WIDTH, HEIGHT = 60, 14  # of the picture, in characters
-MOST_SHARES = 8  # experts that have columns of their own
-WIDTH_WITHOUT_SHARES = 44  # weight, quality, cost, mix, policy
+MAX_SHARE_COLUMNS = 8  # experts that have columns of their own
+OTHER_COLUMNS_WIDTH = 44  # weight, quality, cost, mix, policy
 ROUTER, SINGLE, MIX, ORACLE = "●", "○", "·", "◇"
 
 
 def frontier_options(function: Function) -> Function:
     """--frontier and --frontier-plot."""
-    shown = click.option(
-        "--frontier", is_flag=True, help="Also show what quality costs, at every weight: holds all decisions in memory."
-    )
-    drawn = click.option(
-        "--frontier-plot",
-        metavar="FILE",
-        callback=parse_plot_path,
-        help="Draw that as .png, .svg or .pdf; needs the extra `plots`.",
-    )
-    return shown(drawn(function))
+    text = "Also show quality and cost at every weight; holds all decisions in memory."
+    drawn = "Draw the frontier as .png, .svg or .pdf; needs the extra `plots`."
+    plot = click.option("--frontier-plot", metavar="FILE", callback=parse_plot_path, help=drawn)
+    return click.option("--frontier", is_flag=True, help=text)(plot(function))
 
 
 def show_frontier(out: Output, found: Frontier, target: Path | None) -> None:
     """The table, the picture, and where the drawn one is."""
     if out.as_json:
         return
-    out.note(heading("Frontier"), styled((_headline(found), FAINT)))
+    means = f"quality and {found.unit} per prompt, mean over the domains of {found.prompts:,} prompts\n"
+    out.note(heading("Frontier"), line((means, FAINT)))
     out.result(frontier_table(found, out.console.width))
     out.note("", *picture(found), _lines(found))
     if target is not None:
-        out.note(styled(("drawn in ", ""), (str(target), "bold")))
-
-
-def _headline(found: Frontier) -> str:
-    return f"quality and {found.unit} a prompt, mean over the domains of {found.prompts:,} prompts\n"
+        out.note(line(("drawn in ", ""), (str(target), "bold")))
 
 
 def frontier_table(found: Frontier, width: int) -> Table:
-    """One row a weight: quality, cost, the best blind mix as dear, and who gets the prompts."""
-    experts = _columns(found, width - WIDTH_WITHOUT_SHARES)
+    """One row per weight: quality, cost, the best random mix at that cost, and the experts' shares of the prompts."""
+    experts = _columns(found, width - OTHER_COLUMNS_WIDTH)
     names = ["weight", "quality", found.unit, "mix", *experts]
     shown = table(*names, "", right=names)
     for point in found.points:
         own = point.weight == found.weight
         shown.add_row(
-            styled((f"{point.weight:g}", "bold" if own else "")),
+            line((f"{point.weight:g}", "bold" if own else "")),
             percent(point.quality),
             f"{point.cost:.4g}",
-            styled((percent(point.mix_quality), FAINT)),
+            line((percent(point.mix_quality), FAINT)),
             *(_share(point, name, colour_of(found.experts.index(name))) for name in experts),
-            styled(("← policy" if own else "", FAINT)),
+            line(("← policy" if own else "", FAINT)),
         )
     return shown
 
@@ -75,7 +66,7 @@ def _columns(found: Frontier, room: int) -> list[str]:
     """The experts whose shares are shown: those with most prompts at any weight, as many as there is room for."""
     by_share = sorted(found.experts, key=lambda name: -max(point.shares[name] for point in found.points))
     chosen: set[str] = set()
-    for name in by_share[:MOST_SHARES]:
+    for name in by_share[:MAX_SHARE_COLUMNS]:
         room -= max(len(name), len("100 %")) + 3
         if room < 0:
             break
@@ -85,23 +76,19 @@ def _columns(found: Frontier, room: int) -> list[str]:
 
 def _share(point: FrontierPoint, name: str, colour: str) -> Text:
     share = point.shares[name]
-    return styled((f"{100 * share:.0f} %", colour) if share else ("·", FAINT))
+    return line((f"{100 * share:.0f} %", colour) if share else ("·", FAINT))
 
 
 def _lines(found: Frontier) -> Table:
     """What the frontier is compared with."""
-    shown = table("", "compared with", "quality", found.unit, right=("quality", found.unit))
-    rows: list[tuple[str, str, CostQuality]] = [
-        (SINGLE, f"always {name}", spot) for name, spot in found.singles.items()
-    ]
-    rows += [("", "any expert at random", found.uniform), (ORACLE, "an oracle", found.oracle[0])]
-    for mark, name, spot in rows[-MOST_SHARES - 2 :]:
-        shown.add_row(mark, name, percent(spot.quality), f"{spot.cost:.4g}")
-    return shown
+    spots = [(SINGLE, f"always {name}", spot) for name, spot in found.singles.items()][-MAX_SHARE_COLUMNS:]
+    spots += [("", "a random expert", found.uniform), (ORACLE, "an oracle", found.oracle[0])]
+    rows = [(mark, name, percent(spot.quality), f"{spot.cost:.4g}") for mark, name, spot in spots]
+    return table("", "compared with", "quality", found.unit, right=("quality", found.unit), rows=rows)
 
 
 def picture(found: Frontier) -> Iterator[Text]:
-    """Quality upwards, cost to the right, a character a spot."""
+    """Quality upwards, cost to the right, one character per point."""
     everything = [*found.points, *found.singles.values(), *found.oracle]
     right = max(spot.cost for spot in everything) or 1.0
     top = max(1.0, *(spot.quality for spot in everything))
@@ -118,16 +105,16 @@ def picture(found: Frontier) -> Iterator[Text]:
     put(found.points, ROUTER, "bold cyan")
     for row in reversed(range(HEIGHT)):
         label = percent(top) if row == HEIGHT - 1 else percent(0.0) if row == 0 else ""
-        line = [cells.get((column, row), (" ", "")) for column in range(WIDTH)]
-        yield styled((f"{label:>8} │", FAINT), *line)
-    yield styled((f"{'':8} └{'─' * WIDTH}", FAINT))
-    yield styled((f"{'0':>10}{found.unit + ' a prompt':^{WIDTH - 10}}{right:>9.4g}", FAINT))
+        drawn = [cells.get((column, row), (" ", "")) for column in range(WIDTH)]
+        yield line((f"{label:>8} │", FAINT), *drawn)
+    yield line((f"{'':8} └{'─' * WIDTH}", FAINT))
+    yield line((f"{'0':>10}{found.unit + ' per prompt':^{WIDTH - 10}}{right:>9.4g}", FAINT))
     legend = f"{ROUTER} this router   {SINGLE} always one expert   {MIX} random mix   {ORACLE} an oracle"
-    yield styled((f"{'':10}{legend}\n", FAINT))
+    yield line((f"{'':10}{legend}\n", FAINT))
 
 
 def _blind(found: Frontier, right: float) -> list[CostQuality]:
-    """The line of the random mixes, a spot a column."""
+    """The line of the random mixes, one point per column."""
     from ir3de.evaluation.frontier import CostQuality, interpolate_mix
 
     first = found.mix[0].cost

@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 from ir3de.cli.costs import weighted
 from ir3de.cli.outcomes import outcome_rows
-from ir3de.cli.output import FAINT, Output, bar, colour_of, heading, percent, styled, table
+from ir3de.cli.output import FAINT, Output, bar, colour_of, heading, line, percent, table
+from ir3de.cli.saving import load_router
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -28,10 +29,9 @@ def evaluate_outcomes(
     """Route the rows and show what the chosen models scored, beside simpler ways to choose."""
     from ir3de.corpora import total_bytes
     from ir3de.evaluation.outcomes import evaluate_outcomes as measure
-    from ir3de.router import Router
 
     total_bytes(outcomes)  # a misspelt path is found first
-    router = weighted(Router.load(router_path), weights)
+    router = weighted(load_router(router_path), weights)
     report = measure(router, outcome_rows(outcomes, field, score_field, out), field=score_field)
     out.json(report.to_dict())
     if report.unknown_models:
@@ -40,40 +40,30 @@ def evaluate_outcomes(
         return
     overall = report.overall
     tasks = "1 task" if len(report.tasks) == 1 else f"{len(report.tasks):,} tasks"
-    out.result(
-        styled(
-            ("mean score ", ""),
-            (_number(overall.chosen), "bold"),
-            (f" mean over {tasks}, {overall.prompts:,} prompts{_remarks(report)}", FAINT),
-        )
-    )
-    best = report.best_model or "none has scores on every task"
-    out.note("", _tasks_table(report), styled(("\nbest single, in hindsight: ", FAINT), (best, "")))
-    out.note(heading("Chosen"), _choices_table(report))
-
-
-def _remarks(report: OutcomeReport) -> str:
     counts = {
         "without a score of the chosen model": report.unscored,
         "abstained": report.abstained,
         "left out, without any score": report.left_out,
     }
-    return "".join(f", {count:,} {what}" for what, count in counts.items() if count)
+    remarks = "".join(f", {count:,} {what}" for what, count in counts.items() if count)
+    details = f" mean over {tasks}, {overall.prompts:,} prompts{remarks}"
+    out.result(line(("mean score ", ""), (_number(overall.chosen), "bold"), (details, FAINT)))
+    best = report.best_model or "none has scores on every task"
+    out.note("", _tasks_table(report), line(("\nbest single, in hindsight: ", FAINT), (best, "")))
+    out.note(heading("Chosen"), _choices_table(report))
 
 
 def _tasks_table(report: OutcomeReport) -> Table:
+    def cells(scores: MeanScores) -> list[str]:
+        values = (scores.chosen, scores.best_single, scores.oracle, scores.random)
+        return [f"{scores.prompts:,}", *map(_number, values)]
+
     columns = ("prompts", "chosen", "best single", "oracle", "random")
-    shown = table("task", *columns, right=columns)
-    for task, scores in report.tasks.items():
-        shown.add_row(task or "all", *_cells(scores))
+    rows = [(task or "all", *cells(scores)) for task, scores in report.tasks.items()]
+    shown = table("task", *columns, right=columns, rows=rows)
     if len(report.tasks) > 1:
-        shown.add_row("mean", *_cells(report.overall), style=FAINT)
+        shown.add_row("mean", *cells(report.overall), style=FAINT)
     return shown
-
-
-def _cells(scores: MeanScores) -> list[str]:
-    values = (scores.chosen, scores.best_single, scores.oracle, scores.random)
-    return [f"{scores.prompts:,}", *map(_number, values)]
 
 
 def _choices_table(report: OutcomeReport) -> Table:

@@ -11,21 +11,10 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from ir3de.cli import options
 from ir3de.cli.commands.fit_outcomes import FIT_TAKES, fit_outcomes
 from ir3de.cli.costs import GivenCosts, check_costs, cost_options
 from ir3de.cli.domains import check_sources, count_domain, load_embedding
-from ir3de.cli.options import (
-    TextOptions,
-    arithmetic_on,
-    device_option,
-    domains_option,
-    embedding_option,
-    engine_options,
-    force_option,
-    no_sample_option,
-    output_options,
-    text_options,
-)
 from ir3de.cli.outcomes import or_outcomes
 from ir3de.cli.output import Output
 from ir3de.cli.progress import solving
@@ -63,38 +52,36 @@ class StrategyName(Choice):
 
 @click.command()
 @click.argument("router_path", metavar="OUT", type=click.Path(path_type=Path))
-@domains_option
-@text_options
-@engine_options
-@embedding_option
+@options.domains_option
+@options.text_options
+@options.engine_options
+@options.embedding_option
 @click.option("--tune", is_flag=True, help="Choose scorer and selector on held-out prompts; takes seconds.")
-@no_sample_option
+@options.no_sample_option
 @click.option(
     "--scorer",
     type=StrategyName(SCORERS, "ir3de.scorers.registry", "SCORERS"),
     help="How to fit, or the class of an installed scorer.  [default: blend]",
 )
-@click.option("--strength", type=float, metavar="λ", help="How strongly to hold back, instead of the scorer's own.")
+@click.option("--strength", type=float, metavar="λ", help="Regularisation strength.  [default: the scorer's own]")
 @click.option(
     "--selector",
     type=StrategyName(SELECTORS, "ir3de.selectors", "SELECTORS"),
     help="How a prompt's tokens decide, or the class of an installed selector.  [default: average; entropy for the "
     "scorers paper and authors]",
 )
-@click.option(
-    "--k", type=click.IntRange(min=1), metavar="K", help="Tokens that vote with --selector entropy.  [default: 10]"
-)
-@click.option("--default", metavar="NAME", help="Expert for prompts without a known token.  [default: the first]")
+@options.number_option("--k", help="Number of tokens that vote with --selector entropy.  [default: 10]")
+@click.option("--default", metavar="NAME", help="Expert for prompts the router abstains on.  [default: the first]")
 @cost_options
 @click.option("--serving", metavar="PATH", type=click.Path(path_type=Path), help="Write a small serving copy as well.")
-@device_option
-@force_option
-@output_options
+@options.device_option
+@options.force_option
+@options.output_options
 @or_outcomes(fit_outcomes, *FIT_TAKES)
 def fit(
     router_path: Path,
     domains: Mapping[str, list[str]],
-    texts: TextOptions,
+    texts: options.TextOptions,
     counting: Counting,
     source: str,
     tune: bool,
@@ -114,12 +101,11 @@ def fit(
 
     A PATH is a file (.txt, .md, .jsonl, .json, .csv, .tsv, .parquet, also packed as .gz, .bz2, .xz or .zst), a
     folder, a quoted pattern, an address of these such as s3://bucket/folder, - for standard input, or a .stats file
-    that `ir3de collect` wrote. Give a NAME several times to have its paths read together. --cap holds for fitting and
-    for routing alike.
+    that `ir3de collect` wrote. If a NAME has several paths, repeat it for each. --cap applies to fitting and routing.
 
-    With --outcomes the experts are the models that rows have scores of, larger being better; scores may be missing.
-    The router then expects a score of every model and names the largest. Of the other options --field, --embedding,
-    --default, --serving, --force and costs go with it.
+    With --outcomes, the experts are the models that have scores in the rows. Larger scores are better, and scores may
+    be missing. The router then names the model with the largest expected score. Only the options --field,
+    --embedding, --default, --serving, --force and the costs can be combined with --outcomes.
 
     \b
     Example:
@@ -135,7 +121,7 @@ def fit(
         _check_tunable({"--scorer": scorer, "--strength": strength, "--selector": selector, "--k": k}, no_sample)
     scorer = scorer or "blend"
     strategies = scorer_for(scorer, strength), selector_for(selector, scorer, k, texts.cap)
-    arithmetic = arithmetic_on(device)
+    arithmetic = options.load_arithmetic(device)
     folders = free_folders(router_path, serving, force=force)
     if default is not None:
         find_default(default, tuple(domains))  # or it is refused before anything is counted
@@ -164,7 +150,7 @@ def fit(
             )
             if tune:  # the selector brings the cap
                 router.tune()
-    save_and_report(out, router, folders, counted, perf_counter() - begun, tuned=tune)
+    save_and_report(out, router, folders, perf_counter() - begun, counted, tuned=tune)
 
 
 def _check_tunable(given: Mapping[str, object], no_sample: bool) -> None:

@@ -7,14 +7,13 @@ from pathlib import Path
 from time import perf_counter
 from typing import TYPE_CHECKING, Any
 
-from ir3de.cli.outcomes import means_table, outcome_rows, shrinkage_table
-from ir3de.cli.output import FAINT, Output, heading, styled
-from ir3de.cli.saving import changing, free_folders, note_saved, save_folders, where_saved
+from ir3de.cli.outcomes import outcome_rows
+from ir3de.cli.output import Output
+from ir3de.cli.saving import changing, free_folders, load_router, save_and_report
 
 if TYPE_CHECKING:
     from ir3de.cli.costs import GivenCosts
     from ir3de.cli.options import TextOptions
-    from ir3de.router import Router
 
 COSTS = ("costs_file", "price", "latency", "memory")
 FIT_TAKES = ("source", "default", "serving", "force", *COSTS)
@@ -49,7 +48,7 @@ def fit_outcomes(
     begun = perf_counter()
     with out.spinner("solving"):
         router = Router.fit_outcomes(sums, embedding=embedding, default=default, policy=Policy(costs=costs))
-    report(out, router, folders, perf_counter() - begun)
+    save_and_report(out, router, folders, perf_counter() - begun, from_outcomes=True)
 
 
 def add_outcomes(
@@ -65,9 +64,8 @@ def add_outcomes(
     """Sum up the rows of new models, or with --merge more rows of any, and change the router."""
     from ir3de.corpora import total_bytes
     from ir3de.outcomes.rows import collect_outcomes
-    from ir3de.router import Router
 
-    router = Router.load(router_path)
+    router = load_router(router_path)
     router.outcomes  # noqa: B018 - refused where experts are added as NAME=PATH
     total_bytes(outcomes)
     rows = outcome_rows(outcomes, texts.field, score_field, out)
@@ -77,24 +75,4 @@ def add_outcomes(
         with out.spinner("solving"):
             router.add_outcomes(sums, merge=merge)
         router = router.with_policy(router.policy.with_changes(costs, {}))
-        report(out, router, [router_path.expanduser()], perf_counter() - begun)
-
-
-def report(out: Output, router: Router, folders: list[Path], solved: float) -> None:
-    """Save the router, and a serving copy where a second folder is named; say what was learnt."""
-    written = save_folders(out, router, folders)
-    header = written[folders[0]].header
-    out.json(
-        {
-            **where_saved(written),
-            **{key: header[key] for key in ("experts", "default", "scorer", "selector", "embedding", "outcomes")},
-            "solve_seconds": round(solved, 3),
-        }
-    )
-    if not out.as_json:
-        out.note(heading("Mean scores, shrunk"), means_table(header, out.console.width))
-        out.note(heading("Cross-validation"), shrinkage_table(router), "")
-    scores = sum(expert["prompts"] for expert in header["experts"])
-    models = "1 model" if len(router.experts) == 1 else f"{len(router.experts)} models"
-    out.note(styled((f"{models} from {scores:,} scores solved in {solved:.2f} s", ""), (f"  {router.scorer}", FAINT)))
-    note_saved(out, written)
+        save_and_report(out, router, [router_path.expanduser()], perf_counter() - begun, from_outcomes=True)

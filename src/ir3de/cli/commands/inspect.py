@@ -9,7 +9,9 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from ir3de.cli.options import output_options
-from ir3de.cli.output import FAINT, Output, facts, heading, percent, size, styled, table
+from ir3de.cli.outcomes import describe_outcomes
+from ir3de.cli.output import FAINT, Output, facts, heading, line, percent, size, table
+from ir3de.cli.saving import load_router
 from ir3de.cli.trials import trials_table
 
 if TYPE_CHECKING:
@@ -17,16 +19,16 @@ if TYPE_CHECKING:
 
 
 KEPT = ("serving", "experts", "default", "scorer", "selector", "embedding", "calibration", "familiarity")
-BEST_TRIALS = 5
+MAX_TRIAL_ROWS = 5
 
 
 @click.command()
 @click.argument("path", metavar="PATH", type=click.Path(path_type=Path))
 @output_options
 def inspect(path: Path, out: Output) -> None:
-    """Say what a router, a .stats file or an embedding is.
+    """Show what a router, a .stats file or an embedding holds.
 
-    Every file is read and compared with its hash; the exit code is 1 when one is damaged or missing.
+    Every file is read and compared with its hash. The exit code is 1 if a file is damaged or missing.
 
     \b
     Examples:
@@ -71,16 +73,16 @@ def _inspect_router(path: Path, out: Output) -> None:
 def _show_router(path: Path, found: RouterFiles, out: Output) -> None:
     header = found.header
     embedding = header.get("embedding") or {}
-    kind = "router, serving copy: it can route, not change" if header.get("serving") else "router"
+    kind = "serving copy of a router: it can route, but not change" if header.get("serving") else "router"
     kind += ", fitted from outcomes" if "outcomes" in header else ""
-    out.result(styled((str(path), "bold"), (f"  {kind}, {size(found.bytes)}", FAINT)))
+    out.result(line((str(path), "bold"), (f"  {kind}, {size(found.bytes)}", FAINT)))
     out.note(
         facts(
             [
                 ("scorer", _strategy(header.get("scorer"))),
                 ("selector", _strategy(header.get("selector"))),
                 ("embedding", f"{embedding.get('name', '')} {str(embedding.get('fingerprint'))[:12]}".strip()),
-                ("default", str(header.get("default"))),
+                ("default expert", str(header.get("default"))),
                 ("confidence", _confidence(header.get("calibration"))),
                 ("abstains", _abstention(header)),
             ]
@@ -91,26 +93,16 @@ def _show_router(path: Path, found: RouterFiles, out: Output) -> None:
     for expert in header.get("experts", ()):
         counts = [f"{expert[key]:,}" if key in expert else "–" for key in ("prompts", "tokens", "kept")]
         counts.append(f"{len(expert['contributions']):,}" if "contributions" in expert else "–")
-        experts.add_row(str(expert.get("name")), *counts, styled((expert.get("digest", "–")[:16], FAINT)))
+        experts.add_row(str(expert.get("name")), *counts, line((expert.get("digest", "–")[:16], FAINT)))
     files = table("file", "size", "content", right=("size",))
     for file in found.files:
         colour = "green" if file.state == "ok" else "yellow" if "rebuilt" in file.state else "red"
-        files.add_row(file.name, size(file.bytes), styled((file.state, colour)))
+        files.add_row(file.name, size(file.bytes), line((file.state, colour)))
     out.note("", experts, "", files)
     if header.get("trials"):
-        out.note(heading("Tuned"), trials_table(header["trials"], BEST_TRIALS))
+        out.note(heading("Tuned"), trials_table(header["trials"], MAX_TRIAL_ROWS))
     if "outcomes" in header and found.whole:
-        _show_outcomes(path, header, out)
-
-
-def _show_outcomes(path: Path, header: Mapping[str, Any], out: Output) -> None:
-    from ir3de.cli.outcomes import means_table, shrinkage_table
-    from ir3de.router import Router
-
-    router = Router.load(path)
-    out.note(heading("Mean scores, shrunk"), means_table(header, out.console.width))
-    if router.validation.strengths:
-        out.note(heading("Cross-validation"), shrinkage_table(router))
+        out.note(*describe_outcomes(header, load_router(path), out.console.width))
 
 
 def _confidence(calibration: Any) -> str:
@@ -141,30 +133,13 @@ def _inspect_embedding(path: Path, out: Output) -> None:
     with out.spinner("checking"):
         embedding = Embedding.load(path)
         engine = embedding.tokenizer.engine
-    document = {
-        "kind": "embedding",
-        "path": str(path),
-        "name": embedding.name,
-        "vocabulary": embedding.vocabulary_size,
-        "width": embedding.width,
-        "encoding": embedding.stored.encoding,
-        "bytes": embedding.stored.nbytes,
-        "fingerprint": embedding.fingerprint,
-        "tokenizer_engine": engine,
-    }
-    out.json(document)
-    out.result(styled((str(path), "bold"), ("  embedding, content ok", FAINT)))
-    out.note(
-        facts(
-            [
-                ("name", embedding.name),
-                ("matrix", f"{embedding.vocabulary_size:,} × {embedding.width}, {embedding.stored.encoding}"),
-                ("size", size(embedding.stored.nbytes)),
-                ("fingerprint", embedding.fingerprint),
-                ("tokenizer", engine),
-            ]
-        )
-    )
+    stored, whose = embedding.stored, {"name": embedding.name, "fingerprint": embedding.fingerprint}
+    shape = {"vocabulary": embedding.vocabulary_size, "width": embedding.width, "encoding": stored.encoding}
+    place = {"kind": "embedding", "path": str(path)}
+    out.json({**place, **whose, **shape, "bytes": stored.nbytes, "tokenizer_engine": engine})
+    out.result(line((str(path), "bold"), ("  embedding, every hash is right", FAINT)))
+    matrix = f"{embedding.vocabulary_size:,} × {embedding.width}, {stored.encoding}"
+    out.note(facts([*whose.items(), ("matrix", matrix), ("size", size(stored.nbytes)), ("tokenizer", engine)]))
 
 
 def _inspect_statistics(path: Path, out: Output) -> None:
@@ -173,5 +148,5 @@ def _inspect_statistics(path: Path, out: Output) -> None:
 
     found = Contribution.load(path)
     out.json({"kind": "statistics", "path": str(path), "bytes": path.stat().st_size, **describe(found)})
-    out.result(styled((str(path), "bold"), (f"  statistics, {size(path.stat().st_size)}, content ok", FAINT)))
+    out.result(line((str(path), "bold"), (f"  statistics, {size(path.stat().st_size)}, every hash is right", FAINT)))
     out.note(statistics_facts(found))

@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING
 import click
 
 from ir3de.cli.options import output_options, router_argument
-from ir3de.cli.output import FAINT, Output, hint, styled, table
+from ir3de.cli.output import FAINT, Output, hint, line, table
+from ir3de.cli.saving import load_router
 from ir3de.errors import ArtifactError
 
 if TYPE_CHECKING:
@@ -19,7 +20,7 @@ if TYPE_CHECKING:
 
     from ir3de.storage.ledger import Entry, History
 
-MOST = 1_000  # columns of a terminal
+MAX_TABLE_COLUMNS = 1_000  # columns of a terminal
 
 
 @click.command()
@@ -27,10 +28,10 @@ MOST = 1_000  # columns of a terminal
 @click.option("--expert", metavar="NAME", help="Only entries of this expert.")
 @output_options
 def ledger(router_path: Path, expert: str | None, out: Output) -> None:
-    """Show who gave what to which expert, and when.
+    """Show the history of a router: who gave what to which expert, and when.
 
-    Each entry names the contribution, its owner and its hash, and the router before and after; entries are chained by
-    their hashes. Texts that were counted on the spot have no id and cannot be taken out on their own.
+    Each entry names the contribution, its owner and its hash, and the router before and after. Entries are chained by
+    their hashes. Texts that were counted directly have no id and cannot be removed on their own.
 
     \b
     Example:
@@ -42,7 +43,7 @@ def ledger(router_path: Path, expert: str | None, out: Output) -> None:
     if not out.as_json:
         out.result(_listing(shown, out.console))
     if any(entry.change.given is not None and entry.change.given.id for entry in shown):
-        out.note("", hint(f"ir3de remove {router_path} EXPERT --contribution ID", "to take one out:"))
+        out.note("", hint(f"ir3de remove {router_path} EXPERT --contribution ID", "to remove one:"))
 
 
 def _listing(entries: Sequence[Entry], console: Console) -> Table:
@@ -50,11 +51,12 @@ def _listing(entries: Sequence[Entry], console: Console) -> Table:
     columns = ("#", "when", "what", "expert", "contribution", "owner", "prompts", "hash", "router")
     rows = [_row(entry) for entry in entries]
     for many in range(len(columns), len(columns) - 4, -1):
-        listing = table(*columns[:many], right=("#", "prompts"))
-        for row in rows:
-            listing.add_row(*row[:many])
+        listing = table(*columns[:many], right=("#", "prompts"), rows=[row[:many] for row in rows])
         listing.columns[1].min_width = len("2026-01-01")
-        if console.measure(listing, options=console.options.update(max_width=MOST)).maximum <= console.width:
+        if (
+            console.measure(listing, options=console.options.update(max_width=MAX_TABLE_COLUMNS)).maximum
+            <= console.width
+        ):
             break
     return listing
 
@@ -63,21 +65,19 @@ def _row(entry: Entry) -> tuple[Text | str, ...]:
     change, given = entry.change, entry.change.given
     return (
         str(entry.entry),
-        styled((change.when.replace("T", " ")[:16], FAINT)),
-        styled((change.action, "red" if change.action == "remove" else "green")),
+        line((change.when.replace("T", " ")[:16], FAINT)),
+        line((change.action, "red" if change.action == "remove" else "green")),
         change.expert or "–",
-        "–" if given is None else given.id or styled(("texts", FAINT)),
+        "–" if given is None else given.id or line(("texts", FAINT)),
         "–" if given is None else given.owner or "–",
         "–" if given is None else f"{given.prompts:,}",
-        styled(("–" if given is None else given.digest[:10], FAINT)),
-        styled((entry.router_after[:10], FAINT)),
+        line(("–" if given is None else given.digest[:10], FAINT)),
+        line((entry.router_after[:10], FAINT)),
     )
 
 
 def load_history(path: Path) -> History:
-    from ir3de.router import Router
-
-    history = Router.load(path).history
+    history = load_router(path).history
     if not history:
         raise ArtifactError(
             f"the router at {path} has no ledger: it is a serving copy, or its ledger.jsonl was deleted"

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import click
 
-from ir3de.cli.contributions import Labels, describe, label_options, refuse_repeated, show_saved, statistics_facts
+from ir3de.cli.contributions import Labels, label_options, refuse_repeated, report_saved, statistics_facts
 from ir3de.cli.options import force_option, output_options, parse_statistics_path, refuse_existing
 from ir3de.cli.output import Output
 
@@ -18,12 +18,12 @@ from ir3de.cli.output import Output
 @force_option
 @output_options
 def merge(target: Path, paths: tuple[str, ...], labels: Labels, force: bool, out: Output) -> None:
-    """Add statistics up, exactly.
+    """Add statistics files up, exactly.
 
-    The sum is, bit for bit and in any order, what one collection from all the texts gives, if all were
-    collected with the same --subsample. It is one contribution: to take owners' parts out of a router one by one, give
-    it their files instead (`ir3de add router --merge law=berlin.stats law=paris.stats`). A FILE may be a quoted
-    pattern; the same statistics twice are refused, by their hash, whatever the files are called.
+    The sum has the same bits as one collection of all the texts, in any order, if all files were collected with the
+    same --subsample. The sum is one contribution. To be able to remove each owner's part from a router later, give the
+    router their files instead: `ir3de add router --merge law=berlin.stats law=paris.stats`. A FILE may be a quoted
+    pattern. The same statistics given twice are refused; they are known by their hash.
 
     \b
     Example:
@@ -37,6 +37,5 @@ def merge(target: Path, paths: tuple[str, ...], labels: Labels, force: bool, out
     total = sum((one.statistics() for one in given[1:]), given[0].statistics())
     made = labels.of(total, given)
     made.save(target)
-    out.json({"statistics": str(target), "bytes": target.stat().st_size, "merged": list(paths), **describe(made)})
     out.note(statistics_facts(made))
-    show_saved(out, target)
+    report_saved(out, target, made, merged=list(paths))

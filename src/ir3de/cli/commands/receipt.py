@@ -3,33 +3,33 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import click
 
 from ir3de.cli.commands.ledger import load_history
-from ir3de.cli.options import output_options, router_argument
-from ir3de.cli.output import FAINT, Output, hint, styled
+from ir3de.cli.options import number_option, output_options, router_argument
+from ir3de.cli.output import FAINT, Output, hint, line
 from ir3de.errors import InputError
 
 if TYPE_CHECKING:
     from ir3de.storage.ledger import Entry, History
 
-HASH_SHOWN = 16
+HASH_CHARACTERS = 16
 
 
 @click.command()
 @router_argument
-@click.option("--contribution", metavar="ID", help="The contribution it is for.  [default: that of the last entry]")
-@click.option("--entry", "number", type=click.IntRange(min=1), metavar="N", help="The entry of the ledger, by number.")
-@click.option("--output", "target", type=click.Path(path_type=Path), metavar="FILE", help="Write it to a file.")
+@click.option("--contribution", metavar="ID", help="Contribution to document.  [default: that of the last entry]")
+@number_option("--entry", "number", help="Number of the ledger entry.")
+@click.option("--output", "target", type=click.Path(path_type=Path), metavar="FILE", help="Write it to this file.")
 @output_options
 def receipt(router_path: Path, contribution: str | None, number: int | None, target: Path | None, out: Output) -> None:
     """Print a receipt for a change, which others can check.
 
-    A receipt is one entry of the ledger as a JSON document, with the hashes before and after. With it and the router,
-    `ir3de verify` shows a third party that what was taken out is out; with the contribution's own file, that what is
-    left and what was taken out add up to what there was.
+    A receipt is one entry of the ledger as a JSON document, with the hashes before and after. With the receipt and the
+    router, a third party can run `ir3de verify` to see that a removed contribution is gone. With the contribution's
+    file too, it shows that what is left and what was removed add up to what there was before.
 
     \b
     Example:
@@ -48,8 +48,10 @@ def receipt(router_path: Path, contribution: str | None, number: int | None, tar
     if target is None and not out.as_json:
         click.echo(files.to_json(document).decode(), nl=False)
     elif target is not None:
-        out.result(_summarise(entry))
-        out.note(styled(("saved to ", ""), (str(target), "bold")))
+        what = f"{entry.change.action} {entry.change.expert or ''}".strip()
+        before, after = (entry.router_before or "nothing")[:HASH_CHARACTERS], entry.router_after[:HASH_CHARACTERS]
+        out.result(line((f"entry {entry.entry}: {what}", "bold"), (f"  {before} → {after}", FAINT)))
+        out.note(line(("saved to ", ""), (str(target), "bold")))
         out.note(hint(f"ir3de verify {router_path} --receipt {target}"))
 
 
@@ -66,10 +68,3 @@ def _choose_entry(history: History, contribution: str | None, number: int | None
             f"the ledger of {path} knows no contribution '{contribution}': `ir3de ledger {path}` lists them"
         )
     return found[-1]
-
-
-def _summarise(entry: Entry) -> Any:
-    change = entry.change
-    what = f"{change.action} {change.expert or ''}".strip()
-    before, after = (entry.router_before or "nothing")[:HASH_SHOWN], entry.router_after[:HASH_SHOWN]
-    return styled((f"entry {entry.entry}: {what}", "bold"), (f"  {before} → {after}", FAINT))

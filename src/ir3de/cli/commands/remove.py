@@ -7,7 +7,7 @@ from time import perf_counter
 
 import click
 
-from ir3de.cli.options import arithmetic_on, device_option, output_options, router_argument
+from ir3de.cli.options import device_option, load_arithmetic, output_options, router_argument
 from ir3de.cli.output import Output, hint
 from ir3de.cli.progress import solving
 from ir3de.cli.saving import changing, save_and_report
@@ -16,13 +16,13 @@ from ir3de.cli.saving import changing, save_and_report
 @click.command()
 @router_argument
 @click.argument("names", nargs=-1, required=True, metavar="NAME...")
-@click.option("--contribution", metavar="ID", help="Take only this contribution from the expert, not the expert.")
+@click.option("--contribution", metavar="ID", help="Remove only this contribution, and keep the expert.")
 @device_option
 @output_options
 def remove(
     router_path: Path, names: tuple[str, ...], contribution: str | None, device: str | None, out: Output
 ) -> None:
-    """Take experts out of a router, or what one owner gave an expert.
+    """Remove experts from a router, or one contribution from an expert.
 
     What is left is, bit for bit, the router that never saw them. `ir3de receipt` then prints what others can check.
 
@@ -33,12 +33,12 @@ def remove(
     """
     if contribution is not None and len(names) > 1:
         raise click.UsageError("--contribution is taken from one expert: name only that one")
-    arithmetic = arithmetic_on(device)
+    arithmetic = load_arithmetic(device)
     begun = perf_counter()
     with changing(router_path) as router:
         with solving(out, arithmetic):
             for name in dict.fromkeys(names):
                 router.remove(name, contribution=contribution)
-        save_and_report(out, router, [router_path.expanduser()], [], perf_counter() - begun)
+        save_and_report(out, router, [router_path.expanduser()], perf_counter() - begun)
     if contribution is not None:
         out.note(hint(f"ir3de receipt {router_path} --contribution {contribution}", "the receipt:"))

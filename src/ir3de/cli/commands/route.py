@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterable, Iterator, Mapping
+from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
-from ir3de.cli.costs import utility_table, warn_without_costs, weight_option
-from ir3de.cli.options import output_options, router_argument
-from ir3de.cli.output import FAINT, Output, bar, colour_of, json_text, one_line, percent, styled, worth
+from ir3de.cli.costs import once_weight_option, utility_table, warn_without_costs
+from ir3de.cli.options import field_option, number_option, output_options, router_argument
+from ir3de.cli.output import FAINT, Output, bar, colour_of, json_text, line, one_line, percent, worth
+from ir3de.cli.saving import load_router
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -37,9 +39,9 @@ BAR_WIDTH = 32
     metavar="PATH",
     help="Write the rows with their decisions as JSON lines; - is standard output.",
 )
-@click.option("--field", metavar="NAME", help="Field (or a.b path) that holds the prompt; else the usual ones.")
-@click.option("--top", type=click.IntRange(min=1), metavar="N", help="Keep only the N best experts of each ranking.")
-@weight_option("What a unit of a cost is worth this time: price=0.1; instead of the router's own.")
+@field_option
+@number_option("--top", help="Keep only the N best experts of each ranking.")
+@once_weight_option
 @output_options
 def route(
     router_path: Path,
@@ -53,9 +55,9 @@ def route(
 ) -> None:
     """Name the expert for a prompt, or for many.
 
-    Without TEXT, prompts come from standard input, one a line (or JSON lines). Rows keep all their fields and gain
-    the field "ir3de". --output appears only when it is complete. With --json many prompts give JSON lines, with
-    --quiet the experts' names alone.
+    Without TEXT, prompts come from standard input: one per line, or JSON lines. Rows keep all their fields and get the
+    field "ir3de". The --output file appears once it is complete. For many prompts, --json prints JSON lines and
+    --quiet only the experts' names.
 
     \b
     Examples:
@@ -64,10 +66,8 @@ def route(
       ir3de route router --input prompts.jsonl --output routed.jsonl
       tail -f prompts.txt | ir3de route router --json
     """
-    from ir3de.router import Router
-
     source = _one_source(text, source)
-    router = Router.load(router_path)
+    router = load_router(router_path)
     warn_without_costs(out, router, weights)
     if source is None and target is None:
         assert text is not None
@@ -91,7 +91,7 @@ def _one_source(text: str | None, source: str | None) -> str | None:
         raise click.UsageError("TEXT and --input were both given: leave one of them out")
     if text is None and source is None and sys.stdin.isatty():
         raise click.UsageError(
-            "nothing to route: write the prompt in quotes, name a file with --input, or pipe one a line"
+            "nothing to route: write the prompt in quotes, name a file with --input, or pipe one per line"
         )
     return source or (STANDARD if text in (None, STANDARD) else None)
 
@@ -113,19 +113,10 @@ def _routed(
     """Each row with its decision and its text; `most` rows at a time, 1 where someone is waiting for the next."""
     from ir3de.corpora import text_of
 
-    batch: list[tuple[Row, str]] = []
-
-    def decided() -> Iterator[tuple[Row, Decision, str]]:
-        decisions = router.route_batch([text for _, text in batch], weights=weights or None)
-        for (row, text), decision in zip(batch, decisions, strict=True):
-            yield row, decision, text
-        batch.clear()
-
-    for row in rows:
-        batch.append((row, text_of(row, field)))
-        if len(batch) >= most:
-            yield from decided()
-    yield from decided()
+    remaining = iter(rows)
+    while batch := list(islice(remaining, most)):
+        texts = [text_of(row, field) for row in batch]
+        yield from zip(batch, router.route_batch(texts, weights=weights or None), texts, strict=True)
 
 
 def _line(row: Row, decision: Decision, top: int | None, encoding: str | None = "utf-8") -> str:
@@ -147,9 +138,9 @@ def _write(target: Path, routed: Iterable[tuple[Row, Decision, str]], top: int |
             counts[decision.expert] = counts.get(decision.expert, 0) + 1
     total = sum(counts.values())
     out.json({"output": str(target), "rows": total, "experts": counts})
-    out.note(styled((f"{total:,} rows routed to ", ""), (str(target), "bold")))
+    out.note(line((f"{total:,} rows routed to ", ""), (str(target), "bold")))
     for expert, count in sorted(counts.items(), key=lambda pair: -pair[1]):
-        out.note(styled((f"  {count:>9,}  ", ""), (expert, ""), (f"  {percent(count / total)}", FAINT)))
+        out.note(line((f"  {count:>9,}  ", ""), (expert, ""), (f"  {percent(count / total)}", FAINT)))
 
 
 def _show_one(out: Output, router: Router, decision: Decision, top: int | None) -> None:
@@ -164,7 +155,7 @@ def _show_one(out: Output, router: Router, decision: Decision, top: int | None) 
     else:
         counted = "all counted" if decision.counted == decision.tokens else f"{decision.counted:,} of them counted"
         tokens = "1 token" if decision.tokens == 1 else f"{decision.tokens:,} tokens"
-        out.note(styled((f"{tokens}, {counted}", FAINT)))
+        out.note(line((f"{tokens}, {counted}", FAINT)))
 
 
 def why_abstained(decision: Decision) -> str:
@@ -187,7 +178,7 @@ def ranking_table(decision: Decision, experts: tuple[str, ...], top: int | None 
     shown.add_column(no_wrap=True)
     for place, (expert, share) in enumerate(decision.ranking[:top]):
         colour = colour_of(experts.index(expert))
-        name = styled((expert, f"bold {colour}" if place == 0 else ""))
+        name = line((expert, f"bold {colour}" if place == 0 else ""))
         shown.add_row(name, worth(decision, share), bar(share, BAR_WIDTH, colour))
     return shown
 
@@ -202,6 +193,4 @@ def _show_many(out: Output, router: Router, routed: Iterable[tuple[Row, Decision
             continue
         colour = colour_of(router.experts.index(decision.expert))
         share = "abstains" if decision.abstained else worth(decision, decision.confidence)
-        out.result(
-            styled((decision.expert.ljust(width), colour), (f"  {share:>8}  ", FAINT), (one_line(text, room), ""))
-        )
+        out.result(line((decision.expert.ljust(width), colour), (f"  {share:>8}  ", FAINT), (one_line(text, room), "")))

@@ -1,4 +1,4 @@
-"""tune: scorer and selector chosen anew, on the prompts that the router kept."""
+"""tune: choose scorer and selector again, on the prompts that the router kept."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from time import perf_counter
 import click
 
 from ir3de.cli.options import output_options, router_argument
-from ir3de.cli.output import FAINT, Output, hint, styled
+from ir3de.cli.output import FAINT, Output, hint, line
 from ir3de.cli.saving import changing, how_sure
 from ir3de.cli.trials import in_few_words, trials_table
 
@@ -19,9 +19,9 @@ from ir3de.cli.trials import in_few_words, trials_table
 def tune(router_path: Path, out: Output) -> None:
     """Choose scorer and selector by cross-validation.
 
-    Ridge strengths, priors, blends and voting are tried on the prompts that were kept when the router was fitted: each
-    prompt is subtracted from the counts before it is routed, so no text is read again and nothing else is needed. The
-    usual blend stays unless another clearly beats it; the choice is saved with the table of all that was tried.
+    Tuning tries ridge strengths, priors, blends and voting on the prompts that the router kept. Each prompt is
+    subtracted from the counts before it is routed, so tuning reads no texts and needs no other prompts. The default
+    blend stays unless another clearly beats it. The router keeps the choice and the table of all trials.
 
     \b
     Example:
@@ -35,18 +35,11 @@ def tune(router_path: Path, out: Output) -> None:
         router.save(router_path.expanduser())
     seconds = perf_counter() - begun
     after = {"scorer": repr(router.scorer), "selector": repr(router.selector)}
-    out.json(
-        {
-            "router": str(router_path),
-            "before": before,
-            **after,
-            "changed": before != after,
-            "trials": list(router.trials),
-            "seconds": round(seconds, 3),
-        }
-    )
+    changed = {"before": before, **after, "changed": before != after}
+    trials = {"trials": list(router.trials), "seconds": round(seconds, 3)}
+    out.json({"router": str(router_path), **changed, **trials})
     out.note(trials_table(router.trials), "")
     was, now = (f"{in_few_words(s['scorer'])}; {in_few_words(s['selector'])}" for s in (before, after))
-    out.result(styled((now, "bold"), (f"  was {was}" if before != after else "  as before", FAINT)))
-    out.note(styled((f"{len(router.trials)} tried in {seconds:.1f} s", FAINT)), *how_sure(router))
-    out.note(hint(f"ir3de calibrate {router_path} NAME=PATH…", "next, with prompts held out:"))
+    out.result(line((now, "bold"), (f"  before: {was}" if before != after else "  as before", FAINT)))
+    out.note(line((f"{len(router.trials)} trials in {seconds:.1f} s", FAINT)), *how_sure(router))
+    out.note(hint(f"ir3de calibrate {router_path} NAME=PATH…", "next, with held-out prompts:"))

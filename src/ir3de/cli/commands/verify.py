@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from dataclasses import asdict
 from pathlib import Path
 
 import click
 
 from ir3de.cli.options import output_options, router_argument
-from ir3de.cli.output import FAINT, Output, styled, table
+from ir3de.cli.output import FAINT, Output, line, table
 from ir3de.errors import ArtifactError
 
 
@@ -18,17 +19,17 @@ from ir3de.errors import ArtifactError
     "--statistics",
     type=click.Path(path_type=Path),
     metavar="FILE.stats",
-    help="The contribution the receipt is for: what is left and it must add up to what there was.",
+    help="The contribution that the receipt is for. It and what is left must add up to what there was before.",
 )
-@click.option("--before", type=click.Path(path_type=Path), metavar="ROUTER", help="The router as it was before.")
+@click.option("--before", type=click.Path(path_type=Path), metavar="ROUTER", help="The router before the change.")
 @output_options
 def verify(
     router_path: Path, receipt_path: Path | None, statistics: Path | None, before: Path | None, out: Output
 ) -> None:
-    """Check that a router is what it says, and that a receipt is true.
+    """Check that a router is what it claims to be, and that a receipt is true.
 
-    Everything is computed anew: hashes of all files, sums of all contributions, the fit itself, the ledger link by
-    link. The exit status is 1 if anything does not hold. Nobody can check that no copy was kept elsewhere.
+    Everything is computed again: the hashes of all files, the sums of all contributions, the fit, and each link of the
+    ledger. The exit code is 1 if a check fails. No check can show that nobody kept a copy elsewhere.
 
     \b
     Example:
@@ -47,18 +48,13 @@ def verify(
     with out.spinner("checking"):
         found = list(checks(router_path, receipt=entry, contribution=mine, before=before))
     wrong = [check for check in found if check.holds is False]
-    rows = [{"claim": check.claim, "holds": check.holds, "seen": check.seen} for check in found]
-    out.json({"router": str(router_path), "holds": not wrong, "checks": rows})
+    out.json({"router": str(router_path), "holds": not wrong, "checks": [asdict(check) for check in found]})
     marks = {True: ("✓", "green"), False: ("✗", "red"), None: ("–", "yellow")}
-    listing = table("", "claim", "seen")
-    for check in found:
-        listing.add_row(styled(marks[check.holds]), check.claim, styled((check.seen, FAINT)))
-    out.result(listing)
+    cells = [(line(marks[check.holds]), check.claim, line((check.seen, FAINT))) for check in found]
+    out.result(table("", "claim", "found", rows=cells))
     if wrong:
         more = f", and {len(wrong) - 1} more" if len(wrong) > 1 else ""
         raise ArtifactError(f"{router_path}: this does not hold: {wrong[0].claim}: {wrong[0].seen}{more}")
     unknown = sum(check.holds is None for check in found)
-    summary = (
-        f"every check that could run passed; {unknown} of {len(found)} could not" if unknown else "every check passed"
-    )
-    out.note("", styled((summary, "yellow" if unknown else "green")))
+    some = f"every check that could run passed; {unknown} of {len(found)} could not run"
+    out.note("", line((some, "yellow") if unknown else ("every check passed", "green")))
