@@ -12,7 +12,7 @@ from ir3de.cli.output import FAINT, Output, line, table
 from ir3de.errors import MissingExtraError
 
 if TYPE_CHECKING:
-    from ir3de.gateway.config.load import Finding
+    from ir3de.gateway.config.findings import Finding
     from ir3de.gateway.config.models import Config
     from ir3de.gateway.config.template import Endpoint
     from ir3de.gateway.validation import RouterFacts

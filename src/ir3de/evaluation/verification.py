@@ -131,7 +131,7 @@ def _replayed(router: RouterParts) -> Check:
 def _fit(router: RouterParts) -> Iterator[Check]:
     """Fitted again: the table must be the same, confidence may be read otherwise."""
     found, again = router.compiled, router.training.refit(router)
-    claim = "a new fit of these statistics gives this table"
+    claim = "the table is what a new fit of these statistics gives"
     if all(np.array_equal(getattr(again.table, part), getattr(found.table, part)) for part in _PARTS):
         yield Check(claim, True, "fitted again: the same bits")
     else:

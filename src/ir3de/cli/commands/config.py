@@ -90,7 +90,8 @@ def validate(context: click.Context, file: str | None, ping: bool, out: Output) 
     """
     need_gateway()
     from ir3de.gateway import validation
-    from ir3de.gateway.config.load import ConfigError, find_config_file, read
+    from ir3de.gateway.config.findings import ConfigError
+    from ir3de.gateway.config.load import find_config_file, read
 
     path = find_config_file(file)
     try:
