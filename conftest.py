@@ -17,7 +17,7 @@ from pathlib import Path
 import numpy as np
 import numpy.typing as npt
 import pytest
-from gateway_world import everything, world  # noqa: F401 - fixtures
+from raw_upstream import raw_gateway, raw_gateway_session  # noqa: F401 - fixtures
 from tokenizers import Tokenizer, models, normalizers, pre_tokenizers, trainers
 
 import ir3de

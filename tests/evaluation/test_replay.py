@@ -7,9 +7,9 @@ from pathlib import Path
 from typing import Any
 
 import aiohttp
-import gateway_parts
-import gateway_records as made
+import exchange_records as made
 import pytest
+import running_gateway
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -164,7 +164,7 @@ def test_the_command_refuses_what_it_cannot_do(log: Path, candidate: Path, tmp_p
 def test_what_a_gateway_logged_is_replayed_to_the_letter(tmp_path: Path) -> None:
     async def ask(url: str) -> None:
         async with aiohttp.ClientSession() as session:
-            for question in gateway_parts.QUESTIONS.values():
+            for question in running_gateway.QUESTIONS.values():
                 body = {"model": "auto", "messages": [{"role": "user", "content": question}]}
                 async with session.post(f"{url}/v1/chat/completions", json=body) as answer:
                     assert answer.status == 200
@@ -172,7 +172,7 @@ def test_what_a_gateway_logged_is_replayed_to_the_letter(tmp_path: Path) -> None
     log = tmp_path / "decisions.jsonl"
     price = {"law": {"price": {"input_per_1m": 2.0, "output_per_1m": 1.0}}}
     logs = {"access": None, "decisions": str(log), "prompts": True}
-    with gateway_parts.running(tmp_path, logs=logs, experts=price, routing={"shadow": "cooking"}) as running:
+    with running_gateway.running(tmp_path, logs=logs, experts=price, routing={"shadow": "cooking"}) as running:
         asyncio.run(ask(running.url))
     found = run_json("eval", tmp_path / "router", "--replay", log)
     assert found["prompts"] == 3 and found["agreement"] == 1.0 and found["served_agreement"] == pytest.approx(1 / 3)

@@ -9,8 +9,8 @@ from hmac import compare_digest
 from typing import Any
 
 import pytest
-from gateway_parts import QUESTIONS, Running, config_for, failing, running
-from gateway_raw import Got, ask, chat
+from raw_sockets import Got, ask, chat
+from running_gateway import QUESTIONS, Running, config_for, failing, running
 from starlette.applications import Starlette
 from starlette.routing import Mount
 

@@ -17,7 +17,7 @@ from urllib.request import urlopen
 
 import fsspec
 import pytest
-from gateway_parts import Upstream, answer, served
+from running_gateway import Upstream, answer, served
 from starlette.requests import Request
 from starlette.responses import Response
 from starlette.testclient import TestClient

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from gateway_parts import QUESTIONS, TEXTS, config_for, small_router
+from running_gateway import QUESTIONS, TEXTS, config_for, small_router
 
 from ir3de.gateway.admin.changes import ExpertAddition
 from ir3de.gateway.api_errors import ApiError, validate

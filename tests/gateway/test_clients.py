@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from client_parts import (
+from api_answers import (
     CHAT_EVENTS,
     MESSAGE_EVENTS,
     PARSED,
@@ -26,7 +26,7 @@ from client_parts import (
     tell_all,
     without_provenance,
 )
-from gateway_parts import QUESTIONS, Running
+from running_gateway import QUESTIONS, Running
 from starlette.requests import Request
 from starlette.responses import Response, StreamingResponse
 

@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 import yaml
-from gateway_parts import Upstream, served, small_router
 from jsonschema import Draft202012Validator
 from pydantic import ValidationError
+from running_gateway import Upstream, served, small_router
 
 from commands import ROOT, complaint, run, run_json, wrong_call
 from ir3de.cli.commands.serve import _welcome
@@ -256,7 +256,7 @@ def test_names_of_router_and_configuration(router: Path) -> None:
     some = parsed(GOOD + "  - {name: poetry, base_url: 'http://x/v1'}\n")
     told = validation.check_consistency(some, facts)
     assert {finding.level for finding in told} == {"warning"}
-    assert "maths, cooking, which have no endpoints" in told[0].message and "'poetry'" in told[1].message
+    assert "no endpoint for maths, cooking, which the router knows" in told[0].message and "'poetry'" in told[1].message
     none = parsed(GOOD.replace("law", "poetry"))
     assert [finding.level for finding in validation.check_consistency(none, facts)] == ["error"]
 

@@ -10,8 +10,7 @@ from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
-from gateway_parts import failing, running
-from gateway_raw import (
+from raw_sockets import (
     DONE,
     FIRST,
     GOOD,
@@ -25,7 +24,8 @@ from gateway_raw import (
     says,
     sent,
 )
-from gateway_world import LAW, SECRET, World
+from raw_upstream import LAW, SECRET, RawGateway
+from running_gateway import failing, running
 from starlette.requests import Request
 from starlette.responses import Response, StreamingResponse
 
@@ -75,11 +75,11 @@ STREAMS: dict[str, tuple[Conduct | bytes, int, str]] = {
 
 
 @pytest.mark.parametrize("fault", BROKEN)
-def test_an_expert_that_is_asked_by_name_and_fails(world: World, fault: str) -> None:
+def test_an_expert_that_is_asked_by_name_and_fails(raw_gateway: RawGateway, fault: str) -> None:
     does, status, code = BROKEN[fault]
     if status == 504:
-        world.limit(first_token=0.5, idle=0.5)
-    got = world.ask("law", does=does)
+        raw_gateway.limit(first_token=0.5, idle=0.5)
+    got = raw_gateway.ask("law", does=does)
     assert (got.status, got.error["code"]) == (status, code)
     assert "law" in got.error["message"]
     assert got.headers["x-ir3de-expert"] == "law"
@@ -89,49 +89,51 @@ def test_an_expert_that_is_asked_by_name_and_fails(world: World, fault: str) -> 
 
 
 @pytest.mark.parametrize("fault", BROKEN | STREAMS)
-def test_the_next_ranked_expert_answers_for_one_that_fails(world: World, fault: str) -> None:
+def test_the_next_ranked_expert_answers_for_one_that_fails(raw_gateway: RawGateway, fault: str) -> None:
     does, status, _ = (BROKEN | STREAMS)[fault]
     if status == 504:
-        world.limit(first_token=0.5, idle=0.5)
-    got = world.ask(does=does, stream=fault in STREAMS)
+        raw_gateway.limit(first_token=0.5, idle=0.5)
+    got = raw_gateway.ask(does=does, stream=fault in STREAMS)
     assert got.status == 200
     assert got.headers["x-ir3de-fallbacks"] == "1"
-    assert [got.headers["x-ir3de-expert"]] == world.gateway.upstream.asked
-    assert world.law.breaker.state == "closed"
+    assert [got.headers["x-ir3de-expert"]] == raw_gateway.gateway.upstream.asked
+    assert raw_gateway.law.breaker.state == "closed"
 
 
 @pytest.mark.parametrize("fault", STREAMS)
-def test_a_stream_that_fails_before_it_begins_is_an_error_as_any_other(world: World, fault: str) -> None:
+def test_a_stream_that_fails_before_it_begins_is_an_error_as_any_other(raw_gateway: RawGateway, fault: str) -> None:
     does, status, code = STREAMS[fault]
     if status == 504:
-        world.limit(first_token=0.5, idle=0.5)
-    got = world.ask("law", does=does, stream=True)
+        raw_gateway.limit(first_token=0.5, idle=0.5)
+    got = raw_gateway.ask("law", does=does, stream=True)
     assert (got.status, got.error["code"]) == (status, code)
 
 
 @pytest.mark.parametrize("status", [408, 429, 500, 502, 503, 504])
-def test_an_expert_that_says_it_cannot_is_replaced_or_has_the_last_word(world: World, status: int) -> None:
+def test_an_expert_that_says_it_cannot_is_replaced_or_has_the_last_word(raw_gateway: RawGateway, status: int) -> None:
     word = {"error": {"message": "no", "type": "t", "param": None, "code": "c"}}
     does = answer(status, word, retry_after="9", x_other="kept")
-    got = world.ask(does=does)
+    got = raw_gateway.ask(does=does)
     assert (got.status, got.headers["x-ir3de-fallbacks"]) == (200, "1")
     for name in ("maths", "cooking"):
-        world.gateway.upstream.behaviour[name] = failing(501)
-    assert world.ask(does=does).status == 501  # of three that failed, the last one's
-    got = world.ask("law", does=does)
+        raw_gateway.gateway.upstream.behaviour[name] = failing(501)
+    assert raw_gateway.ask(does=does).status == 501  # of three that failed, the last one's
+    got = raw_gateway.ask("law", does=does)
     assert (got.status, got.json, got.headers["retry-after"], got.headers["x-other"]) == (status, word, "9", "kept")
 
 
 @pytest.mark.parametrize("status", [400, 401, 403, 404, 422])
 @pytest.mark.parametrize("kind", ["application/json", "text/event-stream", "text/html"])
-def test_what_the_request_is_to_blame_for_is_passed_on_as_it_is(world: World, status: int, kind: str) -> None:
+def test_what_the_request_is_to_blame_for_is_passed_on_as_it_is(
+    raw_gateway: RawGateway, status: int, kind: str
+) -> None:
     words = b'{"error":  "yours"}\n'
-    got = world.ask(does=answer(status, words, kind), stream=kind == "text/event-stream")
+    got = raw_gateway.ask(does=answer(status, words, kind), stream=kind == "text/event-stream")
     assert (got.status, got.body, got.headers["content-type"]) == (status, words, kind)
-    assert world.gateway.upstream.asked == []
+    assert raw_gateway.gateway.upstream.asked == []
 
 
-def test_nobody_is_asked_after_the_first_byte(world: World) -> None:
+def test_nobody_is_asked_after_the_first_byte(raw_gateway: RawGateway) -> None:
     for does, limits, code in (
         (says(STREAM_HEAD, FIRST, b'data: {"half'), {}, "upstream_broken"),
         (says(STREAM_HEAD.replace(b"\r\n\r\n", b"\r\ntransfer-encoding: chunked\r\n\r\n")
@@ -140,27 +142,27 @@ def test_nobody_is_asked_after_the_first_byte(world: World) -> None:
         (holds(STREAM_HEAD, FIRST, b": half"), {"idle": 0.5}, "upstream_timeout"),
         (says(STREAM_HEAD, *[FIRST, 0.2] * 1_000), {"total": 3.0}, "upstream_timeout"),
     ):  # fmt: skip
-        world.law.breaker.record_success()
-        world.limit(**limits)
-        got = world.ask(does=does, stream=True)
+        raw_gateway.law.breaker.record_success()
+        raw_gateway.limit(**limits)
+        got = raw_gateway.ask(does=does, stream=True)
         events = got.body.split(b"\n\n")
         assert got.status == 200
         assert b'"We"' in events[0]
         assert json.loads(events[-2].removeprefix(b"data: "))["error"]["code"] == code
         assert b"half" not in got.body
         assert events[-1] == b""
-        assert world.gateway.upstream.asked == []
+        assert raw_gateway.gateway.upstream.asked == []
 
 
-def test_a_stream_is_complete_once_it_says_so(world: World) -> None:
+def test_a_stream_is_complete_once_it_says_so(raw_gateway: RawGateway) -> None:
     for does in (says(STREAM_HEAD, FIRST, DONE), holds(STREAM_HEAD, FIRST, DONE), says(STREAM_HEAD, FIRST + DONE[:-2])):
-        got = world.ask("law", does=does, stream=True)
+        got = raw_gateway.ask("law", does=does, stream=True)
         assert got.body.rstrip().endswith(b"data: [DONE]")
         assert b"error" not in got.body
         assert b'"ir3de":{"expert":"law"' in got.body
 
 
-def test_a_stream_whose_connection_stays_open_is_not_waited_for(world: World) -> None:
+def test_a_stream_whose_connection_stays_open_is_not_waited_for(raw_gateway: RawGateway) -> None:
     async def never_closes(request: Request, asked: object) -> Response:
         async def events() -> AsyncIterator[bytes]:
             yield FIRST + DONE
@@ -168,39 +170,41 @@ def test_a_stream_whose_connection_stays_open_is_not_waited_for(world: World) ->
 
         return StreamingResponse(events(), media_type="text/event-stream")
 
-    world.gateway.upstream.behaviour["maths"] = never_closes  # whose limits are minutes
-    got = ask(world.url, chat(LAW, "maths", stream=True))
+    raw_gateway.gateway.upstream.behaviour["maths"] = never_closes  # whose limits are minutes
+    got = ask(raw_gateway.url, chat(LAW, "maths", stream=True))
     assert got.body.endswith(DONE)
 
 
-def test_an_answer_that_is_compressed_unasked_is_read(world: World) -> None:
+def test_an_answer_that_is_compressed_unasked_is_read(raw_gateway: RawGateway) -> None:
     packed = gzip.compress(json.dumps(GOOD).encode())
-    got = world.ask("law", does=answer(200, packed, content_encoding="gzip"))
+    got = raw_gateway.ask("law", does=answer(200, packed, content_encoding="gzip"))
     assert (got.status, got.json["usage"], "content-encoding" in got.headers) == (200, GOOD["usage"], False)
 
 
-def test_words_before_an_answer_are_passed_over_and_words_after_it_are_no_part_of_it(world: World) -> None:
+def test_words_before_an_answer_are_passed_over_and_words_after_it_are_no_part_of_it(
+    raw_gateway: RawGateway,
+) -> None:
     early = b"HTTP/1.1 100 Continue\r\n\r\nHTTP/1.1 103 Early Hints\r\nlink: x\r\n\r\n"
-    got = world.ask("law", does=says(early + answer(200, GOOD) + answer(200, {"stolen": 1}, x_stolen="1")))
+    got = raw_gateway.ask("law", does=says(early + answer(200, GOOD) + answer(200, {"stolen": 1}, x_stolen="1")))
     assert (got.status, got.json["usage"]) == (200, GOOD["usage"])
     assert "stolen" not in str(got)
     assert "link" not in got.headers
-    assert world.ask("law").json["model"] == "raw"
+    assert raw_gateway.ask("law").json["model"] == "raw"
 
 
 @pytest.mark.parametrize("size", [10, MAX_BUFFERED_BYTES + 1_000])
-def test_an_answer_that_was_not_read_is_nobody_elses(world: World, size: int) -> None:
+def test_an_answer_that_was_not_read_is_nobody_elses(raw_gateway: RawGateway, size: int) -> None:
     """Also one that has come to its last byte, of which nobody wanted to know: its connection is not used again."""
     request = b"POST /v1/x HTTP/1.1\r\nhost: x\r\ncontent-length: 0\r\n\r\n"
 
     async def exchange() -> bytes:
         pool = ConnectionPool()
-        first = await pool.send(world.raw.url, request, 5)
+        first = await pool.send(raw_gateway.raw.url, request, 5)
         while len(first._pieces) < 1 or (size > MAX_BUFFERED_BYTES and not first._paused):
             await asyncio.sleep(0.01)
         assert first._ended
-        pool.give_back(world.raw.url, first)
-        second = await pool.send(world.raw.url, request, 5)
+        pool.give_back(raw_gateway.raw.url, first)
+        second = await pool.send(raw_gateway.raw.url, request, 5)
         said = await second.read()
         assert second is not first
         second.transport.abort()
@@ -208,11 +212,11 @@ def test_an_answer_that_was_not_read_is_nobody_elses(world: World, size: int) ->
         await asyncio.sleep(0.01)  # closing takes a turn of the loop
         return said
 
-    world.raw.does = holds(answer(200, b"x" * size))
+    raw_gateway.raw.does = holds(answer(200, b"x" * size))
     assert set(asyncio.run(asyncio.wait_for(exchange(), 60))) == {ord("x")}
 
 
-def test_numbers_of_tokens_that_are_none_do_no_harm(world: World) -> None:
+def test_numbers_of_tokens_that_are_none_do_no_harm(raw_gateway: RawGateway) -> None:
     for usage in (
         7,
         [],
@@ -220,10 +224,10 @@ def test_numbers_of_tokens_that_are_none_do_no_harm(world: World) -> None:
         {"prompt_tokens": "x", "completion_tokens": -1},
         {"prompt_tokens": True},
     ):
-        assert world.ask("law", does=answer(200, GOOD | {"usage": usage})).status == 200
+        assert raw_gateway.ask("law", does=answer(200, GOOD | {"usage": usage})).status == 200
 
 
-def test_an_expert_that_is_not_there(world: World, tmp_path_factory: pytest.TempPathFactory) -> None:
+def test_an_expert_that_is_not_there(raw_gateway: RawGateway, tmp_path_factory: pytest.TempPathFactory) -> None:
     nobody = {"base_url": "http://127.0.0.1:1/v1"}
     with running(tmp_path_factory.mktemp("refused"), experts={"law": nobody, "maths": nobody}) as it:
         got = ask(it.url, chat(LAW, "law"))
@@ -248,52 +252,54 @@ def test_why_an_expert_cannot_be_reached_is_in_the_log_and_not_in_the_answer(
 # health, and places in line -------------------------------------------------------------------------------------
 
 
-def test_an_expert_that_keeps_failing_rests_and_is_tried_again(world: World) -> None:
+def test_an_expert_that_keeps_failing_rests_and_is_tried_again(raw_gateway: RawGateway) -> None:
     for _ in range(3):
-        assert world.ask("law", does=answer(500, {})).status == 500
-    asked = len(world.raw.heads)
-    got = world.ask("law")
+        assert raw_gateway.ask("law", does=answer(500, {})).status == 500
+    asked = len(raw_gateway.raw.heads)
+    got = raw_gateway.ask("law")
     assert (got.status, got.error["code"], got.headers["retry-after"]) == (503, "unavailable", "1")
-    assert world.ask().status == 200  # somebody else's
-    assert len(world.raw.heads) == asked
-    world.now += 0.3
-    assert world.law.breaker.state == "half-open"
-    assert world.ask("law", does=answer(500, {})).status == 500  # the probe, which fails
-    assert world.ask("law").status == 503
-    world.now += 0.3
-    assert world.law.breaker.state == "half-open"
-    assert world.ask("law", does=answer(200, GOOD)).status == 200
-    assert world.law.breaker.state == "closed"
+    assert raw_gateway.ask().status == 200  # somebody else's
+    assert len(raw_gateway.raw.heads) == asked
+    raw_gateway.now += 0.3
+    assert raw_gateway.law.breaker.state == "half-open"
+    assert raw_gateway.ask("law", does=answer(500, {})).status == 500  # the probe, which fails
+    assert raw_gateway.ask("law").status == 503
+    raw_gateway.now += 0.3
+    assert raw_gateway.law.breaker.state == "half-open"
+    assert raw_gateway.ask("law", does=answer(200, GOOD)).status == 200
+    assert raw_gateway.law.breaker.state == "closed"
 
 
-def test_refusing_and_being_busy_is_no_illness(world: World) -> None:
+def test_refusing_and_being_busy_is_no_illness(raw_gateway: RawGateway) -> None:
     for _ in range(5):
-        assert world.ask("law", does=answer(429, {})).status == 429
-        assert world.ask("law", does=answer(400, {})).status == 400
-    assert world.law.breaker.state == "closed"
+        assert raw_gateway.ask("law", does=answer(429, {})).status == 429
+        assert raw_gateway.ask("law", does=answer(400, {})).status == 400
+    assert raw_gateway.law.breaker.state == "closed"
 
 
-def test_beyond_the_line_the_next_expert_is_asked_or_the_client_comes_back(world: World) -> None:
-    world.raw.does = holds()
-    before = len(world.raw.heads)
-    lines = [sent(world.url, json.dumps(chat(LAW, "law")).encode()) for _ in range(2)]
-    assert eventually(lambda: len(world.raw.heads) == before + 2)
-    world.law.concurrency.wait = 0.2
-    got = world.ask("law")  # waits its turn in vain
+def test_beyond_the_line_the_next_expert_is_asked_or_the_client_comes_back(raw_gateway: RawGateway) -> None:
+    raw_gateway.raw.does = holds()
+    before = len(raw_gateway.raw.heads)
+    lines = [sent(raw_gateway.url, json.dumps(chat(LAW, "law")).encode()) for _ in range(2)]
+    assert eventually(lambda: len(raw_gateway.raw.heads) == before + 2)
+    raw_gateway.law.concurrency.wait = 0.2
+    got = raw_gateway.ask("law")  # waits its turn in vain
     assert (got.status, got.error["type"], got.headers["retry-after"]) == (429, "rate_limit_error", "1")
-    assert world.ask().headers["x-ir3de-expert"] != "law"
+    assert raw_gateway.ask().headers["x-ir3de-expert"] != "law"
     for line in lines:
         line.close()
 
 
-def test_a_connection_that_was_closed_meanwhile_is_no_failure(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_connection_that_was_closed_meanwhile_is_no_failure(
+    raw_gateway: RawGateway, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(connections, "CLOSE_DETECTION_S", 60.0)  # on a busy machine it may take long to notice
 
     async def closes_unannounced(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         writer.write(answer(200, GOOD))
         await asyncio.sleep(0.02)  # long enough for the connection to be kept, and to be used again
 
-    world.raw.does = closes_unannounced
+    raw_gateway.raw.does = closes_unannounced
     for _ in range(30):
-        assert world.ask("law").status == 200
+        assert raw_gateway.ask("law").status == 200
         time.sleep(0.018)

@@ -13,7 +13,7 @@ from typing import Any
 from urllib.parse import urlsplit
 
 import pytest
-from client_parts import (
+from api_answers import (
     CHAT,
     CHAT_EVENTS,
     MESSAGE_EVENTS,
@@ -25,7 +25,7 @@ from client_parts import (
     tell_all,
     without_provenance,
 )
-from gateway_parts import Running
+from running_gateway import Running
 from starlette.requests import Request
 from starlette.responses import Response, StreamingResponse
 

@@ -18,7 +18,7 @@ import pytest
 pytest.importorskip("xllamacpp")
 openai = pytest.importorskip("openai")
 
-from gateway_parts import served  # noqa: E402
+from running_gateway import served  # noqa: E402
 
 from ir3de.corpora.examples import DOMAINS  # noqa: E402
 from ir3de.embedding import packaged_models  # noqa: E402

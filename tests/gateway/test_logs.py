@@ -7,9 +7,9 @@ from pathlib import Path
 from typing import Any
 
 import aiohttp
-import gateway_parts
-import gateway_records as made
+import exchange_records as made
 import pytest
+import running_gateway
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -114,7 +114,7 @@ def test_a_new_configuration_moves_the_log(tmp_path: Path) -> None:
     observer.observe(made.record())
     snapshot = live.snapshot
     moved = snapshot.config.logs.model_copy(update={"access": str(tmp_path / "new.jsonl"), "decisions": None})
-    live.swap(type(snapshot).of(snapshot.config.model_copy(update={"logs": moved}), snapshot.router, "e" * 64))
+    live.swap(type(snapshot).from_config(snapshot.config.model_copy(update={"logs": moved}), snapshot.router, "e" * 64))
     observer.observe(made.record())
     observer.close()
     assert [len(lines(tmp_path / name)) for name in ("access.jsonl", "decisions.jsonl", "new.jsonl")] == [1, 1, 1]
@@ -187,7 +187,7 @@ def test_requests_that_ask_no_expert_have_a_line_but_for_probes_that_go_well(
                 async with session.get(url + path) as answer:
                     await answer.read()
 
-    with gateway_parts.running(tmp_path, logs={"access": str(access)}) as running:
+    with running_gateway.running(tmp_path, logs={"access": str(access)}) as running:
         asyncio.run(ask(running.url))
     told = [(line["method"], line["endpoint"], line["status"], line["error"]) for line in lines(access)]
     assert told == [
@@ -217,7 +217,7 @@ def test_a_gateway_writes_down_its_requests_but_no_secret_of_theirs(tmp_path: Pa
                 assert SECRET not in await answer.text()
         return found
 
-    with gateway_parts.running(tmp_path, logs=paths) as running:
+    with running_gateway.running(tmp_path, logs=paths) as running:
         statuses = asyncio.run(ask(running.url))
     told = lines(access)
     assert [line["status"] for line in told] == statuses == [200, 200, 400, 200, 404]

@@ -6,7 +6,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-import gateway_records as made
+import exchange_records as made
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -93,7 +93,7 @@ def test_a_new_expert_has_its_own_label_at_once() -> None:
     snapshot = live.snapshot
     cooking = snapshot.config.experts[0].model_copy(update={"name": "cooking"})
     config = snapshot.config.model_copy(update={"experts": (*snapshot.config.experts, cooking)})
-    live.swap(type(snapshot).of(config, snapshot.router, "e" * 64, snapshot))
+    live.swap(type(snapshot).from_config(config, snapshot.router, "e" * 64, snapshot))
     metrics.observe(made.record(expert="cooking"))
     text = read(metrics)
     assert value(text, "ir3de_requests_total", expert="none", outcome="ok") == 1
@@ -142,7 +142,7 @@ WORKER = """
 import asyncio, json, os, signal, sys
 from pathlib import Path
 sys.path.insert(0, sys.argv[1])
-import gateway_records as made
+import exchange_records as made
 from ir3de.gateway.telemetry.observer import Observer
 from starlette.requests import Request
 

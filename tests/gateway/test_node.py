@@ -14,8 +14,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from client_parts import CHAT, CHAT_EVENTS, SAID, WORDS, breaking_off, saying, serving
-from gateway_parts import Running
+from api_answers import CHAT, CHAT_EVENTS, SAID, WORDS, breaking_off, saying, serving
+from running_gateway import Running
 
 ROOT = Path(__file__).parents[2]
 MODULES = Path(os.environ.get("IR3DE_NODE_MODULES", "")) / "node_modules"

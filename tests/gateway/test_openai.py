@@ -11,7 +11,7 @@ from typing import Any
 import openai
 import pydantic
 import pytest
-from client_parts import (
+from api_answers import (
     CHAT,
     CHAT_EVENTS,
     RESPONSE_EVENTS,
@@ -23,7 +23,7 @@ from client_parts import (
     serving,
     tell_all,
 )
-from gateway_parts import QUESTIONS, Running
+from running_gateway import QUESTIONS, Running
 
 LAW = [{"role": "user", "content": QUESTIONS["law"]}]
 WEATHER = {

@@ -7,9 +7,9 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
-from gateway_parts import Running, running
-from gateway_raw import ask
 from hypothesis import HealthCheck, given, settings
+from raw_sockets import ask
+from running_gateway import Running, running
 
 from ir3de.gateway.app import ENDPOINTS, other_routes
 from ir3de.gateway.config.models import Server

@@ -14,7 +14,7 @@ from urllib.error import HTTPError
 
 import pytest
 from browser import Browser, open_browser
-from gateway_parts import ANSWER, TEXTS, Running, event, failing, running, small_router
+from running_gateway import ANSWER, TEXTS, Running, event, failing, running, small_router
 from starlette.requests import Request
 from starlette.responses import Response, StreamingResponse
 
@@ -251,10 +251,10 @@ def test_an_expert_is_added_and_removed(page: Browser, gateway: Running, tmp_pat
     breaker = gateway.gateway.live.snapshot.experts["law"].breaker
     for _ in range(5):
         breaker.record_failure()
-    page.until(lambda: "Resting" in page.text("[data-expert=law] .health"))  # without a click
+    page.until(lambda: "Circuit breaker open" in page.text("[data-expert=law] .health"))  # without a click
     breaker.record_success()
     page.find("#add-send").click()
-    assert page.text("#add-wrong") == "It needs a name."
+    assert page.text("#add-wrong") == "The expert needs a name."
     prompts = tmp_path / "sailing.txt"
     prompts.write_text(
         "How do I tie a bowline?\nWhen do I reef the mainsail?\nWho gives way, port or starboard tack?\n"

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from gateway_parts import QUESTIONS, TEXTS, Running, running, small_router
+from running_gateway import QUESTIONS, TEXTS, Running, running, small_router
 
 import tiny
 from ir3de import AllTokens, EntropyTopK, PromptRidge, Router

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from gateway_parts import ANSWER, Upstream, answer, event, served, small_router
+from running_gateway import ANSWER, Upstream, answer, event, served, small_router
 from starlette.requests import Request
 from starlette.responses import Response, StreamingResponse
 

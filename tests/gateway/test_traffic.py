@@ -6,7 +6,7 @@ import shutil
 import subprocess
 from typing import Any
 
-import gateway_records as made
+import exchange_records as made
 import pytest
 from prometheus_client.parser import text_string_to_metric_families as parse
 

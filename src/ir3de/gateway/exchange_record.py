@@ -22,7 +22,7 @@ class ExchangeRecord:
     clock: float = field(default_factory=perf_counter)
     asked: str = ""  # the model the client named
     decision: Decision | None = None  # None where nothing was routed
-    confidence: float | None = None  # of the decision, so that it is worked out once
+    confidence: float | None = None  # of the decision, computed once; set together with it
     margin: float | None = None
     router: str = ""  # hash of the artifact that decided
     why: str = ""  # "" routed; otherwise "asked by name", "pinned", "shadow", "skip", "only one", "abstained"
@@ -37,7 +37,7 @@ class ExchangeRecord:
     fallbacks: list[tuple[str, str, str]] = field(default_factory=list)  # (from, to, reason)
     route_seconds: float | None = None
     upstream_seconds: float | None = None  # from asking the expert that answered to the end of its answer
-    first_seconds: float | None = None  # from the door to the first byte of the answer
+    first_seconds: float | None = None  # from the request to the first byte of the answer
     total_seconds: float = 0.0
     prompt_tokens: int | None = None  # as the expert says
     completion_tokens: int | None = None

@@ -24,7 +24,7 @@ class Gateway:
     """Router, experts, connections, sessions and observers of one process."""
 
     connections: ConnectionPool
-    administration: Administration | None = None  # None where the gateway was put together by hand
+    administration: Administration | None = None  # None unless it was made by `Gateway.open`
 
     def __init__(self, snapshot: Snapshot, *, config_path: Path | None = None) -> None:
         self.live = LiveSnapshot(snapshot)
@@ -49,7 +49,7 @@ class Gateway:
         path, temporary = find_state_folder(config, config_path), None
         if path is None and (shared := get_worker_folder()) is not None:
             path = shared / "state"
-        if path is None:  # nowhere to keep changes: they last as long as the process
+        if path is None:  # changes last as long as the process
             temporary = tempfile.TemporaryDirectory(prefix="ir3de-state-")
             path = Path(temporary.name)
         folder = StateFolder(path)

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping
 
 HeaderList = list[tuple[bytes, bytes]]
 
-_KEPT_BACK = frozenset(  # of a request: about this connection or this page, or secrets between client and gateway
+_KEPT_BACK = frozenset(  # of a request: about the connection or the page, or secrets of the gateway
     b"host connection keep-alive proxy-authenticate proxy-authorization te trailer transfer-encoding upgrade "
     b"content-length authorization x-api-key api-key cookie accept-encoding expect origin referer content-type "
     b"x-request-id".split()
@@ -21,7 +21,7 @@ _BREAKS = str.maketrans("", "", "\r\n\0")
 
 def build_upstream_head(received: Iterable[tuple[bytes, bytes]], request_id: str, more: Mapping[str, str]) -> bytes:
     """The head of an upstream request: `more` first, then the client's headers that may be forwarded."""
-    lines = [  # it was read as JSON, whatever it was called; the answer is read on its way, and gets one more field
+    lines = [  # the body was read as JSON; the answer must not be compressed, because a field is added to it
         f"content-type: application/json\r\naccept-encoding: identity\r\nx-request-id: {request_id}\r\n".encode()
     ]
     lines += [f"{name}: {value.translate(_BREAKS)}\r\n".encode() for name, value in more.items()]

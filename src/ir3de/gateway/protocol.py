@@ -15,7 +15,7 @@ MAX_HEAD_BYTES = 65_536  # of request line and headers; nginx and others stop at
 
 
 class HeadTooLargeError(Exception):
-    """More headers than anybody needs."""
+    """The request line and headers are too long."""
 
 
 class HeadBufferingTransport:
@@ -30,9 +30,9 @@ class HeadBufferingTransport:
     def write(self, data: bytes) -> None:
         if self._head:
             data, self._head = self._head + data, b""
-        elif data.startswith(b"HTTP/1.1 ") and not data.startswith(b"HTTP/1.1 1"):  # 100 Continue is waited for
+        elif data.startswith(b"HTTP/1.1 ") and not data.startswith(b"HTTP/1.1 1"):  # not 100 Continue
             self._head = data
-            self._loop.call_soon(self._flush)  # the body may be a long time coming
+            self._loop.call_soon(self._flush)  # the body may come much later
             return
         self._transport.write(data)
 
@@ -57,7 +57,7 @@ class LimitedHttpProtocol(HttpToolsProtocol):
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
-        self.header_seconds: float = getattr(self.config, "header_seconds", 10.0)  # put there by `serving`
+        self.header_seconds: float = getattr(self.config, "header_seconds", 10.0)  # set by `build_uvicorn_config`
         self._in_head = False
         self._head_bytes = 0
         self._head_timer: asyncio.TimerHandle | None = None
@@ -76,9 +76,7 @@ class LimitedHttpProtocol(HttpToolsProtocol):
             callback()
 
     def data_received(self, data: bytes) -> None:
-        if (
-            not self._is_answering
-        ):  # a head may begin in any piece; what came before it, of a refused body, is not its own
+        if not self._is_answering:  # what came before this head, of a refused body, does not count
             self._head_bytes = len(data) + (self._head_bytes if self._in_head else 0)
         super().data_received(data)
         if self._is_answering:
@@ -109,11 +107,11 @@ class LimitedHttpProtocol(HttpToolsProtocol):
     # what `requests/client` calls ------------------------------------------------------------------------------------
 
     def is_body_complete(self) -> bool:
-        """Whether the whole of the request is there; it may also say no where it is."""
+        """Whether the whole request has arrived; it may be False a moment too long."""
         return not self.cycle.more_body
 
     def add_disconnect_callback(self, callback: Callable[[], None]) -> None:
-        """Have it called when the client hangs up."""
+        """Call `callback` when the client disconnects."""
         self._disconnect_callbacks.add(callback)
 
     def remove_disconnect_callback(self, callback: Callable[[], None]) -> None:
@@ -133,7 +131,7 @@ class LimitedHttpProtocol(HttpToolsProtocol):
         self.transport.close()
 
     def _head_size(self) -> int:
-        """Of the head alone: it may have come in one piece with the body."""
+        """The size of the head alone, which may have arrived together with the body."""
         return len(self.url) + sum(len(name) + len(value) for name, value in self.headers)
 
     def _start_head_timer(self) -> None:

@@ -29,9 +29,9 @@ if TYPE_CHECKING:
     from starlette.types import ASGIApp
 
 FACTORY = "ir3de.gateway.server:application"
-GC_THRESHOLD_OBJECTS = 20_000  # objects made before Python looks for cycles among them
-KEEP_ALIVE_S = 75  # seconds between requests: longer than load balancers keep theirs, so that they close first
-WORKER_START_TIMEOUT_S = 60  # that a new worker may take to start when SIGHUP replaces them one by one
+GC_THRESHOLD_OBJECTS = 20_000  # new objects between two runs of the garbage collector
+KEEP_ALIVE_S = 75  # longer than that of load balancers, so that they close idle connections first
+WORKER_START_TIMEOUT_S = 60  # for a new worker, when SIGHUP replaces them one by one
 STARTUP_FAILURE_EXIT_CODE = 3  # exit code of a process that cannot serve, also uvicorn's own
 LEVELS = ("debug", "info", "warning", "error")
 
@@ -39,7 +39,7 @@ logger = logging.getLogger("ir3de.gateway")
 
 
 def serve(source: Source, *, ready: Callable[[str], None] | None = None, factory: str = FACTORY) -> bool:
-    """Serve until told to stop; `ready` is called with the address. True if requests in flight could end."""
+    """Serve until stopped; `ready` is called with the address. True if requests in flight could finish."""
     config = source.read()
     if refused := find_host_error(config):
         raise InputError(f"server.host: {refused}")
@@ -54,9 +54,7 @@ def serve(source: Source, *, ready: Callable[[str], None] | None = None, factory
             if config.server.workers > 1:
                 return WorkerSupervisor(settings, [listening]).serve()
             server = uvicorn.Server(settings)
-            with suppress(
-                KeyboardInterrupt, SystemExit
-            ):  # raised again by uvicorn; its way to say that it cannot start
+            with suppress(KeyboardInterrupt, SystemExit):  # uvicorn raises them at the end, or if it cannot start
                 server.run(sockets=[listening])
             if not server.started:
                 raise InputError("the gateway did not start: the messages above say why")
@@ -67,7 +65,7 @@ def serve(source: Source, *, ready: Callable[[str], None] | None = None, factory
 
 
 def application() -> ASGIApp:
-    """The app of one process, from the configuration that `serve` has handed over."""
+    """The application of one worker, from the configuration that `serve` left in the environment."""
     from ir3de.gateway.app import create_app
     from ir3de.gateway.gateway import Gateway
 
@@ -91,7 +89,7 @@ def _collect_garbage_rarely() -> None:
 
 
 def build_uvicorn_config(config: Config, factory: str = FACTORY) -> uvicorn.Config:
-    """What uvicorn is told."""
+    """The settings of uvicorn."""
     made = uvicorn.Config(
         factory,
         factory=True,
@@ -108,12 +106,12 @@ def build_uvicorn_config(config: Config, factory: str = FACTORY) -> uvicorn.Conf
         timeout_graceful_shutdown=config.server.drain,  # type: ignore[arg-type] # seconds, also parts of them
         timeout_worker_healthcheck=WORKER_START_TIMEOUT_S,
     )
-    made.header_seconds = config.server.limits.header_seconds  # type: ignore[attr-defined] # read by GuardedProtocol
+    made.header_seconds = config.server.limits.header_seconds  # type: ignore[attr-defined] # read by LimitedHttpProtocol
     return made
 
 
 def read_log_level(config: Config) -> str:
-    """IR3DE_LOG_LEVEL, else what the configuration says."""
+    """IR3DE_LOG_LEVEL, else the level of the configuration."""
     given = (os.environ.get("IR3DE_LOG_LEVEL") or config.logs.level).lower()
     if given not in LEVELS:
         raise InputError(f"IR3DE_LOG_LEVEL is {given!r}: choose one of {', '.join(LEVELS)}")
@@ -121,7 +119,7 @@ def read_log_level(config: Config) -> str:
 
 
 def build_log_config(level: str) -> dict[str, Any]:
-    """Messages on standard error: ours from `level` on, uvicorn's from warnings on."""
+    """Log to standard error: our messages from `level` on, uvicorn's from warnings on."""
     quiet = "DEBUG" if level == "debug" else "ERROR" if level == "error" else "WARNING"
     return {
         "version": 1,
@@ -145,7 +143,7 @@ class CancellationFilter(logging.Filter):
 
 
 def bind_socket(host: str, port: int) -> socket.socket:
-    """A socket at that address. It does not listen before somebody serves: until then clients are refused."""
+    """A socket bound to that address. It does not listen yet, so clients are refused until a worker serves."""
     try:
         family, kind, protocol, _, address = socket.getaddrinfo(
             host or None, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
@@ -174,10 +172,10 @@ def format_address(listening: socket.socket) -> str:
 
 
 class WorkerSupervisor(Multiprocess):
-    """uvicorn's supervisor, which also stops listening itself, and hurries up at the second Ctrl-C."""
+    """uvicorn's supervisor. It closes the socket at a stop, and kills the workers at the second Ctrl-C."""
 
     def serve(self) -> bool:
-        """Run until told to stop; True if every worker came to its own end."""
+        """Run until stopped; True if no worker was killed."""
         self.was_hurried = False
         before = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
         try:
@@ -196,7 +194,7 @@ class WorkerSupervisor(Multiprocess):
 
     def terminate_all(self) -> None:
         for listening in self.sockets:
-            listening.close()  # as long as one process has it open, clients are let in and then left waiting
+            listening.close()  # while any process has it open, new clients connect and then wait in vain
         super().terminate_all()
 
     def join_all(self) -> None:
@@ -210,18 +208,18 @@ class WorkerSupervisor(Multiprocess):
                         one.process.kill()
 
     def keep_subprocess_alive(self) -> None:
-        if self.failed:  # every other one would fail the same way
+        if self.failed:  # the others would fail the same way
             self.should_exit.set()
             return
-        for index, old in enumerate(self.processes):  # asking them how they are would wait long for one that just died
+        for index, old in enumerate(self.processes):  # uvicorn's own check waits long for a worker that just died
             if not old.process.is_alive():
-                logger.warning("worker %d ended with code %s: it is replaced", old.pid, old.process.exitcode)
+                logger.warning("worker %d ended with code %s: starting another", old.pid, old.process.exitcode)
                 self.processes[index] = Process(self.config, self.sockets)
                 self.processes[index].start()
 
 
 def _announce(listening: socket.socket, ready: Callable[[str], None], ended: threading.Event) -> None:
-    """Tell the address as soon as somebody answers there."""
+    """Call `ready` with the address as soon as a worker accepts connections there."""
     address = format_address(listening)
     family, (host, port) = listening.family, listening.getsockname()[:2]
     host = {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(host, host)
@@ -234,7 +232,7 @@ def _announce(listening: socket.socket, ready: Callable[[str], None], ended: thr
 
 @contextmanager
 def _ignore_sigterm() -> Iterator[None]:
-    """A signal that has ended the serving, and is raised again by uvicorn, does not also end the process."""
+    """uvicorn raises SIGTERM again after it has stopped: that must not end the process."""
     before = signal.signal(signal.SIGTERM, lambda number, frame: None)
     try:
         yield

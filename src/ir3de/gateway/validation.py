@@ -24,7 +24,7 @@ PING_TIMEOUT_S = 5.0
 
 @dataclass(frozen=True)
 class RouterFacts:
-    """What a router's folder says of itself."""
+    """Facts about a router, from its folder."""
 
     path: str
     digest: str  # SHA-256 over all of it
@@ -32,28 +32,24 @@ class RouterFacts:
 
 
 def apply_admin_state(config: Config, path: Path | None) -> tuple[Config, list[Finding]]:
-    """The configuration with what /admin changed, and a word about that, which is soon forgotten."""
+    """The configuration with the changes made through /admin, and a warning that names them."""
     where = find_state_folder(config, path)
     if where is None or not (state := StateFolder(where).read()).changes:
         return config, []
     own = set(config.by_name)
     added = [expert.name for expert in state.experts if expert.name not in own]
     instead = [expert.name for expert in state.experts if expert.name in own]
-    said = [
-        f"{what} {', '.join(names)}"
-        for what, names in (("added", added), ("changed", instead), ("taken out", state.removed))
-        if names
-    ]
-    said += ["a router in place of the configured one"] if state.router is not None else []
-    if not said:
+    changes = (("added", added), ("changed", instead), ("removed", state.removed))
+    listed = [f"{what} {', '.join(names)}" for what, names in changes if names]
+    listed += ["a router in place of the configured one"] if state.router is not None else []
+    if not listed:
         return config, []
-    kept = f"It lies in {where}: without that folder the file alone counts"
-    message = f"what /admin changed is in force: {'; '.join(said)}. {kept}"
+    message = f"changes made through /admin apply: {'; '.join(listed)}. Delete {where} to drop them"
     return state.apply_to(config, where), [Finding("warning", "state", message)]
 
 
 def read_router_facts(path: str) -> RouterFacts | None:
-    """Look into a router's folder and compare its files with their hashes; an address is left to the gateway."""
+    """Check the files of a router's folder against their hashes; None for an address, which the gateway checks."""
     if "://" in path:
         return None
     from ir3de.artifact import holds_router, inspect_router
@@ -65,36 +61,36 @@ def read_router_facts(path: str) -> RouterFacts | None:
     found = inspect_router(path)
     if not found.whole:
         broken = ", ".join(file.name for file in found.files if file.state in ("missing", "damaged"))
-        raise ArtifactError(f"the router at {path} is not whole ({broken}): copy it again from where it came from")
+        raise ArtifactError(f"the router at {path} is damaged ({broken}): copy it again from its origin")
     return RouterFacts(
         path, str(found.header["sha256"]), tuple(str(expert["name"]) for expert in found.header["experts"])
     )
 
 
 def check_consistency(config: Config, router: RouterFacts | None) -> list[Finding]:
-    """Experts without an endpoint, endpoints without an expert, an open door."""
+    """Problems between configuration and router, and of access from other machines."""
     findings = [] if router is None else list(_names(config, router.experts))
     if config.logs.prompts and config.logs.decisions is None:
-        findings.append(Finding("warning", "logs.prompts", "without logs.decisions there is no file to put them into"))
+        findings.append(Finding("warning", "logs.prompts", "has no effect without logs.decisions: name a file there"))
     if refused := find_host_error(config):
         findings.append(Finding("error", "server.host", refused))
     return findings
 
 
 def find_host_error(config: Config) -> str | None:
-    """Why the gateway may not listen there, if it may not: other machines need a key, or an explicit word."""
+    """Why the gateway must not listen on its host: other machines need a key, or server.open."""
     server = config.server
     if is_loopback(server.host) or server.open or read_client_keys(server):
         return None
     names = " or ".join(list_client_variables(config))
     return (
         f"{server.host or 'every interface'} can be reached from other machines, and no client needs a key: put one "
-        f"into the environment variable {names}, or say server.open: true (--open) if anybody may use it"
+        f"into the environment variable {names}, or set server.open: true (--open) if anybody may use it"
     )
 
 
 def ping_experts(experts: Sequence[ExpertConfig]) -> list[Finding]:
-    """Ask every endpoint for its models, all at once."""
+    """Ask all endpoints for their models, in parallel."""
     with ThreadPoolExecutor(max_workers=max(1, min(32, len(experts)))) as pool:
         answers = list(pool.map(_ping, experts))
     return [
@@ -105,7 +101,7 @@ def ping_experts(experts: Sequence[ExpertConfig]) -> list[Finding]:
 
 
 def _ping(expert: ExpertConfig) -> str:
-    """What is wrong with the endpoint, or nothing."""
+    """What is wrong with the endpoint; empty if nothing is."""
     key = read_variable(expert.api_key_env)
     headers = {"authorization": f"Bearer {key}"} if key else {}
     try:
@@ -133,16 +129,12 @@ def _names(config: Config, known: Sequence[str]) -> Iterator[Finding]:
         yield Finding(
             "error",
             "experts",
-            f"none of them is in the router, which knows {', '.join(known)}: use the router's names",
+            f"the router knows none of them: use its names, {', '.join(known)}",
         )
         return
     if missing := [name for name in known if name not in named]:
-        said = (
-            "which has no endpoint: its prompts go"
-            if len(missing) == 1
-            else "which have no endpoints: their prompts go"
-        )
-        yield Finding("warning", "experts", f"the router knows {', '.join(missing)}, {said} to the next-ranked")
+        text = f"no endpoint for {', '.join(missing)}, which the router knows: such prompts go to the next expert"
+        yield Finding("warning", "experts", f"{text} of the ranking")
     for index, name in enumerate(named):
         if name not in known:
             yield Finding(

@@ -17,11 +17,9 @@ from urllib.request import getproxies, proxy_bypass
 
 import httptools
 
-IDLE_CONNECTION_S = (
-    4.0  # seconds that an idle connection is kept: many servers close theirs after 5, just as a request may come
-)
-MAX_BUFFERED_BYTES = 1 << 18  # bytes that may wait to be read; beyond them the expert has to wait
-MAX_HEAD_BYTES = 1 << 16  # bytes of an answer's headers
+IDLE_CONNECTION_S = 4.0  # many servers close idle connections after 5 seconds
+MAX_BUFFERED_BYTES = 1 << 18  # beyond this, reading from the expert pauses
+MAX_HEAD_BYTES = 1 << 16  # of an answer
 
 CLOSE_DETECTION_S = 1.0  # a request is sent again only if its kept connection closes within this time
 
@@ -45,16 +43,16 @@ class Origin:
     scheme: str
     host: str
     port: int
-    proxy: tuple[str, int, bytes] | None = None  # host, port, header that lets us in
+    proxy: tuple[str, int, bytes] | None = None  # host, port, authorization header
 
     @property
     def authority(self) -> str:
-        """Host and port, as a proxy is asked for them."""
+        """Host and port, for the CONNECT request to a proxy."""
         return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
 
     @property
     def host_header(self) -> str:
-        """As the header `host` has it."""
+        """The value of the header `host`."""
         usual = {"http": ":80", "https": ":443"}[self.scheme]
         return self.authority.removesuffix(usual)
 
@@ -75,10 +73,10 @@ def _parse_proxy(given: str) -> tuple[str, int, bytes]:
     try:
         parts = urlsplit(given if "://" in given else f"http://{given}")
         host, port = parts.hostname or "", parts.port or 3128
-    except ValueError as error:  # not told: it may hold a password
-        raise UnreachableError("the environment's proxy has an address that cannot be read") from error
+    except ValueError as error:  # the message does not repeat the address, which may hold a password
+        raise UnreachableError("the address of the environment's proxy cannot be read") from error
     if parts.scheme != "http":
-        raise UnreachableError(f"the environment's proxy is of the kind {parts.scheme}://: only http:// is spoken to")
+        raise UnreachableError(f"the environment's proxy is {parts.scheme}://: only http:// proxies are supported")
     permit = b""
     if parts.username is not None:
         pair = f"{unquote(parts.username)}:{unquote(parts.password or '')}".encode()
@@ -88,7 +86,7 @@ def _parse_proxy(given: str) -> tuple[str, int, bytes]:
 
 def build_request_line(base_url: str, path: str) -> bytes:
     """The first lines of a request, which are the same each time but for the query, if there is one."""
-    if "?" in path:  # as long as clients like, and never the same: nothing to keep
+    if "?" in path:  # clients choose the query: caching it would fill the cache
         return _build_request_line.__wrapped__(base_url, path)
     return _build_request_line(base_url, path)
 
@@ -106,7 +104,7 @@ class Connection(asyncio.Protocol):
     def __init__(self) -> None:
         self.transport: Any = None
         self.loop = asyncio.get_running_loop()
-        self.used = False  # it has answered before
+        self.used = False  # whether it has answered before
         self.idle_since = 0.0
         self._parser = httptools.HttpResponseParser(self)
         self._waiter: asyncio.Future[None] | None = None
@@ -118,7 +116,7 @@ class Connection(asyncio.Protocol):
         self._pieces: deque[bytes] = deque()
         self._size = self._head_size = 0
         self._has_head = self._ended = self._keep = self._paused = False
-        self._has_length = True  # the answer says itself where it ends
+        self._has_length = True  # otherwise the end of the connection is the end of the answer
         self._error: OSError | None = None
 
     async def send(self, request: bytes) -> None:
@@ -155,14 +153,14 @@ class Connection(asyncio.Protocol):
     @property
     def is_reusable(self) -> bool:
         """Whether the exchange is over, to the last byte, and another one may follow."""
-        unread = self._pieces or self._paused  # what nobody read would be taken for the next answer's
+        unread = self._pieces or self._paused  # unread data would become part of the next answer
         if not self._ended or not self._keep or unread or self._error is not None or self.transport.is_closing():
             return False
-        unsent = self.transport.get_write_buffer_size()  # answered early: it may never read the rest
+        unsent = self.transport.get_write_buffer_size()  # the expert answered early, and may never read the rest
         return not unsent
 
     async def start_tls(self, context: ssl.SSLContext, host: str) -> None:
-        """Go on in a tunnel: what follows is between us and `host`."""
+        """Start TLS with `host` through the tunnel of a proxy."""
         self.transport = await self.loop.start_tls(self.transport, self, context, server_hostname=host)
         self._parser = httptools.HttpResponseParser(self)
 
@@ -204,7 +202,7 @@ class Connection(asyncio.Protocol):
 
     def connection_lost(self, error: Exception | None) -> None:
         if self._has_head and not self._has_length and error is None:
-            self._ended = True  # that is how such an answer ends
+            self._ended = True  # the normal end of such an answer
         elif not self._ended and self._error is None:
             self._error = ConnectionClosedError("the connection was closed")
         self._wake()
@@ -212,12 +210,12 @@ class Connection(asyncio.Protocol):
     # httptools' calls -------------------------------------------------------------------------------------------
 
     def on_message_begin(self) -> None:
-        if self._ended:  # a second answer to one request: the parser stops here, and nobody trusts this one again
+        if self._ended:  # a second answer to one request: do not use this connection again
             self._keep = False
             raise InvalidResponseError("data after the end of the answer")
 
     def on_header(self, name: bytes, value: bytes) -> None:
-        if not self._has_head:  # what comes after the body is no part of the head, and may be without end
+        if not self._has_head:  # trailers are ignored: they may be endless
             self.headers.append((name.lower(), value))
 
     def on_headers_complete(self) -> None:
@@ -303,10 +301,8 @@ class ConnectionPool:
         line = self._idle.get(origin)
         while line:
             connection = line.pop()  # the one that was used last
-            if (
-                not connection.transport.is_closing()
-                and connection.loop.time() - connection.idle_since < IDLE_CONNECTION_S
-            ):
+            is_fresh = connection.loop.time() - connection.idle_since < IDLE_CONNECTION_S
+            if is_fresh and not connection.transport.is_closing():
                 return connection
             connection.transport.abort()
         return None
@@ -329,7 +325,7 @@ class ConnectionPool:
                 return await self._through_proxy(origin, origin.proxy)
         except TimeoutError as error:
             raise UnreachableError(f"no connection within {seconds:g} s") from error
-        except (OSError, UnicodeError) as error:  # the latter of names that no name can be
+        except (OSError, UnicodeError) as error:  # UnicodeError: an invalid host name
             raise UnreachableError(str(error)) from error
 
     async def _open(self, host: str, port: int, *, secure: bool) -> Connection:
@@ -341,7 +337,7 @@ class ConnectionPool:
     async def _through_proxy(self, origin: Origin, proxy: tuple[str, int, bytes]) -> Connection:
         host, port, permit = proxy
         connection = await self._open(host, port, secure=False)
-        if origin.scheme == "http":  # a proxy passes such requests on itself
+        if origin.scheme == "http":  # a proxy forwards such requests itself
             return connection
         try:
             there = origin.authority.encode()

@@ -24,9 +24,7 @@ RETRYABLE_STATUSES = frozenset((408, 429))  # and 5xx: another expert is asked
 MAX_ANSWER_BYTES = 64 << 20  # bytes of an answer that are held until it is whole
 
 _log = logging.getLogger("ir3de.gateway")
-_DECOMPRESSED_ENCODINGS = frozenset(
-    (b"gzip", b"x-gzip", b"deflate")
-)  # what is unpacked here, though nobody asked for it
+_DECOMPRESSED_ENCODINGS = frozenset((b"gzip", b"x-gzip", b"deflate"))  # some servers send them unasked
 
 
 @dataclass(eq=False)
@@ -37,7 +35,7 @@ class UpstreamFailure(Exception):  # noqa: N818 - not always anybody's error
     message: str
     status: int = 502  # for the client, if nobody else answers
     headers: list[tuple[bytes, bytes]] = field(default_factory=list)
-    body: bytes | None = None  # what the expert said, with its status
+    body: bytes | None = None  # the expert's error object
     is_expert_fault: bool = True  # counts as a failure of the circuit breaker
     retry_after: float | None = None
 
@@ -56,10 +54,10 @@ class UpstreamResponse:
         self.is_waiting = True  # False while it is the client that takes its time
         length = named.get(b"content-length", b"")
         self._length = int(length) if length.isdigit() else None
-        packing = named.get(b"content-encoding", b"").strip().lower()
-        self.is_decompressed = packing in _DECOMPRESSED_ENCODINGS
+        encoding = named.get(b"content-encoding", b"").strip().lower()
+        self.is_decompressed = encoding in _DECOMPRESSED_ENCODINGS
         self._decompressor: Any = (
-            zlib.decompressobj(47 if packing != b"deflate" else 15) if self.is_decompressed else None
+            zlib.decompressobj(47 if encoding != b"deflate" else 15) if self.is_decompressed else None
         )
 
     async def read_piece(self, *, last: bool = False) -> bytes:
@@ -73,8 +71,8 @@ class UpstreamResponse:
         self.is_waiting = True
         piece = await self._connection.read()
         while piece and self._decompressor is not None:
-            if is_decompressed := self._decompress(piece):
-                piece = is_decompressed
+            if content := self._decompress(piece):
+                piece = content
                 break
             piece = await self._connection.read()
         self.is_waiting = False
@@ -82,10 +80,10 @@ class UpstreamResponse:
 
     def _decompress(self, piece: bytes) -> bytes:
         try:
-            is_decompressed: bytes = self._decompressor.decompress(piece, MAX_ANSWER_BYTES)
+            content: bytes = self._decompressor.decompress(piece, MAX_ANSWER_BYTES)
         except zlib.error as error:
             raise InvalidResponseError(str(error)) from error
-        return is_decompressed
+        return content
 
     async def read_whole(self) -> bytes | None:
         """The whole body, or None if it is too large to be held."""

@@ -41,7 +41,7 @@ class KeyHashes:
 
     def matches(self, key: str) -> bool:
         found = _hash(key)
-        matches = [hmac.compare_digest(found, known) for known in self._hashes]  # all of them, whichever fits
+        matches = [hmac.compare_digest(found, known) for known in self._hashes]  # all of them: constant time
         return any(matches)
 
 
@@ -50,7 +50,7 @@ def _hash(key: str) -> bytes:
 
 
 def read_client_keys(server: Server) -> list[str]:
-    """Clients' keys from the environment: those of the variables that are named, or IR3DE_API_KEY."""
+    """Clients' keys from the environment variables that are named, or from IR3DE_API_KEY."""
     found = [read_variable(variable) for variable in server.api_keys_env or ("IR3DE_API_KEY",)]
     return [key.strip() for several in found if several for key in several.split(",") if key.strip()]
 
@@ -72,7 +72,7 @@ class AccessControl:
         admin = read_variable(server.admin_token_env)
         self._admin = KeyHashes([admin] if admin else [])
         self._origins = frozenset(server.cors_origins)
-        # a page that calls itself by another name may have been pointed at this machine (DNS rebinding)
+        # against DNS rebinding: a foreign page may reach this machine under a name of its own
         self._own_names_only = is_loopback(server.host) and not self._keys and not server.open
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -88,7 +88,7 @@ class AccessControl:
             send = self._add_cors_headers(send, origin.decode("latin-1"), headers)
         try:
             self._check_host_and_origin(headers)
-            if origin is not None and scope["method"] == "OPTIONS":  # browsers ask without a key whether they may
+            if origin is not None and scope["method"] == "OPTIONS":  # a CORS preflight request has no key
                 await send(
                     {"type": "http.response.start", "status": 204, "headers": [(b"x-request-id", request_id.encode())]}
                 )
@@ -113,7 +113,7 @@ class AccessControl:
         if self._own_names_only and host and not _is_loopback_host(host):
             raise ApiError(
                 403,
-                "this gateway serves its own machine and was called by another name: call 127.0.0.1, or give it a key",
+                "this gateway serves only its own machine: call it as 127.0.0.1, or configure an API key",
                 "wrong_host",
             )
         origin = headers.get(b"origin")
@@ -217,7 +217,7 @@ def _is_loopback_host(host: str) -> bool:
 
 
 def is_loopback(host: str) -> bool:
-    """Whether a host name or address is this machine's own, seen from itself alone.
+    """Whether a host name or address is a loopback one, which only this machine can reach.
 
     >>> is_loopback("127.0.0.1"), is_loopback("localhost"), is_loopback("::1"), is_loopback("0.0.0.0")
     (True, True, True, False)

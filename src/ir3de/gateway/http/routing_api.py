@@ -28,8 +28,8 @@ if TYPE_CHECKING:
     from ir3de.router import Router
 
 MAX_INPUTS = 1_000
-MAX_EXPLAINED_INPUTS = 100  # a kilobyte a token adds up
-MAX_INLINE_CHARS = 4_000  # characters that are answered without leaving the event loop: a millisecond or two
+MAX_EXPLAINED_INPUTS = 100  # an explanation takes a kilobyte per token
+MAX_INLINE_CHARS = 4_000  # routed in the event loop, within a millisecond or two
 
 
 class RouteRequest(Part):

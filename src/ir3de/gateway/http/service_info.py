@@ -1,4 +1,4 @@
-"""Models, health and version: what clients and operators ask about the gateway itself."""
+"""GET /v1/models, /livez, /readyz, /health and /version."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ async def list_models(request: Request) -> Response:
 
 
 async def show_model(request: Request) -> Response:
-    """One of them."""
+    """`auto`, or one expert."""
     gateway, name = _get_gateway(request), request.path_params["name"]
     if name not in RESERVED and name not in gateway.live.snapshot.experts:
         raise ApiError(404, f"no model {name[:200]!r}: GET /v1/models lists them", "model_not_found", "model")
@@ -38,18 +38,18 @@ async def show_model(request: Request) -> Response:
 
 
 async def show_liveness(request: Request) -> Response:
-    """The process is there."""
+    """The process is alive."""
     return JSONResponse({"status": "ok"})
 
 
 async def show_readiness(request: Request) -> Response:
-    """It can answer: at least one expert is not resting."""
+    """Whether an expert can be asked: at least one circuit breaker is not open."""
     health = _describe_health(_get_gateway(request))
     return JSONResponse({"status": health["status"]}, 200 if health["status"] != "unavailable" else 503)
 
 
 async def show_health(request: Request) -> Response:
-    """How each expert is; 200 as long as the process is there, whatever the experts do."""
+    """The circuit breaker of each expert; the status is always 200."""
     return JSONResponse(_describe_health(_get_gateway(request)))
 
 

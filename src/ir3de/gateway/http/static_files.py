@@ -21,7 +21,7 @@ CONTENT_TYPES = {
     ".svg": "image/svg+xml",
 }
 HEADERS = {
-    "cache-control": "no-cache",  # asked for every time, answered with 304
+    "cache-control": "no-cache",  # browsers revalidate it, and get 304
     "content-security-policy": "default-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'; "
     "object-src 'none'",
     "x-content-type-options": "nosniff",

@@ -21,16 +21,16 @@ SELECTORS: Mapping[str, type[Average | AllTokens | EntropyTopK]] = {
     "all": AllTokens,
     "entropy": EntropyTopK,
 }
-SCORERS: Mapping[str, Callable[[], Scorer]] = {  # those that are fitted in a moment
+SCORERS: Mapping[str, Callable[[], Scorer]] = {  # those that can be fitted while a request waits
     "blend": Blend,
     "prompt-ridge": PromptRidge,
     "token-ridge": TokenRidge,
     "posterior": Posterior,
     "paper": TokenRidge.paper,
 }
-MAX_TABLE_NUMBERS = 1 << 22  # numbers of a table up to which others like it are held in memory
+MAX_TABLE_NUMBERS = 1 << 22  # no variants of larger tables: they would take too much memory
 DEFAULT_K = EntropyTopK().k
-AS_FITTED = "as fitted"  # what has no name here
+AS_FITTED = "as fitted"  # a scorer or selector that is not listed above
 
 
 @dataclass(frozen=True)
@@ -50,7 +50,7 @@ class VariantCache:
     routers: dict[tuple[str | None, str | None], Router] = field(default_factory=dict)
 
 
-_caches: WeakKeyDictionary[Router, VariantCache] = WeakKeyDictionary()  # gone with the router
+_caches: WeakKeyDictionary[Router, VariantCache] = WeakKeyDictionary()  # dropped with the router
 _lock = threading.Lock()
 
 

@@ -22,14 +22,14 @@ from ir3de.storage.cores import count_cores
 
 DEMO_MODEL = "smollm2-135m"
 DEFAULT_SLOTS, DEFAULT_CONTEXT_TOKENS, DEFAULT_ANSWER_TOKENS = 4, 2048, 256
-STOP_TIMEOUT_S = 5.0  # seconds after which a process that was asked to end is made to
+STOP_TIMEOUT_S = 5.0  # after which a process that was asked to end is killed
 
 _PYTHON = (sys.executable, "-P", "-m")  # -P: no module of the current folder
 
 
 @dataclass(frozen=True)
 class Persona:
-    """What makes an expert of the demo differ from the others, who are the same model."""
+    """The settings in which the experts of the demo differ; all have the same model."""
 
     system_prompt: str
     temperature: float
@@ -120,18 +120,18 @@ def _build_environment() -> dict[str, str]:
 
 def _read_address(process: subprocess.Popen[str], wanted: dict[str, object]) -> str:
     assert process.stdin is not None and process.stdout is not None
-    said = ""
-    with suppress(BrokenPipeError):  # it ended before it read: told like one that ended later
+    line = ""
+    with suppress(BrokenPipeError):  # the process ended early; the error below says so
         process.stdin.write(json.dumps(wanted) + "\n")
         process.stdin.flush()
-        said = process.stdout.readline()  # comes when the model is loaded
-    told = json.loads(said) if said else {"error": f"it ended with status {process.wait()}"}
-    if "address" not in told:
+        line = process.stdout.readline()  # arrives when the model is loaded
+    answer = json.loads(line) if line else {"error": f"it ended with status {process.wait()}"}
+    if "address" not in answer:
         raise ArtifactError(
-            f"llama.cpp cannot serve {wanted['path']} ({told['error']}). Is it a whole GGUF file of a language model, "
+            f"llama.cpp cannot serve {wanted['path']} ({answer['error']}). Is it a complete GGUF file of a model, "
             "and is there memory for it? IR3DE_LOG_LEVEL=debug shows what llama.cpp says"
         )
-    return str(told["address"])
+    return str(answer["address"])
 
 
 def _stop_process(process: subprocess.Popen[str]) -> None:
@@ -148,9 +148,9 @@ def _stop_process(process: subprocess.Popen[str]) -> None:
 
 @contextmanager
 def demo(say: Callable[[str], None] = lambda line: None) -> Iterator[Config]:
-    """A gateway's configuration for which nothing is needed: a router of the example prompts, five local experts.
+    """A configuration that needs no setup: a router fitted from the example prompts, and five local experts.
 
-    It is good until the end of the block; what is changed through /admin goes away with it.
+    It is valid until the end of the block; changes made through /admin are lost then.
     """
     check_llama_cpp()
     model = _find_model(say)
@@ -206,7 +206,7 @@ def _build_expert(domain: str, base_url: str) -> ExpertConfig:
 
 @contextmanager
 def _admin_token(variable: str, say: Callable[[str], None]) -> Iterator[None]:
-    """A token of this run, unless there is one, so that the page can show and change the experts."""
+    """Set an admin token for this run, unless there is one, so that the page can show and change the experts."""
     if read_variable(variable):
         yield
         return

@@ -25,13 +25,13 @@ def main() -> None:
     os.dup2(2, 1)  # whatever llama.cpp prints must not get among the answers
     try:
         server = _server(wanted)
-        told = {"address": server.listening_address}
+        answer = {"address": server.listening_address}
     except Exception as error:
-        told = {"error": str(error)}
-    answers.write(json.dumps(told) + "\n")
+        answer = {"error": str(error)}
+    answers.write(json.dumps(answer) + "\n")
     answers.flush()
     sys.stdin.read()
-    os._exit(0)  # nothing to tidy up, and the server's own end would wait for its clients
+    os._exit(0)  # a normal exit would wait for the server's clients
 
 
 def _server(wanted: Mapping[str, Any]) -> Any:

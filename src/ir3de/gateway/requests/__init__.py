@@ -1,1 +1,1 @@
-"""What a client asks: its bytes, the text to route on, its wishes, and which expert they lead to."""
+"""Requests: reading the body, the text to route, the controls, and the choice of an expert."""

@@ -20,41 +20,25 @@ if TYPE_CHECKING:
 
 @dataclass(slots=True)
 class Choice:
-    """The expert to ask first, why, and who comes after it."""
+    """The expert to ask first, why, and the fallbacks."""
 
     snapshot: Snapshot
     first: Expert
     eligible: Sequence[Expert]
-    why: str = ""  # empty where the router decided; otherwise what did
+    why: str = ""  # empty if the router decided; otherwise the reason
     decision: Decision | None = None
     route_seconds: float | None = None
-    by_name: bool = False  # then no other one will do, unless the configuration says so
+    by_name: bool = False  # then only the fallbacks of the configuration may replace it
 
     def list_fallbacks(self) -> Iterator[Expert]:
-        """Who is asked when the first one fails: its own fallbacks, then the next-ranked."""
-        experts, most = self.snapshot.experts, self.snapshot.config.routing.fallbacks
-        named = [experts[name] for name in self.first.config.fallbacks if name in experts]
-        ranked: list[Expert] = []
-        if not self.by_name and self.snapshot.config.routing.shadow is None:
-            ranked = list(self._list_ranked())
-        seen = {self.first.name}
-        for expert in [*named, *ranked]:
-            if most == 0:
-                return
-            if expert.name not in seen and expert in self.eligible:
-                seen.add(expert.name)
-                most -= 1
-                yield expert
-
-    def _list_ranked(self) -> Iterator[Expert]:
-        if self.decision is None:
-            yield from self.eligible
-            return
-        allowed = {expert.name: expert for expert in self.eligible}
-        for name, _ in self.decision.ranking:
-            if name in allowed:
-                yield allowed[name]
-        yield from self.eligible  # those the router does not know come last
+        """The experts to ask when the first one fails: its own fallbacks, then the next ones of the ranking."""
+        routing, eligible = self.snapshot.config.routing, {expert.name: expert for expert in self.eligible}
+        names = list(self.first.config.fallbacks)
+        if not self.by_name and routing.shadow is None:
+            names += [name for name, _ in self.decision.ranking] if self.decision is not None else []
+            names += eligible  # those that the router does not know come last
+        fallbacks = [name for name in dict.fromkeys(names) if name in eligible and name != self.first.name]
+        yield from (eligible[name] for name in fallbacks[: routing.fallbacks])
 
 
 def route_prompt(snapshot: Snapshot, prompt: Prompt, controls: Controls) -> tuple[Decision, float]:
@@ -72,7 +56,7 @@ def choose(
     pins: Pins,
     routed: tuple[Decision, float] | None = None,
 ) -> Choice:
-    """The choice for a request, or a `ApiError`: no such model, or nobody who may answer."""
+    """The choice for a request, or an `ApiError`: no such model, or no expert may answer."""
     experts = snapshot.experts
     if model not in RESERVED:
         if (named := experts.get(model)) is None:
@@ -86,8 +70,8 @@ def choose(
         return Choice(snapshot, named, others, "asked by name", by_name=True)
     eligible = _find_eligible(snapshot, prompt, controls)
     if prompt.follows and (keeper := _find_responder(snapshot, prompt, pins, eligible)) is not None:
-        return Choice(snapshot, keeper, (), "pinned")  # nobody else remembers that answer
-    if "embeddings" in prompt.needs:  # vectors of two models cannot be compared: always the same one
+        return Choice(snapshot, keeper, (), "pinned")  # only its server has that answer
+    if "embeddings" in prompt.needs:  # vectors of two models cannot be compared, so it is always the same expert
         return Choice(snapshot, eligible[0], eligible, "the first with embeddings", by_name=True)
     if controls.skip and snapshot.config.routing.shadow is None:
         return Choice(snapshot, _pick_default(snapshot, eligible), eligible, "skip")
@@ -103,37 +87,31 @@ def choose(
 def _pick_decided(snapshot: Snapshot, decision: Decision, eligible: Sequence[Expert]) -> tuple[Expert, str]:
     if decision.abstained:
         return _pick_default(snapshot, eligible, decision), "abstained"
-    name = decision.expert
-    for expert in eligible:
-        if expert.name == name:
-            return expert, ""
-    for name, _ in decision.ranking:
-        for expert in eligible:
-            if expert.name == name:
-                return expert, "the best that may answer"
+    for name in (decision.expert, *(name for name, _ in decision.ranking)):
+        if expert := _get(eligible, name):
+            return expert, "" if name == decision.expert else "the best that may answer"
     return _pick_default(snapshot, eligible), "the router knows none that may answer"
 
 
 def _pick_default(snapshot: Snapshot, eligible: Sequence[Expert], decision: Decision | None = None) -> Expert:
-    """The expert for what cannot be routed: the configuration's, or the router's, or the first that may answer."""
-    wanted = (snapshot.config.routing.default, snapshot.router.default if decision is None else decision.expert)
-    for name in wanted:
-        for expert in eligible:
-            if expert.name == name:
-                return expert
-    return eligible[0]
+    """The default expert: the configuration's, else the router's, else the first that may answer."""
+    own = snapshot.router.default if decision is None else decision.expert
+    return _get(eligible, snapshot.config.routing.default) or _get(eligible, own) or eligible[0]
 
 
-def _find_responder(snapshot: Snapshot, prompt: Prompt, pins: Pins, eligible: Sequence[Expert]) -> Expert | None:
-    """Whose server remembers the answer that a request follows."""
-    if not snapshot.config.routing.pinning.ttl or snapshot.config.routing.shadow is not None:
-        return None
-    name = pins.get(build_response_pin(prompt.follows))
+def _get(eligible: Sequence[Expert], name: str | None) -> Expert | None:
     return next((expert for expert in eligible if expert.name == name), None)
 
 
+def _find_responder(snapshot: Snapshot, prompt: Prompt, pins: Pins, eligible: Sequence[Expert]) -> Expert | None:
+    """The expert whose server has the answer that the request refers to."""
+    if not snapshot.config.routing.pinning.ttl or snapshot.config.routing.shadow is not None:
+        return None
+    return _get(eligible, pins.get(build_response_pin(prompt.follows)))
+
+
 def build_response_pin(response_id: str) -> str:
-    """The name under which it is kept who gave an answer."""
+    """The key of the pin that says which expert gave an answer."""
     return f"response {response_id}"
 
 
@@ -145,35 +123,25 @@ def _find_pinned(
     decision: Decision,
     eligible: Sequence[Expert],
 ) -> Expert | None:
-    """The conversation's expert, unless the new turn clearly belongs to another one; loops of tools always stay."""
+    """The conversation's expert, unless the router is sure of another one. Tool loops always stay."""
     pinning = snapshot.config.routing.pinning
     if not pinning.ttl or (name := pins.get(controls.session)) is None:
         return None
     clear = not decision.abstained and decision.confidence >= pinning.release < 1
-    moves = clear and decision.expert != name and any(expert.name == decision.expert for expert in eligible)
-    if moves and not prompt.tool_loop:
-        return None
-    return next((expert for expert in eligible if expert.name == name), None)
+    moves = clear and decision.expert != name and _get(eligible, decision.expert) is not None
+    return None if moves and not prompt.tool_loop else _get(eligible, name)
 
 
 def _find_eligible(snapshot: Snapshot, prompt: Prompt, controls: Controls) -> Sequence[Expert]:
-    """The experts that can and may answer; why each of the others cannot is said if none is left."""
-    if (
-        controls.is_unrestricted
-        and not snapshot.has_context_windows
-        and (capable := snapshot.find_capable(prompt.needs))
-    ):
+    """The experts that can and may answer. If there is none, the error says why for each."""
+    is_simple = controls.is_unrestricted and not snapshot.has_context_windows
+    if is_simple and (capable := snapshot.find_capable(prompt.needs)):
         return capable
-    found, refused = [], []
-    for expert in snapshot.experts.values():
-        reason = _explain_refusal(expert, prompt, controls)
-        if reason:
-            refused.append(f"{expert.name}: {reason}")
-        else:
-            found.append(expert)
-    if not found:
-        raise ApiError(400, f"no expert may answer this request. {'; '.join(refused)}", "no_eligible_expert", "model")
-    return found
+    reasons = {expert: _explain_refusal(expert, prompt, controls) for expert in snapshot.experts.values()}
+    if found := [expert for expert, reason in reasons.items() if not reason]:
+        return found
+    refused = "; ".join(f"{expert.name}: {reason}" for expert, reason in reasons.items())
+    raise ApiError(400, f"no expert may answer this request. {refused}", "no_eligible_expert", "model")
 
 
 def _explain_refusal(expert: Expert, prompt: Prompt, controls: Controls) -> str:
@@ -184,9 +152,7 @@ def _explain_refusal(expert: Expert, prompt: Prompt, controls: Controls) -> str:
         return f"about {prompt.tokens:,} tokens do not fit its context of {config.context_window:,}"
     if (controls.allow is not None and expert.name not in controls.allow) or expert.name in controls.deny:
         return "not allowed by the request"
-    if (
-        controls.max_price is not None
-        and max(config.price.input_per_1m, config.price.output_per_1m) > controls.max_price
-    ):
+    price = max(config.price.input_per_1m, config.price.output_per_1m)
+    if controls.max_price is not None and price > controls.max_price:
         return f"costs more than {controls.max_price:g} per million tokens"
     return ""

@@ -13,15 +13,15 @@ from ir3de.gateway.api_errors import ApiError, ClientDisconnect
 from ir3de.gateway.config.models import Limits
 
 CONNECTION_EXTENSION = "ir3de.connection"  # ASGI extension of our own server: its `ClientConnection`
-DISCARD_TIMEOUT_S = 2.0  # seconds that a client may go on sending a request that was refused for its size
+DISCARD_TIMEOUT_S = 2.0  # that the rest of a refused body is read
 
 
 class ClientConnection(Protocol):
     """The connection of a request, where the server is ours."""
 
     def is_body_complete(self) -> bool: ...
-    def add_disconnect_callback(self, leaving: Callable[[], None]) -> None: ...
-    def remove_disconnect_callback(self, leaving: Callable[[], None]) -> None: ...
+    def add_disconnect_callback(self, callback: Callable[[], None]) -> None: ...
+    def remove_disconnect_callback(self, callback: Callable[[], None]) -> None: ...
 
 
 def find_connection(scope: Scope) -> ClientConnection | None:
@@ -32,16 +32,14 @@ def find_connection(scope: Scope) -> ClientConnection | None:
 async def read_body(
     receive: Receive, headers: Mapping[bytes, bytes], limits: Limits, connection: ClientConnection | None = None
 ) -> bytes:
-    """The whole body, or a `ApiError`: too large, too slow, or packed."""
+    """The whole body, or an `ApiError`: too large, too slow, or compressed."""
     coding = headers.get(b"content-encoding", b"identity").decode("latin-1")
     if coding.lower() != "identity":
-        raise ApiError(415, f"the request is packed as {coding[:50]}: send it as it is, without content-encoding")
+        raise ApiError(415, f"the request is compressed ({coding[:50]}): send it without content-encoding")
     announced = headers.get(b"content-length", b"0")
     if announced.isdigit() and int(announced) > limits.body_bytes:
         raise build_too_large_error(limits)
-    if (
-        connection is not None and connection.is_body_complete()
-    ):  # then there is nothing to wait for, and no need of a clock
+    if connection is not None and connection.is_body_complete():  # nothing to wait for: no timer is needed
         return await _read_pieces(receive, limits)
     try:
         async with asyncio.timeout(limits.body_seconds):

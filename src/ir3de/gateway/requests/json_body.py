@@ -1,4 +1,4 @@
-"""A request's JSON with every byte at hand, so that one field can change and all the others stay as they came."""
+"""The JSON object of a request with its text, so that some fields can change and every other byte stays."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ def _refuse_constant(name: str) -> None:
     raise ValueError(f"{name} is not JSON")
 
 
-_odd = re.compile(r'"(?:[^"\\]|\\.)*"|(-?Infinity|NaN|\d{4300,})')  # strings are passed over
+_odd = re.compile(r'"(?:[^"\\]|\\.)*"|(-?Infinity|NaN|\d{4300,})')  # the first alternative skips strings
 _scan = json.JSONDecoder(parse_constant=_refuse_constant).scan_once  # type: ignore[attr-defined]
 
 
 class Member(NamedTuple):
-    """Where a member of the object stands in the text: `"key" : value`."""
+    """The position of a member in the text: `"key" : value`."""
 
     start: int
     value: int
@@ -45,13 +45,11 @@ class JsonBody:
 
     @classmethod
     def parse(cls, content: bytes, depth: int) -> JsonBody:
-        """The object, or a `ApiError` that says what is wrong with it."""
+        """Parse the object, or raise an `ApiError` that says what is wrong with it."""
         try:
             text = content.decode()
         except UnicodeDecodeError as error:
-            raise ApiError(
-                400, f"the request is not UTF-8: byte {error.start} cannot be read", "invalid_json"
-            ) from error
+            raise ApiError(400, f"the request is not UTF-8: byte {error.start} is invalid", "invalid_json") from error
         try:
             values, members = _parse_members(text)
         except RecursionError as error:
@@ -60,17 +58,17 @@ class JsonBody:
             raise _build_json_error(text, error.value, "a value is missing") from error
         except json.JSONDecodeError as error:
             raise _build_json_error(text, error.pos, error.msg) from error
-        except ValueError as error:  # NaN, numbers of thousands of digits
+        except ValueError as error:  # NaN, or a number with thousands of digits
             found = next((odd for odd in _odd.finditer(text) if odd[1]), None)
-            raise _build_json_error(text, found.start() if found else 0, "no number can be read here") from error
-        if text.count("[") + text.count("{") > depth:  # otherwise it cannot be too deep
+            raise _build_json_error(text, found.start() if found else 0, "this number cannot be read") from error
+        if text.count("[") + text.count("{") > depth:  # fewer brackets cannot nest too deep
             _check_depth(values, depth)
         return cls(text, values, members)
 
     def rewrite(
         self, changes: Mapping[str, Any], *, drop: str = "", first_message: Mapping[str, Any] | None = None
     ) -> bytes:
-        """The text with these members changed or added, one left out, and a message put before the others."""
+        """The text with some members changed or added, one dropped, and a message put before the others."""
         edits: list[tuple[int, int, str]] = []
         added = ""
         for key, value in changes.items():
@@ -99,7 +97,7 @@ class JsonBody:
         return "".join(pieces).encode(errors="surrogatepass")
 
     def _find_span(self, key: str) -> tuple[int, int]:
-        """A member with the comma that it leaves over."""
+        """The position of a member, with the comma that must go with it."""
         order = list(self.members)
         place, member = order.index(key), self.members[key]
         if place > 0:
@@ -108,23 +106,23 @@ class JsonBody:
 
 
 def _parse_members(text: str) -> tuple[dict[str, Any], dict[str, Member]]:
-    """The top level, member by member; what lies deeper is left to the decoder."""
+    """Parse the top level member by member; the values are left to the decoder."""
     values: dict[str, Any] = {}
     members: dict[str, Member] = {}
     place = _skip_space(text, 0)
     if text[place : place + 1] != "{":
-        raise json.JSONDecodeError("an object must begin here", text, place)
+        raise json.JSONDecodeError("expected the beginning of an object", text, place)
     place = _skip_space(text, place + 1)
     if text[place : place + 1] == "}":
         return _finish(text, place, values, members)
     while True:
         start = place
         if text[place : place + 1] != '"':
-            raise json.JSONDecodeError("a name in quotes must stand here", text, place)
+            raise json.JSONDecodeError("expected a name in quotes", text, place)
         key, place = scanstring(text, place + 1, True)
         place = _skip_space(text, place)
         if text[place : place + 1] != ":":
-            raise json.JSONDecodeError("a colon must stand here", text, place)
+            raise json.JSONDecodeError("expected a colon", text, place)
         value_start = _skip_space(text, place + 1)
         value, place = _scan(text, value_start)
         if key in values:
@@ -135,7 +133,7 @@ def _parse_members(text: str) -> tuple[dict[str, Any], dict[str, Member]]:
         if mark == "}":
             return _finish(text, place, values, members)
         if mark != ",":
-            raise json.JSONDecodeError("a comma or the end of the object must stand here", text, place)
+            raise json.JSONDecodeError("expected a comma or the end of the object", text, place)
         place = _skip_space(text, place + 1)
 
 
@@ -143,12 +141,12 @@ def _finish(
     text: str, place: int, values: dict[str, Any], members: dict[str, Member]
 ) -> tuple[dict[str, Any], dict[str, Member]]:
     if (after := _skip_space(text, place + 1)) != len(text):
-        raise json.JSONDecodeError("nothing may follow the object", text, after)
+        raise json.JSONDecodeError("unexpected text after the object", text, after)
     return values, members
 
 
 def _skip_space(text: str, place: int) -> int:
-    """Where the white space from here on ends."""
+    """The end of the white space that begins at `place`."""
     found = _space(text, place)
     assert found is not None
     return found.end()
@@ -169,9 +167,9 @@ def _check_depth(value: Any, most: int) -> None:
 
 
 def _build_depth_error(most: int) -> ApiError:
-    return ApiError(400, f"the request's JSON nests deeper than {most} levels, which is the limit here", "invalid_json")
+    return ApiError(400, f"the request's JSON nests deeper than {most} levels, the limit here", "invalid_json")
 
 
 def _build_json_error(text: str, place: int, what: str) -> ApiError:
     line, column = text.count("\n", 0, place) + 1, place - text.rfind("\n", 0, place)
-    return ApiError(400, f"the request is no JSON object: {what} (line {line}, column {column})", "invalid_json")
+    return ApiError(400, f"the request is not a JSON object: {what} (line {line}, column {column})", "invalid_json")

@@ -1,4 +1,4 @@
-"""Which conversation stays with which expert, and for how long."""
+"""Pins: which conversation stays with which expert, until when."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ from typing import Protocol
 
 _log = logging.getLogger("ir3de.gateway")
 
-PURGE_AFTER_PUTS = 10_000  # of one worker: between two looks for expired pins in the shared file
+PURGE_AFTER_PUTS = 10_000  # of one worker, between two purges of the shared file
 MAX_PINS = 100_000  # beyond this number the least recently used pins are dropped
 
 
 class Pins(Protocol):
-    """Sessions and their experts. What is written to a file of a session is a hash."""
+    """Sessions and their experts. A file holds only hashes of sessions."""
 
     def get(self, session: str) -> str | None:
         """The expert of a conversation, unless the pin has expired."""
@@ -61,7 +61,7 @@ class MemoryPins:
 
 
 def create_pins(ttl: float, shared: Path | None) -> Pins:
-    """Pins of one worker, or of all that meet in a folder."""
+    """Pins of one worker, or of all workers that share a folder."""
     return MemoryPins(ttl) if shared is None or not ttl else SharedPins(ttl, shared / "pins.sqlite")
 
 
@@ -70,7 +70,7 @@ class SharedPins:
 
     def __init__(self, ttl: float, path: Path, clock: Callable[[], float] = time) -> None:
         self._ttl, self._clock = ttl, clock
-        self._database = sqlite3.connect(path, isolation_level=None, timeout=0.1)  # the others wait meanwhile
+        self._database = sqlite3.connect(path, isolation_level=None, timeout=0.1)  # it blocks the event loop
         self._database.execute("PRAGMA journal_mode=WAL")
         self._database.execute("PRAGMA synchronous=OFF")  # pins may be lost with the machine's power
         self._database.execute(
@@ -107,7 +107,7 @@ class SharedPins:
 
 
 def _shorten(session: str) -> str:
-    """Clients may send a session as long as a request may be; what is kept of it is short."""
+    """A client may send a session of any length; a long one is kept as its hash."""
     return session if len(session) <= 64 else _hash(session)
 
 

@@ -1,6 +1,6 @@
-"""What a request says: the text to route on, and what an expert needs to answer it.
+"""Reads a request: the text to route, and the capabilities that an expert needs to answer it.
 
-The schema of OpenAI's API is not repeated here: only what routing looks at is looked at, everything else passes.
+OpenAI's schema is not repeated here. Only the fields that routing needs are read, everything else passes unchanged.
 """
 
 from __future__ import annotations
@@ -15,25 +15,25 @@ from ir3de.gateway.api_errors import ApiError, build_type_error
 TextMode = Literal["last_user", "all_user", "full"]
 Endpoint = Literal["chat", "completions", "responses", "messages", "embeddings"]
 
-BYTES_PER_TOKEN = 4  # roughly, of any language: what a context window is compared with
-MAX_TOKENS = 10**12  # a client may ask for any number, of any length
+BYTES_PER_TOKEN = 4  # a rough average, to compare a request with a context window
+MAX_TOKENS = 10**12  # a client may send a number with thousands of digits
 _TEXTS = frozenset(("text", "input_text", "output_text"))
 _IMAGES = frozenset(("image_url", "input_image", "image"))
 _build_type_error = partial(build_type_error, is_private=True)
 
 
 class Prompt(NamedTuple):
-    """The text to route on, what answering takes, whether a tool's result came last, and the answer it follows."""
+    """The text to route, and what else the choice of an expert depends on."""
 
     text: str
-    needs: frozenset[str]
-    tokens: int  # about, of everything that is sent and asked for
-    tool_loop: bool
-    follows: str = ""  # of OpenAI's responses: the id of one that its server remembers
+    needs: frozenset[str]  # capabilities
+    tokens: int  # a rough count of the prompt and the longest answer
+    tool_loop: bool  # the last message is the result of a tool
+    follows: str = ""  # of OpenAI's responses: the id of the response before
 
 
 class Turn(NamedTuple):
-    """One message: who says it, its words, and whether there are pictures or tools' results in it."""
+    """One message: its role, its text, and whether it has images or results of tools."""
 
     role: str
     text: str
@@ -42,7 +42,7 @@ class Turn(NamedTuple):
 
 
 def read_prompt(endpoint: Endpoint, values: Mapping[str, Any], how: TextMode, envelopes: Sequence[str]) -> Prompt:
-    """What the request says, or a `ApiError` about the field that cannot be read."""
+    """Read the prompt of a request, or raise an `ApiError` that names the wrong field."""
     turns = _TURNS[endpoint](values)
     size, images = 0, False
     for turn in turns:
@@ -64,21 +64,21 @@ def _collect_needs(endpoint: str, tools: bool, images: bool) -> frozenset[str]:
 
 
 def extract_text(turns: Sequence[Turn], how: TextMode, envelopes: Sequence[str] = ()) -> str:
-    """The words to route on; envelopes that tools put around them are taken off."""
-    take_off = _compile_envelopes(tuple(envelopes))
+    """The text to route, without the envelopes that tools put around it."""
+    removers = _compile_envelopes(tuple(envelopes))
 
-    def words(turn: Turn) -> str:
+    def clean(turn: Turn) -> str:
         text = turn.text
-        for take in take_off:
-            text = take(text)
+        for remove in removers:
+            text = remove(text)
         return text
 
     if how == "last_user":
         for turn in reversed(turns):
-            if turn.role == "user" and (text := words(turn)).strip():
+            if turn.role == "user" and (text := clean(turn)).strip():
                 return text
         return ""
-    chosen = [words(turn) for turn in turns if how == "full" or turn.role == "user"]
+    chosen = [clean(turn) for turn in turns if how == "full" or turn.role == "user"]
     return "\n".join(text for text in chosen if text.strip())
 
 
@@ -88,8 +88,8 @@ def _compile_envelopes(patterns: tuple[str, ...]) -> list[Callable[[str], str]]:
 
 
 def _compile_envelope(pattern: str) -> Callable[[str], str]:
-    """Takes what the pattern describes out of a text. `begin.*?end` is not left to `re`: many beginnings without an
-    end would take it time by the square of the text."""
+    """A function that removes the pattern from a text. `begin.*?end` is not left to `re`, which would take quadratic
+    time for many beginnings without an end."""
     if plain := re.fullmatch(r"([\w<>/ :=\"-]+)\.\*\?([\w<>/ :=\"-]+)", pattern):
         return partial(_cut_out, begin=plain[1], end=plain[2])
     return partial(re.compile(pattern, re.DOTALL).sub, "")
@@ -104,16 +104,18 @@ def _cut_out(text: str, begin: str, end: str) -> str:
 
 
 def parse_chat_turns(values: Mapping[str, Any], param: str = "messages") -> list[Turn]:
-    """The turns of a chat, `messages` as OpenAI's and Anthropic's clients send them."""
+    """The turns of a chat: `messages` in the format of OpenAI or Anthropic."""
     messages = values.get(param)
     if not isinstance(messages, list):
         raise _build_type_error(param, "a list of messages", messages)
     if not messages:
-        raise ApiError(400, f"{param} is empty: there is nothing to answer", "empty_messages", param)
+        raise ApiError(400, f"{param} is empty: send at least one message", "empty_messages", param)
     turns = []
     for place, message in enumerate(messages):
         if type(message) is dict and type(message.get("content")) is str and type(message.get("role")) is str:
-            turns.append(Turn(message["role"], message["content"], False, message["role"] == "tool"))  # as most are
+            turns.append(
+                Turn(message["role"], message["content"], False, message["role"] == "tool")
+            )  # the usual case, fast
         else:
             turns.append(_parse_turn(message, f"{param}[{place}]"))
     return turns
@@ -127,7 +129,7 @@ def _parse_turn(message: object, param: str) -> Turn:
         raise _build_type_error(f"{param}.role", "a string such as 'user'", role)
     if isinstance(content, str):
         return Turn(role, content, tool_result=role == "tool")
-    if content is None:  # an assistant's turn of tool calls
+    if content is None:  # a message of tool calls
         return Turn(role, "")
     if not isinstance(content, list):
         raise _build_type_error(f"{param}.content", "a string or a list of parts", content)
@@ -162,7 +164,7 @@ def _parse_completion_turns(values: Mapping[str, Any]) -> list[Turn]:
         return [Turn("user", prompt)]
     if isinstance(prompt, list) and prompt and all(isinstance(one, str) for one in prompt):
         return [Turn("user", "\n".join(prompt))]
-    if isinstance(prompt, list) and prompt:  # token ids of the expert's own vocabulary: nothing to route on
+    if isinstance(prompt, list) and prompt:  # token ids of the expert's own vocabulary: there is no text to route
         return [Turn("user", "")]
     raise _build_type_error("prompt", "a string or a list of strings", prompt)
 
@@ -179,7 +181,7 @@ def _parse_response_turns(values: Mapping[str, Any]) -> list[Turn]:
     for place, item in enumerate(given):
         if isinstance(item, dict) and "role" in item:
             turns.append(_parse_turn(item, f"input[{place}]"))
-        elif isinstance(item, dict):  # calls of functions, their results, references
+        elif isinstance(item, dict):  # function calls, their results, references
             result = str(item.get("type", "")).endswith("_output")
             turns.append(Turn("tool" if result else "assistant", "", tool_result=result))
         else:

@@ -23,18 +23,8 @@ class ClientResponse:
 
     async def send_whole(self, status: int, headers: HeaderList, body: bytes) -> None:
         """An answer in one piece."""
-        await self._start(status, [*headers, (b"content-length", str(len(body)).encode())])
-        await self._piece(body, last=True)
-
-    async def start(self, status: int, headers: HeaderList) -> None:
-        """The beginning of an answer that comes in pieces."""
-        await self._start(status, headers)
-
-    async def send_piece(self, content: bytes) -> None:
-        await self._piece(content, last=False)
-
-    async def end(self, content: bytes = b"") -> None:
-        await self._piece(content, last=True)
+        await self.start(status, [*headers, (b"content-length", str(len(body)).encode())])
+        await self.end(body)
 
     async def send_error(self, problem: ApiError, *more: tuple[bytes, bytes]) -> None:
         """An error instead of an answer."""
@@ -46,12 +36,13 @@ class ClientResponse:
         """An error about a body that has not been read to its end."""
         self._record.error, body = problem.code, problem.body(self._record.endpoint)
         length = (b"content-length", str(len(body)).encode())
-        await self._start(problem.status, [*JSON, *problem.header_list(), length])
-        await self._piece(body, last=False)
+        await self.start(problem.status, [*JSON, *problem.header_list(), length])
+        await self.send_piece(body)
         await discard_body(receive)
-        await self._piece(b"", last=True)
+        await self.end()
 
-    async def _start(self, status: int, headers: HeaderList) -> None:
+    async def start(self, status: int, headers: HeaderList) -> None:
+        """Send the head of an answer."""
         record = self._record
         record.status = status
         headers = [*headers, (b"x-request-id", record.request_id.encode())]
@@ -60,14 +51,17 @@ class ClientResponse:
         self.has_begun = True
         await self._pass({"type": "http.response.start", "status": status, "headers": headers})
 
-    async def _piece(self, content: bytes, *, last: bool) -> None:
-        if last and self.watcher is not None:
-            self.watcher.stop()  # a disconnect from here on is normal
+    async def send_piece(self, content: bytes, *, is_last: bool = False) -> None:
         self._record.sent_bytes += len(content)
-        await self._pass({"type": "http.response.body", "body": content, "more_body": not last})
+        await self._pass({"type": "http.response.body", "body": content, "more_body": not is_last})
+
+    async def end(self, content: bytes = b"") -> None:
+        if self.watcher is not None:
+            self.watcher.stop()  # a disconnect from here on is normal
+        await self.send_piece(content, is_last=True)
 
     async def _pass(self, message: Message) -> None:
         try:
             await self._send(message)
-        except OSError:  # how ASGI servers say that there is no client any more
+        except OSError:  # ASGI servers raise it when the client has disconnected
             raise ClientDisconnect from None

@@ -6,16 +6,16 @@ import json
 import re
 from typing import Any
 
-_ENDS = {  # how a stream says that it is complete, or that there is nothing more to come
-    "": re.compile(rb"(?:^|[\r\n])data: ?\[DONE\]"),  # at the beginning of a line: answers may speak of it
+_ENDS = {  # the final event of a stream, which may be an error
+    "": re.compile(rb"(?:^|[\r\n])data: ?\[DONE\]"),  # only at the beginning of a line: an answer may quote it
     "responses": re.compile(
         rb"(?m)^data: ?\[DONE\]|^event: ?(?:response\.(?:completed|incomplete|failed)|error)\s"
         rb'|"type": ?"response\.(?:completed|incomplete|failed)"'
     ),
     "messages": re.compile(rb'(?m)^event: ?(?:message_stop|error)\s|^data: ?\{"type": ?"(?:message_stop|error)"'),
 }
-MAX_EVENT_BYTES = 1 << 20  # bytes of one event; what is larger is passed on in pieces
-_TAIL_BYTES = 1 << 13  # of the beginning and of the end of a stream that are kept, to find the usage
+MAX_EVENT_BYTES = 1 << 20  # larger events are sent on in parts
+_TAIL_BYTES = 1 << 13  # kept of the beginning and of the end of a stream, to find the usage
 
 _GAPS = (b"\n\n", b"\n\r\n", b"\r\r")  # between events
 _data = re.compile(rb"(?:^|(?<=[\r\n]))data: ?(?=\{)")
@@ -24,7 +24,7 @@ _response = re.compile(rb'"response": ?\{[^{}]*?"id": ?"([!-~]{1,256}?)"')
 
 
 class EventRelay:
-    """Cuts what comes into whole events, so that a stream that breaks does not end in half of one.
+    """Sends on whole events only, so that a broken stream does not end within one.
 
     >>> relay = EventRelay(b'"ir3de":{"expert":"law"}')
     >>> relay.feed(b'data: {"id":1}\\n'), relay.feed(b'\\ndata: {"id":2}')
@@ -38,7 +38,7 @@ class EventRelay:
         self._ends = _ENDS.get(endpoint, _ENDS[""])
         self._ended = False
         self._held = b""
-        self._inside = False  # half of an event has gone on, since it was too large to be held
+        self._inside = False  # a part of an event was sent, because it was too large to hold
         self._endpoint = endpoint
         self.head = b""
         self.tail = b""
@@ -68,7 +68,7 @@ class EventRelay:
         return rest
 
     def _remember(self, passed: bytes) -> None:
-        if len(passed) > _TAIL_BYTES and self._ends.search(passed):  # a last event as long as an answer
+        if len(passed) > _TAIL_BYTES and self._ends.search(passed):  # a final event that is longer than the tail
             self._ended = True
         if not self.head:
             self.head = passed[:_TAIL_BYTES]
@@ -76,27 +76,27 @@ class EventRelay:
 
     @property
     def is_ending(self) -> bool:
-        """Whether the last event that most streams have was the last one; `done` takes longer and knows them all."""
+        """Whether the stream ended with [DONE]. `is_done` is slower and knows all final events."""
         return self.tail.endswith((b"[DONE]\n\n", b"[DONE]\r\n\r\n"))
 
     @property
     def is_done(self) -> bool:
-        """Whether the stream said that it is complete."""
+        """Whether the final event of the stream has come."""
         return self._ended or self._ends.search(self.tail) is not None
 
     def build_closing(self, event: bytes) -> bytes:
-        """An event of our own for the end of a stream that broke."""
+        """An error event to end a broken stream with."""
         return b"\n\n" + event if self._inside else event
 
     def find_usage(self) -> dict[str, Any] | None:
-        """What the expert said of tokens, if it did, near the end; messages tell the prompt's at the beginning."""
+        """The token usage near the end of the stream; Anthropic's messages give the prompt's at the beginning."""
         found = _find_usage(self.tail)
         if self._endpoint == "messages" and (before := _find_usage(self.head)) is not None:
             return {**before, **(found or {})}
         return found
 
     def find_response_id(self) -> str:
-        """By which a later request may refer to this answer; only OpenAI's responses have one."""
+        """The id by which a later request may refer to this answer; only OpenAI's responses have one."""
         found = _response.search(self.head) if self._endpoint == "responses" else None
         return found.group(1).decode() if found is not None else ""
 
@@ -122,7 +122,7 @@ def _find_usage(events: bytes) -> dict[str, Any] | None:
 
 
 def add_member(content: bytes, member: bytes) -> bytes:
-    """A JSON object with one more member at its end, every other byte as it was; one that has it is left alone."""
+    """Append a member to a JSON object without changing other bytes, unless the object has it already."""
     end = len(content.rstrip()) - 1
     if end < 1 or content[end : end + 1] != b"}" or member.partition(b":")[0] + b":" in content:
         return content

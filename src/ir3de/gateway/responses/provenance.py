@@ -1,4 +1,4 @@
-"""How an answer says who gave it, and why: headers, and a field `ir3de` of the body."""
+"""Provenance: headers and the body's field `ir3de` say which expert answered, and why."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ PROVENANCE_HEADERS = (
 
 
 def build_provenance_headers(record: ExchangeRecord) -> list[tuple[bytes, bytes]]:
-    """Who answered, how sure the router was, how long that took, who was asked before."""
+    """The provenance as headers."""
     found = [
         *_build_name_headers(record.expert, record.model, record.router),
         _build_fallback_header(len(record.fallbacks)),
@@ -40,20 +40,20 @@ def build_provenance_headers(record: ExchangeRecord) -> list[tuple[bytes, bytes]
 
 
 def build_provenance_member(record: ExchangeRecord) -> bytes:
-    """The same as a member of a JSON object, since clients' libraries hide headers."""
-    said = _format_names(record.expert, record.model, record.router)
+    """The provenance as a member of a JSON object, because client libraries hide headers."""
+    text = _format_names(record.expert, record.model, record.router)
     if (decision := record.decision) is not None:
-        said += (
+        text += (
             f',"decided":{_quote(decision.expert)},"confidence":{record.confidence:.4f},"margin":{record.margin:.4f}'
             f',"abstained":{"true" if decision.abstained else "false"}'
             f',"route_us":{(record.route_seconds or 0) * 1e6:.1f}'
         )
     before = [{"from": one, "to": other, "reason": reason} for one, other, reason in record.fallbacks]
-    said += f',"why":{_quote(record.why or "routed")},"fallbacks":{json.dumps(before) if before else "[]"}'
-    return f'{said},"request_id":{_quote_once(record.request_id)}}}'.encode()
+    text += f',"why":{_quote(record.why or "routed")},"fallbacks":{json.dumps(before) if before else "[]"}'
+    return f'{text},"request_id":{_quote_once(record.request_id)}}}'.encode()
 
 
-# Names are few and come again and again: what is written of them is kept.
+# There are few names, so their formatted forms are cached.
 
 
 @lru_cache(maxsize=4096)
@@ -86,5 +86,5 @@ def _quote_once(value: str) -> str:
 
 @lru_cache(maxsize=4096)
 def _encode_header(value: str) -> bytes:
-    """A name as a header may carry it: others than ASCII as %C3%A4."""
+    """A name as a header value: characters beyond ASCII are percent-encoded."""
     return quote(value, safe=" !#$&'()*+,/:;=?@[]~").encode()

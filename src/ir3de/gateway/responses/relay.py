@@ -30,17 +30,11 @@ from ir3de.gateway.responses.client_response import ClientResponse
 from ir3de.gateway.responses.event_stream import EventRelay, add_member
 from ir3de.gateway.responses.provenance import build_provenance_member
 
-LONG_PROMPT_CHARS = (
-    100_000  # characters of a prompt whose routing takes longer than a request should wait for another: 10 ms
-)
-_QUERY = "!$&'()*+,-./:;=?@_~%"  # of a query, as it came
-_RETRY_HEADERS = (
-    b"retry-after",
-    b"x-should-retry",
-    b"x-ratelimit-",
-)  # when to come back, also of an answer that is no JSON
+LONG_PROMPT_CHARS = 100_000  # routing these takes 10 ms, so it is done in a thread
+_QUERY = "!$&'()*+,-./:;=?@_~%"  # characters of a query that are forwarded unquoted
+_RETRY_HEADERS = (b"retry-after", b"x-should-retry", b"x-ratelimit-")  # kept even if the error itself is not
 _log = logging.getLogger("ir3de.gateway")
-_WITHOUT_SAMPLING = ("embeddings", "messages/count_tokens")  # where an expert's defaults would be out of place
+_WITHOUT_SAMPLING = ("embeddings", "messages/count_tokens")  # endpoints to which an expert's defaults do not apply
 _ERROR_CODES = {"connect": "upstream_unreachable", "garbage": "upstream_invalid", "broken": "upstream_broken"}
 
 
@@ -86,9 +80,9 @@ class Exchange:
         self.received: Mapping[bytes, bytes] = scope["state"]["headers"]
         self.all_received: HeaderList = scope["headers"]
         self.connection = find_connection(scope)
-        said = self.snapshot.config.routing.provenance
-        self.adds_provenance_field = "body" in said
-        self.response = ClientResponse(send, record, signed="headers" in said)
+        provenance = self.snapshot.config.routing.provenance
+        self.adds_provenance_field = "body" in provenance
+        self.response = ClientResponse(send, record, signed="headers" in provenance)
         self.trace = gateway.tracing.begin(self.received) if gateway.tracing is not None else None
         self.relay: EventRelay | None = None
         self.response_id = ""  # of OpenAI's responses: a later request may refer to it
@@ -125,9 +119,7 @@ class Exchange:
         model, controls = self._read_model(body)
         prompt = read_prompt(self.endpoint, body.values, config.routing.text, config.routing.envelopes)
         routed = None
-        if (
-            len(prompt.text) > LONG_PROMPT_CHARS and model in RESERVED
-        ):  # in a thread, so that other requests are served meanwhile
+        if len(prompt.text) > LONG_PROMPT_CHARS and model in RESERVED:
             routed = await asyncio.to_thread(route_prompt, self.snapshot, prompt, controls)
         choice = choose(self.snapshot, model, prompt, controls, self.gateway.pins, routed)
         record.why = choice.why
@@ -210,10 +202,8 @@ class Exchange:
     async def _acquire(self, expert: Expert) -> None:
         """Pass the circuit breaker, and wait for the concurrency limit."""
         if not expert.breaker.allow_request():
-            wait, message = (
-                expert.breaker.retry_after,
-                f"'{expert.name}' has failed repeatedly; its circuit breaker is open",
-            )
+            wait = expert.breaker.retry_after
+            message = f"'{expert.name}' has failed repeatedly; its circuit breaker is open"
             raise UpstreamFailure("resting", message, 503, retry_after=wait, is_expert_fault=False)
         try:
             await expert.concurrency.acquire()
@@ -265,15 +255,15 @@ class Exchange:
             await self._stream_unparsed(answer, headers)
             return
         if answer.status == 200:
-            said = _parse_object(body)
+            content = _parse_object(body)
             kind = answer.content_type or "something"
-            if said is None:
+            if content is None:
                 raise UpstreamFailure("garbage", f"'{expert.name}' answered with {kind} that is not a JSON object")
             if self.record.stream and self.endpoint != "embeddings":
                 raise UpstreamFailure("garbage", f"'{expert.name}' answered with {kind}, asked for a stream of events")
-            self._count_usage(said.get("usage"), expert)
-            if self.endpoint == "responses" and isinstance(said.get("id"), str):
-                self.response_id = said["id"]
+            self._count_usage(content.get("usage"), expert)
+            if self.endpoint == "responses" and isinstance(content.get("id"), str):
+                self.response_id = content["id"]
             if self.adds_provenance_field:
                 body = add_member(body, build_provenance_member(self.record))
         elif answer.status >= 400:
@@ -353,9 +343,9 @@ async def _read_refusal(answer: UpstreamResponse, expert: Expert) -> UpstreamFai
     body = await answer.read_whole()
     reason = str(answer.status) if answer.status in RETRYABLE_STATUSES else "5xx"
     message = f"'{expert.name}' answered with status {answer.status}"
-    said = body if body is not None and _parse_object(body) is not None else None
+    kept = body if body is not None and _parse_object(body) is not None else None
     headers = filter_response_headers(answer.headers, is_decompressed=answer.is_decompressed)
-    return UpstreamFailure(reason, message, answer.status, headers, said, is_expert_fault=answer.status != 429)
+    return UpstreamFailure(reason, message, answer.status, headers, kept, is_expert_fault=answer.status != 429)
 
 
 def _parse_object(body: bytes) -> dict[str, Any] | None:

@@ -19,10 +19,10 @@ if TYPE_CHECKING:
     from ir3de.gateway.exchange_record import ExchangeRecord
 
 STANDARD_OUTPUT = "-"
-ROTATION_CHECK_S = 1.0  # seconds between two looks whether a file was rotated away
+ROTATION_CHECK_S = 1.0  # between two checks whether a file was rotated
 WARN_INTERVAL_S = 60.0
-MAX_NAME_CHARS = 100  # of what a client may choose; the line has to fit into a pipe's one write
-MAX_TEXT_CHARS = 100_000  # characters; routing reads the first thousand tokens
+MAX_NAME_CHARS = 100  # of values that clients choose: a line must fit into one write to a pipe
+MAX_TEXT_CHARS = 100_000  # routing reads the first thousand tokens
 MAX_RANKED = 10
 
 _log = logging.getLogger(__name__)
@@ -40,7 +40,7 @@ class LogFile:
         self._complain = 0.0
 
     def write(self, line: bytes) -> None:
-        """Append the line; when that fails it is lost, and the gateway goes on."""
+        """Append the line. If that fails, the line is lost and counted."""
         if self._path is not None and monotonic() >= self._look:
             self._reopen_if_rotated(self._path)
         if self._is_torn:
@@ -55,13 +55,13 @@ class LogFile:
             self._report_loss("no room for the whole line")
 
     def reopen(self) -> None:
-        """Go on in a new file of the same name, as after a rotation."""
+        """Open the file again, after a rotation."""
         if self._path is None:
             return
         try:
             fresh = _open(self._path)
         except ArtifactError as error:
-            self._report_loss(str(error), lines=0)  # the old file is better than none
+            self._report_loss(str(error), lines=0)  # go on with the old file
             return
         os.close(self._file)
         self._file, self._is_torn = fresh, False
@@ -91,8 +91,8 @@ class LogFile:
 
 
 def format_access_line(record: ExchangeRecord) -> bytes:
-    """What the access log says about a request."""
-    # put together by hand: a dictionary and json.dumps take three times as long
+    """The access log line of a request."""
+    # built by hand: a dictionary and json.dumps take three times as long
     routed = record.decision is not None
     cost = "null" if record.cost is None else f"{record.cost:.9g}"
     handed_on = _json(record.fallbacks[:MAX_RANKED]) if record.fallbacks else "[]"
@@ -115,7 +115,7 @@ def format_access_line(record: ExchangeRecord) -> bytes:
 
 
 def format_decision_line(record: ExchangeRecord, *, price: Price | None = None, prompts: bool = False) -> bytes:
-    """What the decisions log says about a request that was routed; its text only with `prompts`."""
+    """The decision log line of a routed request; it has the text only with `prompts`."""
     decision = record.decision
     assert decision is not None
     line: dict[str, Any] = {
@@ -143,7 +143,7 @@ def format_decision_line(record: ExchangeRecord, *, price: Price | None = None, 
         line["text"] = record.text[:MAX_TEXT_CHARS]
     try:
         return json.dumps(line, ensure_ascii=False).encode() + b"\n"
-    except UnicodeEncodeError:  # half a surrogate pair, which JSON can write and UTF-8 cannot
+    except UnicodeEncodeError:  # a lone surrogate: JSON can escape it, UTF-8 cannot encode it
         return json.dumps(line).encode() + b"\n"
 
 
@@ -152,7 +152,7 @@ def _open(path: Path) -> int:
         return os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT | getattr(os, "O_CLOEXEC", 0), 0o640)
     except OSError as error:
         raise ArtifactError(
-            f"cannot write the log {path}: {error.strerror or error}. Name a file in a folder that is there"
+            f"cannot write the log {path}: {error.strerror or error}. Name a file in a folder that exists"
         ) from error
 
 

@@ -20,7 +20,7 @@ from ir3de.gateway.telemetry.worker_folder import get_worker_folder, is_process_
 if TYPE_CHECKING:
     from ir3de.gateway.experts.snapshot import LiveSnapshot
 
-NO_EXPERT = "none"  # the label of what is no configured expert
+NO_EXPERT = "none"  # the label for names that are not experts
 OUTCOMES = get_args(Outcome)
 REASONS = ("connect", "timeout", "408", "429", "5xx", "busy", "resting", "garbage", "broken", "other")  # of fallbacks
 BREAKER_VALUES = {"closed": 0, "half-open": 1, "open": 2}
@@ -33,7 +33,7 @@ _log = logging.getLogger(__name__)
 
 
 class Metrics:
-    """What Prometheus reads. Each gateway has a registry of its own, so that two in one process do not meet."""
+    """Metrics for Prometheus. Each gateway has its own registry, so that one process can have several gateways."""
 
     def __init__(self, live: LiveSnapshot, folder: Path | None = None) -> None:
         self._live = live
@@ -111,7 +111,7 @@ class Metrics:
             expert.cost.inc(max(0.0, record.cost))
 
     def refresh(self, in_flight: Mapping[str, int]) -> None:
-        """Set what is a state and not a count: before it is read, and once a second where other workers read it."""
+        """Set the gauges: before a scrape, and once a second if other workers may be scraped."""
         for name, count in in_flight.items():
             self._in_flight.labels(self.get_label(name)).set(count)
         for name, expert in self._live.snapshot.experts.items():
@@ -135,13 +135,13 @@ class Metrics:
     def _get_fallback_counter(self, giver: str, taker: str, reason: str) -> Counter:
         labels = self.get_label(giver), self.get_label(taker), limit_reason(reason)
         counter = self._fallbacks.labels(*labels)
-        if labels == (giver, taker, reason):  # no others, or the cache would grow with what clients send
+        if labels == (giver, taker, reason):  # others are not cached, or clients could fill the cache
             self._fallback_counters[labels] = counter
         return counter
 
 
 class _ExpertMetrics:
-    """An expert's own counters, looked up once."""
+    """The metrics of one expert, looked up once."""
 
     __slots__ = ("completion_tokens", "cost", "first", "prompt_tokens", "requests", "upstream")
 
@@ -173,7 +173,7 @@ class _RouterInfo(Collector):
 
 
 def limit_reason(reason: str) -> str:
-    """One of `REASONS`, whatever was given; statuses from 500 are one.
+    """One of `REASONS`: all statuses from 500 on are one, unknown reasons are `other`.
 
     >>> limit_reason("503"), limit_reason("429"), limit_reason("the moon")
     ('5xx', '429', 'other')
@@ -188,7 +188,7 @@ def _gauge(name: str, documentation: str, registry: CollectorRegistry, mode: str
 
 
 def _check_multiprocess(folder: Path | None) -> Path | None:
-    """The folder, if prometheus_client was imported with it in view."""
+    """The folder, unless prometheus_client was imported before it was set."""
     if folder is not None and not values.ValueClass._multiprocess:
         _log.warning(
             "metrics are this worker's alone: PROMETHEUS_MULTIPROC_DIR was set after prometheus_client's import"
@@ -201,5 +201,5 @@ def _remove_dead_workers(folder: Path) -> None:
     """Remove the gauges of workers that have ended; their counters stay."""
     for pid in {int(path.stem.rpartition("_")[2]) for path in folder.glob("gauge_live*.db")}:
         if not is_process_alive(pid):
-            with suppress(FileNotFoundError):  # another worker did it just now
+            with suppress(FileNotFoundError):  # another worker was faster
                 mark_process_dead(pid, str(folder))  # type: ignore[no-untyped-call]

@@ -71,7 +71,7 @@ class Observer:
         if self._flush_timer is None:
             try:
                 self._flush_timer = asyncio.get_running_loop().call_later(OBSERVE_DELAY_S, self.flush)
-            except RuntimeError:  # no loop, no later
+            except RuntimeError:  # no event loop is running
                 self.flush()
         elif len(self._pending) >= MAX_PENDING_RECORDS:
             self.flush()
@@ -89,18 +89,13 @@ class Observer:
                 _log.exception("could not record request %s", record.request_id[:100])
 
     def _observe(self, record: ExchangeRecord) -> None:
-        decision = record.decision
-        if decision is not None and record.confidence is None:
-            record.confidence = decision.confidence
         self.metrics.observe(record)
         snapshot = self._live.snapshot
         if snapshot.config.logs is not self._logs:
             self._open_logs(snapshot.config.logs)
-        if (self._access or self._decisions) and decision is not None and record.margin is None:
-            record.margin = decision.margin
         if self._access is not None:
             self._access.write(format_access_line(record))
-        if self._decisions is not None and decision is not None:
+        if self._decisions is not None and record.decision is not None:
             expert = snapshot.experts.get(record.expert)
             price = None if expert is None else expert.config.price
             self._decisions.write(format_decision_line(record, price=price, prompts=snapshot.config.logs.prompts))
@@ -110,7 +105,7 @@ class Observer:
     def log_access(
         self, scope: Scope, status: int, *, began: float | None = None, error: str = "", sent: int = 0
     ) -> None:
-        """The access log's line about a request that asked no expert; of probes that went well there is none."""
+        """Write the access log line of a request that asked no expert. Successful probes are not logged."""
         path = str(scope.get("path", ""))[:MAX_NAME_CHARS]
         if self._access is None or (status < 400 and path in PROBE_PATHS):
             return
@@ -122,40 +117,40 @@ class Observer:
         self._access.write(format_access_line(record))
 
     def wrap(self, app: ASGIApp) -> ASGIApp:
-        """The application behind, whose requests are in the access log too."""
+        """Wrap an application so that its requests are in the access log."""
 
-        async def watched(scope: Scope, receive: Receive, send: Send) -> None:
+        async def log_request(scope: Scope, receive: Receive, send: Send) -> None:
             if scope["type"] != "http":
                 await app(scope, receive, send)
                 return
             began, status, sent = perf_counter(), 500, 0
 
-            async def heard(message: Message) -> None:
+            async def count_and_send(message: Message) -> None:
                 nonlocal status, sent
                 status = message.get("status", status)
                 sent += len(message.get("body", b""))
                 await send(message)
 
             try:
-                await app(scope, receive, heard)
+                await app(scope, receive, count_and_send)
             finally:
                 self.log_access(scope, status, began=began, sent=sent)
 
-        return watched
+        return log_request
 
     def reopen(self) -> None:
-        """Go on in new log files, for a SIGHUP; that one was rotated away is also seen without it, within a second."""
+        """Open the log files again, for SIGHUP. Rotated files are also noticed without it, within a second."""
         self.flush()
         for lines in (self._access, self._decisions):
             if lines is not None:
                 lines.reopen()
 
     def handle_sighup(self) -> None:
-        """Let SIGHUP mean that logs were rotated; at a terminal it means that the terminal is gone, as ever."""
+        """Reopen the logs on SIGHUP, except at a terminal, where it means that the terminal was closed."""
         hangup = getattr(signal, "SIGHUP", None)
         if hangup is None or (sys.stdin is not None and sys.stdin.isatty()):
             return
-        with suppress(ValueError, RuntimeError, NotImplementedError):  # not the main thread: not ours to say
+        with suppress(ValueError, RuntimeError, NotImplementedError):  # not in the main thread
             asyncio.get_running_loop().add_signal_handler(hangup, self.reopen)
 
     @property
@@ -163,7 +158,7 @@ class Observer:
         return [Route("/metrics", self._get_metrics, methods=["GET"])]
 
     def close(self) -> None:
-        """Publish metrics a last time, and close the logs."""
+        """Publish the metrics a last time, and close the logs."""
         self.flush()
         self._closed = True
         if self._timer is not None:
@@ -185,14 +180,14 @@ class Observer:
         return Response(content, headers={"content-type": content_type, "cache-control": "no-store"})
 
     def _publish(self) -> None:
-        """Now, and again every second from now on."""
+        """Publish the metrics for other workers, now and every second from now on."""
         try:
             self.flush()
             self.metrics.refresh(self.in_flight)
         except Exception:
             _log.exception("could not publish metrics to the other workers")
         if not self._closed:
-            with suppress(RuntimeError):  # no loop, no later
+            with suppress(RuntimeError):  # no event loop is running
                 self._timer = asyncio.get_running_loop().call_later(PUBLISH_INTERVAL_S, self._publish)
 
     def _open_logs(self, logs: Logs) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import os
 import sys
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from importlib.metadata import entry_points
 from typing import TYPE_CHECKING, Any
 
@@ -14,8 +14,6 @@ if TYPE_CHECKING:
     from opentelemetry.trace import Span, Tracer, TracerProvider
 
     from ir3de.gateway.exchange_record import ExchangeRecord
-
-Headers = Mapping[bytes, bytes] | Mapping[str, str] | Iterable[tuple[bytes, bytes]]
 
 OPERATIONS = {"completions": "text_completion", "embeddings": "embeddings"}  # all others are chats
 NANOSECONDS_PER_S = 1_000_000_000
@@ -30,17 +28,17 @@ class Tracing:
         self._tracer: Tracer = provider.get_tracer("ir3de.gateway")
         self._provider = provider if owned else None
 
-    def begin(self, headers: Headers) -> Trace:
-        """The span of a request that has just come in, in the trace of the client if it has one."""
+    def begin(self, headers: Mapping[bytes, bytes]) -> Trace:
+        """Start the span of a request, as a part of the client's trace if it has one."""
         from opentelemetry import propagate
         from opentelemetry.trace import SpanKind
 
-        parent = propagate.extract(_decode_headers(headers))
+        parent = propagate.extract({name.decode("latin-1"): value.decode("latin-1") for name, value in headers.items()})
         span = self._tracer.start_span("chat", context=parent, kind=SpanKind.CLIENT)
         return Trace(self._tracer, span, parent)
 
     def close(self) -> None:
-        """Send what is left; a provider that somebody else made is theirs to close."""
+        """Send the remaining spans; a provider that somebody else made is not closed."""
         shutdown = getattr(self._provider, "shutdown", None)
         if shutdown is not None:
             shutdown()
@@ -58,7 +56,7 @@ class Trace:
         self._context = set_span_in_context(span, parent)
 
     def forward(self) -> dict[str, str]:
-        """Headers for the expert, so that its spans lie inside this one."""
+        """Headers for the expert, so that its spans become children of this one."""
         from opentelemetry import propagate
 
         carrier: dict[str, str] = {}
@@ -94,7 +92,7 @@ def create_tracing() -> Tracing | None:
     """Spans where OTEL_* asks for them, or where the embedding program has set up a provider; otherwise None."""
     if os.environ.get("OTEL_SDK_DISABLED", "").strip().lower() == "true":
         return None
-    if "opentelemetry.trace" in sys.modules:  # or nobody can have set one up
+    if "opentelemetry.trace" in sys.modules:  # otherwise nobody can have set one up
         from opentelemetry import trace
 
         provider = trace.get_tracer_provider()
@@ -106,7 +104,7 @@ def create_tracing() -> Tracing | None:
     try:
         return Tracing(_create_provider(name or "otlp"), owned=True)
     except ImportError as error:
-        _log.warning("no traces: %s. pip install 'ir3de[otel]', or take the OTEL_* variables away", error)
+        _log.warning("no traces: %s. pip install 'ir3de[otel]', or unset the OTEL_* variables", error)
         return None
 
 
@@ -115,7 +113,7 @@ def _get_endpoint() -> str | None:
 
 
 def _create_provider(name: str) -> TracerProvider:
-    """A provider of our own, by OpenTelemetry's variables."""
+    """A provider as OpenTelemetry's variables describe it."""
     from opentelemetry.sdk.resources import Resource
     from opentelemetry.sdk.trace import TracerProvider as SdkProvider
     from opentelemetry.sdk.trace.export import BatchSpanProcessor
@@ -160,8 +158,8 @@ def _decision_attributes(record: ExchangeRecord) -> dict[str, Any]:
     return {
         "ir3de.router": record.router or None,
         "ir3de.decided": decision.expert,
-        "ir3de.confidence": decision.confidence if record.confidence is None else record.confidence,
-        "ir3de.margin": decision.margin if record.margin is None else record.margin,
+        "ir3de.confidence": record.confidence,
+        "ir3de.margin": record.margin,
         "ir3de.abstained": decision.abstained,
     }
 
@@ -169,13 +167,3 @@ def _decision_attributes(record: ExchangeRecord) -> dict[str, Any]:
 def _drop_none(attributes: Mapping[str, Any]) -> dict[str, Any]:
     """The attributes that have a value."""
     return {name: value for name, value in attributes.items() if value is not None}
-
-
-def _decode_headers(headers: Headers) -> dict[str, str]:
-    """Names in small letters, whatever form the headers come in."""
-    pairs: Iterable[tuple[Any, Any]] = headers.items() if isinstance(headers, Mapping) else headers
-    return {_decode(name).lower(): _decode(value) for name, value in pairs}
-
-
-def _decode(value: str | bytes) -> str:
-    return value if isinstance(value, str) else value.decode("latin-1")

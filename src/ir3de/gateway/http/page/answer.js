@@ -68,7 +68,7 @@ async function follow(response, known, text) {
     } catch {
       continue; // a comment of the expert's own
     }
-    if (piece.error) throw new Error(piece.error.message || "The expert broke off.");
+    if (piece.error) throw new Error(piece.error.message || "The expert did not finish its answer.");
     note(known, piece);
     const said = piece.choices?.[0]?.delta?.content;
     if (!said) continue;
@@ -118,7 +118,7 @@ function facts(known) {
   row("Confidence", Number.isFinite(known.confidence) ? percent(known.confidence) : null);
   row("Routed in", Number.isFinite(known.route) ? `${Math.round(known.route)} µs` : null);
   row("First token", Number.isFinite(known.first) ? milliseconds(known.first) : null);
-  row("In all", Number.isFinite(known.total) ? milliseconds(known.total) : null);
+  row("Total", Number.isFinite(known.total) ? milliseconds(known.total) : null);
   row("Tokens", known.tokens ? String(known.tokens) : null);
   row("Because", known.why);
   const failed = known.tried?.length ? known.tried.join(", ") : known.fallbacks;

@@ -5,7 +5,7 @@ import { learn, named } from "./colors.js";
 import { find, make, number, say, tell } from "./dom.js";
 
 const EVERY = 4000;
-const HEALTH = { closed: ["well", "Healthy"], "half-open": ["trying", "Being tried again"], open: ["ill", "Resting after failures"] };
+const HEALTH = { closed: ["well", "Healthy"], "half-open": ["trying", "Being probed"], open: ["ill", "Circuit breaker open"] };
 let timer = 0;
 let version = null; // the ETag of what is shown: a change is made to that, or not at all
 let file = null;
@@ -67,8 +67,8 @@ function person(one) {
       named(one.name, "h3"),
       make("span", { class: `health ${kind}` }, word),
     ),
-    make("p", { class: "quiet" }, upstream ? address : "The router knows it, and nobody answers for it."),
-    one.routed ? null : make("p", { class: "quiet" }, "The router does not know it: it answers when asked for by name."),
+    make("p", { class: "quiet" }, upstream ? address : "The router has its domain, but it has no endpoint."),
+    one.routed ? null : make("p", { class: "quiet" }, "The router does not know it. It answers only when asked by name."),
     make(
       "div",
       { class: "row" },
@@ -91,7 +91,7 @@ async function change(path, options) {
   } catch (error) {
     if (error.status === 412) {
       await look();
-      error.message = "Somebody else changed the experts meanwhile. This is how they are now: look, and try again.";
+      error.message = "Somebody else changed the experts meanwhile. The list is now up to date: please try again.";
     }
     throw error;
   }
@@ -101,7 +101,7 @@ async function change(path, options) {
 function remove(name) {
   const dialog = find("confirm");
   say(find("confirm-title"), `Remove ${name}?`);
-  say(find("confirm-text"), "Its prompts go to the others from now on. Requests that it is answering are finished.");
+  say(find("confirm-text"), "Its prompts will go to the other experts. Requests in flight will finish.");
   dialog.returnValue = "";
   dialog.onclose = async () => {
     if (dialog.returnValue !== "yes") return;
@@ -122,10 +122,10 @@ async function add(event) {
     find(id)?.focus();
   };
   tell(find("add-wrong"), "");
-  if (!value("add-name")) return wrong("add-name", "It needs a name.");
+  if (!value("add-name")) return wrong("add-name", "The expert needs a name.");
   if (!/^https?:\/\//.test(value("add-url"))) return wrong("add-url", "The endpoint must look like http://127.0.0.1:8001/v1");
   const texts = find("add-texts").value.split("\n").map((line) => line.trim()).filter(Boolean);
-  if (!texts.length && !file) return wrong("add-texts", "Give it prompts of its domain, or a file: the router learns from them.");
+  if (!texts.length && !file) return wrong("add-texts", "The router needs prompts of the domain: type some, or choose a file.");
   const upstream = { base_url: value("add-url") };
   if (value("add-model")) upstream.model = value("add-model");
   if (value("add-key")) upstream.api_key_env = value("add-key");

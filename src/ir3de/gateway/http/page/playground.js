@@ -15,9 +15,9 @@ const EXAMPLES = [
   ["Fever", "Why does a fever rise in the evening, and when should I call a doctor?"],
 ];
 const SELECTORS = {
-  average: ["Average", "The mean of all tokens' scores decides"],
+  average: ["Average", "The mean score of all tokens decides"],
   all: ["All", "Every token has a vote"],
-  entropy: ["Surest", "The tokens of lowest entropy have a vote"],
+  entropy: ["Entropy", "The tokens of lowest entropy have a vote"],
 };
 const WAIT = 60; // milliseconds without a key before the gateway is asked
 const RANKED = 12;
@@ -69,15 +69,15 @@ const microseconds = (value) => (value < 1000 ? `${Math.round(value)} µs` : `${
 
 function sentence(row, found) {
   const reasons = {
-    "no known token": "by default: there is nothing to go by yet",
-    "low confidence": `by default: ${percent(row.confidence)} is too little to go by`,
-    "out of domain": "by default: this is out of domain",
+    "no known token": "default expert: no known token",
+    "low confidence": `default expert: a confidence of ${percent(row.confidence)} is too low`,
+    "out of domain": "default expert: the prompt is out of domain",
   };
-  if (row.abstained) return reasons[row.reason] || "by default";
-  if (found.expects_quality) return `a score of ${row.confidence.toFixed(2)} is expected`;
+  if (row.abstained) return reasons[row.reason] || "default expert";
+  if (found.expects_quality) return `expected score ${row.confidence.toFixed(2)}`;
   const votes = (reading.selector || found.options.selector) !== "average";
-  const words = `${percent(row.confidence)} ${found.calibrated ? "sure" : votes ? "of the votes" : "of the score"}`;
-  return row.out_of_domain ? `${words}, though out of domain` : words;
+  const words = `${percent(row.confidence)} ${found.calibrated ? "confidence" : votes ? "of the votes" : "of the score"}`;
+  return row.out_of_domain ? `${words}, out of domain` : words;
 }
 
 function showRanking(row, qualities) {
@@ -115,14 +115,14 @@ function showFlips(row) {
     parts.push("Without ", quoted(first.place), " this would go to ", named(first.expert), ".");
     const others = alone.filter((one) => one !== first);
     if (others.length === 1) parts.push(" Without ", quoted(others[0].place), " to ", named(others[0].expert), ".");
-    if (others.length > 1) parts.push(` Each of the ${alone.length} underlined words turns it on its own.`);
+    if (others.length > 1) parts.push(` Each of the ${alone.length} underlined words alone would change the decision.`);
   } else if (together) {
     const { places, expert } = together;
     if (places.length > 4) parts.push(`Only without all ${places.length} underlined words`);
     else parts.push("Only without ", ...listedParts(places.map(quoted)), " together");
     parts.push(" would this go to ", named(expert), ".");
   } else if (row.tokens) {
-    parts.push("No few words would turn this decision.");
+    parts.push("No few words would change this decision.");
   }
   find("flip").replaceChildren(...parts);
 }
@@ -175,7 +175,7 @@ function reflect() {
   find("k-field").hidden = selector !== "entropy";
   const own = `${(SELECTORS[options.selector] || [options.selector])[0].toLowerCase()}, ${options.scorer}`;
   const same = !reading.selector && !reading.scorer && (reading.k === null || reading.k === options.k);
-  const trying = `To try out: what is sent goes by the router as it is served (${own}).`;
+  const trying = `For trying out only: requests use the router as it is served (${own}).`;
   say(find("reading-note"), same ? SELECTORS[selector]?.[1] || "" : trying);
 }
 

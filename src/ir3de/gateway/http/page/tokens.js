@@ -25,7 +25,7 @@ export function showTokens(row, names, flips) {
   hideBubble();
   const made = votes.flatMap((vote, index) => token(vote, index, alone.get(index), together.has(index)));
   if (row.tokens > votes.length) {
-    made.push(make("span", { class: "beyond" }, ` and ${row.tokens - votes.length} more that are not looked at`));
+    made.push(make("span", { class: "beyond" }, ` and ${row.tokens - votes.length} more that are not counted`));
   }
   place.replaceChildren(...made);
   place.classList.toggle("empty", !made.length);

@@ -72,7 +72,7 @@ function show() {
   const rates = computeRates();
   showTotals(summary.totals, recent ? describeWindow() : "since the gateway started");
   rateChart(find("rate"), rates, BAR_MS / 1000);
-  say(find("rate-now"), `${number(Math.round(10 * rates.at(-1)) / 10)} a second`);
+  say(find("rate-now"), `${number(Math.round(10 * rates.at(-1)) / 10)} per second`);
   say(find("history-note"), Date.now() - opened < BARS * BAR_MS ? "Counted since this page was opened." : "");
   histogram(find("confidence"), summary.confidence.edges, summary.confidence.counts);
   learn(summary.experts.map((expert) => expert.name));

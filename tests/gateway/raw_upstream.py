@@ -6,8 +6,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 
 import pytest
-from gateway_parts import QUESTIONS, Running, running
-from gateway_raw import (
+from raw_sockets import (
     GOOD,
     Conduct,
     Got,
@@ -19,6 +18,7 @@ from gateway_raw import (
     raw_expert,
     says,
 )
+from running_gateway import QUESTIONS, Running, running
 
 from ir3de.gateway.config.models import Timeouts
 from ir3de.gateway.experts.circuit_breaker import CircuitBreaker
@@ -28,7 +28,7 @@ SECRET = "sk-upstream-secret"
 LAW = QUESTIONS["law"]
 
 
-class World:
+class RawGateway:
     """A gateway whose expert for law stands on a bare socket and does what a test says.
 
     All its time limits are long, so that no test fails because the machine is busy. A test about a time limit sets
@@ -85,7 +85,9 @@ class World:
 
 
 @pytest.fixture(scope="module", params=[{"http": LimitedHttpProtocol}, {}], ids=["our server", "any server"])
-def everything(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
+def raw_gateway_session(
+    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[RawGateway]:
     patch = pytest.MonkeyPatch()
     patch.setenv("LAW_KEY", SECRET)
     with patch.context(), raw_expert() as raw:
@@ -99,12 +101,12 @@ def everything(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPath
         folder = tmp_path_factory.mktemp("faults")
         limits = {"body_bytes": 400_000, "body_seconds": 300}
         with running(folder, request.param, experts={"law": law}, server={"limits": limits}) as it:
-            yield World(it, raw)
+            yield RawGateway(it, raw)
     patch.undo()
 
 
 @pytest.fixture
-def world(everything: World) -> Iterator[World]:
-    everything.reset()
-    yield everything
-    assert eventually(lambda: everything.quiet), "a place at the expert was not given back"
+def raw_gateway(raw_gateway_session: RawGateway) -> Iterator[RawGateway]:
+    raw_gateway_session.reset()
+    yield raw_gateway_session
+    assert eventually(lambda: raw_gateway_session.quiet), "a place at the expert was not given back"

@@ -46,7 +46,10 @@ def record(**fields: Any) -> ExchangeRecord:
         "completion_tokens": 5,
         "cost": 20e-6,
     }
-    return ExchangeRecord("request-1", "chat/completions", **{**usual, **fields})
+    filled = {**usual, **fields}
+    if (decision := filled["decision"]) is not None:
+        filled = {"confidence": decision.confidence, "margin": decision.margin, **filled}
+    return ExchangeRecord("request-1", "chat/completions", **filled)
 
 
 def log_paths(folder: Path, *, prompts: bool = False) -> Logs:

@@ -12,7 +12,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from gateway_parts import TEXTS, Behaviour, Running, running
+from running_gateway import TEXTS, Behaviour, Running, running
 from starlette.requests import Request
 from starlette.responses import Response, StreamingResponse
 
