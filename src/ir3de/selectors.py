@@ -121,24 +121,19 @@ class Selector(Protocol):
     @property
     def cap(self) -> int:
         """Tokens beyond this many in a prompt are ignored."""
-        ...
 
     @property
     def log_offset(self) -> float:
         """Added inside the logarithm of the entropy when the table is compiled."""
-        ...
 
     def ballots(self, table: Table) -> Ballots:
         """The table as integers that are summed."""
-        ...
 
     def evidence(self, tally: Sequence[float], counted: int) -> list[float]:
         """One number per expert that does not grow with the prompt: a mean score, or a share of votes."""
-        ...
 
     def shares(self, tally: Sequence[float], counted: int) -> list[float]:
         """One share per expert. They add up to one, and stand for probabilities where there is no calibration."""
-        ...
 
 
 Ties = Literal["probability", "order"]

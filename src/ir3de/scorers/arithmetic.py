@@ -42,22 +42,18 @@ class Arithmetic(Protocol):
     @property
     def name(self) -> str:
         """Arithmetics whose results may differ in the last bits have different names."""
-        ...
 
     def product(self, rows: Rows, counts: Floats, *, bias: bool = True, targets: bool = True) -> Floats:
         """Ẽᵀ diag(n) Ẽ, n = Σ_c n_c with n_c the columns of `counts` (V, C), Ẽ = [E, 1] with a `bias`, else E.
 
         With `targets`, Ẽᵀ n_c are C further columns (and rows) of the result.
         """
-        ...
 
     def solve(self, A: Floats, B: Floats, penalty: float) -> Floats:
         """W = (A + λI)⁻¹B. A may be overwritten."""
-        ...
 
     def apply(self, W: Floats, rows: Rows) -> Floats:
         """S = Ẽ W: (V, C)."""
-        ...
 
 
 class NumpyArithmetic:

@@ -29,7 +29,6 @@ class GramScorer(Protocol):
 
     def needs_grams(self, domains: Sequence[Statistics]) -> bool:
         """Whether a fit of these domains uses Gram matrices."""
-        ...
 
 
 @dataclass(frozen=True, eq=False)

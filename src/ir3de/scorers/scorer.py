@@ -22,7 +22,6 @@ class Scorer(Protocol):
 
     def scores(self, domains: Sequence[Statistics], embeddings: Embeddings) -> Floats:
         """S (V, C), column c for `domains[c]`."""
-        ...
 
 
 @runtime_checkable
@@ -31,7 +30,6 @@ class PairScorer(Scorer, Protocol):
 
     def pair_scores(self, domains: Sequence[Statistics]) -> Floats | None:
         """One row per bucket of pairs, (BUCKETS, C), or None."""
-        ...
 
 
 def check_strength(strength: float) -> None:
