@@ -66,7 +66,7 @@ def _key(table_sha256: str, selector: Selector) -> str:
 
 
 def _tensors(ballots: Ballots) -> dict[str, npt.NDArray[Any]]:
-    found = {field.name: getattr(ballots, field.name) for field in fields(ballots) if field.name != "most"}
+    found = {field.name: getattr(ballots, field.name) for field in fields(ballots) if field.name != "limit"}
     return {name: tensor for name, tensor in found.items() if tensor is not None}
 
 
