@@ -108,7 +108,10 @@ class Provenance(OpenModel):
     why: str
     request_id: str
     fallbacks: list[Fallback]
-    confidence: Annotated[float, Field(ge=0, le=1)] = 0
+    confidence: Annotated[float, Field(ge=0, le=1)] | None = None
+    """The probability that the chosen expert is the right one; null if an outcome router decided."""
+    expected_score: float | None = None
+    """What an outcome router expects of the best model; missing otherwise."""
     margin: float = 0
     abstained: bool = False
 
@@ -151,8 +154,12 @@ class RoutedPrompt(OpenModel):
 
     index: Count
     expert: str
-    confidence: float
+    confidence: float | None
+    """The probability that the chosen expert is the right one; null for an outcome router."""
+    expected_score: float | None = None
+    """What an outcome router expects of the best model; missing otherwise."""
     ranking: list[dict[str, Any]]
+    """Every expert with its `probability` or `expected_score`, best first."""
 
 
 class RouteAnswer(OpenModel):

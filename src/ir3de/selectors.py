@@ -116,7 +116,7 @@ def _sum_rows(values: Values, flat: Ids, starts: npt.NDArray[np.int64]) -> Tally
 
 @runtime_checkable
 class Selector(Protocol):
-    """Turns a table into ballots, and a tally into evidence and shares."""
+    """Turns a table into ballots, and a tally into evidence and shares of the votes."""
 
     @property
     def cap(self) -> int:

@@ -73,7 +73,8 @@ def test_route_and_explain_show_scores_not_percentages(router: Path) -> None:
     assert "llama" in shown.splitlines()[0] and "%" not in shown
     assert "llama" in run("explain", router, "Is this contract void?").stdout
     told = run_json("route", router, "Is this contract void?")
-    assert told["expert"] == "llama" and told["ranking"][0]["share"] == told["confidence"]
+    assert told["expert"] == "llama" and told["ranking"][0]["expected_score"] == told["expected_score"]
+    assert told["confidence"] is None
 
 
 @pytest.mark.slow

@@ -191,3 +191,25 @@ def test_a_log_of_version_0_1_is_replayed() -> None:
     }
     report = replay_log(Router.fit({"maths": ["prove it"], "law": ["sue him"]}, embedding=tiny.embedding()), [row])
     assert (report.prompts, report.abstained_before, report.confidence_before) == (1, 1, 0.9)
+    assert report.confidence_after is not None and report.expected_score_before is None
+
+
+def test_expected_scores_are_compared_with_expected_scores_alone() -> None:
+    scored = [{"text": text, "scores": {"maths": 3.0, "law": 2.0}} for text in QUESTIONS]
+    outcomes, domains = Router.fit_outcomes(scored, embedding=tiny.embedding()), made.router()
+    decision = outcomes.route(QUESTIONS[0])
+    record = made.record(
+        decision=decision, expected_score=decision.expected_score, margin=decision.margin, text=QUESTIONS[0]
+    )
+    row = json.loads(format_decision_line(record, prompts=True))
+    assert row["confidence"] is None and row["expected_score"] == row["ranking"][0]["expected_score"]
+    same, other = replay_log(outcomes, [row]), replay_log(domains, [row])
+    assert same.expected_score_before == pytest.approx(same.expected_score_after, abs=1e-6)
+    assert (same.confidence_before, same.confidence_after, same.more_confident, same.less_confident) == (
+        None,
+        None,
+        0,
+        0,
+    )
+    assert (other.expected_score_before, other.expected_score_after, other.confidence_after) == (None, None, None)
+    assert replay_log(outcomes, [json.loads(logged(QUESTIONS[0]))]).confidence_before is None

@@ -189,6 +189,7 @@ def test_headers_reach_the_expert_and_its_own_come_back(gateway: Running, client
     assert raw.headers["x-ir3de-expert"] == "law"
     assert raw.headers["x-ir3de-model"] == "law-v1"
     assert float(raw.headers["x-ir3de-confidence"]) == raw.parse().ir3de["confidence"]
+    assert "x-ir3de-expected-score" not in raw.headers and "expected_score" not in raw.parse().ir3de
     assert raw.request_id == raw.parse()._request_id == "mine-1"
 
 

@@ -14,7 +14,7 @@ from urllib.error import HTTPError
 
 import pytest
 from browser import Browser, open_browser
-from running_gateway import ANSWER, TEXTS, Running, event, failing, running, small_router
+from running_gateway import ANSWER, TEXTS, Running, event, failing, outcome_router, running, small_router
 from starlette.requests import Request
 from starlette.responses import Response, StreamingResponse
 
@@ -167,6 +167,21 @@ def test_sending_streams_the_answer_of_the_expert_that_was_announced(page: Brows
     page.find("#prompt").send_keys("\ue009\ue007")  # Control and Enter
     page.until(lambda: "Afterlaw failed" in page.text("#answer-facts"))
     assert "Expertlaw" not in page.text("#answer-facts")
+
+
+@browser_test
+def test_expected_scores_are_shown_as_scores(chromium: Browser, tmp_path: Path) -> None:
+    outcome_router().save(tmp_path / "router")
+    with running(tmp_path) as gateway:
+        chromium.open(gateway.url)
+        typed(chromium, "Is my contract void?")
+        expected = gateway.gateway.live.snapshot.router.route("Is my contract void?").expected_score
+        assert chromium.text("#sure") == f"expected score {expected:.2f}"
+        assert chromium.text("#ranking .value") == f"{expected:.2f}"
+        chromium.find("#send").click()
+        chromium.until(lambda: chromium.text("#answer-text") == "".join(ANSWER))
+        facts = chromium.text("#answer-facts")
+        assert f"Expected score{expected:.2f}" in facts and "Confidence" not in facts
 
 
 @browser_test

@@ -139,7 +139,9 @@ def test_a_router_from_outcomes_is_read_in_one_way(tmp_path: Path) -> None:
     router.save(tmp_path / "router")
     with running(tmp_path) as gateway:
         _, found = ask(gateway, {"input": "Is my contract void?", "explain": True, "flips": True})
-        assert found["expects_quality"] is True
+        row = found["data"][0]
+        assert row["confidence"] is None and row["expected_score"] == row["ranking"][0]["expected_score"]
+        assert all(set(one) == {"expert", "expected_score"} for one in row["ranking"])
         assert (found["options"]["selectors"], found["options"]["scorers"]) == (["average"], [])
         assert found["data"][0]["flips"] == plain(router.flips("Is my contract void?").to_dict())
         assert ask(gateway, {"input": "x", "selector": "all"})[0] == 422

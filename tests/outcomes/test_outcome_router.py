@@ -1,4 +1,4 @@
-"""Laws of routers from outcomes: saved, changed and asked like any other, their shares being expected scores."""
+"""Laws of routers from outcomes: saved, changed and asked like any other, but with expected scores."""
 
 from __future__ import annotations
 
@@ -47,10 +47,30 @@ def test_the_model_of_the_largest_expected_score_is_chosen() -> None:
     for place, task in enumerate(TASKS):
         decision = router.route(" ".join(tiny.DOMAINS[task]))
         assert decision.expert == MODELS[place] == decision.ranking[0][0]
-        assert decision.confidence == decision.ranking[0][1] == max(share for _, share in decision.ranking)
-        assert decision.expects_quality and decision.familiarity is None
+        assert decision.expected_score == decision.ranking[0][1] == max(score for _, score in decision.ranking)
+        assert decision.confidence is None and decision.familiarity is None
         assert decision.margin == pytest.approx(decision.ranking[0][1] - decision.ranking[1][1])
-        assert 0.8 < decision.confidence < 1.4  # what the best model scores there, not a probability
+        assert 0.8 < decision.expected_score < 1.4  # what the best model scores there, not a probability
+
+
+def test_a_decision_names_its_expected_score() -> None:
+    decision = fitted(rows(40)).route(" ".join(tiny.DOMAINS[TASKS[0]]))
+    told = decision.to_dict()
+    assert told["confidence"] is None and told["expected_score"] == pytest.approx(decision.expected_score, abs=1e-6)
+    assert [(row["expert"], row["expected_score"]) for row in told["ranking"]] == [
+        (model, round(score, 6)) for model, score in decision.ranking
+    ]
+    assert all(set(row) == {"expert", "expected_score"} for row in told["ranking"])
+    assert repr(decision).startswith(f"Decision(expert='ant', expected_score={decision.expected_score:.2f}, margin=")
+
+
+def test_a_threshold_is_a_score() -> None:
+    router, prompt = fitted(rows(40)), " ".join(tiny.DOMAINS[TASKS[0]])
+    expected = router.route(prompt).expected_score
+    assert expected == pytest.approx(0.877, abs=0.01)
+    below = router.with_policy(Policy(expected + 0.001)).route(prompt)
+    assert (below.reason, below.expert, below.expected_score) == ("low expected score", router.default, expected)
+    assert not router.with_policy(Policy(expected - 0.001)).route(prompt).abstained
 
 
 @pytest.mark.parametrize("some", [rows(20), rows(20, missing=0.4), UNTASKED], ids=["tasks", "missing", "no tasks"])
@@ -89,7 +109,7 @@ def test_costs_shift_the_choice_by_what_they_are_worth() -> None:
     assert router.route(prompt, weights={"price": 0.99 * gap / 3}).expert == "ant"
     dear = router.route(prompt, weights={"price": 1.01 * gap / 3})
     assert dear.expert != "ant" and dict(dear.ranking) == quality
-    assert dear.confidence == quality[dear.expert]
+    assert dear.expected_score == quality[dear.expert]
     assert router.route_batch([prompt], weights={"price": 1.01 * gap / 3}) == [dear]
     with pytest.raises(UnknownExpertError, match="dog"):
         fitted(rows(2), policy=Policy(costs={"dog": {"price": 1.0}}))
@@ -112,7 +132,7 @@ def test_the_scale_of_scores_is_no_matter_even_where_scores_are_huge() -> None:
     one, other = fitted(UNTASKED), fitted(huge)
     assert one.scorer == other.scorer != Shrinkage(one.scorer.pull, float("inf"))
     for small, large in zip(one.route_batch(PROMPTS), other.route_batch(PROMPTS), strict=True):
-        expected = {model: 600 * share - 300 for model, share in small.ranking}
+        expected = {model: 600 * score - 300 for model, score in small.ranking}
         assert dict(large.ranking) == pytest.approx(expected, abs=0.2)
 
 

@@ -140,12 +140,14 @@ def test_a_decision_tells_what_costs_did() -> None:
     router = tiny.router()
     text = max(PROMPTS, key=lambda text: -router.route(text).margin if text else -1.0)
     free = router.route(text).to_dict()
-    assert all(set(row) == {"expert", "share"} for row in free["ranking"])
+    assert all(set(row) == {"expert", "probability"} for row in free["ranking"])
     paid = router.with_policy(Policy(costs={router.route(text).expert: {"price": 9.0}}))
     told = paid.route(text, weights={"price": 1.0}).to_dict()
     assert told["expert"] != free["expert"] and told["margin"] < 0
     assert told["ranking"][-1]["expert"] == free["expert"] and told["ranking"][-1]["penalty"] == 9.0
-    assert all(row["utility"] == pytest.approx(row["share"] - row["penalty"], abs=2e-6) for row in told["ranking"])
+    assert all(
+        row["utility"] == pytest.approx(row["probability"] - row["penalty"], abs=2e-6) for row in told["ranking"]
+    )
 
 
 # keeping --------------------------------------------------------------------------------------------------------

@@ -119,7 +119,7 @@ def test_names_mean_nothing(
     renamed = Router.fit({names[name]: own for name, own in some.items()}, **options)
     for text in prompts:
         one, other = router.route(text), renamed.route(text)
-        assert [(names[name], share) for name, share in one.ranking] == list(other.ranking)
+        assert [(names[name], value) for name, value in one.ranking] == list(other.ranking)
         assert names[one.expert] == other.expert
 
 
@@ -193,16 +193,17 @@ def test_a_token_id_that_the_router_does_not_know_is_refused(wrong: int) -> None
 
 @tiny.LAW
 @given(domains, scorers, selectors, wordy | st.text(max_size=30))
-def test_shares_add_up_to_one_and_the_first_is_the_winner(
+def test_probabilities_add_up_to_one_and_the_first_is_the_winner(
     some: dict[str, list[str]], scorer: TokenRidge, selector: AllTokens, text: str
 ) -> None:
     decision = Router.fit(some, embedding=tiny.embedding(), scorer=scorer, selector=selector).route(text)
-    shares = [share for _, share in decision.ranking]
+    probabilities = [probability for _, probability in decision.ranking]
     assert decision.expert == decision.ranking[0][0]
     assert sorted(name for name, _ in decision.ranking) == ["x", "y", "z"]
-    assert sum(shares) == pytest.approx(1)
-    assert shares == sorted(shares, reverse=True)
-    assert (decision.confidence, decision.margin) == (shares[0], shares[0] - shares[1])
+    assert sum(probabilities) == pytest.approx(1)
+    assert probabilities == sorted(probabilities, reverse=True)
+    assert (decision.confidence, decision.margin) == (probabilities[0], probabilities[0] - probabilities[1])
+    assert decision.expected_score is None and "expected_score" not in decision.to_dict()
 
 
 @tiny.LAW

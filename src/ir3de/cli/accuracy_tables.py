@@ -109,9 +109,11 @@ def effects_table(report: RobustnessReport) -> Table:
 
 
 def prompts_table(rows: Sequence[Mapping[str, Any]], keys: Sequence[str], titles: Sequence[str], width: int) -> Table:
-    """Prompts with two experts each, such as the right one and the chosen one, and the confidence of the decision."""
-    shown = table(*titles, "confidence", "prompt", right=("confidence",))
+    """Prompts with two experts each, such as the right one and the chosen one, and the confidence or expected score."""
+    name = "expected score" if "expected_score" in rows[0] else "confidence"
+    shown = table(*titles, name, "prompt", right=(name,))
     for row in rows:
-        confidence = "abstained" if row["abstained"] else percent(row["confidence"])
-        shown.add_row(*(row[key] for key in keys), confidence, one_line(row["text"], max(20, width - 48)))
+        value = f"{row['expected_score']:.3f}" if "expected_score" in row else percent(row["confidence"])
+        value = "abstained" if row["abstained"] else value
+        shown.add_row(*(row[key] for key in keys), value, one_line(row["text"], max(20, width - 48)))
     return shown

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, TypeAlias
 import click
 
 from ir3de.cli.options import Function, gather_options
-from ir3de.cli.output import FAINT, Output, bar, colour_of, line, percent, table, worth
+from ir3de.cli.output import FAINT, Output, bar, colour_of, format_value, line, percent, table
 from ir3de.errors import InputError
 
 if TYPE_CHECKING:
@@ -144,10 +144,10 @@ def utility_table(decision: Decision, router: Router, top: int | None = None) ->
         colour = colour_of(router.experts.index(name))
         shown.add_row(
             line((name, f"bold {colour}" if place == 0 else "")),
-            worth(decision, quality),
+            format_value(decision, quality),
             bar(quality, BAR_WIDTH, colour),
             line((amounts(router.policy.costs.get(name, FREE)), FAINT)),
-            f"-{worth(decision, penalties[name])}" if penalties[name] else "–",
+            f"-{format_value(decision, penalties[name])}" if penalties[name] else "–",
             f"{value:+.3f}",
         )
     return shown

@@ -182,9 +182,9 @@ def percent(share: float | None) -> str:
     return "–" if share is None else f"{100 * share:.1f} %"
 
 
-def worth(decision: Decision, share: float) -> str:
-    """A share as a percentage, or as the score it is where the router expects scores."""
-    return f"{share:.3f}" if decision.expects_quality else percent(share)
+def format_value(decision: Decision, value: float) -> str:
+    """A probability as a percentage, an expected score as it is."""
+    return percent(value) if decision.expected_score is None else f"{value:.3f}"
 
 
 def printable(text: str) -> str:

@@ -123,7 +123,7 @@ class _Counts:
 
     def count(self, name: str, decisions: list[Decision]) -> None:
         chosen = np.array([self._index[decision.expert] for decision in decisions], np.int64)
-        confidence = np.array([decision.confidence for decision in decisions])
+        confidence = np.array([decision.confidence for decision in decisions], np.float64)
         self._abstained.update(decision.reason for decision in decisions if decision.abstained)
         self._out_of_domain += sum(decision.out_of_domain for decision in decisions)
         self._answered_right += sum(decision.expert == name and not decision.abstained for decision in decisions)

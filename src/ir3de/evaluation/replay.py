@@ -33,6 +33,7 @@ class LoggedDecision:
     tokens: tuple[int, int] | None  # of prompt and answer
     cost: float | None
     price: tuple[float, float] | None  # of the expert that served, for a million tokens of each
+    expected_score: float | None = None  # instead of the confidence, if an outcome router decided
 
     @classmethod
     def read(cls, row: Mapping[str, object]) -> LoggedDecision | None:
@@ -54,6 +55,7 @@ class LoggedDecision:
             _pair(row, "prompt_tokens", "completion_tokens"),
             _number(row.get("cost")),
             _pair(price, "input_per_1m", "output_per_1m") if isinstance(price, Mapping) else None,
+            _number(row.get("expected_score")),
         )
 
 
@@ -91,8 +93,10 @@ class ReplayReport(JSONReport):
     served_agreement: float  # with who answered in the end
     matrix: tuple[tuple[int, ...], ...]
     changes: Mapping[str, ExpertChange]
-    confidence_before: float | None  # means over prompts that have it in the log
+    confidence_before: float | None  # means over prompts that have a confidence in the log and now
     confidence_after: float | None
+    expected_score_before: float | None  # the same of outcome routers
+    expected_score_after: float | None
     more_confident: int  # by more than a tenth
     less_confident: int
     abstained_before: int
@@ -174,6 +178,27 @@ def _parse_rows(
 
 
 @dataclass
+class _Sums:
+    """Sums of a number then and now, over the prompts that have both."""
+
+    prompts: int = 0
+    before: float = 0.0
+    after: float = 0.0
+
+    def add(self, before: float | None, after: float | None) -> float:
+        """Count a prompt, and return how much its number has grown; 0 if there is nothing to compare."""
+        if before is None or after is None:
+            return 0.0
+        self.prompts += 1
+        self.before += before
+        self.after += after
+        return after - before
+
+    def means(self) -> tuple[float | None, float | None]:
+        return (self.before / self.prompts, self.after / self.prompts) if self.prompts else (None, None)
+
+
+@dataclass
 class _Counts:
     """The counts that a report is made of."""
 
@@ -182,8 +207,8 @@ class _Counts:
     without_text: int = 0
     as_served: int = 0
     moves: Counter[tuple[str, str]] = field(default_factory=Counter)  # (then, now)
-    sure: list[float] = field(default_factory=lambda: [0.0, 0.0])  # Σ confidence then and now
-    with_confidence: int = 0
+    confidence: _Sums = field(default_factory=_Sums)
+    expected_score: _Sums = field(default_factory=_Sums)
     more_confident: int = 0
     less_confident: int = 0
     abstained: list[int] = field(default_factory=lambda: [0, 0, 0])  # then, now, both
@@ -195,13 +220,10 @@ class _Counts:
         self.prompts += 1
         self.moves[row.expert, now] += 1
         self.as_served += row.served == now
-        if row.confidence is not None:
-            self.with_confidence += 1
-            change = decision.confidence - row.confidence
-            self.sure[0] += row.confidence
-            self.sure[1] += decision.confidence
-            self.more_confident += change > CLEAR_CONFIDENCE_CHANGE
-            self.less_confident += change < -CLEAR_CONFIDENCE_CHANGE
+        change = self.confidence.add(row.confidence, decision.confidence)
+        self.more_confident += change > CLEAR_CONFIDENCE_CHANGE
+        self.less_confident += change < -CLEAR_CONFIDENCE_CHANGE
+        self.expected_score.add(row.expected_score, decision.expected_score)
         self.abstained[0] += row.abstained
         self.abstained[1] += decision.abstained
         self.abstained[2] += row.abstained and decision.abstained
@@ -215,7 +237,7 @@ class _Counts:
     def report(self) -> ReplayReport:
         names = tuple(dict.fromkeys((*self.experts, *sorted(then for then, _ in self.moves))))
         kept = sum(count for (then, now), count in self.moves.items() if then == now)
-        told = self.with_confidence or None
+        confidence, expected_score = self.confidence.means(), self.expected_score.means()
         return ReplayReport(
             experts=names,
             prompts=self.prompts,
@@ -224,8 +246,10 @@ class _Counts:
             served_agreement=self.as_served / self.prompts,
             matrix=tuple(tuple(self.moves[then, now] for now in names) for then in names),
             changes={name: self._change(name) for name in names},
-            confidence_before=self.sure[0] / told if told else None,
-            confidence_after=self.sure[1] / told if told else None,
+            confidence_before=confidence[0],
+            confidence_after=confidence[1],
+            expected_score_before=expected_score[0],
+            expected_score_after=expected_score[1],
             more_confident=self.more_confident,
             less_confident=self.less_confident,
             abstained_before=self.abstained[0],

@@ -235,13 +235,13 @@ def calibrate_confidence(routed: Sequence[RoutedPrompt], experts: Sequence[str])
 def score_held_out(routed: Sequence[RoutedPrompt], calibration: Calibration | None) -> HeldOut:
     """Confidence of these prompts under a calibration, and whether each is routed right."""
 
-    def confidence(decision: Decision) -> float:
+    def confidence(decision: Decision) -> float | None:
         if calibration is None or decision.abstained:
             return decision.confidence
         return max(calibration.probabilities(decision.evidence, decision.counted))
 
     return HeldOut(
-        np.array([confidence(one.decision) for one in routed]),
+        np.array([confidence(one.decision) for one in routed], np.float64),
         np.array([one.decision.best == one.expert for one in routed], bool),
         np.array([not one.decision.abstained for one in routed], bool),
         np.array([not one.decision.out_of_domain for one in routed], bool),

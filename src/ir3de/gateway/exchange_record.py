@@ -23,6 +23,7 @@ class ExchangeRecord:
     asked: str = ""  # the model the client named
     decision: Decision | None = None  # None where nothing was routed
     confidence: float | None = None  # of the decision, computed once; set together with it
+    expected_score: float | None = None  # instead of the confidence, if an outcome router decided
     margin: float | None = None
     router: str = ""  # hash of the artifact that decided
     why: str = ""  # "" routed; otherwise "asked by name", "pinned", "shadow", "skip", "only one", "abstained"

@@ -17,7 +17,7 @@ from ir3de.scorers.familiarity import FAMILIARITY_UNIT
 from ir3de.scorers.table import Table
 from ir3de.selectors import Ballots, EntropyTopK, Ids, Selector, Tally
 
-Reason = Literal["", "no known token", "low confidence", "out of domain"]
+Reason = Literal["", "no known token", "low confidence", "low expected score", "out of domain"]
 
 
 @dataclass(frozen=True)
@@ -132,19 +132,19 @@ class Decision:
         self._familiarity_sum = familiarity_sum
         self._penalties = penalties
         self._reason: Reason = reason
-        self._kept: list[float] | None = None  # the shares, once somebody has asked for them
+        self._kept: list[float] | None = None  # the values of the experts, once somebody has asked for them
         self._best = int(tally.argmax()) if best is None else best
         if not reason and (penalties is not None or rules.policy.threshold > 0):
             self._apply_policy()
 
     def _apply_policy(self) -> None:
-        probabilities, threshold = self._shares, self._rules.policy.threshold
+        values, threshold = self._values, self._rules.policy.threshold
         if self._penalties is not None:
             tally = self._tally.tolist()
-            worth = list(zip(utilities(probabilities, self._penalties), tally, strict=True))
+            worth = list(zip(utilities(values, self._penalties), tally, strict=True))
             self._best = worth.index(max(worth))  # of equal utilities the likelier expert's, then the first one's
-        if max(probabilities) < threshold or threshold == 1:  # nothing is certain, however it is rounded
-            self._reason = "low confidence"
+        if max(values) < threshold or threshold == 1:  # nothing is certain, however it is rounded
+            self._reason = "low confidence" if self._has_probabilities else "low expected score"
         elif threshold > 0 and self.out_of_domain:
             self._reason = "out of domain"
 
@@ -155,7 +155,7 @@ class Decision:
 
     @property
     def best(self) -> str:
-        """The expert that `confidence` is about: the chosen one, or the one that abstaining passed over."""
+        """The expert that `confidence` or `expected_score` is about: the chosen one, or the one passed over."""
         return self._rules.experts[self._best]
 
     @property
@@ -196,20 +196,20 @@ class Decision:
     def ranking(self) -> tuple[tuple[str, float], ...]:
         """Every expert with its probability, best first, its costs considered; the probabilities add up to one.
 
-        Of a router fitted from outcomes these are expected qualities instead, and add up to nothing in particular.
+        An outcome router gives expected scores instead, which do not add up to one.
         """
-        shares, order = self._shares, self._order
+        values, order = self._values, self._order
         if self._penalties is not None:
-            order.sort(key=utilities(shares, self._penalties).__getitem__, reverse=True)
+            order.sort(key=utilities(values, self._penalties).__getitem__, reverse=True)
         if self.abstained:
             order.sort(key=lambda c: c != self._rules.default)
-        return tuple((self._rules.experts[c], shares[c]) for c in order)
+        return tuple((self._rules.experts[c], values[c]) for c in order)
 
     @property
     def quality(self) -> tuple[tuple[str, float], ...]:
-        """Every expert with its probability, likeliest first, whatever it costs."""
-        shares = self._shares
-        return tuple((self._rules.experts[c], shares[c]) for c in self._order)
+        """Every expert with its probability or expected score, largest first, whatever it costs."""
+        values = self._values
+        return tuple((self._rules.experts[c], values[c]) for c in self._order)
 
     @property
     def penalties(self) -> Mapping[str, float] | None:
@@ -224,21 +224,20 @@ class Decision:
         return sorted(range(len(self._tally)), key=self._tally.tolist().__getitem__, reverse=True)
 
     @property
-    def confidence(self) -> float:
-        """The probability that the best expert is the right one, calibrated where the router is; or its quality."""
-        return self._shares[self._best]  # without ranking all the others
+    def confidence(self) -> float | None:
+        """The probability that the best expert is the right one; None for an outcome router."""
+        return self._value if self._has_probabilities else None
+
+    @property
+    def expected_score(self) -> float | None:
+        """The score that an outcome router expects of the best model; None for other routers."""
+        return None if self._has_probabilities else self._value
 
     @property
     def margin(self) -> float:
-        """How far the confidence lies above the next expert's probability: below zero where costs decided."""
-        shares = self._shares
-        confidence, others = shares[self._best], shares[: self._best] + shares[self._best + 1 :]
-        return confidence - max(others) if others else confidence
-
-    @property
-    def expects_quality(self) -> bool:
-        """Whether shares are the qualities expected of models, in the units of their scores, not probabilities."""
-        return self._rules.valuation.value_name == "expected_score"
+        """How far the best expert's value lies above the next one's: below zero where costs decided."""
+        others = self._values[: self._best] + self._values[self._best + 1 :]
+        return self._value - max(others) if others else self._value
 
     @property
     def evidence(self) -> list[float]:
@@ -247,7 +246,17 @@ class Decision:
         return rules.valuation.evidence(rules.selector, self._tally.tolist(), self._counted)
 
     @property
-    def _shares(self) -> list[float]:
+    def _has_probabilities(self) -> bool:
+        return self._rules.valuation.value_name == "probability"
+
+    @property
+    def _value(self) -> float:
+        """The probability or expected score of the best expert."""
+        return self._values[self._best]  # without ranking all the others
+
+    @property
+    def _values(self) -> list[float]:
+        """The probability or expected score of each expert."""
         if self._kept is None:
             rules = self._rules
             self._kept = rules.valuation.values(rules.selector, self._tally.tolist(), self._counted)
@@ -256,15 +265,17 @@ class Decision:
     def to_dict(self) -> dict[str, Any]:
         """Plain values, ready for JSON."""
         familiarity, penalties = self.familiarity, self.penalties
-        ranking = [{"expert": expert, "share": round(share, 6)} for expert, share in self.ranking]
+        name, confidence = self._rules.valuation.value_name, self.confidence
+        ranking: list[dict[str, Any]] = [{"expert": expert, name: round(value, 6)} for expert, value in self.ranking]
         if penalties is not None:
             taken = [penalties[expert] for expert, _ in self.ranking]
-            worth = utilities([share for _, share in self.ranking], taken)
-            for row, penalty, value in zip(ranking, taken, worth, strict=True):
-                row |= {"penalty": round(penalty, 6), "utility": round(value, 6)}
+            worth = utilities([value for _, value in self.ranking], taken)
+            for row, penalty, utility in zip(ranking, taken, worth, strict=True):
+                row |= {"penalty": round(penalty, 6), "utility": round(utility, 6)}
         return {
             "expert": self.expert,
-            "confidence": round(self.confidence, 6),
+            "confidence": None if confidence is None else round(confidence, 6),
+            **({} if confidence is not None else {"expected_score": round(self._value, 6)}),
             "margin": round(self.margin, 6),
             "ranking": ranking,
             "tokens": self.tokens,
@@ -282,7 +293,8 @@ class Decision:
         return hash((self.expert, self.tokens, self.counted, self.abstained))
 
     def __repr__(self) -> str:
-        return f"Decision(expert={self.expert!r}, confidence={self.confidence:.2f}, margin={self.margin:.2f})"
+        name = "confidence" if self._has_probabilities else "expected_score"
+        return f"Decision(expert={self.expert!r}, {name}={self._value:.2f}, margin={self.margin:.2f})"
 
 
 def decide(compiled: CompiledRouter, ids: Ids, unknown: int | None, weights: Costs | None = None) -> Decision:
@@ -363,6 +375,6 @@ def read_tallies(
 
 
 def abstain(rules: DecisionRules, tokens: int) -> Decision:
-    """The answer to a prompt without a known token: the default expert, an even share or the usual qualities."""
+    """The answer to a prompt without a known token: the default expert, with equal probabilities or the mean scores."""
     tally = rules.valuation.tally_nothing(len(rules.experts))
     return Decision(rules, tally, tokens, 0, reason="no known token")

@@ -45,7 +45,7 @@ def find_flips(compiled: CompiledRouter, ids: Ids, unknown: int | None, weights:
     without = decide_without_each(compiled, ids, unknown, weights)
     alone = {place: decision.expert for place, decision in enumerate(without) if decision.expert != expert}
     if alone:
-        surest = max(alone, key=lambda place: without[place].confidence)
+        surest = max(alone, key=lambda place: without[place]._value)
         return Flips(expert, alone, (surest,), alone[surest])
     together, other = _find_smallest_set(compiled, ids, unknown, weights, expert)
     return Flips(expert, alone, together, other)

@@ -32,7 +32,7 @@ def same_table(one: Router, other: Router) -> bool:
 
 
 def same_decisions(one: Sequence[Decision], other: Sequence[Decision]) -> bool:
-    """Every expert, share and reason, nothing rounded."""
+    """Every expert, its value and the reason, nothing rounded."""
     return [_said(decision) for decision in one] == [_said(decision) for decision in other]
 
 

@@ -110,6 +110,7 @@ def _time_route(router: Router, text: str) -> tuple[Decision, float]:
 def _routed_table(router: Router, routed: list[tuple[str, Decision, float]]) -> Table:
     made = table("prompt", "expert", "confidence", "", "µs", right=("confidence", "µs"))
     for text, decision, us in routed:
-        colour, share = colour_of(router.experts.index(decision.expert)), decision.confidence
-        made.add_row(text, line((decision.expert, colour)), percent(share), bar(share, 10, colour), f"{us:.0f}")
+        colour = colour_of(router.experts.index(decision.expert))
+        sure = decision.confidence or 0.0  # never None: this router has domains
+        made.add_row(text, line((decision.expert, colour)), percent(sure), bar(sure, 10, colour), f"{us:.0f}")
     return made

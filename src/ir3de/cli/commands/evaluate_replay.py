@@ -36,8 +36,9 @@ def evaluate_replay(
 
     def record(row: LoggedDecision, decision: Decision) -> None:
         if len(moved) < wanted:
-            then = {"text": row.text, "before": row.expert, "served": row.served, "confidence_before": row.confidence}
-            moved.append({**then, **decision.to_dict()})
+            then = {"text": row.text, "before": row.expert, "served": row.served}
+            values = {"confidence_before": row.confidence, "expected_score_before": row.expected_score}
+            moved.append({**then, **values, **decision.to_dict()})
 
     with reading(out, "replay", total) as (on_bytes, _count):
         logged = read_log(logs, damage, on_bytes=on_bytes)
@@ -64,6 +65,9 @@ def _remarks(report: ReplayReport) -> Iterator[Text]:
         means = f"{percent(report.confidence_before)} → {percent(report.confidence_after)} on average"
         clearly = f"; clearly higher for {report.more_confident:,} prompts, clearly lower for {report.less_confident:,}"
         yield line(("Confidence  ", "bold"), (means, ""), (clearly, FAINT))
+    if report.expected_score_before is not None:
+        means = f"{report.expected_score_before:.3f} → {report.expected_score_after:.3f} on average"
+        yield line(("Expected score  ", "bold"), (means, ""))
     counts = f"{report.abstained_before:,} → {report.abstained_after:,}"
     yield line(("Abstained  ", "bold"), (counts, ""), (f"; {report.abstained_both:,} of them both times", FAINT))
     if report.costs is not None:

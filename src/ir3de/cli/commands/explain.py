@@ -14,7 +14,7 @@ import click
 from ir3de.cli.commands.route import why_abstained
 from ir3de.cli.costs import once_weight_option, utility_table, warn_without_costs
 from ir3de.cli.options import number_option, output_options, router_argument
-from ir3de.cli.output import FAINT, Output, colour_of, heading, line, printable, table, worth
+from ir3de.cli.output import FAINT, Output, colour_of, format_value, heading, line, printable, table
 from ir3de.cli.saving import load_router
 
 if TYPE_CHECKING:
@@ -108,14 +108,14 @@ def _marks(part: Text) -> str:
 
 
 def _legend(explanation: Explanation, coloured: bool) -> Text:
-    """Every expert with its share, best first, in its colour or with its letter."""
+    """Every expert with its probability or expected score, best first, in its colour or with its letter."""
     letters = dict(zip(explanation.experts, cycle(LETTERS), strict=False))
     parts: list[tuple[str, str]] = []
-    for place, (expert, share) in enumerate(explanation.decision.ranking):
+    for place, (expert, value) in enumerate(explanation.decision.ranking):
         mark, colour = "■" if coloured else letters[expert], colour_of(explanation.experts.index(expert))
         styles = ("bold", "") if place == 0 else ("", FAINT)
         shown = f"{'   ' if place else ''}{mark} "
-        parts += [(shown, colour), (expert, styles[0]), (f" {worth(explanation.decision, share)}", styles[1])]
+        parts += [(shown, colour), (expert, styles[0]), (f" {format_value(explanation.decision, value)}", styles[1])]
     return line(*parts)
 
 

@@ -12,7 +12,7 @@ import click
 
 from ir3de.cli.costs import once_weight_option, utility_table, warn_without_costs
 from ir3de.cli.options import field_option, number_option, output_options, router_argument
-from ir3de.cli.output import FAINT, Output, bar, colour_of, json_text, line, one_line, percent, worth
+from ir3de.cli.output import FAINT, Output, bar, colour_of, format_value, json_text, line, one_line, percent
 from ir3de.cli.saving import load_router
 
 if TYPE_CHECKING:
@@ -163,23 +163,24 @@ def why_abstained(decision: Decision) -> str:
     reasons = {
         "no known token": "the prompt holds no known token",
         "low confidence": "no expert is likely enough",
+        "low expected score": "no model is expected to score enough",
         "out of domain": "the prompt is out of domain",
     }
     return f"{reasons[decision.reason]}: it goes to the default expert, {decision.expert}"
 
 
 def ranking_table(decision: Decision, experts: tuple[str, ...], top: int | None = None) -> Table:
-    """Every expert's share as a bar, best first."""
+    """Every expert's probability or expected score as a bar, best first."""
     from rich.table import Table
 
     shown = Table.grid(padding=(0, 2))
     shown.add_column(overflow="fold")
     shown.add_column(justify="right", no_wrap=True)
     shown.add_column(no_wrap=True)
-    for place, (expert, share) in enumerate(decision.ranking[:top]):
+    for place, (expert, value) in enumerate(decision.ranking[:top]):
         colour = colour_of(experts.index(expert))
         name = line((expert, f"bold {colour}" if place == 0 else ""))
-        shown.add_row(name, worth(decision, share), bar(share, BAR_WIDTH, colour))
+        shown.add_row(name, format_value(decision, value), bar(value, BAR_WIDTH, colour))
     return shown
 
 
@@ -192,5 +193,5 @@ def _show_many(out: Output, router: Router, routed: Iterable[tuple[Row, Decision
             print(decision.expert, flush=True)
             continue
         colour = colour_of(router.experts.index(decision.expert))
-        share = "abstains" if decision.abstained else worth(decision, decision.confidence)
-        out.result(line((decision.expert.ljust(width), colour), (f"  {share:>8}  ", FAINT), (one_line(text, room), "")))
+        value = "abstains" if decision.abstained else format_value(decision, decision.ranking[0][1])
+        out.result(line((decision.expert.ljust(width), colour), (f"  {value:>8}  ", FAINT), (one_line(text, room), "")))

@@ -192,7 +192,7 @@ class Pinning(Part):
     )
     """Request headers that may name the conversation."""
     release: float = Field(0.95, ge=0, le=1)
-    """A conversation moves to another expert from this confidence on; with 1 it never moves."""
+    """A conversation moves to another expert from this confidence (or expected score) on; with 1 it never moves."""
 
 
 class Routing(Part):

@@ -119,7 +119,6 @@ def build_answer(router: Router, digest: str, asked: RouteRequest, texts: Sequen
             "experts": list(variant.experts),
             "default": variant.default,
             "calibrated": variant.calibrated,
-            "expects_quality": variant.kind == "outcomes",  # then shares are scores to expect, not probabilities
             "route_us": round(took / len(texts) * 1e6, 1),  # a prompt, on average
             "data": data,
             "options": list_options(router),

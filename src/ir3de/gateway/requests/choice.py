@@ -127,7 +127,7 @@ def _find_pinned(
     pinning = snapshot.config.routing.pinning
     if not pinning.ttl or (name := pins.get(controls.session)) is None:
         return None
-    clear = not decision.abstained and decision.confidence >= pinning.release < 1
+    clear = not decision.abstained and decision.ranking[0][1] >= pinning.release < 1
     moves = clear and decision.expert != name and _get(eligible, decision.expert) is not None
     return None if moves and not prompt.tool_loop else _get(eligible, name)
 

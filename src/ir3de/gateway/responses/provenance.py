@@ -13,6 +13,7 @@ PROVENANCE_HEADERS = (
     "x-ir3de-expert",
     "x-ir3de-model",
     "x-ir3de-confidence",
+    "x-ir3de-expected-score",
     "x-ir3de-margin",
     "x-ir3de-router",
     "x-ir3de-route-us",
@@ -28,9 +29,12 @@ def build_provenance_headers(record: ExchangeRecord) -> list[tuple[bytes, bytes]
         *_build_name_headers(record.expert, record.model, record.router),
         _build_fallback_header(len(record.fallbacks)),
     ]
-    if record.confidence is not None and record.margin is not None:
+    if record.confidence is not None:
+        found.append((b"x-ir3de-confidence", b"%.4f" % record.confidence))
+    if record.expected_score is not None:
+        found.append((b"x-ir3de-expected-score", b"%.4f" % record.expected_score))
+    if record.margin is not None:
         found += (
-            (b"x-ir3de-confidence", b"%.4f" % record.confidence),
             (b"x-ir3de-margin", b"%.4f" % record.margin),
             (b"x-ir3de-route-us", b"%.1f" % ((record.route_seconds or 0.0) * 1e6)),
         )
@@ -43,8 +47,12 @@ def build_provenance_member(record: ExchangeRecord) -> bytes:
     """The provenance as a member of a JSON object, because client libraries hide headers."""
     text = _format_names(record.expert, record.model, record.router)
     if (decision := record.decision) is not None:
+        if record.expected_score is None:
+            value = f"{record.confidence:.4f}"
+        else:
+            value = f'null,"expected_score":{record.expected_score:.4f}'
         text += (
-            f',"decided":{_quote(decision.expert)},"confidence":{record.confidence:.4f},"margin":{record.margin:.4f}'
+            f',"decided":{_quote(decision.expert)},"confidence":{value},"margin":{record.margin:.4f}'
             f',"abstained":{"true" if decision.abstained else "false"}'
             f',"route_us":{(record.route_seconds or 0) * 1e6:.1f}'
         )

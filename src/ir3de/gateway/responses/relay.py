@@ -125,7 +125,8 @@ class Exchange:
         record.why = choice.why
         if (decision := choice.decision) is not None:
             record.decision, record.route_seconds = decision, choice.route_seconds
-            record.confidence, record.margin = decision.confidence, decision.margin
+            record.confidence, record.expected_score = decision.confidence, decision.expected_score
+            record.margin = decision.margin
         record.router, record.text, record.session = self.snapshot.digest, prompt.text, controls.session
         await self._try_experts(choice, body)
         if controls.session and choice.decision is not None and record.outcome == "ok" and choice.why != "shadow":

@@ -94,6 +94,7 @@ def format_access_line(record: ExchangeRecord) -> bytes:
     """The access log line of a request."""
     # built by hand: a dictionary and json.dumps take three times as long
     routed = record.decision is not None
+    expected = "" if record.expected_score is None else f'"expected_score": {record.expected_score:.6f}, '
     cost = "null" if record.cost is None else f"{record.cost:.9g}"
     handed_on = _json(record.fallbacks[:MAX_RANKED]) if record.fallbacks else "[]"
     return (
@@ -102,7 +103,7 @@ def format_access_line(record: ExchangeRecord) -> bytes:
         f'"asked": {_quote(record.asked[:MAX_NAME_CHARS])}, '
         f'"expert": {_quote(record.expert)}, "model": {_quote(record.model)}, "status": {record.status}, '
         f'"outcome": {_quote(record.outcome)}, "error": {_quote(record.error)}, "why": {_quote(record.why)}, '
-        f'"confidence": {_format_number(record.confidence if routed else None, 1, 6)}, '
+        f'"confidence": {_format_number(record.confidence if routed else None, 1, 6)}, {expected}'
         f'"margin": {_format_number(record.margin if routed else None, 1, 6)}, '
         f'"route_us": {_format_number(record.route_seconds, 1e6, 1)}, '
         f'"ttft_ms": {_format_number(record.first_seconds, 1e3, 3)}, '
@@ -118,6 +119,8 @@ def format_decision_line(record: ExchangeRecord, *, price: Price | None = None, 
     """The decision log line of a routed request; it has the text only with `prompts`."""
     decision = record.decision
     assert decision is not None
+    score = decision.expected_score
+    name = "probability" if score is None else "expected_score"
     line: dict[str, Any] = {
         "time": _format_time(record.started),
         "request_id": record.request_id[:MAX_NAME_CHARS],
@@ -125,8 +128,9 @@ def format_decision_line(record: ExchangeRecord, *, price: Price | None = None, 
         "expert": decision.expert,
         "served": record.expert,
         "confidence": _round(record.confidence, 6),
+        **({} if score is None else {"expected_score": round(score, 6)}),
         "margin": _round(record.margin, 6),
-        "ranking": [{"expert": name, "share": round(share, 6)} for name, share in decision.ranking[:MAX_RANKED]],
+        "ranking": [{"expert": one, name: round(value, 6)} for one, value in decision.ranking[:MAX_RANKED]],
         "abstained": decision.abstained,
         "reason": decision.reason,
         "why": record.why,

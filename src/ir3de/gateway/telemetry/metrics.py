@@ -44,7 +44,10 @@ class Metrics:
             "ir3de_route_seconds", "Time to decide on an expert.", buckets=ROUTE_BUCKETS, registry=registry
         )
         self._confidence = Histogram(
-            "ir3de_confidence", "Confidence of decisions.", buckets=CONFIDENCE_BUCKETS, registry=registry
+            "ir3de_confidence",
+            "Confidence of decisions, where it is a probability.",
+            buckets=CONFIDENCE_BUCKETS,
+            registry=registry,
         )
         self._abstained = Counter("ir3de_abstain", "Decisions that were left to the default expert.", registry=registry)
         self._fallbacks = Counter(

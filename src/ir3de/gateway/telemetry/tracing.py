@@ -159,6 +159,7 @@ def _decision_attributes(record: ExchangeRecord) -> dict[str, Any]:
         "ir3de.router": record.router or None,
         "ir3de.decided": decision.expert,
         "ir3de.confidence": record.confidence,
+        "ir3de.expected_score": record.expected_score,
         "ir3de.margin": record.margin,
         "ir3de.abstained": decision.abstained,
     }

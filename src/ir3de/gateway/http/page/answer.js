@@ -93,8 +93,10 @@ function fromHeaders(known, headers) {
   };
   known.expert = name("x-ir3de-expert");
   known.model = name("x-ir3de-model");
-  known.confidence = headers.has("x-ir3de-confidence") ? Number(headers.get("x-ir3de-confidence")) : undefined;
-  known.route = headers.has("x-ir3de-route-us") ? Number(headers.get("x-ir3de-route-us")) : undefined;
+  const number = (header) => (headers.has(header) ? Number(headers.get(header)) : undefined);
+  known.confidence = number("x-ir3de-confidence");
+  known.score = number("x-ir3de-expected-score");
+  known.route = number("x-ir3de-route-us");
   known.fallbacks = Number(headers.get("x-ir3de-fallbacks") || 0);
   facts(known);
 }
@@ -105,6 +107,7 @@ function note(known, piece) {
     Object.assign(known, { expert: said.expert ?? known.expert, model: said.model ?? known.model });
     if (Array.isArray(said.fallbacks)) known.tried = said.fallbacks.map((one) => one.from);
     if (said.confidence !== undefined) known.confidence = said.confidence;
+    if (said.expected_score !== undefined) known.score = said.expected_score;
     if (said.why && said.why !== "routed") known.why = said.why;
   }
   if (piece.usage?.completion_tokens) known.tokens = piece.usage.completion_tokens;
@@ -116,6 +119,7 @@ function facts(known) {
   row("Expert", known.expert ? named(known.expert) : null);
   row("Model", known.model && known.model !== known.expert ? known.model : null);
   row("Confidence", Number.isFinite(known.confidence) ? percent(known.confidence) : null);
+  row("Expected score", Number.isFinite(known.score) ? known.score.toFixed(2) : null);
   row("Routed in", Number.isFinite(known.route) ? `${Math.round(known.route)} µs` : null);
   row("First token", Number.isFinite(known.first) ? milliseconds(known.first) : null);
   row("Total", Number.isFinite(known.total) ? milliseconds(known.total) : null);

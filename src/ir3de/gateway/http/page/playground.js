@@ -57,7 +57,7 @@ function show(found, text) {
   say(find("sure"), sentence(row, found));
   say(find("send-to"), row.expert);
   say(find("cost-of-it"), `${row.counted} of ${row.tokens} tokens decided, in ${microseconds(found.route_us)}`);
-  showRanking(row, found.expects_quality);
+  showRanking(row);
   showTokens(row, found.experts, row.flips);
   showFlips(row);
   showLegend(found.experts, row);
@@ -71,21 +71,22 @@ function sentence(row, found) {
   const reasons = {
     "no known token": "default expert: no known token",
     "low confidence": `default expert: a confidence of ${percent(row.confidence)} is too low`,
+    "low expected score": `default expert: an expected score of ${row.expected_score?.toFixed(2)} is too low`,
     "out of domain": "default expert: the prompt is out of domain",
   };
   if (row.abstained) return reasons[row.reason] || "default expert";
-  if (found.expects_quality) return `expected score ${row.confidence.toFixed(2)}`;
+  if (row.expected_score !== undefined) return `expected score ${row.expected_score.toFixed(2)}`;
   const votes = (reading.selector || found.options.selector) !== "average";
   const words = `${percent(row.confidence)} ${found.calibrated ? "confidence" : votes ? "of the votes" : "of the score"}`;
   return row.out_of_domain ? `${words}, out of domain` : words;
 }
 
-function showRanking(row, qualities) {
+function showRanking(row) {
   const list = find("ranking");
   const present = new Map([...list.children].map((item) => [item.dataset.expert, item]));
   const shown = row.ranking.slice(0, RANKED);
-  const largest = qualities ? Math.max(1, ...shown.map((one) => one.share)) : 1; // expected scores have units of their own
-  shown.forEach(({ expert, share }, index) => {
+  const largest = Math.max(1, ...shown.map((one) => one.expected_score ?? 0)); // expected scores may be larger than 1
+  shown.forEach(({ expert, probability, expected_score }, index) => {
     let item = present.get(expert);
     if (!item) {
       const track = make("span", { class: "track" }, make("i"));
@@ -94,10 +95,10 @@ function showRanking(row, qualities) {
     }
     present.delete(expert);
     item.style.setProperty("--colour", colour(expert));
-    item.style.setProperty("--share", Math.max(0, share / largest));
+    item.style.setProperty("--share", Math.max(0, (probability ?? expected_score) / largest));
     item.style.setProperty("--row", index);
     item.classList.toggle("first", expert === row.expert);
-    say(item.querySelector(".value"), qualities ? share.toFixed(2) : percent(share));
+    say(item.querySelector(".value"), probability === undefined ? expected_score.toFixed(2) : percent(probability));
   });
   for (const gone of present.values()) gone.remove();
   list.style.setProperty("--rows", shown.length);

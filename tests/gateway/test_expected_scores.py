@@ -1,0 +1,59 @@
+"""What a gateway says of an outcome router: expected scores, and never a confidence."""
+
+import json
+import urllib.request
+from pathlib import Path
+from typing import Any
+
+import exchange_records as made
+from running_gateway import QUESTIONS, outcome_router, running, small_router
+
+from ir3de import Router
+from ir3de.gateway.telemetry.tracing import _decision_attributes
+
+QUESTION = QUESTIONS["law"]
+
+
+def serve(folder: Path, router: Router) -> tuple[Any, dict[str, Any], list[dict[str, Any]], str]:
+    """Headers and body of an answer, the lines of both logs, and the metrics."""
+    router.save(folder / "router")
+    logs = [folder / "access.jsonl", folder / "decisions.jsonl"]
+    with running(folder, logs={"access": str(logs[0]), "decisions": str(logs[1])}) as gateway:
+        body = json.dumps({"model": "auto", "messages": [{"role": "user", "content": QUESTION}]}).encode()
+        request = urllib.request.Request(f"{gateway.url}/v1/chat/completions", body)
+        with urllib.request.urlopen(request, timeout=30) as answer:
+            headers, told = answer.headers, json.load(answer)["ir3de"]
+        with urllib.request.urlopen(f"{gateway.url}/metrics", timeout=30) as answer:
+            metrics = answer.read().decode()
+    return headers, told, [json.loads(log.read_text()) for log in logs], metrics
+
+
+def test_an_outcome_router_has_expected_scores(tmp_path: Path) -> None:
+    expected = outcome_router().route(QUESTION).expected_score
+    headers, told, lines, metrics = serve(tmp_path, outcome_router())
+    assert expected is not None and expected > 1
+    assert headers["x-ir3de-expected-score"] == f"{expected:.4f}" and headers["x-ir3de-confidence"] is None
+    assert headers["x-ir3de-margin"] is not None and headers["x-ir3de-expert"] == "law"
+    for found in (told, *lines):
+        assert found["confidence"] is None and round(found["expected_score"], 4) == round(expected, 4)
+    assert all(set(row) == {"expert", "expected_score"} for row in lines[1]["ranking"])
+    assert "ir3de_confidence_count 0.0" in metrics and "ir3de_route_seconds_count 1.0" in metrics
+
+
+def test_another_router_has_probabilities(tmp_path: Path) -> None:
+    confidence = small_router().route(QUESTION).confidence
+    headers, told, lines, metrics = serve(tmp_path, small_router())
+    assert headers["x-ir3de-confidence"] == f"{confidence:.4f}" and headers["x-ir3de-expected-score"] is None
+    for found in (told, *lines):
+        assert "expected_score" not in found and round(found["confidence"], 4) == round(confidence or 0, 4)
+    assert all(set(row) == {"expert", "probability"} for row in lines[1]["ranking"])
+    assert "ir3de_confidence_count 1.0" in metrics
+
+
+def test_a_trace_has_one_of_them() -> None:
+    decision = outcome_router().route(QUESTION)
+    scored = _decision_attributes(
+        made.record(decision=decision, confidence=decision.confidence, expected_score=decision.expected_score)
+    )
+    assert scored["ir3de.confidence"] is None and scored["ir3de.expected_score"] == decision.expected_score
+    assert _decision_attributes(made.record())["ir3de.expected_score"] is None
