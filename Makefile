@@ -1,14 +1,17 @@
 # `make` is what CI runs.
-.PHONY: all lint test coverage mutants fix bench docs demo
+.PHONY: all lint test long coverage mutants fix bench docs demo
 .DEFAULT_GOAL := all
 
-all: test lint
+all: test long lint
 
 test:            ## make test K=storage runs a part
 	pytest $(if $(K),-k $(K))
 
+long:            ## the long tail: what `pytest` alone leaves out
+	pytest -m slow
+
 coverage:        ## the tests, and which lines none of them runs
-	pytest --cov --cov-report=term:skip-covered
+	pytest -m "slow or not slow" --cov --cov-report=term:skip-covered
 
 mutants:         ## make mutants M=scorers/ridge.py: small wrong changes, and which of them no test notices
 	python lab/scripts/mutate.py $(M) $(if $(T),--tests $(T))
