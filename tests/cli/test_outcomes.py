@@ -139,10 +139,10 @@ def test_bad_rows_are_named_by_their_line(line: str, said: str, file: Path, tmp_
 def test_what_does_not_go_together_is_a_wrong_call(file: Path, router: Path, tmp_path: Path) -> None:
     out = tmp_path / "other"
     assert "NAME=PATH cannot be combined with --outcomes" in wrong_call("fit", out, f"law={file}", "--outcomes", file)
-    assert "--scorer does not go" in wrong_call("fit", out, "--outcomes", file, "--scorer", "paper")
+    assert "--scorer cannot be combined" in wrong_call("fit", out, "--outcomes", file, "--scorer", "paper")
     assert "--score-field belongs to --outcomes" in wrong_call("fit", out, f"law={file}", "--score-field", "acc")
     assert "--outcomes" in wrong_call("fit", out) and "--outcomes" in wrong_call("eval", router)
-    assert "--errors does not go" in wrong_call("eval", router, "--outcomes", file, "--errors", "3")
+    assert "--errors cannot be combined" in wrong_call("eval", router, "--outcomes", file, "--errors", "3")
     assert not out.exists()
 
 

@@ -52,4 +52,4 @@ def test_the_command_line_skips_and_tells(tmp_path: Path) -> None:
     assert "1 of 41 records" in run("collect", out, path, "--skip-bad", "1", "--force", "-q").stderr
     told = run_json("fit", tmp_path / "router", f"law={path}", f"b={out}", "--skip-bad", "1")
     assert [domain["skipped"] for domain in told["counted"]] == [1, 0]
-    assert "--address is of a Ray cluster" in wrong_call("fit", tmp_path / "other", f"a={path}", "--address", "auto")
+    assert "--address names a Ray cluster" in wrong_call("fit", tmp_path / "other", f"a={path}", "--address", "auto")

@@ -1,6 +1,5 @@
 """What users get wrong: each mistake has its error, which says what was found, and leaves the router as it was."""
 
-import copy
 import math
 import pickle
 
@@ -261,11 +260,8 @@ def test_strategies_are_objects_not_names() -> None:
         assert "strength (λ) must be a positive number" in refusal(InputError, TokenRidge, strength=strength)
 
 
-def test_a_router_is_saved_not_pickled_and_a_decision_is_small() -> None:
+def test_a_pickled_decision_is_small() -> None:
     router = tiny.router()
-    for action in (pickle.dumps, copy.deepcopy):
-        with pytest.raises(TypeError, match="save it to a folder"):
-            action(router)
     decision = router.route("prove it")
     assert pickle.loads(pickle.dumps(decision)) == decision
     assert len(pickle.dumps(decision)) < 2_000  # no table goes along

@@ -193,7 +193,7 @@ def test_collect_clips_and_leaves_out(tmp_path: Path) -> None:
 
 def test_collect_refuses_what_would_bring_rare_tokens_back(tmp_path: Path, law_file: Path) -> None:
     out, given = tmp_path / "out.stats", ("--min-count", "2")
-    assert "--keep-sample keeps prompts whole" in wrong_call("collect", out, law_file, *given, "--keep-sample")
+    assert "--keep-sample keeps whole prompts" in wrong_call("collect", out, law_file, *given, "--keep-sample")
     assert "standard input can be read once" in wrong_call("collect", out, "-", *given)
     assert "a.stats hold every token" in wrong_call("collect", out, "a.stats", *given)
     assert "--min-count" in wrong_call("collect", out, law_file, "--min-count", "0")

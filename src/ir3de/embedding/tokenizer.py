@@ -63,7 +63,11 @@ class Tokenizer:
 
     def __reduce__(self) -> tuple[Any, ...]:
         """A pickled tokenizer leaves its engines behind: they are made again where it is used."""
-        given = {"proof": self._given_proof, "fast_cache": self._given_cache, "unknown_id": self._given_unknown}
+        given: dict[str, Any] = {
+            "proof": self._given_proof,
+            "fast_cache": self._given_cache,
+            "unknown_id": self._given_unknown,
+        }
         return partial(Tokenizer, **given), (self.definition,)
 
     @cached_property

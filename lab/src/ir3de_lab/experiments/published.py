@@ -7,9 +7,9 @@ Source: *IR3DE: A Linear Router for Large Language Models* (Fanì and Ersoy), ta
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping
 from dataclasses import dataclass
+from decimal import ROUND_HALF_UP, Decimal
 
 SOURCE = "Fanì and Ersoy, IR3DE: A Linear Router for Large Language Models"
 
@@ -29,8 +29,12 @@ class Published:
         return self.rows[row][-1]
 
     def mean(self, row: str) -> float:
-        """The mean of the row's printed figures, which the printed average is not everywhere."""
-        return math.fsum(self.rows[row][:-1]) / len(self.domains)  # fsum: the same digits from every version of Python
+        """The mean of the row's printed figures, to one digit; the printed average is another number in some rows.
+
+        In decimal arithmetic: 98.05 is rounded up as on paper, by every version of Python.
+        """
+        total = sum((Decimal(str(figure)) for figure in self.rows[row][:-1]), Decimal(0))
+        return float((total / len(self.domains)).quantize(Decimal("0.1"), ROUND_HALF_UP))
 
 
 HERE: dict[str, tuple[str, ...]] = {  # how the rows of ours that belong to one of the paper's begin, if not by its name
