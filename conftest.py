@@ -17,6 +17,7 @@ from pathlib import Path
 import numpy as np
 import numpy.typing as npt
 import pytest
+from hypothesis import settings
 from raw_upstream import raw_gateway, raw_gateway_session  # noqa: F401 - fixtures
 from tokenizers import Tokenizer, models, normalizers, pre_tokenizers, trainers
 
@@ -26,6 +27,10 @@ from ir3de import Router
 from ir3de.corpora import examples as demo
 from ir3de.embedding import Embedding, Matrix, packaged_models
 from saved import first_router
+
+settings.register_profile("fast", max_examples=30)
+settings.register_profile("thorough", max_examples=100)
+settings.load_profile("fast")  # --hypothesis-profile=thorough takes precedence
 
 KINDS = ("byte-level BPE", "WordPiece", "Unigram")
 WIDTH = 40  # not a multiple of a 4-bit block's 32

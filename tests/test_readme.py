@@ -30,6 +30,7 @@ def test_python_examples_print_what_the_readme_says() -> None:
     assert result.failed == 0
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("page", "fewest"),
     [

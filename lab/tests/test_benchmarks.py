@@ -23,7 +23,7 @@ from ir3de_lab.benchmarks.accuracy import suites
 from ir3de_lab.benchmarks.recovery import counts_from_gram, order_from_pairs
 from ir3de_lab.benchmarks.robustness import measure, sampled
 
-pytestmark = pytest.mark.usefixtures("plain_terminal")
+pytestmark = [pytest.mark.usefixtures("plain_terminal"), pytest.mark.slow]
 
 
 @pytest.mark.parametrize("name", ["novelty", "confidence"])

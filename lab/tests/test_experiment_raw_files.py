@@ -109,6 +109,7 @@ def _readme(root: Path, *more: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
 
 
+@pytest.mark.slow
 def test_the_page_of_results_knows_when_it_is_stale_and_what_is_not_listed(copied: Path) -> None:
     root = copied.parent
     assert _readme(root, "--check").returncode == 1

@@ -29,6 +29,8 @@ from ir3de_lab.experiments.results import find, read
 from ir3de_lab.experiments.settings import load
 from ir3de_lab.experiments.tables import tables
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.fixture(scope="module")
 def root(tmp_path_factory: pytest.TempPathFactory) -> Path:

@@ -18,6 +18,8 @@ from ir3de_lab.experiments.judging.numbers import final_number
 from ir3de_lab.experiments.judging.programs import outcome, program
 from refused import refusal
 
+pytestmark = pytest.mark.slow
+
 RIGHT, WRONG = Verdict(1.0, 1.0), Verdict(0.0, 1.0)
 
 ADD = {

@@ -33,6 +33,8 @@ from ir3de_lab.rivals.naive_bayes import NaiveBayes
 from ir3de_lab.rivals.tfidf_logistic import TfidfLogistic
 from refused import refusal
 
+pytestmark = pytest.mark.slow
+
 OWN_WORDS = {  # not in the order of the alphabet
     "maths": "integer equation theorem algebra triangle",
     "law": "contract court landlord judge statute",

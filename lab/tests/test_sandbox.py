@@ -109,6 +109,7 @@ def test_other_processes_are_refused(fork: str, limits: Limits) -> None:
     assert run(fork, limits=limits).reason.startswith("failed: PermissionError")
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(not sys.platform.startswith("linux"), reason="processes are looked up in /proc")
 def test_who_is_alive_can_be_seen(home: Path) -> None:
     program = "import time\ntime.sleep(2)"

@@ -75,6 +75,7 @@ def test_given_taken_back_and_accounted_for(given: Path, router: Path, tmp_path:
     assert "what was taken from 'law' is not in the router: it is in berlin-2026" in " ".join(said.stderr.split())
 
 
+@pytest.mark.slow
 def test_a_narrow_terminal_shows_who_gave_what(
     given: Path, router: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

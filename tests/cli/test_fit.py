@@ -220,6 +220,7 @@ def test_add_remove_and_merge_are_exact(router: Path, law_file: Path, fitted: Pa
     assert (router / "router.json").read_bytes() == (fitted / "router.json").read_bytes()
 
 
+@pytest.mark.slow
 def test_remove_complains(router: Path) -> None:
     before = (router / "router.json").read_bytes()
     assert "no expert 'cooking'" in complaint("remove", router, "law", "cooking")

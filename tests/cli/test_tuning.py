@@ -111,6 +111,7 @@ def test_collect_keeps_prompts_only_when_asked(tmp_path: Path) -> None:
 # tune ---------------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_fit_tune_prints_and_stores_what_was_tried(tmp_path: Path) -> None:
     shown = run("fit", tmp_path / "r", f"law={LAW}", f"coding={CODING}", "--tune").stdout
     assert "→" in shown and "log loss" in shown

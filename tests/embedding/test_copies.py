@@ -88,6 +88,7 @@ def drop_header_key(folder: Path) -> None:
     (folder / "embedding.json").write_text(json.dumps(header))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("damage", "error", "said"),
     [
@@ -168,6 +169,7 @@ def test_a_file_of_another_kind_is_refused(tmp_path: Path) -> None:
         Embedding.load(tmp_path / "model.bin")
 
 
+@pytest.mark.slow
 def test_a_copy_stays_until_the_one_that_replaces_it_is_whole(
     tiny_embeddings: dict[str, Embedding], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -212,6 +212,7 @@ def test_pieces_make_up_the_text(text: str) -> None:
 # --- the two engines ---
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", KINDS)
 def test_the_fast_engine_is_used_where_it_is_proven(kind: str, tiny_embeddings: dict[str, Embedding]) -> None:
     embedding = tiny_embeddings[kind]

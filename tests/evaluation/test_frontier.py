@@ -70,6 +70,7 @@ outcomes = st.lists(st.tuples(*[st.floats(0, 1)] * 3), min_size=2, max_size=9)
 prices = st.tuples(*[st.integers(0, 5)] * 3).filter(lambda three: len(set(three)) > 1)
 
 
+@pytest.mark.slow
 @tiny.LAW
 @given(outcomes, prices)
 def test_nothing_beats_the_oracle_and_no_mix_beats_the_hull(
@@ -147,6 +148,7 @@ def test_labels_and_prompts_are_checked_as_in_an_evaluation(router: Router) -> N
         measure_frontier(router, {"law": []})
 
 
+@pytest.mark.slow
 def test_knowing_prompts_is_worth_more_than_drawing_experts() -> None:
     """On real prompts the whole curve lies above the random mixes."""
     costs = {"coding": {"price": 3.0}, "mathematics": {"price": 1.0}, "law": {"price": 0.5}, "medicine": {"price": 2.0}}

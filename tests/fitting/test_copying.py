@@ -90,6 +90,7 @@ def test_numbers_of_a_pickled_router_stay_read_only() -> None:
         next(iter(router.statistics.values())).histogram[0] = 1
 
 
+@pytest.mark.slow
 def test_a_pickled_router_routes_in_another_process(tmp_path: Path) -> None:
     path = tmp_path / "router.pickle"
     path.write_bytes(pickle.dumps(first_router()))

@@ -247,6 +247,7 @@ def test_the_gateway_s_own_errors(gateway: Running, client: Any) -> None:
         client.with_options(timeout=0.05).chat.completions.create(model="law", messages=LAW)
 
 
+@pytest.mark.slow
 def test_keys_and_timeouts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("IR3DE_API_KEY", "sesame")
     monkeypatch.setenv("LAW_KEY", "secret")

@@ -146,6 +146,7 @@ def test_a_stop_lets_requests_in_flight_end_and_no_new_ones_in(tmp_path: Path, w
     assert not list(tmp_path.glob("ir3de-*"))
 
 
+@pytest.mark.slow
 def test_the_second_interrupt_does_not_wait(tmp_path: Path) -> None:
     slow = Slow()
     with served(slow.app()) as upstream, serving(tmp_path, upstream) as gateway:
@@ -179,6 +180,7 @@ def test_heads_that_never_end(tmp_path: Path) -> None:
         assert gateway.ask("law", user=large_body).result()[0] == 200
 
 
+@pytest.mark.slow
 def test_the_rest_of_a_refused_body_is_no_part_of_the_next_head(tmp_path: Path) -> None:
     refused = b"POST /v1/route HTTP/1.1\r\nhost: 127.0.0.1\r\norigin: http://x\r\ncontent-length: 200000\r\n\r\n"
     with (

@@ -26,6 +26,7 @@ def test_missing_statistics(tmp_path: Path) -> None:
         assert f"cannot read {path}" in refusal(load_statistics, path)
 
 
+@pytest.mark.slow
 def test_a_flipped_byte_of_statistics_is_found(statistics_file: Path) -> None:
     whole = statistics_file.read_bytes()
     expected = load_statistics(statistics_file)

@@ -16,9 +16,10 @@ from __future__ import annotations
 import re
 import unicodedata
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from functools import cached_property
 from itertools import product
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -44,6 +45,9 @@ class Proof:
     doubtful_strings: Sequence[str] = ()
     symbol_apostrophe: bool = False
     cuttable: bool = False
+
+    def __reduce__(self) -> tuple[type[Proof], tuple[Any, ...]]:
+        return Proof, tuple(getattr(self, one.name) for one in fields(self))  # without the functions made of it
 
     @cached_property
     def doubts(self) -> Callable[[str], bool]:

@@ -63,11 +63,9 @@ class Tokenizer:
 
     def __reduce__(self) -> tuple[Any, ...]:
         """A pickled tokenizer leaves its engines behind: they are made again where it is used."""
-        given: dict[str, Any] = {
-            "proof": self._given_proof,
-            "fast_cache": self._given_cache,
-            "unknown_id": self._given_unknown,
-        }
+        made: tuple[Any, Proof] | None = vars(self).get("_fast")  # a proof takes seconds
+        proof = self._given_proof if made is None else made[1]
+        given: dict[str, Any] = {"proof": proof, "fast_cache": self._given_cache, "unknown_id": self._given_unknown}
         return partial(Tokenizer, **given), (self.definition,)
 
     @cached_property
