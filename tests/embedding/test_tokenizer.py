@@ -223,15 +223,17 @@ def test_the_fast_engine_is_used_where_it_is_proven(kind: str, tiny_embeddings: 
     assert ids.tolist() == [token for one in expected for token in one]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", KINDS)
 def test_without_the_fast_engine_the_reference_encodes(
     kind: str, tiny_embeddings: dict[str, Embedding], monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    text = "Is 48 a multiple of 12? Ⅷ"
+    expected = tiny_embeddings[kind].encode(text).tolist()  # before the engine is taken away: others share the object
     monkeypatch.setitem(sys.modules, "tokie", None)
     tokenizer = Tokenizer(tiny_embeddings[kind].tokenizer.definition)
     assert (tokenizer.engine, tokenizer.proof, tokenizer.fast_cache) == ("tokenizers", None, None)
-    text = "Is 48 a multiple of 12? Ⅷ"
-    assert tokenizer.encode(text).tolist() == tiny_embeddings[kind].encode(text).tolist()
+    assert tokenizer.encode(text).tolist() == expected
 
 
 @pytest.mark.slow
@@ -246,10 +248,11 @@ def test_a_fast_engine_that_disagrees_is_not_used(
             )
         )
 
+    expected = tiny_embeddings["byte-level BPE"].encode("a b").tolist()
     monkeypatch.setattr(tokenizer_module, "_load_tokie", load_wrong)
     tokenizer = Tokenizer(tiny_embeddings["byte-level BPE"].tokenizer.definition)
     assert tokenizer.engine == "tokenizers"
-    assert tokenizer.encode("a b").tolist() == tiny_embeddings["byte-level BPE"].encode("a b").tolist()
+    assert tokenizer.encode("a b").tolist() == expected
 
 
 def test_a_proof_of_another_version_is_made_again(
