@@ -136,6 +136,7 @@ def test_tune_leaves_nothing_to_choose(option: tuple[str, ...], tmp_path: Path) 
     assert not (tmp_path / "r").exists()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("scorer", ["posterior", "blend"])
 def test_other_scorers_by_name(scorer: str, tmp_path: Path) -> None:
     run("fit", tmp_path / "r", f"law={LAW}", f"coding={CODING}", "--scorer", scorer, "--strength", "4")

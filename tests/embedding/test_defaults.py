@@ -63,6 +63,7 @@ def test_routers_name_the_version(first_router: Path, tmp_path: Path) -> None:
     assert "default_version" not in json.loads((other / "router.json").read_text())["embedding"]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("has_version", [True, False], ids=["named", "by fingerprint, as 0.1 wrote it"])
 def test_a_router_of_an_earlier_version_can_still_be_changed(
     first_router: Path, request: pytest.FixtureRequest, has_version: bool

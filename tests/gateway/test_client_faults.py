@@ -103,6 +103,7 @@ def test_a_body_without_a_length_is_cut_off_at_the_limit(raw_gateway: RawGateway
         assert line.recv(12) == b"HTTP/1.1 413"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("begun", [b"", b'{"messages"'])
 def test_a_body_that_never_arrives_is_not_waited_for(raw_gateway: RawGateway, begun: bytes) -> None:
     raw_gateway.limit_body(0.5)

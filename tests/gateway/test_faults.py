@@ -74,6 +74,7 @@ STREAMS: dict[str, tuple[Conduct | bytes, int, str]] = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("fault", BROKEN)
 def test_an_expert_that_is_asked_by_name_and_fails(raw_gateway: RawGateway, fault: str) -> None:
     does, status, code = BROKEN[fault]
@@ -155,6 +156,7 @@ def test_nobody_is_asked_after_the_first_byte(raw_gateway: RawGateway) -> None:
         assert raw_gateway.gateway.upstream.asked == []
 
 
+@pytest.mark.slow
 def test_a_stream_is_complete_once_it_says_so(raw_gateway: RawGateway) -> None:
     for does in (says(STREAM_HEAD, FIRST, DONE), holds(STREAM_HEAD, FIRST, DONE), says(STREAM_HEAD, FIRST + DONE[:-2])):
         got = raw_gateway.ask("law", does=does, stream=True)
@@ -163,6 +165,7 @@ def test_a_stream_is_complete_once_it_says_so(raw_gateway: RawGateway) -> None:
         assert b'"ir3de":{"expert":"law"' in got.body
 
 
+@pytest.mark.slow
 def test_a_stream_whose_connection_stays_open_is_not_waited_for(raw_gateway: RawGateway) -> None:
     async def never_closes(request: Request, asked: object) -> Response:
         async def events() -> AsyncIterator[bytes]:
