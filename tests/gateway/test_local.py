@@ -26,7 +26,7 @@ from ir3de.errors import ArtifactError, InputError  # noqa: E402
 from ir3de.gateway.app import create_app  # noqa: E402
 from ir3de.gateway.config.models import Config  # noqa: E402
 from ir3de.gateway.gateway import Gateway  # noqa: E402
-from ir3de.gateway.local.llama_cpp import MODEL, PERSONAS, demo, local_model  # noqa: E402
+from ir3de.gateway.local.llama_cpp import DEMO_MODEL, PERSONAS, demo, local_model  # noqa: E402
 
 HELLO: Any = [{"role": "user", "content": "Say hello."}]
 FIXED: Any = {"temperature": 0, "max_tokens": 6}
@@ -65,7 +65,7 @@ def adapter(path: Path) -> Path:
 def alone(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     lora = adapter(tmp_path_factory.mktemp("adapters") / "random.gguf")
     with local_model(
-        packaged_models.locate(MODEL), name="small", answer=3, embeddings=True, adapters=[lora], **SMALL
+        packaged_models.locate(DEMO_MODEL), name="small", answer=3, embeddings=True, adapters=[lora], **SMALL
     ) as base_url:
         yield base_url
 
@@ -132,7 +132,7 @@ def test_it_ends_at_once_whoever_is_being_answered() -> None:
         except openai.APIError as error:
             ended.append(error)
 
-    with local_model(packaged_models.locate(MODEL), **SMALL) as base_url:
+    with local_model(packaged_models.locate(DEMO_MODEL), **SMALL) as base_url:
         waiting = threading.Thread(target=ask, args=(base_url,))
         waiting.start()
         stream = client(base_url).chat.completions.create(**endless, stream=True)
@@ -147,7 +147,7 @@ def test_it_does_not_outlive_a_gateway_that_is_killed() -> None:
     program = f"""
 import sys, time
 from ir3de.gateway.local.llama_cpp import local_model
-with local_model({packaged_models.locate(MODEL)!r}, slots=1, context=64, threads=1) as base_url:
+with local_model({packaged_models.locate(DEMO_MODEL)!r}, slots=1, context=64, threads=1) as base_url:
     print(base_url, flush=True)
     time.sleep(60)
 """
@@ -198,12 +198,12 @@ def test_a_question_of_a_domain_is_answered_by_its_expert_as_it_was_told_to(runn
     url, config, _ = running
     asked = {"messages": [{"role": "user", "content": QUESTIONS[domain]}], **FIXED}
     answer = client(f"{url}/v1").chat.completions.create(model="auto", **asked)
-    assert (answer.ir3de["expert"], answer.model) == (domain, MODEL)
+    assert (answer.ir3de["expert"], answer.model) == (domain, DEMO_MODEL)
     expert = config.by_name[domain]
     told = {"role": "system", "content": PERSONAS[domain].system_prompt}
     direct: Any = {**asked, "messages": [told, *asked["messages"]]}
     penalty = {"repeat_penalty": expert.defaults["repeat_penalty"]}
-    same = client(expert.base_url).chat.completions.create(model=MODEL, **direct, extra_body=penalty)
+    same = client(expert.base_url).chat.completions.create(model=DEMO_MODEL, **direct, extra_body=penalty)
     assert answer.usage.prompt_tokens == same.usage.prompt_tokens
     assert content(answer) == content(same) != ""
 
