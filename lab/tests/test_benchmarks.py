@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import gzip
 import json
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
 
 import tiny
+from answered_prompts import BEST, answers, written
 from commands import HELD_OUT, run, run_json
 from ir3de import Embedding, Router, Statistics, TokenRidge, collect
 from ir3de.corpora import examples as demo
@@ -91,28 +90,6 @@ def test_bench_experts(tmp_path: Path) -> None:
     assert said["figures"][0]["name"] == "time of a prompt, 2 to 3 experts"
     shown = run("bench", "experts", "--count", "2").stdout
     assert "2 experts" in shown and "route batch, µs" in shown and "serving peak, MB" in shown
-
-
-BEST = {"law": "llama", "coding": "mistral"}
-
-
-def answers(*, models: tuple[str, ...] = ("llama", "mistral"), field: str = "scores", number: int = 40) -> list[Any]:
-    """Each domain's prompts are answered by one model; a third, gemma, is half as good everywhere."""
-    return [
-        {
-            "prompt": text,
-            "task": domain,
-            field: {model: 0.5 if model == "gemma" else float(BEST[domain] == model) for model in models},
-        }
-        for domain in BEST
-        for text in demo.prompts()[domain][:number]
-    ]
-
-
-def written(path: Path, rows: list[Any]) -> Path:
-    content = "".join(json.dumps(row) + "\n" for row in rows).encode()
-    path.write_bytes(gzip.compress(content) if path.suffix == ".gz" else content)
-    return path
 
 
 def test_bench_takes_the_folder_or_the_one_above_it(tmp_path: Path) -> None:
