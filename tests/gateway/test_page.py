@@ -232,7 +232,9 @@ def test_traffic_shows_what_went_through(page: Browser, gateway: Running) -> Non
     page.find("#send").click()
     page.until(lambda: page.text("#answer-text") == "".join(ANSWER))
     page.find("#tab-traffic").click()
-    count = "return Number(document.querySelector('[data-expert=cooking] td.share span:nth-child(2)')?.textContent)"
+    count = (
+        "return Number(document.querySelector('[data-expert=cooking] td.share span:nth-child(2)')?.textContent || 0)"
+    )
     page.until(lambda: page.run(count) >= 1)
     before = page.run(count)
     body = json.dumps({"model": "cooking", "messages": [{"role": "user", "content": "An egg?"}]}).encode()
