@@ -3,9 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
-import subprocess
-import sys
 from pathlib import Path
 
 import numpy as np
@@ -13,7 +10,7 @@ import pytest
 from conftest import HfFolder, random_matrix, safetensors_bytes
 from safetensors.numpy import save as save_safetensors
 
-import ir3de
+from hub_cache import hub_cache, load_offline
 from ir3de.embedding import Embedding
 from ir3de.embedding.huggingface import WEIGHT_NAMES, load_hub
 from ir3de.errors import ArtifactError, EmbeddingError
@@ -185,32 +182,6 @@ def test_a_missing_shard_is_refused(hf_folder: HfFolder, definition: bytes, matr
 
 
 # --- the hub ---
-
-
-def hub_cache(home: Path, repo_id: str, source: Path) -> None:
-    """Lay a model's files out as the hub's cache does: contents in blobs, names in a snapshot."""
-    repository = home / "hub" / f"models--{repo_id.replace('/', '--')}"
-    revision = "0123456789abcdef0123456789abcdef01234567"
-    for folder in ("refs", "blobs", f"snapshots/{revision}"):
-        (repository / folder).mkdir(parents=True)
-    (repository / "refs" / "main").write_text(revision)
-    for number, path in enumerate(sorted(source.iterdir())):
-        (repository / "blobs" / f"{number:040x}").write_bytes(path.read_bytes())
-        (repository / "snapshots" / revision / path.name).symlink_to(f"../../blobs/{number:040x}")
-
-
-def load_offline(home: Path, repo_id: str) -> str:
-    """What a fresh process says of the model: the hub's library reads the environment when it is imported."""
-    program = (
-        "import sys\nfrom ir3de.embedding import Embedding\nfrom ir3de.errors import EmbeddingError\n"
-        "try:\n    e = Embedding.load(sys.argv[1])\n    print(e.name, e.fingerprint)\n"
-        "except EmbeddingError as error:\n    print('EmbeddingError', error)\n"
-    )
-    environment = {name: value for name, value in os.environ.items() if not name.startswith("HF_")}
-    environment |= {"HF_HOME": str(home), "HF_HUB_OFFLINE": "1", "PYTHONPATH": str(Path(ir3de.__file__).parent.parent)}
-    command = [sys.executable, "-W", "ignore", "-c", program, repo_id]
-    done = subprocess.run(command, env=environment, cwd=home, capture_output=True, text=True, timeout=60, check=True)
-    return done.stdout.strip()
 
 
 @pytest.mark.parametrize("shards", [1, 2])

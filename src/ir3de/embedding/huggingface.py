@@ -12,6 +12,7 @@ from pathlib import Path
 
 from ir3de.embedding.matrix import Matrix
 from ir3de.embedding.parts import EmbeddingParts, combine
+from ir3de.embedding.static_model import NESTED_FOLDER, VECTORS, read_static
 from ir3de.embedding.weights import list_tensors, read_tensor
 from ir3de.errors import ArtifactError, EmbeddingError
 from ir3de.storage import files
@@ -39,7 +40,7 @@ WEIGHT_NAMES = (
     "decoder.embed_tokens.weight",
     "transformer.word_embeddings.weight",  # Falcon, BLOOM
     "word_embeddings.weight",
-    "embeddings",  # static models: model2vec
+    VECTORS,  # static models: model2vec
     "embedding.weight",  # static models: sentence-transformers
 )
 WEIGHT_ENDINGS = ("embeddings.word_embeddings.weight",)  # BERT's kin: roberta., distilbert., deberta., electra.
@@ -47,19 +48,22 @@ WEIGHT_ENDINGS = ("embeddings.word_embeddings.weight",)  # BERT's kin: roberta.,
 
 def load_folder(folder: Path, *, tokenizer: Path | None) -> EmbeddingParts:
     """The embedding of a model saved in a folder."""
+    name = folder.resolve().name
+    if not _holds_weights(folder) and (folder / NESTED_FOLDER).is_dir():
+        folder = folder / NESTED_FOLDER
     weights = _find_weights(folder)
     if tokenizer is None and not (folder / TOKENIZER).is_file():
         raise EmbeddingError(
             f"{folder} has no {TOKENIZER}: found {_list_names(path.name for path in folder.iterdir())}. "
             "Save the model's fast tokenizer there, or name a tokenizer.json with tokenizer="
         )
-    return _from_files(weights, tokenizer or folder / TOKENIZER, name=folder.resolve().name)
+    return _from_files(weights, tokenizer or folder / TOKENIZER, name=name)
 
 
 def load_hub(repo_id: str, *, tokenizer: Path | None) -> EmbeddingParts:
     """The embedding of a model on the hub, through the hub's own cache: HF_HOME and HF_HUB_OFFLINE apply."""
-    definition = tokenizer or _fetch_first(repo_id, (TOKENIZER,))
-    weights = _fetch_first(repo_id, (WEIGHTS, INDEX))
+    definition = tokenizer or _fetch_first(repo_id, (TOKENIZER, f"{NESTED_FOLDER}/{TOKENIZER}"))
+    weights = _fetch_first(repo_id, (WEIGHTS, INDEX, f"{NESTED_FOLDER}/{WEIGHTS}"))
     if weights.name == INDEX:
         weights = _fetch_first(repo_id, (_find_shard(weights),))
     return _from_files(weights, definition, name=repo_id)
@@ -85,8 +89,13 @@ def _from_files(weights: Path, definition: Path, *, name: str) -> EmbeddingParts
             f"'{wanted}' in {weights} is not a matrix: its shape is {list(tensors[wanted].shape)}. "
             "An embedding has one row for each token; take the model again from its source"
         )
-    matrix = Matrix.plain(read_tensor(weights, wanted, tensors[wanted]))
+    is_static = wanted == VECTORS
+    matrix = Matrix.plain(read_static(weights, tensors) if is_static else read_tensor(weights, wanted, tensors[wanted]))
     return combine(files.read(definition), matrix, name=name)
+
+
+def _holds_weights(folder: Path) -> bool:
+    return any(path.name == INDEX or path.suffix == ".safetensors" for path in folder.iterdir())
 
 
 def _find_weights(folder: Path) -> Path:

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 import numpy as np
@@ -31,17 +33,21 @@ def list_tensors(path: Path) -> dict[str, StoredTensor]:
         ) from error
 
 
-def read_tensor(path: Path, name: str, tensor: StoredTensor) -> npt.NDArray[np.generic] | BFloat16:
+def read_tensor(
+    path: Path, name: str, tensor: StoredTensor, more: Mapping[str, str] = MappingProxyType({})
+) -> npt.NDArray[np.generic] | BFloat16:
     """The tensor's values: float16 and float32 as they are, bfloat16 as float32, which loses nothing.
 
-    A large tensor stays in its file, mapped, and bfloat16 then becomes float32 when it is asked for.
+    A large tensor stays in its file, mapped, and bfloat16 then becomes float32 when it is asked for. `more` names
+    further types that the caller can handle.
     """
-    if tensor.dtype not in _DTYPES:
+    known = {**_DTYPES, **more}
+    if tensor.dtype not in known:
         raise EmbeddingError(
             f"'{name}' in {path} is stored as {tensor.dtype}; ir3de reads {', '.join(_DTYPES)}. "
             "Take a version of the model whose embedding is not quantised, or convert it to float16"
         )
-    dtype, count = np.dtype(_DTYPES[tensor.dtype]), math.prod(tensor.shape)
+    dtype, count = np.dtype(known[tensor.dtype]), math.prod(tensor.shape)
     if count * dtype.itemsize != tensor.length:
         raise ArtifactError(
             f"{path} is damaged: '{name}' is {tensor.dtype} {list(tensor.shape)} in {tensor.length} bytes. "

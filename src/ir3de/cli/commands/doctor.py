@@ -22,6 +22,7 @@ EXTRAS = {
     "zstandard": ("zstd", "reading .zst files"),
     "ray": ("ray", "counting on a Ray cluster"),
     "torch": ("torch", "fitting on an accelerator"),
+    "model2vec": ("distil", "distilling sentence encoders"),
     "uvicorn": ("serve", "serving experts behind one endpoint"),
     "matplotlib": ("plots", "drawing diagrams"),
     "huggingface_hub": ("all", "reading models by hub id"),

@@ -1,14 +1,19 @@
-"""embedding build, embedding list: the embeddings that routers are fitted on."""
+"""embedding build, distil and list: the embeddings that routers are fitted on."""
 
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
-from ir3de.cli.options import force_option, output_options
+from ir3de.cli.options import force_option, number_option, output_options
 from ir3de.cli.output import FAINT, Output, hint, line, size, table
+
+if TYPE_CHECKING:
+    from ir3de.embedding import Embedding
+
+full_option = click.option("--full", is_flag=True, help="Keep the vectors as they are, instead of 4 bits per number.")
 
 
 @click.group()
@@ -19,20 +24,22 @@ def embedding() -> None:
     Examples:
       ir3de embedding list
       ir3de embedding build owner/model my-embedding
+      ir3de embedding distil owner/encoder my-embedding
     """
 
 
 @embedding.command()
 @click.argument("source", metavar="SOURCE")
 @click.argument("target", metavar="OUT", type=click.Path(path_type=Path))
-@click.option("--full", is_flag=True, help="Keep the vectors as they are, instead of 4 bits per number.")
+@full_option
 @click.option("--tokenizer", metavar="PATH", type=click.Path(path_type=Path), help="A tokenizer.json to use instead.")
 @force_option
 @output_options
 def build(source: str, target: Path, full: bool, tokenizer: Path | None, force: bool, out: Output) -> None:
     """Copy a model's input vectors and tokenizer into a small folder.
 
-    SOURCE is a Hugging Face folder, a .gguf file or a hub id. The copy needs neither the model nor the network.
+    SOURCE is a Hugging Face folder, a model2vec folder, a .gguf file or a hub id. The copy needs neither the model nor
+    the network.
 
     \b
     Example:
@@ -45,14 +52,46 @@ def build(source: str, target: Path, full: bool, tokenizer: Path | None, force: 
     _check_target(target, force=force)
     with out.spinner("reading"):
         original = Embedding.load(source, tokenizer=tokenizer)
+    _save_and_report(original, target, out, full=full)
+
+
+@embedding.command()
+@click.argument("encoder", metavar="ENCODER")
+@click.argument("target", metavar="OUT", type=click.Path(path_type=Path))
+@number_option("--width", default=256, help="Number of columns that the vectors are reduced to.")
+@full_option
+@click.option("--device", metavar="NAME", help="Device that runs the encoder: cuda, cpu.  [default: the best there is]")
+@force_option
+@output_options
+def distil(encoder: str, target: Path, width: int, full: bool, device: str | None, force: bool, out: Output) -> None:
+    """Make an embedding from a sentence encoder, with model2vec.
+
+    ENCODER is a folder, a hub id, or minilm-l6, which a package on PyPI contains. The encoder is run once for each
+    token of its vocabulary. The embedding then needs neither the encoder nor torch. This needs the extra distil.
+
+    \b
+    Example:
+      ir3de embedding distil sentence-transformers/all-MiniLM-L6-v2 minilm
+      ir3de fit router --embedding minilm maths=maths.jsonl law=law.jsonl
+    """
+    from ir3de.embedding import Embedding, distillation
+
+    target = target.expanduser()
+    _check_target(target, force=force)
+    with out.spinner("distilling"):
+        distilled = distillation.distil(encoder, width=width, device=device)
+    _save_and_report(Embedding(distilled.tokenizer, distilled.matrix, name=distilled.name), target, out, full=full)
+
+
+def _save_and_report(made: Embedding, target: Path, out: Output, *, full: bool) -> None:
     with out.spinner("writing"):
-        original.save(target, compact=not full)
-        copy = Embedding.load(target)
+        made.save(target, compact=not full)
     taken = sum(path.stat().st_size for path in target.iterdir())
-    out.json({**_read_header(target), "bytes": taken})
+    header = _read_header(target)
+    out.json({**header, "bytes": taken})
     out.note(
         line(("saved to ", ""), (str(target), "bold"), (f"  {size(taken)}", FAINT)),
-        line((f"{copy.name}, {copy.vocabulary_size:,} × {copy.width}, {copy.stored.encoding}", FAINT)),
+        line((f"{header['name']}, {header['vocabulary']:,} × {header['width']}, {header['encoding']}", FAINT)),
         hint(f"ir3de fit router --embedding {target} name=path …"),
     )
 
