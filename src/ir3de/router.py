@@ -22,8 +22,8 @@ from ir3de.fitting.parts import Domain, Kind, OutcomeRows, RouterParts
 from ir3de.outcomes.expectation import Shrinkage, Validation
 from ir3de.outcomes.sums import Outcomes
 from ir3de.policies import Calibration, Costs, Policy, check_policy
-from ir3de.routing.batches import decide_texts
-from ir3de.routing.decision import CompiledRouter, Decision, DecisionRules, decide, decide_ids
+from ir3de.routing.batches import decide_ids, decide_texts
+from ir3de.routing.decision import CompiledRouter, Decision, DecisionRules
 from ir3de.routing.explanation import Explanation, explain
 from ir3de.routing.flips import Flips, find_flips
 from ir3de.scorers import Scorer
@@ -331,7 +331,7 @@ class Router:
 
         `weights` says what a unit of cost is worth this time, `{"price": 0.1}`, instead of the router's policy.
         """
-        return decide(self._compiled, self._encode(text), self._unknown, weights)
+        return self._compiled.decide_one(self._encode(text), self._unknown, weights)
 
     def route_batch(self, texts: Iterable[str], *, weights: Costs | None = None) -> list[Decision]:
         """Route many prompts: the decisions of `route`, several times as fast."""

@@ -19,7 +19,7 @@ import numpy.typing as npt
 from ir3de.errors import InputError
 from ir3de.scorers.registry import Registry
 from ir3de.scorers.table import Table, row_blocks, softmax
-from ir3de.statistics.pairs import pair_buckets, within_prompts
+from ir3de.statistics.pairs import hash_pairs, pair_buckets, within_prompts
 
 __all__ = [
     "AllTokens",
@@ -41,9 +41,11 @@ VOTE_UNIT = 1 << 36  # more than the probabilities of all tokens can add up to
 PROBABILITY_UNIT = 1 << 19
 
 GATHERED_NUMBERS = 1 << 16  # looked up at a time in a batch: they stay in the cache
+SHORT_PROMPT_TOKENS = 256  # up to here a prompt's vector of ones is ready: cutting it is a call to numpy more
 FEW_EXPERTS = 32  # with more, ballots are float32, and prompts of a batch are summed one by one
 
 _ONES = np.ones(MAX_TOKENS)
+_SHORT_ONES = [_ONES[:count] for count in range(SHORT_PROMPT_TOKENS)]
 
 
 @dataclass(frozen=True, eq=False)
@@ -61,19 +63,25 @@ class Ballots:
 
     def tally(self, ids: Ids) -> Tally:
         """Sum of the counted tokens' ballots: (C,) or (C + 1,)."""
-        chosen = ids
-        if self.rank is not None:
-            chosen = self.rank.take(ids)
-            if len(chosen) > self.limit:
-                chosen.partition(self.limit - 1)
-                chosen = chosen[: self.limit]
+        chosen = ids if self.rank is None else self._find_lowest_ranks(ids)
+        count = len(chosen)
         # column sums as ones · rows: numpy's own sum over the short axis takes twice as long
-        total: Tally = np.dot(_ONES[: len(chosen)], self.values.take(chosen, axis=0))
-        if self.pairs is not None and len(ids) > 1:
-            total += np.dot(_ONES[: len(ids) - 1], self.pairs.take(pair_buckets(ids), axis=0))
+        ones = _SHORT_ONES[count] if count < SHORT_PROMPT_TOKENS else _ONES[:count]
+        total: Tally = ones.dot(self.values.take(chosen, 0))
+        if self.pairs is not None and (count := len(ids) - 1) > 0:
+            ones = _SHORT_ONES[count] if count < SHORT_PROMPT_TOKENS else _ONES[:count]
+            total += ones.dot(self.pairs.take(hash_pairs(ids), 0))
         if self.familiarity is not None:
             total = np.append(total, self.familiarity.take(ids).sum(dtype=np.float64))
         return total
+
+    def _find_lowest_ranks(self, ids: Ids) -> Ids:
+        assert self.rank is not None
+        chosen = self.rank.take(ids)
+        if len(chosen) > self.limit:
+            chosen.partition(self.limit - 1)
+            chosen = chosen[: self.limit]
+        return chosen
 
     def tallies(self, flat: Ids, starts: npt.NDArray[np.int64]) -> Tally:
         """The same for many prompts at once, none of them empty: (prompts, C) or (prompts, C + 1)."""

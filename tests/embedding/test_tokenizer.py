@@ -19,6 +19,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from tokenizers import Tokenizer as ReferenceTokenizer
 
+import tiny
 from ir3de.embedding import Embedding, Tokenizer
 from ir3de.embedding import tokenizer as tokenizer_module
 from ir3de.embedding.defaults import DEFAULTS
@@ -288,6 +289,16 @@ def test_a_range_that_begins_in_ascii_is_doubted_there_too() -> None:
     proof = Proof("1", [[0x7F, 0x9F]])
     assert proof.doubts("a\x7f") and proof.doubts_any(["b", "a\x7f"]) and proof.doubts("é\x80")
     assert not proof.doubts("a~") and not proof.doubts_any(["é", "b"])
+
+
+@tiny.LAW
+@given(st.text(st.sampled_from("ab\t'\x04é字\u2028Ⅻ☃😀𐅀𐅁\U00010175𐏑\ud83d"), max_size=6))
+def test_a_text_is_doubted_for_its_characters_and_strings_and_nothing_else(text: str) -> None:
+    ranges, strings = [[4, 4], [0x2160, 0x2182], [0x10140, 0x10174], [0x103D1, 0x103D5]], ["\u2028", "\t'"]
+    proof = Proof("1", ranges, strings)
+    # beyond U+FFFF, what lies between two ranges that are near each other is doubted with them
+    expected = any(first <= ord(c) <= last for c in text for first, last in [*ranges[:2], [0x10140, 0x103D5]])
+    assert proof.doubts(text) == (expected or any(string in text for string in strings))
 
 
 @pytest.mark.slow

@@ -12,7 +12,7 @@ import tiny
 from ir3de import EntropyTopK, Router
 from ir3de.errors import InputError, UnknownExpertError
 from ir3de.policies import COSTS, Cost, Policy, utilities
-from ir3de.routing.decision import Decision, DecisionRules
+from ir3de.routing.decision import DecisionRules, make_decision
 from ir3de.selectors import SCORE_UNIT, Average
 
 EXPERTS = tuple(tiny.DOMAINS)
@@ -84,9 +84,9 @@ def test_a_large_weight_takes_the_cheapest(router: Router, costs: dict[str, Cost
 def test_of_equal_utilities_the_likelier_expert_is_taken() -> None:
     rules = DecisionRules(("small", "large"), Average())
     even = np.array([0.0, SCORE_UNIT * 0.1])
-    likelier = Decision(rules, even, 1, 1).quality[0][1]
+    likelier = make_decision(rules, even, 1, 1, best=1).quality[0][1]
     gap = likelier - (1 - likelier)
-    tied = Decision(rules, even, 1, 1, penalties=[0.0, gap])
+    tied = make_decision(rules, even, 1, 1, best=1, penalties=[0.0, gap])
     worth = utilities([share for _, share in tied.quality], [gap, 0.0])
     assert worth[0] == worth[1], "no tie: the test would say nothing"
     assert (tied.expert, tied.ranking[0][0]) == ("large", "large")

@@ -93,6 +93,20 @@ def test_ties_go_to_the_expert_that_came_first_however_many() -> None:
         assert decision.expert == "0" and [expert for expert, _ in decision.ranking] == list(rules.experts)
 
 
+@pytest.mark.parametrize("experts", [1, 3, 200])
+def test_the_sum_of_familiarities_is_no_expert_however_large(experts: int) -> None:
+    votes = np.random.default_rng(experts).integers(-9, 0, (TOKENS, experts))
+    familiar = CompiledRouter(
+        DecisionRules(names(experts), Average()), table(experts), Ballots(np.c_[votes, np.zeros(TOKENS)])
+    )
+    plain = CompiledRouter(familiar.rules, familiar.table, Ballots(votes.astype(np.float64)))
+    texts = [ids for ids in prompts(experts) if len(ids)]
+    lengths = np.array([len(ids) for ids in texts], np.int64)
+    expected = [decide(plain, ids, None) for ids in texts]
+    assert [decide(familiar, ids, None) for ids in texts] == expected
+    assert decide_batch(familiar, np.concatenate(texts), lengths, None) == expected
+
+
 def test_more_experts_than_a_vote_can_name_are_refused() -> None:
     last = np.zeros((2, MAX_EXPERTS), np.float32)
     last[:, -1] = 1.0

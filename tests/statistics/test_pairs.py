@@ -3,11 +3,12 @@
 from collections.abc import Sequence
 
 import numpy as np
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 import tiny
-from ir3de.statistics.pairs import BUCKETS, count_pairs, pair_buckets, within_prompts
+from ir3de.statistics.pairs import BUCKETS, FEW_TOKENS, count_pairs, hash_pairs, pair_buckets, within_prompts
 from laws import counted, ids_of, integer_pairs, texts
 
 ids = st.integers(0, 2**32 - 1)
@@ -43,6 +44,15 @@ def test_a_bucket_depends_on_its_two_tokens_alone(some: list[int]) -> None:
     whole = pair_buckets(np.array(some, np.uint32))
     alone = [pair_buckets(np.array(some[i : i + 2], np.uint32)).tolist() for i in range(len(some) - 1)]
     assert [[bucket] for bucket in whole.tolist()] == alone
+
+
+@pytest.mark.parametrize("length", [0, 1, 2, FEW_TOKENS - 1, FEW_TOKENS, FEW_TOKENS + 1, 3 * FEW_TOKENS])
+@pytest.mark.parametrize("kind", [np.uint16, np.uint32, np.uint64])
+def test_buckets_do_not_depend_on_the_length_of_the_prompt_or_the_size_of_its_integers(length: int, kind: type) -> None:
+    some = np.random.default_rng(length).integers(0, 1 << 16, length)
+    found = pair_buckets(some.astype(kind))
+    assert found.tolist() == hash_pairs(some.astype(kind)).tolist()
+    assert np.array_equal(np.bincount(found, minlength=BUCKETS), integer_pairs([some.tolist()]))
 
 
 def test_the_order_of_two_tokens_matters_and_buckets_are_used_evenly() -> None:

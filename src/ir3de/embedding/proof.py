@@ -52,31 +52,27 @@ class Proof:
     @cached_property
     def doubts(self) -> Callable[[str], bool]:
         """Whether a text is very long, or holds something doubtful."""
-        # up to U+FFFF a class of characters is one bitmap; beyond, each range is a comparison more at every character
-        low = _search([(first, last) for first, last in self.doubtful if first <= 0xFFFF])
-        high = _search(_join_ranges([(first, last) for first, last in self.doubtful if first > 0xFFFF]))
-        in_ascii, strings, symbols = (
-            (*self._control, *self.doubtful_strings),
-            self.doubtful_strings,
-            self.symbol_apostrophe,
-        )
+        # up to U+FFFF a class of characters is one bitmap; beyond, each range is a comparison more at every character,
+        # so that texts with any character from there are searched again
+        low = [(first, last) for first, last in self.doubtful if first <= 0xFFFF]
+        high = _join_ranges([(first, last) for first, last in self.doubtful if first > 0xFFFF])
+        suspect, doubtful = _search([*low, (0x10000, 0x10FFFF)] if high else low), _search([*low, *high])
+        in_ascii = [string for string in (*self._control, *self.doubtful_strings) if string.isascii()]
+        first_characters = tuple(dict.fromkeys(string[0] for string in in_ascii))  # one is found faster than two
+        strings, symbols = self.doubtful_strings, self.symbol_apostrophe
 
         def doubts(text: str) -> bool:
-            if len(text) > LONGEST_IN_CHARACTERS:
-                return True
             if text.isascii():
-                for doubtful in in_ascii:  # noqa: SIM110 - a few memchr calls: any() would double their time
-                    if doubtful in text:
-                        return True
-                return False
-            # only a character beyond U+FFFF takes more than two bytes in UTF-16
-            beyond = len(text.encode("utf-16-le", "surrogatepass")) > 2 * len(text)
-            return (
-                low(text) is not None
-                or (beyond and high(text) is not None)
-                or any(map(text.__contains__, strings))
-                or (symbols and _has_symbol_apostrophe(text))
-            )
+                for character in first_characters:  # a few memchr calls: any() would double their time
+                    if character in text:
+                        return len(text) > LONGEST_IN_CHARACTERS or any(map(text.__contains__, in_ascii))
+                return len(text) > LONGEST_IN_CHARACTERS
+            if len(text) > LONGEST_IN_CHARACTERS or (suspect(text) is not None and doubtful(text) is not None):
+                return True
+            for string in strings:
+                if string in text:
+                    return True
+            return symbols and _has_symbol_apostrophe(text)
 
         return doubts
 

@@ -164,7 +164,8 @@ class Tokenizer:
         Long texts that are all in capitals are lowercased first. Lone surrogates become U+FFFD.
         """
         try:
-            text = lowercase_if_all_caps(text)
+            if text.isupper():  # it stops at the first small letter
+                text = lowercase_if_all_caps(text)
             return self._encode_one(text)
         except UnicodeEncodeError:
             return self._encode_one(replace_lone_surrogates(text))

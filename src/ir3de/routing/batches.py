@@ -42,6 +42,20 @@ def decide_texts(
         return list(chain.from_iterable(pool.map(decide_stretch, stretches)))
 
 
+def decide_ids(
+    compiled: CompiledRouter, prompts: Iterable[npt.ArrayLike], unknown: int | None, weights: Costs | None = None
+) -> list[Decision]:
+    """Route prompts given as token ids, which are checked first."""
+    ids = [np.asarray(prompt, np.int64) for prompt in prompts]
+    flat, size = np.concatenate([np.empty(0, np.int64), *ids]), len(compiled.table.vote)
+    if len(flat) and not 0 <= flat.min() <= flat.max() < size:
+        raise InputError(
+            f"token ids are 0 to {size - 1}, found {flat.min()} to {flat.max()}: use the router's tokenizer"
+        )
+    lengths = np.array([len(prompt) for prompt in ids], np.int64)
+    return decide_batch(compiled, flat.astype(np.uint32), lengths, unknown, weights)
+
+
 def _split(texts: Sequence[str]) -> Iterable[Sequence[str]]:
     begin = characters = 0
     for index, text in enumerate(texts):

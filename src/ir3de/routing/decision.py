@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any, Literal
@@ -59,6 +59,9 @@ class CompiledRouter:
     table: Table
     ballots: Ballots
 
+    def __reduce__(self) -> tuple[type[CompiledRouter], tuple[DecisionRules, Table, Ballots]]:
+        return CompiledRouter, (self.rules, self.table, self.ballots)  # without the function that was made of them
+
     @property
     def experts(self) -> tuple[str, ...]:
         return self.rules.experts
@@ -70,6 +73,33 @@ class CompiledRouter:
     @property
     def default(self) -> int:
         return self.rules.default
+
+    @cached_property
+    def decide_one(self) -> Callable[[Ids, int | None, Costs | None], Decision]:
+        """What `decide` calls: a function that has looked up all that is the same for every prompt."""
+        rules, sum_ballots, limit = self.rules, self.ballots.tally, self.ballots.limit
+        cap, experts, standing_penalties = rules.selector.cap, len(rules.experts), rules.standing_penalties
+        reduce = None if isinstance(rules.valuation, Probabilities) else rules.valuation.reduce
+
+        def decide_one(ids: Ids, unknown: int | None, weights: Costs | None) -> Decision:
+            counted = length = len(ids)
+            if length > cap:
+                ids, counted = ids[:cap], cap
+            # of a prompt without a known token, the first token is unknown too: comparing all of them takes longer
+            if not length or (unknown is not None and ids.item(0) == unknown and bool((ids == unknown).all())):
+                return abstain(rules, length)
+            if counted > limit:
+                counted = limit
+            tally = sum_ballots(ids)
+            if reduce is not None:
+                tally = reduce(rules.selector, tally, counted)
+            best = int(tally.argmax())
+            if best >= experts:  # the sum of the familiarities, which is no expert's
+                best = int(tally[:experts].argmax())
+            penalties = standing_penalties if weights is None else rules.penalties(weights)
+            return make_decision(rules, tally, length, counted, best, penalties)
+
+        return decide_one
 
     @classmethod
     def build(cls, rules: DecisionRules, table: Table) -> CompiledRouter:
@@ -100,48 +130,21 @@ class Decision:
     `expert` is its default, and `reason` says why.
     """
 
-    # slots and properties rather than a frozen dataclass: one is made per prompt, in a fifth of the time
-    __slots__ = (
-        "_best",
-        "_counted",
-        "_familiarity_sum",
-        "_kept",
-        "_penalties",
-        "_reason",
-        "_rules",
-        "_tally",
-        "_tokens",
-    )
+    __slots__ = ("_best", "_counted", "_kept", "_penalties", "_reason", "_rules", "_tally", "_tokens")
 
-    def __init__(
-        self,
-        rules: DecisionRules,
-        tally: Tally,
-        tokens: int,
-        counted: int,
-        *,
-        familiarity_sum: float | None = None,  # of the token familiarities, in parts of FAMILIARITY_UNIT
-        penalties: list[float] | None = None,
-        reason: Reason = "",
-        best: int | None = None,  # the place of the largest tally, where it is known
-    ) -> None:
-        self._rules = rules
-        self._tally = tally
-        self._tokens = tokens
-        self._counted = counted
-        self._familiarity_sum = familiarity_sum
-        self._penalties = penalties
-        self._reason: Reason = reason
-        self._kept: list[float] | None = None  # the values of the experts, once somebody has asked for them
-        self._best = int(tally.argmax()) if best is None else best
-        if not reason and (penalties is not None or rules.policy.threshold > 0):
-            self._apply_policy()
+    _rules: DecisionRules
+    _tally: Tally  # one number per expert; then may come the sum of token familiarities, in parts of FAMILIARITY_UNIT
+    _tokens: int
+    _counted: int
+    _best: int  # the place of the largest tally; where costs decide, of the largest utility
+    _penalties: list[float] | None
+    _reason: Reason
+    _kept: list[float] | None  # the values of the experts, once somebody has asked for them
 
     def _apply_policy(self) -> None:
         values, threshold = self._values, self._rules.policy.threshold
         if self._penalties is not None:
-            tally = self._tally.tolist()
-            worth = list(zip(utilities(values, self._penalties), tally, strict=True))
+            worth = list(zip(utilities(values, self._penalties), self._tallies, strict=True))
             self._best = worth.index(max(worth))  # of equal utilities the likelier expert's, then the first one's
         if max(values) < threshold or threshold == 1:  # nothing is certain, however it is rounded
             self._reason = "low confidence" if self._has_probabilities else "low expected score"
@@ -181,10 +184,11 @@ class Decision:
     @property
     def familiarity(self) -> float | None:
         """The mean token familiarity, in standard deviations from the router's own prompts; None if unknown."""
-        known, looked_at = self._rules.familiarity, min(self._tokens, self._rules.selector.cap)
-        if known is None or self._familiarity_sum is None:
+        known, experts = self._rules.familiarity, len(self._rules.experts)
+        if known is None or len(self._tally) == experts:
             return None
-        return float(known.deviation(self._familiarity_sum / (FAMILIARITY_UNIT * looked_at), looked_at))  # not numpy's
+        looked_at, total = min(self._tokens, self._rules.selector.cap), self._tally.item(experts)
+        return float(known.deviation(total / (FAMILIARITY_UNIT * looked_at), looked_at))  # not numpy's
 
     @property
     def out_of_domain(self) -> bool:
@@ -219,9 +223,16 @@ class Decision:
         return dict(zip(self._rules.experts, self._penalties, strict=True))
 
     @property
+    def _tallies(self) -> list[float]:
+        """The tally of each expert."""
+        tallies: list[float] = self._tally[: len(self._rules.experts)].tolist()
+        return tallies
+
+    @property
     def _order(self) -> list[int]:
         """The experts by their tallies; ties keep the order of the experts."""
-        return sorted(range(len(self._tally)), key=self._tally.tolist().__getitem__, reverse=True)
+        tallies = self._tallies
+        return sorted(range(len(tallies)), key=tallies.__getitem__, reverse=True)
 
     @property
     def confidence(self) -> float | None:
@@ -243,7 +254,7 @@ class Decision:
     def evidence(self) -> list[float]:
         """What speaks for each expert before any calibration, in the order of the router's experts."""
         rules = self._rules
-        return rules.valuation.evidence(rules.selector, self._tally.tolist(), self._counted)
+        return rules.valuation.evidence(rules.selector, self._tallies, self._counted)
 
     @property
     def _has_probabilities(self) -> bool:
@@ -259,7 +270,7 @@ class Decision:
         """The probability or expected score of each expert."""
         if self._kept is None:
             rules = self._rules
-            self._kept = rules.valuation.values(rules.selector, self._tally.tolist(), self._counted)
+            self._kept = rules.valuation.values(rules.selector, self._tallies, self._counted)
         return self._kept
 
     def to_dict(self) -> dict[str, Any]:
@@ -297,18 +308,36 @@ class Decision:
         return f"Decision(expert={self.expert!r}, {name}={self._value:.2f}, margin={self.margin:.2f})"
 
 
+_new = object.__new__
+
+
+def make_decision(
+    rules: DecisionRules,
+    tally: Tally,
+    tokens: int,
+    counted: int,
+    best: int,
+    penalties: list[float] | None = None,
+    reason: Reason = "",
+) -> Decision:
+    """A decision from its parts. One is made per prompt: the class, if it were called, would need twice the time."""
+    decision = _new(Decision)
+    decision._rules = rules
+    decision._tally = tally
+    decision._tokens = tokens
+    decision._counted = counted
+    decision._best = best
+    decision._penalties = penalties
+    decision._reason = reason
+    decision._kept = None
+    if not reason and (penalties is not None or rules.policy.threshold > 0):
+        decision._apply_policy()
+    return decision
+
+
 def decide(compiled: CompiledRouter, ids: Ids, unknown: int | None, weights: Costs | None = None) -> Decision:
     """Route one prompt by its token ids."""
-    length, rules = len(ids), compiled.rules
-    cap = rules.selector.cap
-    if length > cap:
-        ids = ids[:cap]
-    if not length or (unknown is not None and bool((ids == unknown).all())):
-        return abstain(rules, length)
-    ballots = compiled.ballots
-    counted = min(len(ids), ballots.limit)
-    tally, familiarity = rules.valuation.reduce(rules.selector, ballots.tally(ids), counted, len(rules.experts))
-    return Decision(rules, tally, length, counted, familiarity_sum=familiarity, penalties=rules.penalties(weights))
+    return compiled.decide_one(ids, unknown, weights)
 
 
 def decide_batch(
@@ -341,40 +370,20 @@ def decide_batch(
     return decisions or made
 
 
-def decide_ids(
-    compiled: CompiledRouter, prompts: Iterable[npt.ArrayLike], unknown: int | None, weights: Costs | None = None
-) -> list[Decision]:
-    """Route prompts given as token ids, which are checked first."""
-    ids = [np.asarray(prompt, np.int64) for prompt in prompts]
-    flat, size = np.concatenate([np.empty(0, np.int64), *ids]), len(compiled.table.vote)
-    if len(flat) and not 0 <= flat.min() <= flat.max() < size:
-        raise InputError(
-            f"token ids are 0 to {size - 1}, found {flat.min()} to {flat.max()}: use the router's tokenizer"
-        )
-    lengths = np.array([len(prompt) for prompt in ids], np.int64)
-    return decide_batch(compiled, flat.astype(np.uint32), lengths, unknown, weights)
-
-
 def read_tallies(
     rules: DecisionRules, tallies: Tally, tokens: Sequence[int], counted: Sequence[int], weights: Costs | None = None
 ) -> list[Decision]:
     """The decisions of prompts that say something, from their tallies: one row each."""
     penalties = rules.penalties(weights)
-    tallies, familiarities = rules.valuation.reduce_all(rules.selector, tallies, counted, len(rules.experts))
+    tallies = rules.valuation.reduce_all(rules.selector, tallies, counted)
+    best = tallies[:, : len(rules.experts)].argmax(axis=1).tolist()
     return [
-        Decision(rules, tally, length, number, familiarity_sum=familiarity, penalties=penalties, best=best)
-        for tally, best, familiarity, length, number in zip(
-            tallies,
-            tallies.argmax(axis=1).tolist(),
-            familiarities,
-            tokens,
-            counted,
-            strict=True,
-        )
+        make_decision(rules, tally, length, number, place, penalties)
+        for tally, place, length, number in zip(tallies, best, tokens, counted, strict=True)
     ]
 
 
 def abstain(rules: DecisionRules, tokens: int) -> Decision:
     """The answer to a prompt without a known token: the default expert, with equal probabilities or the mean scores."""
     tally = rules.valuation.tally_nothing(len(rules.experts))
-    return Decision(rules, tally, tokens, 0, reason="no known token")
+    return make_decision(rules, tally, tokens, 0, int(tally.argmax()), reason="no known token")

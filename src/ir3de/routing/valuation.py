@@ -34,12 +34,10 @@ class Valuation(Protocol):
     def tally_nothing(self, experts: int) -> Tally:
         """The reduced tally of a prompt without a known token."""
 
-    def reduce(self, selector: Selector, tally: Tally, counted: int, experts: int) -> tuple[Tally, float | None]:
+    def reduce(self, selector: Selector, tally: Tally, counted: int) -> Tally:
         """A tally as one number per expert; and the sum of token familiarities, where it was counted."""
 
-    def reduce_all(
-        self, selector: Selector, tallies: Tally, counted: Sequence[int], experts: int
-    ) -> tuple[Tally, Sequence[float | None]]:
+    def reduce_all(self, selector: Selector, tallies: Tally, counted: Sequence[int]) -> Tally:
         """The same for many tallies, one row each, bit for bit."""
 
     def compare(self, selector: Selector, tallies: Tally, counted: int) -> Tally:
@@ -71,14 +69,11 @@ class Probabilities:
     def tally_nothing(self, experts: int) -> Tally:
         return np.zeros(experts)
 
-    def reduce(self, selector: Selector, tally: Tally, counted: int, experts: int) -> tuple[Tally, float | None]:
-        return (tally[:experts], float(tally[experts])) if len(tally) > experts else (tally, None)
+    def reduce(self, selector: Selector, tally: Tally, counted: int) -> Tally:
+        return tally
 
-    def reduce_all(
-        self, selector: Selector, tallies: Tally, counted: Sequence[int], experts: int
-    ) -> tuple[Tally, Sequence[float | None]]:
-        sums = tallies[:, experts].tolist() if tallies.shape[1] > experts else [None] * len(tallies)
-        return tallies[:, :experts], sums
+    def reduce_all(self, selector: Selector, tallies: Tally, counted: Sequence[int]) -> Tally:
+        return tallies
 
     def compare(self, selector: Selector, tallies: Tally, counted: int) -> Tally:
         return tallies
@@ -114,15 +109,12 @@ class ExpectedScores:
     def tally_nothing(self, experts: int) -> Tally:
         return self.expectation.at_rest
 
-    def reduce(self, selector: Selector, tally: Tally, counted: int, experts: int) -> tuple[Tally, float | None]:
-        return self.expectation.of(selector.evidence(tally.tolist(), counted)), None
+    def reduce(self, selector: Selector, tally: Tally, counted: int) -> Tally:
+        return self.expectation.of(selector.evidence(tally.tolist(), counted))
 
-    def reduce_all(
-        self, selector: Selector, tallies: Tally, counted: Sequence[int], experts: int
-    ) -> tuple[Tally, Sequence[float | None]]:
-        each = zip(tallies, counted, strict=True)  # one by one, so that not a bit differs
-        reduced = np.stack([self.reduce(selector, tally, number, experts)[0] for tally, number in each])
-        return reduced, [None] * len(tallies)
+    def reduce_all(self, selector: Selector, tallies: Tally, counted: Sequence[int]) -> Tally:
+        # one by one, so that not a bit differs
+        return np.stack([self.reduce(selector, tally, n) for tally, n in zip(tallies, counted, strict=True)])
 
     def compare(self, selector: Selector, tallies: Tally, counted: int) -> Tally:
         means = np.array([selector.evidence(tally, counted) for tally in tallies.tolist()])
