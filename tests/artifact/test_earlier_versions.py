@@ -39,7 +39,9 @@ def test_an_earlier_router_can_be_changed_and_saved(earlier: Path, name: str) ->
     before = Router.load(earlier / name)
     entries = len(before.history)  # read now: the folder changes below
     assert router.statistics == before.statistics
-    assert router.route_batch(EXPECTED["prompts"]) == before.route_batch(EXPECTED["prompts"])
+    # the change fitted the calibration anew, as this version does
+    for now, then in zip(router.route_batch(EXPECTED["prompts"]), before.route_batch(EXPECTED["prompts"]), strict=True):
+        assert now.expert == then.expert and now.confidence == pytest.approx(then.confidence, abs=0.03)
     router.save(earlier / name)
     assert len(Router.load(earlier / name).history) == entries + 2
 

@@ -115,21 +115,21 @@ def test_tokens_are_taken_to_spread_as_wide_as_short_prompts_do(widening: float)
 def test_five_folds_below_200_prompts_and_three_from_there(number: int, folds: int) -> None:
     large = counted([f"prove {index} is prime" for index in range(number)], keep_sample=True)
     small = counted(["the court", "a contract"], keep_sample=True)
-    assert len(list(make_folds([large, small], tiny.embedding()))) == folds
+    assert len(make_folds([large, small], tiny.embedding())) == folds
 
 
 @pytest.mark.parametrize(("domains", "folds"), [(100, 5), (101, 3)])
 def test_three_folds_of_more_than_100_domains(domains: int, folds: int) -> None:
     first = counted([f"prove {index}" for index in range(10)], keep_sample=True, prompt_sums=False)
     other = counted(["the court", "a contract"], keep_sample=True, prompt_sums=False)
-    assert len(list(make_folds([first, *[other] * (domains - 1)], tiny.embedding()))) == folds
+    assert len(make_folds([first, *[other] * (domains - 1)], tiny.embedding())) == folds
 
 
 def test_long_prompts_are_looked_at_up_to_1024_tokens_and_once_more_up_to_32() -> None:
     long = counted(["sum " * 3_000 + str(index) for index in range(4)], keep_sample=True)
-    fold = next(make_folds([long, long], tiny.embedding(), cap=1 << 16))
+    fold = make_folds([long, long], tiny.embedding(), cap=1 << 16)[0]
     assert set(fold.whole.lengths.tolist()) == {1_024} and set(fold.short.lengths.tolist()) == {32}
-    assert set(next(make_folds([long, long], tiny.embedding(), cap=20)).whole.lengths.tolist()) == {20}
+    assert set(make_folds([long, long], tiny.embedding(), cap=20)[0].whole.lengths.tolist()) == {20}
 
 
 def with_sample(number: int, tokens: int) -> Statistics:
@@ -173,10 +173,13 @@ def test_a_trial_must_lead_by_two_standard_errors_and_by_half_a_point_or_a_point
     scorer: object, least: float, better: int, number: int
 ) -> None:
     search = _Search.__new__(_Search)
-    default, other = (np.zeros(2 * number, bool) for _ in range(2))
-    other[:better] = other[number : number + better] = True  # right, whole and cut short
-    search._right, search._default, search._weights = [default, other], 0, np.full(2 * number, 0.5 / number)
+    default, other = (np.zeros(number) for _ in range(2))
+    other[:better] = 1.0  # right, whole and cut short
+    search._right, search._default, search._weights = [default, other], 0, np.full(number, 1.0 / number)
     search._trials = [Trial(one, Average(), 0.0, 0.0, 0.0) for one in (Blend(), scorer)]  # type: ignore[arg-type]
     lead = better / number
-    assert search._lead(0) == 0
-    assert search._lead(1) == pytest.approx(lead - max(2 * math.sqrt(lead * (1 - lead) / number), least))
+    default, found = (search._measure_lead(index) for index in range(2))
+    assert (default.lead, default.required_lead) == (0, 0)
+    error = math.sqrt(lead * (1 - lead) / number)
+    assert (found.lead, found.lead_error) == pytest.approx((lead, error))
+    assert found.required_lead == pytest.approx(max(2 * error, least))

@@ -1,5 +1,6 @@
 """Tuning and calibration: the same every time, on prompts the fit did not see, from however few there are."""
 
+import pickle
 from collections import Counter
 from dataclasses import replace
 
@@ -9,17 +10,20 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import tiny
-from ir3de import Average, EntropyTopK, PromptRidge, Router, Statistics, TokenRidge
+from ir3de import Average, EntropyTopK, PromptRidge, Router, Statistics, TokenRidge, collect
+from ir3de.embedding import Matrix
 from ir3de.errors import InputError
 from ir3de.policies import Calibration
-from ir3de.scorers import Blend
+from ir3de.scorers import Blend, Posterior
+from ir3de.scorers.blend import BlendParts, token_weight
+from ir3de.scorers.posterior import balance_counts, log_evidence
 from ir3de.statistics.pairs import pair_buckets
 from ir3de.statistics.sample import Sample
 from ir3de.tuning import folds
 from ir3de.tuning.calibrating import Scored, fit_calibration, fit_familiarity, measure_familiarity
 from ir3de.tuning.choosing import calibrate, choose
 from ir3de.tuning.evidence import Components, score_views
-from ir3de.tuning.folds import HeldOutPrompts, make_folds, mean_pair_rows, mean_rows
+from ir3de.tuning.folds import Fold, HeldOutPrompts, make_folds, mean_pair_rows, mean_rows
 from laws import counted, domains, integer_pairs, seeds
 
 # how sure to be -------------------------------------------------------------------------------------------------
@@ -140,6 +144,7 @@ def test_means_of_rows_are_means_prompt_by_prompt(prompts: list[list[int]], gath
         np.array([len(ids) for ids in prompts], np.int64),
         np.zeros(len(prompts), np.int64),
         np.concatenate([pair_buckets(np.array(ids, np.uint32)) for ids in prompts]),
+        np.zeros((len(prompts), 0), np.float32),
     )
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(folds, "GATHERED_NUMBERS", gathered)
@@ -148,18 +153,43 @@ def test_means_of_rows_are_means_prompt_by_prompt(prompts: list[list[int]], gath
     np.testing.assert_allclose(met, [integer_pairs([ids]) @ pairs / len(ids) for ids in prompts], atol=1e-12)
 
 
-def test_a_blend_of_parts_is_the_blend() -> None:
-    """What tuning adds up from parts is what a fit and its table say of the same prompts."""
-    some = list(make_folds(sampled(), tiny.embedding()))
-    parts = Components(some, [8.0], [1.0])
-    parts.fit_posteriors(8.0)
-    blends = [Blend(), Blend(1.0, few=0.0), Blend(0.5, 0.25), Blend(0.25, 0.5, few=3.0)]
-    for scorer, views in [(Blend(0.0, few=0.0), parts.ridge(8.0)), *((blend, parts.blend(blend)) for blend in blends)]:
-        found = score_views(some, scorer, Average())
-        for one, other in zip(found, views, strict=True):
-            np.testing.assert_allclose(one.evidence, other.evidence, atol=1e-5)
-            assert one.counted.tolist() == other.counted.tolist()
-            assert one.experts.tolist() == other.experts.tolist()
+def test_a_blend_of_parts_is_the_blend(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What tuning adds up from parts is what tables of a fold say of the same prompts, in sizes of the whole fit."""
+    monkeypatch.setattr("ir3de.tuning.evidence.MANY_TOKENS", np.inf)
+    stored = tiny.embedding().stored  # in fixed point, rounding changes nothing
+    exact = tiny.with_matrix(Matrix.plain(stored.fixed_point * np.float32(stored.unit)))
+    own = [collect(texts, embedding=exact, keep_sample=True) for texts in tiny.domain_texts().values()]
+    some, whole = make_folds(own, exact), BlendParts(own, exact.rows)
+    parts = Components(some, whole)
+    for blend in (Blend(), Blend(0.0, few=0.0), Blend(1.0, few=0.0), Blend(0.5, 0.25), Blend(0.25, 0.5, few=3.0)):
+        for number, found in enumerate(parts.blend(blend)):
+            expected = [blend_by_tables(fold, blend, whole, number) for fold in some]
+            np.testing.assert_allclose(found.evidence, np.concatenate(expected), atol=1e-5)
+            assert found.counted.tolist() == [n for fold in some for n in fold.views[number].lengths.tolist()]
+            assert found.experts.tolist() == [c for fold in some for c in fold.views[number].experts.tolist()]
+
+
+def blend_by_tables(fold: Fold, blend: Blend, whole: BlendParts, number: int) -> np.ndarray:
+    """The evidence of a blend, from a table for each of its parts."""
+    held, weight = fold.views[number], token_weight(fold.training, blend.few)
+    parts = [(PromptRidge(), 1.0, whole.ridge(8.0)), (Posterior(), blend.posterior, whole.posterior(1.0, 8.0))]
+    parts += [(TokenRidge(), weight, whole.token_ridge())] if weight else []
+    tables = [a * part.factor * scorer.scores(fold.training, fold.embeddings) for scorer, a, part in parts]
+    pairs = log_evidence(balance_counts([one.sums.pairs for one in fold.training]), 1.0) * whole.pairs().factor
+    found = mean_rows(sum(tables), held) + blend.pairs * mean_pair_rows(pairs, held)
+    return found - found.mean(axis=1, keepdims=True)
+
+
+@tiny.LAW
+@given(domains, st.integers(0, 2))
+def test_what_is_cached_of_an_expert_changes_nothing(some: dict[str, list[str]], gone: int) -> None:
+    """Folds of statistics that were in other folds before, and of the same statistics anew."""
+    used = [counted(texts, keep_sample=True) for texts in some.values()]
+    for others in (used, used[:gone] + used[gone + 1 :], used):
+        anew = [pickle.loads(pickle.dumps(one)) for one in others]
+        calibrate(others, tiny.embedding(), Blend(), Average(cap=9))
+        one, other = (calibrate(each, tiny.embedding(), Blend(), Average()) for each in (others, anew))
+        assert one == other
 
 
 # choosing -------------------------------------------------------------------------------------------------------
@@ -204,9 +234,9 @@ def test_a_tuned_router_is_the_router_of_what_was_chosen() -> None:
 def test_calibration_learns_from_prompts_that_were_held_out() -> None:
     own = sampled()
     confidence = calibrate(own, tiny.embedding(), PromptRidge(), Average())
-    some = list(make_folds(own, tiny.embedding()))
-    views = [view for fold in some for view in score_views([fold], PromptRidge(), Average())]
-    assert confidence.calibration == fit_calibration(Scored.concatenate(views))[0]
+    some = make_folds(own, tiny.embedding())
+    views = score_views(some, PromptRidge(), Average())
+    assert confidence.calibration == fit_calibration(Scored.join_views(*views))[0]
     assert confidence.familiarity == fit_familiarity([measure_familiarity(fold) for fold in some])
     assert confidence.familiarity.lowest < 0
 

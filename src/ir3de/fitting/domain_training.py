@@ -16,6 +16,7 @@ from ir3de.outcomes.expectation import Validation
 from ir3de.routing.decision import CompiledRouter, DecisionRules
 from ir3de.routing.valuation import Probabilities
 from ir3de.scorers import Blend, Scorer
+from ir3de.scorers.blend import BlendParts
 from ir3de.scorers.table import Table
 from ir3de.selectors import Average, Selector
 from ir3de.statistics.contributions import Holding
@@ -133,7 +134,7 @@ class DomainTraining:
     def require_probabilities(self, why_not: str) -> None:
         return
 
-    def build_table(self, embedding: Embedding, rules: DecisionRules) -> Table:
+    def build_table(self, embedding: Embedding, rules: DecisionRules, parts: BlendParts | None = None) -> Table:
         return Table.of(
             self.scorer,
             list(self.statistics().values()),
@@ -141,6 +142,7 @@ class DomainTraining:
             log_offset=rules.selector.log_offset,
             familiarity=rules.familiarity is not None,
             unknown=embedding.tokenizer.unknown_id,
+            parts=parts,
         )
 
     def refit(self, parts: RouterParts) -> CompiledRouter:
@@ -209,10 +211,11 @@ def fit_statistics(
     """Fit, calibrate and compile."""
     from ir3de.tuning.choosing import calibrate
 
-    confidence = calibrate(list(statistics.values()), embedding, scorer, rules.selector)
+    parts = BlendParts(list(statistics.values()), embedding.rows) if type(scorer) is Blend else None
+    confidence = calibrate(list(statistics.values()), embedding, scorer, rules.selector, parts)
     owned, held = dict(statistics), _select_holdings(holdings, statistics)
     training = DomainTraining(scorer, Constant(owned), Constant(held))
-    return _compile(training, embedding, rules, confidence), training
+    return _compile(training, embedding, rules, confidence, parts), training
 
 
 def fit_tuned(
@@ -235,7 +238,8 @@ def fit_tuned(
     }
     tried = tuple(trial.to_dict() for trial in choice.trials)
     training = DomainTraining(choice.scorer, Constant(owned), Constant(held), tried, True, windows)
-    compiled = _compile(training, embedding, replace(rules, selector=choice.selector), choice.confidence)
+    rules = replace(rules, selector=choice.selector)
+    compiled = _compile(training, embedding, rules, choice.confidence, choice.parts)
     return compiled, training, choice.trials
 
 
@@ -253,11 +257,15 @@ def _choose_again(
 
 
 def _compile(
-    training: DomainTraining, embedding: Embedding, rules: DecisionRules, confidence: ConfidenceModel
+    training: DomainTraining,
+    embedding: Embedding,
+    rules: DecisionRules,
+    confidence: ConfidenceModel,
+    parts: BlendParts | None,
 ) -> CompiledRouter:
     # Even where there is no calibration: one learnt with other experts would tell of them after they are gone.
     rules = replace(rules, valuation=Probabilities(confidence.calibration), familiarity=confidence.familiarity)
-    return CompiledRouter.build(rules, training.build_table(embedding, rules))
+    return CompiledRouter.build(rules, training.build_table(embedding, rules, parts))
 
 
 def _select_holdings(holdings: Mapping[str, Holding], experts: Mapping[str, Statistics]) -> dict[str, Holding]:

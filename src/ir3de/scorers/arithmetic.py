@@ -12,13 +12,14 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
-from typing import Any, Protocol, TypeAlias
+from typing import Any, Protocol, TypeAlias, TypeVar
 
 import numpy as np
 import numpy.typing as npt
 
 Floats = npt.NDArray[np.float64]
 Ids = npt.NDArray[np.intp]
+F = TypeVar("F", np.float32, np.float64)
 Progress: TypeAlias = "Callable[[str, int, int], None]"  # stage, rows done, rows in all
 
 BLOCK_ROWS = 4_096  # of E in one symmetric product: bounds the memory, and is enough for BLAS
@@ -52,8 +53,8 @@ class Arithmetic(Protocol):
     def solve(self, A: Floats, B: Floats, penalty: float) -> Floats:
         """W = (A + λI)⁻¹B. A may be overwritten."""
 
-    def apply(self, W: Floats, rows: Rows) -> Floats:
-        """S = Ẽ W: (V, C)."""
+    def apply(self, W: npt.NDArray[F], rows: Rows) -> npt.NDArray[F]:
+        """S = Ẽ W: (V, C), in the precision of W."""
 
 
 class NumpyArithmetic:
@@ -91,10 +92,10 @@ class NumpyArithmetic:
             advance(len(A))
         return W
 
-    def apply(self, W: Floats, rows: Rows) -> Floats:
+    def apply(self, W: npt.NDArray[F], rows: Rows) -> npt.NDArray[F]:
         h = rows.shape[1]
-        S = np.empty((rows.shape[0], W.shape[1]))
-        block = np.empty((min(CACHED_ROWS, len(S)), h))
+        S = np.empty((rows.shape[0], W.shape[1]), W.dtype)
+        block = np.empty((min(CACHED_ROWS, len(S)), h), W.dtype)
         with stage("scores", len(S)) as advance:
             for begin in range(0, len(S), CACHED_ROWS):
                 part = rows[begin : begin + CACHED_ROWS]
@@ -172,3 +173,14 @@ def stage(doing: str, rows: int) -> Iterator[Callable[[int], None]]:
         yield advance
     finally:
         _stage_advance.reset(token)
+
+
+@contextmanager
+def steps(doing: str, count: int) -> Iterator[Callable[[int], None]]:
+    """Report the progress of so many steps, each of which may be several fits. Their own stages are not reported."""
+    with stage(doing, count) as advance:
+        token = _stage_advance.set(lambda more: None)
+        try:
+            yield advance
+        finally:
+            _stage_advance.reset(token)

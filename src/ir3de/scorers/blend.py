@@ -5,21 +5,25 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 import numpy.typing as npt
 
 from ir3de.errors import InputError
-from ir3de.scorers.posterior import Posterior, balance_counts, log_evidence
+from ir3de.scorers import grams
+from ir3de.scorers.arithmetic import F, current, select_rows
+from ir3de.scorers.posterior import Posterior, balance, balance_counts, log_evidence
 from ir3de.scorers.ridge import PromptRidge, TokenRidge
 from ir3de.scorers.scorer import Embeddings, Floats, check_strength
 from ir3de.statistics.domain import Statistics
+from ir3de.statistics.integers import Integers
+from ir3de.statistics.pairs import BUCKETS
 
 PAIR_PRIOR = 1.0  # as if each pair had occurred once more for every expert
 ROUNDING = 1e-6  # smaller scores, relative to the largest, are rounding errors, also in float32
 MAX_TOKEN_WEIGHT = 2.0
 MIN_TOKEN_WEIGHT = 0.05  # a smaller weight is not worth the solve
-BLOCK_ROWS = 4_096  # of the scores, squared at a time
 
 
 @dataclass(frozen=True)
@@ -48,18 +52,26 @@ class Blend:
         check_strength(self.prior)
 
     def scores(self, domains: Sequence[Statistics], embeddings: Embeddings) -> Floats:
-        R = PromptRidge(self.strength).scores(domains, embeddings)
-        counts = balance_counts([domain.histogram for domain in domains])
-        P = scale_to_unit(Posterior(self.prior, strength=self.strength).score_counts(counts, R), counts)
-        P *= self.posterior
-        S = scale_to_unit(R, counts)
-        S += P
-        del P, R  # (V, C) each: with many experts they are most of a fit's memory
-        if weight := token_weight(domains, self.few):
-            T = scale_to_unit(TokenRidge().scores(domains, embeddings), counts)
-            T *= weight
-            S += T
-        return S
+        return self.combine(BlendParts(domains, embeddings), np.dtype(np.float64))
+
+    def combine(self, parts: BlendParts, dtype: np.dtype[F]) -> npt.NDArray[F]:
+        """S (V, C) in this precision, from parts that are computed once for several blends.
+
+        For a token that never occurred, the posterior is its prior: P = sharpness · R, apart from a constant. So there
+        S = Ẽ W for one W, and only the tokens that occurred need more than that.
+        """
+        ridge, posterior = parts.ridge(self.strength), parts.posterior(self.prior, self.strength)
+        assert ridge.weights is not None
+        S = ridge.unit() + self.posterior * posterior.unit()
+        W = ridge.weights * (ridge.factor + self.posterior * posterior.factor * Posterior.sharpness)
+        if weight := parts.token_weight(self.few):
+            token = parts.token_ridge()
+            assert token.weights is not None
+            S += weight * token.unit()
+            W += weight * token.factor * token.weights
+        found = current().apply(W.astype(dtype), parts.embeddings)
+        found[parts.seen] = S
+        return found
 
     def needs_grams(self, domains: Sequence[Statistics]) -> bool:
         return token_weight(domains, self.few) > 0
@@ -69,19 +81,129 @@ class Blend:
         return None if self.pairs == 0 else self.pairs * score_pairs(domains)
 
 
+@dataclass(frozen=True, eq=False)
+class BlendPart:
+    """One part of a blend: its scores of the tokens that occurred, centred over the experts, and their size."""
+
+    scores: Floats  # (tokens, C)
+    size: float  # |·|; 0 where the scores differ only by rounding
+    weights: Floats | None = None  # (h + 1, C)  the centred W of a ridge
+
+    @property
+    def factor(self) -> float:
+        """What brings the scores to unit size; 0 where they say nothing, so that noise is not scaled up."""
+        return 1.0 / self.size if self.size else 0.0
+
+    def unit(self) -> Floats:
+        return self.factor * self.scores
+
+
+class BlendParts:
+    """The parts of blends of some domains, each computed when it is first asked for."""
+
+    def __init__(self, domains: Sequence[Statistics], embeddings: Embeddings) -> None:
+        self.embeddings = embeddings
+        seen = np.any([domain.histogram > 0 for domain in domains], axis=0)
+        self.seen = np.arange(len(seen)) if any(map(grams.is_part, domains)) else np.flatnonzero(seen)
+        self.rows = select_rows(embeddings, self.seen)
+        self.domains = [domain.restrict_to(self.seen) for domain in domains]
+        self.counts = balance_counts([domain.histogram for domain in self.domains])
+        self._frequency = self.counts.sum(axis=1)
+        self._ridge: dict[float, BlendPart] = {}
+        self._posterior: dict[tuple[float, float], BlendPart] = {}
+        self._token: BlendPart | None = None
+        self._pairs: BlendPart | None = None
+
+    def ridge(self, strength: float) -> BlendPart:
+        if strength not in self._ridge:
+            self._ridge[strength] = self._measure(PromptRidge(strength).weights(self.domains))
+        return self._ridge[strength]
+
+    def posterior(self, prior: float, strength: float) -> BlendPart:
+        if (prior, strength) not in self._posterior:
+            found = Posterior(prior, strength=strength).score_counts(self.counts, self.ridge(strength).scores)
+            # logarithms: a difference of less than a millionth is a rounding error, however small all of them are
+            self._posterior[prior, strength] = BlendPart(found, self._size(found, np.abs(found).max(initial=1.0)))
+        return self._posterior[prior, strength]
+
+    def token_ridge(self) -> BlendPart:
+        if self._token is None:
+            weights = self._token_weights
+            A, sums = self.token_system
+            W = current().solve(A.copy(), sums * weights, TokenRidge.strength * float(weights.sum()))
+            self._token = self._measure(W)
+        return self._token
+
+    @cached_property
+    def token_system(self) -> tuple[Floats, Floats]:
+        """A of the token ridge, and each domain's Ẽᵀ n_c: (h + 1, h + 1) and (h + 1, C)."""
+        A, B = TokenRidge().system(self.domains, self._token_weights.tolist(), self.rows)
+        return A, B / self._token_weights
+
+    @property
+    def _token_weights(self) -> Floats:
+        return np.array([1.0 / max(1, domain.tokens) for domain in self.domains])
+
+    def pairs(self) -> BlendPart:
+        """Q for the pairs that occurred."""
+        if self._pairs is None:
+            counts = balance(self.pair_counts.copy(), self.pair_counts.sum(axis=0))
+            found = log_evidence(counts, PAIR_PRIOR)
+            self._pairs = BlendPart(found, measure_size(found, counts.sum(axis=1), np.abs(found).max(initial=0.0)))
+        return self._pairs
+
+    @cached_property
+    def pair_counts(self) -> Floats:
+        """How often each pair that occurred did so for each expert: (pairs, C)."""
+        return np.stack([pairs[self._pairs_seen] for pairs in require_pairs(self.domains)], axis=1).astype(np.float64)
+
+    @cached_property
+    def pair_places(self) -> npt.NDArray[np.intp]:
+        """The row in `pair_counts` of each bucket that occurred."""
+        places = np.zeros(BUCKETS, np.intp)
+        places[self._pairs_seen] = np.arange(len(self._pairs_seen))
+        return places
+
+    @cached_property
+    def _pairs_seen(self) -> npt.NDArray[np.intp]:
+        return np.flatnonzero(np.any([pairs > 0 for pairs in require_pairs(self.domains)], axis=0))
+
+    def token_weight(self, few: float) -> float:
+        return token_weight(self.domains, few)
+
+    def _measure(self, W: Floats) -> BlendPart:
+        scores = current().apply(W, self.rows)
+        largest = np.abs(scores).max(initial=0.0)
+        scores -= scores.mean(axis=1, keepdims=True)
+        return BlendPart(scores, self._size(scores, largest), W - W.mean(axis=1, keepdims=True))
+
+    def _size(self, centred: Floats, largest: float) -> float:
+        return measure_size(centred, self._frequency, largest)
+
+
 def token_weight(domains: Sequence[Statistics], few: float) -> float:
     """The weight of the token ridge in a blend: few/n, at most 2, and 0 where that is small."""
-    per_window = np.mean([1.0 / max(1, domain.sums.windows) for domain in domains if domain.sums is not None])
-    weight = min(MAX_TOKEN_WEIGHT, few * float(per_window))
+    windows = [domain.sums.windows for domain in domains if domain.sums is not None]
+    return weigh_token_ridge(np.array(windows, np.float64), few)
+
+
+def weigh_token_ridge(windows: Floats, few: float) -> float:
+    """The same from the number of each domain's windows."""
+    weight = min(MAX_TOKEN_WEIGHT, few * float(np.mean(1.0 / np.maximum(1.0, windows))))
     return weight if weight >= MIN_TOKEN_WEIGHT else 0.0
+
+
+def require_pairs(domains: Sequence[Statistics]) -> list[Integers]:
+    """Each domain's counts of pairs. A domain without them is refused."""
+    pairs = [domain.sums.pairs for domain in domains if domain.sums is not None and domain.sums.pairs is not None]
+    if len(pairs) < len(domains):
+        raise InputError("pairs of tokens are counted with prompt sums, and a domain has none: use prompt_sums=True")
+    return pairs
 
 
 def score_pairs(domains: Sequence[Statistics]) -> Floats:
     """Q/|Q|: (BUCKETS, C)."""
-    pairs = [domain.sums.pairs for domain in domains if domain.sums is not None and domain.sums.pairs is not None]
-    if len(pairs) < len(domains):
-        raise InputError("pairs of tokens are counted with prompt sums, and a domain has none: use prompt_sums=True")
-    counts = balance_counts(pairs)
+    counts = balance_counts(require_pairs(domains))
     return scale_to_unit(log_evidence(counts, PAIR_PRIOR), counts)
 
 
@@ -91,11 +213,15 @@ def scale_to_unit(scores: npt.NDArray[np.floating], counts: Floats) -> Floats:
     Scores that differ only by rounding, as for equal domains, become zeros: noise is not scaled up.
     """
     centred = scores - scores.mean(axis=1, keepdims=True)
-    frequency = counts.sum(axis=1)
-    blocks = (centred[begin : begin + BLOCK_ROWS] for begin in range(0, len(centred), BLOCK_ROWS))
-    squares = np.concatenate([(block**2).sum(axis=1) for block in blocks])
-    size = math.sqrt(float(frequency @ squares) / max(float(frequency.sum()), 1.0))
-    if size <= ROUNDING * max(float(scores.max(initial=0.0)), -float(scores.min(initial=0.0))):
+    size = measure_size(centred, counts.sum(axis=1), float(np.abs(scores).max(initial=0.0)))
+    if not size:
         return np.zeros(scores.shape)
     centred /= size
     return np.asarray(centred, np.float64)
+
+
+def measure_size(centred: npt.NDArray[np.floating], frequency: Floats, largest: float) -> float:
+    """√(Σ_v f_v Σ_c S_vc²) for centred scores; 0 if that is a rounding error of the `largest` score."""
+    squares = np.einsum("vc,vc->v", centred, centred)
+    size = math.sqrt(float(frequency @ squares) / max(float(frequency.sum()), 1.0))
+    return size if size > ROUNDING * largest else 0.0

@@ -24,6 +24,13 @@ def token_familiarity(domains: Sequence[Statistics], unknown: int | None = None)
     counts = np.zeros(domains[0].histogram.size)
     for domain in domains:
         counts += domain.histogram * (size / max(1, domain.tokens))
+    return score_familiarity(counts, unknown)
+
+
+def score_familiarity(
+    counts: npt.NDArray[np.float64], unknown: int | npt.NDArray[np.intp] | None
+) -> npt.NDArray[np.float32]:
+    """The same from the counts ñ, which are changed in place where a token is `unknown`."""
     rare = max(RARE_TOKENS, RARE_SHARE * float(counts.sum()))
     if unknown is not None:
         counts[unknown] = 0.0

@@ -65,6 +65,11 @@ def mark_part(rest: Statistics, whole: Statistics) -> Statistics:
     return rest
 
 
+def is_part(domain: Statistics) -> bool:
+    """Whether a domain is marked as part of a whole. Both must then have rows for the same tokens."""
+    return WHOLE in domain.derived
+
+
 def ridge_system(
     domains: Sequence[Statistics], weights: Sequence[float], embeddings: Embeddings
 ) -> tuple[Floats, Floats]:

@@ -53,11 +53,15 @@ def balance_counts(counts: Sequence[Integers]) -> Floats:
 
     It is close to the smallest size, so that counts weigh no more than the smallest domain justifies.
     """
-    sizes = np.array([max(1, int(count.sum())) for count in counts], np.float64)
-    common = len(sizes) / (1.0 / sizes).sum()
-    found = np.stack(counts, axis=1).astype(np.float64)
-    found *= common / sizes
-    return found
+    sizes = np.array([int(count.sum()) for count in counts], np.float64)
+    return balance(np.stack(counts, axis=1).astype(np.float64), sizes)
+
+
+def balance(counts: Floats, sizes: Floats) -> Floats:
+    """The same for counts in columns (V, C), which are changed in place, of domains of these sizes."""
+    sizes = np.maximum(sizes, 1.0)
+    counts *= len(sizes) / (1.0 / sizes).sum() / sizes
+    return counts
 
 
 def log_evidence(counts: Floats, prior: Floats | float) -> Floats:

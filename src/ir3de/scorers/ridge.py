@@ -12,7 +12,9 @@ from ir3de.scorers import grams
 from ir3de.scorers.arithmetic import current
 from ir3de.scorers.scorer import Embeddings, Floats, check_strength
 from ir3de.statistics.domain import Statistics
-from ir3de.statistics.prompt_sums import triangle_size, unpack_triangle
+from ir3de.statistics.prompt_sums import PromptSums, unpack_triangle
+
+GATHERED_NUMBERS = 1 << 18  # of all domains' Gram matrices at a time
 
 
 @dataclass(frozen=True)
@@ -48,18 +50,22 @@ class TokenRidge:
         return cls(bias=True, balanced=False, unit_columns=True)
 
     def scores(self, domains: Sequence[Statistics], embeddings: Embeddings) -> Floats:
+        return current().apply(self.weights(domains, embeddings), embeddings)
+
+    def weights(self, domains: Sequence[Statistics], embeddings: Embeddings) -> Floats:
+        """W: (h, C), with a bias (h + 1, C)."""
         weights = [1.0 / max(1, domain.tokens) if self.balanced else 1.0 for domain in domains]
         penalty = self.strength * (sum(weights) if self.balanced else 1.0)
-        W = current().solve(*self._system(domains, weights, embeddings), penalty)
+        W = current().solve(*self.system(domains, weights, embeddings), penalty)
         if self.unit_columns:
             norms = np.linalg.norm(W[: embeddings.shape[1]], axis=0)
             W = W / np.where(norms > 0, norms, 1.0)
-        return current().apply(W, embeddings)
+        return W
 
     def needs_grams(self, domains: Sequence[Statistics]) -> bool:
         return True
 
-    def _system(
+    def system(
         self, domains: Sequence[Statistics], weights: Sequence[float], embeddings: Embeddings
     ) -> tuple[Floats, Floats]:
         """A = Ẽᵀ diag(Σ w_c n_c) Ẽ and B_c = w_c Ẽᵀ n_c: in one product, or from the Gram matrices if E is wide."""
@@ -89,25 +95,46 @@ class PromptRidge:
         check_strength(self.strength)
 
     def scores(self, domains: Sequence[Statistics], embeddings: Embeddings) -> Floats:
-        h = embeddings.shape[1]
-        A, B = np.zeros((h + 1, h + 1)), np.zeros((h + 1, len(domains)))
-        packed, penalty = np.zeros(triangle_size(h)), 0.0
-        for c, domain in enumerate(domains):
-            sums = domain.sums
-            if sums is None or sums.windows == 0:
-                raise InputError(
-                    "prompt ridge needs prompt sums, and a domain has none: collect at least one text with "
-                    "prompt_sums=True (on the command line without --histogram-only) and a smaller subsample, or use "
-                    "TokenRidge (--scorer token-ridge)"
-                )
-            w = 1.0 / sums.windows
-            packed += w * (sums.gram * sums.unit**2)
-            B[:h, c] = w * sums.unit * sums.vector
-            B[h, c] = 1.0
-            penalty += self.strength * w
-        A[:h, :h] = unpack_triangle(packed, h)
-        A[:h, h] = A[h, :h] = B[:h].sum(axis=1)
-        A[h, h] = len(domains)
-        energy = np.trace(A[:h, :h]) / (h * len(domains))  # mean square of an entry of x̄
-        penalty *= float(energy) or 1.0
-        return current().apply(current().solve(A, B, penalty), embeddings)
+        return current().apply(self.weights(domains), embeddings)
+
+    def weights(self, domains: Sequence[Statistics]) -> Floats:
+        """W: (h + 1, C)."""
+        sums = require_prompt_sums(domains)
+        w = 1.0 / np.array([own.windows for own in sums], np.float64)
+        gram = unpack_triangle(add_grams(sums, w[None])[0], sums[0].width)
+        vectors = np.stack([own.unit * own.vector for own in sums], axis=1)
+        return self.solve(gram, vectors * w, w)
+
+    def solve(self, gram: Floats, vectors: Floats, weights: Floats) -> Floats:
+        """W from Σ_c w_c Σ x̄x̄ᵀ (h, h), the columns w_c Σ x̄ (h, C), and w (C,)."""
+        h, C = vectors.shape
+        A, B = np.empty((h + 1, h + 1)), np.ones((h + 1, C))
+        A[:h, :h], B[:h] = gram, vectors
+        A[:h, h] = A[h, :h] = vectors.sum(axis=1)
+        A[h, h] = C
+        energy = np.trace(gram) / (h * C)  # mean square of an entry of x̄
+        penalty = self.strength * float(weights.sum()) * (float(energy) or 1.0)
+        return current().solve(A, B, penalty)
+
+
+def require_prompt_sums(domains: Sequence[Statistics]) -> list[PromptSums]:
+    """Each domain's prompt sums. A domain without a window is refused."""
+    found = [domain.sums for domain in domains if domain.sums is not None and domain.sums.windows]
+    if len(found) < len(domains):
+        raise InputError(
+            "prompt ridge needs prompt sums, and a domain has none: collect at least one text with "
+            "prompt_sums=True (on the command line without --histogram-only) and a smaller subsample, or use "
+            "TokenRidge (--scorer token-ridge)"
+        )
+    return found
+
+
+def add_grams(sums: Sequence[PromptSums], weights: Floats) -> Floats:
+    """Σ_c w_c Σ x̄x̄ᵀ for each row of `weights` (k, C), as upper triangles: (k, h(h+1)/2)."""
+    scaled = weights * np.array([own.unit**2 for own in sums])
+    total = np.empty((len(weights), sums[0].gram.size))
+    columns = max(1, GATHERED_NUMBERS // len(sums))
+    for begin in range(0, total.shape[1], columns):
+        part = slice(begin, begin + columns)
+        total[:, part] = scaled @ np.stack([own.gram[part] for own in sums]).astype(np.float64)
+    return total

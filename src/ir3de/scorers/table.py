@@ -14,6 +14,7 @@ import numpy.typing as npt
 
 from ir3de.errors import InputError
 from ir3de.scorers import PairScorer, Scorer
+from ir3de.scorers.blend import Blend, BlendParts
 from ir3de.scorers.familiarity import token_familiarity
 from ir3de.scorers.scorer import Embeddings
 from ir3de.statistics.domain import Statistics
@@ -69,10 +70,19 @@ class Table:
         log_offset: float = 0.0,
         familiarity: bool = False,
         unknown: int | None = None,
+        parts: BlendParts | None = None,
     ) -> Table:
-        """Fit a scorer, and compile its table. With `familiarity` it includes token familiarities."""
+        """Fit a scorer, and compile its table. With `familiarity` it includes token familiarities.
+
+        `parts` are those of a blend of these domains, where they are known already.
+        """
+        scores: npt.NDArray[np.floating]
+        if type(scorer) is Blend:  # in the precision of the table
+            scores = scorer.combine(parts or BlendParts(domains, embeddings), np.dtype(np.float32))
+        else:
+            scores = scorer.scores(domains, embeddings)
         return cls.compile(
-            scorer.scores(domains, embeddings),
+            scores,
             log_offset=log_offset,
             familiarity=token_familiarity(domains, unknown) if familiarity else None,
             pairs=scorer.pair_scores(domains) if isinstance(scorer, PairScorer) else None,

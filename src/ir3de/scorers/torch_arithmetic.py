@@ -15,7 +15,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ir3de.errors import InputError, MissingExtraError
-from ir3de.scorers.arithmetic import BLOCK_ROWS, Floats, Ids, Rows, stage, using
+from ir3de.scorers.arithmetic import BLOCK_ROWS, F, Floats, Ids, Rows, stage, using
 
 TOLERANCE = 1e-8  # of the largest score
 READER_THREADS = 4  # threads that read the next blocks of E while the device computes
@@ -66,9 +66,9 @@ class TorchArithmetic:
             advance(len(A))
         return W
 
-    def apply(self, W: Floats, rows: Rows) -> Floats:
-        h, weights = rows.shape[1], self._to_device(W)
-        S = np.empty((len(rows), W.shape[1]))
+    def apply(self, W: npt.NDArray[F], rows: Rows) -> npt.NDArray[F]:
+        h, weights = rows.shape[1], self._to_device(W).double()
+        S = np.empty((len(rows), W.shape[1]), W.dtype)
         with stage("scores", len(S)) as advance:
             for ids, block in self._blocks(rows, np.arange(len(rows))):
                 part = block.double() @ weights[:h]

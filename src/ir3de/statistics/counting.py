@@ -169,9 +169,9 @@ def count(texts: Sequence[str], embedding: Embedding, recipe: Recipe) -> Statist
     sums = None
     sample = Sample.draw(hashes, flat, starts, lengths, recipe.subsample) if recipe.keep_sample else None
     if recipe.prompt_sums:
-        windows = _draw_windows(hashes, starts, lengths, lengths, recipe.window, recipe.subsample)
+        first, size, _ = draw_windows(hashes, starts, lengths, lengths, recipe.window, recipe.subsample)
         pairs = count_pairs(flat, starts, lengths)
-        sums = _sum_windows(flat, [(recipe.subsample, *windows)], pairs, embedding, recipe.window)
+        sums = _sum_windows(flat, [(recipe.subsample, first, size)], pairs, embedding, recipe.window)
     histogram = _count_tokens(flat, embedding)
     return Statistics(embedding.fingerprint, len(texts), histogram, sums, sample, embedding.default_version)
 
@@ -186,8 +186,10 @@ def recount(sample: Sample, embedding: Embedding, window: int, *, prompt_sums: b
         groups = []
         for every in np.unique(sample.every).tolist():
             of = sample.every == every
-            windows = _draw_windows(sample.hashes[of], starts[of], sample.lengths[of], sample.kept[of], window, every)
-            groups.append((every, *windows))
+            first, size, _ = draw_windows(
+                sample.hashes[of], starts[of], sample.lengths[of], sample.kept[of], window, every
+            )
+            groups.append((every, first, size))
         sums = _sum_windows(sample.ids, groups, count_pairs(sample.ids, starts, sample.kept), embedding, window)
     histogram = _count_tokens(sample.ids, embedding)
     return Statistics(embedding.fingerprint, len(sample), histogram, sums, sample, embedding.default_version)
@@ -210,19 +212,26 @@ def split_windows(starts: Indices, lengths: Indices, window: int) -> tuple[Indic
     return starts[prompt] + first, last - first, prompt, part
 
 
-def _draw_windows(
-    hashes: npt.NDArray[np.uint32], starts: Indices, lengths: Indices, kept: Indices, window: int, every: int
-) -> tuple[Indices, Indices]:
-    """Choose the windows that enter the prompt sums, by first token and length: 1 in `every`, if it is kept whole.
+def draw_windows(
+    hashes: npt.NDArray[np.uint32],
+    starts: Indices,
+    lengths: Indices,
+    kept: Indices,
+    window: int,
+    every: int | Indices,
+) -> tuple[Indices, Indices, Indices]:
+    """Choose the windows that enter the prompt sums: 1 in `every`, if it is kept whole.
 
-    The choice depends only on the prompt's text and the window's number.
+    A window is given by its first token, its length and its prompt. The choice depends only on the prompt's text and
+    the window's number.
     """
     nonempty = np.flatnonzero(lengths)
     first, size, prompt, part = split_windows(starts[nonempty], lengths[nonempty], window)
     prompt = nonempty[prompt]
     inside = first + size <= starts[prompt] + kept[prompt]
-    drawn = inside & ((hashes[prompt].astype(np.int64) + part) % every == 0)
-    return first[drawn], size[drawn]
+    times = every if isinstance(every, int) else every[prompt]
+    drawn = inside & ((hashes[prompt].astype(np.int64) + part) % times == 0)
+    return first[drawn], size[drawn], prompt[drawn]
 
 
 def _sum_windows(
@@ -252,6 +261,16 @@ def window_means(
     flat: npt.NDArray[np.intp], first: Indices, size: Indices, fixed_point: npt.NDArray[np.float32] | FixedPointRows
 ) -> npt.NDArray[np.float64]:
     """x̄ of each window in 1/`MEAN_PARTS` of the fixed-point unit, rounded to integers: (windows, h)."""
+    sums = sum_rows(flat, first, size, fixed_point)
+    sums *= MEAN_PARTS
+    sums /= size[:, None]
+    return np.rint(sums, out=sums)
+
+
+def sum_rows(
+    flat: npt.NDArray[np.intp], first: Indices, size: Indices, fixed_point: npt.NDArray[np.float32] | FixedPointRows
+) -> npt.NDArray[np.float64]:
+    """The sum of the fixed-point rows of each stretch of tokens, an integer: (stretches, h)."""
     longest = min(EXACT_TOKENS, int(size.max(initial=0)))
     rows = np.empty((longest, fixed_point.shape[1]), np.float32)  # one window's rows of E, in the cache
     ones = np.ones(longest, np.float32)
@@ -262,9 +281,7 @@ def window_means(
             fixed_point.take(flat[part : part + count], axis=0, out=rows[:count], mode="clip")
             # column sums as ones · rows: integers up to 2²⁴, so float32 is exact in whatever order BLAS adds
             total += np.dot(ones[:count], rows[:count])
-    sums *= MEAN_PARTS
-    sums /= size[:, None]
-    return np.rint(sums, out=sums)
+    return sums
 
 
 def _find_first_occurrences(flat: npt.NDArray[np.uint32], lengths: Indices, clip: int) -> npt.NDArray[np.bool_]:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
+from copy import copy
 from dataclasses import dataclass, replace
 from typing import NamedTuple
 
@@ -14,7 +16,11 @@ from ir3de.scorers.familiarity import FAMILIARITY_UNIT
 from ir3de.tuning.folds import Fold, HeldOutPrompts, mean_rows
 
 GROWTHS = (0.0, 0.25, 0.5, 1.0)
-BISECTION_STEPS = 30  # over seven orders of magnitude
+MIN_SCALE, FIRST_SCALE, MAX_SCALE = 1e-3, 10.0, 1e4  # of the evidence divided by its spread
+MAX_STEPS = 60
+PRECISION = 1e-6  # of the last step, relative
+MAX_GROWTH_NUMBERS = 1 << 18  # of the evidence that the growth is fitted to
+BLOCK_NUMBERS = 1 << 16  # of the evidence at a time: they stay in the cache
 OUT_OF_DOMAIN_SHARE = 0.02  # of the router's own prompts may be called out of domain
 WIDENINGS = (1.0, 1.5, 2.0, 3.0, 4.0)
 OUT_OF_DOMAIN_DEVIATIONS = 3.0  # used where there are too few prompts to measure it
@@ -29,17 +35,36 @@ class Scored:
     evidence: Floats  # (n, C)
     counted: npt.NDArray[np.int64]  # (n,)
     experts: npt.NDArray[np.int64]  # (n,)  the expert that each prompt belongs to
+    times: npt.NDArray[np.int64] | None = None  # (n,)  how often each prompt counts; None for once
 
     @classmethod
     def concatenate(cls, parts: Sequence[Scored]) -> Scored:
         columns = ("evidence", "counted", "experts")
         return cls(*(np.concatenate([getattr(part, name) for part in parts]) for name in columns))
 
+    @classmethod
+    def join_views(cls, whole: Scored, short: Scored) -> Scored:
+        """The prompts of both views. Those that are short anyway are the same in both: they are kept once."""
+        same = (whole.counted == short.counted) & (whole.evidence == short.evidence).all(axis=1)
+        found = cls.concatenate([whole, short.select(~same)])
+        return replace(found, times=np.concatenate([1 + same, np.ones(int((~same).sum()), np.int64)]))
+
+    def select(self, chosen: npt.NDArray[np.bool_] | slice) -> Scored:
+        """Some of the prompts."""
+        times = None if self.times is None else self.times[chosen]
+        return Scored(self.evidence[chosen], self.counted[chosen], self.experts[chosen], times)
+
+    @property
+    def sizes(self) -> Floats:
+        """How many prompts each expert has: (C,)."""
+        return np.bincount(self.experts, weights=self.times, minlength=self.evidence.shape[1]).astype(np.float64)
+
     @property
     def weights(self) -> Floats:
         """One weight per prompt. Every expert has the same total weight, and Σ = 1."""
-        sizes = np.bincount(self.experts, minlength=self.evidence.shape[1])
-        return np.asarray((1.0 / sizes[self.experts]) / (sizes > 0).sum())
+        sizes = self.sizes
+        weights = (1.0 / sizes[self.experts]) / (sizes > 0).sum()
+        return np.asarray(weights if self.times is None else weights * self.times)
 
     @property
     def accuracy(self) -> float:
@@ -48,37 +73,83 @@ class Scored:
 
 
 def fit_calibration(scored: Scored) -> tuple[Calibration, float]:
-    """The calibration of least log loss, and that loss."""
-    fitted = [(*_fit_scale(scored, growth), growth) for growth in GROWTHS]
-    scale, loss, growth = min(fitted, key=lambda one: one[1])
-    return Calibration(scale, growth), loss
+    """The calibration of least log loss, and that loss. With many numbers, the growth is found on some prompts."""
+    loss = _LogLoss(scored)
+    some = loss.select(slice(None, None, max(1, scored.evidence.size // MAX_GROWTH_NUMBERS)))
+    fitted = [(*some.fit_scale(growth), growth) for growth in GROWTHS]
+    scale, least, growth = min(fitted, key=lambda one: one[1])
+    if some.size < loss.size:
+        scale, least = loss.fit_scale(growth, scale)
+    return Calibration(scale, growth), least
 
 
-def _fit_scale(scored: Scored, growth: float) -> tuple[float, float]:
-    """The scale of least log loss, and that loss. The loss is convex in the scale, so bisection finds where it is flat.
+class _LogLoss:
+    """The log loss of held-out prompts as a function of a calibration's scale and growth.
 
     The targets are a little below 1: (n + 1)/(n + 2) for an expert with n prompts, as in Platt scaling. Otherwise a few
     prompts that were all routed correctly would make the router certain.
     """
-    z = (scored.evidence - scored.evidence.max(axis=1, keepdims=True)) * (scored.counted[:, None] ** growth)
-    n, C = z.shape
-    sizes = np.bincount(scored.experts, minlength=C)[scored.experts]
-    targets = np.repeat((1.0 / ((sizes + 2.0) * max(1, C - 1)))[:, None], C, axis=1)
-    targets[np.arange(n), scored.experts] = (sizes + 1.0) / (sizes + 2.0)
-    weights = scored.weights
-    target_z = (targets * z).sum(axis=1)
 
-    def slope(scale: float) -> float:
-        p = np.exp(scale * z)
-        return float(weights @ ((p * z).sum(axis=1) / p.sum(axis=1) - target_z))
+    def __init__(self, scored: Scored) -> None:
+        evidence = scored.evidence
+        self.z = (evidence - evidence.max(axis=1, keepdims=True)).astype(np.float32)
+        n, C = self.z.shape
+        sizes = scored.sizes[scored.experts]
+        other = 1.0 / ((sizes + 2.0) * max(1, C - 1))
+        own = self.z[np.arange(n), scored.experts].astype(np.float64)
+        self.target_z = other * (self.z.sum(axis=1, dtype=np.float64) - own) + (sizes + 1.0) / (sizes + 2.0) * own
+        self.weights, self.counted = scored.weights, scored.counted
 
-    spread = float(np.abs(z).mean()) or 1.0
-    low, high = 1e-3 / spread, 1e4 / spread
-    for _ in range(BISECTION_STEPS):
-        middle = (low * high) ** 0.5
-        low, high = (middle, high) if slope(middle) < 0 else (low, middle)
-    loss = np.log(np.exp(low * z).sum(axis=1)) - low * target_z
-    return low, float(weights @ loss)
+    @property
+    def size(self) -> int:
+        return len(self.z)
+
+    def select(self, chosen: slice) -> _LogLoss:
+        """Some of the prompts."""
+        some = copy(self)
+        for name, values in vars(self).items():
+            setattr(some, name, values[chosen])
+        some.weights = some.weights / some.weights.sum()
+        return some
+
+    def fit_scale(self, growth: float, start: float | None = None) -> tuple[float, float]:
+        """The scale of least loss, and that loss: Newton's method, with bisection where a step leads too far.
+
+        The loss is convex in the scale. The prompts of many tokens have larger scales: z · tokens^growth.
+        """
+        longer = self.counted.astype(np.float64) ** growth
+        spread = float(longer @ np.abs(self.z).sum(axis=1, dtype=np.float64)) / max(1, self.z.size) or 1.0
+        low, high = MIN_SCALE / spread, MAX_SCALE / spread
+        scale = min(max(start or FIRST_SCALE / spread, low), high)
+        for _ in range(MAX_STEPS):
+            loss, slope, curvature = self._derivatives(scale, longer)
+            step = -slope / curvature if curvature > 0 else -scale
+            if abs(step) <= PRECISION * scale:
+                break
+            low, high = (scale, high) if slope < 0 else (low, scale)
+            if high <= (1 + PRECISION) * low:
+                break
+            scale = scale + step if low < scale + step < high else math.sqrt(low * high)
+        return scale, loss
+
+    def _derivatives(self, scale: float, longer: Floats) -> tuple[float, float, float]:
+        """The loss and its first and second derivative in the scale."""
+        totals = np.empty((3, self.size))
+        rows = max(1, BLOCK_NUMBERS // self.z.shape[1])
+        for begin in range(0, self.size, rows):
+            z = self.z[begin : begin + rows]
+            p = z * (scale * longer[begin : begin + rows, None]).astype(np.float32)
+            np.exp(p, out=p)
+            part = totals[:, begin : begin + rows]
+            part[0] = p.sum(axis=1)
+            p *= z
+            part[1] = p.sum(axis=1)
+            part[2] = np.einsum("nc,nc->n", p, z)
+        whole, first, second = totals
+        mean = first / whole
+        loss = self.weights @ (np.log(whole) - scale * longer * self.target_z)
+        slope = (self.weights * longer) @ (mean - self.target_z)
+        return float(loss), float(slope), float((self.weights * longer**2) @ (second / whole - mean**2))
 
 
 class PromptFamiliarities(NamedTuple):
@@ -112,16 +183,16 @@ def fit_familiarity(folds: Sequence[tuple[PromptFamiliarities, PromptFamiliariti
 
 
 def _deviations(known: Familiarity, part: PromptFamiliarities) -> Floats:
-    return np.array([known.deviation(u, n) for u, n in zip(part.mean.tolist(), part.tokens.tolist(), strict=True)])
+    return (part.mean - known.mean) / np.sqrt(known.between**2 + known.within**2 / part.tokens)
 
 
 def measure_familiarity(fold: Fold) -> tuple[PromptFamiliarities, PromptFamiliarities]:
     """The familiarity of the held-out prompts, whole and shortened."""
-    values = fold.familiarity[:, None].astype(np.float64) / FAMILIARITY_UNIT
+    values = fold.familiarity.astype(np.float64) / FAMILIARITY_UNIT
+    values = np.stack([values, values**2], axis=1)
 
     def measure(held: HeldOutPrompts) -> PromptFamiliarities:
-        mean = mean_rows(values, held)[:, 0]
-        square = mean_rows(values**2, held)[:, 0]
+        mean, square = mean_rows(values, held).T
         return PromptFamiliarities(mean, np.maximum(square - mean**2, 0.0), held.lengths)
 
     return measure(fold.whole), measure(fold.short)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import Any
 
@@ -13,12 +13,13 @@ from ir3de.embedding import Embedding
 from ir3de.errors import InputError
 from ir3de.policies import Calibration, Familiarity
 from ir3de.scorers import Blend, Posterior, PromptRidge, Scorer, TokenRidge
-from ir3de.scorers.blend import token_weight
+from ir3de.scorers.arithmetic import steps
+from ir3de.scorers.blend import BlendParts
 from ir3de.selectors import AllTokens, Average, EntropyTopK, Selector
-from ir3de.statistics.counting import recount
+from ir3de.statistics.counting import recount, split_windows
 from ir3de.statistics.domain import Statistics
 from ir3de.tuning.calibrating import Scored, fit_calibration, fit_familiarity, measure_familiarity
-from ir3de.tuning.evidence import Components, Views, score_views
+from ir3de.tuning.evidence import Components, Views, fit_tables, score_tables, score_views
 from ir3de.tuning.folds import Fold, make_folds
 
 STRENGTHS = (2.0, 8.0, 32.0)
@@ -32,6 +33,7 @@ WINDOWS = (64, 128, 256)  # tokens; tried only where the sample holds every prom
 # elsewhere (docs/scorers.md). So a candidate must beat the default by two standard errors and by half a point. A
 # candidate that relies on counts or pairs must win by a point: both generalise worse, and pairs double routing time.
 MIN_LEAD, MIN_LEAD_OF_COUNTS = 0.005, 0.01
+MOST_PROMPT_TRIALS = 1 + sum(map(len, (STRENGTHS, PRIORS, POSTERIORS, PAIRS, PAIRS, VOTER_COUNTS))) - 2
 
 
 @dataclass(frozen=True)
@@ -45,6 +47,9 @@ class Trial:
     loss: float  # log loss after calibration
     window: int | None = None  # tokens of the windows of the prompt sums
     chosen: bool = False
+    lead: float = 0.0  # of its accuracy over that of the default
+    lead_error: float = 0.0  # one standard error of the lead
+    required_lead: float = 0.0  # to be chosen instead of the default; 0 for the default itself
 
     @property
     def score(self) -> float:
@@ -72,15 +77,24 @@ class Choice:
     domains: tuple[Statistics, ...]  # counted in windows of the chosen size
     confidence: ConfidenceModel
     trials: tuple[Trial, ...]
+    parts: BlendParts | None = None  # of the chosen blend, where it is one
 
 
 def calibrate(
-    domains: Sequence[Statistics], embedding: Embedding, scorer: Scorer, selector: Selector
+    domains: Sequence[Statistics],
+    embedding: Embedding,
+    scorer: Scorer,
+    selector: Selector,
+    parts: BlendParts | None = None,
 ) -> ConfidenceModel:
-    """Fit the confidence model on held-out prompts. Without a sample of prompts it is empty."""
+    """Fit the confidence model on held-out prompts. Without a sample of prompts it is empty.
+
+    `parts` are those of a blend of these domains, where they are known already.
+    """
     if len(domains) < 2:
         return ConfidenceModel()
-    return _fit_confidence(make_folds(domains, embedding, cap=selector.cap), scorer, selector)
+    folds = make_folds(domains, embedding, cap=selector.cap)
+    return _fit_confidence(folds, score_held_out(folds, scorer, selector, parts)) if folds else ConfidenceModel()
 
 
 def choose(domains: Sequence[Statistics], embedding: Embedding, *, cap: int = 1_024, windows: bool = True) -> Choice:
@@ -95,20 +109,34 @@ def choose(domains: Sequence[Statistics], embedding: Embedding, *, cap: int = 1_
             f"tuning needs a sample of every expert's prompts, and {bare} of {len(domains)} have none: fit from texts, "
             "or collect with keep_sample=True"
         )
-    folds = list(make_folds(domains, embedding, cap=cap))
+    folds = make_folds(domains, embedding, cap=cap)
     if not folds:
         raise InputError("tuning holds prompts out, and no expert has two prompts: give them more texts")
     search = _Search(folds, cap)
-    search.run()
-    counted = {search.window: tuple(domains)}
-    for window in WINDOWS if windows and all(map(_has_all_prompts, domains)) else ():
-        if window != search.window:
+    others = _list_windows(domains) if windows else []
+    with steps("trials", search.most + len(others)) as search.advance:
+        search.run()
+        counted = {search.window: tuple(domains)}
+        for window in others if search.parts is not None else ():
             counted[window] = tuple(recount(s.sample, embedding, window) for s in domains if s.sample is not None)
-            search.run_window(window, list(make_folds(counted[window], embedding, cap=cap)))
-    best, trials = search.conclude()
-    chosen = counted[best.window]
-    confidence = _fit_confidence(make_folds(chosen, embedding, cap=cap), best.scorer, best.selector)
-    return Choice(best.scorer, best.selector, chosen, confidence, trials)
+            search.run_window(window, make_folds(counted[window], embedding, cap=cap))
+        best, trials = search.conclude()
+        confidence, parts = search.fit_confidence(best)
+    return Choice(best.scorer, best.selector, counted[best.window], confidence, trials, parts)
+
+
+def _list_windows(domains: Sequence[Statistics]) -> list[int]:
+    """The sizes of windows to try: others than those counted, where every prompt is kept and they cut any of them."""
+    if not all(map(_has_all_prompts, domains)):
+        return []
+    known = {domain.sums.window for domain in domains if domain.sums is not None}
+    longest = max(int(domain.sample.lengths.max(initial=0)) for domain in domains if domain.sample is not None)
+    none = np.zeros(1, np.int64)
+
+    def count(window: int) -> int:
+        return len(split_windows(none, none + longest, window)[0])
+
+    return [window for window in WINDOWS if window not in known and any(count(window) != count(one) for one in known)]
 
 
 def _has_all_prompts(domain: Statistics) -> bool:
@@ -122,16 +150,17 @@ def _has_all_prompts(domain: Statistics) -> bool:
     )
 
 
-def _fit_confidence(folds: Iterable[Fold], scorer: Scorer, selector: Selector) -> ConfidenceModel:
-    """Fit the confidence model, one fold in memory at a time."""
-    scored: list[Scored] = []
-    familiarities = []
-    for fold in folds:
-        scored += score_views([fold], scorer, selector)
-        familiarities.append(measure_familiarity(fold))
-    if not scored:
-        return ConfidenceModel()
-    return ConfidenceModel(fit_calibration(Scored.concatenate(scored))[0], fit_familiarity(familiarities))
+def _fit_confidence(folds: Sequence[Fold], views: Views) -> ConfidenceModel:
+    calibration, _ = fit_calibration(Scored.join_views(*views))
+    return ConfidenceModel(calibration, fit_familiarity([measure_familiarity(fold) for fold in folds]))
+
+
+def score_held_out(folds: Sequence[Fold], scorer: Scorer, selector: Selector, parts: BlendParts | None = None) -> Views:
+    """The evidence for held-out prompts: of a blend from its parts, of any other scorer from tables."""
+    if isinstance(scorer, Blend) and type(selector) is Average:
+        deal = folds[0].deal
+        return Components(folds, parts or BlendParts(deal.domains, deal.embedding.rows)).blend(scorer)
+    return score_views(folds, scorer, selector)
 
 
 class _Search:
@@ -141,79 +170,108 @@ class _Search:
         self._folds = folds
         self._average, self._cap = Average(cap=cap), cap
         self._trials: list[Trial] = []
-        self._right: list[npt.NDArray[np.bool_]] = []
+        self._right: list[npt.NDArray[np.float64]] = []
         self._weights = np.zeros(0)
         self._default = 0
-        sums = folds[0].training[0].sums
+        self._components: dict[int | None, tuple[Components, BlendParts, Sequence[Fold]]] = {}
+        self.advance: Callable[[int], None] = lambda more: None
+        sums = folds[0].deal.domains[0].sums
         self.window = None if sums is None else sums.window
+        # Prompt scorers need a window of every expert in every fold.
+        self.parts = self._prepare(folds, self.window) if (folds[0].deal.windows > 0).all() else None
+        self.most = MOST_PROMPT_TRIALS if self.parts else len(TOKEN_STRENGTHS) + 1 + len(VOTER_COUNTS)
+
+    def _prepare(self, folds: Sequence[Fold], window: int | None) -> Components:
+        whole = BlendParts(folds[0].deal.domains, folds[0].deal.embedding.rows)
+        self._components[window] = (Components(folds, whole), whole, folds)
+        return self._components[window][0]
 
     def run(self) -> None:
-        if all(domain.sums and domain.sums.windows for fold in self._folds for domain in fold.training):
-            self._try_prompt_scorers()
-        else:
+        if self.parts is None:
             self._try_token_scorers()
+        else:
+            self._try_prompt_scorers(self.parts)
 
     def _try_token_scorers(self) -> None:
         """Try what needs no prompt sums: only tokens were counted, or too few windows drawn."""
         scorers = [TokenRidge(strength) for strength in TOKEN_STRENGTHS]
         self._default = scorers.index(TokenRidge())
-        best = self._try_all([(s, score_views(self._folds, s, self._average)) for s in scorers])
+        tables = {scorer: fit_tables(self._folds, scorer) for scorer in scorers}
+        best = self._try_all([(s, score_tables(self._folds, own, self._average)) for s, own in tables.items()])
         selectors: list[Selector] = [AllTokens(cap=self._cap), *(EntropyTopK(k, cap=self._cap) for k in VOTER_COUNTS)]
         for selector in selectors:
-            self._try(best, selector, score_views(self._folds, best, selector))
+            self._try(best, selector, score_tables(self._folds, tables[best], selector))
 
-    def _try_prompt_scorers(self) -> None:
-        parts = Components(self._folds, STRENGTHS, PRIORS)
+    def _try_prompt_scorers(self, parts: Components) -> None:
         ridge = self._try_all([(PromptRidge(s), parts.ridge(s)) for s in STRENGTHS])
-        parts.fit_posteriors(ridge.strength)
-        posterior = self._try_all([(Posterior(m, strength=ridge.strength), parts.posterior(m)) for m in PRIORS])
+        posteriors = [Posterior(m, strength=ridge.strength) for m in PRIORS]
+        posterior = self._try_all([(p, parts.posterior(p.weight, p.strength)) for p in posteriors])
         default = replace(Blend(), strength=ridge.strength, prior=posterior.weight)
         self._try(default, self._average, parts.blend(default))
         self._default = len(self._trials) - 1
-        others = [replace(default, posterior=p, pairs=q) for q in PAIRS for p in POSTERIORS]
-        for blend in others:
-            if blend != default:
-                self._try(blend, self._average, parts.blend(blend))
-        if any(token_weight(fold.training, default.few) for fold in self._folds):
+        best = self._try_blends(parts, [replace(default, posterior=p) for p in POSTERIORS], default)
+        for blend in dict.fromkeys((default, best)):  # pairs beside the usual posterior, and beside the best
+            self._try_blends(parts, [replace(blend, pairs=q) for q in PAIRS], blend)
+        if any(parts.token_weights(default.few)):
             self._try(TokenRidge(), self._average, parts.token_ridge())
-        for k in VOTER_COUNTS:
-            selector = EntropyTopK(k, cap=self._cap)
-            self._try(posterior, selector, score_views(self._folds, posterior, selector))
+        voters = [EntropyTopK(k, cap=self._cap) for k in VOTER_COUNTS]
+        for selector, views in zip(voters, parts.vote(posterior, voters), strict=True):
+            self._try(posterior, selector, views)
+
+    def _try_blends(self, parts: Components, blends: Sequence[Blend], known: Blend) -> Blend:
+        """Try these blends. The best of them and the one that is known already, by accuracy, then by log loss."""
+        tried = [self._try(one, self._average, parts.blend(one)) for one in blends if one != known]
+        before = [trial for trial in self._trials if trial.scorer == known]
+        best: Blend = _find_best([*before, *tried]).scorer  # type: ignore[assignment]
+        return best
 
     def run_window(self, window: int, folds: Sequence[Fold]) -> None:
         """Try the default blend again, on the same prompts counted in other windows."""
         default = self._trials[self._default].scorer
-        self._try(default, self._average, score_views(folds, default, self._average), window)
+        assert isinstance(default, Blend)
+        self._try(default, self._average, self._prepare(folds, window).blend(default), window)
 
     def _try_all(self, candidates: Sequence[tuple[Any, Views]]) -> Any:
         """Try all of these: the best by accuracy, then by log loss."""
-        trials = [self._try(scorer, self._average, views) for scorer, views in candidates]
-        return max(trials, key=lambda trial: (round(trial.score, 4), -trial.loss)).scorer
+        return _find_best([self._try(scorer, self._average, views) for scorer, views in candidates]).scorer
 
     def _try(self, scorer: Scorer, selector: Selector, views: Views, window: int | None = None) -> Trial:
-        both = Scored.concatenate(views)
-        loss = fit_calibration(both)[1]
-        trial = Trial(scorer, selector, views[0].accuracy, views[1].accuracy, loss, window or self.window)
+        whole, short = views
+        loss = fit_calibration(Scored.join_views(whole, short))[1]
+        trial = Trial(scorer, selector, whole.accuracy, short.accuracy, loss, window or self.window)
         self._trials.append(trial)
-        self._right.append(both.evidence.argmax(axis=1) == both.experts)
-        self._weights = both.weights
+        # a prompt, whole and shortened, is one observation
+        self._right.append(np.mean([one.evidence.argmax(axis=1) == one.experts for one in views], axis=0))
+        self._weights = whole.weights
+        self.advance(1)
         return trial
 
     def conclude(self) -> tuple[Trial, tuple[Trial, ...]]:
         """The trial with the largest lead over the default, and all trials, best first."""
-        leads = [self._lead(index) for index in range(len(self._trials))]
-        chosen = max(range(len(leads)), key=lambda index: (leads[index], index == self._default))
-        order = sorted(range(len(leads)), key=lambda index: (-self._trials[index].score, self._trials[index].loss))
-        return self._trials[chosen], tuple(replace(self._trials[index], chosen=index == chosen) for index in order)
+        trials = [self._measure_lead(index) for index in range(len(self._trials))]
+        surplus = [trial.lead - trial.required_lead for trial in trials]
+        chosen = max(range(len(trials)), key=lambda index: (surplus[index], index == self._default))
+        order = sorted(range(len(trials)), key=lambda index: (-trials[index].score, trials[index].loss))
+        return trials[chosen], tuple(replace(trials[index], chosen=index == chosen) for index in order)
 
-    def _lead(self, index: int) -> float:
-        """The accuracy of a trial minus that of the default, minus the required lead."""
-        both = self._right[index].astype(np.float64) - self._right[self._default]
-        difference = both.reshape(2, -1).mean(axis=0)  # a prompt, whole and shortened, is one observation
-        weights = self._weights.reshape(2, -1).sum(axis=0)
-        lead = float(weights @ difference)
-        error = float(np.sqrt(weights**2 @ (difference - lead) ** 2))
-        return lead - (0.0 if index == self._default else max(2 * error, _required_lead(self._trials[index].scorer)))
+    def _measure_lead(self, index: int) -> Trial:
+        """The trial with its lead over the default, the error of that, and the lead that it needs."""
+        trial, difference = self._trials[index], self._right[index] - self._right[self._default]
+        lead = float(self._weights @ difference)
+        error = float(np.sqrt(self._weights**2 @ (difference - lead) ** 2))
+        required = 0.0 if index == self._default else max(2 * error, _required_lead(trial.scorer))
+        return replace(trial, lead=lead, lead_error=error, required_lead=required)
+
+    def fit_confidence(self, best: Trial) -> tuple[ConfidenceModel, BlendParts | None]:
+        """The confidence model of the chosen trial, and its parts if it is a blend."""
+        if not isinstance(best.scorer, Blend):
+            return _fit_confidence(self._folds, score_views(self._folds, best.scorer, best.selector)), None
+        components, parts, folds = self._components[best.window]
+        return _fit_confidence(folds, components.blend(best.scorer)), parts
+
+
+def _find_best(trials: Sequence[Trial]) -> Trial:
+    return max(trials, key=lambda trial: (round(trial.score, 4), -trial.loss))
 
 
 def _required_lead(scorer: Scorer) -> float:

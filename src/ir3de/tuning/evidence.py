@@ -4,104 +4,269 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
+from functools import cached_property
 from typing import TypeAlias
 
 import numpy as np
 import numpy.typing as npt
 
+from ir3de.errors import InputError
 from ir3de.scorers import Blend, Posterior, PromptRidge, Scorer, TokenRidge
-from ir3de.scorers.blend import scale_to_unit, score_pairs, token_weight
-from ir3de.scorers.posterior import balance_counts
+from ir3de.scorers.arithmetic import current
+from ir3de.scorers.blend import PAIR_PRIOR, BlendParts, weigh_token_ridge
+from ir3de.scorers.posterior import balance, log_evidence
+from ir3de.scorers.ridge import add_grams, require_prompt_sums
 from ir3de.scorers.table import Table
-from ir3de.selectors import Selector
+from ir3de.selectors import Ballots, EntropyTopK, Selector
+from ir3de.statistics.prompt_sums import unpack_triangle
 from ir3de.tuning.calibrating import Scored
-from ir3de.tuning.folds import Fold, mean_pair_rows, mean_rows
+from ir3de.tuning.folds import Fold, HeldOutPrompts, mean_pair_rows, mean_rows
+
+MANY_TOKENS = 64  # per column of the embedding: then a fold's token ridge takes A from all prompts
 
 Floats = npt.NDArray[np.float64]
 Views: TypeAlias = "tuple[Scored, Scored]"  # prompts whole, and shortened
+Evidence: TypeAlias = "list[Floats]"  # (prompts, C) of the held-out prompts whole, and shortened
 
 
 def score_views(folds: Sequence[Fold], scorer: Scorer, selector: Selector) -> Views:
     """Fit the scorer on every fold, and gather the selector's evidence for the held-out prompts."""
-    views: tuple[list[Scored], list[Scored]] = ([], [])
-    for fold in folds:
-        table = Table.of(scorer, fold.training, fold.embeddings, log_offset=selector.log_offset)
-        ballots = selector.ballots(table)
-        pairs, alone = ballots.pairs, replace(ballots, pairs=None)
-        for view, held in zip(views, fold.views, strict=True):
-            counted = np.minimum(held.lengths, ballots.limit)
-            tallies = alone.tallies(held.flat, held.starts)
-            if pairs is not None:  # a fold renumbers its tokens, so it has kept the buckets of the original ids
-                tallies += mean_pair_rows(pairs, held) * held.lengths[:, None]
-            rows = zip(tallies.tolist(), counted.tolist(), strict=True)
-            evidence = [selector.evidence(tally, count) for tally, count in rows]
-            view.append(Scored(np.array(evidence), counted, held.experts))
-    return Scored.concatenate(views[0]), Scored.concatenate(views[1])
+    return score_tables(folds, fit_tables(folds, scorer, selector.log_offset), selector)
+
+
+def fit_tables(folds: Sequence[Fold], scorer: Scorer, log_offset: float = 0.0) -> list[Table]:
+    """The scorer's table on every fold."""
+    return [Table.of(scorer, fold.training, fold.embeddings, log_offset=log_offset) for fold in folds]
+
+
+def score_tables(folds: Sequence[Fold], tables: Sequence[Table], selector: Selector) -> Views:
+    """The selector's evidence for the held-out prompts, from a table for each fold."""
+    return _join_folds(
+        [
+            score_ballots(fold.views, selector.ballots(table), selector)
+            for fold, table in zip(folds, tables, strict=True)
+        ]
+    )
+
+
+def score_ballots(views: Sequence[HeldOutPrompts], ballots: Ballots, selector: Selector) -> Views:
+    """The selector's evidence for held-out prompts, whole and shortened."""
+    pairs, alone = ballots.pairs, replace(ballots, pairs=None)
+
+    def score(held: HeldOutPrompts) -> Scored:
+        counted = np.minimum(held.lengths, ballots.limit)
+        tallies = alone.tallies(held.flat, held.starts)
+        if pairs is not None:  # a fold renumbers its tokens, so it has kept the buckets of the original ids
+            tallies += mean_pair_rows(pairs, held) * held.lengths[:, None]
+        rows = zip(tallies.tolist(), counted.tolist(), strict=True)
+        evidence = [selector.evidence(tally, count) for tally, count in rows]
+        return Scored(np.array(evidence), counted, held.experts)
+
+    return score(views[0]), score(views[1])
+
+
+def _join_folds(views: Sequence[Views]) -> Views:
+    whole, short = zip(*views, strict=True)
+    return Scored.concatenate(whole), Scored.concatenate(short)
+
+
+class FoldParts:
+    """What each part of a blend says of one fold's held-out prompts, whole and shortened.
+
+    A ridge is linear, so its evidence is W · (mean embedding), and no table is needed. Posterior and pairs are computed
+    for those tokens and pairs that occur in held-out prompts. All is brought to unit size by the sizes of the fit on
+    all prompts, as in the router that is deployed.
+    """
+
+    def __init__(self, fold: Fold, gram: Floats, whole: BlendParts) -> None:
+        self._fold, self._deal, self._gram, self._whole = fold, fold.deal, gram, whole
+        self._weights: dict[float, Floats] = {}
+
+    def ridge(self, strength: float) -> Evidence:
+        return self._apply(self._ridge_weights(strength), self._whole.ridge(strength).factor)
+
+    def token_ridge(self) -> Evidence:
+        return self._apply(self._token_weights(), self._whole.token_ridge().factor)
+
+    def posterior(self, prior: float, strength: float) -> Evidence:
+        factor = self._whole.posterior(prior, strength).factor
+        table = (self._posterior_scores(prior, strength) * factor).astype(np.float32)
+        return [mean_rows(table, held) for held in self._views]
+
+    def vote(self, prior: float, strength: float, selectors: Sequence[EntropyTopK]) -> list[Views]:
+        """The evidence of selectors that differ in k alone, from the scores of the posterior."""
+        table = Table.compile(self._posterior_scores(prior, strength))
+        ballots = selectors[0].ballots(table)
+        return [score_ballots(self._views, replace(ballots, limit=one.k), one) for one in selectors]
+
+    def _posterior_scores(self, prior: float, strength: float) -> Floats:
+        """The posterior's scores of the tokens that occur in held-out prompts."""
+        ridge = current().apply(self._ridge_weights(strength), self._held_embeddings)
+        return Posterior(prior, strength=strength).score_counts(self._held_counts, ridge)
+
+    def pairs(self) -> Evidence:
+        met = self._whole.pair_places
+        table = log_evidence(balance(*self._count_pairs()), PAIR_PRIOR)
+        table *= self._whole.pairs().factor
+        return [mean_pair_rows(table, replace(held, buckets=met[held.buckets])) for held in self._fold.views]
+
+    def _apply(self, W: Floats, factor: float) -> Evidence:
+        """W · (mean embedding), minus its mean over the experts."""
+        W = factor * (W - W.mean(axis=1, keepdims=True))
+        weights, unit = W.astype(np.float32), np.float32(self._deal.embedding.stored.unit)
+        found = []
+        for held in self._fold.views:
+            evidence = (held.sums * (unit / held.lengths[:, None]).astype(np.float32)) @ weights[:-1]
+            found.append((evidence + weights[-1]).astype(np.float64))
+        return found
+
+    def _ridge_weights(self, strength: float) -> Floats:
+        if strength not in self._weights:
+            self._weights[strength] = PromptRidge(strength).solve(*self._ridge_system)
+        return self._weights[strength]
+
+    @cached_property
+    def _ridge_system(self) -> tuple[Floats, Floats, Floats]:
+        """Σ_c w_c Σ x̄x̄ᵀ, w_c Σ x̄ and w without the held-out prompts, whose windows are subtracted."""
+        deal, w = self._deal, 1.0 / self._fold.windows
+        held = self._fold.held[deal.window_prompts]
+        experts, times = deal.experts[deal.window_prompts[held]], deal.window_times[held]
+        units = np.array([own.unit for own in require_prompt_sums(deal.domains)])
+        X = deal.window_means[held] * units[experts, None]
+        sums = np.stack([own.unit * own.vector for own in require_prompt_sums(deal.domains)], axis=1)
+        sums -= _sum_groups(X * times[:, None], experts, len(deal.domains)).T
+        X *= np.sqrt(times * w[experts])[:, None]
+        return self._gram - X.T @ X, sums * w, w
+
+    def _token_weights(self) -> Floats:
+        """W of the token ridge. A has no labels, so with many tokens it may know those of the held-out prompts."""
+        fold, deal = self._fold, self._deal
+        w = 1.0 / np.maximum(1.0, fold.tokens)
+        A, sums = self._whole.token_system
+        if deal.tokens.sum() < MANY_TOKENS * len(A):
+            A = current().product(deal.rows, np.maximum(fold.count_tokens(w), 0.0)[:, None], targets=False)
+        held = _sum_groups(deal.totals[fold.held], deal.experts[fold.held], len(deal.domains))
+        B = sums.copy()
+        B[:-1] -= held.T * deal.embedding.stored.unit
+        B[-1] = fold.tokens
+        return current().solve(A.copy(), B * w, TokenRidge.strength * float(w.sum()))
+
+    @cached_property
+    def _held_rows(self) -> npt.NDArray[np.intp]:
+        """Which tokens occur in held-out prompts."""
+        occurs = np.zeros(len(self._deal.seen), bool)
+        occurs[self._fold.held_token_rows[0]] = True
+        return np.flatnonzero(occurs)
+
+    @cached_property
+    def _held_places(self) -> npt.NDArray[np.intp]:
+        """The place of each token among those."""
+        places = np.zeros(len(self._deal.seen), np.intp)
+        places[self._held_rows] = np.arange(len(self._held_rows))
+        return places
+
+    @cached_property
+    def _views(self) -> list[HeldOutPrompts]:
+        """The held-out prompts, whose rows are those of the tokens that occur in them."""
+        return [replace(held, flat=self._held_places[held.flat].astype(np.uint32)) for held in self._fold.views]
+
+    @cached_property
+    def _held_embeddings(self) -> npt.NDArray[np.float32]:
+        return self._deal.rows[self._held_rows]
+
+    @cached_property
+    def _held_counts(self) -> Floats:
+        """How often these tokens occur in what is left to train on, with equal weight per expert: (tokens, C)."""
+        deal, C = self._deal, len(self._deal.domains)
+        rows, experts = self._fold.held_token_rows
+        gone = np.bincount(self._held_places[rows] * C + experts, minlength=len(self._held_rows) * C)
+        return balance(_check_left(deal.counts[self._held_rows] - gone.reshape(-1, C)), self._fold.tokens)
+
+    def _count_pairs(self) -> tuple[Floats, Floats]:
+        """How often each pair occurs in what is left to train on, and all pairs of each expert."""
+        deal, C = self._deal, len(self._deal.domains)
+        counts, met = self._whole.pair_counts, self._whole.pair_places
+        buckets, experts = deal.kept_pairs(self._fold.held)
+        gone = np.bincount(met[buckets] * C + experts, minlength=counts.size)
+        left = _check_left(counts - gone.reshape(-1, C))
+        return left, left.sum(axis=0)
 
 
 class Components:
-    """The parts of a blend, each computed once. Every blend of them is then a sum of small arrays."""
+    """The evidence of blends for the held-out prompts of all folds. Each part is computed once."""
 
-    def __init__(self, folds: Sequence[Fold], strengths: Sequence[float], priors: Sequence[float]) -> None:
-        self._folds = folds
-        self._priors = priors
-        self._tokens = [balance_counts([domain.histogram for domain in fold.training]) for fold in folds]
-        self._tables = {
-            strength: [
-                PromptRidge(strength).scores(fold.training, fold.embeddings).astype(np.float32) for fold in folds
-            ]
-            for strength in strengths
-        }
-        self._ridge = {strength: self._means(tables) for strength, tables in self._tables.items()}
-        self._posterior: dict[float, list[Floats]] = {}
-        self._token_ridge: list[Floats] | None = None
-        self._pairs = [
-            mean_pair_rows(pairs, held)
-            for fold in folds
-            for pairs in [score_pairs(fold.training).astype(np.float32)]
-            for held in fold.views
-        ]
-
-    def fit_posteriors(self, strength: float) -> None:
-        """Compute the posteriors, with the ridge of this strength as their prior."""
-        for prior in self._priors:
-            scorer = Posterior(prior, strength=strength)
-            parts = zip(self._tokens, self._tables[strength], strict=True)
-            self._posterior[prior] = self._means([scorer.score_counts(counts, table) for counts, table in parts])
+    def __init__(self, folds: Sequence[Fold], whole: BlendParts) -> None:
+        self.folds = folds
+        deal = folds[0].deal
+        packed = add_grams(require_prompt_sums(deal.domains), np.stack([1.0 / fold.windows for fold in folds]))
+        grams = (unpack_triangle(triangle, deal.embedding.width) for triangle in packed)
+        self.parts = [FoldParts(fold, gram, whole) for fold, gram in zip(folds, grams, strict=True)]
+        self._known: dict[tuple[object, ...], list[Evidence]] = {}
 
     def ridge(self, strength: float) -> Views:
-        return self._views(self._ridge[strength])
+        return self._views(self._evidence("ridge", strength))
 
-    def posterior(self, prior: float) -> Views:
-        return self._views(self._posterior[prior])
+    def posterior(self, prior: float, strength: float) -> Views:
+        return self._views(self._evidence("posterior", prior, strength))
 
     def token_ridge(self) -> Views:
-        return self._views(self._token_means())
+        return self._views(self._evidence("token_ridge"))
+
+    def vote(self, scorer: Posterior, selectors: Sequence[EntropyTopK]) -> list[Views]:
+        """The evidence of selectors that differ in k alone."""
+        found = [part.vote(scorer.weight, scorer.strength, selectors) for part in self.parts]
+        return [_join_folds(views) for views in zip(*found, strict=True)]
 
     def blend(self, scorer: Blend) -> Views:
         """The sum of the parts, with a blend's weights."""
-        parts = zip(self._ridge[scorer.strength], self._posterior[scorer.prior], self._pairs, strict=True)
-        means = [R + scorer.posterior * P + scorer.pairs * Q for R, P, Q in parts]
-        weights = [token_weight(fold.training, scorer.few) for fold in self._folds for _ in fold.views]
+        found = [[S.copy() for S in views] for views in self._evidence("ridge", scorer.strength)]
+        self._add(found, self._evidence("posterior", scorer.prior, scorer.strength), [scorer.posterior] * len(found))
+        if scorer.pairs:
+            self._add(found, self._evidence("pairs"), [scorer.pairs] * len(found))
+        weights = self.token_weights(scorer.few)
         if any(weights):
-            means = [S + w * T for S, w, T in zip(means, weights, self._token_means(), strict=True)]
-        return self._views(means)
+            self._add(found, self._evidence("token_ridge"), weights)
+        return self._views(found)
 
-    def _token_means(self) -> list[Floats]:
-        if self._token_ridge is None:
-            self._token_ridge = self._means([TokenRidge().scores(f.training, f.embeddings) for f in self._folds])
-        return self._token_ridge
+    def token_weights(self, few: float) -> list[float]:
+        """The weight of the token ridge in each fold."""
+        return [weigh_token_ridge(fold.windows, few) for fold in self.folds]
 
-    def _means(self, tables: Sequence[npt.NDArray[np.floating]]) -> list[Floats]:
-        """The prompts' mean scores for each fold and view, from tables scaled to unit size."""
-        return [
-            mean_rows(unit, held)
-            for fold, table, tokens in zip(self._folds, tables, self._tokens, strict=True)
-            for unit in [scale_to_unit(table, tokens).astype(np.float32)]
-            for held in fold.views
-        ]
+    def _add(self, found: list[Evidence], part: list[Evidence], weights: Sequence[float]) -> None:
+        for views, more, weight in zip(found, part, weights, strict=True):
+            for S, P in zip(views, more, strict=True):
+                S += weight * P
 
-    def _views(self, evidence: Sequence[Floats]) -> Views:
-        held = [view for fold in self._folds for view in fold.views]
-        scored = [Scored(part, view.lengths, view.experts) for part, view in zip(evidence, held, strict=True)]
-        return Scored.concatenate(scored[0::2]), Scored.concatenate(scored[1::2])
+    def _evidence(self, name: str, *parameters: float) -> list[Evidence]:
+        key = (name, *parameters)
+        if key not in self._known:
+            self._known[key] = [getattr(part, name)(*parameters) for part in self.parts]
+        return self._known[key]
+
+    def _views(self, evidence: Sequence[Evidence]) -> Views:
+        return _join_folds(
+            [
+                (
+                    Scored(whole, fold.whole.lengths, fold.whole.experts),
+                    Scored(short, fold.short.lengths, fold.short.experts),
+                )
+                for (whole, short), fold in zip(evidence, self.folds, strict=True)
+            ]
+        )
+
+
+def _sum_groups(rows: npt.NDArray[np.floating], groups: npt.NDArray[np.int64], count: int) -> Floats:
+    """The sum of the rows of each group. Groups lie one after the other, and some may be empty."""
+    sizes = np.bincount(groups, minlength=count)
+    found, some = np.zeros((count, rows.shape[1])), np.flatnonzero(sizes)
+    if some.size:
+        starts = (np.cumsum(sizes) - sizes)[some]
+        found[some] = np.add.reduceat(rows, starts, axis=0, dtype=np.float64)
+    return found
+
+
+def _check_left(counts: Floats) -> Floats:
+    """Refuse counts below zero: a sample that was not counted."""
+    if counts.min(initial=0.0) < 0:
+        raise InputError("a sample holds prompts that its statistics did not count: collect the statistics again")
+    return counts

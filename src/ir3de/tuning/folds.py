@@ -6,29 +6,32 @@ missing from training, so what is measured is close to what is deployed.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from itertools import pairwise
+from operator import attrgetter
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 from ir3de.embedding import Embedding
 from ir3de.scorers.arithmetic import select_rows
-from ir3de.scorers.familiarity import token_familiarity
+from ir3de.scorers.familiarity import score_familiarity
 from ir3de.scorers.grams import mark_part
 from ir3de.scorers.scorer import Embeddings
 from ir3de.statistics.counting import recount
 from ir3de.statistics.domain import Statistics
 from ir3de.statistics.pairs import pair_buckets, within_prompts
 from ir3de.statistics.sample import Sample
+from ir3de.tuning.prompts import SHORT_TOKENS, prepare_prompts
 
 FEW_PROMPTS = 200  # per domain: with fewer, there are five folds, which leave more prompts to train on
 FEW_DOMAINS = 100  # with more, there are always three folds
 MAX_PROMPTS = 6_000  # held out in all, so that hundreds of experts take no longer than five
 MAX_TOKENS = 1_000_000
 MAX_PROMPT_TOKENS = 1_024
-SHORT_TOKENS = 32  # of a shortened prompt
 GATHERED_NUMBERS = 1 << 18  # of a table looked up at a time
 
 Floats = npt.NDArray[np.float64]
@@ -42,89 +45,200 @@ class HeldOutPrompts:
     flat: npt.NDArray[np.unsignedinteger]  # the table rows of all tokens, prompt after prompt
     lengths: Indices
     experts: Indices  # the expert that each prompt belongs to
-    buckets: npt.NDArray[np.uint16]  # of neighbouring tokens: a prompt has one fewer than tokens
+    buckets: npt.NDArray[np.integer]  # of neighbouring tokens: a prompt has one fewer than tokens
+    sums: npt.NDArray[np.float32]  # (prompts, h)  of the fixed-point rows of a prompt's tokens
 
     @cached_property
     def starts(self) -> Indices:
         return np.cumsum(self.lengths) - self.lengths
 
-    @classmethod
-    def of(cls, samples: Sequence[Sample], longest: int, seen: Indices) -> HeldOutPrompts:
-        cut = [sample.truncate(longest) for sample in samples]
-        ids, lengths = np.concatenate([sample.ids for sample in cut]), np.concatenate([sample.kept for sample in cut])
+
+class Deal:
+    """Every expert's sampled prompts, dealt out to folds: prompt i of an expert is held out in fold i modulo `count`.
+
+    Arrays over prompts, tokens and windows have those of all experts one after the other.
+    """
+
+    def __init__(self, domains: Sequence[Statistics], embedding: Embedding, longest: int) -> None:
+        self.domains, self.embedding, self.longest = domains, embedding, longest
+        samples = [_select_prompts(domain, len(domains)) for domain in domains]
+        largest = max((len(sample) for sample in samples), default=0)
+        self.count = 0  # there is no fold when no domain has two prompts, or one has no sample
+        if largest < 2 or any(domain.sample is None for domain in domains):
+            return
+        self.count = 5 if largest < FEW_PROMPTS and len(domains) <= FEW_DOMAINS else 3
+        self.prompts = [
+            prepare_prompts(domain, sample, embedding, longest) for domain, sample in zip(domains, samples, strict=True)
+        ]
+        self.seen = np.flatnonzero(np.any([domain.histogram > 0 for domain in domains], axis=0))
+        self.rows = select_rows(embedding.rows, self.seen)
+        sizes = [len(own) for own in self.prompts]
+        self.experts = np.repeat(np.arange(len(domains)), sizes)  # of each prompt
+        self.place = np.concatenate([np.arange(size) for size in sizes])  # in its expert's sample
+        self.kept = self.join("sample.kept")
+        self.tokens = np.array([domain.tokens for domain in domains], np.float64)  # of each expert
+        self.windows = np.array([0 if domain.sums is None else domain.sums.windows for domain in domains], np.float64)
+        self.window_prompts = np.concatenate(
+            [own.window_prompts + begin for own, begin in zip(self.prompts, np.cumsum([0, *sizes]), strict=False)]
+        )
+
+    def join(self, name: str) -> npt.NDArray[Any]:
+        """An array of all experts' prompts."""
+        return np.concatenate([attrgetter(name)(own) for own in self.prompts])
+
+    @cached_property
+    def window_times(self) -> Indices:
+        return self.join("window_times")
+
+    @cached_property
+    def window_means(self) -> npt.NDArray[np.float32]:
+        return self.join("windows")
+
+    @cached_property
+    def totals(self) -> npt.NDArray[np.float32]:
+        return self.join("totals")
+
+    def kept_pairs(self, held: npt.NDArray[np.bool_]) -> tuple[npt.NDArray[np.uint16], Indices]:
+        """The buckets of all kept pairs of these prompts, and the expert of each."""
+        kept = self.kept
+        ids, lengths = self.join("sample.ids")[np.repeat(held, kept)], kept[held]
         within = within_prompts(len(ids), np.cumsum(lengths) - lengths, lengths)
-        experts = np.repeat(np.arange(len(cut)), [len(sample) for sample in cut])
-        return cls(np.searchsorted(seen, ids).astype(np.uint32), lengths, experts, pair_buckets(ids)[within])
+        return pair_buckets(ids)[within], np.repeat(self.experts[held], np.maximum(lengths - 1, 0))
+
+    @cached_property
+    def token_rows(self) -> npt.NDArray[np.intp]:
+        """The table row of every token that was kept."""
+        return self.find_rows(self.join("sample.ids"))
+
+    @cached_property
+    def counts(self) -> Floats:
+        """How often each token occurred for each expert: (tokens, C)."""
+        found = np.zeros((len(self.seen), len(self.domains)))
+        for c, domain in enumerate(self.domains):
+            found[:, c] = domain.histogram[self.seen]
+        return found
+
+    def find_rows(self, ids: npt.NDArray[np.unsignedinteger]) -> npt.NDArray[np.intp]:
+        """The table rows of these tokens."""
+        rows: npt.NDArray[np.intp] = self._row_of[ids]
+        return rows
+
+    @cached_property
+    def _row_of(self) -> npt.NDArray[np.intp]:
+        rows = np.zeros(len(self.domains[0].histogram), np.intp)
+        rows[self.seen] = np.arange(len(self.seen))
+        return rows
+
+    @cached_property
+    def views(self) -> tuple[HeldOutPrompts, HeldOutPrompts]:
+        """All prompts, whole and shortened."""
+        return self._view(self.longest, "whole"), self._view(min(self.longest, SHORT_TOKENS), "short")
+
+    def _view(self, tokens: int, sums: str) -> HeldOutPrompts:
+        cut = [own.sample.truncate(tokens) for own in self.prompts]
+        ids, lengths = np.concatenate([one.ids for one in cut]), np.concatenate([one.kept for one in cut])
+        within = within_prompts(len(ids), np.cumsum(lengths) - lengths, lengths)
+        return HeldOutPrompts(
+            self.find_rows(ids).astype(np.uint32), lengths, self.experts, pair_buckets(ids)[within], self.join(sums)
+        )
 
 
-@dataclass(frozen=True, eq=False)
 class Fold:
-    """Some held-out prompts, and every domain's statistics without them. Only tokens that occur have rows."""
+    """Some held-out prompts, and every domain without them. Only tokens that occur have rows."""
 
-    training: tuple[Statistics, ...]
-    embeddings: Embeddings  # (tokens, h)
-    familiarity: npt.NDArray[np.float32]  # (tokens,)
-    whole: HeldOutPrompts
-    short: HeldOutPrompts
+    def __init__(self, deal: Deal, part: int) -> None:
+        self.deal = deal
+        held = deal.place % deal.count == part
+        C = len(deal.domains)
+        self._held_tokens = np.bincount(deal.experts[held], weights=deal.kept[held], minlength=C)
+        self._held_windows = self._count_windows(held)
+        # If nothing of a domain would be left, none of its prompts is held out.
+        empty = (deal.tokens <= self._held_tokens) | ((deal.windows > 0) & (deal.windows <= self._held_windows))
+        self.held = held & ~empty[deal.experts]  # (prompts,)
+        self._held_tokens[empty] = self._held_windows[empty] = 0
+        self.tokens = deal.tokens - self._held_tokens  # (C,) that are left to train on
+        self.windows = deal.windows - self._held_windows  # (C,)
+
+    def _count_windows(self, held: npt.NDArray[np.bool_]) -> Floats:
+        deal = self.deal
+        prompt = deal.window_prompts
+        times = deal.window_times * held[prompt]
+        return np.bincount(deal.experts[prompt], weights=times, minlength=len(deal.domains)).astype(np.float64)
+
+    @property
+    def embeddings(self) -> Embeddings:
+        return self.deal.rows
+
+    @cached_property
+    def training(self) -> tuple[Statistics, ...]:
+        """The domains' statistics without the held-out prompts, for scorers that need statistics."""
+        found = []
+        for c, domain in enumerate(self.deal.domains):
+            own = self.deal.prompts[c]
+            held = own.sample.take(np.flatnonzero(self.held[self.deal.experts == c]))
+            rest = _subtract(domain.without_sample(), held, self.deal.embedding)
+            found.append(mark_part(rest.restrict_to(self.deal.seen), domain.restrict_to(self.deal.seen)))
+        return tuple(found)
+
+    @cached_property
+    def held_token_rows(self) -> tuple[npt.NDArray[np.intp], Indices]:
+        """The table row of every token of the held-out prompts, also of those beyond `longest`, and its expert."""
+        deal = self.deal
+        held = np.repeat(self.held, deal.kept)
+        return deal.token_rows[held], np.repeat(deal.experts[self.held], deal.kept[self.held])
+
+    def count_tokens(self, weights: Floats) -> Floats:
+        """Σ_c w_c n_c over what is left to train on: (tokens,)."""
+        rows, experts = self.held_token_rows
+        return self.deal.counts @ weights - np.bincount(rows, weights=weights[experts], minlength=len(self.deal.seen))
+
+    @cached_property
+    def familiarity(self) -> npt.NDArray[np.float32]:
+        """(tokens,)"""
+        size = float(np.mean(self.tokens))
+        unknown = self.deal.embedding.tokenizer.unknown_id
+        return score_familiarity(
+            self.count_tokens(size / np.maximum(1.0, self.tokens)),
+            None if unknown is None else np.flatnonzero(self.deal.seen == unknown),
+        )
+
+    @cached_property
+    def whole(self) -> HeldOutPrompts:
+        return self._view(0)
+
+    @cached_property
+    def short(self) -> HeldOutPrompts:
+        return self._view(1)
 
     @property
     def views(self) -> tuple[HeldOutPrompts, HeldOutPrompts]:
         return self.whole, self.short
 
-
-def make_folds(domains: Sequence[Statistics], embedding: Embedding, *, cap: int = MAX_PROMPT_TOKENS) -> Iterator[Fold]:
-    """Deal every domain's sampled prompts out to folds. There is none when no domain has two prompts.
-
-    Folds come one at a time, because each holds a copy of every domain's statistics.
-    """
-    samples = [_select_prompts(domain, len(domains)) for domain in domains]
-    largest = max((len(sample) for sample in samples), default=0)
-    if largest < 2 or any(domain.sample is None for domain in domains):
-        return
-    count = 5 if largest < FEW_PROMPTS and len(domains) <= FEW_DOMAINS else 3
-    seen = np.flatnonzero(np.any([domain.histogram > 0 for domain in domains], axis=0))
-    rows = select_rows(embedding.rows, seen)
-    for part in range(count):
-        dealt = [sample.take(np.arange(part, len(sample), count)) for sample in samples]
-        fold = _make_fold(domains, dealt, embedding, seen, rows, min(cap, MAX_PROMPT_TOKENS))
-        if fold is not None:
-            yield fold
+    def _view(self, number: int) -> HeldOutPrompts:
+        view, held = self.deal.views[number], self.held
+        met = np.maximum(view.lengths - 1, 0)
+        return HeldOutPrompts(
+            view.flat[np.repeat(held, view.lengths)],
+            view.lengths[held],
+            view.experts[held],
+            view.buckets[np.repeat(held, met)],
+            view.sums[held],
+        )
 
 
-def _make_fold(
-    domains: Sequence[Statistics],
-    dealt: Sequence[Sample],
-    embedding: Embedding,
-    seen: Indices,
-    rows: Embeddings,
-    longest: int,
-) -> Fold | None:
-    pairs = [_hold_out(domain, sample, embedding) for domain, sample in zip(domains, dealt, strict=True)]
-    training, held = zip(*pairs, strict=True)
-    if not any(len(sample) for sample in held):
-        return None
-    return Fold(
-        tuple(
-            mark_part(rest.restrict_to(seen), whole.restrict_to(seen))
-            for rest, whole in zip(training, domains, strict=True)
-        ),
-        rows,
-        token_familiarity(training, embedding.tokenizer.unknown_id)[seen],
-        HeldOutPrompts.of(held, longest, seen),
-        HeldOutPrompts.of(held, min(longest, SHORT_TOKENS), seen),
-    )
+def make_folds(domains: Sequence[Statistics], embedding: Embedding, *, cap: int = MAX_PROMPT_TOKENS) -> list[Fold]:
+    """Deal every domain's sampled prompts out to folds. There is none when no domain has two prompts."""
+    deal = Deal(domains, embedding, min(cap, MAX_PROMPT_TOKENS))
+    folds = [Fold(deal, part) for part in range(deal.count)]
+    return [fold for fold in folds if fold.held.any()]
 
 
-def _hold_out(domain: Statistics, held: Sample, embedding: Embedding) -> tuple[Statistics, Sample]:
-    """A domain without the held-out prompts, and those prompts. If nothing would be left, none are held out."""
-    bare = domain.without_sample()
+def _subtract(domain: Statistics, held: Sample, embedding: Embedding) -> Statistics:
+    """A domain without the held-out prompts."""
     if not len(held):
-        return bare, held
-    window = None if bare.sums is None else bare.sums.window
-    rest = bare - recount(held, embedding, window or 1, prompt_sums=window is not None).without_sample()
-    if rest.tokens == 0 or (rest.sums is not None and rest.sums.windows == 0):
-        return bare, Sample.empty()
-    return rest, held
+        return domain
+    window = None if domain.sums is None else domain.sums.window
+    return domain - recount(held, embedding, window or 1, prompt_sums=window is not None).without_sample()
 
 
 def _select_prompts(domain: Statistics, domains: int) -> Sample:
@@ -141,8 +255,19 @@ def _select_prompts(domain: Statistics, domains: int) -> Sample:
 
 def mean_rows(rows: npt.NDArray[np.floating], held: HeldOutPrompts) -> Floats:
     """The mean over each prompt's tokens of a table's rows: (prompts, columns)."""
-    parts = [np.add.reduceat(rows[block.flat], block.starts, axis=0) for block in _blocks(held, rows.shape[1])]
-    return np.asarray(np.concatenate(parts) / held.lengths[:, None])
+    return sum_rows(rows, held.flat, held.lengths) / held.lengths[:, None]
+
+
+def sum_rows(rows: npt.NDArray[np.floating], flat: npt.NDArray[np.integer], lengths: Indices) -> Floats:
+    """The sum of the rows of each stretch of `flat`, in blocks, so that memory is bounded. No stretch is empty."""
+    starts = np.cumsum(lengths) - lengths
+    bounds = np.append(starts, len(flat))
+    edges = np.flatnonzero(np.diff(starts // max(1, GATHERED_NUMBERS // rows.shape[1]), prepend=-1))
+    totals = np.empty((len(lengths), rows.shape[1]))
+    for first, last in pairwise([*edges.tolist(), len(lengths)]):
+        gathered = rows.take(flat[bounds[first] : bounds[last]], axis=0)
+        totals[first:last] = np.add.reduceat(gathered, starts[first:last] - starts[first], axis=0)
+    return totals
 
 
 def mean_pair_rows(rows: npt.NDArray[np.floating], held: HeldOutPrompts) -> Floats:
@@ -150,16 +275,6 @@ def mean_pair_rows(rows: npt.NDArray[np.floating], held: HeldOutPrompts) -> Floa
     several = np.flatnonzero(held.lengths > 1)
     means = np.zeros((len(held.lengths), rows.shape[1]))
     if several.size:
-        met = HeldOutPrompts(held.buckets, held.lengths[several] - 1, held.experts[several], held.buckets[:0])
-        means[several] = mean_rows(rows, met) * ((met.lengths / held.lengths[several])[:, None])
+        met = held.lengths[several] - 1
+        means[several] = sum_rows(rows, held.buckets, met) / held.lengths[several, None]
     return means
-
-
-def _blocks(held: HeldOutPrompts, columns: int) -> Iterator[HeldOutPrompts]:
-    """The same prompts in blocks, so that memory is bounded."""
-    tokens = max(1, GATHERED_NUMBERS // columns)
-    edges = np.flatnonzero(np.diff(held.starts // tokens, prepend=-1))
-    for first, last in zip(edges, np.append(edges[1:], len(held.lengths)), strict=True):
-        begin = held.starts[first]
-        end = held.starts[last] if last < len(held.lengths) else len(held.flat)
-        yield HeldOutPrompts(held.flat[begin:end], held.lengths[first:last], held.experts[first:last], held.buckets[:0])
