@@ -9,17 +9,19 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from itertools import cycle
 from pathlib import Path
 from statistics import median
+from types import MappingProxyType
+from typing import Any
 
 import numpy as np
 
 from ir3de import Router
 from ir3de.embedding import Embedding
 from ir3de.errors import IR3DEError
-from ir3de.scorers import PromptRidge, TokenRidge
+from ir3de.scorers import Blend, PromptRidge, TokenRidge
 from ir3de.statistics import Statistics, collect
 from ir3de_lab.benchmarks.measurement import Figure, median_ratio, side_by_side
 from ir3de_lab.benchmarks.published import batchwise_fit
@@ -37,33 +39,34 @@ def fast_engine(embedding: Embedding) -> Callable[[Sequence[str]], object]:
     return lambda texts: engine.encode_batch_flat(texts, False)
 
 
-def routing(domains: dict[str, Corpus], tokens: int = 67) -> list[Figure]:
-    """One prompt, end to end, against the two tokenizers; and many prompts against the bulk call."""
-    router = Router.fit(domains)
-    tokenizer, engine = router.tokenizer, router.tokenizer.fast_engine
+def routing(
+    domains: dict[str, Corpus], tokens: int = 67, *, others: Mapping[str, Corpus] = MappingProxyType({})
+) -> list[Figure]:
+    """One prompt, end to end, against the two tokenizers; and many prompts against the bulk call.
+
+    The prompts are those of about so many tokens. Of the `others`, which are usually shorter, up to 1,000 are routed.
+    """
+    router = Router.fit(domains, scorer=Blend())
+    with_pairs = Router.fit(router.statistics, scorer=Blend(pairs=0.25))
+    tokenizer = router.tokenizer
     fast_engine(router.embedding)
     texts = [text for corpus in domains.values() for text in corpus]
     lengths = tokenizer.encode_batch(texts)[1]
     near = np.argsort(np.abs(lengths.astype(np.int64) - tokens), kind="stable")[:1_000]
     prompts = [texts[int(i)] for i in near]
-
-    def route_all() -> object:
-        return [router.route(prompt) for prompt in prompts]
-
-    # in pairs: the slow reference engine would leave a cold cache to whichever came after it
-    bare, route = side_by_side(lambda: [engine.encode(prompt, False) for prompt in prompts], route_all, rounds=21)
+    figures, raw = _route_figures(router, with_pairs, prompts, bars=(2.0, 3.0))
     reference, routed = side_by_side(
-        lambda: [tokenizer.reference.encode(prompt, add_special_tokens=False) for prompt in prompts], route_all
+        lambda: [tokenizer.reference.encode(prompt, add_special_tokens=False) for prompt in prompts],
+        lambda: [router.route(prompt) for prompt in prompts],
     )
-    raw = {
-        "prompts": len(prompts),
-        "mean_tokens": float(lengths[near].mean()),
-        # the fastest round of each, so that the three can be compared with one another
-        "bare_fast_us": min(bare) / len(prompts) * 1e6,
-        "tokenizers_us": min(reference) / len(prompts) * 1e6,
-        "route_us": min(route) / len(prompts) * 1e6,
-        "rounds_s": {"bare": bare, "route": route, "tokenizers": reference, "route_beside_tokenizers": routed},
-    }
+    raw["tokenizers_us"] = min(reference) / len(prompts) * 1e6
+    raw["rounds_s"] |= {"tokenizers": reference, "route_beside_tokenizers": routed}
+    figures.append(
+        Figure("tokenizers' own encode / route one prompt", median_ratio(reference, routed), "×", 1.0, True, raw)
+    )
+    for name, corpus in others.items():
+        some = corpus[:: max(1, len(corpus) // 1_000)][:1_000]
+        figures += _route_figures(router, with_pairs, some, of=f"{name} prompts")[0]
     bulk, batch = side_by_side(lambda: fast_engine(router.embedding)(texts), lambda: router.route_batch(texts))
     megabytes = sum(len(text.encode()) for text in texts) / 1e6
     batch_raw = {
@@ -73,11 +76,42 @@ def routing(domains: dict[str, Corpus], tokens: int = 67) -> list[Figure]:
         "route_batch_mb_per_s": megabytes / median(batch),
         "route_batch_us_per_prompt": median(batch) / len(texts) * 1e6,
     }
+    share = median_ratio(bulk, batch)
+    return [*figures, Figure("route_batch, share of the bulk call's throughput", share, "", 0.5, True, batch_raw)]
+
+
+def _route_figures(
+    router: Router,
+    with_pairs: Router,
+    prompts: Corpus,
+    *,
+    of: str = "",
+    bars: tuple[float | None, float | None] = (None, None),
+) -> tuple[list[Figure], dict[str, Any]]:
+    """Both routers against the bare tokenizer call on the same prompts, in turn; and the raw numbers."""
+    encode = router.tokenizer.fast_engine.encode
+    # without the slow reference engine, which would leave a cold cache to whichever came after it
+    bare, route, paired = side_by_side(
+        lambda: [encode(prompt, False) for prompt in prompts],
+        lambda: [router.route(prompt) for prompt in prompts],
+        lambda: [with_pairs.route(prompt) for prompt in prompts],
+        rounds=21,
+    )
+    lengths = router.tokenizer.encode_batch(prompts)[1]
+    raw: dict[str, Any] = {
+        "prompts": len(prompts),
+        "mean_tokens": float(lengths.mean()),
+        # the fastest round of each, so that they can be compared with one another
+        "bare_fast_us": min(bare) / len(prompts) * 1e6,
+        "route_us": min(route) / len(prompts) * 1e6,
+        "route_with_pairs_us": min(paired) / len(prompts) * 1e6,
+        "rounds_s": {"bare": bare, "route": route, "route_with_pairs": paired},
+    }
+    label = f"route one prompt / bare fast tokenizer call{f', {of}' if of else ''}"
     return [
-        Figure("route one prompt / bare fast tokenizer call", median_ratio(route, bare), "×", 4.0, False, raw),
-        Figure("tokenizers' own encode / route one prompt", median_ratio(reference, routed), "×", 1.0, True, raw),
-        Figure("route_batch, share of the bulk call's throughput", median_ratio(bulk, batch), "", 0.5, True, batch_raw),
-    ]
+        Figure(label, median_ratio(route, bare), "×", bars[0], False, raw),
+        Figure(f"{label}, with pairs", median_ratio(paired, bare), "×", bars[1], False, raw),
+    ], raw
 
 
 def collecting(texts: Corpus, *, megabytes: float = 110.0) -> list[Figure]:

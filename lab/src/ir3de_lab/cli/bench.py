@@ -110,8 +110,8 @@ def _parts(
     """Each part's name and what measures it; the texts are read once."""
     from ir3de_lab.benchmarks import speed as measured
 
-    prompts, corpus = _texts(domains, data)
-    yield "routing", lambda: measured.routing(prompts)
+    prompts, corpus, others = _texts(domains, data)
+    yield "routing", lambda: measured.routing(prompts, others=others)
     yield "collecting", lambda: measured.collecting(corpus)
     yield "fitting", lambda: measured.fitting(corpus)
     yield "published", lambda: measured.against_published(corpus, tokens=tokens)
@@ -119,24 +119,29 @@ def _parts(
     yield "starting", lambda: measured.starting(prompts)
 
 
-def _texts(domains: Mapping[str, list[str]], data: Path | None) -> tuple[dict[str, Sequence[str]], Sequence[str]]:
-    """Prompts by domain for routing, and a larger corpus for counting."""
+def _texts(
+    domains: Mapping[str, list[str]], data: Path | None
+) -> tuple[dict[str, Sequence[str]], Sequence[str], dict[str, Sequence[str]]]:
+    """Prompts by domain for routing, a larger corpus for counting, and short prompts to route besides."""
     from ir3de.corpora import examples as demo
     from ir3de.corpora import read_texts
     from ir3de_lab.benchmarks.accuracy import suites
 
-    prompts: dict[str, Sequence[str]]
+    prompts: dict[str, Sequence[str]] = dict(demo.prompts())
+    others: dict[str, Sequence[str]] = {"demo": [text for texts in prompts.values() for text in texts]}
     if domains:
         prompts = {name: list(read_texts(paths)) for name, paths in domains.items()}
     elif data is not None:
         found = {suite.name: suite for suite in suites(data)}
-        routed = found.get("reasoning", next(iter(found.values())))
-        prompts = {domain: routed.texts(domain, "train") for domain in routed.folders}
-        others = [suite for suite in found.values() if suite is not routed] or [routed]
-        return prompts, [text for suite in others for domain in suite.folders for text in suite.texts(domain, "train")]
-    else:
-        prompts = dict(demo.prompts())
-    return prompts, [text for texts in prompts.values() for text in texts]
+        read: dict[str, dict[str, Sequence[str]]] = {
+            name: {domain: suite.texts(domain, "train") for domain in suite.folders} for name, suite in found.items()
+        }
+        routed = "reasoning" if "reasoning" in read else next(iter(read))
+        if "intents" in read and routed != "intents":
+            others["intents"] = [text for texts in read["intents"].values() for text in texts]
+        counted = [name for name in read if name != routed] or [routed]
+        return read[routed], [text for name in counted for texts in read[name].values() for text in texts], others
+    return prompts, [text for texts in prompts.values() for text in texts], others
 
 
 def _accuracy_table(rows: Sequence[Row]) -> Table:
