@@ -45,6 +45,26 @@ def test_the_measurement_runs_on_a_folder_of_suites(name: str, tmp_path: Path) -
         assert all(one["wrong"] <= one["error"] for row in rows for one in row["promises"])
 
 
+def test_speed_compares_routes_with_and_without_pairs_on_long_and_short_prompts(tmp_path: Path) -> None:
+    for suite, domain, size in (("reasoning", "law", 9), ("reasoning", "maths", 9), ("intents", "cooking", 2)):
+        (tmp_path / "suites" / suite / domain).mkdir(parents=True)
+        lines = [json.dumps({"text": " ".join(tiny.sentences(domain, size, seed=seed))}) for seed in range(30)]
+        for split in ("train", "test"):
+            (tmp_path / "suites" / suite / domain / f"{split}.jsonl").write_text("\n".join(lines), "utf-8")
+    figures = run_json("bench", "speed", "--data", tmp_path / "suites", "--only", "routing")["figures"]
+    label = "route one prompt / bare fast tokenizer call"
+    bars = {figure["name"]: figure["bar"] for figure in figures if figure["name"].startswith(label)}
+    assert bars == {
+        label: 2.0,
+        f"{label}, with pairs": 3.0,
+        **{f"{label}, {of} prompts{ending}": None for of in ("demo", "intents") for ending in ("", ", with pairs")},
+    }
+    raw = {figure["name"]: figure["raw"] for figure in figures}
+    assert raw[label]["prompts"] == 60 and raw[f"{label}, intents prompts"]["prompts"] == 30
+    assert raw[label]["mean_tokens"] > raw[f"{label}, intents prompts"]["mean_tokens"]
+    assert all(len(raw[name]["rounds_s"]["route_with_pairs"]) == 21 for name in bars)
+
+
 def test_the_bench_measures_two_routers_on_a_sample_of_each_suite(tmp_path: Path) -> None:
     for domain in ("law", "coding"):
         for split, texts in (("train", demo.prompts()[domain]), ("test", demo.held_out()[domain])):
