@@ -12,7 +12,7 @@ from click.testing import CliRunner, Result
 import tiny
 from ir3de import Router
 from ir3de.cli import cli
-from ir3de.cli.trials import in_few_words, trials_table
+from ir3de.cli.trials import in_few_words, trials_table, why_chosen
 from ir3de.corpora import examples as demo
 from ir3de.corpora.examples import path_of
 from ir3de.errors import MissingExtraError
@@ -153,8 +153,25 @@ def test_tune(router: Path) -> None:
     assert said["scorer"] == chosen["scorer"] == repr(loaded.scorer)
     assert said["changed"] == (said["before"] != {key: said[key] for key in ("scorer", "selector")})
     shown = run("tune", router).stdout  # the same prompts, the same choice
-    assert "as before" in shown and "→" in shown
+    assert "as before" in shown and "→" in shown and "required" in shown
     assert len(run("tune", router, "-q").stdout.splitlines()) == 1
+
+
+def test_tuning_says_why() -> None:
+    leads = {"lead": 0.0, "lead_error": 0.0, "required_lead": 0.0}
+    default = {"scorer": "Blend(posterior=0.5)", "selector": "Average()", "chosen": True, **leads}
+    near = {"scorer": "PromptRidge(strength=8.0)", "selector": "Average()", "chosen": False}
+    near |= {"lead": 0.004, "lead_error": 0.003, "required_lead": 0.006}
+    far = {**near, "lead": -0.1}
+    assert why_chosen([default, near, far]) == (
+        "the default stays: prompt ridge, λ 8; average leads it by 0.4 ± 0.3 points, and 0.6 are required"
+    )
+    winner = {**near, "lead": 0.02, "chosen": True}
+    assert why_chosen([winner, {**default, "chosen": False}, far]) == (
+        "chosen because it leads the default by 2.0 ± 0.3 points, and 0.6 were required"
+    )
+    assert why_chosen([]) == "" and why_chosen([{"scorer": "Blend()", "chosen": True}]) == ""  # of version 0.1
+    assert why_chosen([default]) == ""
 
 
 def test_a_serving_copy_is_not_tuned(fitted: Path, tmp_path: Path) -> None:

@@ -15,6 +15,7 @@ from ir3de.embedding import Matrix
 from ir3de.errors import InputError
 from ir3de.policies import Calibration
 from ir3de.scorers import Blend, Posterior
+from ir3de.scorers.arithmetic import using
 from ir3de.scorers.blend import BlendParts, token_weight
 from ir3de.scorers.posterior import balance_counts, log_evidence
 from ir3de.statistics.pairs import pair_buckets
@@ -224,6 +225,28 @@ def test_tuning_later_is_tuning_at_once(tmp_path: object) -> None:
     loaded = Router.load(later.save(tmp_path / "router"))
     assert routers_agree(at_once, loaded)
     assert tiny.contents(loaded.save(tmp_path / "again")) == tiny.contents(tmp_path / "router")
+
+
+@pytest.mark.parametrize("prompt_sums", [True, False])
+def test_tuning_reports_every_trial(prompt_sums: bool) -> None:
+    reports: list[tuple[str, int, int]] = []
+    own = sampled(prompt_sums=prompt_sums)
+    with using(progress=lambda *report: reports.append(report)):
+        trials = choose(own, tiny.embedding()).trials
+    tried = [report for report in reports if report[0] == "trials"]
+    assert tried == [("trials", done, tried[0][2]) for done in range(len(trials) + 1)]
+    assert tried[0][2] >= len(trials)
+    assert all(report[0] == "trials" for report in reports[: reports.index(tried[-1])][reports.index(tried[0]) :])
+
+
+def test_each_trial_says_what_it_needed_and_what_it_had() -> None:
+    trials = choose(sampled(), tiny.embedding()).trials
+    (default,) = [trial for trial in trials if trial.required_lead == 0]
+    for trial in trials:
+        assert trial.lead == pytest.approx(trial.score - default.score, abs=1e-12)
+        assert trial.required_lead == pytest.approx(max(2 * trial.lead_error, trial.required_lead))
+    (chosen,) = [trial for trial in trials if trial.chosen]
+    assert chosen == default or chosen.lead > chosen.required_lead
 
 
 def test_a_tuned_router_is_the_router_of_what_was_chosen() -> None:

@@ -43,23 +43,26 @@ def solving(out: Output, arithmetic: Arithmetic | None = None) -> Iterator[None]
 def _bar(out: Output, shown: ExitStack) -> Callable[[str, int, int], None]:
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
+    from ir3de.scorers.arithmetic import TRIALS
+
     columns = (
         TextColumn("{task.description}", markup=False),
         BarColumn(bar_width=30, complete_style="cyan", finished_style="green"),
         MofNCompleteColumn(),
-        TextColumn("rows"),
+        TextColumn("{task.fields[unit]}", markup=False),
         TextColumn("{task.fields[rate]}", markup=False, style="progress.data.speed"),
         TimeRemainingColumn(),
     )
     progress = shown.enter_context(Progress(*columns, console=out.progress_console, transient=True))
-    task = progress.add_task("solving", total=None, rate="")
+    task = progress.add_task("solving", total=None, rate="", unit="")
     step, begun, before = "", 0.0, 0
 
     def move(doing: str, done: int, of: int) -> None:
         nonlocal step, begun, before
         if done == 0 or doing != step:  # the next step, with a pace of its own
             step, begun, before = doing, perf_counter(), done
-            progress.reset(task, total=of, description=f"solving: {doing}", rate="")
+            description, unit = ("tuning", doing) if doing == TRIALS else (f"solving: {doing}", "rows")
+            progress.reset(task, total=of, description=description, rate="", unit=unit)
         pace = (done - before) / max(perf_counter() - begun, 1e-9)
         progress.update(task, completed=done, total=of, rate=f"{pace:,.0f}/s" if pace else "")
 

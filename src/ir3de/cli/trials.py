@@ -30,6 +30,26 @@ def trials_table(trials: Sequence[Mapping[str, Any]], most: int | None = None) -
     return shown
 
 
+def why_chosen(trials: Sequence[Mapping[str, Any]]) -> str:
+    """Why tuning chose what it did, in one line; empty for trials of earlier versions, which do not say."""
+    if not trials or any("lead" not in trial for trial in trials):
+        return ""
+    chosen = next(trial for trial in trials if trial["chosen"])
+    if chosen["required_lead"]:
+        return f"chosen because it leads the default by {_describe_lead(chosen)} were required"
+    others = [trial for trial in trials if trial["required_lead"]]
+    if not others:
+        return ""
+    nearest = max(others, key=lambda trial: trial["lead"] - trial["required_lead"])
+    words = f"{in_few_words(nearest['scorer'])}; {in_few_words(nearest['selector'])}"
+    return f"the default stays: {words} leads it by {_describe_lead(nearest)} are required"
+
+
+def _describe_lead(trial: Mapping[str, Any]) -> str:
+    lead, error, required = (100 * trial[name] for name in ("lead", "lead_error", "required_lead"))
+    return f"{lead:.1f} ± {error:.1f} points, and {required:.1f}"
+
+
 def in_few_words(strategy: str) -> str:
     """A scorer or selector, as Python writes it, in the words of the documentation.
 

@@ -22,6 +22,7 @@ Ids = npt.NDArray[np.intp]
 F = TypeVar("F", np.float32, np.float64)
 Progress: TypeAlias = "Callable[[str, int, int], None]"  # stage, rows done, rows in all
 
+TRIALS = "trials"  # the stage that tuning reports; all others report rows
 BLOCK_ROWS = 4_096  # of E in one symmetric product: bounds the memory, and is enough for BLAS
 CACHED_ROWS = 128  # of E converted to float64 at a time: they stay in the cache
 

@@ -13,7 +13,7 @@ from ir3de.embedding import Embedding
 from ir3de.errors import InputError
 from ir3de.policies import Calibration, Familiarity
 from ir3de.scorers import Blend, Posterior, PromptRidge, Scorer, TokenRidge
-from ir3de.scorers.arithmetic import steps
+from ir3de.scorers.arithmetic import TRIALS, steps
 from ir3de.scorers.blend import BlendParts
 from ir3de.selectors import AllTokens, Average, EntropyTopK, Selector
 from ir3de.statistics.counting import recount, split_windows
@@ -114,7 +114,7 @@ def choose(domains: Sequence[Statistics], embedding: Embedding, *, cap: int = 1_
         raise InputError("tuning holds prompts out, and no expert has two prompts: give them more texts")
     search = _Search(folds, cap)
     others = _list_windows(domains) if windows else []
-    with steps("trials", search.most + len(others)) as search.advance:
+    with steps(TRIALS, search.most + len(others)) as search.advance:
         search.run()
         counted = {search.window: tuple(domains)}
         for window in others if search.parts is not None else ():
