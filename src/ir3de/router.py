@@ -15,19 +15,19 @@ from ir3de.artifact import load_router, save_router
 from ir3de.embedding import Embedding, Tokenizer
 from ir3de.engines.engine import Counting
 from ir3de.errors import InputError, UnknownExpertError
+from ir3de.fitting.descriptions import describe_domain, describe_domains
 from ir3de.fitting.domain_training import fit_domains
-from ir3de.fitting.domains import check_embedding, check_name, check_request, find_default
+from ir3de.fitting.domains import check_embedding, check_new, check_request, find_default, make_rules
 from ir3de.fitting.outcome_training import collect_rows, fit_outcomes
 from ir3de.fitting.parts import Domain, Kind, OutcomeRows, RouterParts
 from ir3de.outcomes.expectation import Shrinkage, Validation
 from ir3de.outcomes.sums import Outcomes
-from ir3de.policies import Calibration, Costs, Policy, check_policy
+from ir3de.policies import Calibration, Costs, Policy
 from ir3de.routing.batches import decide_ids, decide_texts
-from ir3de.routing.decision import CompiledRouter, Decision, DecisionRules
+from ir3de.routing.decision import CompiledRouter, Decision
 from ir3de.routing.explanation import Explanation, explain
 from ir3de.routing.flips import Flips, find_flips
 from ir3de.scorers import Scorer
-from ir3de.scorers.table import check_experts
 from ir3de.scorers.torch_arithmetic import on_device
 from ir3de.selectors import Average, Selector
 from ir3de.statistics.contributions import Contribution, Holding
@@ -69,6 +69,7 @@ class Router:
         cls,
         domains: Mapping[str, Domain],
         *,
+        descriptions: Mapping[str, str] | None = None,
         embedding: Embedding | None = None,
         scorer: Scorer | None = None,
         selector: Selector | None = None,
@@ -81,9 +82,12 @@ class Router:
     ) -> Router:
         """Fit a router from each expert's texts, or from statistics or contributions collected elsewhere.
 
+        `descriptions` says in a few words what experts are for: {"law": "contracts, courts, tenancy"}. Each counts as
+        20 prompts, beside the texts or, where those are an empty list, instead of them.
+
         `tune=True` chooses scorer and selector on held-out prompts and needs a second or two more; otherwise they are
-        `Blend` and `Average`. The paper's are `TokenRidge.paper()` and `EntropyTopK(k)`. `default` names the
-        expert for prompts the router abstains on; otherwise the first. `policy` says what experts cost.
+        `Blend` and `Average`. The paper's are `TokenRidge.paper()` and `EntropyTopK(k)`. `default` names the expert for
+        prompts the router abstains on; else the first. `policy` says what experts cost.
 
         A sample of up to 1,024 prompts an expert is kept, as token ids, to calibrate confidence and to tune again
         when experts come and go; it is saved with the router, but never in a serving copy. `keep_sample=False` keeps
@@ -91,23 +95,13 @@ class Router:
 
         Texts in files are named by `ir3de.engines.Files`; `engine`, `workers`, `address`, `checkpoint` and `skip_bad`
         say how those are counted, as in `ir3de.engines.collect_files`.
-
         `device` ("cuda", "cuda:1", "cpu") solves by torch on that device; otherwise numpy does it.
         """
-        chosen, scorer, selector = check_request(
-            domains, embedding, scorer, selector, tune=tune, keep_sample=keep_sample
-        )
-        experts = tuple(map(check_name, domains))  # what can be refused is refused before anything is counted
-        check_experts(len(experts))
-        rules = DecisionRules(
-            experts,
-            selector,
-            0 if default is None else find_default(default, experts),
-            policy=check_policy(policy or Policy(), experts),
-        )
+        used, scorer, selector = check_request(domains, embedding, scorer, selector, tune=tune, keep_sample=keep_sample)
+        rules = make_rules(domains, selector, default, policy)  # refuses what it can before anything is counted
+        given = describe_domains(domains, descriptions)
         with on_device(device):  # refused, if it is not there, before anything is counted
-            options: Any = {"tune": tune, "keep_sample": keep_sample, "counting": counting}
-            return cls(fit_domains(domains, chosen, scorer, rules, **options))
+            return cls(fit_domains(given, used, scorer, rules, tune=tune, keep_sample=keep_sample, counting=counting))
 
     @classmethod
     def fit_outcomes(
@@ -122,8 +116,7 @@ class Router:
         """Fit a router from what models scored on prompts: it names the model of the largest expected score.
 
         A row has `text` (or `prompt`), may have a `task`, and maps models to numbers, larger being better, in `field`;
-        scores may be missing or None. `default` is the model for prompts without a
-        known token; otherwise the one of the best mean.
+        scores may be missing or None. `default` is the model for prompts without a known token (else the best).
 
         >>> import ir3de
         >>> rows = [{"text": "What is 12 times 7?", "task": "maths", "scores": {"large": 1, "small": 0}},
@@ -133,14 +126,8 @@ class Router:
         """
         chosen = check_embedding(embedding or Embedding.default())
         outcomes = collect_rows(rows, chosen, field)
-        for model in outcomes.models:
-            check_name(model)
-        if default is not None:
-            find_default(default, outcomes.models)  # or it is refused
-        policy = check_policy(policy or Policy(), outcomes.models)
-        return cls(
-            fit_outcomes(outcomes, chosen, DecisionRules(outcomes.models, Average(), policy=policy), default=default)
-        )
+        rules = make_rules(outcomes.models, Average(), default, policy)
+        return cls(fit_outcomes(outcomes, chosen, rules, default=default))
 
     def add_outcomes(self, rows: OutcomeRows, *, field: str = "scores", merge: bool = False) -> None:
         """Add the models of these rows, exactly as if they had been there from the beginning.
@@ -150,29 +137,42 @@ class Router:
         with self._change:
             self._swap(self._parts.training.give_rows(self._parts, rows, field, merge=merge))
 
-    def add(self, name: str, domain: Domain, *, keep_sample: bool | None = None, **counting: Unpack[Counting]) -> None:
+    def add(
+        self,
+        name: str,
+        domain: Domain = (),
+        *,
+        description: str | None = None,
+        keep_sample: bool | None = None,
+        **counting: Unpack[Counting],
+    ) -> None:
         """Add an expert from its texts or statistics: the router is then the one fitted from all of them together.
 
         Routing goes on meanwhile. A tuned router is tuned again; `remove` states what holds for every change.
 
-        A sample of its prompts is kept if the router has one of any other, or as `keep_sample` says. To a router from
-        outcomes a model is added from rows with its scores. `Files` are counted as in `fit`.
+        A `description` counts as 20 prompts, with texts or instead of them. A sample of its texts is kept if the
+        router has one of any other, or as `keep_sample` says. To a router from outcomes a model is added from rows
+        with its scores. `Files` are counted as in `fit`.
         """
-        check_name(name)
         with self._change:
-            if name in self.experts:
-                raise InputError(
-                    f"'{name}' is an expert already: merge(name, texts) gives it more, remove(name) takes it out"
-                )
-            self._swap(self._parts.training.give(self._parts, name, domain, keep_sample, counting))
+            check_new(name, self.experts)
+            given = describe_domain(name, domain, description)
+            self._swap(self._parts.training.give(self._parts, name, given, keep_sample, counting))
 
     def merge(
-        self, name: str, domain: Domain, *, keep_sample: bool | None = None, **counting: Unpack[Counting]
+        self,
+        name: str,
+        domain: Domain = (),
+        *,
+        description: str | None = None,
+        keep_sample: bool | None = None,
+        **counting: Unpack[Counting],
     ) -> None:
         """Give an expert more texts, exactly as if they had been there from the beginning; see `remove`."""
+        given = describe_domain(name, domain, description)
         with self._change:
             self._require(name)
-            self._swap(self._parts.training.give(self._parts, name, domain, keep_sample, counting))
+            self._swap(self._parts.training.give(self._parts, name, given, keep_sample, counting))
 
     def remove(self, name: str, *, contribution: str | None = None) -> None:
         """Take an expert out: the router is then, bit for bit, one that never saw it.

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from functools import cached_property
 from glob import glob, has_magic
 from pathlib import Path
@@ -38,6 +38,7 @@ class CountedDomain:
     seconds: float
     collected: Collected | None = None  # what came of the texts
     recipe: Mapping[str, Any] | None = None  # how they were counted
+    description: str | None = None  # what the expert is for, which counts as prompts too
 
     @property
     def domain(self) -> list[Statistics | Contribution]:
@@ -67,11 +68,12 @@ class CountedDomain:
     def to_dict(self) -> dict[str, Any]:
         return {
             "name": self.name,
+            "description": self.description,
             "prompts": self.prompts,
             "tokens": self.tokens,
             "kept": 0 if self.own is None or self.own.sample is None else len(self.own.sample),
             "digest": self.domain[0].digest if len(self.domain) == 1 else None,
-            "contributions": [asdict(one.given) for one in self.contributions],
+            "contributions": [one.given.to_dict() for one in self.contributions],
             "source_bytes": self.bytes,
             "seconds": round(self.seconds, 3),
             **self.describe_reading(),
@@ -135,6 +137,7 @@ def count_domain(
     keep_sample: bool = True,
     min_count: int = 1,
     counting: Counting | None = None,
+    description: str | None = None,
 ) -> CountedDomain:
     """Count the texts of all paths, and add the statistics files among them; prompts are kept only if asked for."""
     from ir3de.corpora import total_bytes
@@ -166,7 +169,7 @@ def count_domain(
         read += bytes_read()
     own = None if collected is None else collected.statistics
     how = None if recipe is None else {**recipe.to_dict(), "prompt_sums": prompt_sums, "field": options.field}
-    return CountedDomain(name, own, contributions, read, perf_counter() - begun, collected, how)
+    return CountedDomain(name, own, contributions, read, perf_counter() - begun, collected, how, description)
 
 
 def note_skipped(out: Output, domains: Sequence[CountedDomain]) -> None:
@@ -189,7 +192,7 @@ def domains_table(domains: Sequence[CountedDomain]) -> Table:
     shown = table("expert", *right, right=right)
     shown.columns[0].no_wrap, shown.columns[0].overflow = True, "ellipsis"  # else a narrow one shows only numbers
     for domain in domains:
-        shown.add_row(domain.name, *_measure([domain]))
+        shown.add_row(f"{domain.name}{' (described)' * (domain.description is not None)}", *_measure([domain]))
     if len(domains) > 1:
         shown.add_row("all", *_measure(domains), style=FAINT)
     return shown

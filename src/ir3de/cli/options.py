@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import wraps
+from functools import partial, wraps
 from inspect import signature
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -207,11 +207,16 @@ router_argument = click.argument("router_path", metavar="ROUTER", type=click.Pat
 force_option = click.option("--force", is_flag=True, help="Replace what exists already.")
 
 
-def parse_domains(context: click.Context, parameter: click.Parameter, pairs: Iterable[str]) -> dict[str, list[str]]:
-    """name=path pairs as {name: paths}; a click callback."""
+def parse_domains(
+    context: click.Context, parameter: click.Parameter, pairs: Iterable[str], *, names_alone: bool = False
+) -> dict[str, list[str]]:
+    """name=path pairs as {name: paths}; a click callback. `names_alone` lets experts have no path."""
     domains: dict[str, list[str]] = {}
     for pair in pairs:
         name, equals, path = pair.partition("=")
+        if names_alone and name.strip() and not equals:
+            domains.setdefault(name, [])
+            continue
         if not (name.strip() and equals and path):
             raise click.BadParameter(
                 f"expected name=path, found {pair!r}: write for instance law={pair.strip('=') or 'law.txt'}"
@@ -230,6 +235,52 @@ domains_argument = click.argument("domains", nargs=-1, required=True, metavar="N
 def domains_option(function: Function) -> Function:
     """Add the argument NAME=PATH..., which may be left out."""
     return click.argument("domains", nargs=-1, metavar="[NAME=PATH...]", callback=parse_domains)(function)
+
+
+def described_domains(function: Function) -> Function:
+    """Add the argument NAME=PATH..., where a NAME alone has a description, and --describe."""
+    parse = partial(parse_domains, names_alone=True)
+    argument = click.argument("domains", nargs=-1, metavar="[NAME=PATH...]", callback=parse)
+    return argument(
+        click.option(
+            "--describe",
+            "descriptions",
+            multiple=True,
+            metavar="NAME=WORDS",
+            callback=parse_descriptions,
+            help="What an expert is for, in a few words, which count as 20 prompts. A described NAME needs no PATH.",
+        )(function)
+    )
+
+
+def parse_descriptions(context: click.Context, parameter: click.Parameter, pairs: Iterable[str]) -> dict[str, str]:
+    """name=words pairs as {name: words}; a click callback."""
+    descriptions: dict[str, str] = {}
+    for pair in pairs:
+        name, equals, words = pair.partition("=")
+        if not (name.strip() and equals and words.strip()):
+            raise click.BadParameter(
+                f'expected name=words, found {pair!r}: write for instance law="contracts, courts, tenancy"'
+            )
+        if name in descriptions:
+            raise click.BadParameter(f"{name!r} is described twice: put all words into one description")
+        descriptions[name] = words
+    return descriptions
+
+
+def check_described(domains: Mapping[str, Sequence[str]], descriptions: Mapping[str, str]) -> None:
+    """Refuse descriptions of experts that are not named, and experts with neither a path nor a description."""
+    for name in descriptions:
+        if name not in domains:
+            named = ", ".join(domains)
+            raise click.UsageError(
+                f"--describe {name}: the experts named are {named}: correct it, or name {name} or {name}=PATH too"
+            )
+    for name, paths in domains.items():
+        if not paths and name not in descriptions:
+            raise click.UsageError(
+                f'expected name=path, found {name!r}: write for instance {name}={name}.txt, or --describe {name}="…"'
+            )
 
 
 def refuse_existing(path: Path, *, force: bool) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence, Sized
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from functools import partial
@@ -13,30 +13,34 @@ from ir3de.embedding import Embedding
 from ir3de.engines.domains import Files
 from ir3de.engines.engine import Counting
 from ir3de.errors import InputError, MismatchError, UnknownExpertError, name_embedding
+from ir3de.fitting.descriptions import DescribedDomain, write_prompts
 from ir3de.outcomes.sums import Outcomes
+from ir3de.policies import Policy, check_policy
+from ir3de.routing.decision import DecisionRules
 from ir3de.scorers import Blend, Scorer
+from ir3de.scorers.table import check_experts
 from ir3de.selectors import Average, Selector
 from ir3de.statistics.contributions import Contribution, Holding
 from ir3de.statistics.counting import Recipe, collect
 from ir3de.statistics.domain import Statistics
 from ir3de.statistics.sample import Sample
 from ir3de.storage.cores import count_cores
-from ir3de.storage.ledger import ContributionRecord
+from ir3de.storage.ledger import DESCRIPTION, ContributionRecord
 
 
 @dataclass(frozen=True)
 class Addition:
-    """What an expert is given at once: texts counted here, and contributions."""
+    """What an expert is given at once: texts and a description counted here, and contributions."""
 
     own: Statistics | None
     contributions: Sequence[Contribution]
     total: Statistics
+    entries: Sequence[ContributionRecord]  # what the ledger records of it
 
-    @property
-    def entries(self) -> list[ContributionRecord]:
-        """What the ledger records of it."""
-        own = [] if self.own is None else [describe_given(self.own)]
-        return [*own, *(one.given for one in self.contributions)]
+    def __add__(self, other: Addition) -> Addition:
+        own = [one.own for one in (self, other) if one.own is not None]
+        contributions, entries = (*self.contributions, *other.contributions), (*self.entries, *other.entries)
+        return Addition(sum(own[1:], own[0]) if own else None, contributions, self.total + other.total, entries)
 
 
 def describe_given(statistics: Statistics) -> ContributionRecord:
@@ -58,10 +62,17 @@ def read_addition(
     `count` turns texts, files or statistics into the expert's own. Contributions bring their samples of prompts along
     unless `keep_sample` is false.
     """
+    if isinstance(domain, DescribedDomain):
+        described = _count_description(name, domain.description, count, embedding)
+        if isinstance(domain.domain, Sized) and not len(domain.domain):
+            return described
+        return described + read_addition(
+            name, domain.domain, count, embedding, keep_sample=keep_sample, holding=holding
+        )
     given = _split_counted(domain)
     if given is None:
         texts = count(domain)
-        return Addition(texts, (), texts)
+        return Addition(texts, (), texts, [describe_given(texts)])
     statistics, contributions = given
     (holding or Holding(None, ())).with_more(contributions, name)
     kept = contributions if keep_sample else [one.without_sample() for one in contributions]
@@ -69,9 +80,19 @@ def read_addition(
     own = sum(counted[1:], counted[0]) if counted else None
     if not kept:
         assert own is not None
-        return Addition(own, (), own)
+        return Addition(own, (), own, [describe_given(own)])
     theirs = _sum_contributions(name, kept, embedding)
-    return Addition(own, kept, theirs if own is None else own + theirs)
+    entries = [*([] if own is None else [describe_given(own)]), *(one.given for one in kept)]
+    return Addition(own, kept, theirs if own is None else own + theirs, entries)
+
+
+def _count_description(
+    name: str, description: str, count: Callable[[Any], Statistics], embedding: Embedding
+) -> Addition:
+    """What a description gives an expert; it is never in the kept sample."""
+    words = count(write_prompts(name, description, embedding))
+    words = words if words.sample is None else replace(words, sample=Sample.empty())
+    return Addition(words, (), words, [replace(describe_given(words), kind=DESCRIPTION)])
 
 
 def _split_counted(domain: Any) -> tuple[list[Statistics], list[Contribution]] | None:
@@ -140,6 +161,14 @@ def check_strategies(scorer: Scorer | None, selector: Selector | None) -> tuple[
         if not isinstance(given, kind):
             raise InputError(f"{kind.__name__.lower()} must be an object such as {usual}, found {given!r}")
     return chosen
+
+
+def make_rules(names: Collection[str], selector: Selector, default: str | None, policy: Policy | None) -> DecisionRules:
+    """How experts of these names are decided between; refuses names, defaults and policies that make no sense."""
+    experts = tuple(map(check_name, names))
+    check_experts(len(experts))
+    first = 0 if default is None else find_default(default, experts)
+    return DecisionRules(experts, selector, first, policy=check_policy(policy or Policy(), experts))
 
 
 def find_default(default: str, experts: Sequence[str]) -> int:
@@ -242,3 +271,9 @@ def check_name(name: object) -> str:
     if any("\ud800" <= character <= "\udfff" for character in name):
         raise InputError(f"an expert's name must not hold half of a surrogate pair, found {name!r}")
     return name
+
+
+def check_new(name: str, experts: Collection[str]) -> None:
+    """Refuse a name that an expert has already, or that no expert can have."""
+    if check_name(name) in experts:
+        raise InputError(f"'{name}' is an expert already: merge(name, texts) gives it more, remove(name) takes it out")

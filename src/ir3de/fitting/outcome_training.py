@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 from ir3de.embedding import Embedding
 from ir3de.engines.engine import Counting, check_counting
 from ir3de.errors import InputError
+from ir3de.fitting.descriptions import DescribedDomain
 from ir3de.fitting.domains import check_name, describe_mismatch
 from ir3de.fitting.parts import Constant, Domain, Kind, OutcomeRows, RouterParts
 from ir3de.outcomes.expectation import Shrinkage, Validation
@@ -157,7 +158,8 @@ def _collect_model(name: str, rows: object, embedding: Embedding) -> Outcomes:
         return _check_embedding(rows, embedding).only(name)
     if isinstance(rows, (str, bytes, Mapping, Statistics)) or not isinstance(rows, Iterable):
         raise InputError(
-            f"this router was fitted from outcomes: '{name}' needs rows with its scores, found {type(rows).__name__}"
+            f"this router was fitted from outcomes: '{name}' needs rows with its scores, found "
+            + ("a description" if isinstance(rows, DescribedDomain) else type(rows).__name__)
         )
     from ir3de.outcomes.rows import collect_outcomes
 

@@ -24,6 +24,7 @@ from ir3de.storage import files
 
 Action = Literal["fit", "add", "merge", "remove", "tune", "settings"]
 _DAMAGE = (ValueError, KeyError, TypeError, RecursionError)
+DESCRIPTION = "description"
 RECEIPT, RECEIPT_VERSION = "ir3de.receipt", 1
 
 
@@ -36,6 +37,15 @@ class ContributionRecord:
     tokens: int
     id: str | None = None  # None for texts that were counted here, which cannot be told apart later
     owner: str = ""
+    kind: str = ""  # "description" for the words that describe an expert, which count as prompts
+
+    def to_dict(self) -> dict[str, Any]:
+        """As entries have it. Only descriptions have a kind: entries of earlier versions keep their hashes."""
+        return {name: value for name, value in asdict(self).items() if name != "kind" or value}
+
+    @property
+    def is_description(self) -> bool:
+        return self.kind == DESCRIPTION
 
 
 @dataclass(frozen=True)
@@ -83,7 +93,7 @@ class Entry:
             "when": change.when,
             "action": change.action,
             "expert": change.expert,
-            "contribution": None if change.given is None else asdict(change.given),
+            "contribution": None if change.given is None else change.given.to_dict(),
             "statistics": {"before": change.before, "after": change.after},
             "router": {"before": self.router_before, "after": self.router_after},
             "previous": self.previous,

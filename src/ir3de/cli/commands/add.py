@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 @click.command()
 @options.router_argument
-@options.domains_option
+@options.described_domains
 @options.text_options
 @options.engine_options
 @options.no_sample_option
@@ -38,6 +38,7 @@ if TYPE_CHECKING:
 def add(
     router_path: Path,
     domains: Mapping[str, list[str]],
+    descriptions: Mapping[str, str],
     texts: options.TextOptions,
     counting: Counting,
     no_sample: bool,
@@ -54,9 +55,11 @@ def add(
     \b
     Examples:
       ir3de add router cooking=recipes.jsonl
+      ir3de add router cooking --describe cooking="recipes, baking, kitchen tools"
       ir3de add router --merge law=new-cases.csv
       ir3de add router --outcomes new-model.jsonl
     """
+    options.check_described(domains, descriptions)
     arithmetic = options.load_arithmetic(device)
     router = load_router(router_path)
     router.recipe()  # refused where models are added with --outcomes
@@ -77,6 +80,7 @@ def add(
                 prompt_sums=recipe.prompt_sums,
                 keep_sample=recipe.keep_sample and not no_sample,
                 counting=counting,
+                description=descriptions.get(name),
             )
         )
     begun = perf_counter()
@@ -84,7 +88,8 @@ def add(
         with solving(out, arithmetic):
             for domain in counted:
                 change = router.merge if merge else router.add
-                change(domain.name, domain.domain, keep_sample=False if no_sample else None)
+                keep_sample = False if no_sample else None
+                change(domain.name, domain.domain, description=domain.description, keep_sample=keep_sample)
         router = router.with_policy(router.policy.with_changes(costs, {}))
         save_and_report(out, router, [router_path.expanduser()], perf_counter() - begun, counted)
 

@@ -52,7 +52,7 @@ class StrategyName(Choice):
 
 @click.command()
 @click.argument("router_path", metavar="OUT", type=click.Path(path_type=Path))
-@options.domains_option
+@options.described_domains
 @options.text_options
 @options.engine_options
 @options.embedding_option
@@ -81,6 +81,7 @@ class StrategyName(Choice):
 def fit(
     router_path: Path,
     domains: Mapping[str, list[str]],
+    descriptions: Mapping[str, str],
     texts: options.TextOptions,
     counting: Counting,
     source: str,
@@ -103,6 +104,8 @@ def fit(
     folder, a quoted pattern, an address of these such as s3://bucket/folder, - for standard input, or a .stats file
     that `ir3de collect` wrote. If a NAME has several paths, repeat it for each. --cap applies to fitting and routing.
 
+    --describe says in a few words what an expert is for, beside its texts or instead of them.
+
     With --outcomes, the experts are the models that have scores in the rows. Larger scores are better, and scores may
     be missing. The router then names the model with the largest expected score. Only the options --field,
     --embedding, --default, --serving, --force and the costs can be combined with --outcomes.
@@ -111,12 +114,14 @@ def fit(
     Example:
       ir3de fit router maths=maths.jsonl law=statutes/ law=cases.csv code='src/**/*.txt'
       ir3de fit router maths=maths.jsonl law=statutes/ --tune
+      ir3de fit router maths=maths.jsonl law --describe law="contracts, courts, tenancy"
       ir3de fit router --outcomes answers.jsonl --score-field accuracy
     """
     from ir3de.fitting.domains import find_default
     from ir3de.policies import Policy
     from ir3de.router import Router
 
+    options.check_described(domains, descriptions)
     if tune:
         _check_tunable({"--scorer": scorer, "--strength": strength, "--selector": selector, "--k": k}, no_sample)
     scorer = scorer or "blend"
@@ -129,25 +134,28 @@ def fit(
     check_sources(domains)
     embedding = load_embedding(source, out)
     counted = [
-        count_domain(name, paths, embedding, texts, out, keep_sample=not no_sample, counting=counting)
+        count_domain(
+            name,
+            paths,
+            embedding,
+            texts,
+            out,
+            keep_sample=not no_sample,
+            counting=counting,
+            description=descriptions.get(name),
+        )
         for name, paths in domains.items()
     ]
     given = {domain.name: domain.domain for domain in counted}
-    policy = Policy(costs=costs)
+    common: Any = {"descriptions": descriptions, "embedding": embedding, "default": default}
+    common["policy"] = Policy(costs=costs)
     begun = perf_counter()
     with solving(out, arithmetic):
         if tune and texts.cap is None:
-            router = Router.fit(given, embedding=embedding, default=default, policy=policy, tune=True)
+            router = Router.fit(given, **common, tune=True)
         else:
-            router = Router.fit(
-                given,
-                keep_sample=not no_sample,
-                embedding=embedding,
-                scorer=strategies[0],
-                selector=strategies[1],
-                default=default,
-                policy=policy,
-            )
+            chosen: Any = {"scorer": strategies[0], "selector": strategies[1], "keep_sample": not no_sample}
+            router = Router.fit(given, **common, **chosen)
             if tune:  # the selector brings the cap
                 router.tune()
     save_and_report(out, router, folders, perf_counter() - begun, counted, tuned=tune)

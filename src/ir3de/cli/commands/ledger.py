@@ -68,7 +68,7 @@ def _row(entry: Entry) -> tuple[Text | str, ...]:
         line((change.when.replace("T", " ")[:16], FAINT)),
         line((change.action, "red" if change.action == "remove" else "green")),
         change.expert or "–",
-        "–" if given is None else given.id or line(("texts", FAINT)),
+        "–" if given is None else given.id or line(("description" if given.is_description else "texts", FAINT)),
         "–" if given is None else given.owner or "–",
         "–" if given is None else f"{given.prompts:,}",
         line(("–" if given is None else given.digest[:10], FAINT)),
