@@ -1,5 +1,6 @@
 """A sample of prompts is a function of the prompts alone, and what it contributed can be taken out again."""
 
+import hashlib
 from collections.abc import Sequence
 from dataclasses import replace
 
@@ -17,21 +18,22 @@ from ir3de.statistics.counting import recount
 from ir3de.statistics.sample import Sample
 from laws import counted, seeds, texts, wordy
 
-# few hashes, so that texts of one hash occur; a prompt is its hash, how it was drawn, and its ids
+# few hashes, so that texts of one hash occur; a prompt is its hash, how it was drawn, its ids, and its source
 hashes = st.integers(0, 5) | st.integers(0, 2**32 - 1)
-prompts = st.lists(st.tuples(hashes, st.integers(1, 3), st.lists(st.integers(0, 9), max_size=6)), max_size=14)
+some_ids = st.lists(st.integers(0, 9), max_size=6)
+prompts = st.lists(st.tuples(hashes, st.integers(1, 3), some_ids, st.sampled_from([0, 0, 7, 2**32 - 1])), max_size=14)
 bounds = st.tuples(st.integers(1, 6), st.integers(1, 20))
 
 
-def drawn(some: Sequence[tuple[int, int, list[int]]]) -> Sample:
+def drawn(some: Sequence[tuple[int, int, list[int], int]]) -> Sample:
     """The sample of these prompts: one draw for each way in which windows were drawn."""
     total = Sample.empty()
     for every in (1, 2, 3):
-        own = [(content, ids) for content, by, ids in some if by == every]
-        lengths = np.array([len(ids) for _, ids in own], np.int64)
-        flat = np.array([token for _, ids in own for token in ids], np.uint32)
-        contents = np.array([content for content, _ in own], np.uint32)
-        total = total + Sample.draw(contents, flat, np.cumsum(lengths) - lengths, lengths, every)
+        own = [(content, ids, source) for content, by, ids, source in some if by == every]
+        lengths = np.array([len(ids) for _, ids, _ in own], np.int64)
+        flat = np.array([token for _, ids, _ in own for token in ids], np.uint32)
+        contents, sources = (np.array([one[column] for one in own], np.uint32) for column in (0, 2))
+        total = total + Sample.draw(contents, flat, np.cumsum(lengths) - lengths, lengths, every, sources)
     return total
 
 
@@ -41,10 +43,15 @@ def bounded(monkeypatch: pytest.MonkeyPatch, bound: tuple[int, int]) -> None:
     monkeypatch.setattr(samples, "MAX_PROMPT_TOKENS", 4)
 
 
-def content(sample: Sample) -> list[tuple[int, int, int, tuple[int, ...]]]:
+def content(sample: Sample) -> list[tuple[int, int, int, tuple[int, ...], int]]:
     """The prompts as plain values, in their order."""
     ids = [tuple(part.tolist()) for part in np.split(sample.ids, sample.starts[1:])] if len(sample) else []
-    return list(zip(sample.hashes.tolist(), sample.every.tolist(), sample.lengths.tolist(), ids, strict=True))
+    columns = (sample.hashes.tolist(), sample.every.tolist(), sample.lengths.tolist(), ids, sample.sources.tolist())
+    return list(zip(*columns, strict=True))
+
+
+def without_sources(sample: Sample) -> Sample:
+    return replace(sample, sources=sample.sources * 0)
 
 
 @tiny.LAW
@@ -65,7 +72,7 @@ def test_any_order_and_any_split_gives_the_same_sample(
 
 def test_texts_of_one_hash_are_in_an_order_of_their_own(monkeypatch: pytest.MonkeyPatch) -> None:
     bounded(monkeypatch, (1, 20))
-    one, other = (7, 1, [3, 4]), (7, 1, [4, 3])
+    one, other = (7, 1, [3, 4], 0), (7, 1, [4, 3], 0)
     assert drawn([one, other]) == drawn([other, one])
     assert drawn([one]) + drawn([other]) == drawn([other]) + drawn([one])
 
@@ -76,7 +83,7 @@ def test_a_sample_is_bounded_and_holds_what_was_said(some: list, bound: tuple[in
     with pytest.MonkeyPatch.context() as patch:
         bounded(patch, bound)
         sample = drawn(some)
-    said = [(content, every, len(ids), tuple(ids[:4])) for content, every, ids in some if ids]
+    said = [(content, every, len(ids), tuple(ids[:4]), source) for content, every, ids, source in some if ids]
     assert len(sample) <= bound[0]
     assert sample.ids.size < bound[1] + 4
     assert len(sample) == min(len(said), bound[0]) or sample.ids.size >= bound[1]
@@ -98,7 +105,7 @@ def test_what_is_taken_out_is_what_was_put_in(one: list, two: list) -> None:
 @given(prompts, st.integers(1, 6))
 def test_truncate_cuts_each_prompt_and_nothing_else(some: list, tokens: int) -> None:
     sample = drawn(some)
-    expected = [(hashed, every, length, ids[:tokens]) for hashed, every, length, ids in content(sample)]
+    expected = [(hashed, every, length, ids[:tokens], source) for hashed, every, length, ids, source in content(sample)]
     assert content(sample.truncate(tokens)) == expected
 
 
@@ -181,6 +188,7 @@ def test_a_sample_that_cannot_be_is_refused() -> None:
     for wrong, message in [
         ({"ids": sample.ids[1:]}, "does not fit"),
         ({"hashes": sample.hashes[1:]}, "does not fit"),
+        ({"sources": sample.sources[1:]}, "does not fit"),
         ({"lengths": sample.kept - 1}, "no more than the prompt has"),
         ({"every": sample.every * 0}, "no more than the prompt has"),
     ]:
@@ -195,3 +203,41 @@ def test_a_text_repeated_leaves_room_for_the_others() -> None:
     assert sample is not None and len(sample) == 3 * 16
     halves = [counted(half, keep_sample=True).sample for half in (texts[:700], texts[700:])]
     assert halves[0] + halves[1] == sample
+
+
+# sources --------------------------------------------------------------------------------------------------------
+
+
+@tiny.LAW
+@given(prompts, bounds)
+def test_sources_do_not_decide_which_prompts_are_sampled(some: list, bound: tuple[int, int]) -> None:
+    with pytest.MonkeyPatch.context() as patch:
+        bounded(patch, bound)
+        patch.setattr(samples, "MAX_COPIES", 2)
+        plain = drawn([(hashed, every, ids, 0) for hashed, every, ids, _ in some])
+        assert without_sources(drawn(some)) == plain
+
+
+def test_sources_are_in_the_digest_only_where_there_are_any() -> None:
+    plain, law = drawn([(7, 1, [3, 4], 0)]), drawn([(7, 1, [3, 4], 5)])
+    # as it has always been: files and ledgers have it
+    sha = hashlib.sha256(b"1")
+    for number in (7, 1, 2, 2, 3, 4):
+        sha.update(number.to_bytes(8, "little"))
+    assert plain.digest == plain.digest_without_sources == law.digest_without_sources == sha.hexdigest()
+    assert law != plain
+    assert law.digest != drawn([(7, 1, [3, 4], 6)]).digest
+    sha.update((5).to_bytes(8, "little"))
+    assert law.digest == sha.hexdigest()
+
+
+def test_a_prompt_is_taken_out_of_its_own_source_first_and_then_of_any() -> None:
+    def copies(*sources: int) -> Sample:
+        return drawn([(7, 1, [3, 4], source) for source in sources])
+
+    assert copies(0, 5, 6).without(copies(6)) == copies(0, 5)
+    assert copies(0, 5, 6).without(copies(0)) == copies(5, 6)
+    assert len(copies(5).without(copies(0))) == len(copies(0).without(copies(5))) == 0
+    assert len(copies(5, 6).without(copies(5, 7))) == 0
+    assert copies(5, 6, 6).without(copies(6, 7)) == copies(6)
+    assert copies(5).without(drawn([(8, 1, [3, 4], 5)])) == copies(5)

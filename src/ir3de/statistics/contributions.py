@@ -272,7 +272,7 @@ def _build(
             statistics.prompts,
             statistics.tokens,
             0 if statistics.sample is None else len(statistics.sample),
-            None if statistics.sample is None else statistics.sample.digest,
+            None if statistics.sample is None else statistics.sample.digest_without_sources,
             _check_parts(header.get("parts", [])),
             _check_recipe(header.get("recipe", {})),
             sha256,

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +15,7 @@ from ir3de.statistics.domain import MAX_COUNT, Statistics
 from ir3de.statistics.integers import freeze
 from ir3de.statistics.pairs import BUCKETS
 from ir3de.statistics.prompt_sums import PromptSums
-from ir3de.statistics.sample import Sample
+from ir3de.statistics.sample import COLUMNS, Sample
 from ir3de.storage import files
 from ir3de.storage.tensors import from_safetensors, map_tensors, to_safetensors
 
@@ -60,8 +59,12 @@ def encode_statistics(statistics: Statistics, more: Mapping[str, Any] | None = N
             tensors |= _encode_pairs(sums.pairs)
         header |= {"window": sums.window, "unit": sums.unit, "windows": sums.windows}
     if (sample := statistics.sample) is not None:
-        header |= {"sample": sample.digest, "kept": len(sample)}
-        tensors |= {f"sample.{field.name}": shrink_integers(getattr(sample, field.name)) for field in fields(sample)}
+        header |= {"sample": sample.digest_without_sources, "kept": len(sample)}
+        has_sources = bool(sample.sources.any())
+        if has_sources:  # under a name that earlier versions do not look for: they read the sample without its sources
+            header["sample_with_sources"] = sample.digest
+        columns = COLUMNS if has_sources else COLUMNS[:-1]
+        tensors |= {f"sample.{name}": shrink_integers(getattr(sample, name)) for name in columns}
     return to_safetensors(_split_halves(tensors), files.seal({**header, **(more or {})}))
 
 
@@ -108,7 +111,9 @@ def _decode_pairs(tensors: Mapping[str, npt.NDArray[Any]]) -> npt.NDArray[np.int
 
 def _decode_sample(tensors: Mapping[str, npt.NDArray[Any]], vocabulary: int) -> Sample:
     names = {"hashes": np.uint32, "every": np.int64, "lengths": np.int64, "kept": np.int64, "ids": np.uint32}
-    sample = Sample(**{name: tensors[f"sample.{name}"].astype(kind) for name, kind in names.items()})
+    columns = {name: tensors[f"sample.{name}"].astype(kind) for name, kind in names.items()}
+    sources = tensors.get("sample.sources", np.zeros(len(columns["hashes"]))).astype(np.uint32)
+    sample = Sample(**columns, sources=sources)
     if sample.ids.max(initial=0) >= vocabulary:
         raise ValueError(f"its sample holds token {sample.ids.max()} of a vocabulary of {vocabulary}")
     return sample
@@ -128,13 +133,13 @@ def _check_numbers(header: files.Header) -> None:
 
 def read_sample(path: Path, digest: str) -> Sample:
     """Read only the sample of a file, so that a thousand files take no time."""
-    tensors, _ = map_tensors(path)
+    tensors, header = map_tensors(path)
     try:  # copies: a view would keep the file open
         found = {name: tensor.copy() for name, tensor in tensors.items() if name.startswith("sample.")}
         sample = _decode_sample(_join_halves(found), MAX_VOCABULARY_TOKENS)
     except (KeyError, ValueError) as error:
         raise ArtifactError(f"{path} is damaged: {error}. Copy it again from where it came from") from error
-    _check_digest(sample.digest, digest, path)
+    _check_sample(sample, {**header, "sample": digest}, path)
     return sample
 
 
@@ -175,7 +180,7 @@ def read_statistics(content: bytes, path: Path, *, known: bool = False) -> tuple
     if not known:
         _check_digest(statistics.digest, header.get("digest"), path)
         if statistics.sample is not None:
-            _check_digest(statistics.sample.digest, header["sample"], path)
+            _check_sample(statistics.sample, header, path)
         _check_header(statistics, header, path)
     return statistics, header
 
@@ -186,6 +191,11 @@ def _check_digest(digest: str, recorded: object, path: Path) -> None:
             f"{path} is damaged or was edited: its content hashes to {digest[:16]}…, its header says "
             f"{str(recorded)[:16]}…. Copy it again from where it came from"
         )
+
+
+def _check_sample(sample: Sample, header: Mapping[str, Any], path: Path) -> None:
+    _check_digest(sample.digest_without_sources, header["sample"], path)
+    _check_digest(sample.digest, header.get("sample_with_sources", header["sample"]), path)
 
 
 def _check_header(statistics: Statistics, header: files.Header, path: Path) -> None:

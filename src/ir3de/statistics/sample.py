@@ -3,6 +3,9 @@
 The sample depends only on the prompts' content: it holds those whose hashes come first, as many as the bounds allow.
 So the samples of two shards add up to the sample of both together, in any order. Anyone who has the tokenizer can read
 token ids as text. Keep no sample if the prompts must stay private.
+
+A prompt may have a source, such as the data set or the customer that it came from. The sample holds a hash of the
+source's name. It decides nothing about which prompts are sampled.
 """
 
 from __future__ import annotations
@@ -11,7 +14,7 @@ import hashlib
 import zlib
 from collections import Counter
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 
 import numpy as np
@@ -23,6 +26,8 @@ MAX_PROMPTS = 1_024
 MAX_COPIES = 16  # of one prompt, so that a log that repeats few texts still gives a broad sample
 MAX_TOKENS = 1 << 19  # of all prompts; only the last prompt may exceed it
 MAX_PROMPT_TOKENS = 1 << 13  # kept of one prompt
+
+COLUMNS = ("hashes", "every", "lengths", "kept", "ids", "sources")
 
 _SPREAD, _STEP = np.uint64(0x9E3779B1), np.uint64(0xC2B2AE3D27D4EB4F)
 
@@ -45,10 +50,11 @@ class Sample:
     lengths: npt.NDArray[np.int64]  # (n,)  tokens of the prompt that were counted
     kept: npt.NDArray[np.int64]  # (n,)  how many of them, the first ones, are in `ids`
     ids: npt.NDArray[np.uint32]  # (Σ kept,)
+    sources: npt.NDArray[np.uint32]  # (n,)  hash of the name of the source that the prompt came from, 0 without one
 
     def __post_init__(self) -> None:
-        fits = len(self.hashes) == len(self.every) == len(self.lengths) == len(self.kept)
-        if not fits or self.ids.size != self.kept.sum():
+        columns = (self.hashes, self.every, self.lengths, self.kept, self.sources)
+        if len({len(column) for column in columns}) > 1 or self.ids.size != self.kept.sum():
             raise InputError(f"a sample of {len(self.hashes):,} prompts does not fit its {self.ids.size:,} token ids")
         if (self.every < 1).any() or (self.kept < 1).any() or (self.kept > self.lengths).any():
             raise InputError("a sample keeps at least one token of a prompt, and no more than the prompt has")
@@ -61,8 +67,10 @@ class Sample:
         starts: npt.NDArray[np.int64],
         lengths: npt.NDArray[np.int64],
         every: int,
+        sources: npt.NDArray[np.uint32] | None = None,
     ) -> Sample:
         """Draw the sample of prompts whose ids lie end to end. Prompts without a token are never in it."""
+        sources = np.zeros(len(hashes), np.uint32) if sources is None else sources
         drawn = np.flatnonzero(lengths)
         if len(drawn) > 2 * MAX_PROMPTS:  # drop most prompts that cannot get in before their ids are copied
             key = _sort_keys(hashes[drawn])
@@ -70,13 +78,14 @@ class Sample:
             drawn = drawn[key <= different[min(MAX_PROMPTS, len(different) - 1)]]
         kept = np.minimum(lengths[drawn], MAX_PROMPT_TOKENS)
         ids = flat[_positions(starts[drawn], kept)].astype(np.uint32)
-        return cls(hashes[drawn], np.full(len(drawn), every, np.int64), lengths[drawn], kept, ids)._trim()
+        each = np.full(len(drawn), every, np.int64)
+        return cls(hashes[drawn], each, lengths[drawn], kept, ids, sources[drawn])._trim()
 
     @classmethod
     def empty(cls) -> Sample:
         """A sample without any prompt."""
-        none = np.zeros(0, np.int64)
-        return cls(none.astype(np.uint32), none, none, none, none.astype(np.uint32))
+        none, nothing = np.zeros(0, np.int64), np.zeros(0, np.uint32)
+        return cls(nothing, none, none, none, nothing, nothing)
 
     def __len__(self) -> int:
         return len(self.hashes)
@@ -90,12 +99,12 @@ class Sample:
         """These prompts, in this order."""
         kept = self.kept[chosen]
         ids = self.ids[_positions(self.starts[chosen], kept)]
-        return Sample(self.hashes[chosen], self.every[chosen], self.lengths[chosen], kept, ids)
+        return Sample(self.hashes[chosen], self.every[chosen], self.lengths[chosen], kept, ids, self.sources[chosen])
 
     def truncate(self, tokens: int) -> Sample:
         """The same prompts, each cut to its first tokens."""
         kept = np.minimum(self.kept, tokens)
-        return Sample(self.hashes, self.every, self.lengths, kept, self.ids[_positions(self.starts, kept)])
+        return replace(self, kept=kept, ids=self.ids[_positions(self.starts, kept)])
 
     def __add__(self, other: Sample) -> Sample:
         return _join([self, other])
@@ -111,19 +120,22 @@ class Sample:
         return _join(gathered)
 
     def without(self, other: Sample) -> Sample:
-        """Take the other sample's prompts out, each as often as it occurs there."""
-        gone = Counter(other._identities())
-        left = []
-        for index, content in enumerate(self._identities()):
-            if gone[content]:
-                gone[content] -= 1
-            else:
-                left.append(index)
+        """Take the other sample's prompts out, each as often as it occurs there.
+
+        Where the same prompt came from several sources, the copy of the right source goes. If there is none, another
+        copy goes, because the statistics no longer count it.
+        """
+        own, gone = self._identities(), Counter(other._identities())
+        left = [index for index, one in enumerate(own) if not _take_one(gone, one)]
+        rest: Counter[tuple[int, ...]] = Counter()
+        for (*content, _), times in gone.items():
+            rest[tuple(content)] += times
+        left = [index for index in left if not _take_one(rest, own[index][:-1])]
         return self.take(np.array(left, np.int64))
 
     def _identities(self) -> list[tuple[int, ...]]:
-        """One tuple per prompt. Equal prompts have equal tuples."""
-        parts = (self.hashes, self.lengths, self.every, self._id_hashes)
+        """One tuple per prompt, its source last. Equal prompts have equal tuples."""
+        parts = (self.hashes, self.lengths, self.every, self._id_hashes, self.sources)
         return list(zip(*(part.tolist() for part in parts), strict=True))
 
     def _trim(self) -> Sample:
@@ -133,7 +145,7 @@ class Sample:
         samples could hold prompts that the sample of all texts does not.
         """
         keys = _sort_keys(self.hashes)
-        order = np.lexsort((self._id_hashes, self.every, self.lengths, keys))
+        order = np.lexsort((self.sources, self._id_hashes, self.every, self.lengths, keys))
         order = order[self._count_copies(order) < MAX_COPIES]
         before = np.cumsum(self.kept[order]) - self.kept[order]
         return self.take(order[before < MAX_TOKENS][:MAX_PROMPTS])
@@ -155,10 +167,18 @@ class Sample:
 
     @cached_property
     def digest(self) -> str:
-        """SHA-256 of the content."""
+        """SHA-256 of the content. Sources are in it only where there are any."""
+        return self._hash_columns(*COLUMNS) if self.sources.any() else self.digest_without_sources
+
+    @cached_property
+    def digest_without_sources(self) -> str:
+        """SHA-256 of the prompts alone."""
+        return self._hash_columns(*COLUMNS[:-1])
+
+    def _hash_columns(self, *names: str) -> str:
         sha = hashlib.sha256(f"{len(self)}".encode())
-        for values in (self.hashes, self.every, self.lengths, self.kept, self.ids):
-            sha.update(values.astype("<i8").tobytes())
+        for name in names:
+            sha.update(getattr(self, name).astype("<i8").tobytes())
         return sha.hexdigest()
 
     def __eq__(self, other: object) -> bool:
@@ -169,8 +189,15 @@ class Sample:
 
 def _join(samples: Sequence[Sample]) -> Sample:
     """All their prompts, as many as the bounds allow."""
-    columns = ("hashes", "every", "lengths", "kept", "ids")
-    return Sample(*(np.concatenate([getattr(sample, name) for sample in samples]) for name in columns))._trim()
+    return Sample(*(np.concatenate([getattr(sample, name) for sample in samples]) for name in COLUMNS))._trim()
+
+
+def _take_one(counts: Counter[tuple[int, ...]], one: tuple[int, ...]) -> bool:
+    """Whether it was still counted. If so, it is counted once less."""
+    found = counts[one] > 0
+    if found:
+        counts[one] -= 1
+    return found
 
 
 def _sort_keys(hashes: npt.NDArray[np.uint32]) -> npt.NDArray[np.uint32]:
