@@ -171,7 +171,7 @@ def hidden_sample(tensors: dict, header: dict) -> None:
 
 def endless_sample(tensors: dict, header: dict) -> None:
     lengths = np.array([2**60])
-    sample = Sample(lengths * 0, lengths * 0 + 1, lengths, lengths * 0 + 1, tensors["tokens"][:1])
+    sample = Sample(lengths * 0, lengths * 0 + 1, lengths, lengths * 0 + 1, tensors["tokens"][:1], lengths * 0)
     tensors |= {f"sample.{name}": values for name, values in asdict(sample).items()}
     header |= {"sample": sample.digest, "kept": 1}
 

@@ -136,7 +136,8 @@ def with_sample(number: int, tokens: int) -> Statistics:
     """A domain whose sample has so many prompts of so many tokens each."""
     whole = np.full(number, tokens, np.int64)
     ids = np.zeros(number * tokens, np.uint32)
-    sample = Sample(np.arange(number, dtype=np.uint32), np.ones(number, np.int64), whole, whole, ids)
+    hashes = np.arange(number, dtype=np.uint32)
+    sample = Sample(hashes, np.ones(number, np.int64), whole, whole, ids, hashes * 0)
     return Statistics("none", number, np.array([number * tokens], np.int64), None, sample)
 
 
