@@ -47,6 +47,7 @@ bench:           ## speed as ratios, accuracy where IR3DE_DATA points, robustnes
 	ir3de bench gateway --save results/gateway.json
 	ir3de bench soak --save results/soak.json
 	ir3de bench outcome-routing --leave-out arc_easy --save results/outcome_routing.json
+	ir3de bench strong-weak --save results/strong_weak.json
 
 docs:            ## the generated pages and pictures
 	python scripts/generate_cli_docs.py

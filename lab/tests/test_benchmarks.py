@@ -16,7 +16,7 @@ from ir3de.corpora import examples as demo
 from ir3de.errors import InputError
 from ir3de.evaluation import measure_robustness
 from ir3de.scorers import NumpyArithmetic, using
-from ir3de_lab.benchmarks import outcome_routing
+from ir3de_lab.benchmarks import outcome_routing, strong_weak
 from ir3de_lab.benchmarks import privacy as measured
 from ir3de_lab.benchmarks.accuracy import suites
 from ir3de_lab.benchmarks.recovery import counts_from_gram, order_from_pairs
@@ -134,6 +134,22 @@ def test_bench_takes_the_folder_or_the_one_above_it(tmp_path: Path) -> None:
     assert "known tasks" in run("bench", "outcome-routing", "--data", folder, "--leave-out", "law").stdout
     with pytest.raises(InputError, match="no task"):
         outcome_routing.measure(folder, leave_out=["law", "coding"])
+
+
+def test_bench_strong_weak(tmp_path: Path) -> None:
+    folder = tmp_path / "routellm"
+    folder.mkdir()
+    rows = [{"text": row["prompt"], **row} for row in answers()]
+    rows = [row if row["task"] == "law" else {**row, "scores": {"llama": 0, "mistral": 0}} for row in rows]
+    written(folder / "both_train.jsonl", rows[::2])
+    written(folder / "both_test.jsonl", rows[1::2])
+    (row,) = run_json("bench", "strong-weak", "--data", tmp_path, "--save", tmp_path / "kept.json")["rows"]
+    assert json.loads((tmp_path / "kept.json").read_bytes())["rows"] == [row]
+    assert (row["name"], row["strong"], row["prompts"]) == ("both", "llama", 40) and row["apgr"] > 0.7
+    assert row["reached_share"] == pytest.approx(0.3, abs=0.1)
+    assert "APGR" in run("bench", "strong-weak", "--data", folder).stdout
+    with pytest.raises(InputError, match="no set"):
+        strong_weak.measure(tmp_path)
 
 
 def test_the_benchmark_finds_the_same_bits() -> None:

@@ -16,6 +16,7 @@ __all__ = [
     "Cost",
     "Familiarity",
     "Policy",
+    "StrongShare",
 ]
 
 
@@ -101,13 +102,47 @@ FREE = Cost()
 Costs: TypeAlias = "Cost | Mapping[str, float]"  # what callers may pass
 
 
+@dataclass(frozen=True)
+class StrongShare:
+    """Sends a share of the prompts to a strong model and the others to a weak one.
+
+    The strong model gets the prompts on which its value exceeds that of the weak one by at least `threshold`, which
+    was picked on prompts so that this is `share` of them.
+    """
+
+    strong: str
+    weak: str
+    share: float
+    threshold: float
+
+    def __post_init__(self) -> None:
+        if not (isinstance(self.strong, str) and isinstance(self.weak, str) and self.strong != self.weak):
+            raise InputError(
+                f"a strong share needs the names of two models, found {self.strong!r} and {self.weak!r}: name both"
+            )
+        check_share(self.share)
+        if not math.isfinite(_number("threshold", self.threshold)):
+            raise InputError(f"the threshold of a strong share must be finite, found {self.threshold!r}")
+
+
+def check_share(share: object) -> float:
+    """Refuse a share of strong calls that is none, all, or no number."""
+    number = _number("the share of strong calls", share)
+    if not 0 < number < 1:
+        raise InputError(
+            f"the share of strong calls must lie between 0 and 1, found {share!r}: 0.3 sends 30 % of the prompts to "
+            "the strong model"
+        )
+    return number
+
+
 @dataclass(frozen=True, init=False)
 class Policy:
     """Chooses the expert of largest quality − weights · cost, or abstains.
 
     The router abstains if the confidence in the likeliest expert, costs aside, is below the `threshold`. With a
     threshold it also abstains for out-of-domain prompts. The default expert then gets the prompt. Experts without a
-    cost are free.
+    cost are free. With a `strong_share`, two models share the prompts instead, and costs play no part.
 
     >>> Policy(weights={"price": 0.1}, costs={"large": {"price": 3.0}}).penalties(("small", "large"))
     [0.0, 0.30000000000000004]
@@ -116,13 +151,28 @@ class Policy:
     threshold: float
     weights: Cost
     costs: Mapping[str, Cost]
+    strong_share: StrongShare | None
 
-    def __init__(self, threshold: float = 0.0, weights: Costs = FREE, costs: Mapping[str, Costs] | None = None) -> None:
+    def __init__(
+        self,
+        threshold: float = 0.0,
+        weights: Costs = FREE,
+        costs: Mapping[str, Costs] | None = None,
+        strong_share: StrongShare | Mapping[str, Any] | None = None,
+    ) -> None:
         number = _number("threshold", threshold)
         if not 0 <= number <= 1:
             raise InputError(f"threshold must be a confidence between 0 and 1, found {threshold!r}")
         if not isinstance(costs or {}, Mapping):
             raise InputError(f"costs must map each expert's name to what it costs, found {costs!r}")
+        if isinstance(strong_share, Mapping):
+            strong_share = StrongShare(**strong_share)
+        if strong_share and Cost.of(weights):
+            raise InputError(
+                "a policy weighs costs or sends a share of the prompts to the strong model, found both: "
+                "take out the weights, or the strong share (`ir3de policy --no-strong-share`)"
+            )
+        object.__setattr__(self, "strong_share", strong_share)
         object.__setattr__(self, "threshold", number)
         object.__setattr__(self, "weights", Cost.of(weights))
         object.__setattr__(self, "costs", {name: _cost_of(name, cost) for name, cost in (costs or {}).items()})
@@ -138,17 +188,21 @@ class Policy:
         return penalties
 
     def among(self, experts: Sequence[str]) -> Policy:
-        """The same policy with the costs of these experts only."""
-        return Policy(self.threshold, self.weights, {n: cost for n, cost in self.costs.items() if n in experts})
+        """The same policy with the costs of these experts only, and its strong share if both models are there."""
+        share = self.strong_share
+        kept = share if share and share.strong in experts and share.weak in experts else None
+        return Policy(self.threshold, self.weights, {n: cost for n, cost in self.costs.items() if n in experts}, kept)
 
     def with_changes(self, costs: Mapping[str, Mapping[str, float]], weights: Mapping[str, float]) -> Policy:
         """The same policy with some costs and weights replaced."""
         merged = {name: {**asdict(self.costs.get(name, FREE)), **given} for name, given in costs.items()}
-        return Policy(self.threshold, {**asdict(self.weights), **weights}, {**self.costs, **merged})
+        changed = {**asdict(self.weights), **weights}
+        return Policy(self.threshold, changed, {**self.costs, **merged}, self.strong_share)
 
     def to_dict(self) -> dict[str, Any]:
         """Plain values, ready for JSON."""
-        return asdict(self)
+        plain = asdict(self)
+        return plain if self.strong_share else {name: value for name, value in plain.items() if name != "strong_share"}
 
 
 def check_policy(policy: Policy, experts: Sequence[str]) -> Policy:
@@ -157,6 +211,9 @@ def check_policy(policy: Policy, experts: Sequence[str]) -> Policy:
         raise InputError(f"policy must be an object such as {Policy()}, found {policy!r}")
     if unknown := [name for name in policy.costs if name not in experts]:
         raise UnknownExpertError(f"costs of unknown experts {', '.join(unknown)}: there are {', '.join(experts)}")
+    share = policy.strong_share
+    if share and (unknown := [name for name in (share.strong, share.weak) if name not in experts]):
+        raise UnknownExpertError(f"a strong share of unknown {', '.join(unknown)}: there are {', '.join(experts)}")
     return policy
 
 

@@ -130,3 +130,44 @@ def test_routers_of_the_other_kind_say_so(file: Path, router: Path, tmp_path: Pa
     assert "models are added from rows with their scores (--outcomes" in complaint("add", router, f"law={texts}")
     assert "eval --outcomes" in complaint("eval", router, f"llama={texts}")
     assert "expected score, not a probability" in complaint("calibrate", router, f"llama={texts}")
+
+
+def test_a_share_of_strong_calls(file: Path, tmp_path: Path) -> None:
+    router = tmp_path / "router"
+    shown = run("fit", router, "--outcomes", file, "--strong-share", "0.25", "--strong", "llama").stdout
+    assert "25.0 % of 80 prompts go to llama" in shown
+    share = run_json("inspect", router)["policy"]["strong_share"]
+    assert (share["strong"], share["weak"], share["share"]) == ("llama", "mistral", 0.25)
+    assert "25.0 % to llama, the others to mistral" in " ".join(run("inspect", router).stdout.split())
+    told = run_json("eval", router, "--outcomes", file)
+    assert told["choices"] == {"llama": 20, "mistral": 60} and told["gain"]["lowest"] <= told["gain"]["mean"]
+    assert told["strong_weak"]["strong_share"] == 0.25
+    told = run_json("calibrate", router, "--prompts", file, "--strong-share", "0.5", "--strong", "llama")
+    assert told["saved"] and told["reached"] == 0.5
+    assert run_json("calibrate", router, "--prompts", file, "--strong-share", "0.75", "--dry-run")["saved"] is False
+    assert "50.0 % to llama" in run("policy", router).stdout
+    assert "found both" in complaint("policy", router, "--price", "llama=2", "--weight", "price=1")
+    assert "strong_share" not in run_json("policy", router, "--no-strong-share")
+
+
+def test_eval_shows_gain_and_apgr(router: Path, tmp_path: Path) -> None:
+    rows = [row if row["task"] == "law" else {**row, "scores": {"llama": 0, "mistral": 0}} for row in answers()]
+    shown = run("eval", router, "--outcomes", written(tmp_path / "law.jsonl", rows)).stdout
+    for said in ("gain over it", "(95 %)", "APGR", "CPT(50 %)", "CPT(80 %)", "0.5 is random"):
+        assert said in shown
+    named = run("eval", router, "--outcomes", tmp_path / "law.jsonl", "--strong", "mistral", "--weak", "llama").stdout
+    assert "the strong model is not better" in named
+
+
+def test_wrong_shares_are_refused(file: Path, router: Path, tmp_path: Path) -> None:
+    out = tmp_path / "other"
+    assert "must lie between 0 and 1, found 1.5" in complaint("fit", out, "--outcomes", file, "--strong-share", "1.5")
+    assert "belong to --strong-share" in wrong_call("fit", out, "--outcomes", file, "--strong", "llama")
+    assert "belong to --outcomes" in wrong_call("fit", out, f"law={file}", "--strong-share", "0.3")
+    assert "belong to --outcomes" in wrong_call("eval", router, f"law={file}", "--strong", "llama")
+    assert "belong together" in wrong_call("calibrate", router, "--strong-share", "0.3")
+    assert "cannot be combined" in wrong_call("calibrate", router, "--strong-share", "0.3", f"law={file}")
+    assert "Missing argument" in wrong_call("calibrate", router)
+    told = complaint("calibrate", router, "--prompts", file, "--strong-share", "0.3", "--strong", "gpt")
+    assert "no model 'gpt'" in told
+    assert not out.exists()

@@ -9,7 +9,10 @@ import exchange_records as made
 from running_gateway import QUESTIONS, outcome_router, running, small_router
 
 from ir3de import Router
+from ir3de.gateway.config.models import Config
+from ir3de.gateway.experts.snapshot import apply_routing_settings
 from ir3de.gateway.telemetry.tracing import _decision_attributes
+from ir3de.policies import Policy, StrongShare
 
 QUESTION = QUESTIONS["law"]
 
@@ -57,3 +60,15 @@ def test_a_trace_has_one_of_them() -> None:
     )
     assert scored["ir3de.confidence"] is None and scored["ir3de.expected_score"] == decision.expected_score
     assert _decision_attributes(made.record())["ir3de.expected_score"] is None
+
+
+def test_the_gateway_keeps_to_the_share_of_strong_calls(tmp_path: Path) -> None:
+    router = outcome_router()
+    weak = next(name for name in router.experts if name != "law")
+    never = StrongShare("law", weak, 0.5, 100.0)  # no expected difference is as large
+    headers, *_ = serve(tmp_path, router.with_policy(Policy(strong_share=never)))
+    assert headers["x-ir3de-expert"] == weak
+    experts = {name: {"url": "http://127.0.0.1:9/v1"} for name in router.experts}
+    config = Config.model_validate({"router": "router", "experts": experts, "routing": {"threshold": 0.5}})
+    settled = apply_routing_settings(Router.load(tmp_path / "router"), config)
+    assert settled.policy == Policy(0.5, strong_share=never)  # other settings leave it alone

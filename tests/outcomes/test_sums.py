@@ -44,7 +44,9 @@ def fitted(some: Rows, shrinkage: Shrinkage | None = None) -> Quality:
 
 def quality_of(fit: Quality, text: str) -> np.ndarray:
     ids = np.asarray(tiny.embedding().encode(text))[:CAP].astype(int)
-    return fit.expectation.of(fit.scores[ids].mean(axis=0, dtype=np.float64)) if len(ids) else fit.expectation.at_rest
+    if not len(ids):
+        return fit.expectation.at_rest
+    return fit.expectation.of(fit.scores[ids].mean(axis=0, dtype=np.float64), len(ids))
 
 
 def chosen(fit: Quality, text: str) -> str:
@@ -198,3 +200,56 @@ def test_outcomes_of_two_embeddings_do_not_mix() -> None:
         collected(rows(1)) + other
     with pytest.raises(InputError, match="was never added"):
         collected(rows(1)[:1]) - collected(rows(1))
+
+
+# lengths -------------------------------------------------------------------------------------------------------------
+
+
+def long_and_short(number: int = 60) -> Rows:
+    """Ant does well on short prompts, bee on long ones, whatever they are about."""
+    made = []
+    for seed in range(number):
+        size = 4 if seed % 2 else 64
+        text = " ".join(random.Random(seed).choices(tiny.DOMAINS[TASKS[0]], k=size))
+        made.append({"text": text, "scores": {"ant": float(size == 4), "bee": float(size > 4)}})
+    return made
+
+
+def test_the_length_of_a_prompt_is_heard_where_it_tells_models_apart() -> None:
+    fit = fitted(long_and_short())
+    slopes = fit.expectation.slopes
+    assert fit.expectation.shrinkage.length > 0 and slopes is not None
+    assert slopes[0] == pytest.approx(-slopes[1]) and slopes[1] > 0.05
+    words = tiny.DOMAINS[TASKS[0]]
+    assert chosen(fit, " ".join(words[:3])) == "ant" and chosen(fit, " ".join(words * 20)) == "bee"
+
+
+def test_prompts_of_one_length_have_no_slope() -> None:
+    same = [{"text": word * 8, "scores": {"ant": 1.0, "bee": 0.5}} for word in "abcde"]
+    assert len({len(tiny.embedding().encode(row["text"])) for row in same}) == 1
+    fit = fit_quality(collected(same), tiny.embedding().matrix, Shrinkage(16.0, 16.0, 0.1))
+    assert fit.expectation.slopes is not None and not fit.expectation.slopes.any()
+
+
+def test_sums_without_lengths_stay_without() -> None:
+    old, new = collected(rows(6)).without_length(), collected(rows(6, seed=1))
+    both = old + new
+    assert not both.has_length and both == new + old and both - new.without_length() == old
+    assert old == old.without_length() != collected(rows(6))
+    fit = fit_quality(both, tiny.embedding().matrix)
+    assert fit.expectation.slopes is None and fit.expectation.shrinkage.length == 0
+    with pytest.raises(InputError, match="without the lengths"):
+        fit_quality(both, tiny.embedding().matrix, Shrinkage(16.0, 16.0, 0.1))
+
+
+def test_lengths_change_nothing_where_they_are_left_out() -> None:
+    outcomes, shrinkage = collected(rows(12, missing=0.3)), Shrinkage(16.0, 64.0)
+    one = fit_quality(outcomes, tiny.embedding().matrix, shrinkage)
+    other = fit_quality(outcomes.without_length(), tiny.embedding().matrix, shrinkage)
+    np.testing.assert_allclose(one.scores, other.scores, atol=1e-5)
+
+
+@pytest.mark.parametrize("wrong", [(0.0, 1.0, 0.0), (1.0, 0.0, 0.0), (1.0, 1.0, -0.1), (1.0, 1.0, float("nan"))])
+def test_shrinkage_is_checked(wrong: tuple[float, float, float]) -> None:
+    with pytest.raises(InputError, match="length at least 0"):
+        Shrinkage(*wrong)

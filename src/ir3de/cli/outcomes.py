@@ -114,9 +114,11 @@ def shrinkage_table(router: Router) -> Table:
     for name, title, candidates in (
         ("pull", "of a task's means", tried.pulls),
         ("strength", "of what a prompt says", tried.strengths),
+        ("length", "with the prompt's length", tried.lengths),
     ):
         for value, error in candidates:
             mark = "chosen" if value == getattr(chosen, name) else ""
             rows = "all" if value == float("inf") else f"{value:,.0f}"
+            rows = rows if name != "length" else "yes" if value else "no"
             shown.add_row(title, rows, f"{error:.6f}", line((mark, "green")))
     return shown

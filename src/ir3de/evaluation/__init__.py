@@ -11,6 +11,12 @@ if TYPE_CHECKING:
     from ir3de.evaluation.perturbations import Case, DroppedWords, FirstTokens, Mixed, Perturbation, Typos
     from ir3de.evaluation.replay import ReplayReport, replay_log
     from ir3de.evaluation.robustness import RobustnessReport, measure_robustness
+    from ir3de.evaluation.strong_weak import (
+        ShareCalibration,
+        StrongWeakReport,
+        calibrate_strong_share,
+        measure_order,
+    )
     from ir3de.evaluation.threshold import (
         HeldOut,
         RoutedPrompt,
@@ -34,6 +40,7 @@ else:
             "perturbations": "Case DroppedWords FirstTokens Mixed Perturbation Typos",
             "replay": "ReplayReport replay_log",
             "robustness": "RobustnessReport measure_robustness",
+            "strong_weak": "ShareCalibration StrongWeakReport calibrate_strong_share measure_order",
             "threshold": "HeldOut RoutedPrompt Threshold ThresholdCalibration calibrate_confidence calibrate_threshold "
             "count_needed_prompts pick_threshold route_held_out score_held_out",
             "verification": "Check verify",
@@ -57,16 +64,20 @@ __all__ = [
     "Report",
     "RobustnessReport",
     "RoutedPrompt",
+    "ShareCalibration",
+    "StrongWeakReport",
     "Threshold",
     "ThresholdCalibration",
     "Typos",
     "calibrate_confidence",
+    "calibrate_strong_share",
     "calibrate_threshold",
     "compute_frontier",
     "count_needed_prompts",
     "evaluate",
     "evaluate_outcomes",
     "measure_frontier",
+    "measure_order",
     "measure_robustness",
     "pick_threshold",
     "replay_log",

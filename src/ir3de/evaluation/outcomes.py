@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -11,6 +11,7 @@ import numpy.typing as npt
 
 from ir3de.errors import InputError
 from ir3de.evaluation.accuracy import JSONReport, route_in_batches
+from ir3de.evaluation.strong_weak import StrongWeakReport, find_pair, measure_order
 from ir3de.outcomes.rows import Row
 from ir3de.outcomes.sums import SCORE_UNIT
 from ir3de.router import Router
@@ -29,6 +30,21 @@ class MeanScores:
     random: float
 
 
+CONFIDENT = 1.96  # standard errors on each side of an interval that holds the truth 19 times of 20
+
+
+@dataclass(frozen=True)
+class Gain:
+    """How much higher the chosen models score than the best single model, with its 95 % interval.
+
+    The interval is that of the mean of differences prompt by prompt, each task weighing the same.
+    """
+
+    mean: float
+    lowest: float
+    highest: float
+
+
 @dataclass(frozen=True)
 class OutcomeReport(JSONReport):
     """What `evaluate_outcomes` found; `overall` is the mean over the tasks.
@@ -42,15 +58,26 @@ class OutcomeReport(JSONReport):
     best_model: str | None
     choices: Mapping[str, int]
     unscored: int
+    gain: Gain | None = None  # None where no task has two prompts with both scores
+    strong_weak: StrongWeakReport | None = None  # of two models
     abstained: int = 0
     left_out: int = 0  # rows without a score of any model of the router
     unknown_models: tuple[str, ...] = ()  # models with scores that the router does not know
 
 
-def evaluate_outcomes(router: Router, rows: Iterable[Mapping[str, Any]], *, field: str = "scores") -> OutcomeReport:
+def evaluate_outcomes(
+    router: Router,
+    rows: Iterable[Mapping[str, Any]],
+    *,
+    field: str = "scores",
+    strong: str | None = None,
+    weak: str | None = None,
+) -> OutcomeReport:
     """Route the prompts of rows as `Router.fit_outcomes` takes them, and look up what the chosen models scored.
 
-    The router may also be fitted from texts, as long as its experts have scores.
+    The router may also be fitted from texts, as long as its experts have scores. With two models, or where `strong` and
+    `weak` name two, the report also says what each share of strong calls buys; of two that are not named, the one
+    with the better mean on these prompts is the strong one.
 
     >>> import ir3de
     >>> rows = [{"text": "What is 12 times 7?", "scores": {"large": 1, "small": 0}}]
@@ -60,9 +87,13 @@ def evaluate_outcomes(router: Router, rows: Iterable[Mapping[str, Any]], *, fiel
     place = {model: index for index, model in enumerate(router.experts)}
     scores: list[list[float]] = []
     chosen: list[int] = []
+    values: list[list[float]] = []
     tasks: list[str] = []
     unknown_models: set[str] = set()
     abstained = left_out = 0
+    has_pair = strong is not None or weak is not None or len(place) == 2 or router.policy.strong_share is not None
+    if has_pair:
+        find_pair(router, strong, weak)  # or it is refused before anything is routed
 
     def rows_with_scores() -> Iterator[Row]:
         nonlocal left_out
@@ -79,11 +110,32 @@ def evaluate_outcomes(router: Router, rows: Iterable[Mapping[str, Any]], *, fiel
             scores.append([row.scores.get(model, np.nan) * SCORE_UNIT for model in place])
             tasks.append(row.task)
             chosen.append(place[decision.expert])
+            if has_pair:
+                quality = dict(decision.quality)
+                values.append([quality[model] for model in place])
             abstained += decision.abstained
     if not scores:
         raise InputError(f"no row has a score of {', '.join(router.experts)}: there is nothing to compare")
-    report = _summarise(router.experts, np.array(scores), np.array(chosen), np.array(tasks))
+    found = np.array(scores)
+    report = _summarise(router.experts, found, np.array(chosen), np.array(tasks))
+    if has_pair:
+        pair = find_pair(router, strong, weak, [_mean(column) for column in found.T])
+        report = replace(report, strong_weak=_compare_pair(pair, place, found, np.array(values), np.array(chosen)))
     return replace(report, abstained=abstained, left_out=left_out, unknown_models=tuple(sorted(unknown_models)))
+
+
+def _compare_pair(
+    pair: tuple[str, str], place: Mapping[str, int], scores: Floats, values: Floats, chosen: npt.NDArray[np.intp]
+) -> StrongWeakReport | None:
+    """What each share of strong calls buys, on the prompts on which both models have a score."""
+    strong, weak = place[pair[0]], place[pair[1]]
+    both = ~np.isnan(scores[:, [strong, weak]]).any(axis=1)
+    if not both.any():
+        return None
+    scored, gaps = scores[both][:, [strong, weak]], values[both, strong] - values[both, weak]
+    found = measure_order(gaps, scored) or (None, None, None, None)
+    means = float(scored[:, 0].mean()), float(scored[:, 1].mean())
+    return StrongWeakReport(*pair, len(scored), *means, float((chosen[both] == strong).mean()), *found)
 
 
 def _summarise(
@@ -100,7 +152,21 @@ def _summarise(
         None if best is None else experts[best],
         dict(zip(experts, np.bincount(chosen, minlength=len(experts)).tolist(), strict=True)),
         int(np.isnan(_pick_chosen(scores, chosen)).sum()),
+        None if best is None else _measure_gain(scores, chosen, best, [tasks == name for name in names]),
     )
+
+
+def _measure_gain(
+    scores: Floats, chosen: npt.NDArray[np.intp], best: int, tasks: Sequence[npt.NDArray[np.bool_]]
+) -> Gain | None:
+    """The mean over tasks of y_chosen − y_best, with the standard error √(Σ_t s_t²/n_t) / tasks."""
+    differences = _pick_chosen(scores, chosen) - scores[:, best]
+    parts = [found for task in tasks if len(found := differences[task & ~np.isnan(differences)]) > 1]
+    if not parts:
+        return None
+    mean = float(np.mean([part.mean() for part in parts]))
+    error = float(np.sqrt(sum(part.var(ddof=1) / len(part) for part in parts))) / len(parts)
+    return Gain(mean, mean - CONFIDENT * error, mean + CONFIDENT * error)
 
 
 def _mean_scores(scores: Floats, chosen: npt.NDArray[np.intp], best: int | None) -> MeanScores:

@@ -1,10 +1,11 @@
 """What is expected of every model on a prompt, read from the mean of its tokens' scores: small, and without a table.
 
-q_m = Σ_t p_t · μ_tm + δ_m,    p = softmax(SHARPNESS · task scores)
+q_m = Σ_t p_t · μ_tm + δ_m + γ_m · (log₂ tokens − ℓ̄),    p = softmax(SHARPNESS · task scores)
 """
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -21,15 +22,17 @@ FINE = 9  # decimals of a quality: what differs less is equal
 
 @dataclass(frozen=True)
 class Shrinkage:
-    """How far outcomes are trusted. Both numbers count rows. With infinite strength only the task mean counts."""
+    """How far outcomes are trusted. Pull and strength count rows. With infinite strength only the task mean counts."""
 
     pull: float  # rows that what is known elsewhere weighs in a task's mean
     strength: float  # of the ridge on x̄
+    length: float = 0.0  # variance of the prompt's length beside that of x̄ in the ridge; 0 leaves the length out
 
     def __post_init__(self) -> None:
-        if not (0 < self.pull < float("inf") and self.strength > 0):
+        if not (0 < self.pull < math.inf and self.strength > 0 and 0 <= self.length < math.inf):
             raise InputError(
-                f"pull and strength must be positive, and pull finite, found {self}: try Shrinkage(16, 1024)"
+                f"pull and strength must be positive, pull finite, and length at least 0, found {self}: "
+                "try Shrinkage(16, 1024)"
             )
 
 
@@ -39,6 +42,7 @@ class Validation:
 
     pulls: tuple[tuple[float, float], ...] = ()
     strengths: tuple[tuple[float, float], ...] = ()
+    lengths: tuple[tuple[float, float], ...] = ()
 
 
 @dataclass(frozen=True, eq=False)
@@ -49,8 +53,14 @@ class Expectation:
     means: Floats  # (tasks, models)  μ
     shrinkage: Shrinkage
     unit: float = 1.0  # what 1 in a model's score is worth: scores are kept small
+    slopes: Floats | None = None  # (models,)  γ: score gained when a prompt is twice as long; None without lengths
+    typical_length: float = 0.0  # ℓ̄: the mean of log₂ tokens
 
     def __post_init__(self) -> None:
+        if self.slopes is not None and (
+            self.slopes.shape != self.means.shape[1:] or not np.isfinite([*self.slopes, self.typical_length]).all()
+        ):
+            raise InputError(f"{self.means.shape[1:]} models need as many finite slopes, found {self.slopes.shape}")
         if self.means.ndim != 2 or len(self.means) != len(self.tasks) or not np.isfinite(self.means).all():
             raise InputError(f"{len(self.tasks)} tasks need as many rows of finite means, found {self.means.shape}")
 
@@ -58,6 +68,9 @@ class Expectation:
         return isinstance(other, Expectation) and (
             (self.tasks, self.shrinkage, self.unit) == (other.tasks, other.shrinkage, other.unit)
             and np.array_equal(self.means, other.means)
+            and (self.slopes is None) == (other.slopes is None)
+            and (self.slopes is None or np.array_equal(self.slopes, np.asarray(other.slopes)))
+            and self.typical_length == other.typical_length
         )
 
     __hash__ = None  # type: ignore[assignment]
@@ -67,16 +80,20 @@ class Expectation:
         """Qualities of a prompt that says nothing: each model's mean over the tasks."""
         return np.asarray(self.means.mean(axis=0).round(FINE))
 
-    def of(self, scores: npt.ArrayLike) -> Floats:
-        """Qualities (models,) of a prompt whose tokens' scores have this mean (tasks + models,)."""
+    def of(self, scores: npt.ArrayLike, tokens: int) -> Floats:
+        """Qualities (models,) of a prompt of that many tokens whose scores have this mean (tasks + models,)."""
         found, tasks = np.asarray(scores, np.float64), len(self.tasks)
         powers = np.exp(SHARPNESS * (found[:tasks] - found[:tasks].max()))
         quality = powers @ self.means / powers.sum() + self.unit * found[tasks:]
+        if self.slopes is not None:
+            quality += self.slopes * (math.log2(tokens) - self.typical_length)
         return np.asarray(quality.round(FINE))
 
-    def alone(self, scores: npt.NDArray[np.floating]) -> Floats:
-        """Qualities (tokens, models), each token's as if it were the whole prompt."""
+    def alone(self, scores: npt.NDArray[np.floating], tokens: int | None = None) -> Floats:
+        """Qualities (rows, models), each row being the mean of a prompt, of usual length where none is given."""
         rows, tasks = np.asarray(scores, np.float64), len(self.tasks)
         powers = np.exp(SHARPNESS * (rows[:, :tasks] - rows[:, :tasks].max(axis=1, keepdims=True)))
         quality = powers @ self.means / powers.sum(axis=1, keepdims=True) + self.unit * rows[:, tasks:]
+        if self.slopes is not None and tokens is not None:
+            quality += self.slopes * (math.log2(tokens) - self.typical_length)
         return np.asarray(quality.round(FINE))

@@ -18,7 +18,7 @@ from ir3de.statistics.prompt_sums import PromptSums
 from ir3de.storage import files
 from ir3de.storage.tensors import from_safetensors, to_safetensors
 
-KIND, VERSION = "ir3de.outcomes", 1
+KIND, VERSION = "ir3de.outcomes", 2  # 2: with the column of lengths
 
 
 def outcomes_bytes(outcomes: Outcomes) -> bytes:
@@ -32,7 +32,7 @@ def outcomes_bytes(outcomes: Outcomes) -> bytes:
         tensors |= {f"vector.{index}": shrink_integers(prompts.vector), f"gram.{index}": shrink_integers(prompts.gram)}
     header = {
         "kind": KIND,
-        "version": VERSION,
+        "version": VERSION if outcomes.has_length else 1,
         "fingerprint": outcomes.fingerprint,
         **({} if outcomes.embedding_version is None else {"embedding_version": outcomes.embedding_version}),
         "prompts": [{"window": p.window, "unit": p.unit, "rows": p.windows} for p in distinct],
@@ -64,25 +64,30 @@ def outcomes_from(content: bytes, path: Path) -> Outcomes:
             for index, cell in enumerate(header["cells"])
         }
         version = header.get("embedding_version", find_version(header["fingerprint"]))  # 0.1 wrote none
-        return Outcomes(header["fingerprint"], cells, version)
+        return Outcomes(header["fingerprint"], cells, version, has_length=header["version"] > 1)
     except (KeyError, ValueError, IndexError, TypeError, InputError) as error:
         raise ArtifactError(f"{path} is damaged: {error}. Copy it again from where it came from") from error
 
 
 def describe_shrinkage(shrinkage: Shrinkage) -> dict[str, Any]:
     """In the place of a scorer."""
-    return {"name": "Shrinkage", "pull": shrinkage.pull, "strength": _finite(shrinkage.strength)}
+    length = {"length": shrinkage.length} if shrinkage.length else {}
+    return {"name": "Shrinkage", "pull": shrinkage.pull, "strength": _finite(shrinkage.strength), **length}
 
 
 def describe_expectation(expectation: Expectation, validation: Validation) -> dict[str, Any]:
     """The header's field `outcomes`, without what changes need."""
+    slopes = expectation.slopes
+    length = {"slopes": slopes.tolist(), "typical": expectation.typical_length} if slopes is not None else None
     return {
         "tasks": list(expectation.tasks),
         "means": expectation.means.tolist(),
         "unit": expectation.unit,
+        **({"length": length} if length else {}),
         "tried": {
             "pull": [list(pair) for pair in validation.pulls],
             "strength": [[_finite(strength), error] for strength, error in validation.strengths],
+            "length": [list(pair) for pair in validation.lengths],
         },
     }
 
@@ -93,15 +98,19 @@ def restore_expectation(
     """What a router's header says of its outcomes and of its shrinkage, which stands in the place of a scorer."""
     if scorer["name"] != "Shrinkage":
         raise ValueError(f"a router from outcomes is fitted with Shrinkage, found {scorer['name']!r}")
-    shrinkage = Shrinkage(scorer["pull"], _strength(scorer["strength"]))
+    shrinkage = Shrinkage(scorer["pull"], _strength(scorer["strength"]), scorer.get("length", 0.0))
     means = np.array(described["means"], np.float64)
     if means.shape != (len(described["tasks"]), models):
         raise ValueError(f"{len(described['tasks'])} tasks and {models} models, but means of {means.shape}")
     validation = Validation(
         tuple((pull, error) for pull, error in described["tried"]["pull"]),
         tuple((_strength(strength), error) for strength, error in described["tried"]["strength"]),
+        tuple((length, error) for length, error in described["tried"].get("length", ())),
     )
-    return Expectation(tuple(described["tasks"]), means, shrinkage, float(described["unit"])), validation
+    length = described.get("length")
+    slopes, typical = (np.array(length["slopes"], np.float64), float(length["typical"])) if length else (None, 0.0)
+    unit = float(described["unit"])
+    return Expectation(tuple(described["tasks"]), means, shrinkage, unit, slopes, typical), validation
 
 
 def check_outcomes(outcomes: Outcomes, fingerprint: str, models: list[str], folder: Path) -> Outcomes:

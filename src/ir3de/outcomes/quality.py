@@ -1,12 +1,12 @@
 """Outcomes to expected quality: per-task means, moved by what the prompt itself says, in closed form.
 
-    q_m(x̄) = Σ_t p_t(x̄) · μ_tm + δ_m(x̄),    p = softmax(SHARPNESS · task scores of x̄)
+    q_m(x̄, ℓ) = Σ_t p_t(x̄) · μ_tm + δ_m(x̄) + γ_m·(ℓ − ℓ̄),    p = softmax(SHARPNESS · task scores of x̄)
 
 μ_tm is model m's mean score on task t, shrunk towards what its other tasks and the other models say; the task scores
-are a prompt ridge over tasks; δ_m is a ridge of what μ leaves over on x̄, less its mean over the models: the prompt
-moves models against each other, and how hard it is for all of them is left to the task. How far both are trusted is
-chosen by cross-validation, which needs the sums and no rows, and doubt goes to the more cautious. Task scores and δ are
-linear in x̄, so they compile to a table of tokens.
+are a prompt ridge over tasks; δ_m and γ_m are a ridge of what μ leaves over on x̄ and on ℓ, the logarithm of the
+prompt's length, less their mean over the models: the prompt moves models against each other, and how hard it is for all
+of them is left to the task. How far all of this is trusted is chosen by cross-validation, which needs the sums and no
+rows, and doubt goes to the more cautious. Task scores and δ are linear in x̄, so they compile to a table of tokens.
 """
 
 from __future__ import annotations
@@ -19,18 +19,20 @@ import numpy.typing as npt
 
 from ir3de.errors import InputError
 from ir3de.outcomes.expectation import Expectation, Floats, Shrinkage, Validation
-from ir3de.outcomes.sums import FOLDS, SCORE_UNIT, Outcomes, OutcomeSums
+from ir3de.outcomes.sums import FOLDS, LENGTH_PARTS, SCORE_UNIT, Outcomes, OutcomeSums
 from ir3de.scorers.arithmetic import BLOCK_ROWS, Rows
 
 TASK_STRENGTH = 8.0  # of the ridge over tasks, in rows, as in PromptRidge
 PULLS = (256.0, 64.0, 16.0, 4.0, 1.0)  # the most cautious first
 STRENGTHS = (float("inf"), 65_536.0, 16_384.0, 4_096.0, 1_024.0, 256.0, 64.0, 16.0)
+LENGTH = 0.1  # variance of ℓ beside the sum of those of x̄, where the length is heard
+LEAST_VARIANCE = 1e-9  # of ℓ, beside its squared mean: what is below is rounding
 LARGEST = 2.0**9  # of a model's score in the table, well below where scores are cut
 
 
 @dataclass(frozen=True, eq=False)
 class Sums:
-    """Real-valued sums of one model and task with the constant 1 appended to x̄."""
+    """Real-valued sums of one model and task, x̃ being x̄, where it was counted ℓ, and the constant 1."""
 
     rows: int
     total: float  # Σ y
@@ -41,6 +43,7 @@ class Sums:
 
 
 Cells = dict[tuple[int, int], Sums]  # by task and model
+Errors = Sequence[Sequence[float]]  # a row for each fold, a column for each candidate
 
 
 @dataclass(frozen=True, eq=False)
@@ -59,14 +62,32 @@ def fit_quality(outcomes: Outcomes, embeddings: Rows, shrinkage: Shrinkage | Non
         raise InputError("no outcomes to learn from: give at least one row with a score")
     outcomes = outcomes.shared()
     chosen, tried = (shrinkage, Validation()) if shrinkage else cross_validate(outcomes)
+    if chosen.length and not outcomes.has_length:
+        raise InputError("these outcomes were counted without the lengths of prompts: use Shrinkage(…, length=0)")
     tasks, models = len(outcomes.tasks), len(outcomes.models)
     cells = _cells(outcomes, range(FOLDS))
     means = task_means(cells, tasks, models, chosen.pull)
-    W = np.hstack([_task_weights(cells, tasks), _Evidence(cells, means).weights(chosen.strength)])
+    weights = _Evidence(cells, means, outcomes.has_length).weights(chosen.strength, chosen.length)
+    slopes, typical = None, 0.0
+    if outcomes.has_length:
+        slope, weights = weights[-2], np.delete(weights, -2, axis=0)
+        if chosen.length:
+            mean = _mean_length(cells)
+            weights[-1] += slope * mean  # so that the table is that of a prompt of usual length
+            log_unit = next(iter(outcomes.cells.values())).prompts.unit * LENGTH_PARTS
+            slopes, typical = slope * log_unit, mean / log_unit
+    W = np.hstack([_task_weights(cells, tasks, outcomes.has_length), weights])
     scores = _scores(W.astype(np.float32), embeddings)
     unit = _unit(scores[:, tasks:])
     scores[:, tasks:] /= np.float32(unit)
-    return Quality(outcomes.models, scores, Expectation(outcomes.tasks, means, chosen, unit), tried)
+    expectation = Expectation(outcomes.tasks, means, chosen, unit, slopes, typical)
+    return Quality(outcomes.models, scores, expectation, tried)
+
+
+def _mean_length(cells: Cells) -> float:
+    """The mean of ℓ over all scores."""
+    rows = sum(cell.rows for cell in cells.values())
+    return float(sum(cell.vector[-2] for cell in cells.values()) / rows)
 
 
 def _scores(W: npt.NDArray[np.float32], embeddings: Rows) -> npt.NDArray[np.float32]:
@@ -92,28 +113,50 @@ def cross_validate(outcomes: Outcomes) -> tuple[Shrinkage, Validation]:
         and (train := _cells(outcomes, [other for other in range(FOLDS) if other != part]))
     ]
     rows = {key: sum(held[key].rows for held, _ in folds if key in held) for held, _ in folds for key in held}
-    pulls, strengths = [], []
+    pulls, strengths, with_length = [], [], []
     for held, train in folds:
         pulls.append([_error(held, rows, task_means(train, tasks, models, pull), None) for pull in PULLS])
     pull = most_cautious(PULLS, pulls)
     for held, train in folds:
         means = task_means(train, tasks, models, pull)
-        evidence = _Evidence(train, means)
+        evidence = _Evidence(train, means, outcomes.has_length)
         strengths.append([_error(held, rows, means, evidence.weights(strength)) for strength in STRENGTHS])
-    tried = Validation(_mean_errors(PULLS, pulls, len(rows)), _mean_errors(STRENGTHS, strengths, len(rows)))
-    return Shrinkage(pull, most_cautious(STRENGTHS, strengths)), tried
+        if outcomes.has_length:
+            finite = [evidence.weights(strength, LENGTH) for strength in STRENGTHS[1:]]
+            with_length.append([_error(held, rows, means, weights) for weights in finite])
+    chosen, lengths = _compare_lengths(pull, strengths, with_length)
+    tried = Validation(
+        _mean_errors(PULLS, pulls, len(rows)),
+        _mean_errors(STRENGTHS, strengths, len(rows)),
+        _mean_errors((0.0, LENGTH), lengths, len(rows)),
+    )
+    return chosen, tried
 
 
-def _mean_errors(
-    candidates: Sequence[float], errors: Sequence[Sequence[float]], cells: int
-) -> tuple[tuple[float, float], ...]:
+def _compare_lengths(pull: float, without: Errors, with_length: Errors) -> tuple[Shrinkage, list[list[float]]]:
+    """The shrinkage without or with the length, whichever has less error (one column needs no caution), and the errors.
+
+    With the length the strength stays the same. Only an infinite one, which hears no length either, is chosen anew.
+    """
+    plain = Shrinkage(pull, most_cautious(STRENGTHS, without))
+    if len(with_length) < 2:
+        return plain, []
+    is_heard = plain.strength < float("inf")
+    strength = plain.strength if is_heard else most_cautious(STRENGTHS[1:], with_length)
+    places = STRENGTHS.index(plain.strength), STRENGTHS.index(strength) - 1
+    lengths = [[one[places[0]], other[places[1]]] for one, other in zip(without, with_length, strict=True)]
+    before, after = np.sum(lengths, axis=0).tolist()
+    return (Shrinkage(pull, strength, LENGTH) if after < before else plain), lengths
+
+
+def _mean_errors(candidates: Sequence[float], errors: Errors, cells: int) -> tuple[tuple[float, float], ...]:
     """Each candidate with its error a score; nothing where there was nothing to compare."""
     if len(errors) < 2:
         return ()
     return tuple(zip(candidates, (np.sum(errors, axis=0) / cells).tolist(), strict=True))
 
 
-def most_cautious(candidates: Sequence[float], errors: Sequence[Sequence[float]]) -> float:
+def most_cautious(candidates: Sequence[float], errors: Errors) -> float:
     """The first candidate, the most cautious, that the best one beats by no more than a standard error.
 
     `errors` has a row for each fold; the standard error is that of their differences from fold to fold.
@@ -161,8 +204,8 @@ def _mean_where(values: Floats, mask: npt.NDArray[np.bool_], axis: int | None) -
     return np.asarray((values * mask).sum(axis=axis) / np.maximum(1, mask.sum(axis=axis)))
 
 
-def _task_weights(cells: Cells, tasks: int) -> Floats:
-    """Prompt ridge over tasks, (h+1, tasks); a row counts once for each of its scores, and so evenly."""
+def _task_weights(cells: Cells, tasks: int, has_length: bool) -> Floats:
+    """Prompt ridge over tasks, (h+1, tasks), without lengths; a row counts once for each of its scores, so evenly."""
     width = len(next(iter(cells.values())).vector)
     A, B, penalty = np.zeros((width, width)), np.zeros((width, tasks)), 0.0
     for t in range(tasks):
@@ -171,8 +214,13 @@ def _task_weights(cells: Cells, tasks: int) -> Floats:
         A += sum(cell.gram for cell in mine) / scored
         B[:, t] = sum(cell.vector for cell in mine) / scored
         penalty += TASK_STRENGTH / max(cell.rows for cell in mine)
+    A, B = (_drop_length(A), np.delete(B, -2, axis=0)) if has_length else (A, B)
     penalty *= _energy(A) / tasks
-    return np.asarray(np.linalg.solve(A + penalty * np.eye(width), B))
+    return np.asarray(np.linalg.solve(A + penalty * np.eye(len(A)), B))
+
+
+def _drop_length(A: Floats) -> Floats:
+    return np.delete(np.delete(A, -2, axis=0), -2, axis=1)
 
 
 def _energy(A: Floats) -> float:
@@ -183,9 +231,10 @@ def _energy(A: Floats) -> float:
 class _Evidence:
     """Ridge of what the task means leave over on x̃, ready for any strength: models on the same rows share the work."""
 
-    def __init__(self, cells: Cells, means: Floats) -> None:
+    def __init__(self, cells: Cells, means: Floats, has_length: bool) -> None:
         self._models = means.shape[1]
         self._width = len(next(iter(cells.values())).vector)
+        self._has_length = has_length
         shared: dict[tuple[tuple[int, int], ...], list[int]] = {}
         for m in range(self._models):
             on = tuple((t, id(cell.gram)) for (t, model), cell in sorted(cells.items()) if model == m)
@@ -203,16 +252,32 @@ class _Evidence:
             penalty += 1.0 / first.rows
             for column, m in enumerate(models):
                 B[:, column] += (cells[t, m].products - means[t, m] * first.vector) / first.rows
-        return A, B, penalty * _energy(A) / len(tasks)
+        return A, B, penalty * _energy(_drop_length(A) if self._has_length else A) / len(tasks)
 
-    def weights(self, strength: float) -> Floats:
-        """δ's weights, (h+1, models): each model's ridge less the mean over the models."""
+    def weights(self, strength: float, length: float = 0.0) -> Floats:
+        """The weights of x̃, (width, models): each model's ridge less the mean over the models."""
         W = np.zeros((self._width, self._models))
         if strength == float("inf"):
             return W
         for models, A, B, penalty in self._parts:
-            W[:, models] = np.linalg.solve(A + strength * penalty * np.eye(self._width), B)
+            W[:, models] = self._solve(A, B, strength * penalty, length)
         return np.asarray(W - W.mean(axis=1, keepdims=True))
+
+    def _solve(self, A: Floats, B: Floats, penalty: float, length: float) -> Floats:
+        """W = (A + penalty·I)⁻¹B; ℓ is left out, or centred and brought to `length` times the variance of x̄."""
+        if not self._has_length:
+            return np.asarray(np.linalg.solve(A + penalty * np.eye(len(A)), B))
+        mean = A[:, -1] / A[-1, -1]
+        variances = np.maximum(0.0, np.diag(A) / A[-1, -1] - mean**2)
+        if not length or variances[-2] < LEAST_VARIANCE * mean[-2] ** 2:  # or prompts are all of the same length
+            B = np.delete(B, -2, axis=0)
+            found = np.linalg.solve(_drop_length(A) + penalty * np.eye(len(A) - 1), B)
+            return np.asarray(np.insert(found, -1, 0.0, axis=0))
+        # x̃′ = T x̃ with ℓ′ = scale · (ℓ − mean); the weights of x̃ are then Tᵀ times those of x̃′
+        T = np.eye(len(A))
+        T[-2, -2] = np.sqrt(length * variances[:-2].sum() / variances[-2])
+        T[-2, -1] = -T[-2, -2] * mean[-2]
+        return np.asarray(T.T @ np.linalg.solve(T @ A @ T.T + penalty * np.eye(len(A)), T @ B))
 
 
 def _cells(outcomes: Outcomes, folds: Sequence[int] | range) -> Cells:

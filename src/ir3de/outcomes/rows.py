@@ -12,7 +12,7 @@ import numpy.typing as npt
 
 from ir3de.embedding import Embedding
 from ir3de.errors import InputError
-from ir3de.outcomes.sums import ONE_TASK, Key, Outcomes, OutcomeSums, checked_scores, fold
+from ir3de.outcomes.sums import LENGTH_PARTS, ONE_TASK, Key, Outcomes, OutcomeSums, checked_scores, fold
 from ir3de.statistics.counting import GRAM_WINDOWS, MEAN_PARTS, window_means
 from ir3de.statistics.prompt_sums import PromptSums, triangle_indices, triangle_size
 
@@ -73,7 +73,7 @@ def collect_outcomes(
     used = embedding or Embedding.default()
     checked = (Row.read(number, row, field, models) for number, row in enumerate(rows, 1))
     named: set[str] = set()
-    total = Outcomes(used.fingerprint, {}, used.default_version)
+    total = Outcomes(used.fingerprint, {}, used.default_version, has_length=True)
     while chunk := list(islice(checked, CHUNK_ROWS)):
         named.update(*(row.named for row in chunk))
         total += _count(chunk, used)
@@ -94,12 +94,12 @@ def _count(rows: Sequence[Row], embedding: Embedding) -> Outcomes:
     for index, row in enumerate(rows):
         if lengths[index] and row.scores:
             groups.setdefault((row.task, fold(row.text), tuple(sorted(row.scores))), []).append(index)
-    outcomes = Outcomes(embedding.fingerprint, {}, embedding.default_version)
+    outcomes = Outcomes(embedding.fingerprint, {}, embedding.default_version, has_length=True)
     positions = flat.astype(np.intp)
     for (task, part, models), members in groups.items():
-        means = window_means(
-            positions, starts[members], np.minimum(lengths[members], CAP), embedding.stored.fixed_point
-        )
+        looked_at = np.minimum(lengths[members], CAP)
+        means = window_means(positions, starts[members], looked_at, embedding.stored.fixed_point)
+        means = np.column_stack([means, np.rint(np.log2(looked_at) * LENGTH_PARTS)])
         scores = np.array([[rows[i].scores[model] for i in members] for model in models], np.int64)
         unit = embedding.stored.unit / MEAN_PARTS
         outcomes += replace(outcomes, cells=_cells(task, part, models, means, scores, unit))

@@ -1,9 +1,10 @@
 """What models achieved on prompts, as additive statistics: integers with + and −, exact in any order.
 
 A row is a prompt, the task it belongs to, and a score for each model that answered it. For each model, task and fold
-there are Σ 1, Σ x̄, Σ x̄x̄ᵀ, Σ y, Σ y² and Σ y·x̄ over the rows it was scored on: x̄ the prompt's mean embedding and y
-its score, both in fixed point. A model's sums know nothing of other models, so it can come later, from its own rows.
-Folds, drawn by a hash of the prompt, are kept apart so that the shrinkage can be validated without the rows.
+there are Σ 1, Σ x̄, Σ x̄x̄ᵀ, Σ y, Σ y² and Σ y·x̄ over the rows it was scored on: x̄ the prompt's mean embedding, with
+the logarithm of its length as one more column, and y its score, all in fixed point. A model's sums know nothing of
+other models, so it can come later, from its own rows. Folds, drawn by a hash of the prompt, are kept apart so that the
+shrinkage can be validated without the rows.
 """
 
 from __future__ import annotations
@@ -24,6 +25,7 @@ from ir3de.statistics.prompt_sums import PromptSums
 from ir3de.statistics.sample import hash_text
 
 SCORE_UNIT = 2.0**-14  # real value of the integer 1 of a score
+LENGTH_PARTS = 4_096  # log₂ tokens are kept as integers this much finer
 SCORE_LIMIT = 1_000  # scores lie within ±this: below 2²⁴ units, times x̄ below 2¹⁹, so a million rows fit 64 bits
 FOLDS = 4
 ONE_TASK = ""  # of rows that name none
@@ -79,6 +81,7 @@ class Outcomes:
     fingerprint: str  # of the embedding whose means these are
     cells: Mapping[Key, OutcomeSums] = field(repr=False)  # no cell is empty
     embedding_version: int | None = None  # of the default embedding; None for any other
+    has_length: bool = False  # whether the last column of x̄ is the length; sums of version 0.1 have none
 
     @cached_property
     def tasks(self) -> tuple[str, ...]:
@@ -127,6 +130,17 @@ class Outcomes:
         }
         return replace(self, cells=cells)
 
+    def without_length(self) -> Outcomes:
+        """The same outcomes without the column of lengths."""
+        if not self.has_length:
+            return self
+        shorter = {id(sums.prompts): _drop_last_column(sums.prompts) for sums in self.cells.values()}
+        cells = {
+            key: OutcomeSums(shorter[id(sums.prompts)], sums.total, sums.squares, sums.products[:-1])
+            for key, sums in self.cells.items()
+        }
+        return replace(self, cells=cells, has_length=False)
+
     def _combined(self, other: Outcomes, sign: int) -> Outcomes:
         if not isinstance(other, Outcomes):
             return NotImplemented
@@ -136,6 +150,8 @@ class Outcomes:
                 f"those of {name_embedding(other.fingerprint, other.embedding_version)}: collect both with the same "
                 "embedding"
             )
+        if self.has_length != other.has_length:  # what one of them never counted cannot be made up
+            return self.without_length()._combined(other.without_length(), sign)
         cells = dict(self.cells)
         joined: dict[tuple[int, int], PromptSums] = {}  # what models share they go on sharing
         for key, theirs in other.cells.items():
@@ -154,13 +170,20 @@ class Outcomes:
         return replace(self, cells=cells)
 
     def __eq__(self, other: object) -> bool:
-        return isinstance(other, Outcomes) and self.fingerprint == other.fingerprint and self.cells == other.cells
+        return isinstance(other, Outcomes) and (
+            (self.fingerprint, self.has_length) == (other.fingerprint, other.has_length) and self.cells == other.cells
+        )
 
     __hash__ = None  # type: ignore[assignment]
 
     def __repr__(self) -> str:
         scores = sum(sums.rows for sums in self.cells.values())
         return f"Outcomes({len(self.models)} models, {len(self.tasks)} tasks, {scores:,} scores)"
+
+
+def _drop_last_column(prompts: PromptSums) -> PromptSums:
+    ends = np.cumsum(np.arange(prompts.width, 0, -1)) - 1  # of the rows of the triangle
+    return replace(prompts, vector=prompts.vector[:-1], gram=np.delete(prompts.gram, ends))
 
 
 def fold(text: str) -> int:

@@ -46,6 +46,17 @@ class DecisionRules:
         """Those of the policy's own weights."""
         return self.policy.penalties(self.experts)
 
+    @cached_property
+    def has_conditions(self) -> bool:
+        """Whether a threshold or a strong share may change the choice of the largest tally."""
+        return self.policy.threshold > 0 or self.policy.strong_share is not None
+
+    @cached_property
+    def strong_weak(self) -> tuple[int, int, float] | None:
+        """The places of the strong and the weak model, and the difference from which on the strong one is taken."""
+        share = self.policy.strong_share
+        return share and (self.experts.index(share.strong), self.experts.index(share.weak), share.threshold)
+
     def penalties(self, weights: Costs | None) -> list[float] | None:
         """What each expert's costs take from its quality; None when nothing does."""
         return self.standing_penalties if weights is None else self.policy.penalties(self.experts, weights)
@@ -146,6 +157,9 @@ class Decision:
         if self._penalties is not None:
             worth = list(zip(utilities(values, self._penalties), self._tallies, strict=True))
             self._best = worth.index(max(worth))  # of equal utilities the likelier expert's, then the first one's
+        elif (pair := self._rules.strong_weak) is not None:
+            strong, weak, least = pair
+            self._best = strong if values[strong] - values[weak] >= least else weak
         if max(values) < threshold or threshold == 1:  # nothing is certain, however it is rounded
             self._reason = "low confidence" if self._has_probabilities else "low expected score"
         elif threshold > 0 and self.out_of_domain:
@@ -205,6 +219,8 @@ class Decision:
         values, order = self._values, self._order
         if self._penalties is not None:
             order.sort(key=utilities(values, self._penalties).__getitem__, reverse=True)
+        elif (pair := self._rules.strong_weak) is not None:  # the other one of the two comes next
+            order.sort(key=lambda c: (c != self._best, c not in pair[:2]))
         if self.abstained:
             order.sort(key=lambda c: c != self._rules.default)
         return tuple((self._rules.experts[c], values[c]) for c in order)
@@ -330,7 +346,7 @@ def make_decision(
     decision._penalties = penalties
     decision._reason = reason
     decision._kept = None
-    if not reason and (penalties is not None or rules.policy.threshold > 0):
+    if not reason and (penalties is not None or rules.has_conditions):
         decision._apply_policy()
     return decision
 

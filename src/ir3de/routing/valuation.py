@@ -110,7 +110,7 @@ class ExpectedScores:
         return self.expectation.at_rest
 
     def reduce(self, selector: Selector, tally: Tally, counted: int) -> Tally:
-        return self.expectation.of(selector.evidence(tally.tolist(), counted))
+        return self.expectation.of(selector.evidence(tally.tolist(), counted), counted)
 
     def reduce_all(self, selector: Selector, tallies: Tally, counted: Sequence[int]) -> Tally:
         # one by one, so that not a bit differs
@@ -118,7 +118,7 @@ class ExpectedScores:
 
     def compare(self, selector: Selector, tallies: Tally, counted: int) -> Tally:
         means = np.array([selector.evidence(tally, counted) for tally in tallies.tolist()])
-        return self.expectation.alone(means)
+        return self.expectation.alone(means, counted)
 
     def values(self, selector: Selector, reduced: list[float], counted: int) -> list[float]:
         return reduced

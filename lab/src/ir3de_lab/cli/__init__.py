@@ -14,6 +14,7 @@ from ir3de_lab.cli import (
     robustness,
     run,
     scale,
+    strong_weak,
     tables,
 )
 from ir3de_lab.cli.bench import bench
@@ -29,6 +30,7 @@ for _command in (
     confidence.confidence,
     privacy.privacy,
     outcome_routing.outcome_routing,
+    strong_weak.strong_weak,
     gateway.gateway,
     gateway.soak,
     experiments.train,

@@ -9,10 +9,12 @@ from typing import TYPE_CHECKING
 import click
 
 from ir3de.cli.domains import check_sources
-from ir3de.cli.options import domains_argument, output_options, reading_options, router_argument
+from ir3de.cli.options import domains_option, output_options, reading_options, router_argument
+from ir3de.cli.outcomes import check_clashes
 from ir3de.cli.output import FAINT, Output, bar, line, percent, table
 from ir3de.cli.progress import read_prompts
 from ir3de.cli.saving import changing, load_router
+from ir3de.cli.strong_weak import SHARE, check_given, describe_calibration, describe_share, share_options
 from ir3de.errors import UnknownExpertError
 
 if TYPE_CHECKING:
@@ -20,12 +22,13 @@ if TYPE_CHECKING:
 
     from ir3de.evaluation.threshold import Threshold, ThresholdCalibration
 
+SHARE_TAKES = ("router_path", "prompts", *SHARE, "dry_run", "field", "whole_files", "as_json", "quiet")
 COMPARED_ERROR_RATES = (0.01, 0.02, 0.05, 0.1)
 
 
 @click.command()
 @router_argument
-@domains_argument
+@domains_option
 @click.option(
     "--error",
     type=click.FloatRange(0, 1, min_open=True, max_open=True),
@@ -35,6 +38,13 @@ COMPARED_ERROR_RATES = (0.01, 0.02, 0.05, 0.1)
 )
 @click.option("--default", metavar="NAME", help="New default expert, for prompts the router abstains on.")
 @click.option("--keep-confidence", is_flag=True, help="Do not calibrate confidence: all prompts pick the threshold.")
+@click.option(
+    "--prompts",
+    multiple=True,
+    metavar="PATH",
+    help="Prompts for --strong-share, instead of NAME=PATH; may be repeated.",
+)
+@share_options
 @click.option("--dry-run", is_flag=True, help="Print the result, but do not save it.")
 @reading_options
 @output_options
@@ -44,25 +54,43 @@ def calibrate(
     error: float,
     default: str | None,
     keep_confidence: bool,
+    prompts: tuple[str, ...],
+    strong_share: float | None,
+    strong: str | None,
+    weak: str | None,
     dry_run: bool,
     field: str | None,
     whole_files: bool,
     out: Output,
 ) -> None:
-    """Pick the confidence below which the router abstains.
+    """Pick the confidence below which the router abstains, or the threshold for a share of strong calls.
 
     Give prompts that the router was not fitted on, mixed as the router will meet them. One half calibrates confidence
     anew. The other half picks the smallest threshold that keeps the expected share of wrong answers among new prompts
     within --error (split conformal). Prompts below the threshold, and out-of-domain prompts, go to the default expert.
 
+    With --strong-share, prompts without labels (--prompts) pick the threshold that sends this share of them to the
+    strong model and the others to the weak one.
+
     \b
     Examples:
       ir3de calibrate router maths=maths-held-out.jsonl law=law-held-out.jsonl --error 0.02 --default law
       ir3de calibrate router maths=maths-held-out.jsonl law=law-held-out.jsonl --dry-run
+      ir3de calibrate router --prompts held-out.jsonl --strong-share 0.3
     """
     from ir3de.artifact import inspect_router
     from ir3de.evaluation.threshold import calibrate_threshold, check_has_confidence
 
+    check_given(strong_share, strong, weak)
+    if strong_share is not None or prompts:
+        check_clashes("--strong-share", SHARE_TAKES)
+        if strong_share is None or not prompts:
+            raise click.UsageError("--strong-share and --prompts belong together: give both")
+        texts = read_prompts("prompts", list(prompts), field, whole_files, out)
+        _calibrate_share(router_path, texts, strong_share, {"strong": strong, "weak": weak}, dry_run, out)
+        return
+    if not domains:
+        raise click.UsageError("Missing argument 'NAME=PATH...': name one, or give --prompts and --strong-share")
     check_sources(domains)
     before = load_router(router_path)
     check_has_confidence(before)  # before anything is read
@@ -70,12 +98,12 @@ def calibrate(
     unknown = [name for name in (*domains, *([default] if default else [])) if name not in experts]
     if unknown:
         raise UnknownExpertError(f"no expert '{unknown[0]}': this router has {', '.join(experts)}")
-    prompts = {name: list(read_prompts(name, paths, field, whole_files, out)) for name, paths in domains.items()}
+    held_out = {name: list(read_prompts(name, paths, field, whole_files, out)) for name, paths in domains.items()}
     with changing(router_path) as router:
         with out.spinner("calibrating"):
             found = calibrate_threshold(
                 router,
-                prompts,
+                held_out,
                 error=error,
                 others=COMPARED_ERROR_RATES,
                 default=default,
@@ -85,6 +113,24 @@ def calibrate(
             serving = bool(inspect_router(router_path).header.get("serving"))
             found.router.save(router_path.expanduser(), serving=serving)
     _report(out, router_path, found, dry_run=dry_run)
+
+
+def _calibrate_share(
+    router_path: Path, texts: Iterable[str], share: float, names: Mapping[str, str | None], dry_run: bool, out: Output
+) -> None:
+    """Pick the threshold of a strong share and save the policy."""
+    from ir3de.artifact import save_policy
+    from ir3de.evaluation.strong_weak import calibrate_strong_share, find_pair
+
+    find_pair(load_router(router_path), names["strong"], names["weak"])  # or it is refused before anything is read
+    with changing(router_path) as router:
+        found = calibrate_strong_share(router, texts, share, strong=names["strong"], weak=names["weak"])
+        if not dry_run:
+            save_policy(router_path, found.router.policy, found.router.default)
+    out.json({"router": str(router_path), "saved": not dry_run, **found.to_dict()})
+    out.note(line((describe_calibration(found), FAINT)))
+    where = "" if dry_run else f"  saved to {router_path}"
+    out.result(line((describe_share(found.chosen), ""), (where, FAINT)))
 
 
 def _report(out: Output, router_path: Path, found: ThresholdCalibration, *, dry_run: bool) -> None:

@@ -21,6 +21,7 @@ from ir3de.cli.output import Output, heading, line, percent
 from ir3de.cli.plots import draw_frontier, draw_reliability, parse_plot_path, require_matplotlib
 from ir3de.cli.progress import read_prompts
 from ir3de.cli.saving import load_router
+from ir3de.cli.strong_weak import NAMES, pair_options
 
 if TYPE_CHECKING:
     from ir3de.evaluation.accuracy import Report
@@ -51,7 +52,8 @@ if TYPE_CHECKING:
     metavar="LOG",
     help="Compare with the decision log of a gateway instead of NAME=PATH; may be repeated.",
 )
-@or_outcomes(evaluate_outcomes, "weights")
+@pair_options
+@or_outcomes(evaluate_outcomes, "weights", *NAMES)
 def evaluate(
     router_path: Path,
     domains: Mapping[str, list[str]],
@@ -64,6 +66,8 @@ def evaluate(
     frontier_plot: Path | None,
     weights: Mapping[str, float],
     logs: tuple[str, ...],
+    strong: str | None,
+    weak: str | None,
     out: Output,
 ) -> None:
     """Measure a router on prompts whose experts are known.
@@ -72,7 +76,8 @@ def evaluate(
     the decisions with how often they are right. Robustness routes the same prompts with typos and other changes; a
     route is flipped if it differs from that of the original. The frontier is the quality at each mean cost per prompt,
     compared with random mixes, single experts and an oracle. --outcomes compares the mean score of the chosen models
-    with the best single model, an oracle and random choice. --replay shows which prompts of a gateway's decision log
+    with the best single model, an oracle and random choice; for two models it also shows what each share of calls of
+    the strong one buys (APGR, CPT). --replay shows which prompts of a gateway's decision log
     would go to another expert; the log needs `logs.decisions` and `logs.prompts` in the gateway's configuration.
 
     \b
@@ -87,6 +92,8 @@ def evaluate(
     from ir3de.evaluation.frontier import DecisionRecorder
     from ir3de.evaluation.robustness import measure_robustness
 
+    if strong is not None or weak is not None:
+        raise click.UsageError("--strong and --weak belong to --outcomes: leave them out, or name rows with --outcomes")
     if logs:
         evaluate_replay(router_path, logs, wanted, weights, out)
         return

@@ -8,13 +8,14 @@ from typing import TYPE_CHECKING, Any
 
 from ir3de.cli.costs import weighted
 from ir3de.cli.outcomes import outcome_rows
-from ir3de.cli.output import FAINT, Output, bar, colour_of, heading, line, percent, table
+from ir3de.cli.output import FAINT, Output, bar, colour_of, facts, heading, line, percent, table
 from ir3de.cli.saving import load_router
 
 if TYPE_CHECKING:
     from rich.table import Table
 
     from ir3de.evaluation.outcomes import MeanScores, OutcomeReport
+    from ir3de.evaluation.strong_weak import StrongWeakReport
 
 
 def evaluate_outcomes(
@@ -23,6 +24,8 @@ def evaluate_outcomes(
     score_field: str,
     field: str | None,
     weights: Mapping[str, float],
+    strong: str | None,
+    weak: str | None,
     out: Output,
     **_: Any,
 ) -> None:
@@ -32,7 +35,8 @@ def evaluate_outcomes(
 
     total_bytes(outcomes)  # a misspelt path is found first
     router = weighted(load_router(router_path), weights)
-    report = measure(router, outcome_rows(outcomes, field, score_field, out), field=score_field)
+    rows = outcome_rows(outcomes, field, score_field, out)
+    report = measure(router, rows, field=score_field, strong=strong, weak=weak)
     out.json(report.to_dict())
     if report.unknown_models:
         out.warn(f"models that the router does not know were skipped: {', '.join(report.unknown_models)}")
@@ -50,7 +54,30 @@ def evaluate_outcomes(
     out.result(line(("mean score ", ""), (_number(overall.chosen), "bold"), (details, FAINT)))
     best = report.best_model or "none has scores on every task"
     out.note("", _tasks_table(report), line(("\nbest single, in hindsight: ", FAINT), (best, "")))
+    if gain := report.gain:
+        interval = f"  between {gain.lowest:+.3f} and {gain.highest:+.3f} (95 %)"
+        out.note(line(("gain over it: ", FAINT), (f"{gain.mean:+.3f}", "bold"), (interval, FAINT)))
+    if report.strong_weak:
+        out.note(heading("Strong and weak"), _strong_weak_facts(report.strong_weak))
     out.note(heading("Chosen"), _choices_table(report))
+
+
+def _strong_weak_facts(found: StrongWeakReport) -> Table:
+    rows = [
+        ("strong", f"{found.strong}, mean score {found.strong_score:.3f}"),
+        ("weak", f"{found.weak}, mean score {found.weak_score:.3f}"),
+        ("strong calls", f"{percent(found.strong_share)} as the router decides now"),
+    ]
+    if found.apgr is None:
+        return facts([*rows, ("APGR", "none: the strong model is not better on these prompts")])
+    return facts(
+        [
+            *rows,
+            ("APGR", f"{found.apgr:.3f} ± {found.error:.3f} (standard error; 0.5 is random)"),
+            ("CPT(50 %)", f"{percent(found.cpt_50)} strong calls recover half of the gap"),
+            ("CPT(80 %)", f"{percent(found.cpt_80)} strong calls recover 80 % of it"),
+        ]
+    )
 
 
 def _tasks_table(report: OutcomeReport) -> Table:

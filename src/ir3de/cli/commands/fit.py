@@ -19,6 +19,7 @@ from ir3de.cli.outcomes import or_outcomes
 from ir3de.cli.output import Output
 from ir3de.cli.progress import solving
 from ir3de.cli.saving import free_folders, save_and_report
+from ir3de.cli.strong_weak import share_options
 
 if TYPE_CHECKING:
     from ir3de.engines import Counting
@@ -74,6 +75,7 @@ class StrategyName(Choice):
 @click.option("--default", metavar="NAME", help="Expert for prompts the router abstains on.  [default: the first]")
 @cost_options
 @click.option("--serving", metavar="PATH", type=click.Path(path_type=Path), help="Write a small serving copy as well.")
+@share_options
 @options.device_option
 @options.force_option
 @options.output_options
@@ -94,6 +96,9 @@ def fit(
     default: str | None,
     costs: GivenCosts,
     serving: Path | None,
+    strong_share: float | None,
+    strong: str | None,
+    weak: str | None,
     device: str | None,
     force: bool,
     out: Output,
@@ -108,7 +113,9 @@ def fit(
 
     With --outcomes, the experts are the models that have scores in the rows. Larger scores are better, and scores may
     be missing. The router then names the model with the largest expected score. Only the options --field,
-    --embedding, --default, --serving, --force and the costs can be combined with --outcomes.
+    --embedding, --default, --serving, --force, the costs and --strong-share can be combined with --outcomes.
+    --strong-share sends that share of the prompts to a strong model and the others to a weak one; `ir3de calibrate`
+    picks it anew on other prompts.
 
     \b
     Example:
@@ -116,12 +123,15 @@ def fit(
       ir3de fit router maths=maths.jsonl law=statutes/ --tune
       ir3de fit router maths=maths.jsonl law --describe law="contracts, courts, tenancy"
       ir3de fit router --outcomes answers.jsonl --score-field accuracy
+      ir3de fit router --outcomes answers.jsonl --strong-share 0.3
     """
     from ir3de.fitting.domains import find_default
     from ir3de.policies import Policy
     from ir3de.router import Router
 
     options.check_described(domains, descriptions)
+    if (strong_share, strong, weak) != (None, None, None):
+        raise click.UsageError("--strong-share, --strong and --weak belong to --outcomes: leave them out")
     if tune:
         _check_tunable({"--scorer": scorer, "--strength": strength, "--selector": selector, "--k": k}, no_sample)
     scorer = scorer or "blend"

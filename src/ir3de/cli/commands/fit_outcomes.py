@@ -7,16 +7,19 @@ from pathlib import Path
 from time import perf_counter
 from typing import TYPE_CHECKING, Any
 
+import click
+
 from ir3de.cli.outcomes import outcome_rows
-from ir3de.cli.output import Output
+from ir3de.cli.output import Output, line
 from ir3de.cli.saving import changing, free_folders, load_router, save_and_report
+from ir3de.cli.strong_weak import SHARE, check_given, describe_calibration
 
 if TYPE_CHECKING:
     from ir3de.cli.costs import GivenCosts
     from ir3de.cli.options import TextOptions
 
 COSTS = ("costs_file", "price", "latency", "memory")
-FIT_TAKES = ("source", "default", "serving", "force", *COSTS)
+FIT_TAKES = ("source", "default", "serving", "force", *COSTS, *SHARE)
 ADD_TAKES = ("merge", *COSTS)
 
 
@@ -30,16 +33,22 @@ def fit_outcomes(
     serving: Path | None,
     force: bool,
     costs: GivenCosts,
+    strong_share: float | None,
+    strong: str | None,
+    weak: str | None,
     out: Output,
     **_: Any,
 ) -> None:
-    """Sum up the rows, fit, save and report."""
+    """Sum up the rows, fit, save and report; with a strong share, the rows are read again to pick its threshold."""
     from ir3de.cli.domains import load_embedding
     from ir3de.corpora import total_bytes
     from ir3de.outcomes.rows import collect_outcomes
     from ir3de.policies import Policy
     from ir3de.router import Router
 
+    check_given(strong_share, strong, weak)
+    if strong_share is not None and "-" in outcomes:
+        raise click.UsageError("--strong-share reads the rows twice: put those of standard input in a file")
     folders = free_folders(router_path, serving, force=force)
     total_bytes(outcomes)  # a misspelt path is found first
     embedding = load_embedding(source, out)
@@ -48,6 +57,13 @@ def fit_outcomes(
     begun = perf_counter()
     with out.spinner("solving"):
         router = Router.fit_outcomes(sums, embedding=embedding, default=default, policy=Policy(costs=costs))
+    if strong_share is not None:
+        from ir3de.evaluation.strong_weak import calibrate_strong_share
+
+        prompts = (row["text"] for row in outcome_rows(outcomes, texts.field, score_field, out))
+        found = calibrate_strong_share(router, prompts, strong_share, strong=strong, weak=weak)
+        out.note(line((describe_calibration(found), "")))
+        router = found.router
     save_and_report(out, router, folders, perf_counter() - begun, from_outcomes=True)
 
 

@@ -12,6 +12,7 @@ from ir3de.cli.options import output_options
 from ir3de.cli.outcomes import describe_outcomes
 from ir3de.cli.output import FAINT, Output, facts, heading, line, percent, size, table
 from ir3de.cli.saving import load_router
+from ir3de.cli.strong_weak import describe_share
 from ir3de.cli.trials import trials_table
 
 if TYPE_CHECKING:
@@ -85,6 +86,7 @@ def _show_router(path: Path, found: RouterFiles, out: Output) -> None:
                 ("default expert", str(header.get("default"))),
                 ("confidence", _confidence(header.get("calibration"))),
                 ("abstains", _abstention(header)),
+                *_strong_share(header),
             ]
         )
     )
@@ -117,6 +119,13 @@ def _abstention(header: Mapping[str, Any]) -> str:
         return "only without a known token"
     out_of_domain = " and when out of domain" if header.get("familiarity") else ""
     return f"below {percent(threshold)} confidence{out_of_domain}"
+
+
+def _strong_share(header: Mapping[str, Any]) -> list[tuple[str, str]]:
+    from ir3de.policies import StrongShare
+
+    share = (header.get("policy") or {}).get("strong_share")
+    return [("strong calls", describe_share(StrongShare(**share)))] if share else []
 
 
 def _strategy(described: Any) -> str:

@@ -11,6 +11,7 @@ from ir3de.cli.costs import GivenCosts, amounts, cost_options, costs_table, weig
 from ir3de.cli.options import output_options, router_argument
 from ir3de.cli.output import Output, facts, line, percent
 from ir3de.cli.saving import changing, load_router
+from ir3de.cli.strong_weak import describe_share
 
 
 @click.command()
@@ -19,6 +20,7 @@ from ir3de.cli.saving import changing, load_router
 @weight_option("Quality that one unit of cost is worth: price=0.1; may be repeated.")
 @click.option("--threshold", type=float, metavar="P", help="Confidence below which the router abstains, 0 to 1.")
 @click.option("--default", metavar="NAME", help="Expert for prompts the router abstains on.")
+@click.option("--no-strong-share", is_flag=True, help="Do not send a share of the prompts to a strong model any more.")
 @output_options
 def policy(
     router_path: Path,
@@ -26,6 +28,7 @@ def policy(
     weights: Mapping[str, float],
     threshold: float | None,
     default: str | None,
+    no_strong_share: bool,
     out: Output,
 ) -> None:
     """Show or change what experts cost, and when a router abstains.
@@ -44,9 +47,10 @@ def policy(
 
     from ir3de.artifact import save_policy
 
-    if costs or weights or threshold is not None or default is not None:
+    if costs or weights or threshold is not None or default is not None or no_strong_share:
         with changing(router_path) as router:
-            changed = router.policy.with_changes(costs, weights)
+            before = replace(router.policy, strong_share=None) if no_strong_share else router.policy
+            changed = before.with_changes(costs, weights)
             changed = changed if threshold is None else replace(changed, threshold=threshold)
             router = router.with_policy(changed, default=default)
             save_policy(router_path, router.policy, router.default)
@@ -57,5 +61,6 @@ def policy(
     abstains = f"below {percent(found.threshold)} confidence" if found.threshold else "only without a known token"
     weighing = amounts(found.weights) if found.weights else "none: costs are ignored"
     out.result(line((str(router_path), "bold")))
-    out.result(facts([("weights", weighing), ("abstains", abstains), ("default expert", router.default)]))
+    shared = [("strong calls", describe_share(found.strong_share))] if found.strong_share else []
+    out.result(facts([("weights", weighing), ("abstains", abstains), ("default expert", router.default), *shared]))
     out.note("", costs_table(router))

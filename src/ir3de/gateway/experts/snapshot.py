@@ -98,8 +98,6 @@ class Snapshot:
 
 def apply_routing_settings(router: Router, config: Config) -> Router:
     """The router, warm, with the threshold and the default of the configuration, where it names them."""
-    from ir3de.policies import Policy
-
     router.route("The first prompt loads the tokenizer, which should not be a client's.")
 
     routing, policy = config.routing, router.policy
@@ -107,7 +105,7 @@ def apply_routing_settings(router: Router, config: Config) -> Router:
     if routing.threshold is None and default is None:
         return router
     threshold = policy.threshold if routing.threshold is None else routing.threshold
-    return router.with_policy(Policy(threshold, policy.weights, policy.costs), default=default)
+    return router.with_policy(replace(policy, threshold=threshold), default=default)
 
 
 class LiveSnapshot:
