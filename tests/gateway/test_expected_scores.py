@@ -9,19 +9,17 @@ import exchange_records as made
 from running_gateway import QUESTIONS, outcome_router, running, small_router
 
 from ir3de import Router
-from ir3de.gateway.config.models import Config
-from ir3de.gateway.experts.snapshot import apply_routing_settings
 from ir3de.gateway.telemetry.tracing import _decision_attributes
 from ir3de.policies import Policy, StrongShare
 
 QUESTION = QUESTIONS["law"]
 
 
-def serve(folder: Path, router: Router) -> tuple[Any, dict[str, Any], list[dict[str, Any]], str]:
+def serve(folder: Path, router: Router, **settings: Any) -> tuple[Any, dict[str, Any], list[dict[str, Any]], str]:
     """Headers and body of an answer, the lines of both logs, and the metrics."""
     router.save(folder / "router")
     logs = [folder / "access.jsonl", folder / "decisions.jsonl"]
-    with running(folder, logs={"access": str(logs[0]), "decisions": str(logs[1])}) as gateway:
+    with running(folder, logs={"access": str(logs[0]), "decisions": str(logs[1])}, **settings) as gateway:
         body = json.dumps({"model": "auto", "messages": [{"role": "user", "content": QUESTION}]}).encode()
         request = urllib.request.Request(f"{gateway.url}/v1/chat/completions", body)
         with urllib.request.urlopen(request, timeout=30) as answer:
@@ -66,9 +64,6 @@ def test_the_gateway_keeps_to_the_share_of_strong_calls(tmp_path: Path) -> None:
     router = outcome_router()
     weak = next(name for name in router.experts if name != "law")
     never = StrongShare("law", weak, 0.5, 100.0)  # no expected difference is as large
-    headers, *_ = serve(tmp_path, router.with_policy(Policy(strong_share=never)))
+    shared = router.with_policy(Policy(strong_share=never))
+    headers, *_ = serve(tmp_path, shared, routing={"threshold": 0.5})  # other settings leave it alone
     assert headers["x-ir3de-expert"] == weak
-    experts = {name: {"url": "http://127.0.0.1:9/v1"} for name in router.experts}
-    config = Config.model_validate({"router": "router", "experts": experts, "routing": {"threshold": 0.5}})
-    settled = apply_routing_settings(Router.load(tmp_path / "router"), config)
-    assert settled.policy == Policy(0.5, strong_share=never)  # other settings leave it alone
