@@ -47,9 +47,9 @@ def test_the_area_is_that_of_the_definition(scores: list[tuple[float, float]], s
     assert found is not None
     assert found[0] == pytest.approx(np.trapezoid(curve, np.linspace(0, 1, len(curve))))
     for wanted, cpt in ((0.5, found[2]), (0.8, found[3])):
-        grid = np.linspace(0, 1, 4_001)
-        reached = grid[np.interp(grid, np.linspace(0, 1, len(curve)), curve) >= wanted - 1e-9]
-        assert cpt == pytest.approx(reached.min(), abs=1e-3)
+        after = next(calls for calls, reached in enumerate(curve) if reached >= wanted - 1e-12)
+        before, reached = curve[after - 1], curve[after]
+        assert cpt == pytest.approx((after - 1 + (wanted - before) / (reached - before)) / len(scores))
 
 
 def test_an_order_that_says_nothing_is_random() -> None:

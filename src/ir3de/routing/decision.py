@@ -47,11 +47,6 @@ class DecisionRules:
         return self.policy.penalties(self.experts)
 
     @cached_property
-    def has_conditions(self) -> bool:
-        """Whether a threshold or a strong share may change the choice of the largest tally."""
-        return self.policy.threshold > 0 or self.policy.strong_share is not None
-
-    @cached_property
     def strong_weak(self) -> tuple[int, int, float] | None:
         """The places of the strong and the weak model, and the difference from which on the strong one is taken."""
         share = self.policy.strong_share
@@ -346,7 +341,7 @@ def make_decision(
     decision._penalties = penalties
     decision._reason = reason
     decision._kept = None
-    if not reason and (penalties is not None or rules.has_conditions):
+    if not reason and (penalties is not None or rules.policy.threshold > 0 or rules.strong_weak):
         decision._apply_policy()
     return decision
 
