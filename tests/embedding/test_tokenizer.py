@@ -23,7 +23,7 @@ import tiny
 from ir3de.embedding import Embedding, Tokenizer
 from ir3de.embedding import tokenizer as tokenizer_module
 from ir3de.embedding.defaults import DEFAULTS
-from ir3de.embedding.normalisation import lowercase_if_all_caps
+from ir3de.embedding.normalisation import is_random_case, lowercase_if_all_caps
 from ir3de.embedding.proof import LONGEST_IN_CHARACTERS, Proof, cut, prove
 from ir3de.embedding.proof_texts import PANEL
 from ir3de.errors import InputError
@@ -51,8 +51,12 @@ def reference_ids(embedding: Embedding, text: str) -> list[int]:
 
 def expected_ids(tokenizer: Tokenizer, texts: Sequence[str]) -> list[list[int]]:
     """The reference engine's ids of the normalised texts."""
-    normalised = [lowercase_if_all_caps(text) for text in texts]
-    return [one.ids for one in tokenizer.reference.encode_batch(normalised, add_special_tokens=False)]
+
+    def encode(text: str) -> list[int]:
+        return list(tokenizer.reference.encode(text, add_special_tokens=False).ids)
+
+    ids = [(text, encode(text)) for text in map(lowercase_if_all_caps, texts)]
+    return [encode(text.lower()) if is_random_case(text, len(found)) else found for text, found in ids]
 
 
 # --- the bundled embedding ---

@@ -22,7 +22,15 @@ PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))
 HOOK = PROJECT["tool"]["hatch"]["metadata"]["hooks"]["custom"]
 DOMAINS = {"maths": ["Solve x + 3 = 10.", "What is 12 times 7?"], "law": ["Is this contract void?", "May I sue?"]}
 NAMES = ("sys_platform", "platform_machine")
-PROMPTS = ["Solve 3x = 12.", "", "naïve 字 🙂 Ⅷ", "Is it void?", "THE CONTRACT IS VOID AND NULL", "word " * 4000]
+PROMPTS = [
+    "Solve 3x = 12.",
+    "",
+    "naïve 字 🙂 Ⅷ",
+    "Is it void?",
+    "THE CONTRACT IS VOID AND NULL",
+    "iS tHe CoNTraCT vOiD?",
+    "word " * 4000,
+]
 
 SCRIPT = """
 import importlib, json, sys

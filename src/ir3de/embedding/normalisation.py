@@ -2,7 +2,26 @@
 
 from __future__ import annotations
 
+from functools import lru_cache
+
+import numpy as np
+import numpy.typing as npt
+
 MIN_ALL_CAPS_CHARACTERS = 16  # shorter texts may be acronyms, whose capitals matter
+
+# Random case breaks words into pieces of about 2 characters, where ordinary text has 3 to 5 to a token.
+MAX_CHARACTERS_PER_TOKEN = 3
+FIRST_EXAMINED = slice(1, 32)  # most ordinary texts have no capital there, and all in random case do
+EXAMINED_CHARACTERS = 256  # the beginning of a text decides, so that long texts cost no more
+
+# In random case 1/2 of the letters inside words are capitals, and 1/4 are capitals after a small letter. In camelCase
+# both shares are lower: of 280,000 lines of code 36 exceed both limits, and most of those are base64.
+MIN_CHANGES = 3
+MIN_SHARE_OF_CHANGES = 0.15
+MIN_SHARE_OF_CAPITALS = 0.3
+
+_CASED_CODE_POINTS = 0x2000  # Latin, Greek, Cyrillic, Armenian and Georgian lie below
+_ASCII_CODE_POINTS = 0x80
 
 
 def lowercase_if_all_caps(text: str) -> str:
@@ -14,6 +33,60 @@ def lowercase_if_all_caps(text: str) -> str:
     'NASA'
     """
     return text.lower() if len(text) >= MIN_ALL_CAPS_CHARACTERS and text.isupper() else text
+
+
+def is_random_case(text: str, tokens: int) -> bool:
+    """Whether capitals stand inside the words as if by chance, in a text of so many tokens.
+
+    Code keeps its case: camelCase has fewer capitals, and a text of one word may be a key or an identifier.
+
+    >>> is_random_case("hOw Do I bOiL aN EgG?", tokens=13)
+    True
+    >>> is_random_case("Why is getElementById null?", tokens=8)
+    False
+    """
+    if len(text) >= MAX_CHARACTERS_PER_TOKEN * tokens:
+        return False
+    head = text[FIRST_EXAMINED]
+    if head == head.lower():
+        return False
+    text = text[:EXAMINED_CHARACTERS]
+    classes = text.encode().translate(_classify_ascii()) if text.isascii() else _classify(text)
+    if classes.count(b"aA") < MIN_CHANGES:
+        return False
+    changes = classes.count(b"aA") - classes.count(b"0aA")  # without hexadecimal numbers: 0xFF
+    words = classes.replace(b"0", b" ").split()
+    places = sum(map(len, words)) - len(words)  # where a letter follows a letter
+    capitals = sum(word.count(b"A", 1) for word in words)
+    has_several_words = len(text.split(maxsplit=1)) > 1
+    return (
+        has_several_words
+        and changes >= max(MIN_CHANGES, MIN_SHARE_OF_CHANGES * places)
+        and capitals >= MIN_SHARE_OF_CAPITALS * places
+    )
+
+
+def _classify(text: str) -> bytes:
+    """One byte for each character: 'a' for small letters, 'A' for capitals, '0' for digits, a space for others."""
+    points = np.frombuffer(text.encode("utf-32-le", "surrogatepass"), np.uint32)
+    return _load_classes().take(points, mode="clip").tobytes()
+
+
+@lru_cache(maxsize=1)
+def _classify_ascii() -> bytes:
+    """The same as a table for `bytes.translate`."""
+    return _load_classes()[:_ASCII_CODE_POINTS].tobytes().ljust(256)
+
+
+@lru_cache(maxsize=1)
+def _load_classes() -> npt.NDArray[np.uint8]:
+    # a capital is what `lower` changes, so that a lowercased text has none
+    letters = "".join(map(chr, range(_CASED_CODE_POINTS)))
+    classes = [
+        "A" if letter.lower() != letter else "a" if letter.upper() != letter else "0" if letter.isdigit() else " "
+        for letter in letters
+    ]
+    return np.frombuffer("".join([*classes, " "]).encode(), np.uint8)  # the last stands for all code points beyond
 
 
 def replace_lone_surrogates(text: str) -> str:

@@ -20,7 +20,12 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import numpy.typing as npt
 
-from ir3de.embedding.normalisation import lowercase_if_all_caps, replace_lone_surrogates
+from ir3de.embedding.normalisation import (
+    MAX_CHARACTERS_PER_TOKEN,
+    is_random_case,
+    lowercase_if_all_caps,
+    replace_lone_surrogates,
+)
 from ir3de.embedding.proof import EncodeBatch, Proof, cut, prove
 from ir3de.embedding.proof_cache import get_proof
 from ir3de.errors import EmbeddingError, InputError
@@ -161,7 +166,7 @@ class Tokenizer:
     def encode(self, text: str) -> Ids:
         """The text's token ids, without special tokens: exactly what is counted and routed.
 
-        Long texts that are all in capitals are lowercased first. Lone surrogates become U+FFFD.
+        Long texts all in capitals, and texts in random case, are lowercased. Lone surrogates become U+FFFD.
         """
         try:
             if text.isupper():  # it stops at the first small letter
@@ -178,23 +183,35 @@ class Tokenizer:
             raise _not_text(texts)
         try:
             texts = [lowercase_if_all_caps(text) for text in texts]
-            return self._encode_many(texts)
+            return self._encode_all(texts)
         except UnicodeEncodeError:
-            return self._encode_many([replace_lone_surrogates(text) for text in texts])
+            return self._encode_all([replace_lone_surrogates(text) for text in texts])
         except (TypeError, AttributeError) as error:
             raise _not_text(texts) from error
 
     @cached_property
     def _encode_one(self) -> Callable[[str], Ids]:
         if self._fast is None:
-            return lambda text: self._encode_by_reference([text])[0]
+            return lambda text: self._encode_all([text])[0]
         engine, proof = self._fast
         encode_fast, doubts = engine.encode_batch_flat, proof.doubts
 
         def encode_one(text: str) -> Ids:
-            return (self._encode_doubtful([text]) if doubts(text) else encode_fast([text], False))[0]
+            ids: Ids = (self._encode_doubtful([text]) if doubts(text) else encode_fast([text], False))[0]
+            if len(text) < MAX_CHARACTERS_PER_TOKEN * len(ids) and is_random_case(text, len(ids)):
+                return encode_one(text.lower())
+            return ids
 
         return encode_one
+
+    def _encode_all(self, texts: list[str]) -> tuple[Ids, Lengths]:
+        ids, lengths = self._encode_many(texts)
+        characters = np.fromiter(map(len, texts), np.uint64, len(texts))
+        many_tokens = np.flatnonzero(characters < MAX_CHARACTERS_PER_TOKEN * lengths)
+        lowercased = {i: texts[i].lower() for i in many_tokens.tolist() if is_random_case(texts[i], int(lengths[i]))}
+        if not lowercased:
+            return ids, lengths
+        return self._encode_many([lowercased.get(i, text) for i, text in enumerate(texts)])
 
     @cached_property
     def _encode_many(self) -> EncodeBatch:
@@ -244,10 +261,13 @@ class Tokenizer:
         """
         if not isinstance(text, str):
             raise _not_text([text])
-        normalised = lowercase_if_all_caps(text)
-        is_lowercased = normalised is not text
+        normalised = replace_lone_surrogates(lowercase_if_all_caps(text))
         text = replace_lone_surrogates(text)
-        encoding = self.reference.encode(replace_lone_surrogates(normalised), add_special_tokens=False)
+        encoding = self.reference.encode(normalised, add_special_tokens=False)
+        if is_random_case(normalised, len(encoding)):
+            normalised = normalised.lower()
+            encoding = self.reference.encode(normalised, add_special_tokens=False)
+        is_lowercased = normalised != text
         starts = [start for start, _ in encoding.offsets]
         if is_lowercased:
             # one capital can become two characters (İ), so offsets are translated to the original text
