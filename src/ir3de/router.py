@@ -93,9 +93,9 @@ class Router:
         when experts come and go; it is saved with the router, but never in a serving copy. `keep_sample=False` keeps
         none: then there is no tuning, and confidence is not calibrated.
 
-        Texts in files are named by `ir3de.engines.Files`; `engine`, `workers`, `address`, `checkpoint` and `skip_bad`
-        say how those are counted, as in `ir3de.engines.collect_files`.
-        `device` ("cuda", "cuda:1", "cpu") solves by torch on that device; otherwise numpy does it.
+        Texts are str, or rows that also name their source: {"text": …, "source": "forum"}. Texts in files are named by
+        `ir3de.engines.Files`; `engine`, `workers`, `address`, `checkpoint` and `skip_bad` say how those are counted, as
+        in `ir3de.engines.collect_files`. `device` ("cuda", "cuda:1", "cpu") solves by torch there; else numpy does it.
         """
         used, scorer, selector = check_request(domains, embedding, scorer, selector, tune=tune, keep_sample=keep_sample)
         rules = make_rules(domains, selector, default, policy)  # refuses what it can before anything is counted

@@ -144,6 +144,19 @@ def test_every_engine_gives_the_same_bits_whatever_the_shards(corpus: Path, engi
     assert collected.bytes == sum(heard) == sum(count.bytes for count in counts)
 
 
+@pytest.mark.parametrize("engine", [InProcess(), Reversed(), Pool(2)], ids=lambda engine: type(engine).__name__)
+def test_every_engine_carries_the_sources_of_rows(tmp_path: Path, engine: Engine) -> None:
+    sources = [("forum", "exam", None)[i % 3] for i in range(len(TEXTS))]
+    rows = [{"source": source, "text": text} for source, text in zip(sources, TEXTS, strict=True)]
+    write(tmp_path, "a.jsonl", json_lines(rows))
+    write(tmp_path, "b.csv", "text,source\n" + "".join(f"{row['text']},{row['source'] or ''}\n" for row in rows))
+    write_parquet(tmp_path / "c.parquet", {"source": sources, "text": TEXTS, "n": TEXTS}, row_group_size=7)
+    wanted = collect(rows * 3, embedding=tiny.embedding(), window=8, subsample=2, keep_sample=True)
+    found = collect_files(tmp_path, embedding=tiny.embedding(), engine=engine, recipe=RECIPE, shard_bytes=1_000)
+    assert same(found.statistics, wanted)
+    assert found.shards > 2 and wanted.sample is not None and wanted.sample.count_sources() == 2
+
+
 def test_rare_tokens_are_told_from_the_whole_domain(corpus: Path) -> None:
     wanted = collect(TEXTS, embedding=tiny.embedding(), min_count=20, clip=1)
     for engine in (InProcess(), Pool(2)):

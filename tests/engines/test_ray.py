@@ -55,7 +55,7 @@ def files(tmp_path_factory: pytest.TempPathFactory) -> Path:
     law, maths, cooking = (tiny.sentences(domain, 400) for domain in tiny.DOMAINS)
     lines = [text.encode() for text in law]
     (folder / "law.txt").write_bytes(b"\n".join([*lines[:200], b"caf\xe9", b"", *lines[200:]]))
-    rows = [json.dumps({"prompt": text}) for text in maths]
+    rows = [json.dumps({"prompt": text, "source": f"exam {number % 3}"}) for number, text in enumerate(maths)]
     (folder / "maths.jsonl").write_text("\n".join([*rows[:200], "{broken", '{"id": 7}', *rows[200:]]))
     table = pyarrow.table({"text": [*cooking[:200], None, *cooking[200:]]})
     pyarrow.parquet.write_table(table, folder / "cooking.parquet", row_group_size=100)
@@ -72,6 +72,7 @@ def test_the_cluster_counts_the_same_bits_as_this_process(
     here = collect_files(Files("."), **options)
     there = collect_files(Files("."), engine="ray", on_bytes=told.append, **options)
     assert there.statistics == here.statistics and there.statistics.sample == here.statistics.sample
+    assert there.statistics.sample is not None and there.statistics.sample.count_sources() == 3
     assert (there.records, there.skipped, there.shards) == (here.records, here.skipped, here.shards)
     assert here.skipped == 3 and here.shards > 10
     assert {Path(example).name for example in there.examples} == {Path(example).name for example in here.examples}
@@ -204,14 +205,15 @@ def test_what_ray_reads_is_counted_as_collect_counts_it(ray: ModuleType, tmp_pat
     from ir3de.engines.ray_engine import collect_dataset
 
     texts = tiny.sentences("maths", 300)
-    rows = [{"id": number, "text": text} for number, text in enumerate([*texts, None, " "])]
+    rows = [{"id": number, "text": text, "source": f"s{number % 3}"} for number, text in enumerate([*texts, None, " "])]
     path = tmp_path / f"a.{kind}"
     if kind == "parquet":
         pyarrow.parquet.write_table(pyarrow.Table.from_pylist(rows), path)
     else:
         path.write_text("\n".join(texts if kind == "text" else map(json.dumps, rows)))
     counted = collect_dataset(getattr(ray.data, f"read_{kind}")(str(path)), embedding=tiny.embedding(), recipe=RECIPE)
-    here = collect(texts, embedding=tiny.embedding(), window=RECIPE.window, keep_sample=True)
+    given = texts if kind == "text" else rows[: len(texts)]
+    here = collect(given, embedding=tiny.embedding(), window=RECIPE.window, keep_sample=True)
     assert counted == here and counted.sample == here.sample
 
 

@@ -41,10 +41,12 @@ def describe_domains(
 
 
 def _describe_statistics(own: Statistics, parts: Parts) -> dict[str, Any]:
+    sources = 0 if own.sample is None else own.sample.count_sources()
     return {
         "prompts": own.prompts,
         "tokens": own.tokens,
         "kept": 0 if own.sample is None else len(own.sample),
+        **({"sources": sources} if sources else {}),
         "digest": own.digest,
         "statistics": parts.add("statistics", ".safetensors", encode_statistics(own)),
     }

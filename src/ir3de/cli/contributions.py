@@ -15,6 +15,7 @@ from ir3de.cli.output import FAINT, Output, facts, hint, line, size
 if TYPE_CHECKING:
     from ir3de.statistics.contributions import Contribution
     from ir3de.statistics.domain import Statistics
+    from ir3de.statistics.sample import Sample
 
 
 @dataclass(frozen=True)
@@ -60,13 +61,21 @@ def statistics_facts(contribution: Contribution) -> Any:
             ("prompts", f"{statistics.prompts:,}"),
             ("tokens", f"{statistics.tokens:,}"),
             ("prompt sums", windows),
-            ("prompts kept", "none" if statistics.sample is None else f"{len(statistics.sample):,}, as token ids"),
+            ("prompts kept", _describe_sample(statistics.sample)),
             ("collected with", how or ("not known" if not contribution.recipe else "no option")),
             ("merged from", f"{len(contribution.parts)} contributions" if contribution.parts else "none: as collected"),
             ("embedding", statistics.fingerprint[:12]),
             ("digest", statistics.digest),
         ]
     )
+
+
+def _describe_sample(sample: Sample | None) -> str:
+    if sample is None:
+        return "none"
+    sources = sample.count_sources()
+    whence = f", from {sources:,} source{'s' * (sources > 1)}" if sources else ""
+    return f"{len(sample):,}, as token ids{whence}"
 
 
 def _list_options(recipe: Mapping[str, Any]) -> Iterator[str]:
@@ -88,6 +97,7 @@ def describe(contribution: Contribution) -> dict[str, Any]:
         "tokens": statistics.tokens,
         "windows": None if statistics.sums is None else statistics.sums.windows,
         "kept": contribution.kept,
+        "sources": 0 if statistics.sample is None else statistics.sample.count_sources(),
         "embedding": statistics.fingerprint,
         "digest": contribution.digest,
         "sha256": contribution.sha256,

@@ -36,7 +36,7 @@ def read_texts(
     A source is a file, a folder, a glob pattern, an address (s3://…) of these, or `-` for standard input. Names
     are checked at the call, contents as they are read. `field` names the field (or `a.b` path) that holds the text;
     `whole_files` makes each plain-text file one text instead of one a line; `on_bytes` is called with the number
-    of bytes read from disk since its last call.
+    of bytes read from disk since its last call. Texts remember the `source` of their row, as in `text_of`.
 
     >>> from tempfile import TemporaryDirectory
     >>> with TemporaryDirectory() as folder:

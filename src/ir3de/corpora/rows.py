@@ -5,6 +5,7 @@ from typing import Self
 
 from ir3de.embedding.normalisation import replace_lone_surrogates
 from ir3de.errors import InputError
+from ir3de.statistics.sources import SOURCE_FIELD, attach_source
 
 TEXT_FIELDS = ("text", "prompt", "question", "instruction", "content", "input", "query")
 CHAT_FIELDS = ("messages", "conversations")
@@ -45,7 +46,8 @@ class Row(dict[str, object]):
 def text_of(row: Mapping[str, object] | str, field: str | None = None) -> str:
     """Take the text out of a row: the named field or, without a name, the first usual one or the chat.
 
-    The text is empty when the field is empty or null. The user's turns of a chat are joined by line ends.
+    The text is empty when the field is empty or null. The user's turns of a chat are joined by line ends. If the row
+    has a field `source`, the text remembers it: a router that is fitted from the text keeps a hash of it.
 
     >>> text_of({"id": 7, "prompt": "Sort a list."})
     'Sort a list.'
@@ -66,20 +68,20 @@ def text_of(row: Mapping[str, object] | str, field: str | None = None) -> str:
 def text_in(row: object, field: str | None) -> str:
     """Do the work of `text_of` for a row of any kind, without saying where the row was read."""
     if isinstance(row, str):
-        text = row if field is None else _named_text({"text": row}, field)
-    elif isinstance(row, (dict, Mapping)):  # `dict` first: the check for it is many times faster
-        text = _usual_text(row) if field is None else _named_text(row, field)
-    else:
+        return replace_lone_surrogates(row if field is None else _named_text({"text": row}, field))
+    if not isinstance(row, (dict, Mapping)):  # `dict` first: the check for it is many times faster
         raise InputError(_not_a_row(row))
-    return replace_lone_surrogates(text)
+    text = replace_lone_surrogates(_usual_text(row) if field is None else _named_text(row, field))
+    # the field `source` of a translation, or of a table without any other column, is the text itself
+    return text if SOURCE_FIELD not in row or field == SOURCE_FIELD or len(row) == 1 else attach_source(text, row)
 
 
 def columns_with_text(names: list[str], field: str | None) -> list[str]:
-    """Choose the columns `text_in` will look at; all of them when none fits, for the error to list them."""
+    """Choose the columns `text_in` will look at; all of them when none has text, for the error to list them."""
     wanted = {*TEXT_FIELDS, *CHAT_FIELDS}
     if field is not None:
         wanted = {field} if field in names else {field.partition(".")[0]}
-    return [name for name in names if name in wanted] or names
+    return [name for name in names if name in {*wanted, SOURCE_FIELD}] if wanted.intersection(names) else names
 
 
 def list_names(names: Iterable[object]) -> str:

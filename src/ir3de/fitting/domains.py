@@ -227,7 +227,7 @@ def count_domain(
         statistics = domain if keep_sample else domain.without_sample()
     elif isinstance(domain, Files):
         statistics = _count_files(name, domain, embedding, Recipe(window, keep_sample=keep_sample), counting or {})
-    elif isinstance(domain, str) or not isinstance(domain, Iterable):
+    elif isinstance(domain, (str, Mapping)) or not isinstance(domain, Iterable):
         raise InputError(
             f"the texts of '{name}' must be an iterable of str, Files or Statistics, found {type(domain).__name__}"
         )

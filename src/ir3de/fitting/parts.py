@@ -28,8 +28,9 @@ if TYPE_CHECKING:  # a process that only routes does not import it
 
 Counted: TypeAlias = "Statistics | Contribution"
 OutcomeRows: TypeAlias = "Iterable[Mapping[str, Any]] | Outcomes"  # rows, or what was summed up from them
-# an expert's texts, or what was counted from them; for a router from outcomes, rows with its scores
-Domain: TypeAlias = "Iterable[str] | Files | Counted | Sequence[Counted] | OutcomeRows"
+# an expert's texts (str, or rows of `text` and `source`), or what was counted from them; for a router from outcomes,
+# rows with its scores
+Domain: TypeAlias = "Iterable[str | Mapping[str, Any]] | Files | Counted | Sequence[Counted] | OutcomeRows"
 Kind = Literal["domains", "outcomes"]
 T = TypeVar("T")
 

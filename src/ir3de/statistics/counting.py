@@ -7,7 +7,7 @@ The corpus is read once, in chunks of a few megabytes, so memory does not grow w
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -23,6 +23,7 @@ from ir3de.statistics.integers import freeze
 from ir3de.statistics.pairs import count_pairs
 from ir3de.statistics.prompt_sums import PromptSums, triangle_indices, triangle_size
 from ir3de.statistics.sample import Sample, hash_text
+from ir3de.statistics.sources import hash_sources, read_text
 from ir3de.storage.cores import count_cores
 
 CHUNK_CHARACTERS = 2_000_000
@@ -80,7 +81,7 @@ class Recipe:
 
 
 def collect(
-    texts: Iterable[str],
+    texts: Iterable[str | Mapping[str, Any]],
     *,
     embedding: Embedding | None = None,
     window: int = 128,
@@ -98,6 +99,9 @@ def collect(
     `keep_sample=True` keeps up to 1,024 of the prompts, as token ids, for tuning and calibration: whoever gets the
     statistics can then read those prompts.
 
+    A text may also be a row that says where the text came from: {"text": …, "source": "forum"}. The sample then holds
+    a hash of the source's name. Counts and sums are the same with and without sources.
+
     To share statistics with less detail: `clip=1` counts a token at most once per prompt, and `min_count=5` leaves out
     tokens that occur fewer than five times in all these texts. The latter reads the texts twice, unless only the
     histogram is counted.
@@ -109,7 +113,7 @@ def collect(
     Statistics(2 prompts, 2 tokens, 2 windows, embedding 0a049b450d48)
     """
     recipe = Recipe(window, subsample, cap, prompt_sums, keep_sample, clip, min_count)
-    if isinstance(texts, (str, bytes)) or not isinstance(texts, Iterable):
+    if isinstance(texts, (str, bytes, Mapping)) or not isinstance(texts, Iterable):
         raise InputError(f"texts must be an iterable of str, found one {type(texts).__name__}: put texts in a list")
     if recipe.passes > 1 and isinstance(texts, Iterator):
         raise InputError(
@@ -167,7 +171,9 @@ def count(texts: Sequence[str], embedding: Embedding, recipe: Recipe) -> Statist
     needs_hashes = recipe.subsample > 1 or recipe.keep_sample
     hashes = np.array([hash_text(text) if needs_hashes else 0 for text in texts], np.uint32)
     sums = None
-    sample = Sample.draw(hashes, flat, starts, lengths, recipe.subsample) if recipe.keep_sample else None
+    sample = None
+    if recipe.keep_sample:
+        sample = Sample.draw(hashes, flat, starts, lengths, recipe.subsample, hash_sources(texts))
     if recipe.prompt_sums:
         first, size, _ = draw_windows(hashes, starts, lengths, lengths, recipe.window, recipe.subsample)
         pairs = count_pairs(flat, starts, lengths)
@@ -308,13 +314,12 @@ def _keep_tokens(
     return flat[kept], np.cumsum(shorter) - shorter, shorter
 
 
-def split_chunks(texts: Iterable[str]) -> Iterator[list[str]]:
-    """Split texts into chunks of a few megabytes, which are counted one by one."""
+def split_chunks(texts: Iterable[str | Mapping[str, Any]]) -> Iterator[list[str]]:
+    """Split texts into chunks of a few megabytes, which are counted one by one. Rows become texts here."""
     chunk: list[str] = []
     characters = 0
-    for text in texts:
-        if not isinstance(text, str):
-            raise InputError(f"texts must be str, found {type(text).__name__}: {text!r:.60}")
+    for number, given in enumerate(texts, 1):
+        text = given if isinstance(given, str) else read_text(given, number)
         chunk.append(text)
         characters += len(text)
         if characters >= CHUNK_CHARACTERS:

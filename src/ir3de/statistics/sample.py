@@ -95,6 +95,10 @@ class Sample:
         """Where each prompt begins in `ids`."""
         return np.cumsum(self.kept) - self.kept
 
+    def count_sources(self) -> int:
+        """How many sources the prompts came from, as far as they are known."""
+        return len(np.unique(self.sources[self.sources > 0]))
+
     def take(self, chosen: npt.NDArray[np.integer]) -> Sample:
         """These prompts, in this order."""
         kept = self.kept[chosen]

@@ -108,6 +108,7 @@ def fit(
     A PATH is a file (.txt, .md, .jsonl, .json, .csv, .tsv, .parquet, also packed as .gz, .bz2, .xz or .zst), a
     folder, a quoted pattern, an address of these such as s3://bucket/folder, - for standard input, or a .stats file
     that `ir3de collect` wrote. If a NAME has several paths, repeat it for each. --cap applies to fitting and routing.
+    If rows have a field `source`, the kept sample holds a hash of it for each prompt.
 
     --describe says in a few words what an expert is for, beside its texts or instead of them.
 

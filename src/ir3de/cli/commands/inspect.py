@@ -90,10 +90,12 @@ def _show_router(path: Path, found: RouterFiles, out: Output) -> None:
             ]
         )
     )
-    numbers = ("prompts", "tokens", "kept", "contributions")
+    has_sources = any("sources" in expert for expert in header.get("experts", ()))
+    counted = ("prompts", "tokens", "kept", *(("sources",) if has_sources else ()))
+    numbers = (*counted, "contributions")
     experts = table("expert", *numbers, "digest", right=numbers)
     for expert in header.get("experts", ()):
-        counts = [f"{expert[key]:,}" if key in expert else "–" for key in ("prompts", "tokens", "kept")]
+        counts = [f"{expert[key]:,}" if key in expert else "–" for key in counted]
         counts.append(f"{len(expert['contributions']):,}" if "contributions" in expert else "–")
         experts.add_row(str(expert.get("name")), *counts, line((expert.get("digest", "–")[:16], FAINT)))
     files = table("file", "size", "content", right=("size",))
