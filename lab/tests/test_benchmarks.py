@@ -103,6 +103,16 @@ def test_bench_robustness(tmp_path: Path) -> None:
     assert "small: authors' code, k=10" in shown and "first 16 tokens" in shown
 
 
+def test_bench_change_costs(tmp_path: Path) -> None:
+    said = run_json("bench", "change-costs", "--size", "3", "8", "--rounds", "1", "--save", tmp_path / "kept.json")
+    assert json.loads((tmp_path / "kept.json").read_text()) == said
+    names = [figure["name"].split(",")[0] for figure in said["figures"]]
+    changes = ["add", "remove", "add and confidence", "remove and confidence", "tune"]
+    assert names == ["fit", *(f"{what} / fit" for what in changes)]
+    assert [figure["bar"] for figure in said["figures"]] == [None, 0.15, 0.15, None, None, 3.0]
+    assert all(figure["value"] > 0 for figure in said["figures"])
+
+
 def test_bench_experts(tmp_path: Path) -> None:
     said = run_json("bench", "experts", "--count", "3", "--count", "2", "--save", tmp_path / "kept.json")
     assert json.loads((tmp_path / "kept.json").read_text(encoding="utf-8")) == said

@@ -149,6 +149,7 @@ class Router:
         """Add an expert from its texts or statistics: the router is then the one fitted from all of them together.
 
         Routing goes on meanwhile. A tuned router is tuned again; `remove` states what holds for every change.
+        Confidence is calibrated anew when it is first asked for, or when the router is saved.
 
         A `description` counts as 20 prompts, with texts or instead of them. A sample of its texts is kept if the
         router has one of any other, or as `keep_sample` says. To a router from outcomes a model is added from rows

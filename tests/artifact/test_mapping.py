@@ -30,8 +30,8 @@ def arrays(router: Router) -> dict[str, np.ndarray]:
     found = {
         f"{type(owner).__name__} {name}": value
         for owner in owners
-        for name in (field.name for field in fields(owner))
-        if isinstance(value := getattr(owner, name), np.ndarray)
+        for name in (*(field.name for field in fields(owner)), "entropy", "rank")
+        if isinstance(value := getattr(owner, name, None), np.ndarray)
     }
     assert len(found) >= 5
     return found

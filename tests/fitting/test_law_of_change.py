@@ -5,7 +5,9 @@ Each kind of router states it in the same words. Routers are compared by what th
 
 from __future__ import annotations
 
+import pickle
 from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from itertools import permutations
 from pathlib import Path
@@ -164,6 +166,7 @@ def choose_smaller_windows(domains: Sequence[Statistics], *arguments: Any, windo
 
 
 real_choose = choosing.choose
+real_fit_confidence = choosing._fit_confidence
 
 
 @pytest.mark.slow
@@ -188,6 +191,54 @@ def test_windows_are_chosen_again_from_those_that_were_counted(
     assert {own.sums.window for own in router.statistics.values()} == {128}  # a contribution keeps its windows
     router.remove("law", contribution=GIVEN["law"][0].id)
     assert_same(router, together, tmp_path / "contribution")
+
+
+@pytest.mark.parametrize("need", ["confidence", "familiarity", "save", "pickle", "replace", "compare", "threads"])
+def test_confidence_is_calibrated_when_it_is_first_needed(
+    need: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Not by the change, nor by the next one, nor by a route; once, and with the bits of a new fit."""
+    calls = []
+
+    def count(*arguments: Any) -> Any:
+        calls.append(arguments)
+        return real_fit_confidence(*arguments)
+
+    never, router = (Router.fit({name: TEXTS[name] for name in names}, embedding=tiny.embedding())
+                     for names in (NAMES[:2], NAMES))  # fmt: skip
+    monkeypatch.setattr(choosing, "_fit_confidence", count)
+    router.add("new", tiny.mixed(9))
+    router.remove("new")
+    router.remove(NAMES[2])
+    decision = router.route("prove the clause")
+    assert decision.expert == never.route("prove the clause").expert and decision.reason == "" and not calls
+    if need == "confidence":
+        assert decision.confidence == never.route("prove the clause").confidence
+    elif need == "familiarity":
+        assert decision.familiarity == never.route("prove the clause").familiarity
+    elif need == "save":
+        router.save(tmp_path / "early")
+    elif need == "pickle":
+        assert_same(pickle.loads(pickle.dumps(router)), never, tmp_path / "pickled")
+    elif need == "replace":
+        router.with_policy(Policy(0.4))
+    elif need == "compare":
+        assert router.compiled.rules == never.compiled.rules
+    else:
+        with ThreadPoolExecutor(4) as pool:
+            assert len(set(pool.map(lambda _: router.route("prove the clause").confidence, range(8)))) == 1
+    assert len(calls) == 1
+    assert_same(router, never, tmp_path)
+    assert len(calls) == 1
+
+
+def test_what_cannot_be_calibrated_is_refused_at_once() -> None:
+    """A sample that was never counted: the router stays as it was."""
+    router = Router.fit(TEXTS, embedding=tiny.embedding())
+    own, other = (collect(TEXTS[name], embedding=tiny.embedding(), keep_sample=True) for name in NAMES[:2])
+    with pytest.raises(InputError, match="did not count"):
+        router.add("new", replace(own, sample=other.sample))
+    assert router.experts == NAMES and router.calibrated
 
 
 def test_where_a_newcomer_keeps_no_prompts_there_is_no_tuning_while_it_is_there(tmp_path: Path) -> None:

@@ -139,7 +139,7 @@ def test_weights_say_what_each_part_contributes(some: dict[str, list[str]], a: i
     counts = sized(own)
     parts = [scale_to_unit(part.scores(own, E), counts) for part in (PromptRidge(), Posterior(), TokenRidge())]
     fading = min(2.0, few * sum(1 / s.sums.windows for s in own) / 3)
-    weights = (1, a, fading if fading >= 0.05 else 0.0)
+    weights = (1, a, fading if fading >= 0.1 else 0.0)
     expected = sum(weight * part for weight, part in zip(weights, parts, strict=True))
     np.testing.assert_allclose(Blend(a, few=few).scores(own, E), expected, atol=1e-9)
     share = counts.sum(axis=1)

@@ -119,7 +119,7 @@ def _load_table(folder: Path, header: Mapping[str, Any], *, mapped: bool) -> Tab
     except ArtifactError as error:
         remedy = "" if header["serving"] else ". Or delete it: it is then rebuilt from the statistics"
         raise ArtifactError(f"{error}{remedy}") from error
-    return Table(**{_EARLIER_NAMES.get(name, name): tensor for name, tensor in tensors.items()})
+    return Table.restore(**{_EARLIER_NAMES.get(name, name): tensor for name, tensor in tensors.items()})
 
 
 _EARLIER_NAMES = {"usualness": "familiarity"}  # of a table's tensors in version 0.1

@@ -14,6 +14,7 @@ from ir3de.fitting.domains import count_domain, describe_given, read_addition
 from ir3de.fitting.parts import Constant, Domain, Kind, OutcomeRows, RouterParts
 from ir3de.outcomes.expectation import Validation
 from ir3de.routing.decision import CompiledRouter, DecisionRules
+from ir3de.routing.deferral import Once
 from ir3de.routing.valuation import Probabilities
 from ir3de.scorers import Blend, Scorer
 from ir3de.scorers.blend import BlendParts
@@ -134,13 +135,18 @@ class DomainTraining:
     def require_probabilities(self, why_not: str) -> None:
         return
 
-    def build_table(self, embedding: Embedding, rules: DecisionRules, parts: BlendParts | None = None) -> Table:
+    def build_table(self, embedding: Embedding, rules: DecisionRules) -> Table:
+        return self._build_table(embedding, rules.selector, rules.familiarity is not None, None)
+
+    def _build_table(
+        self, embedding: Embedding, selector: Selector, familiarity: bool, parts: BlendParts | None
+    ) -> Table:
         return Table.of(
             self.scorer,
             list(self.statistics().values()),
             embedding.rows,
-            log_offset=rules.selector.log_offset,
-            familiarity=rules.familiarity is not None,
+            log_offset=selector.log_offset,
+            familiarity=familiarity,
             unknown=embedding.tokenizer.unknown_id,
             parts=parts,
         )
@@ -159,17 +165,17 @@ class DomainTraining:
         """Fit these statistics, with scorer and selector as they are, or chosen again where the router is tuned."""
         rules, experts = parts.compiled.rules, tuple(statistics)
         default = rules.experts[rules.default]
-        rules = replace(
-            rules,
-            experts=experts,
-            default=experts.index(default) if default in experts else 0,
+        rules = DecisionRules(  # without any confidence: that of the router before the change may not be known yet
+            experts,
+            rules.selector,
+            experts.index(default) if default in experts else 0,
             policy=rules.policy.among(experts),
         )
         held, embedding = {**self.holdings(), **changed}, parts.embedding()
         if self.is_tuned:
             compiled, training = _choose_again(statistics, held, embedding, rules)
         else:
-            compiled, training = fit_statistics(statistics, held, embedding, self.scorer, rules)
+            compiled, training = fit_statistics(statistics, held, embedding, self.scorer, rules, defer=True)
         return parts.change(compiled, training, changes)
 
 
@@ -207,15 +213,19 @@ def fit_statistics(
     embedding: Embedding,
     scorer: Scorer,
     rules: DecisionRules,
+    *,
+    defer: bool = False,
 ) -> tuple[CompiledRouter, DomainTraining]:
-    """Fit, calibrate and compile."""
+    """Fit, calibrate and compile. With `defer`, confidence is calibrated when it is first asked for: the same bits."""
     from ir3de.tuning.choosing import calibrate
 
-    parts = BlendParts(list(statistics.values()), embedding.rows) if type(scorer) is Blend else None
-    confidence = calibrate(list(statistics.values()), embedding, scorer, rules.selector, parts)
+    domains = list(statistics.values())
+    parts = BlendParts(domains, embedding.rows) if type(scorer) is Blend else None
+    confidence = calibrate(domains, embedding, scorer, rules.selector, parts)
     owned, held = dict(statistics), _select_holdings(holdings, statistics)
     training = DomainTraining(scorer, Constant(owned), Constant(held))
-    return _compile(training, embedding, rules, confidence, parts), training
+    model = None if confidence is None else confidence if defer else Constant(confidence())
+    return _compile(training, embedding, rules, model, parts), training
 
 
 def fit_tuned(
@@ -239,7 +249,7 @@ def fit_tuned(
     tried = tuple(trial.to_dict() for trial in choice.trials)
     training = DomainTraining(choice.scorer, Constant(owned), Constant(held), tried, True, windows)
     rules = replace(rules, selector=choice.selector)
-    compiled = _compile(training, embedding, rules, choice.confidence, choice.parts)
+    compiled = _compile(training, embedding, rules, Constant(choice.confidence), choice.parts)
     return compiled, training, choice.trials
 
 
@@ -260,12 +270,20 @@ def _compile(
     training: DomainTraining,
     embedding: Embedding,
     rules: DecisionRules,
-    confidence: ConfidenceModel,
+    confidence: Callable[[], ConfidenceModel] | None,
     parts: BlendParts | None,
 ) -> CompiledRouter:
     # Even where there is no calibration: one learnt with other experts would tell of them after they are gone.
-    rules = replace(rules, valuation=Probabilities(confidence.calibration), familiarity=confidence.familiarity)
-    return CompiledRouter.build(rules, training.build_table(embedding, rules, parts))
+    rules = replace(rules, valuation=Probabilities(), familiarity=None)
+    if isinstance(confidence, Constant):
+        known = confidence()
+        rules = replace(rules, valuation=Probabilities(known.calibration), familiarity=known.familiarity)
+    elif confidence is not None:
+        model = Once(confidence)
+        valuation = Probabilities().defer({"calibration": lambda: model().calibration})
+        rules = replace(rules, valuation=valuation).defer({"familiarity": lambda: model().familiarity})
+    table = training._build_table(embedding, rules.selector, confidence is not None, parts)
+    return CompiledRouter.build(rules, table)
 
 
 def _select_holdings(holdings: Mapping[str, Holding], experts: Mapping[str, Statistics]) -> dict[str, Holding]:

@@ -12,6 +12,7 @@ import numpy.typing as npt
 
 from ir3de.errors import InputError
 from ir3de.policies import Calibration, Costs, Familiarity, Policy, utilities
+from ir3de.routing.deferral import Deferrable
 from ir3de.routing.valuation import Probabilities, Valuation
 from ir3de.scorers.familiarity import FAMILIARITY_UNIT
 from ir3de.scorers.table import Table
@@ -21,14 +22,14 @@ Reason = Literal["", "no known token", "low confidence", "low expected score", "
 
 
 @dataclass(frozen=True)
-class DecisionRules:
+class DecisionRules(Deferrable):
     """Everything that turns a tally into a decision. It is small, so decisions that are kept keep no table alive."""
 
     experts: tuple[str, ...]
     selector: Selector
     default: int = 0  # the expert for prompts that say nothing
     valuation: Valuation = field(default_factory=Probabilities)
-    familiarity: Familiarity | None = None
+    familiarity: Familiarity | None = field(default_factory=lambda: None)  # may be deferred
     policy: Policy = field(default_factory=Policy)
 
     @property

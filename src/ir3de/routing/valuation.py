@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Literal, Protocol
 
 import numpy as np
@@ -11,6 +11,7 @@ import numpy.typing as npt
 
 from ir3de.outcomes.expectation import Expectation
 from ir3de.policies import Calibration
+from ir3de.routing.deferral import Deferrable
 from ir3de.selectors import Average, Selector, Tally
 
 ValueName = Literal["probability", "expected_score"]
@@ -54,10 +55,10 @@ class Valuation(Protocol):
 
 
 @dataclass(frozen=True)
-class Probabilities:
+class Probabilities(Deferrable):
     """The probability that an expert is the right one, calibrated where there were prompts to learn it from."""
 
-    calibration: Calibration | None = None
+    calibration: Calibration | None = field(default_factory=lambda: None)  # may be deferred
     value_name: Literal["probability"] = "probability"
 
     def accepts(self, selector: Selector) -> bool:

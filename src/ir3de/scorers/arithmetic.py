@@ -96,12 +96,12 @@ class NumpyArithmetic:
     def apply(self, W: npt.NDArray[F], rows: Rows) -> npt.NDArray[F]:
         h = rows.shape[1]
         S = np.empty((rows.shape[0], W.shape[1]), W.dtype)
-        block = np.empty((min(CACHED_ROWS, len(S)), h), W.dtype)
+        # E is in float32, and its blocks are as large as BLAS wants; those converted to float64 stay in the cache
+        size = BLOCK_ROWS if W.dtype == np.float32 else CACHED_ROWS
         with stage("scores", len(S)) as advance:
-            for begin in range(0, len(S), CACHED_ROWS):
-                part = rows[begin : begin + CACHED_ROWS]
-                np.copyto(block[: len(part)], part)
-                np.dot(block[: len(part)], W[:h], out=S[begin : begin + CACHED_ROWS])
+            for begin in range(0, len(S), size):
+                part = np.asarray(rows[begin : begin + size], W.dtype)
+                np.dot(part, W[:h], out=S[begin : begin + size])
                 advance(len(part))
         if len(W) > h:
             S += W[h]

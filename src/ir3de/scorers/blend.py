@@ -12,7 +12,7 @@ import numpy.typing as npt
 
 from ir3de.errors import InputError
 from ir3de.scorers import grams
-from ir3de.scorers.arithmetic import F, current, select_rows
+from ir3de.scorers.arithmetic import BLOCK_ROWS, current, select_rows
 from ir3de.scorers.posterior import Posterior, balance, balance_counts, log_evidence
 from ir3de.scorers.ridge import PromptRidge, TokenRidge
 from ir3de.scorers.scorer import Embeddings, Floats, check_strength
@@ -23,7 +23,7 @@ from ir3de.statistics.pairs import BUCKETS
 PAIR_PRIOR = 1.0  # as if each pair had occurred once more for every expert
 ROUNDING = 1e-6  # smaller scores, relative to the largest, are rounding errors, also in float32
 MAX_TOKEN_WEIGHT = 2.0
-MIN_TOKEN_WEIGHT = 0.05  # a smaller weight is not worth the solve
+MIN_TOKEN_WEIGHT = 0.1  # a smaller weight is not worth the solve
 
 
 @dataclass(frozen=True)
@@ -52,25 +52,24 @@ class Blend:
         check_strength(self.prior)
 
     def scores(self, domains: Sequence[Statistics], embeddings: Embeddings) -> Floats:
-        return self.combine(BlendParts(domains, embeddings), np.dtype(np.float64))
+        return np.asarray(self.combine(BlendParts(domains, embeddings, np.float64)), np.float64)
 
-    def combine(self, parts: BlendParts, dtype: np.dtype[F]) -> npt.NDArray[F]:
-        """S (V, C) in this precision, from parts that are computed once for several blends.
+    def combine(self, parts: BlendParts) -> npt.NDArray[np.floating]:
+        """S (V, C) from parts that are computed once for several blends.
 
         For a token that never occurred, the posterior is its prior: P = sharpness · R, apart from a constant. So there
         S = Ẽ W for one W, and only the tokens that occurred need more than that.
         """
         ridge, posterior = parts.ridge(self.strength), parts.posterior(self.prior, self.strength)
-        assert ridge.weights is not None
-        S = ridge.unit() + self.posterior * posterior.unit()
-        W = ridge.weights * (ridge.factor + self.posterior * posterior.factor * Posterior.sharpness)
-        if weight := parts.token_weight(self.few):
+        weight = self.posterior * posterior.factor
+        W = (ridge.factor + weight * Posterior.sharpness) * ridge.weights
+        if token_weight := parts.token_weight(self.few):
             token = parts.token_ridge()
-            assert token.weights is not None
-            S += weight * token.unit()
-            W += weight * token.factor * token.weights
-        found = current().apply(W.astype(dtype), parts.embeddings)
-        found[parts.seen] = S
+            W += token_weight * token.factor * token.weights
+        found = current().apply(W.astype(parts.dtype), parts.embeddings)
+        more = posterior.scores - Posterior.sharpness * ridge.scores
+        more *= weight
+        found[parts.seen] += more
         return found
 
     def needs_grams(self, domains: Sequence[Statistics]) -> bool:
@@ -83,26 +82,31 @@ class Blend:
 
 @dataclass(frozen=True, eq=False)
 class BlendPart:
-    """One part of a blend: its scores of the tokens that occurred, centred over the experts, and their size."""
+    """One part of a blend: its size, and what its scores are computed from."""
 
-    scores: Floats  # (tokens, C)
     size: float  # |·|; 0 where the scores differ only by rounding
-    weights: Floats | None = None  # (h + 1, C)  the centred W of a ridge
+    weights: Floats  # (h + 1, C)  the W of a ridge, centred over the experts
+    scores: Floats  # (tokens, C)  centred scores of the tokens that occurred
 
     @property
     def factor(self) -> float:
         """What brings the scores to unit size; 0 where they say nothing, so that noise is not scaled up."""
         return 1.0 / self.size if self.size else 0.0
 
-    def unit(self) -> Floats:
-        return self.factor * self.scores
+
+_NONE = np.zeros((0, 0))
 
 
 class BlendParts:
-    """The parts of blends of some domains, each computed when it is first asked for."""
+    """The parts of blends of some domains, each computed when it is first asked for.
 
-    def __init__(self, domains: Sequence[Statistics], embeddings: Embeddings) -> None:
-        self.embeddings = embeddings
+    Products with the embedding are computed in the precision `dtype`. A table has float32.
+    """
+
+    def __init__(
+        self, domains: Sequence[Statistics], embeddings: Embeddings, dtype: type[np.floating] = np.float32
+    ) -> None:
+        self.embeddings, self.dtype = embeddings, dtype
         seen = np.any([domain.histogram > 0 for domain in domains], axis=0)
         self.seen = np.arange(len(seen)) if any(map(grams.is_part, domains)) else np.flatnonzero(seen)
         self.rows = select_rows(embeddings, self.seen)
@@ -111,46 +115,76 @@ class BlendParts:
         self._frequency = self.counts.sum(axis=1)
         self._ridge: dict[float, BlendPart] = {}
         self._posterior: dict[tuple[float, float], BlendPart] = {}
-        self._token: BlendPart | None = None
-        self._pairs: BlendPart | None = None
 
     def ridge(self, strength: float) -> BlendPart:
         if strength not in self._ridge:
-            self._ridge[strength] = self._measure(PromptRidge(strength).weights(self.domains))
+            W = PromptRidge(strength).weights(self.domains)
+            scores = np.asarray(current().apply(W.astype(self.dtype), self.rows), np.float64)
+            largest = np.abs(scores).max(initial=0.0)
+            scores -= scores.mean(axis=1, keepdims=True)
+            self._ridge[strength] = BlendPart(self._measure(scores, largest), _centre(W), scores)
         return self._ridge[strength]
 
     def posterior(self, prior: float, strength: float) -> BlendPart:
         if (prior, strength) not in self._posterior:
-            found = Posterior(prior, strength=strength).score_counts(self.counts, self.ridge(strength).scores)
+            scores = Posterior(prior, strength=strength).score_counts(self.counts, self.ridge(strength).scores)
             # logarithms: a difference of less than a millionth is a rounding error, however small all of them are
-            self._posterior[prior, strength] = BlendPart(found, self._size(found, np.abs(found).max(initial=1.0)))
+            size = self._measure(scores, np.abs(scores).max(initial=1.0))
+            self._posterior[prior, strength] = BlendPart(size, _NONE, scores)
         return self._posterior[prior, strength]
 
     def token_ridge(self) -> BlendPart:
-        if self._token is None:
-            weights = self._token_weights
-            A, sums = self.token_system
-            W = current().solve(A.copy(), sums * weights, TokenRidge.strength * float(weights.sum()))
-            self._token = self._measure(W)
         return self._token
+
+    @cached_property
+    def _token(self) -> BlendPart:
+        A, sums = self.token_system
+        W = self.token_inverse @ (sums * self._token_weights)
+        # Tokens are weighted by their frequency in A, so Σ_v f_v Σ_c (x̃ w_c)² = Σ_c w_cᵀ A w_c. No scores are needed.
+        size, largest = (math.sqrt(max(0.0, float(np.sum(V * (A @ V))) / len(self.domains))) for V in (_centre(W), W))
+        return BlendPart(size if size > ROUNDING * largest else 0.0, _centre(W), _NONE)
 
     @cached_property
     def token_system(self) -> tuple[Floats, Floats]:
         """A of the token ridge, and each domain's Ẽᵀ n_c: (h + 1, h + 1) and (h + 1, C)."""
+        is_narrow = self.rows.shape[1] < grams.MIN_REMEMBERED_WIDTH
+        if self.dtype == np.float32 and is_narrow and current().name == "numpy":
+            return self._multiply_tokens()
         A, B = TokenRidge().system(self.domains, self._token_weights.tolist(), self.rows)
         return A, B / self._token_weights
+
+    def _multiply_tokens(self) -> tuple[Floats, Floats]:
+        """The same in float32, a block of rows at a time."""
+        rows, h, counts = self.rows, self.rows.shape[1], np.stack([domain.histogram for domain in self.domains], axis=1)
+        n = counts @ self._token_weights
+        A, sums = np.zeros((h + 1, h + 1)), np.zeros((h + 1, counts.shape[1]))
+        for begin in range(0, len(rows), BLOCK_ROWS):
+            block = slice(begin, begin + BLOCK_ROWS)
+            X = rows[block]
+            Y = X * np.sqrt(n[block, None]).astype(np.float32)
+            A[:h, :h] += Y.T @ Y
+            sums[:h] += X.T @ counts[block].astype(np.float32)
+            A[:h, h] += Y.T @ np.sqrt(n[block]).astype(np.float32)
+        A[h, :h] = A[:h, h]
+        A[h, h], sums[h] = n.sum(), counts.sum(axis=0)
+        return A, sums
+
+    @cached_property
+    def token_inverse(self) -> Floats:
+        """(A + λI)⁻¹ of the token ridge."""
+        A, _ = self.token_system
+        return current().solve(A.copy(), np.eye(len(A)), TokenRidge.strength * float(self._token_weights.sum()))
 
     @property
     def _token_weights(self) -> Floats:
         return np.array([1.0 / max(1, domain.tokens) for domain in self.domains])
 
+    @cached_property
     def pairs(self) -> BlendPart:
         """Q for the pairs that occurred."""
-        if self._pairs is None:
-            counts = balance(self.pair_counts.copy(), self.pair_counts.sum(axis=0))
-            found = log_evidence(counts, PAIR_PRIOR)
-            self._pairs = BlendPart(found, measure_size(found, counts.sum(axis=1), np.abs(found).max(initial=0.0)))
-        return self._pairs
+        counts = balance(self.pair_counts.copy(), self.pair_counts.sum(axis=0))
+        scores = log_evidence(counts, PAIR_PRIOR)
+        return BlendPart(measure_size(scores, counts.sum(axis=1), np.abs(scores).max(initial=0.0)), _NONE, scores)
 
     @cached_property
     def pair_counts(self) -> Floats:
@@ -171,14 +205,12 @@ class BlendParts:
     def token_weight(self, few: float) -> float:
         return token_weight(self.domains, few)
 
-    def _measure(self, W: Floats) -> BlendPart:
-        scores = current().apply(W, self.rows)
-        largest = np.abs(scores).max(initial=0.0)
-        scores -= scores.mean(axis=1, keepdims=True)
-        return BlendPart(scores, self._size(scores, largest), W - W.mean(axis=1, keepdims=True))
-
-    def _size(self, centred: Floats, largest: float) -> float:
+    def _measure(self, centred: Floats, largest: float) -> float:
         return measure_size(centred, self._frequency, largest)
+
+
+def _centre(W: Floats) -> Floats:
+    return np.asarray(W - W.mean(axis=1, keepdims=True))
 
 
 def token_weight(domains: Sequence[Statistics], few: float) -> float:

@@ -14,8 +14,6 @@ from ir3de.scorers.scorer import Embeddings, Floats, check_strength
 from ir3de.statistics.domain import Statistics
 from ir3de.statistics.prompt_sums import PromptSums, unpack_triangle
 
-GATHERED_NUMBERS = 1 << 18  # of all domains' Gram matrices at a time
-
 
 @dataclass(frozen=True)
 class TokenRidge:
@@ -131,10 +129,10 @@ def require_prompt_sums(domains: Sequence[Statistics]) -> list[PromptSums]:
 
 def add_grams(sums: Sequence[PromptSums], weights: Floats) -> Floats:
     """Σ_c w_c Σ x̄x̄ᵀ for each row of `weights` (k, C), as upper triangles: (k, h(h+1)/2)."""
-    scaled = weights * np.array([own.unit**2 for own in sums])
-    total = np.empty((len(weights), sums[0].gram.size))
-    columns = max(1, GATHERED_NUMBERS // len(sums))
-    for begin in range(0, total.shape[1], columns):
-        part = slice(begin, begin + columns)
-        total[:, part] = scaled @ np.stack([own.gram[part] for own in sums]).astype(np.float64)
+    total = np.zeros((len(weights), sums[0].gram.size))
+    scaled = np.empty(total.shape[1])  # reused: fresh pages cost as much as the sums
+    for own, column in zip(sums, weights.T.tolist(), strict=True):
+        for row, weight in zip(total, column, strict=True):
+            np.multiply(own.gram, weight * own.unit**2, out=scaled)
+            row += scaled
     return total

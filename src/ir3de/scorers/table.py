@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -23,16 +24,47 @@ MAX_EXPERTS = 1 << 16  # a vote has 16 bits
 BLOCK_NUMBERS = 1 << 18  # processed at a time: with many experts, a copy of the table would not fit in memory
 
 
+class EntropyOrder(NamedTuple):
+    """Each token's entropy, and its place in the order by (entropy, token id)."""
+
+    entropy: npt.NDArray[np.float32]  # (V,)
+    rank: npt.NDArray[np.uint32]  # (V,)
+
+    @classmethod
+    def measure(cls, scores: npt.NDArray[np.floating], log_offset: float) -> EntropyOrder:
+        entropy = np.empty(len(scores))
+        for block in row_blocks(scores.shape):
+            entropy[block] = _entropy(np.asarray(scores[block], np.float64), log_offset)
+        order = np.argsort(entropy, kind="stable")  # stable: equal entropies keep the order of their ids
+        rank = np.empty(len(order), np.uint32)
+        rank[order] = np.arange(len(order), dtype=np.uint32)
+        return cls(entropy.astype(np.float32), rank)
+
+
 @dataclass(frozen=True, eq=False)
 class Table:
     """One row per token: all that routing needs of a fit."""
 
     scores: npt.NDArray[np.float32]  # (V, C)  S
     vote: npt.NDArray[np.uint16]  # (V,)  argmax_c S
-    entropy: npt.NDArray[np.float32]  # (V,)  −Σ_c p log p with p = softmax(S)
-    rank: npt.NDArray[np.uint32]  # (V,)  place in the order by (entropy, token id)
+    known_order: EntropyOrder | None = None  # None: computed when it is first asked for, as most selectors do without
+    log_offset: float = 0.0  # added inside the logarithm of the entropy
     familiarity: npt.NDArray[np.float32] | None = None  # (V,)  how common each token is, in whole parts
     pairs: npt.NDArray[np.float32] | None = None  # (BUCKETS, C)  scores of neighbouring tokens
+
+    @cached_property
+    def order(self) -> EntropyOrder:
+        return self.known_order or EntropyOrder.measure(self.scores, self.log_offset)
+
+    @property
+    def entropy(self) -> npt.NDArray[np.float32]:
+        """−Σ_c p log p with p = softmax(S): (V,)."""
+        return self.order.entropy
+
+    @property
+    def rank(self) -> npt.NDArray[np.uint32]:
+        """Each token's place in the order by (entropy, token id): (V,)."""
+        return self.order.rank
 
     @classmethod
     def compile(
@@ -45,20 +77,30 @@ class Table:
     ) -> Table:
         """Compute vote, entropy and rank. `log_offset` is added inside the logarithm, as in the authors' code."""
         check_experts(scores.shape[1])
-        entropy = np.empty(len(scores))
-        for block in row_blocks(scores.shape):
-            entropy[block] = _entropy(np.asarray(scores[block], np.float64), log_offset)
-        order = np.argsort(entropy, kind="stable")  # stable: equal entropies keep the order of their ids
-        rank = np.empty(len(order), np.uint32)
-        rank[order] = np.arange(len(order), dtype=np.uint32)
+        kept = np.ascontiguousarray(scores, np.float32)
+        # scores that are not rounded yet are not kept: what depends on them is computed at once
+        order = None if scores.dtype == np.float32 else EntropyOrder.measure(scores, log_offset)
         return cls(
-            np.ascontiguousarray(scores, np.float32),
+            kept,
             scores.argmax(axis=1).astype(np.uint16),  # ties to the lowest index
-            entropy.astype(np.float32),
-            rank,
+            order,
+            log_offset,
             familiarity,
             None if pairs is None else np.ascontiguousarray(pairs, np.float32),
         )
+
+    @classmethod
+    def restore(
+        cls,
+        scores: npt.NDArray[np.float32],
+        vote: npt.NDArray[np.uint16],
+        entropy: npt.NDArray[np.float32],
+        rank: npt.NDArray[np.uint32],
+        familiarity: npt.NDArray[np.float32] | None = None,
+        pairs: npt.NDArray[np.float32] | None = None,
+    ) -> Table:
+        """The table of these arrays, as a file has them."""
+        return cls(scores, vote, EntropyOrder(entropy, rank), familiarity=familiarity, pairs=pairs)
 
     @classmethod
     def of(
@@ -78,7 +120,7 @@ class Table:
         """
         scores: npt.NDArray[np.floating]
         if type(scorer) is Blend:  # in the precision of the table
-            scores = scorer.combine(parts or BlendParts(domains, embeddings), np.dtype(np.float32))
+            scores = scorer.combine(parts or BlendParts(domains, embeddings))
         else:
             scores = scorer.scores(domains, embeddings)
         return cls.compile(

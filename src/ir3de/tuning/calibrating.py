@@ -6,6 +6,7 @@ import math
 from collections.abc import Sequence
 from copy import copy
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import NamedTuple
 
 import numpy as np
@@ -39,20 +40,8 @@ class Scored:
 
     @classmethod
     def concatenate(cls, parts: Sequence[Scored]) -> Scored:
-        columns = ("evidence", "counted", "experts")
+        columns = ("evidence", "counted", "experts", *(() if parts[0].times is None else ("times",)))
         return cls(*(np.concatenate([getattr(part, name) for part in parts]) for name in columns))
-
-    @classmethod
-    def join_views(cls, whole: Scored, short: Scored) -> Scored:
-        """The prompts of both views. Those that are short anyway are the same in both: they are kept once."""
-        same = (whole.counted == short.counted) & (whole.evidence == short.evidence).all(axis=1)
-        found = cls.concatenate([whole, short.select(~same)])
-        return replace(found, times=np.concatenate([1 + same, np.ones(int((~same).sum()), np.int64)]))
-
-    def select(self, chosen: npt.NDArray[np.bool_] | slice) -> Scored:
-        """Some of the prompts."""
-        times = None if self.times is None else self.times[chosen]
-        return Scored(self.evidence[chosen], self.counted[chosen], self.experts[chosen], times)
 
     @property
     def sizes(self) -> Floats:
@@ -70,6 +59,46 @@ class Scored:
     def accuracy(self) -> float:
         """The share of prompts that are routed to their expert, as a mean over the experts."""
         return float(self.weights @ (self.evidence.argmax(axis=1) == self.experts))
+
+
+@dataclass(frozen=True, eq=False)
+class Views:
+    """Held-out prompts whole and shortened. Prompts that are short anyway are the same in both, and are there once."""
+
+    scored: Scored
+    whole: npt.NDArray[np.intp]  # (n,)  the place of each prompt in `scored`
+    short: npt.NDArray[np.intp]  # (n,)  and of the same prompt shortened
+
+    @classmethod
+    def join_folds(cls, folds: Sequence[Fold], scored: Sequence[Scored]) -> Views:
+        """From the evidence for the `views` of each fold."""
+        whole, short, parts, begin = [], [], [], 0
+        for fold, own in zip(folds, scored, strict=True):
+            n, cut = len(fold.whole.lengths), fold.cut
+            places = np.arange(n)
+            places[cut] = n + np.arange(len(cut))
+            whole.append(begin + np.arange(n))
+            short.append(begin + places)
+            parts.append(replace(own, times=np.bincount(np.concatenate([np.arange(n), places]))))
+            begin += len(own.experts)
+        return cls(Scored.concatenate(parts), np.concatenate(whole), np.concatenate(short))
+
+    @cached_property
+    def right(self) -> tuple[Floats, Floats]:
+        """Whether each prompt is routed to its expert, whole and shortened: 1 or 0."""
+        right = (self.scored.evidence.argmax(axis=1) == self.scored.experts).astype(np.float64)
+        return right[self.whole], right[self.short]
+
+    @cached_property
+    def weights(self) -> Floats:
+        """One weight per prompt, as in `Scored`."""
+        return weigh_prompts(self.scored.experts[self.whole], self.scored.sizes.size)
+
+
+def weigh_prompts(experts: npt.NDArray[np.int64], count: int) -> Floats:
+    """One weight per prompt. Every expert has the same total weight, and Σ = 1."""
+    sizes = np.bincount(experts, minlength=count)
+    return np.asarray((1.0 / sizes[experts]) / (sizes > 0).sum())
 
 
 def fit_calibration(scored: Scored) -> tuple[Calibration, float]:

@@ -18,8 +18,8 @@ from ir3de.scorers.blend import BlendParts
 from ir3de.selectors import AllTokens, Average, EntropyTopK, Selector
 from ir3de.statistics.counting import recount, split_windows
 from ir3de.statistics.domain import Statistics
-from ir3de.tuning.calibrating import Scored, fit_calibration, fit_familiarity, measure_familiarity
-from ir3de.tuning.evidence import Components, Views, fit_tables, score_tables, score_views
+from ir3de.tuning.calibrating import Views, fit_calibration, fit_familiarity, measure_familiarity
+from ir3de.tuning.evidence import Components, fit_tables, score_tables, score_views
 from ir3de.tuning.folds import Fold, make_folds
 
 STRENGTHS = (2.0, 8.0, 32.0)
@@ -62,10 +62,10 @@ class Trial:
 
 @dataclass(frozen=True)
 class ConfidenceModel:
-    """What calibration learns from held-out prompts. Empty where there are none."""
+    """What is learnt from held-out prompts."""
 
-    calibration: Calibration | None = None
-    familiarity: Familiarity | None = None
+    calibration: Calibration
+    familiarity: Familiarity
 
 
 @dataclass(frozen=True)
@@ -86,15 +86,16 @@ def calibrate(
     scorer: Scorer,
     selector: Selector,
     parts: BlendParts | None = None,
-) -> ConfidenceModel:
-    """Fit the confidence model on held-out prompts. Without a sample of prompts it is empty.
+) -> Callable[[], ConfidenceModel] | None:
+    """A function that fits the confidence model on held-out prompts; None where no sample of prompts was kept.
 
-    `parts` are those of a blend of these domains, where they are known already.
+    The prompts are prepared at once, and what cannot be calibrated is refused. `parts` are those of a blend of these
+    domains, where they are known already.
     """
-    if len(domains) < 2:
-        return ConfidenceModel()
-    folds = make_folds(domains, embedding, cap=selector.cap)
-    return _fit_confidence(folds, score_held_out(folds, scorer, selector, parts)) if folds else ConfidenceModel()
+    folds = make_folds(domains, embedding, cap=selector.cap) if len(domains) > 1 else []
+    if not folds:
+        return None
+    return lambda: _fit_confidence(folds, score_held_out(folds, scorer, selector, parts))
 
 
 def choose(domains: Sequence[Statistics], embedding: Embedding, *, cap: int = 1_024, windows: bool = True) -> Choice:
@@ -151,7 +152,7 @@ def _has_all_prompts(domain: Statistics) -> bool:
 
 
 def _fit_confidence(folds: Sequence[Fold], views: Views) -> ConfidenceModel:
-    calibration, _ = fit_calibration(Scored.join_views(*views))
+    calibration, _ = fit_calibration(views.scored)
     return ConfidenceModel(calibration, fit_familiarity([measure_familiarity(fold) for fold in folds]))
 
 
@@ -212,7 +213,7 @@ class _Search:
         best = self._try_blends(parts, [replace(default, posterior=p) for p in POSTERIORS], default)
         for blend in dict.fromkeys((default, best)):  # pairs beside the usual posterior, and beside the best
             self._try_blends(parts, [replace(blend, pairs=q) for q in PAIRS], blend)
-        if any(parts.token_weights(default.few)):
+        if parts.uses_token_ridge(default.few):
             self._try(TokenRidge(), self._average, parts.token_ridge())
         voters = [EntropyTopK(k, cap=self._cap) for k in VOTER_COUNTS]
         for selector, views in zip(voters, parts.vote(posterior, voters), strict=True):
@@ -236,13 +237,12 @@ class _Search:
         return _find_best([self._try(scorer, self._average, views) for scorer, views in candidates]).scorer
 
     def _try(self, scorer: Scorer, selector: Selector, views: Views, window: int | None = None) -> Trial:
-        whole, short = views
-        loss = fit_calibration(Scored.join_views(whole, short))[1]
-        trial = Trial(scorer, selector, whole.accuracy, short.accuracy, loss, window or self.window)
+        whole, short = views.right
+        self._weights, loss = views.weights, fit_calibration(views.scored)[1]
+        accuracy, short_accuracy = float(self._weights @ whole), float(self._weights @ short)
+        trial = Trial(scorer, selector, accuracy, short_accuracy, loss, window or self.window)
         self._trials.append(trial)
-        # a prompt, whole and shortened, is one observation
-        self._right.append(np.mean([one.evidence.argmax(axis=1) == one.experts for one in views], axis=0))
-        self._weights = whole.weights
+        self._right.append((whole + short) / 2)  # a prompt, whole and shortened, is one observation
         self.advance(1)
         return trial
 

@@ -10,7 +10,6 @@ from typing import TypeAlias
 import numpy as np
 import numpy.typing as npt
 
-from ir3de.errors import InputError
 from ir3de.scorers import Blend, Posterior, PromptRidge, Scorer, TokenRidge
 from ir3de.scorers.arithmetic import current
 from ir3de.scorers.blend import PAIR_PRIOR, BlendParts, weigh_token_ridge
@@ -19,14 +18,13 @@ from ir3de.scorers.ridge import add_grams, require_prompt_sums
 from ir3de.scorers.table import Table
 from ir3de.selectors import Ballots, EntropyTopK, Selector
 from ir3de.statistics.prompt_sums import unpack_triangle
-from ir3de.tuning.calibrating import Scored
+from ir3de.tuning.calibrating import Scored, Views
 from ir3de.tuning.folds import Fold, HeldOutPrompts, mean_pair_rows, mean_rows
 
 MANY_TOKENS = 64  # per column of the embedding: then a fold's token ridge takes A from all prompts
 
 Floats = npt.NDArray[np.float64]
-Views: TypeAlias = "tuple[Scored, Scored]"  # prompts whole, and shortened
-Evidence: TypeAlias = "list[Floats]"  # (prompts, C) of the held-out prompts whole, and shortened
+Evidence: TypeAlias = Floats  # (prompts, C) of a fold's `views`
 
 
 def score_views(folds: Sequence[Fold], scorer: Scorer, selector: Selector) -> Views:
@@ -41,37 +39,24 @@ def fit_tables(folds: Sequence[Fold], scorer: Scorer, log_offset: float = 0.0) -
 
 def score_tables(folds: Sequence[Fold], tables: Sequence[Table], selector: Selector) -> Views:
     """The selector's evidence for the held-out prompts, from a table for each fold."""
-    return _join_folds(
-        [
-            score_ballots(fold.views, selector.ballots(table), selector)
-            for fold, table in zip(folds, tables, strict=True)
-        ]
-    )
+    both = zip(folds, tables, strict=True)
+    return Views.join_folds(folds, [score_ballots(fold.views, selector.ballots(own), selector) for fold, own in both])
 
 
-def score_ballots(views: Sequence[HeldOutPrompts], ballots: Ballots, selector: Selector) -> Views:
-    """The selector's evidence for held-out prompts, whole and shortened."""
+def score_ballots(held: HeldOutPrompts, ballots: Ballots, selector: Selector) -> Scored:
+    """The selector's evidence for held-out prompts."""
     pairs, alone = ballots.pairs, replace(ballots, pairs=None)
-
-    def score(held: HeldOutPrompts) -> Scored:
-        counted = np.minimum(held.lengths, ballots.limit)
-        tallies = alone.tallies(held.flat, held.starts)
-        if pairs is not None:  # a fold renumbers its tokens, so it has kept the buckets of the original ids
-            tallies += mean_pair_rows(pairs, held) * held.lengths[:, None]
-        rows = zip(tallies.tolist(), counted.tolist(), strict=True)
-        evidence = [selector.evidence(tally, count) for tally, count in rows]
-        return Scored(np.array(evidence), counted, held.experts)
-
-    return score(views[0]), score(views[1])
-
-
-def _join_folds(views: Sequence[Views]) -> Views:
-    whole, short = zip(*views, strict=True)
-    return Scored.concatenate(whole), Scored.concatenate(short)
+    counted = np.minimum(held.lengths, ballots.limit)
+    tallies = alone.tallies(held.flat, held.starts)
+    if pairs is not None:  # a fold renumbers its tokens, so it has kept the buckets of the original ids
+        tallies += mean_pair_rows(pairs, held) * held.lengths[:, None]
+    rows = zip(tallies.tolist(), counted.tolist(), strict=True)
+    evidence = [selector.evidence(tally, count) for tally, count in rows]
+    return Scored(np.array(evidence), counted, held.experts)
 
 
 class FoldParts:
-    """What each part of a blend says of one fold's held-out prompts, whole and shortened.
+    """What each part of a blend says of one fold's held-out prompts.
 
     A ridge is linear, so its evidence is W · (mean embedding), and no table is needed. Posterior and pairs are computed
     for those tokens and pairs that occur in held-out prompts. All is brought to unit size by the sizes of the fit on
@@ -82,18 +67,28 @@ class FoldParts:
         self._fold, self._deal, self._gram, self._whole = fold, fold.deal, gram, whole
         self._weights: dict[float, Floats] = {}
 
-    def ridge(self, strength: float) -> Evidence:
-        return self._apply(self._ridge_weights(strength), self._whole.ridge(strength).factor)
+    def linear(self, strength: float, few: float) -> Evidence:
+        """The prompt ridge, and the token ridge with its weight in a blend."""
+        W = self._whole.ridge(strength).factor * self._ridge_weights(strength)
+        if weight := weigh_token_ridge(self._fold.windows, few):
+            W += weight * self._whole.token_ridge().factor * self._token_weights
+        return self._apply(W)
 
     def token_ridge(self) -> Evidence:
-        return self._apply(self._token_weights(), self._whole.token_ridge().factor)
+        return self._apply(self._whole.token_ridge().factor * self._token_weights)
 
     def posterior(self, prior: float, strength: float) -> Evidence:
         factor = self._whole.posterior(prior, strength).factor
         table = (self._posterior_scores(prior, strength) * factor).astype(np.float32)
-        return [mean_rows(table, held) for held in self._views]
+        return mean_rows(table, self._views)
 
-    def vote(self, prior: float, strength: float, selectors: Sequence[EntropyTopK]) -> list[Views]:
+    def pairs(self) -> Evidence:
+        places, held = self._whole.pair_places, self._fold.views
+        table = log_evidence(balance(*self._count_pairs()), PAIR_PRIOR)
+        table *= self._whole.pairs.factor
+        return mean_pair_rows(table, replace(held, buckets=places[held.buckets]))
+
+    def vote(self, prior: float, strength: float, selectors: Sequence[EntropyTopK]) -> list[Scored]:
         """The evidence of selectors that differ in k alone, from the scores of the posterior."""
         table = Table.compile(self._posterior_scores(prior, strength))
         ballots = selectors[0].ballots(table)
@@ -104,21 +99,12 @@ class FoldParts:
         ridge = current().apply(self._ridge_weights(strength), self._held_embeddings)
         return Posterior(prior, strength=strength).score_counts(self._held_counts, ridge)
 
-    def pairs(self) -> Evidence:
-        met = self._whole.pair_places
-        table = log_evidence(balance(*self._count_pairs()), PAIR_PRIOR)
-        table *= self._whole.pairs().factor
-        return [mean_pair_rows(table, replace(held, buckets=met[held.buckets])) for held in self._fold.views]
-
-    def _apply(self, W: Floats, factor: float) -> Evidence:
+    def _apply(self, W: Floats) -> Evidence:
         """W · (mean embedding), minus its mean over the experts."""
-        W = factor * (W - W.mean(axis=1, keepdims=True))
-        weights, unit = W.astype(np.float32), np.float32(self._deal.embedding.stored.unit)
-        found = []
-        for held in self._fold.views:
-            evidence = (held.sums * (unit / held.lengths[:, None]).astype(np.float32)) @ weights[:-1]
-            found.append((evidence + weights[-1]).astype(np.float64))
-        return found
+        weights = (W - W.mean(axis=1, keepdims=True)).astype(np.float32)
+        held, unit = self._fold.views, self._deal.embedding.stored.unit
+        means = held.sums * (unit / held.lengths[:, None]).astype(np.float32)
+        return np.asarray(means @ weights[:-1] + weights[-1], np.float64)
 
     def _ridge_weights(self, strength: float) -> Floats:
         if strength not in self._weights:
@@ -138,18 +124,20 @@ class FoldParts:
         X *= np.sqrt(times * w[experts])[:, None]
         return self._gram - X.T @ X, sums * w, w
 
+    @cached_property
     def _token_weights(self) -> Floats:
         """W of the token ridge. A has no labels, so with many tokens it may know those of the held-out prompts."""
         fold, deal = self._fold, self._deal
         w = 1.0 / np.maximum(1.0, fold.tokens)
         A, sums = self._whole.token_system
-        if deal.tokens.sum() < MANY_TOKENS * len(A):
-            A = current().product(deal.rows, np.maximum(fold.count_tokens(w), 0.0)[:, None], targets=False)
         held = _sum_groups(deal.totals[fold.held], deal.experts[fold.held], len(deal.domains))
         B = sums.copy()
         B[:-1] -= held.T * deal.embedding.stored.unit
         B[-1] = fold.tokens
-        return current().solve(A.copy(), B * w, TokenRidge.strength * float(w.sum()))
+        if deal.tokens.sum() >= MANY_TOKENS * len(A):
+            return self._whole.token_inverse @ (B * w)
+        A = current().product(deal.rows, np.maximum(fold.count_tokens(w), 0.0)[:, None], targets=False)
+        return current().solve(A, B * w, TokenRidge.strength * float(w.sum()))
 
     @cached_property
     def _held_rows(self) -> npt.NDArray[np.intp]:
@@ -166,9 +154,9 @@ class FoldParts:
         return places
 
     @cached_property
-    def _views(self) -> list[HeldOutPrompts]:
+    def _views(self) -> HeldOutPrompts:
         """The held-out prompts, whose rows are those of the tokens that occur in them."""
-        return [replace(held, flat=self._held_places[held.flat].astype(np.uint32)) for held in self._fold.views]
+        return replace(self._fold.views, flat=self._held_places[self._fold.views.flat].astype(np.uint32))
 
     @cached_property
     def _held_embeddings(self) -> npt.NDArray[np.float32]:
@@ -180,7 +168,7 @@ class FoldParts:
         deal, C = self._deal, len(self._deal.domains)
         rows, experts = self._fold.held_token_rows
         gone = np.bincount(self._held_places[rows] * C + experts, minlength=len(self._held_rows) * C)
-        return balance(_check_left(deal.counts[self._held_rows] - gone.reshape(-1, C)), self._fold.tokens)
+        return balance(deal.counts[self._held_rows] - gone.reshape(-1, C), self._fold.tokens)
 
     def _count_pairs(self) -> tuple[Floats, Floats]:
         """How often each pair occurs in what is left to train on, and all pairs of each expert."""
@@ -188,7 +176,7 @@ class FoldParts:
         counts, met = self._whole.pair_counts, self._whole.pair_places
         buckets, experts = deal.kept_pairs(self._fold.held)
         gone = np.bincount(met[buckets] * C + experts, minlength=counts.size)
-        left = _check_left(counts - gone.reshape(-1, C))
+        left = counts - gone.reshape(-1, C)
         return left, left.sum(axis=0)
 
 
@@ -204,38 +192,33 @@ class Components:
         self._known: dict[tuple[object, ...], list[Evidence]] = {}
 
     def ridge(self, strength: float) -> Views:
-        return self._views(self._evidence("ridge", strength))
+        return self._join(self._evidence("linear", strength, 0.0))
 
     def posterior(self, prior: float, strength: float) -> Views:
-        return self._views(self._evidence("posterior", prior, strength))
+        return self._join(self._evidence("posterior", prior, strength))
 
     def token_ridge(self) -> Views:
-        return self._views(self._evidence("token_ridge"))
+        return self._join(self._evidence("token_ridge"))
 
     def vote(self, scorer: Posterior, selectors: Sequence[EntropyTopK]) -> list[Views]:
         """The evidence of selectors that differ in k alone."""
         found = [part.vote(scorer.weight, scorer.strength, selectors) for part in self.parts]
-        return [_join_folds(views) for views in zip(*found, strict=True)]
+        return [Views.join_folds(self.folds, scored) for scored in zip(*found, strict=True)]
 
     def blend(self, scorer: Blend) -> Views:
         """The sum of the parts, with a blend's weights."""
-        found = [[S.copy() for S in views] for views in self._evidence("ridge", scorer.strength)]
-        self._add(found, self._evidence("posterior", scorer.prior, scorer.strength), [scorer.posterior] * len(found))
+        found = [S.copy() for S in self._evidence("linear", scorer.strength, scorer.few)]
+        parts = [(scorer.posterior, self._evidence("posterior", scorer.prior, scorer.strength))]
         if scorer.pairs:
-            self._add(found, self._evidence("pairs"), [scorer.pairs] * len(found))
-        weights = self.token_weights(scorer.few)
-        if any(weights):
-            self._add(found, self._evidence("token_ridge"), weights)
-        return self._views(found)
-
-    def token_weights(self, few: float) -> list[float]:
-        """The weight of the token ridge in each fold."""
-        return [weigh_token_ridge(fold.windows, few) for fold in self.folds]
-
-    def _add(self, found: list[Evidence], part: list[Evidence], weights: Sequence[float]) -> None:
-        for views, more, weight in zip(found, part, weights, strict=True):
-            for S, P in zip(views, more, strict=True):
+            parts.append((scorer.pairs, self._evidence("pairs")))
+        for weight, part in parts:
+            for S, P in zip(found, part, strict=True):
                 S += weight * P
+        return self._join(found)
+
+    def uses_token_ridge(self, few: float) -> bool:
+        """Whether the token ridge has any weight in a blend."""
+        return any(weigh_token_ridge(fold.windows, few) for fold in self.folds)
 
     def _evidence(self, name: str, *parameters: float) -> list[Evidence]:
         key = (name, *parameters)
@@ -243,16 +226,9 @@ class Components:
             self._known[key] = [getattr(part, name)(*parameters) for part in self.parts]
         return self._known[key]
 
-    def _views(self, evidence: Sequence[Evidence]) -> Views:
-        return _join_folds(
-            [
-                (
-                    Scored(whole, fold.whole.lengths, fold.whole.experts),
-                    Scored(short, fold.short.lengths, fold.short.experts),
-                )
-                for (whole, short), fold in zip(evidence, self.folds, strict=True)
-            ]
-        )
+    def _join(self, evidence: Sequence[Evidence]) -> Views:
+        both = zip(evidence, self.folds, strict=True)
+        return Views.join_folds(self.folds, [Scored(S, fold.views.lengths, fold.views.experts) for S, fold in both])
 
 
 def _sum_groups(rows: npt.NDArray[np.floating], groups: npt.NDArray[np.int64], count: int) -> Floats:
@@ -263,10 +239,3 @@ def _sum_groups(rows: npt.NDArray[np.floating], groups: npt.NDArray[np.int64], c
         starts = (np.cumsum(sizes) - sizes)[some]
         found[some] = np.add.reduceat(rows, starts, axis=0, dtype=np.float64)
     return found
-
-
-def _check_left(counts: Floats) -> Floats:
-    """Refuse counts below zero: a sample that was not counted."""
-    if counts.min(initial=0.0) < 0:
-        raise InputError("a sample holds prompts that its statistics did not count: collect the statistics again")
-    return counts

@@ -52,6 +52,21 @@ class HeldOutPrompts:
     def starts(self) -> Indices:
         return np.cumsum(self.lengths) - self.lengths
 
+    def select(self, chosen: npt.NDArray[np.bool_]) -> HeldOutPrompts:
+        """Some of the prompts."""
+        return HeldOutPrompts(
+            self.flat[np.repeat(chosen, self.lengths)],
+            self.lengths[chosen],
+            self.experts[chosen],
+            self.buckets[np.repeat(chosen, np.maximum(self.lengths - 1, 0))],
+            self.sums[chosen],
+        )
+
+    def join(self, other: HeldOutPrompts) -> HeldOutPrompts:
+        """These prompts and the others."""
+        names = ("flat", "lengths", "experts", "buckets", "sums")
+        return HeldOutPrompts(*(np.concatenate([getattr(self, name), getattr(other, name)]) for name in names))
+
 
 class Deal:
     """Every expert's sampled prompts, dealt out to folds: prompt i of an expert is held out in fold i modulo `count`.
@@ -71,7 +86,6 @@ class Deal:
             prepare_prompts(domain, sample, embedding, longest) for domain, sample in zip(domains, samples, strict=True)
         ]
         self.seen = np.flatnonzero(np.any([domain.histogram > 0 for domain in domains], axis=0))
-        self.rows = select_rows(embedding.rows, self.seen)
         sizes = [len(own) for own in self.prompts]
         self.experts = np.repeat(np.arange(len(domains)), sizes)  # of each prompt
         self.place = np.concatenate([np.arange(size) for size in sizes])  # in its expert's sample
@@ -81,6 +95,11 @@ class Deal:
         self.window_prompts = np.concatenate(
             [own.window_prompts + begin for own, begin in zip(self.prompts, np.cumsum([0, *sizes]), strict=False)]
         )
+
+    @cached_property
+    def rows(self) -> Embeddings:
+        """(tokens, h)"""
+        return select_rows(self.embedding.rows, self.seen)
 
     def join(self, name: str) -> npt.NDArray[Any]:
         """An array of all experts' prompts."""
@@ -130,9 +149,12 @@ class Deal:
         return rows
 
     @cached_property
-    def views(self) -> tuple[HeldOutPrompts, HeldOutPrompts]:
-        """All prompts, whole and shortened."""
-        return self._view(self.longest, "whole"), self._view(min(self.longest, SHORT_TOKENS), "short")
+    def whole(self) -> HeldOutPrompts:
+        return self._view(self.longest, "whole")
+
+    @cached_property
+    def short(self) -> HeldOutPrompts:
+        return self._view(min(self.longest, SHORT_TOKENS), "short")
 
     def _view(self, tokens: int, sums: str) -> HeldOutPrompts:
         cut = [own.sample.truncate(tokens) for own in self.prompts]
@@ -204,26 +226,25 @@ class Fold:
 
     @cached_property
     def whole(self) -> HeldOutPrompts:
-        return self._view(0)
+        return self.deal.whole.select(self.held)
 
     @cached_property
     def short(self) -> HeldOutPrompts:
-        return self._view(1)
+        return self.deal.short.select(self.held)
 
-    @property
-    def views(self) -> tuple[HeldOutPrompts, HeldOutPrompts]:
-        return self.whole, self.short
+    @cached_property
+    def cut(self) -> npt.NDArray[np.intp]:
+        """Which of the prompts are shorter when they are shortened."""
+        return np.flatnonzero(self.short.lengths < self.whole.lengths)
 
-    def _view(self, number: int) -> HeldOutPrompts:
-        view, held = self.deal.views[number], self.held
-        met = np.maximum(view.lengths - 1, 0)
-        return HeldOutPrompts(
-            view.flat[np.repeat(held, view.lengths)],
-            view.lengths[held],
-            view.experts[held],
-            view.buckets[np.repeat(held, met)],
-            view.sums[held],
-        )
+    @cached_property
+    def views(self) -> HeldOutPrompts:
+        """The prompts whole, then those shortened that differ."""
+        if not self.cut.size:
+            return self.whole
+        chosen = np.zeros(len(self.short.lengths), bool)
+        chosen[self.cut] = True
+        return self.whole.join(self.short.select(chosen))
 
 
 def make_folds(domains: Sequence[Statistics], embedding: Embedding, *, cap: int = MAX_PROMPT_TOKENS) -> list[Fold]:

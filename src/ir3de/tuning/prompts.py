@@ -11,6 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ir3de.embedding import Embedding
+from ir3de.errors import InputError
 from ir3de.statistics.counting import MEAN_PARTS, draw_windows, sum_rows
 from ir3de.statistics.domain import Statistics
 from ir3de.statistics.sample import Sample
@@ -47,10 +48,21 @@ def prepare_prompts(domain: Statistics, sample: Sample, embedding: Embedding, lo
     found: SampledPrompts | None = domain.derived.get(CACHE)
     if found is not None and (found.longest, found.window, len(found)) == (longest, window, len(sample)):
         return found
+    _check_counted(domain, sample)
     made = _sum_prompts(sample, embedding, longest, window)
     if embedding.width <= MAX_CACHED_WIDTH:
         domain.derived[CACHE] = made
     return made
+
+
+def _check_counted(domain: Statistics, sample: Sample) -> None:
+    """Refuse prompts that the statistics did not count: they cannot be subtracted."""
+    tokens, counts = np.unique(sample.ids, return_counts=True)
+    if (domain.histogram[tokens] < counts).any():
+        raise InputError(
+            "a sample holds prompts that its statistics did not count: collect statistics and sample together, or "
+            "leave the sample out with without_sample()"
+        )
 
 
 def _sum_prompts(sample: Sample, embedding: Embedding, longest: int, window: int | None) -> SampledPrompts:

@@ -2,6 +2,7 @@
 
 from ir3de_lab.cli import (
     big,
+    change_costs,
     changes,
     confidence,
     experiments,
@@ -24,6 +25,7 @@ __all__ = ["bench"]
 for _command in (
     robustness.robustness,
     experts.experts,
+    change_costs.change_costs,
     big.big,
     scale.scale,
     novelty.novelty,

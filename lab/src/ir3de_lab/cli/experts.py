@@ -41,7 +41,7 @@ def experts(data: Path | None, counts: Sequence[int], save: Path | None, out: Ou
     from ir3de_lab.benchmarks.experts import growth, measure
     from ir3de_lab.benchmarks.measurement import circumstances
 
-    texts = _texts(data)
+    texts = read_texts(data)
     rows: list[Scale] = []
     for count in sorted(set(counts)):
         with out.spinner(f"measuring {count:,} experts"):
@@ -57,7 +57,8 @@ def experts(data: Path | None, counts: Sequence[int], save: Path | None, out: Ou
     out.result(_scale_table(rows), figures_table(figures))
 
 
-def _texts(data: Path | None) -> list[str]:
+def read_texts(data: Path | None) -> list[str]:
+    """The real prompts that domains are made of."""
     from ir3de.corpora import examples as demo
     from ir3de_lab.benchmarks.accuracy import suites
     from ir3de_lab.benchmarks.robustness import sampled
