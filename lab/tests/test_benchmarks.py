@@ -14,13 +14,13 @@ from commands import HELD_OUT, run, run_json
 from ir3de import Embedding, Router, Statistics, TokenRidge, collect
 from ir3de.corpora import examples as demo
 from ir3de.errors import InputError
-from ir3de.evaluation import measure_robustness
+from ir3de.evaluation import Wrapped, measure_robustness
 from ir3de.scorers import NumpyArithmetic, using
 from ir3de_lab.benchmarks import outcome_routing, strong_weak
 from ir3de_lab.benchmarks import privacy as measured
 from ir3de_lab.benchmarks.accuracy import suites
 from ir3de_lab.benchmarks.recovery import counts_from_gram, order_from_pairs
-from ir3de_lab.benchmarks.robustness import measure, sampled
+from ir3de_lab.benchmarks.robustness import FITTED_ON_WRAPPED, measure, sampled
 
 pytestmark = [pytest.mark.usefixtures("plain_terminal"), pytest.mark.slow]
 
@@ -65,17 +65,22 @@ def test_speed_compares_routes_with_and_without_pairs_on_long_and_short_prompts(
     assert all(len(raw[name]["rounds_s"]["route_with_pairs"]) == 21 for name in bars)
 
 
-def test_the_bench_measures_two_routers_on_a_sample_of_each_suite(tmp_path: Path) -> None:
+def test_the_bench_measures_three_routers_on_a_sample_of_each_suite(tmp_path: Path) -> None:
     for domain in ("law", "coding"):
         for split, texts in (("train", demo.prompts()[domain]), ("test", demo.held_out()[domain])):
             write_split(tmp_path / "suite" / domain / f"{split}.jsonl", texts)
     (suite,) = suites(tmp_path)
-    default, authors = measure(suite)
+    default, authors, wrapped = measure(suite)
     assert (default.suite, default.report.prompts) == ("suite", 50)
     assert "authors" in authors.router and "authors" not in default.router
     prompts = {domain: demo.held_out()[domain] for domain in ("coding", "law")}
     alone = Router.fit({domain: demo.prompts()[domain] for domain in prompts})
     assert default.report == measure_robustness(alone, {name: sampled(texts) for name, texts in prompts.items()})
+    before, after = (
+        {effect.perturbation: effect.accuracy for effect in held.report.effects} for held in (default, wrapped)
+    )
+    boilerplate = Wrapped("long").name
+    assert wrapped.router == FITTED_ON_WRAPPED and after[boilerplate] > before[boilerplate]
 
 
 def test_a_sample_does_not_depend_on_the_order() -> None:
@@ -98,7 +103,7 @@ def test_bench_robustness(tmp_path: Path) -> None:
             (folder / f"{split}.jsonl").write_text("\n".join(lines), encoding="utf-8")
     said = run_json("bench", "robustness", "--data", tmp_path / "suites", "--save", tmp_path / "kept.json")
     assert json.loads((tmp_path / "kept.json").read_text(encoding="utf-8")) == said
-    assert [row["suite"] for row in said["rows"]] == ["small", "small"]
+    assert [row["suite"] for row in said["rows"]] == ["small"] * 3
     shown = run("bench", "robustness", "--data", tmp_path / "suites", "--suite", "small").stdout
     assert "small: authors' code, k=10" in shown and "first 16 tokens" in shown
 

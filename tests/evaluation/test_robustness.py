@@ -15,6 +15,7 @@ from ir3de import EntropyTopK, Router, TokenRidge
 from ir3de.corpora import examples as demo
 from ir3de.errors import InputError, UnknownExpertError
 from ir3de.evaluation.perturbations import (
+    BOILERPLATE,
     MIXED_TOKENS,
     Case,
     DroppedWords,
@@ -23,6 +24,7 @@ from ir3de.evaluation.perturbations import (
     Perturbation,
     Setting,
     Typos,
+    Wrapped,
 )
 from ir3de.evaluation.robustness import DEFAULT_PERTURBATIONS, measure_robustness
 from tiny import LAW, domain_texts, embedding, router, word_embedding
@@ -111,6 +113,15 @@ def test_case_is_all_that_changes(to: str, text: str) -> None:
     assert Case(to).apply(text, setting()).casefold() == text.casefold()  # type: ignore[arg-type]
 
 
+@pytest.mark.parametrize("length", ["short", "medium", "long"])
+@LAW
+@given(text=TEXTS)
+def test_boilerplate_is_the_same_around_every_prompt(length: str, text: str) -> None:
+    kind = Wrapped(length)  # type: ignore[arg-type]
+    before, after = BOILERPLATE[kind.boilerplate]
+    assert kind.apply(text, setting()) == kind.wrap(text) == before + text + after
+
+
 def test_cases() -> None:
     text = "Is a Straße dotless, ı?"
     assert Case("lower").apply(text, setting()) == "is a straße dotless, ı?"
@@ -166,6 +177,8 @@ def test_a_perturbation_that_cannot_be_is_refused() -> None:
         FirstTokens(0)
     with pytest.raises(InputError, match="one of upper, lower, random, found 'title'"):
         Case("title")  # type: ignore[arg-type]
+    with pytest.raises(InputError, match="one of short, medium, long, found 'endless'"):
+        Wrapped("endless")  # type: ignore[arg-type]
     with pytest.raises(InputError, match="a second domain"):
         Mixed(0.2).apply("Is it void?", Setting(embedding().tokenizer, {}))
 

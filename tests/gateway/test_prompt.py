@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from ir3de.evaluation.perturbations import BOILERPLATE, Lengths, Wrapped
 from ir3de.gateway.config.models import Routing
 from ir3de.gateway.requests.prompt import Prompt, Turn, extract_text, read_prompt
 
@@ -79,6 +80,13 @@ def test_envelopes_are_taken_off_as_their_patterns_say(text: str) -> None:
     expected = re.sub(r"<a>.*?</a>", "", text, flags=re.DOTALL)
     assert extract_text([Turn("user", text)], "all_user", ["<a>.*?</a>"]) == (expected if expected.strip() else "")
     assert extract_text([Turn("user", text)], "all_user", ["(?:<a>).*?</a>"]) == (expected if expected.strip() else "")
+
+
+@pytest.mark.parametrize("length", list(BOILERPLATE))
+def test_boilerplate_that_is_named_as_an_envelope_leaves_the_prompt_alone(length: Lengths) -> None:
+    prompt = "Is a {verbal} contract\n binding?"
+    named = [re.escape(part) for part in BOILERPLATE[length]]
+    assert extract_text([Turn("user", Wrapped(length).wrap(prompt))], "last_user", named) == prompt
 
 
 def test_envelopes_that_never_close_take_no_longer() -> None:

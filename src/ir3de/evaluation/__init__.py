@@ -8,7 +8,7 @@ if TYPE_CHECKING:
     from ir3de.evaluation.accuracy import ReliabilityBin, Report, evaluate
     from ir3de.evaluation.frontier import CostQuality, Frontier, FrontierPoint, compute_frontier, measure_frontier
     from ir3de.evaluation.outcomes import OutcomeReport, evaluate_outcomes
-    from ir3de.evaluation.perturbations import Case, DroppedWords, FirstTokens, Mixed, Perturbation, Typos
+    from ir3de.evaluation.perturbations import Case, DroppedWords, FirstTokens, Mixed, Perturbation, Typos, Wrapped
     from ir3de.evaluation.replay import ReplayReport, replay_log
     from ir3de.evaluation.robustness import RobustnessReport, measure_robustness
     from ir3de.evaluation.strong_weak import (
@@ -37,7 +37,7 @@ else:
             "accuracy": "ReliabilityBin Report evaluate",
             "frontier": "CostQuality Frontier FrontierPoint compute_frontier measure_frontier",
             "outcomes": "OutcomeReport evaluate_outcomes",
-            "perturbations": "Case DroppedWords FirstTokens Mixed Perturbation Typos",
+            "perturbations": "Case DroppedWords FirstTokens Mixed Perturbation Typos Wrapped",
             "replay": "ReplayReport replay_log",
             "robustness": "RobustnessReport measure_robustness",
             "strong_weak": "ShareCalibration StrongWeakReport calibrate_strong_share measure_order",
@@ -69,6 +69,7 @@ __all__ = [
     "Threshold",
     "ThresholdCalibration",
     "Typos",
+    "Wrapped",
     "calibrate_confidence",
     "calibrate_strong_share",
     "calibrate_threshold",

@@ -8,7 +8,7 @@ from statistics import fmean
 
 from ir3de.errors import InputError
 from ir3de.evaluation.accuracy import JSONReport, check_experts, route_in_batches
-from ir3de.evaluation.perturbations import Case, DroppedWords, FirstTokens, Mixed, Perturbation, Setting, Typos
+from ir3de.evaluation.perturbations import Case, DroppedWords, FirstTokens, Mixed, Perturbation, Setting, Typos, Wrapped
 from ir3de.router import Router
 
 DEFAULT_PERTURBATIONS: tuple[Perturbation, ...] = (
@@ -24,6 +24,9 @@ DEFAULT_PERTURBATIONS: tuple[Perturbation, ...] = (
     FirstTokens(16),
     Mixed(0.2),
     Mixed(0.4),
+    Wrapped("short"),
+    Wrapped("medium"),
+    Wrapped("long"),
 )
 
 

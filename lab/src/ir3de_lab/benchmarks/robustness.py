@@ -1,12 +1,17 @@
-"""How routers hold up on perturbed test prompts: the default beside the authors' form, suite by suite."""
+"""How routers hold up on perturbed test prompts, suite by suite.
+
+The default stands beside the authors' form, and beside itself fitted on prompts in boilerplate as well.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
+from itertools import cycle
 from typing import Any
 
 from ir3de import Router
-from ir3de.evaluation import RobustnessReport, measure_robustness
+from ir3de.evaluation import RobustnessReport, Wrapped, measure_robustness
 from ir3de.scorers import Blend, Scorer, TokenRidge
 from ir3de.selectors import Average, EntropyTopK, Selector
 from ir3de.statistics import collect
@@ -14,6 +19,10 @@ from ir3de_lab.benchmarks.accuracy import Suite
 from ir3de_lab.benchmarks.protocol import prompt_hash
 
 MOST_PROMPTS = 2_000  # of a domain: a share is then good to a point or two
+
+MOST_WRAPPED = 2_000  # training prompts of a domain that are also wrapped in boilerplate
+
+FITTED_ON_WRAPPED = "ir3de, boilerplate in the fit"
 
 CONTENDERS: tuple[tuple[str, Scorer, Selector], ...] = (
     ("ir3de (blend, average)", Blend(), Average()),
@@ -37,10 +46,18 @@ def measure(suite: Suite) -> list[Held]:
     """Fit the contenders on the suite's training prompts, and perturb its test prompts."""
     statistics = {domain: collect(suite.texts(domain, "train")) for domain in suite.folders}
     prompts = {domain: sampled(suite.texts(domain, "test")) for domain in suite.folders}
-    return [
-        Held(suite.name, name, measure_robustness(Router.fit(statistics, scorer=scorer, selector=selector), prompts))
-        for name, scorer, selector in CONTENDERS
-    ]
+    routers = {name: Router.fit(statistics, scorer=scorer, selector=selector) for name, scorer, selector in CONTENDERS}
+    wrapped = {domain: collect(wrap_some(suite.texts(domain, "train"))) for domain in suite.folders}
+    routers[FITTED_ON_WRAPPED] = Router.fit(wrapped, scorer=CONTENDERS[0][1], selector=CONTENDERS[0][2])
+    return [Held(suite.name, name, measure_robustness(router, prompts)) for name, router in routers.items()]
+
+
+def wrap_some(texts: list[str]) -> Iterator[str]:
+    """The texts, and a sample of them once more in boilerplate: short, medium and long in turn."""
+    wrappers = cycle((Wrapped("short"), Wrapped("medium"), Wrapped("long")))
+    yield from texts
+    for text, wrapper in zip(sampled(texts, MOST_WRAPPED), wrappers, strict=False):
+        yield wrapper.wrap(text)
 
 
 def sampled(texts: list[str], most: int = MOST_PROMPTS) -> list[str]:

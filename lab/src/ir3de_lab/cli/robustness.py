@@ -1,4 +1,4 @@
-"""bench robustness: accuracy on prompts that are mistyped, cut or mixed."""
+"""bench robustness: accuracy on prompts that are mistyped, cut, mixed or wrapped in boilerplate."""
 
 from __future__ import annotations
 
@@ -23,8 +23,9 @@ if TYPE_CHECKING:
 def robustness(data: Path | None, chosen: Sequence[str], save: Path | None, out: Output) -> None:
     """Routing accuracy on perturbed test prompts, and how many routes flip.
 
-    The default router and the authors' form are fitted on the training prompts. At most 2,000 test prompts of each
-    domain are mistyped, put in other case, shortened, cut and mixed with another domain's.
+    The default router and the authors' form are fitted on the training prompts; the default also with the boilerplate
+    around some of them. At most 2,000 test prompts of each domain are mistyped, put in other case, shortened, cut,
+    mixed with another domain's, and wrapped in boilerplate.
 
     \b
     Example:
