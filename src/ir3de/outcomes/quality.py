@@ -12,7 +12,7 @@ rows, and doubt goes to the more cautious. Task scores and δ are linear in x̄,
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import numpy.typing as npt
@@ -113,7 +113,7 @@ def cross_validate(outcomes: Outcomes) -> tuple[Shrinkage, Validation]:
         and (train := _cells(outcomes, [other for other in range(FOLDS) if other != part]))
     ]
     rows = {key: sum(held[key].rows for held, _ in folds if key in held) for held, _ in folds for key in held}
-    pulls, strengths, with_length = [], [], []
+    pulls, strengths, systems = [], [], []
     for held, train in folds:
         pulls.append([_error(held, rows, task_means(train, tasks, models, pull), None) for pull in PULLS])
     pull = most_cautious(PULLS, pulls)
@@ -121,10 +121,14 @@ def cross_validate(outcomes: Outcomes) -> tuple[Shrinkage, Validation]:
         means = task_means(train, tasks, models, pull)
         evidence = _Evidence(train, means, outcomes.has_length)
         strengths.append([_error(held, rows, means, evidence.weights(strength)) for strength in STRENGTHS])
-        if outcomes.has_length:
-            finite = [evidence.weights(strength, LENGTH) for strength in STRENGTHS[1:]]
-            with_length.append([_error(held, rows, means, weights) for weights in finite])
-    chosen, lengths = _compare_lengths(pull, strengths, with_length)
+        systems.append((held, means, evidence))
+    chosen = Shrinkage(pull, most_cautious(STRENGTHS, strengths))
+    lengths: list[list[float]] = []
+    if outcomes.has_length and len(folds) > 1:
+        # an infinite strength hears no length either, so that it is chosen anew
+        finite = STRENGTHS[1:] if chosen.strength == float("inf") else (chosen.strength,)
+        errors = [[_error(h, rows, means, e.weights(x, LENGTH)) for x in finite] for h, means, e in systems]
+        chosen, lengths = _compare_length(chosen, strengths, finite, errors)
     tried = Validation(
         _mean_errors(PULLS, pulls, len(rows)),
         _mean_errors(STRENGTHS, strengths, len(rows)),
@@ -133,20 +137,15 @@ def cross_validate(outcomes: Outcomes) -> tuple[Shrinkage, Validation]:
     return chosen, tried
 
 
-def _compare_lengths(pull: float, without: Errors, with_length: Errors) -> tuple[Shrinkage, list[list[float]]]:
-    """The shrinkage without or with the length, whichever has less error (one column needs no caution), and the errors.
-
-    With the length the strength stays the same. Only an infinite one, which hears no length either, is chosen anew.
-    """
-    plain = Shrinkage(pull, most_cautious(STRENGTHS, without))
-    if len(with_length) < 2:
-        return plain, []
-    is_heard = plain.strength < float("inf")
-    strength = plain.strength if is_heard else most_cautious(STRENGTHS[1:], with_length)
-    places = STRENGTHS.index(plain.strength), STRENGTHS.index(strength) - 1
+def _compare_length(
+    plain: Shrinkage, without: Errors, candidates: tuple[float, ...], with_length: Errors
+) -> tuple[Shrinkage, list[list[float]]]:
+    """The shrinkage with the length if it has less error (one column needs no caution); and each fold's two errors."""
+    strength = most_cautious(candidates, with_length)
+    places = STRENGTHS.index(plain.strength), candidates.index(strength)
     lengths = [[one[places[0]], other[places[1]]] for one, other in zip(without, with_length, strict=True)]
     before, after = np.sum(lengths, axis=0).tolist()
-    return (Shrinkage(pull, strength, LENGTH) if after < before else plain), lengths
+    return (replace(plain, strength=strength, length=LENGTH) if after < before else plain), lengths
 
 
 def _mean_errors(candidates: Sequence[float], errors: Errors, cells: int) -> tuple[tuple[float, float], ...]:
@@ -273,11 +272,15 @@ class _Evidence:
             B = np.delete(B, -2, axis=0)
             found = np.linalg.solve(_drop_length(A) + penalty * np.eye(len(A) - 1), B)
             return np.asarray(np.insert(found, -1, 0.0, axis=0))
-        # x̃′ = T x̃ with ℓ′ = scale · (ℓ − mean); the weights of x̃ are then Tᵀ times those of x̃′
-        T = np.eye(len(A))
-        T[-2, -2] = np.sqrt(length * variances[:-2].sum() / variances[-2])
-        T[-2, -1] = -T[-2, -2] * mean[-2]
-        return np.asarray(T.T @ np.linalg.solve(T @ A @ T.T + penalty * np.eye(len(A)), T @ B))
+        # in place of ℓ stands ℓ′ = scale · (ℓ − mean): one row of B, one row and column of A; and back in the weights
+        A, B = A + 0.0, B + 0.0
+        scale = np.sqrt(length * variances[:-2].sum() / variances[-2])
+        for rows in (B, A, A.T):
+            rows[-2] = scale * (rows[-2] - mean[-2] * rows[-1])
+        found = np.linalg.solve(A + penalty * np.eye(len(A)), B)
+        found[-2] *= scale
+        found[-1] -= mean[-2] * found[-2]
+        return np.asarray(found)
 
 
 def _cells(outcomes: Outcomes, folds: Sequence[int] | range) -> Cells:
