@@ -18,7 +18,7 @@ from commands import CODING, COMMANDS, HISTORY, LAW, ROOT, complaint, process, r
 from ir3de import Router
 from ir3de.cli import SECTIONS, cli
 from ir3de.corpora import examples as demo
-from ir3de.scorers import Blend, CrossEntropy, KernelRidge, TokenRidge
+from ir3de.scorers import Blend, CrossEntropy, KernelRidge, Logistic, TokenRidge
 from ir3de.scorers.registry import SCORERS
 from ir3de.selectors import SELECTORS, Average
 from ir3de.statistics import Statistics
@@ -99,7 +99,9 @@ def test_fit_gives_the_router_that_the_library_gives(tmp_path: Path, law_file: P
 @pytest.mark.parametrize(
     ("options", "scorer", "selector"),
     [
-        ([], str(Blend()), "Average(cap=1024, sharpness=10.0, log_offset=0.0)"),
+        (["--scorer", "blend"], str(Blend()), "Average(cap=1024, sharpness=10.0, log_offset=0.0)"),
+        (["--strength", "4"], str(Blend(strength=4.0)), str(ir3de.Average())),
+        (["--scorer", "logistic", "--strength", "2"], str(Logistic(2.0)), str(ir3de.Average())),
         (["--scorer", "token-ridge", "--strength", "0.5"], str(ir3de.TokenRidge(0.5)), str(ir3de.Average())),
         (["--scorer", "cross-entropy", "--strength", "7"], str(CrossEntropy(7.0)), str(ir3de.Average())),
         (["--scorer", "kernel-ridge", "--selector", "entropy"], str(KernelRidge()), str(ir3de.EntropyTopK(10))),

@@ -14,7 +14,6 @@ import ir3de
 from commands import PROMPT, ROOT, complaint, process, run, run_json
 from ir3de.cli.output import json_text, one_line, printable, size
 from ir3de.corpora import examples as demo
-from ir3de.scorers import Blend
 
 pytestmark = pytest.mark.usefixtures("plain_terminal")
 
@@ -23,7 +22,8 @@ pytestmark = pytest.mark.usefixtures("plain_terminal")
 
 def test_inspect_a_router(fitted: Path, router: Path) -> None:
     shown = run("inspect", fitted).stdout
-    assert str(Blend()) in " ".join(shown.split()) and "mathematics" in shown and "damaged" not in shown
+    assert str(ir3de.Router.load(fitted).scorer) in " ".join(shown.split()) and "mathematics" in shown
+    assert "damaged" not in shown
     said = run_json("inspect", fitted)
     assert said["kind"] == "router" and said["whole"] and said["experts"][0]["prompts"] == 120
     table = next(router.glob("table-*"))

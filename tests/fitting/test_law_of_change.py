@@ -19,6 +19,7 @@ import tiny
 from ir3de import Contribution, PromptRidge, Router, Statistics, collect
 from ir3de.errors import InputError
 from ir3de.policies import Policy
+from ir3de.scorers import Blend, Logistic
 from ir3de.statistics.counting import recount
 from ir3de.tuning import choosing
 
@@ -69,7 +70,9 @@ class FromOutcomes:
 
 
 KINDS = {
-    "untuned": FromTexts(),
+    "chosen by the fit": FromTexts(),
+    "closed form": FromTexts(scorer=Blend()),
+    "logistic": FromTexts(scorer=Logistic()),
     "with a scorer": FromTexts(scorer=PromptRidge(2.0)),
     "tuned": FromTexts(tune=True),
     "contributions": FromTexts(GIVEN),

@@ -36,7 +36,9 @@ def describe_domains(
     return {
         "scorer": SCORERS.describe(training.scorer),
         "trials": list(training.trials),
-        "tuned": training.is_tuned,
+        "tuned": training.chosen_by == "tuning",
+        "chosen_by": training.chosen_by,
+        "reason": training.reason,
     }
 
 
@@ -71,7 +73,8 @@ def restore_domains(folder: Path, header: Mapping[str, Any]) -> tuple[DomainTrai
         lru_cache(maxsize=1)(partial(_read_statistics, folder, header)),
         lru_cache(maxsize=1)(partial(_read_holdings, folder, header)),
         tuple(header["trials"]),
-        bool(header.get("tuned", header["trials"])),
+        header.get("chosen_by", "tuning" if header.get("tuned", header["trials"]) else "caller"),
+        header.get("reason", ""),
         _restore_windows(header),
     )
     return training, Probabilities(None if calibration is None else Calibration(**calibration))

@@ -13,7 +13,7 @@ from ir3de.cli.domains import CountedDomain, domains_table, note_skipped
 from ir3de.cli.options import refuse_existing
 from ir3de.cli.outcomes import describe_outcomes
 from ir3de.cli.output import FAINT, Output, hint, line, percent, size
-from ir3de.cli.trials import trials_table, why_chosen
+from ir3de.cli.trials import describe_choice, trials_table, why_chosen
 
 if TYPE_CHECKING:
     from rich.text import Text
@@ -61,6 +61,8 @@ def save_and_report(
             note_skipped(out, counted)
         if tuned:
             out.note(trials_table(router.trials), line((why_chosen(router.trials), "")), "")
+        elif header["chosen_by"] == "fit" and (choice := describe_choice(router.trials, header["reason"])):
+            out.note(line((choice, "")), "")
     experts = f"{len(router.experts)} {'model' if from_outcomes else 'expert'}{'s' * (len(router.experts) > 1)}"
     names = f"{type(router.scorer).__name__}, {type(router.selector).__name__}"
     strategies = str(router.scorer) if from_outcomes else names

@@ -11,7 +11,13 @@ from ir3de.cli.output import FAINT, line, table
 if TYPE_CHECKING:
     from rich.table import Table
 
-_NAMES = {"PromptRidge": "prompt ridge", "TokenRidge": "token ridge", "Posterior": "posterior", "Blend": "blend"}
+_NAMES = {
+    "PromptRidge": "prompt ridge",
+    "TokenRidge": "token ridge",
+    "Posterior": "posterior",
+    "Blend": "blend",
+    "Logistic": "logistic",
+}
 _SHOWN = {"strength": "λ", "prior": "prior", "weight": "prior"}
 
 
@@ -45,6 +51,21 @@ def why_chosen(trials: Sequence[Mapping[str, Any]]) -> str:
     return f"the default stays: {words} leads it by {_describe_lead(nearest)} are required"
 
 
+def describe_choice(trials: Sequence[Mapping[str, Any]], reason: str) -> str:
+    """What a fit chose by itself, and with which held-out accuracy, in one line."""
+    if not trials:
+        return f"closed form, because {reason}" if reason else ""
+    chosen = next(trial for trial in trials if trial["chosen"])
+    said = f"chose {in_few_words(chosen['scorer'])}: {100 * chosen['accuracy']:.1f} % of held-out prompts right"
+    if chosen.get("hard_groups"):
+        said += f", {100 * chosen['hard_accuracy']:.1f} % with whole {chosen['hard_groups']} held out"
+    closed = next((trial for trial in trials if trial["scorer"].startswith("Blend")), chosen)
+    if closed is not chosen:
+        said += f" (closed form: {100 * closed['accuracy']:.1f}"
+        said += f", {100 * closed['hard_accuracy']:.1f})" if closed.get("hard_groups") else ")"
+    return said
+
+
 def _describe_lead(trial: Mapping[str, Any]) -> str:
     lead, error, required = (100 * trial[name] for name in ("lead", "lead_error", "required_lead"))
     return f"{lead:.1f} ± {error:.1f} points, and {required:.1f}"
@@ -55,6 +76,8 @@ def in_few_words(strategy: str) -> str:
 
     >>> in_few_words("Blend(ridge=1.0, posterior=0.25, pairs=0.5, strength=8.0, prior=1.0)")
     'ridge + 0.25 posterior + 0.5 pairs, λ 8, prior 1'
+    >>> in_few_words("Logistic(strength=5.0, means=2.0, pairs=1.0, closed=3.0)")
+    'logistic + 3 closed form, λ 5'
     >>> in_few_words("EntropyTopK(k=10, cap=1024, ties='probability', log_offset=0.0)")
     'surest 10 vote'
     """
@@ -68,6 +91,9 @@ def in_few_words(strategy: str) -> str:
         return strategy
     weights = {part: _short(given.get(part, "0")) for part in ("ridge", "posterior", "pairs") if name == "Blend"}
     parts = [part if weight == "1" else f"{weight} {part}" for part, weight in weights.items() if weight != "0"]
+    if name == "Logistic":
+        weight = _short(given["closed"])
+        parts = ["logistic", *([] if weight == "0" else ["closed form" if weight == "1" else f"{weight} closed form"])]
     words = " + ".join(parts) or _NAMES[name]
     figures = [f"{word} {_short(given[key])}" for key, word in _SHOWN.items() if key in given]
     return ", ".join([words, *figures])

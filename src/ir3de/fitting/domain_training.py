@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import partial
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import TYPE_CHECKING, Any, Literal, NoReturn
 
 from ir3de.embedding import Embedding
 from ir3de.engines.engine import Counting, check_counting
@@ -18,6 +18,7 @@ from ir3de.routing.deferral import Once
 from ir3de.routing.valuation import Probabilities
 from ir3de.scorers import Blend, Scorer
 from ir3de.scorers.blend import BlendParts
+from ir3de.scorers.logistic import LogisticParts
 from ir3de.scorers.table import Table
 from ir3de.selectors import Average, Selector
 from ir3de.statistics.contributions import Holding
@@ -30,6 +31,9 @@ if TYPE_CHECKING:  # a process that only routes does not import it
     from ir3de.tuning.choosing import ConfidenceModel
 
 
+ChosenBy = Literal["caller", "fit", "tuning"]
+
+
 @dataclass(frozen=True)
 class DomainTraining:
     """Statistics of every expert's domain, who gave them, and how scorer and selector were chosen."""
@@ -38,7 +42,8 @@ class DomainTraining:
     statistics: Callable[[], Mapping[str, Statistics]]
     holdings: Callable[[], Mapping[str, Holding]] = dict  # of the experts that were given contributions
     trials: tuple[Mapping[str, Any], ...] = ()  # what tuning tried
-    is_tuned: bool = False  # whether every change chooses scorer and selector again
+    chosen_by: ChosenBy = "caller"  # by whom scorer and selector were; all but the caller choose again at every change
+    reason: str = ""  # why a fit took the closed form without trying anything else
     windows: Mapping[str, int] = field(default_factory=dict)  # of experts that tuning counted again in other windows
     kind: Kind = "domains"
     validation: Validation = field(default_factory=Validation)
@@ -124,7 +129,9 @@ class DomainTraining:
         return parts.change(compiled, training, [Change.now("tune")]), trials
 
     def fix_selector(self, selector: Selector) -> DomainTraining:
-        return replace(self, is_tuned=False, windows={})  # changes keep this selector, and the scorer with it
+        if self.chosen_by == "fit" and type(selector) is Average:
+            return self  # the choice never depends on the selector's other fields
+        return replace(self, chosen_by="caller", windows={})  # changes keep this selector, and the scorer with it
 
     def fix_default(self) -> DomainTraining:
         return self
@@ -139,7 +146,7 @@ class DomainTraining:
         return self._build_table(embedding, rules.selector, rules.familiarity is not None, None)
 
     def _build_table(
-        self, embedding: Embedding, selector: Selector, familiarity: bool, parts: BlendParts | None
+        self, embedding: Embedding, selector: Selector, familiarity: bool, parts: BlendParts | LogisticParts | None
     ) -> Table:
         return Table.of(
             self.scorer,
@@ -153,6 +160,8 @@ class DomainTraining:
 
     def refit(self, parts: RouterParts) -> CompiledRouter:
         embedding, rules = parts.embedding(), parts.compiled.rules
+        if self.chosen_by == "fit":
+            return fit_chosen(self.statistics(), self.holdings(), embedding, rules)[0]
         return fit_statistics(self.statistics(), self.holdings(), embedding, self.scorer, rules)[0]
 
     def _change(
@@ -172,8 +181,10 @@ class DomainTraining:
             policy=rules.policy.among(experts),
         )
         held, embedding = {**self.holdings(), **changed}, parts.embedding()
-        if self.is_tuned:
-            compiled, training = _choose_again(statistics, held, embedding, rules)
+        if self.chosen_by == "tuning":
+            compiled, training = _tune_again(statistics, held, embedding, rules)
+        elif self.chosen_by == "fit":
+            compiled, training = fit_chosen(statistics, held, embedding, rules)
         else:
             compiled, training = fit_statistics(statistics, held, embedding, self.scorer, rules, defer=True)
         return parts.change(compiled, training, changes)
@@ -182,14 +193,14 @@ class DomainTraining:
 def fit_domains(
     domains: Mapping[str, Domain],
     embedding: Embedding,
-    scorer: Scorer,
+    scorer: Scorer | None,
     rules: DecisionRules,
     *,
     tune: bool,
     keep_sample: bool,
     counting: Counting,
 ) -> RouterParts:
-    """Count, fit and compile a new router."""
+    """Count, fit and compile a new router. Without a scorer, the fit chooses one."""
     check_counting(counting)
     statistics, holdings, changes = {}, {}, []
     for name, domain in domains.items():
@@ -202,6 +213,8 @@ def fit_domains(
     if tune:
         compiled, training, _ = fit_tuned(statistics, holdings, embedding, rules)
         changes.append(Change.now("tune"))
+    elif scorer is None:
+        compiled, training = fit_chosen(statistics, holdings, embedding, rules)
     else:
         compiled, training = fit_statistics(statistics, holdings, embedding, scorer, rules)
     return RouterParts.create(compiled, embedding, training, changes)
@@ -228,6 +241,21 @@ def fit_statistics(
     return _compile(training, embedding, rules, model, parts), training
 
 
+def fit_chosen(
+    statistics: Mapping[str, Statistics], holdings: Mapping[str, Holding], embedding: Embedding, rules: DecisionRules
+) -> tuple[CompiledRouter, DomainTraining]:
+    """Choose between the closed form, the discriminative fit and their sum; then fit and compile."""
+    from ir3de.tuning.mixing import choose_default
+
+    assert isinstance(rules.selector, Average)
+    choice = choose_default(list(statistics.values()), embedding, rules.selector)
+    tried = tuple(trial.to_dict() for trial in choice.trials)
+    owned, held = dict(statistics), _select_holdings(holdings, statistics)
+    training = DomainTraining(choice.scorer, Constant(owned), Constant(held), tried, "fit", choice.reason)
+    model = None if choice.confidence is None else Constant(choice.confidence())
+    return _compile(training, embedding, rules, model, choice.parts), training
+
+
 def fit_tuned(
     statistics: Mapping[str, Statistics], holdings: Mapping[str, Holding], embedding: Embedding, rules: DecisionRules
 ) -> tuple[CompiledRouter, DomainTraining, tuple[Trial, ...]]:
@@ -247,13 +275,13 @@ def fit_tuned(
         if own.sums is not None and own.sums != owned[name].sums
     }
     tried = tuple(trial.to_dict() for trial in choice.trials)
-    training = DomainTraining(choice.scorer, Constant(owned), Constant(held), tried, True, windows)
+    training = DomainTraining(choice.scorer, Constant(owned), Constant(held), tried, "tuning", windows=windows)
     rules = replace(rules, selector=choice.selector)
     compiled = _compile(training, embedding, rules, Constant(choice.confidence), choice.parts)
     return compiled, training, choice.trials
 
 
-def _choose_again(
+def _tune_again(
     statistics: Mapping[str, Statistics], holdings: Mapping[str, Holding], embedding: Embedding, rules: DecisionRules
 ) -> tuple[CompiledRouter, DomainTraining]:
     """Tune as a new router of these statistics would be; take the default scorer where too few prompts are kept."""
@@ -262,7 +290,7 @@ def _choose_again(
     except InputError:
         default = replace(rules, selector=Average(rules.selector.cap))
         compiled, training = fit_statistics(statistics, holdings, embedding, Blend(), default)
-        training = replace(training, is_tuned=True)
+        training = replace(training, chosen_by="tuning")
     return compiled, training
 
 
@@ -271,7 +299,7 @@ def _compile(
     embedding: Embedding,
     rules: DecisionRules,
     confidence: Callable[[], ConfidenceModel] | None,
-    parts: BlendParts | None,
+    parts: BlendParts | LogisticParts | None,
 ) -> CompiledRouter:
     # Even where there is no calibration: one learnt with other experts would tell of them after they are gone.
     rules = replace(rules, valuation=Probabilities(), familiarity=None)

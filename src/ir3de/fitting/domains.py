@@ -141,8 +141,11 @@ def check_request(
     *,
     tune: bool,
     keep_sample: bool,
-) -> tuple[Embedding, Scorer, Selector]:
-    """What a fit uses: as given, or the defaults. Arguments that contradict one another are refused."""
+) -> tuple[Embedding, Scorer | None, Selector]:
+    """What a fit uses: as given, or the defaults. Arguments that contradict one another are refused.
+
+    No scorer means that the fit chooses one.
+    """
     if not isinstance(domains, Mapping):
         raise InputError(f"domains must map each expert's name to its texts, found {type(domains).__name__}")
     if not domains:
@@ -151,7 +154,9 @@ def check_request(
         raise InputError("tune=True needs prompts to try things on, and keep_sample=False keeps none")
     if tune and (scorer is not None or selector is not None):
         raise InputError("tune=True chooses scorer and selector itself: leave them out, or leave out tune")
-    return check_embedding(embedding or find_embedding(domains)), *check_strategies(scorer, selector)
+    given = check_strategies(scorer, selector)
+    chooses = scorer is None and type(given[1]) is Average  # others read the table in another way than it is chosen for
+    return check_embedding(embedding or find_embedding(domains)), None if chooses else given[0], given[1]
 
 
 def check_strategies(scorer: Scorer | None, selector: Selector | None) -> tuple[Scorer, Selector]:

@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     from ir3de.scorers.blend import Blend
     from ir3de.scorers.cross_entropy import CrossEntropy
     from ir3de.scorers.kernel_ridge import KernelRidge
+    from ir3de.scorers.logistic import Logistic
     from ir3de.scorers.posterior import Posterior
     from ir3de.scorers.registry import register
     from ir3de.scorers.ridge import PromptRidge, TokenRidge
@@ -25,6 +26,7 @@ else:
             "blend": "Blend",
             "cross_entropy": "CrossEntropy",
             "kernel_ridge": "KernelRidge",
+            "logistic": "Logistic",
             "posterior": "Posterior",
             "registry": "register",
             "ridge": "PromptRidge TokenRidge",
@@ -38,6 +40,7 @@ __all__ = [
     "Blend",
     "CrossEntropy",
     "KernelRidge",
+    "Logistic",
     "NumpyArithmetic",
     "PairScorer",
     "Posterior",

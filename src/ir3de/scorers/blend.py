@@ -60,17 +60,27 @@ class Blend:
         For a token that never occurred, the posterior is its prior: P = sharpness · R, apart from a constant. So there
         S = Ẽ W for one W, and only the tokens that occurred need more than that.
         """
+        W, more = self._sum_up(parts)
+        found = current().apply(W.astype(parts.dtype), parts.embeddings)
+        found[parts.seen] += more
+        return found
+
+    def combine_seen(self, parts: BlendParts) -> npt.NDArray[np.floating]:
+        """The same for the tokens that occurred alone."""
+        W, more = self._sum_up(parts)
+        return current().apply(W.astype(parts.dtype), parts.rows) + more
+
+    def _sum_up(self, parts: BlendParts) -> tuple[Floats, Floats]:
+        """W of all tokens, and what is added for those that occurred."""
         ridge, posterior = parts.ridge(self.strength), parts.posterior(self.prior, self.strength)
         weight = self.posterior * posterior.factor
         W = (ridge.factor + weight * Posterior.sharpness) * ridge.weights
         if token_weight := parts.token_weight(self.few):
             token = parts.token_ridge()
             W += token_weight * token.factor * token.weights
-        found = current().apply(W.astype(parts.dtype), parts.embeddings)
         more = posterior.scores - Posterior.sharpness * ridge.scores
         more *= weight
-        found[parts.seen] += more
-        return found
+        return W, more
 
     def needs_grams(self, domains: Sequence[Statistics]) -> bool:
         return token_weight(domains, self.few) > 0
@@ -112,7 +122,7 @@ class BlendParts:
         self.rows = select_rows(embeddings, self.seen)
         self.domains = [domain.restrict_to(self.seen) for domain in domains]
         self.counts = balance_counts([domain.histogram for domain in self.domains])
-        self._frequency = self.counts.sum(axis=1)
+        self.frequency = self.counts.sum(axis=1)
         self._ridge: dict[float, BlendPart] = {}
         self._posterior: dict[tuple[float, float], BlendPart] = {}
 
@@ -206,7 +216,7 @@ class BlendParts:
         return token_weight(self.domains, few)
 
     def _measure(self, centred: Floats, largest: float) -> float:
-        return measure_size(centred, self._frequency, largest)
+        return measure_size(centred, self.frequency, largest)
 
 
 def _centre(W: Floats) -> Floats:

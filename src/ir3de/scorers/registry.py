@@ -175,6 +175,7 @@ SCORERS = Registry(
         "Blend": "ir3de.scorers.blend",
         "CrossEntropy": "ir3de.scorers.cross_entropy",
         "KernelRidge": "ir3de.scorers.kernel_ridge",
+        "Logistic": "ir3de.scorers.logistic",
     },
     ("scores",),
 )

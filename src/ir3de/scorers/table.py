@@ -17,6 +17,7 @@ from ir3de.errors import InputError
 from ir3de.scorers import PairScorer, Scorer
 from ir3de.scorers.blend import Blend, BlendParts
 from ir3de.scorers.familiarity import token_familiarity
+from ir3de.scorers.logistic import Logistic, LogisticParts
 from ir3de.scorers.scorer import Embeddings
 from ir3de.statistics.domain import Statistics
 
@@ -112,22 +113,28 @@ class Table:
         log_offset: float = 0.0,
         familiarity: bool = False,
         unknown: int | None = None,
-        parts: BlendParts | None = None,
+        parts: BlendParts | LogisticParts | None = None,
     ) -> Table:
         """Fit a scorer, and compile its table. With `familiarity` it includes token familiarities.
 
-        `parts` are those of a blend of these domains, where they are known already.
+        `parts` are those of this scorer and these domains, where they are known already.
         """
         scores: npt.NDArray[np.floating]
-        if type(scorer) is Blend:  # in the precision of the table
-            scores = scorer.combine(parts or BlendParts(domains, embeddings))
+        pairs: npt.NDArray[np.floating] | None = None
+        if type(scorer) is Logistic:
+            known = parts if isinstance(parts, LogisticParts) else None
+            scores, pairs = scorer.score_tables(domains, embeddings, known)
+        elif type(scorer) is Blend:  # in the precision of the table
+            blend = parts if isinstance(parts, BlendParts) else BlendParts(domains, embeddings)
+            scores, pairs = scorer.combine(blend), scorer.pair_scores(domains)
         else:
             scores = scorer.scores(domains, embeddings)
+            pairs = scorer.pair_scores(domains) if isinstance(scorer, PairScorer) else None
         return cls.compile(
             scores,
             log_offset=log_offset,
             familiarity=token_familiarity(domains, unknown) if familiarity else None,
-            pairs=scorer.pair_scores(domains) if isinstance(scorer, PairScorer) else None,
+            pairs=pairs,
         )
 
     @cached_property

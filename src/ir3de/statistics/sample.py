@@ -77,7 +77,7 @@ class Sample:
             different = np.unique(key)
             drawn = drawn[key <= different[min(MAX_PROMPTS, len(different) - 1)]]
         kept = np.minimum(lengths[drawn], MAX_PROMPT_TOKENS)
-        ids = flat[_positions(starts[drawn], kept)].astype(np.uint32)
+        ids = flat[positions(starts[drawn], kept)].astype(np.uint32)
         each = np.full(len(drawn), every, np.int64)
         return cls(hashes[drawn], each, lengths[drawn], kept, ids, sources[drawn])._trim()
 
@@ -102,13 +102,13 @@ class Sample:
     def take(self, chosen: npt.NDArray[np.integer]) -> Sample:
         """These prompts, in this order."""
         kept = self.kept[chosen]
-        ids = self.ids[_positions(self.starts[chosen], kept)]
+        ids = self.ids[positions(self.starts[chosen], kept)]
         return Sample(self.hashes[chosen], self.every[chosen], self.lengths[chosen], kept, ids, self.sources[chosen])
 
     def truncate(self, tokens: int) -> Sample:
         """The same prompts, each cut to its first tokens."""
         kept = np.minimum(self.kept, tokens)
-        return replace(self, kept=kept, ids=self.ids[_positions(self.starts, kept)])
+        return replace(self, kept=kept, ids=self.ids[positions(self.starts, kept)])
 
     def __add__(self, other: Sample) -> Sample:
         return _join([self, other])
@@ -209,6 +209,6 @@ def _sort_keys(hashes: npt.NDArray[np.uint32]) -> npt.NDArray[np.uint32]:
     return (hashes.astype(np.uint64) * _SPREAD).astype(np.uint32)
 
 
-def _positions(starts: npt.NDArray[np.int64], lengths: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
+def positions(starts: npt.NDArray[np.int64], lengths: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
     """Every position of the stretches that begin at `starts`, one after the other."""
     return np.repeat(starts - (np.cumsum(lengths) - lengths), lengths) + np.arange(int(lengths.sum()))

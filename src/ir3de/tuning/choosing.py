@@ -50,6 +50,8 @@ class Trial:
     lead: float = 0.0  # of its accuracy over that of the default
     lead_error: float = 0.0  # one standard error of the lead
     required_lead: float = 0.0  # to be chosen instead of the default; 0 for the default itself
+    hard_accuracy: float | None = None  # on prompts whose sources or clusters were held out whole
+    hard_groups: str | None = None  # "sources" or "clusters"
 
     @property
     def score(self) -> float:
@@ -95,7 +97,7 @@ def calibrate(
     folds = make_folds(domains, embedding, cap=selector.cap) if len(domains) > 1 else []
     if not folds:
         return None
-    return lambda: _fit_confidence(folds, score_held_out(folds, scorer, selector, parts))
+    return lambda: fit_confidence(folds, score_held_out(folds, scorer, selector, parts))
 
 
 def choose(domains: Sequence[Statistics], embedding: Embedding, *, cap: int = 1_024, windows: bool = True) -> Choice:
@@ -151,7 +153,8 @@ def _has_all_prompts(domain: Statistics) -> bool:
     )
 
 
-def _fit_confidence(folds: Sequence[Fold], views: Views) -> ConfidenceModel:
+def fit_confidence(folds: Sequence[Fold], views: Views) -> ConfidenceModel:
+    """The confidence model, from the evidence for the folds' held-out prompts."""
     calibration, _ = fit_calibration(views.scored)
     return ConfidenceModel(calibration, fit_familiarity([measure_familiarity(fold) for fold in folds]))
 
@@ -265,9 +268,9 @@ class _Search:
     def fit_confidence(self, best: Trial) -> tuple[ConfidenceModel, BlendParts | None]:
         """The confidence model of the chosen trial, and its parts if it is a blend."""
         if not isinstance(best.scorer, Blend):
-            return _fit_confidence(self._folds, score_views(self._folds, best.scorer, best.selector)), None
+            return fit_confidence(self._folds, score_views(self._folds, best.scorer, best.selector)), None
         components, parts, folds = self._components[best.window]
-        return _fit_confidence(folds, components.blend(best.scorer)), parts
+        return fit_confidence(folds, components.blend(best.scorer)), parts
 
 
 def _find_best(trials: Sequence[Trial]) -> Trial:

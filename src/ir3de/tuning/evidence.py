@@ -13,8 +13,10 @@ import numpy.typing as npt
 from ir3de.scorers import Blend, Posterior, PromptRidge, Scorer, TokenRidge
 from ir3de.scorers.arithmetic import current
 from ir3de.scorers.blend import PAIR_PRIOR, BlendParts, weigh_token_ridge
+from ir3de.scorers.logistic import CLOSED, Logistic, LogisticParts
 from ir3de.scorers.posterior import balance, log_evidence
 from ir3de.scorers.ridge import add_grams, require_prompt_sums
+from ir3de.scorers.sparse_matrix import Numbers
 from ir3de.scorers.table import Table
 from ir3de.selectors import Ballots, EntropyTopK, Selector
 from ir3de.statistics.prompt_sums import unpack_triangle
@@ -34,7 +36,26 @@ def score_views(folds: Sequence[Fold], scorer: Scorer, selector: Selector) -> Vi
 
 def fit_tables(folds: Sequence[Fold], scorer: Scorer, log_offset: float = 0.0) -> list[Table]:
     """The scorer's table on every fold."""
+    if isinstance(scorer, Logistic):
+        deal = folds[0].deal
+        parts = LogisticParts(deal.domains, deal.embedding.rows)
+        return [_fit_logistic_table(parts, scorer, fold, log_offset) for fold in folds]
     return [Table.of(scorer, fold.training, fold.embeddings, log_offset=log_offset) for fold in folds]
+
+
+def fit_logistic_fold(parts: LogisticParts, scorer: Logistic, fold: Fold) -> tuple[Numbers, Numbers | None]:
+    """L/|L| of the tokens that occur and of pairs, from a fit without the held-out prompts."""
+    fitted = parts.fit(scorer, fold.find_held())
+    return fitted.features.score_tokens(fitted.W, parts.blend.rows, parts.places), fitted.score_pairs()
+
+
+def _fit_logistic_table(parts: LogisticParts, scorer: Logistic, fold: Fold, log_offset: float) -> Table:
+    scores, pairs = fit_logistic_fold(parts, scorer, fold)
+    if scorer.closed:
+        closed = BlendParts(fold.training, fold.embeddings)
+        share = np.float32(scorer.closed / (parts.closed_size or 1.0))
+        scores += share * CLOSED.combine(closed).astype(np.float32)
+    return Table.compile(scores, log_offset=log_offset, pairs=pairs)
 
 
 def score_tables(folds: Sequence[Fold], tables: Sequence[Table], selector: Selector) -> Views:
@@ -192,13 +213,13 @@ class Components:
         self._known: dict[tuple[object, ...], list[Evidence]] = {}
 
     def ridge(self, strength: float) -> Views:
-        return self._join(self._evidence("linear", strength, 0.0))
+        return self.join(self._evidence("linear", strength, 0.0))
 
     def posterior(self, prior: float, strength: float) -> Views:
-        return self._join(self._evidence("posterior", prior, strength))
+        return self.join(self._evidence("posterior", prior, strength))
 
     def token_ridge(self) -> Views:
-        return self._join(self._evidence("token_ridge"))
+        return self.join(self._evidence("token_ridge"))
 
     def vote(self, scorer: Posterior, selectors: Sequence[EntropyTopK]) -> list[Views]:
         """The evidence of selectors that differ in k alone."""
@@ -206,7 +227,10 @@ class Components:
         return [Views.join_folds(self.folds, scored) for scored in zip(*found, strict=True)]
 
     def blend(self, scorer: Blend) -> Views:
-        """The sum of the parts, with a blend's weights."""
+        return self.join(self.score_blend(scorer))
+
+    def score_blend(self, scorer: Blend) -> list[Evidence]:
+        """The sum of the parts, with a blend's weights, for each fold."""
         found = [S.copy() for S in self._evidence("linear", scorer.strength, scorer.few)]
         parts = [(scorer.posterior, self._evidence("posterior", scorer.prior, scorer.strength))]
         if scorer.pairs:
@@ -214,7 +238,7 @@ class Components:
         for weight, part in parts:
             for S, P in zip(found, part, strict=True):
                 S += weight * P
-        return self._join(found)
+        return found
 
     def uses_token_ridge(self, few: float) -> bool:
         """Whether the token ridge has any weight in a blend."""
@@ -226,7 +250,8 @@ class Components:
             self._known[key] = [getattr(part, name)(*parameters) for part in self.parts]
         return self._known[key]
 
-    def _join(self, evidence: Sequence[Evidence]) -> Views:
+    def join(self, evidence: Sequence[Evidence]) -> Views:
+        """The evidence for the held-out prompts of all folds."""
         both = zip(evidence, self.folds, strict=True)
         return Views.join_folds(self.folds, [Scored(S, fold.views.lengths, fold.views.experts) for S, fold in both])
 

@@ -168,9 +168,8 @@ class Deal:
 class Fold:
     """Some held-out prompts, and every domain without them. Only tokens that occur have rows."""
 
-    def __init__(self, deal: Deal, part: int) -> None:
+    def __init__(self, deal: Deal, held: npt.NDArray[np.bool_]) -> None:
         self.deal = deal
-        held = deal.place % deal.count == part
         C = len(deal.domains)
         self._held_tokens = np.bincount(deal.experts[held], weights=deal.kept[held], minlength=C)
         self._held_windows = self._count_windows(held)
@@ -190,6 +189,14 @@ class Fold:
     @property
     def embeddings(self) -> Embeddings:
         return self.deal.rows
+
+    def find_held(self) -> npt.NDArray[np.bool_]:
+        """Which prompts of each expert's sample are held out: (C, places)."""
+        deal = self.deal
+        samples = [0 if domain.sample is None else len(domain.sample) for domain in deal.domains]
+        found = np.zeros((len(deal.domains), max(samples)), bool)
+        found[deal.experts[self.held], deal.place[self.held]] = True
+        return found
 
     @cached_property
     def training(self) -> tuple[Statistics, ...]:
@@ -250,7 +257,7 @@ class Fold:
 def make_folds(domains: Sequence[Statistics], embedding: Embedding, *, cap: int = MAX_PROMPT_TOKENS) -> list[Fold]:
     """Deal every domain's sampled prompts out to folds. There is none when no domain has two prompts."""
     deal = Deal(domains, embedding, min(cap, MAX_PROMPT_TOKENS))
-    folds = [Fold(deal, part) for part in range(deal.count)]
+    folds = [Fold(deal, deal.place % deal.count == part) for part in range(deal.count)]
     return [fold for fold in folds if fold.held.any()]
 
 

@@ -30,7 +30,18 @@ if TYPE_CHECKING:
 else:
     Choice = click.Choice  # no generic class before click 8.2
 
-SCORERS = ("blend", "prompt-ridge", "token-ridge", "posterior", "cross-entropy", "kernel-ridge", "paper", "authors")
+SCORERS = (
+    "auto",
+    "blend",
+    "logistic",
+    "prompt-ridge",
+    "token-ridge",
+    "posterior",
+    "cross-entropy",
+    "kernel-ridge",
+    "paper",
+    "authors",
+)
 SELECTORS = ("average", "entropy", "all")
 
 
@@ -62,7 +73,8 @@ class StrategyName(Choice):
 @click.option(
     "--scorer",
     type=StrategyName(SCORERS, "ir3de.scorers.registry", "SCORERS"),
-    help="How to fit, or the class of an installed scorer.  [default: blend]",
+    help="How to fit, or the class of an installed scorer; auto chooses between the closed form (blend), the "
+    "discriminative fit (logistic) and their sum on held-out prompts.  [default: auto]",
 )
 @click.option("--strength", type=float, metavar="λ", help="Regularisation strength.  [default: the scorer's own]")
 @click.option(
@@ -135,7 +147,7 @@ def fit(
         raise click.UsageError("--strong-share, --strong and --weak belong to --outcomes: leave them out")
     if tune:
         _check_tunable({"--scorer": scorer, "--strength": strength, "--selector": selector, "--k": k}, no_sample)
-    scorer = scorer or "blend"
+    scorer = scorer or ("auto" if strength is None else "blend")
     strategies = scorer_for(scorer, strength), selector_for(selector, scorer, k, texts.cap)
     arithmetic = options.load_arithmetic(device)
     folders = free_folders(router_path, serving, force=force)
@@ -183,12 +195,17 @@ def _check_tunable(given: Mapping[str, object], no_sample: bool) -> None:
         )
 
 
-def scorer_for(name: str, strength: float | None) -> Scorer:
-    """The scorer of that name, with its usual strength unless one is given."""
-    from ir3de.scorers import Blend, CrossEntropy, KernelRidge, Posterior, PromptRidge, TokenRidge, registry
+def scorer_for(name: str, strength: float | None) -> Scorer | None:
+    """The scorer of that name, with its usual strength unless one is given; None if the fit chooses it."""
+    from ir3de.scorers import Blend, CrossEntropy, KernelRidge, Logistic, Posterior, PromptRidge, TokenRidge, registry
 
+    if name == "auto":
+        if strength is not None:
+            raise click.UsageError("--scorer auto chooses the strength itself: leave --strength out, or name a scorer")
+        return None
     makers: Mapping[str, Callable[[], Scorer]] = {
         "blend": Blend,
+        "logistic": Logistic,
         "prompt-ridge": PromptRidge,
         "token-ridge": TokenRidge,
         "posterior": Posterior,

@@ -104,7 +104,10 @@ def _show_router(path: Path, found: RouterFiles, out: Output) -> None:
         files.add_row(file.name, size(file.bytes), line((file.state, colour)))
     out.note("", experts, "", files)
     if header.get("trials"):
-        out.note(heading("Tuned"), trials_table(header["trials"], MAX_TRIAL_ROWS))
+        out.note(
+            heading("Tuned" if header.get("tuned", True) else "Chosen by the fit"),
+            trials_table(header["trials"], MAX_TRIAL_ROWS),
+        )
     if "outcomes" in header and found.whole:
         out.note(*describe_outcomes(header, load_router(path), out.console.width))
 

@@ -1,0 +1,152 @@
+"""The discriminative scorer: logistic regression on prompts, added to the closed form."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+import numpy.typing as npt
+
+from ir3de.errors import InputError
+from ir3de.scorers.blend import Blend, BlendParts, measure_size
+from ir3de.scorers.logistic_solver import fit_logistic
+from ir3de.scorers.prompt_features import Features, Prompts
+from ir3de.scorers.scorer import Embeddings, Floats, check_strength
+from ir3de.scorers.sparse_matrix import Indices, Numbers
+from ir3de.statistics.domain import Statistics
+
+# With few prompts the penalty must be smaller, and embeddings must count for more than words, or the fit learns little.
+PROMPTS_PER_STRENGTH = 50.0  # prompts of an expert for each unit of strength
+MAX_STRENGTH = 5.0
+MEANS_AT_ONE_PROMPT = 24.0  # falls with the root of their number
+MIN_MEANS, MAX_MEANS = 2.0, 8.0
+PROMPTS_PER_CLOSED = 30.0  # prompts of an expert for each unit of the weight of the closed form
+MAX_CLOSED = 3.0
+
+
+@dataclass(frozen=True)
+class Logistic:
+    """S = L/|L| + closed · B/|B|: logistic regression on the sampled prompts, and the closed form `Blend`.
+
+    L = [tokens, pairs, mean embedding] W, where W minimises the cross-entropy of the experts over the prompts that were
+    kept, plus λ/2n ‖W‖². `strength` is λ; `pairs` and `means` are the weights of the blocks of features beside the
+    tokens, whose weight is 1. |·| is the size of the scores over the training tokens, as in `Blend`. `closed` says how
+    far the scores are drawn towards the closed form: 0 is the discriminative fit alone.
+
+    It needs a sample of every expert's prompts.
+    """
+
+    strength: float = 5.0
+    means: float = 2.0
+    pairs: float = 1.0
+    closed: float = 3.0
+
+    def __post_init__(self) -> None:
+        check_strength(self.strength)
+        for name in ("means", "pairs", "closed"):
+            value = getattr(self, name)
+            if not isinstance(value, (int, float)) or not (math.isfinite(value) and value >= 0):
+                raise InputError(f"'{name}' of a logistic scorer must be a number, at least 0, found {value!r}")
+
+    @classmethod
+    def for_prompts(cls, domains: Sequence[Statistics]) -> Logistic:
+        """The parameters for as many prompts as these domains have kept: n is the harmonic mean of their numbers."""
+        n = len(domains) / sum(1.0 / max(1, 0 if one.sample is None else len(one.sample)) for one in domains)
+        return cls(
+            strength=_round(min(MAX_STRENGTH, max(1.0, n / PROMPTS_PER_STRENGTH))),
+            means=_round(min(MAX_MEANS, max(MIN_MEANS, MEANS_AT_ONE_PROMPT / math.sqrt(n)))),
+            closed=_round(min(MAX_CLOSED, max(1.0, n / PROMPTS_PER_CLOSED))),
+        )
+
+    def scores(self, domains: Sequence[Statistics], embeddings: Embeddings) -> Floats:
+        return self.score_tables(domains, embeddings)[0].astype(np.float64)
+
+    def pair_scores(self, domains: Sequence[Statistics]) -> None:
+        """Pairs are fitted together with the tokens: see `score_tables`."""
+        return
+
+    def score_tables(
+        self, domains: Sequence[Statistics], embeddings: Embeddings, parts: LogisticParts | None = None
+    ) -> tuple[Numbers, Numbers | None]:
+        """S (V, C) and the scores of the buckets of pairs, unless `pairs` is 0. `parts` are used if they are known."""
+        parts = parts or LogisticParts(domains, embeddings)
+        fitted = parts.fit(self)
+        S, Q = fitted.score_tokens(embeddings), fitted.score_pairs()
+        if self.closed:
+            S += np.float32(self.closed / (parts.closed_size or 1.0)) * CLOSED.combine(
+                parts.blend, np.dtype(np.float32)
+            )
+        return S, Q
+
+
+CLOSED = Blend()
+
+
+def _round(value: float) -> float:
+    """Two digits: a few prompts more or less should not change how the fit is described."""
+    return float(f"{value:.2g}")
+
+
+@dataclass(frozen=True, eq=False)
+class FittedLogistic:
+    """The weights of a logistic regression, scaled so that its scores over the training tokens have unit size."""
+
+    features: Features
+    W: Numbers  # (features, C)
+
+    def score_tokens(self, embeddings: Embeddings) -> Numbers:
+        """L/|L|: (V, C)."""
+        return self.features.score_tokens(self.W, embeddings)
+
+    def score_pairs(self) -> Numbers | None:
+        return self.features.score_pairs(self.W)
+
+
+class LogisticParts:
+    """What logistic fits of some domains share: prompts, features, and the parts of the closed form."""
+
+    def __init__(self, domains: Sequence[Statistics], embeddings: Embeddings, blend: BlendParts | None = None) -> None:
+        if bare := sum(domain.sample is None for domain in domains):
+            raise InputError(
+                f"logistic regression is fitted to kept prompts, and {bare} of {len(domains)} experts have none: fit "
+                "from texts, collect with keep_sample=True, or use Blend (--scorer blend)"
+            )
+        self.domains, self.embeddings = domains, embeddings
+        self.blend = blend or BlendParts(domains, embeddings)
+        self._features: dict[tuple[float, float], Features] = {}
+
+    @cached_property
+    def prompts(self) -> Prompts:
+        return Prompts.gather([domain.sample for domain in self.domains if domain.sample is not None])
+
+    def features(self, means: float, pairs: float) -> Features:
+        if (means, pairs) not in self._features:
+            self._features[means, pairs] = Features.build(self.prompts, self.embeddings, means=means, pairs=pairs)
+        return self._features[means, pairs]
+
+    @cached_property
+    def closed_size(self) -> float:
+        """|B| of the default blend."""
+        S = CLOSED.combine_seen(self.blend)
+        return measure_size(S, self.blend.frequency, float(np.abs(S).max(initial=0.0)))
+
+    def fit(self, scorer: Logistic, held: npt.NDArray[np.bool_] | None = None) -> FittedLogistic:
+        """Fit to all prompts, or to those that are not held out: `held` is (C, places in a sample)."""
+        features = self.features(scorer.means, scorer.pairs)
+        if held is not None:
+            features = features.take(np.flatnonzero(~held[features.experts, features.places]))
+        W = fit_logistic(features, len(self.domains), scorer.strength)
+        W -= W.mean(axis=1, keepdims=True)
+        L = features.score_tokens(W, self.blend.rows, self.places)
+        size = measure_size(L.astype(np.float64), self.blend.frequency, float(np.abs(L).max(initial=0.0)))
+        return FittedLogistic(features, W * np.float32(1.0 / size if size else 0.0))
+
+    @cached_property
+    def places(self) -> Indices:
+        """The row of each token among those that occurred."""
+        places = np.full(self.embeddings.shape[0], -1)
+        places[self.blend.seen] = np.arange(len(self.blend.seen))
+        return places

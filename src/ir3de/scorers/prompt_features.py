@@ -1,0 +1,204 @@
+"""What a discriminative fit knows of each sampled prompt: its tokens, its pairs of neighbours, its mean embedding.
+
+Every feature of a prompt of n tokens is a sum over its tokens, or pairs, divided by √n. So a weight per feature is a
+score per token or pair, and the fit compiles to the same table as any other. √n keeps long and short prompts at about
+the same size; when routing it divides all experts' scores alike, so it does not change which is best.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+
+import numpy as np
+import numpy.typing as npt
+
+from ir3de.scorers.arithmetic import Rows
+from ir3de.scorers.sparse_matrix import Indices, Numbers, SparseMatrix
+from ir3de.statistics.pairs import BUCKETS, pair_buckets, within_prompts
+from ir3de.statistics.sample import Sample, positions
+
+MAX_TOKENS = 3_000_000  # of all prompts
+MAX_NUMBERS = 1 << 27  # tokens times experts: with more experts, a pass over as many tokens takes longer
+MIN_PROMPTS = 8  # of an expert, even where that exceeds the limits
+LONGEST = 512  # tokens of a prompt that are read
+# A fit that only sees whole prompts relies on few words of each. Halves make it rely on more of them, which carries
+# over to prompts from other sources. Beginnings stand for short prompts to experts that long documents describe.
+MIN_HALVED = 16  # tokens of a prompt that is also read in two halves
+SHORT = 32  # tokens of the beginning,
+MIN_SHORTENED = 48  # and of a prompt whose beginning is also read
+MIN_PAIR_PROMPTS = 2  # a pair that only one prompt has says nothing about others
+BLOCK_ROWS = 4_096  # of the embedding at a time
+
+
+@dataclass(frozen=True, eq=False)
+class Prompts:
+    """Prompts end to end, each with its expert. None is empty."""
+
+    ids: npt.NDArray[np.uint32]  # (Σ lengths,)
+    lengths: Indices  # (n,)
+    experts: Indices  # (n,)
+    places: Indices  # (n,)  of the prompt that it is the whole or a part of, in its expert's sample
+
+    @classmethod
+    def gather(cls, samples: Sequence[Sample]) -> Prompts:
+        """Every expert's prompts, as many as the limits allow, and parts of them."""
+        parts = []
+        for expert, sample in enumerate(_limit_samples(samples)):
+            first, kept = sample.starts, np.minimum(sample.kept, LONGEST)
+            halved, shortened = np.flatnonzero(kept >= MIN_HALVED), np.flatnonzero(kept >= MIN_SHORTENED)
+            half = kept[halved] // 2
+            places = np.concatenate([np.arange(len(sample)), halved, halved, shortened])
+            starts = np.concatenate([first, first[halved], first[halved] + half, first[shortened]])
+            lengths = np.concatenate([kept, half, kept[halved] - half, np.full(len(shortened), SHORT)])
+            parts.append((sample.ids[positions(starts, lengths)], lengths, np.full(len(places), expert), places))
+        return cls(*map(np.concatenate, zip(*parts, strict=True)))
+
+    def __len__(self) -> int:
+        return len(self.lengths)
+
+    @cached_property
+    def starts(self) -> Indices:
+        return np.cumsum(self.lengths) - self.lengths
+
+    @cached_property
+    def rows(self) -> Indices:
+        """The prompt of each token."""
+        return np.repeat(np.arange(len(self)), self.lengths)
+
+    def count_tokens(self) -> Counts:
+        """How often each prompt has each token."""
+        return Counts.of(self.rows, self.ids.astype(np.int64), 1)
+
+    def count_pairs(self) -> Counts:
+        """How often each prompt has each bucket of pairs, without those of one prompt alone."""
+        within = within_prompts(len(self.ids), self.starts, self.lengths)
+        buckets = pair_buckets(self.ids)[within].astype(np.int64)
+        return Counts.of(self.rows[:-1][within], buckets, MIN_PAIR_PROMPTS)
+
+
+@dataclass(frozen=True, eq=False)
+class Counts:
+    """How often each prompt has each feature, and which token or bucket each feature is."""
+
+    rows: Indices  # (entries,)
+    columns: Indices  # (entries,)
+    counts: npt.NDArray[np.float64]  # (entries,)
+    found: Indices  # (p,)  the token or bucket of each column
+
+    @classmethod
+    def of(cls, rows: Indices, values: Indices, fewest: int) -> Counts:
+        """From the row and the value of every occurrence. Values in fewer than `fewest` rows are left out."""
+        found, columns = np.unique(values, return_inverse=True)
+        keys, counts = np.unique(rows * len(found) + columns, return_counts=True)
+        rows, columns = np.divmod(keys, max(1, len(found)))
+        kept = np.bincount(columns, minlength=len(found)) >= fewest
+        number, chosen = np.cumsum(kept) - 1, kept[columns]
+        return cls(rows[chosen], number[columns[chosen]], counts[chosen].astype(np.float64), found[kept])
+
+    def weigh(self, prompts: int) -> npt.NDArray[np.float64]:
+        """log((1 + n)/(1 + df)) + 1: rare features weigh more, as in tf-idf."""
+        frequency = np.bincount(self.columns, minlength=len(self.found))
+        return np.asarray(np.log((1.0 + prompts) / (1.0 + frequency)) + 1.0)
+
+
+@dataclass(frozen=True, eq=False)
+class Features:
+    """The features of prompts: sparse ones for tokens and pairs, dense ones for the mean embedding."""
+
+    sparse: SparseMatrix  # (n, tokens + pairs)
+    dense: Numbers  # (n, h)
+    experts: Indices  # (n,)
+    places: Indices  # (n,)
+    tokens: Indices  # the token of each of the first columns
+    buckets: Indices  # the bucket of each of the other columns
+    weights: Numbers  # (tokens + pairs,)  what each column was multiplied by
+    centre: Numbers  # (h,)  of the mean embeddings
+    scale: float  # what centred embeddings were multiplied by
+
+    @classmethod
+    def build(cls, prompts: Prompts, embeddings: Rows, *, means: float, pairs: float) -> Features:
+        """`means` and `pairs` are the weights of the dense features and of the pairs; tokens have the weight 1."""
+        n, root = len(prompts), np.sqrt(prompts.lengths)
+        tokens = prompts.count_tokens()
+        blocks = [(tokens, tokens.weigh(n))]
+        if pairs > 0:
+            found = prompts.count_pairs()
+            blocks.append((found, pairs * found.weigh(n)))
+        rows = np.concatenate([block.rows for block, _ in blocks])
+        offsets = [0, len(tokens.found)]
+        columns = np.concatenate([block.columns + offset for (block, _), offset in zip(blocks, offsets, strict=False)])
+        weights = np.concatenate([weight for _, weight in blocks])
+        counts = np.concatenate([block.counts for block, _ in blocks])
+        sparse = SparseMatrix.build(rows, columns, counts * weights[columns] / root[rows], (n, len(weights)))
+        mean = _mean_embeddings(tokens, prompts, embeddings)
+        centre = mean.mean(axis=0)
+        mean -= centre
+        size = float(np.sqrt(np.mean(mean.astype(np.float64) ** 2))) or 1.0
+        scale = means / (size * float(np.sqrt(embeddings.shape[1])))
+        mean *= (scale * root)[:, None].astype(np.float32)
+        buckets = blocks[1][0].found if pairs > 0 else np.zeros(0, np.int64)
+        return cls(
+            sparse,
+            mean,
+            prompts.experts,
+            prompts.places,
+            tokens.found,
+            buckets,
+            weights.astype(np.float32),
+            centre,
+            scale,
+        )
+
+    def __len__(self) -> int:
+        return len(self.experts)
+
+    def take(self, chosen: Indices) -> Features:
+        """The features of some prompts."""
+        parts = {name: getattr(self, name)[chosen] for name in ("dense", "experts", "places")}
+        return replace(self, sparse=self.sparse.take(chosen), **parts)
+
+    def score_tokens(self, W: Numbers, embeddings: Rows, places: Indices | None = None) -> Numbers:
+        """What each token adds to the scores of the experts: (V, C).
+
+        Where `embeddings` are only some rows, `places` says in which row each token is, and −1 if in none.
+        """
+        dense = W[self.sparse.width :] * np.float32(self.scale)
+        scores = np.empty((embeddings.shape[0], W.shape[1]), np.float32)
+        for begin in range(0, len(scores), BLOCK_ROWS):
+            part = slice(begin, begin + BLOCK_ROWS)
+            np.dot(embeddings[part], dense, out=scores[part])
+        scores -= self.centre @ dense
+        known = len(self.tokens)
+        rows = self.tokens if places is None else places[self.tokens]
+        there = rows >= 0
+        scores[rows[there]] += (W[:known] * self.weights[:known, None])[there]
+        return scores
+
+    def score_pairs(self, W: Numbers) -> Numbers | None:
+        """What each bucket of pairs adds: (BUCKETS, C)."""
+        if not len(self.buckets):
+            return None
+        known = slice(len(self.tokens), self.sparse.width)
+        scores = np.zeros((BUCKETS, W.shape[1]), np.float32)
+        scores[self.buckets] = W[known] * self.weights[known, None]
+        return scores
+
+
+def _mean_embeddings(tokens: Counts, prompts: Prompts, embeddings: Rows) -> Numbers:
+    """(n, h)."""
+    shares = tokens.counts / prompts.lengths[tokens.rows]
+    matrix = SparseMatrix.build(tokens.rows, tokens.columns, shares, (len(prompts), len(tokens.found)))
+    return matrix.multiply(np.asarray(embeddings[tokens.found], np.float32))
+
+
+def _limit_samples(samples: Sequence[Sample]) -> list[Sample]:
+    """As many of each expert's first prompts as the limits allow. A sample is in the order of hashes."""
+    each = min(MAX_TOKENS, MAX_NUMBERS // max(1, len(samples))) // max(1, len(samples))
+    limited = []
+    for sample in samples:
+        used = np.cumsum(np.minimum(sample.kept, LONGEST))
+        most = max(MIN_PROMPTS, int(np.searchsorted(used, each, "right")))
+        limited.append(sample.take(np.arange(min(most, len(sample)))))
+    return limited

@@ -1,0 +1,175 @@
+"""The default scorer, chosen on held-out prompts: closed form, discriminative fit, or how much of each.
+
+Prompts are held out in two ways. Random folds are like the training prompts, so they favour scorers that know the
+words. Hard folds hold out whole sources where those are known, else whole clusters of similar prompts. They show what
+is lost on prompts that are unlike all that was seen.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+
+import numpy as np
+import numpy.typing as npt
+
+from ir3de.embedding import Embedding
+from ir3de.scorers import Blend, Scorer
+from ir3de.scorers.blend import BlendParts
+from ir3de.scorers.logistic import Logistic, LogisticParts
+from ir3de.scorers.logistic_solver import ConvergenceError
+from ir3de.selectors import Average
+from ir3de.statistics.counting import recount
+from ir3de.statistics.domain import Statistics
+from ir3de.tuning.calibrating import Views, fit_calibration
+from ir3de.tuning.choosing import ConfidenceModel, Trial, calibrate, fit_confidence
+from ir3de.tuning.evidence import Components, Evidence, fit_logistic_fold
+from ir3de.tuning.folds import Deal, Fold, make_folds, mean_pair_rows, mean_rows
+from ir3de.tuning.hard_folds import hold_out_groups
+
+# The weight of the closed form that is tried beside the usual one, and the lead that it needs.
+CLOSED_WEIGHTS = {1.0: 0.005, 0.3: 0.01}
+HARD_SHARE = 0.2  # of a loss on clusters held out whole that counts: traffic seldom lacks whole clusters
+SOURCE_SHARE = 1.0  # of a loss on sources held out whole
+ENOUGH_PROMPTS = 1_000  # held out: further folds are not worth their solves
+MAX_HARD_PROMPTS = 3_000  # of all experts, in the hard folds
+
+
+@dataclass(frozen=True)
+class DefaultChoice:
+    """What was chosen, its confidence model, what was tried, best first, and why nothing was, if so."""
+
+    scorer: Scorer
+    confidence: Callable[[], ConfidenceModel] | None  # None where no prompts could be held out
+    trials: tuple[Trial, ...] = ()
+    parts: BlendParts | LogisticParts | None = None
+    reason: str = ""  # why the closed form was taken without trying anything
+
+
+def choose_default(domains: Sequence[Statistics], embedding: Embedding, selector: Average) -> DefaultChoice:
+    """Decide between the closed form, the discriminative fit and their sum; the closed form if nothing can be tried."""
+    blend = BlendParts(domains, embedding.rows) if all(domain.sums for domain in domains) else None
+    if blend is None or len(domains) < 2:
+        return _take_closed_form(domains, embedding, selector, blend, "" if blend else "no prompt sums were counted")
+    if bare := sum(domain.sample is None or not len(domain.sample) for domain in domains):
+        reason = f"{bare} of {len(domains)} experts have no kept prompts"
+        return _take_closed_form(domains, embedding, selector, blend, reason)
+    folds = make_folds(domains, embedding, cap=selector.cap)
+    if not folds:
+        return _take_closed_form(domains, embedding, selector, blend, "there are too few prompts to hold any out")
+    parts = LogisticParts(domains, embedding.rows, blend)
+    try:
+        return _choose(_Comparison(parts, _take_enough(folds)), _compare_hard(domains, embedding, selector), selector)
+    except ConvergenceError as error:
+        return _take_closed_form(domains, embedding, selector, blend, str(error))
+
+
+def _take_closed_form(
+    domains: Sequence[Statistics], embedding: Embedding, selector: Average, blend: BlendParts | None, reason: str
+) -> DefaultChoice:
+    confidence = calibrate(domains, embedding, Blend(), selector, blend)
+    return DefaultChoice(Blend(), confidence, parts=blend, reason=reason)
+
+
+class _Comparison:
+    """The evidence of the closed form and of the discriminative fit for the held-out prompts of some folds."""
+
+    def __init__(self, parts: LogisticParts, folds: Sequence[Fold]) -> None:
+        self.parts, self.folds = parts, folds
+        self.components = Components(folds, parts.blend)
+        self.usual = Logistic.for_prompts(parts.domains)
+        self._closed = self.components.score_blend(Blend())
+        self._logistic = [_score_logistic(parts, self.usual, fold) for fold in folds]
+
+    def score(self, scorer: Blend | Logistic) -> Views:
+        """B, or L/|L| + closed · B/|B|."""
+        if isinstance(scorer, Blend):
+            return self.components.join(self._closed)
+        share = scorer.closed / (self.parts.closed_size or 1.0)
+        both = zip(self._closed, self._logistic, strict=True)
+        return self.components.join([L + share * B for B, L in both])
+
+
+def _score_logistic(parts: LogisticParts, scorer: Logistic, fold: Fold) -> Evidence:
+    """What a discriminative fit without the held-out prompts says of them."""
+    table, pairs = fit_logistic_fold(parts, scorer, fold)
+    found = mean_rows(table, fold.views)
+    return found if pairs is None else found + mean_pair_rows(pairs, fold.views)
+
+
+def _take_enough(folds: Sequence[Fold]) -> list[Fold]:
+    """The first folds, until enough prompts are held out."""
+    before = np.cumsum([0, *(int(fold.held.sum()) for fold in folds)])
+    return [fold for fold, held in zip(folds, before, strict=False) if held < ENOUGH_PROMPTS]
+
+
+def _compare_hard(domains: Sequence[Statistics], embedding: Embedding, selector: Average) -> HardComparison | None:
+    """The same on prompts whose sources, or clusters, are held out whole.
+
+    A source can only be held out of prompts that are all known. So both scorers are fitted to kept prompts alone.
+    """
+    each, small = max(10, MAX_HARD_PROMPTS // len(domains)), []
+    for domain in domains:
+        assert domain.sample is not None and domain.sums is not None
+        sample = domain.sample.take(np.arange(min(each, len(domain.sample))))
+        small.append(replace(recount(sample, embedding, domain.sums.window), sample=sample))
+    deal = Deal(small, embedding, selector.cap)
+    if not deal.count or not (deal.windows > 0).all():
+        return None
+    held, are_sources = hold_out_groups(deal)
+    fold = Fold(deal, held)
+    if not fold.held.any():
+        return None
+    return HardComparison(_Comparison(LogisticParts(small, embedding.rows), [fold]), are_sources)
+
+
+@dataclass(frozen=True, eq=False)
+class HardComparison:
+    """A comparison on groups of prompts that are held out whole."""
+
+    comparison: _Comparison
+    are_sources: bool
+
+    @property
+    def share(self) -> float:
+        """How much of a loss on these prompts counts."""
+        return SOURCE_SHARE if self.are_sources else HARD_SHARE
+
+
+def _choose(random: _Comparison, hard: HardComparison | None, selector: Average) -> DefaultChoice:
+    """The usual sum, unless another one or the closed form clearly leads it."""
+    usual = random.usual
+    scorers: list[Blend | Logistic] = [usual, Blend()]
+    scorers += [replace(usual, closed=weight) for weight in CLOSED_WEIGHTS if weight < usual.closed]
+    views = {scorer: random.score(scorer) for scorer in scorers}
+    default, right = _find_right(views[usual]), {scorer: _find_right(own) for scorer, own in views.items()}
+    trials = []
+    for scorer in scorers:
+        difference = right[scorer] - default
+        lead, error = float(difference.mean()), float(difference.std() / np.sqrt(len(difference)))
+        required = 0.0 if scorer is usual else max(2 * error, _require_lead(scorer))
+        measured = {"lead": lead, "lead_error": error, "required_lead": required}
+        if hard is not None:
+            own, usually = (_find_right(hard.comparison.score(one)).mean() for one in (scorer, usual))
+            measured["lead"] += hard.share * min(0.0, float(own - usually))
+            measured |= {"hard_accuracy": float(own), "hard_groups": "sources" if hard.are_sources else "clusters"}
+        whole, short = (float(one.mean()) for one in views[scorer].right)
+        loss = fit_calibration(views[scorer].scored)[1]
+        trials.append(Trial(scorer, selector, whole, short, loss, **measured))
+    clear = [trial for trial in trials if trial.lead >= trial.required_lead]
+    best = max(clear, key=lambda trial: trial.lead)  # of equals the usual one, which is first
+    ordered = sorted(trials, key=lambda trial: (-trial.score, trial.loss))
+    tried = tuple(replace(trial, chosen=trial is best) for trial in ordered)
+    parts = random.parts.blend if isinstance(best.scorer, Blend) else random.parts
+    confidence = partial(fit_confidence, random.folds, views[best.scorer])
+    return DefaultChoice(best.scorer, confidence, tried, parts)
+
+
+def _require_lead(scorer: Blend | Logistic) -> float:
+    return 0.0 if isinstance(scorer, Blend) else CLOSED_WEIGHTS[scorer.closed]
+
+
+def _find_right(views: Views) -> npt.NDArray[np.float64]:
+    """How far each prompt is routed correctly: whole and shortened count half each."""
+    return np.mean(views.right, axis=0)
