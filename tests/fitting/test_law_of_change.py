@@ -169,7 +169,7 @@ def choose_smaller_windows(domains: Sequence[Statistics], *arguments: Any, windo
 
 
 real_choose = choosing.choose
-real_fit_confidence = choosing._fit_confidence
+realfit_confidence = choosing.fit_confidence
 
 
 @pytest.mark.slow
@@ -205,11 +205,11 @@ def test_confidence_is_calibrated_when_it_is_first_needed(
 
     def count(*arguments: Any) -> Any:
         calls.append(arguments)
-        return real_fit_confidence(*arguments)
+        return realfit_confidence(*arguments)
 
     never, router = (Router.fit({name: TEXTS[name] for name in names}, embedding=tiny.embedding())
                      for names in (NAMES[:2], NAMES))  # fmt: skip
-    monkeypatch.setattr(choosing, "_fit_confidence", count)
+    monkeypatch.setattr(choosing, "fit_confidence", count)
     router.add("new", tiny.mixed(9))
     router.remove("new")
     router.remove(NAMES[2])

@@ -76,9 +76,8 @@ class Logistic:
         fitted = parts.fit(self)
         S, Q = fitted.score_tokens(embeddings), fitted.score_pairs()
         if self.closed:
-            S += np.float32(self.closed / (parts.closed_size or 1.0)) * CLOSED.combine(
-                parts.blend, np.dtype(np.float32)
-            )
+            share = np.float32(self.closed / (parts.closed_size or 1.0))
+            S += share * CLOSED.combine(parts.blend).astype(np.float32)
         return S, Q
 
 
