@@ -169,7 +169,7 @@ def choose_smaller_windows(domains: Sequence[Statistics], *arguments: Any, windo
 
 
 real_choose = choosing.choose
-realfit_confidence = choosing.fit_confidence
+real_fit_confidence = choosing.fit_confidence
 
 
 @pytest.mark.slow
@@ -205,9 +205,9 @@ def test_confidence_is_calibrated_when_it_is_first_needed(
 
     def count(*arguments: Any) -> Any:
         calls.append(arguments)
-        return realfit_confidence(*arguments)
+        return real_fit_confidence(*arguments)
 
-    never, router = (Router.fit({name: TEXTS[name] for name in names}, embedding=tiny.embedding())
+    never, router = (Router.fit({name: TEXTS[name] for name in names}, embedding=tiny.embedding(), scorer=Blend())
                      for names in (NAMES[:2], NAMES))  # fmt: skip
     monkeypatch.setattr(choosing, "fit_confidence", count)
     router.add("new", tiny.mixed(9))
