@@ -37,6 +37,7 @@ def test_the_wheel_has_the_product_and_nothing_of_the_laboratory(wheel: Path) ->
     for name in (
         "py.typed",
         "embedding/bundled/v1/matrix.safetensors",
+        "embedding/bundled/v2/matrix.safetensors",
         "gateway/http/page/index.html",
         "gateway/http/openapi.json",
         "gateway/config/template.yaml",

@@ -1,6 +1,7 @@
 """The default embedding has versions: a later one orphans neither routers nor statistics."""
 
 import json
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -11,7 +12,7 @@ import tiny
 from ir3de import Contribution, Embedding, Router, Statistics, collect
 from ir3de.embedding import defaults
 from ir3de.embedding.defaults import DEFAULTS, DefaultEmbedding
-from ir3de.errors import EmbeddingError, MismatchError
+from ir3de.errors import ArtifactError, EmbeddingError, MismatchError
 from ir3de.outcomes.files import outcomes_bytes, outcomes_from
 from ir3de.outcomes.rows import collect_outcomes
 from ir3de.statistics.files import load_statistics, save_statistics
@@ -23,10 +24,11 @@ PROMPTS = [*LAW, *MATHS, "Is 7 a contract?"]
 
 @pytest.fixture
 def second(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Embedding:
-    """A tiny second version of the default embedding, which becomes the current one."""
+    """A tiny later version of the default embedding, which becomes the current one."""
     embedding = tiny.embedding()
-    folder = embedding.save(tmp_path / "v2", compact=False)
-    monkeypatch.setitem(DEFAULTS, 2, DefaultEmbedding(embedding.fingerprint, folder))
+    folder = embedding.save(tmp_path / "v9", compact=False)
+    monkeypatch.setitem(DEFAULTS, 9, DefaultEmbedding(embedding.fingerprint, folder))
+    monkeypatch.setattr(defaults, "CURRENT_VERSION", 9)
     return embedding
 
 
@@ -48,10 +50,32 @@ def test_a_copy_is_recognised_and_another_embedding_is_not(tmp_path: Path) -> No
     assert tiny.embedding().default_version is None
 
 
-def test_the_current_version_is_the_latest_and_earlier_ones_can_be_named(second: Embedding) -> None:
+def test_version_2_is_version_1_with_more_columns(tmp_path: Path) -> None:
+    first, second = Embedding.default(1), Embedding.default(2)
+    assert second.matrix.shape == (49_152, 704)
+    assert (second.matrix[:, :576] == first.matrix).all() and second.tokenizer.sha256 == first.tokenizer.sha256
+    assert second.matrix[:, 576:].std(axis=0).min() > 0
+    copy = Embedding.load(second.save(tmp_path / "copy"))  # a copy is whole
+    assert copy.default_version == 2 and (tmp_path / "copy" / "tokenizer.json").is_file()
+    router = Router.fit({"law": LAW, "maths": MATHS}, embedding=second)
+    assert router.save(tmp_path / "router") and Router.load(tmp_path / "router").embedding.default_version == 2
+
+
+def test_an_extension_that_is_damaged_is_refused(tmp_path: Path) -> None:
+    for version in (1, 2):
+        shutil.copytree(DEFAULTS[version].folder, tmp_path / f"v{version}")
+    assert Embedding.load(tmp_path / "v2").default_version == 2
+    header = json.loads((tmp_path / "v2" / "embedding.json").read_text())
+    for change, said in (({"fingerprint": "0" * 64}, "does not match its header"), ({"width": None}, "is damaged")):
+        files.write(tmp_path / "v2" / "embedding.json", files.to_json({**header, **change}))
+        with pytest.raises(ArtifactError, match=said):
+            Embedding.load(tmp_path / "v2")
+
+
+def test_a_later_version_becomes_the_current_one_and_earlier_ones_can_be_named(second: Embedding) -> None:
     assert Embedding.default().fingerprint == second.fingerprint
     assert Embedding.load("default@1") is Embedding.default(version=1)
-    assert collect(LAW).embedding_version == 2
+    assert collect(LAW).embedding_version == 9
     assert collect(LAW, embedding=Embedding.default(1)).embedding_version == 1
 
 
@@ -103,19 +127,19 @@ def test_statistics_of_an_earlier_version_can_still_be_fitted(tmp_path: Path, re
 def test_versions_do_not_mix_and_the_error_names_both(first_router: Path, second: Embedding) -> None:
     new, old = collect(LAW), collect(LAW, embedding=Embedding.default(1))
     with pytest.raises(
-        MismatchError, match=r"of version 2 of the default embedding.* of version 1 .*the same embedding"
+        MismatchError, match=r"of version 9 of the default embedding.* of version 1 .*the same embedding"
     ):
         new + old
-    mixed = r"'law' belong to version 2 of the default embedding, the router uses version 1 of the default embedding"
-    with pytest.raises(MismatchError, match=mixed + r".*collect them again.*, or .*Embedding.default\(version=2\)"):
+    mixed = r"'law' belong to version 9 of the default embedding, the router uses version 1 of the default embedding"
+    with pytest.raises(MismatchError, match=mixed + r".*collect them again.*, or .*Embedding.default\(version=9\)"):
         Router.load(first_router).merge("law", new)
     with pytest.raises(MismatchError, match=mixed):
         Router.fit({"maths": old, "law": new})
     rows = [{"text": "What is 12 times 7?", "scores": {"large": 1, "small": 0}}]
     outcomes = collect_outcomes(rows, embedding=Embedding.default(1))
-    with pytest.raises(MismatchError, match=r"of version 2 of the default embedding.* of version 1 "):
+    with pytest.raises(MismatchError, match=r"of version 9 of the default embedding.* of version 1 "):
         collect_outcomes(rows) + outcomes
-    with pytest.raises(MismatchError, match=r"outcomes belong to version 1 .* uses version 2 .*default\(version=1\)"):
+    with pytest.raises(MismatchError, match=r"outcomes belong to version 1 .* uses version 9 .*default\(version=1\)"):
         Router.fit_outcomes(outcomes)
     restored = outcomes_from(outcomes_bytes(outcomes), Path("outcomes"))
     assert restored == outcomes and restored.embedding_version == 1
@@ -127,9 +151,11 @@ def test_a_version_that_is_not_here_says_so(
     newer = Router.fit({"law": LAW, "maths": MATHS}).save(tmp_path / "newer")
     path = save_statistics(collect(LAW), tmp_path / "law.stats")
     expected = Router.load(newer).route_batch(PROMPTS)
-    monkeypatch.delitem(DEFAULTS, 2)
-    absent = r"version 2 of the default embedding is not part of this ir3de, which has 1: pip install --upgrade ir3de"
-    for ask in (lambda: Embedding.default(2), lambda: Embedding.load("default@2")):
+    monkeypatch.delitem(DEFAULTS, 9)
+    absent = (
+        r"version 9 of the default embedding is not part of this ir3de, which has 1 and 2: pip install --upgrade ir3de"
+    )
+    for ask in (lambda: Embedding.default(9), lambda: Embedding.load("default@9")):
         with pytest.raises(EmbeddingError, match=absent):
             ask()
     router = Router.load(newer)
@@ -140,7 +166,7 @@ def test_a_version_that_is_not_here_says_so(
     assert (statistics + statistics).prompts == 4  # sums need no embedding
     with pytest.raises(EmbeddingError, match=absent):
         Router.fit({"law": statistics})
-    with pytest.raises(MismatchError, match=r"belong to version 2 of the default embedding, the router uses version 1"):
+    with pytest.raises(MismatchError, match=r"belong to version 9 of the default embedding, the router uses version 1"):
         Router.load(first_router).merge("law", statistics)
 
 

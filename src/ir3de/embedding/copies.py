@@ -5,10 +5,14 @@ from __future__ import annotations
 import tempfile
 from dataclasses import asdict
 from pathlib import Path
+from typing import Any
+
+import numpy as np
 
 from ir3de.embedding.matrix import Matrix
 from ir3de.embedding.parts import EmbeddingParts
 from ir3de.embedding.proof import Proof
+from ir3de.embedding.rows import Tensors
 from ir3de.embedding.tokenizer import Tokenizer
 from ir3de.errors import ArtifactError
 from ir3de.storage import files
@@ -52,16 +56,49 @@ def _write_files(copy: EmbeddingParts, folder: Path) -> None:
     files.write(folder / HEADER, files.to_json(header))
 
 
+def write_extension(whole: EmbeddingParts, added: Matrix, folder: Path, *, extends: str) -> None:
+    """Write only the last columns of an embedding; the others are those of the copy `extends` beside the folder."""
+    header = {
+        "kind": KIND,
+        "version": VERSION,
+        "name": whole.name,
+        "vocabulary": whole.matrix.rows,
+        "width": whole.matrix.width,
+        "encoding": whole.matrix.encoding,
+        "fingerprint": whole.fingerprint,
+        "matrix_sha256": added.sha256,
+        "extends": extends,
+    }
+    files.make_folder(folder)
+    write_tensors(folder / MATRIX, added.tensors, {"width": added.width})
+    files.write(folder / HEADER, files.to_json(header))
+
+
 def read_copy(folder: Path) -> EmbeddingParts:
     """Read a compact copy and check it against the hashes in its header."""
     header = files.read_json(folder / HEADER, kind=KIND, version=VERSION)
     tensors, extra = read_tensors(folder / MATRIX)
+    if "extends" in header:
+        return _extend(read_copy(folder.parent / Path(header["extends"]).name), header, tensors, folder)
     try:
         definition = files.read(folder / TOKENIZER, sha256=header["tokenizer_sha256"])
         proof = Proof(**header["fast_engine"]) if header["fast_engine"] else None
         copy = EmbeddingParts(Tokenizer(definition, proof=proof), Matrix(tensors, extra["width"]), header["name"])
         is_whole = copy.fingerprint == header["fingerprint"]
     except (KeyError, TypeError, StopIteration) as error:
+        raise ArtifactError(f"the embedding in {folder} is damaged: {error!r}. Copy it again") from error
+    if not is_whole:
+        raise ArtifactError(f"{folder / MATRIX} is damaged: its content does not match its header. Copy it again")
+    return copy
+
+
+def _extend(base: EmbeddingParts, header: dict[str, Any], tensors: Tensors, folder: Path) -> EmbeddingParts:
+    """An embedding that has the tokenizer and the columns of another one, and more columns. Both are 4-bit blocks."""
+    try:
+        joined = {name: np.hstack([base.matrix.tensors[name], tensors[name]]) for name in ("levels", "steps")}
+        copy = EmbeddingParts(base.tokenizer, Matrix(joined, header["width"]), header["name"])
+        is_whole = copy.fingerprint == header["fingerprint"]
+    except (KeyError, ValueError, TypeError) as error:
         raise ArtifactError(f"the embedding in {folder} is damaged: {error!r}. Copy it again") from error
     if not is_whole:
         raise ArtifactError(f"{folder / MATRIX} is damaged: its content does not match its header. Copy it again")
