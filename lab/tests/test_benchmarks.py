@@ -111,11 +111,38 @@ def test_bench_robustness(tmp_path: Path) -> None:
 def test_bench_change_costs(tmp_path: Path) -> None:
     said = run_json("bench", "change-costs", "--size", "3", "8", "--rounds", "1", "--save", tmp_path / "kept.json")
     assert json.loads((tmp_path / "kept.json").read_text()) == said
-    names = [figure["name"].split(",")[0] for figure in said["figures"]]
-    changes = ["add", "remove", "add and confidence", "remove and confidence", "tune"]
-    assert names == ["fit", *(f"{what} / fit" for what in changes)]
-    assert [figure["bar"] for figure in said["figures"]] == [None, 0.15, 0.15, None, None, 3.0]
+    bars = {figure["name"]: figure["bar"] for figure in said["figures"]}
+    assert (
+        bars["closed form, add / closed form, fit; 3 experts"]
+        == 0.15
+        == bars["closed form, remove / closed form, fit; 3 experts"]
+    )
+    assert bars["default, fit / closed form, fit; 3 experts"] == 3.0 == bars["tune / default, fit; 3 experts"]
     assert all(figure["value"] > 0 for figure in said["figures"])
+
+
+def test_bench_defaults(tmp_path: Path) -> None:
+    texts = {name: some[:24] for name, some in demo.prompts().items()}
+    suites, intents = tmp_path / "data" / "small", tmp_path / "data" / "intents" / "tiny"
+    intents.mkdir(parents=True)
+    for split, part in (("train", slice(16)), ("test", slice(16, 24))):
+        rows = [{"text": text, "label": name} for name, some in texts.items() for text in some[part]]
+        (intents / f"{split}.jsonl").write_text("\n".join(map(json.dumps, rows)))
+        for name in ("law", "coding"):
+            (suites / name).mkdir(parents=True, exist_ok=True)
+            own = [json.dumps({"text": text}) for text in texts[name][part]]
+            (suites / name / f"{split}.jsonl").write_text("\n".join(own))
+    said = run_json("bench", "defaults", "--data", tmp_path / "data", "--draws", "1", "--save", tmp_path / "kept.json")
+    assert json.loads((tmp_path / "kept.json").read_text()) == said
+    shown = [(row["data"], row["prompts"], row["router"]) for row in said["rows"]]
+    assert shown == [
+        (data, prompts, router)
+        for data, few in (("tiny", 8), ("small", 30))
+        for prompts in (None, few)
+        for router in ("default", "closed form")
+    ]
+    assert set(said["rows"][0]["accuracy"]) == {"test"} and set(said["rows"][4]["accuracy"]) == {"test", "first 32"}
+    assert all(row["accuracy"]["test"] > 50 for row in said["rows"])
 
 
 def test_bench_experts(tmp_path: Path) -> None:

@@ -158,7 +158,10 @@ def test_fit_refuses_unknown_classes_with_a_list(tmp_path: Path, law_file: Path,
     given = ["fit", tmp_path / "r", f"law={law_file}"]
     for scorer in ("Thirded", "TokenRidge"):
         said = wrong_call(*given, "--scorer", scorer)
-        assert f"'{scorer}' is unknown: there are blend, prompt-ridge" in said and "authors, Halved." in said
+        assert (
+            f"'{scorer}' is unknown: there are auto, blend, logistic, prompt-ridge" in said
+            and "authors, Halved." in said
+        )
     said = wrong_call(*given, "--selector", "Hasty")
     assert "'Hasty' is unknown: there are average, entropy, all, Patient." in said
     assert "[blend|prompt-ridge|" in run("fit", "--help").stdout

@@ -57,7 +57,8 @@ def router(fitted: Path, tmp_path: Path) -> Path:
 def test_fit_keeps_prompts_and_calibrates(fitted: Path) -> None:
     said = run_json("inspect", fitted)
     assert [expert["kept"] for expert in said["experts"]] == [120] * 5
-    assert said["calibration"] is not None and said["trials"] == [] and said["policy"]["threshold"] == 0
+    assert said["calibration"] is not None and said["policy"]["threshold"] == 0
+    assert sum(trial["chosen"] for trial in said["trials"]) == 1  # the fit chose the scorer
     shown = run("inspect", fitted).stdout
     assert "calibrated" in shown and "kept" in shown and "only without a known token" in shown
 
@@ -147,7 +148,7 @@ def test_other_scorers_by_name(scorer: str, tmp_path: Path) -> None:
 @pytest.mark.slow
 def test_tune(router: Path) -> None:
     said = run_json("tune", router)
-    assert said["before"]["scorer"] == repr(Blend())
+    assert said["before"]["scorer"].startswith(("Blend", "Logistic"))
     chosen = next(trial for trial in said["trials"] if trial["chosen"])
     loaded = Router.load(router)
     assert said["scorer"] == chosen["scorer"] == repr(loaded.scorer)
@@ -198,7 +199,7 @@ def test_calibrate(router: Path) -> None:
     assert said["threshold"] == tried["threshold"] and [other["error"] for other in said["others"]] == [0.02, 0.05, 0.1]
     loaded = Router.load(router)
     assert (loaded.policy.threshold, loaded.default) == (said["threshold"], "history")
-    assert "below" in run("inspect", router).stdout
+    assert ("below" in run("inspect", router).stdout) == (said["threshold"] > 0)
 
 
 def test_calibrate_shows_what_each_error_rate_costs(router: Path) -> None:

@@ -166,7 +166,7 @@ def test_what_is_no_model_is_refused(tmp_path: Path, capfd: pytest.CaptureFixtur
     with pytest.raises(InputError, match="there is no model file"), local_model(tmp_path / "nothing.gguf"):
         pass
     (tmp_path / "text.gguf").write_text("hello")
-    text, said = local_model(tmp_path / "text.gguf"), r"cannot serve .*text\.gguf.*Is it a whole GGUF file"
+    text, said = local_model(tmp_path / "text.gguf"), r"cannot serve .*text\.gguf.*Is it a complete GGUF file"
     with pytest.raises(ArtifactError, match=said), text:
         pass
     assert capfd.readouterr() == ("", "")  # llama.cpp's own words are for IR3DE_LOG_LEVEL=debug

@@ -92,7 +92,7 @@ def test_another_scorer_is_fitted_from_the_same_statistics(gateway: Running) -> 
     assert found["data"][0]["ranking"] == plain(wanted.route("Is my egg void?").to_dict()["ranking"])
     assert found["options"] == ask(gateway, {"input": ""})[1]["options"]
     assert found["options"]["selectors"] == ["average", "all", "entropy"]
-    assert (found["options"]["selector"], found["options"]["scorer"]) == ("average", "blend")
+    assert (found["options"]["selector"], found["options"]["scorer"]) == ("average", "as fitted")
     assert "prompt-ridge" in found["options"]["scorers"]
 
 

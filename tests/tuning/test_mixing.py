@@ -68,7 +68,6 @@ def test_one_expert_gets_the_closed_form() -> None:
 
 def test_a_fit_that_finds_no_minimum_gets_the_closed_form_and_says_why(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(solver, "MAX_STEPS", 1)
-    monkeypatch.setattr(solver, "TOLERANCE", 0.0)
     domains = [collect(some, embedding=tiny.embedding(), keep_sample=True) for some in tiny.domain_texts(9).values()]
     choice = mixing.choose_default(domains, tiny.embedding(), mixing.Average())
     assert choice.scorer == Blend() and "found no minimum" in choice.reason

@@ -12,7 +12,7 @@ import numpy.typing as npt
 
 from ir3de.errors import InputError
 from ir3de.scorers.blend import Blend, BlendParts, measure_size
-from ir3de.scorers.logistic_solver import fit_logistic
+from ir3de.scorers.logistic_solver import TOLERANCE, TRIAL_TOLERANCE, fit_logistic
 from ir3de.scorers.prompt_features import Features, Prompts
 from ir3de.scorers.scorer import Embeddings, Floats, check_strength
 from ir3de.scorers.sparse_matrix import Indices, Numbers
@@ -134,10 +134,11 @@ class LogisticParts:
 
     def fit(self, scorer: Logistic, held: npt.NDArray[np.bool_] | None = None) -> FittedLogistic:
         """Fit to all prompts, or to those that are not held out: `held` is (C, places in a sample)."""
-        features = self.features(scorer.means, scorer.pairs)
+        features, tolerance = self.features(scorer.means, scorer.pairs), TOLERANCE
         if held is not None:
+            tolerance = TRIAL_TOLERANCE
             features = features.take(np.flatnonzero(~held[features.experts, features.places]))
-        W = fit_logistic(features, len(self.domains), scorer.strength)
+        W = fit_logistic(features, len(self.domains), scorer.strength, tolerance)
         W -= W.mean(axis=1, keepdims=True)
         L = features.score_tokens(W, self.blend.rows, self.places)
         size = measure_size(L.astype(np.float64), self.blend.frequency, float(np.abs(L).max(initial=0.0)))

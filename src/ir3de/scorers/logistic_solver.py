@@ -6,8 +6,7 @@ depends on the kept prompts alone, to the bit.
 
 from __future__ import annotations
 
-from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
@@ -17,7 +16,9 @@ from ir3de.errors import InputError
 from ir3de.scorers.prompt_features import Features
 from ir3de.scorers.sparse_matrix import Numbers
 
-TOLERANCE = 0.02  # of √(∇ᵀM⁻¹∇), as a share of its value at the start: more steps do not change the held-out accuracy
+# of √(∇ᵀM⁻¹∇), as a share of its value at the start: more steps hardly change the held-out accuracy
+TOLERANCE = 0.02
+TRIAL_TOLERANCE = 0.05  # where fits are only compared
 NOTHING = 1e-4  # of the same at the start, where it is about 1: what is left are rounding errors
 MAX_STEPS = 100  # 10 to 15 are usual
 MEMORY_STEPS = 6  # past steps that L-BFGS uses
@@ -29,7 +30,7 @@ class ConvergenceError(InputError):
     """The discriminative fit found no minimum."""
 
 
-def fit_logistic(features: Features, experts: int, strength: float) -> Numbers:
+def fit_logistic(features: Features, experts: int, strength: float, tolerance: float = TOLERANCE) -> Numbers:
     """W (features, C) of least Σ_i w_i (log Σ_c exp z_ic − z_i,y(i)) + λ/2n ‖W‖², with Z = X W.
 
     The weights w_i give every expert the same share. λ is `strength`: it acts like that many more prompts. The
@@ -42,9 +43,9 @@ def fit_logistic(features: Features, experts: int, strength: float) -> Numbers:
     start = problem.measure(gradient)
     if start <= NOTHING:  # one expert, or prompts that all experts share
         return W
-    past: deque[tuple[Numbers, Numbers, float]] = deque(maxlen=MEMORY_STEPS)
+    history = History(gradient.size, problem.precondition)
     for _ in range(MAX_STEPS):
-        step = find_direction(gradient, past, problem.precondition)
+        step = history.find_direction(gradient)
         dZ = problem.project(step)
         t, p = problem.find_step_length(W, Z, step, dZ, SLOPE_SHARE * abs(_dot(gradient, step)))
         before, step = gradient, step * np.float32(t)
@@ -53,11 +54,9 @@ def fit_logistic(features: Features, experts: int, strength: float) -> Numbers:
         size = problem.measure(gradient)
         if not np.isfinite(size):
             break
-        if size <= TOLERANCE * start:
+        if size <= tolerance * start:
             return W
-        change = gradient - before
-        if (along := _dot(step, change)) > 0:
-            past.append((step, change, along))
+        history.add(step, gradient - before)
     raise ConvergenceError(
         f"the discriminative fit of {len(features):,} prompts found no minimum in {MAX_STEPS} steps with strength "
         f"{strength:g}: use a larger strength, or Blend, which is solved in closed form"
@@ -110,7 +109,7 @@ class _Problem:
 
     @property
     def width(self) -> int:
-        return self.features.sparse.width + self.features.dense.shape[1]
+        return self.features.sparse.width + int(self.features.dense.shape[1])
 
     def project(self, W: Numbers) -> Numbers:
         """Z = X W."""
@@ -132,7 +131,7 @@ class _Problem:
         return np.concatenate([q[:split] * self.diagonal, self.inverse.multiply(q[split:])])
 
     def measure(self, gradient: Numbers) -> float:
-        return float(np.sqrt(_dot(gradient, self.precondition(gradient))))
+        return float(np.sqrt(max(0.0, _dot(gradient, self.precondition(gradient)))))
 
     def find_step_length(
         self, W: Numbers, Z: Numbers, step: Numbers, dZ: Numbers, enough: float
@@ -160,29 +159,59 @@ class _Problem:
         return t, p
 
 
-def find_direction(
-    gradient: Numbers, past: Sequence[tuple[Numbers, Numbers, float]], precondition: Callable[[Numbers], Numbers]
-) -> Numbers:
-    """−H∇, where H is L-BFGS's estimate of the inverse Hessian: M⁻¹, scaled and corrected by the past steps."""
-    q, shares = gradient.copy(), []
-    for step, change, along in reversed(past):
-        share = _dot(step, q) / along
-        shares.append(share)
-        q -= np.float32(share) * change
-    q = precondition(q)
-    if past:
-        _, change, along = past[-1]
-        q *= np.float32(along / _dot(change, precondition(change)))
-    for (step, change, along), share in zip(past, reversed(shares), strict=True):
-        q += np.float32(share - _dot(change, q) / along) * step
-    return -q
+class History:
+    """The past steps s and changes of the gradient y. They turn M⁻¹ into L-BFGS's estimate of the inverse Hessian.
+
+    H = γM⁻¹ + [S, γM⁻¹Y] K [S, γM⁻¹Y]ᵀ with a small matrix K (the compact form of Byrd, Nocedal and Schnabel). It needs
+    four products with all past steps at once, where the usual recursion needs one pass for each.
+    """
+
+    def __init__(self, size: int, precondition: Callable[[Numbers], Numbers]) -> None:
+        self._precondition = precondition
+        self._S = np.zeros((MEMORY_STEPS, size), np.float32)
+        self._P = np.zeros((MEMORY_STEPS, size), np.float32)  # M⁻¹y
+        self._SY = np.zeros((MEMORY_STEPS, MEMORY_STEPS))  # sᵢᵀyⱼ
+        self._YP = np.zeros((MEMORY_STEPS, MEMORY_STEPS))  # yᵢᵀM⁻¹yⱼ
+        self._order: list[int] = []  # rows of the above, the oldest step first
+
+    def add(self, step: Numbers, change: Numbers) -> None:
+        """Remember a step, in the place of the oldest if there are many. Steps without curvature say nothing."""
+        if _dot(step, change) <= 0:
+            return
+        row = self._order.pop(0) if len(self._order) == MEMORY_STEPS else len(self._order)
+        self._S[row], self._P[row] = step.ravel(), self._precondition(change).ravel()
+        flat = change.ravel()
+        self._SY[:, row], self._YP[row] = self._S @ flat, self._P @ flat
+        self._YP[:, row] = self._YP[row]
+        for other in self._order:  # sᵢ of an earlier step with this y is above; this s with earlier y is not needed
+            self._SY[row, other] = 0.0
+        self._order.append(row)
+
+    def find_direction(self, gradient: Numbers) -> Numbers:
+        """−H∇."""
+        q = self._precondition(gradient)
+        if not self._order:
+            return -q
+        order = np.array(self._order)
+        last, flat = order[-1], gradient.ravel()
+        scale = self._SY[last, last] / self._YP[last, last]  # γ
+        R = np.triu(self._SY[np.ix_(order, order)])
+        Sg = np.linalg.solve(R, (self._S @ flat)[order].astype(np.float64))  # R⁻¹Sᵀ∇
+        middle = np.diag(np.diag(R)) + scale * self._YP[np.ix_(order, order)]
+        first = np.linalg.solve(R.T, middle @ Sg - scale * (self._P @ flat)[order])
+        weights = np.zeros((2, MEMORY_STEPS), np.float32)
+        weights[0, order], weights[1, order] = first, -scale * Sg
+        found = np.float32(scale) * q.ravel()
+        found += weights[0] @ self._S
+        found += weights[1] @ self._P
+        return -found.reshape(gradient.shape)
 
 
 def softmax(Z: Numbers) -> Numbers:
     """Softmax over the experts, the last axis."""
     p = np.exp(Z - Z.max(axis=1, keepdims=True))
     p /= p.sum(axis=1, keepdims=True)
-    return p
+    return np.asarray(p, np.float32)
 
 
 def _dot(a: npt.NDArray[np.float32], b: npt.NDArray[np.float32]) -> float:

@@ -55,7 +55,7 @@ class SparseMatrix:
     def sum_squares(self, weights: Numbers) -> npt.NDArray[np.float64]:
         """Σ_i w_i x_ij² of each column j."""
         squares = self.values.astype(np.float64) ** 2 * np.repeat(weights, np.diff(self.starts))
-        return np.bincount(self.columns, squares, minlength=self.width)
+        return np.bincount(self.columns, squares, minlength=self.width).astype(np.float64, copy=False)
 
     def multiply(self, dense: Numbers) -> Numbers:
         """X W: (n, C)."""

@@ -15,6 +15,7 @@ from ir3de.policies import Calibration, Familiarity
 from ir3de.scorers import Blend, Posterior, PromptRidge, Scorer, TokenRidge
 from ir3de.scorers.arithmetic import TRIALS, steps
 from ir3de.scorers.blend import BlendParts
+from ir3de.scorers.logistic import LogisticParts
 from ir3de.selectors import AllTokens, Average, EntropyTopK, Selector
 from ir3de.statistics.counting import recount, split_windows
 from ir3de.statistics.domain import Statistics
@@ -79,7 +80,7 @@ class Choice:
     domains: tuple[Statistics, ...]  # counted in windows of the chosen size
     confidence: ConfidenceModel
     trials: tuple[Trial, ...]
-    parts: BlendParts | None = None  # of the chosen blend, where it is one
+    parts: BlendParts | LogisticParts | None = None  # of the chosen scorer, where they are known
 
 
 def calibrate(

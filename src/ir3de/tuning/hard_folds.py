@@ -55,9 +55,9 @@ def cluster(rows: Floats, count: int) -> Indices:
         for group in range(count):
             if (groups == group).any():
                 centres[group] = rows[groups == group].mean(axis=0)
-    return _distances(rows, centres).argmin(axis=1)
+    return np.asarray(_distances(rows, centres).argmin(axis=1), np.int64)
 
 
 def _distances(rows: Floats, centres: Floats) -> Floats:
     """Squared distances: (rows, centres)."""
-    return (rows**2).sum(axis=1)[:, None] - 2 * rows @ centres.T + (centres**2).sum(axis=1)
+    return np.asarray((rows**2).sum(axis=1)[:, None] - 2 * rows @ centres.T + (centres**2).sum(axis=1))

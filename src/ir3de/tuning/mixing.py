@@ -19,21 +19,22 @@ from ir3de.scorers import Blend, Scorer
 from ir3de.scorers.blend import BlendParts
 from ir3de.scorers.logistic import Logistic, LogisticParts
 from ir3de.scorers.logistic_solver import ConvergenceError
-from ir3de.selectors import Average
+from ir3de.selectors import Average, Selector
 from ir3de.statistics.counting import recount
 from ir3de.statistics.domain import Statistics
 from ir3de.tuning.calibrating import Views, fit_calibration
-from ir3de.tuning.choosing import ConfidenceModel, Trial, calibrate, fit_confidence
-from ir3de.tuning.evidence import Components, Evidence, fit_logistic_fold
+from ir3de.tuning.choosing import Choice, ConfidenceModel, Trial, calibrate, fit_confidence
+from ir3de.tuning.evidence import Components, Evidence, fit_logistic_fold, score_views
 from ir3de.tuning.folds import Deal, Fold, make_folds, mean_pair_rows, mean_rows
 from ir3de.tuning.hard_folds import hold_out_groups
 
 # The weight of the closed form that is tried beside the usual one, and the lead that it needs.
 CLOSED_WEIGHTS = {1.0: 0.005, 0.3: 0.01}
+MIN_LEAD_OF_LOGISTIC = 0.005  # of the usual sum over what tuning chose: it scores pairs, which take time
 HARD_SHARE = 0.2  # of a loss on clusters held out whole that counts: traffic seldom lacks whole clusters
 SOURCE_SHARE = 1.0  # of a loss on sources held out whole
 ENOUGH_PROMPTS = 1_000  # held out: further folds are not worth their solves
-MAX_HARD_PROMPTS = 3_000  # of all experts, in the hard folds
+MAX_HARD_PROMPTS = 2_000  # of all experts, in the hard folds
 
 
 @dataclass(frozen=True)
@@ -72,6 +73,63 @@ def _take_closed_form(
     return DefaultChoice(Blend(), confidence, parts=blend, reason=reason)
 
 
+def improve(choice: Choice, embedding: Embedding) -> Choice:
+    """Try discriminative fits beside what tuning chose: other strengths and weights than a fit tries by itself."""
+    domains, cap = choice.domains, choice.selector.cap
+    if not all(domain.sums and domain.sample is not None and len(domain.sample) for domain in domains):
+        return choice
+    folds = _take_enough(make_folds(domains, embedding, cap=cap))
+    if not (folds[0].deal.windows > 0).all():
+        return choice
+    parts, average = LogisticParts(domains, embedding.rows, _find_blend(choice)), Average(cap=cap)
+    comparison = _Comparison(parts, folds)
+    usual, best = comparison.usual, next(trial for trial in choice.trials if trial.chosen)
+    fits = (usual, *(replace(usual, strength=usual.strength * times) for times in (1 / 3, 3.0)))
+    fits += (replace(usual, means=2 * usual.means), replace(usual, pairs=2 * usual.pairs))
+    weights = {usual.closed: MIN_LEAD_OF_LOGISTIC, **CLOSED_WEIGHTS}
+    views: dict[Scorer, Views] = {}
+    trials: list[Trial] = []
+    default = _find_right(comparison.score(best.scorer, best.selector))
+    for fit in fits:
+        for weight in weights:
+            scorer = replace(fit, closed=weight)
+            try:
+                views[scorer] = comparison.score(scorer)
+            except ConvergenceError:  # the others may converge
+                break
+            trial = _measure(scorer, average, views[scorer], default, weights[weight])
+            trials.append(replace(trial, window=best.window))
+    clear = [trial for trial in trials if trial.lead >= trial.required_lead]
+    if not clear:
+        return replace(choice, trials=_sort((*choice.trials, *trials)))
+    found = max(clear, key=lambda trial: trial.lead)
+    tried = [replace(trial, chosen=trial is found) for trial in (*choice.trials, *trials)]
+    confidence = fit_confidence(folds, views[found.scorer])
+    return Choice(found.scorer, average, domains, confidence, _sort(tried), parts)
+
+
+def _find_blend(choice: Choice) -> BlendParts | None:
+    return choice.parts if isinstance(choice.parts, BlendParts) else None
+
+
+def _sort(trials: Sequence[Trial]) -> tuple[Trial, ...]:
+    """Best first."""
+    return tuple(sorted(trials, key=lambda trial: (-trial.score, trial.loss)))
+
+
+def _measure(
+    scorer: Scorer, selector: Selector, views: Views, default: npt.NDArray[np.float64], needed: float
+) -> Trial:
+    """A trial with its lead over the default, the error of that, and the lead that it needs."""
+    difference = _find_right(views) - default
+    lead, error = float(difference.mean()), float(difference.std() / np.sqrt(len(difference)))
+    whole, short = (float(one.mean()) for one in views.right)
+    loss = fit_calibration(views.scored)[1]
+    return Trial(
+        scorer, selector, whole, short, loss, lead=lead, lead_error=error, required_lead=max(2 * error, needed)
+    )
+
+
 class _Comparison:
     """The evidence of the closed form and of the discriminative fit for the held-out prompts of some folds."""
 
@@ -80,14 +138,19 @@ class _Comparison:
         self.components = Components(folds, parts.blend)
         self.usual = Logistic.for_prompts(parts.domains)
         self._closed = self.components.score_blend(Blend())
-        self._logistic = [_score_logistic(parts, self.usual, fold) for fold in folds]
+        self._logistic: dict[Logistic, list[Evidence]] = {}
 
-    def score(self, scorer: Blend | Logistic) -> Views:
-        """B, or L/|L| + closed · B/|B|."""
+    def score(self, scorer: Scorer, selector: Selector | None = None) -> Views:
+        """The evidence of any scorer. That of a `Logistic` is L/|L| + closed · B/|B|, and L is fitted once."""
         if isinstance(scorer, Blend):
-            return self.components.join(self._closed)
+            return self.components.blend(scorer)
+        if not isinstance(scorer, Logistic):
+            return score_views(self.folds, scorer, selector or Average())
+        alone = replace(scorer, closed=0.0)
+        if alone not in self._logistic:
+            self._logistic[alone] = [_score_logistic(self.parts, alone, fold) for fold in self.folds]
         share = scorer.closed / (self.parts.closed_size or 1.0)
-        both = zip(self._closed, self._logistic, strict=True)
+        both = zip(self._closed, self._logistic[alone], strict=True)
         return self.components.join([L + share * B for B, L in both])
 
 
@@ -136,40 +199,37 @@ class HardComparison:
         """How much of a loss on these prompts counts."""
         return SOURCE_SHARE if self.are_sources else HARD_SHARE
 
+    def add_to(self, trial: Trial, usual: Logistic) -> Trial:
+        """The trial with its accuracy on these prompts. What it loses there against the usual sum counts in part."""
+        own, usually = (float(_find_right(self.comparison.score(one)).mean()) for one in (trial.scorer, usual))
+        lead = trial.lead + self.share * min(0.0, own - usually)
+        return replace(trial, lead=lead, hard_accuracy=own, hard_groups="sources" if self.are_sources else "clusters")
+
 
 def _choose(random: _Comparison, hard: HardComparison | None, selector: Average) -> DefaultChoice:
     """The usual sum, unless another one or the closed form clearly leads it."""
     usual = random.usual
     scorers: list[Blend | Logistic] = [usual, Blend()]
     scorers += [replace(usual, closed=weight) for weight in CLOSED_WEIGHTS if weight < usual.closed]
-    views = {scorer: random.score(scorer) for scorer in scorers}
-    default, right = _find_right(views[usual]), {scorer: _find_right(own) for scorer, own in views.items()}
-    trials = []
+    views: dict[Scorer, Views] = {scorer: random.score(scorer) for scorer in scorers}
+    default, trials = _find_right(views[usual]), []
     for scorer in scorers:
-        difference = right[scorer] - default
-        lead, error = float(difference.mean()), float(difference.std() / np.sqrt(len(difference)))
-        required = 0.0 if scorer is usual else max(2 * error, _require_lead(scorer))
-        measured = {"lead": lead, "lead_error": error, "required_lead": required}
-        if hard is not None:
-            own, usually = (_find_right(hard.comparison.score(one)).mean() for one in (scorer, usual))
-            measured["lead"] += hard.share * min(0.0, float(own - usually))
-            measured |= {"hard_accuracy": float(own), "hard_groups": "sources" if hard.are_sources else "clusters"}
-        whole, short = (float(one.mean()) for one in views[scorer].right)
-        loss = fit_calibration(views[scorer].scored)[1]
-        trials.append(Trial(scorer, selector, whole, short, loss, **measured))
+        trial = _measure(scorer, selector, views[scorer], default, _require_lead(scorer))
+        if scorer is usual:
+            trial = replace(trial, required_lead=0.0)
+        trials.append(trial if hard is None else hard.add_to(trial, usual))
     clear = [trial for trial in trials if trial.lead >= trial.required_lead]
     best = max(clear, key=lambda trial: trial.lead)  # of equals the usual one, which is first
-    ordered = sorted(trials, key=lambda trial: (-trial.score, trial.loss))
-    tried = tuple(replace(trial, chosen=trial is best) for trial in ordered)
+    tried = _sort([replace(trial, chosen=trial is best) for trial in trials])
     parts = random.parts.blend if isinstance(best.scorer, Blend) else random.parts
     confidence = partial(fit_confidence, random.folds, views[best.scorer])
     return DefaultChoice(best.scorer, confidence, tried, parts)
 
 
 def _require_lead(scorer: Blend | Logistic) -> float:
-    return 0.0 if isinstance(scorer, Blend) else CLOSED_WEIGHTS[scorer.closed]
+    return 0.0 if isinstance(scorer, Blend) else CLOSED_WEIGHTS.get(scorer.closed, 0.0)
 
 
 def _find_right(views: Views) -> npt.NDArray[np.float64]:
     """How far each prompt is routed correctly: whole and shortened count half each."""
-    return np.mean(views.right, axis=0)
+    return np.asarray(np.mean(views.right, axis=0))

@@ -5,6 +5,7 @@ from ir3de_lab.cli import (
     change_costs,
     changes,
     confidence,
+    defaults,
     experiments,
     experts,
     figures,
@@ -23,6 +24,7 @@ from ir3de_lab.cli.bench import bench
 __all__ = ["bench"]
 
 for _command in (
+    defaults.defaults,
     robustness.robustness,
     experts.experts,
     change_costs.change_costs,
