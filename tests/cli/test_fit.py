@@ -164,7 +164,7 @@ def test_fit_refuses_unknown_classes_with_a_list(tmp_path: Path, law_file: Path,
         )
     said = wrong_call(*given, "--selector", "Hasty")
     assert "'Hasty' is unknown: there are average, entropy, all, Patient." in said
-    assert "[blend|prompt-ridge|" in run("fit", "--help").stdout
+    assert "[auto|blend|logistic|" in run("fit", "--help").stdout
 
 
 def test_fit_reads_standard_input_and_statistics(tmp_path: Path, law_file: Path) -> None:

@@ -16,7 +16,6 @@ from ir3de.cli.trials import in_few_words, trials_table, why_chosen
 from ir3de.corpora import examples as demo
 from ir3de.corpora.examples import path_of
 from ir3de.errors import MissingExtraError
-from ir3de.scorers import Blend
 from ir3de.statistics.files import load_statistics
 
 LAW, CODING = (str(path_of(name)) for name in ("law", "coding"))
