@@ -85,8 +85,8 @@ class Router:
         `descriptions` says in a few words what experts are for: {"law": "contracts, courts, tenancy"}. Each counts as
         20 prompts, beside the texts or, where those are an empty list, instead of them.
 
-        Without a scorer, the fit chooses between the closed form (`Blend`), the discriminative fit (`Logistic`) and their
-        sum on held-out prompts; `trials` says what was tried. `tune=True` tries more. The paper's are `TokenRidge.paper()` and `EntropyTopK(k)`. `default` names the expert for
+        Without a scorer, the fit chooses between the closed form (`Blend`), the discriminative fit (`Logistic`) and
+        their sum on held-out prompts; `trials` says what was tried. `tune=True` tries more. The paper's are `TokenRidge.paper()` and `EntropyTopK(k)`. `default` names the expert for
         prompts the router abstains on; else the first. `policy` says what experts cost.
 
         A sample of up to 1,024 prompts an expert is kept, as token ids, to calibrate confidence and to tune again

@@ -23,7 +23,7 @@ PROMPTS_PER_STRENGTH = 50.0  # prompts of an expert for each unit of strength
 MAX_STRENGTH = 5.0
 MEANS_AT_ONE_PROMPT = 24.0  # falls with the root of their number
 MIN_MEANS, MAX_MEANS = 2.0, 8.0
-PROMPTS_PER_CLOSED = 30.0  # prompts of an expert for each unit of the weight of the closed form
+TOKENS_PER_CLOSED = 400.0  # kept tokens of an expert for each unit of the weight of the closed form
 MAX_CLOSED = 3.0
 
 
@@ -53,12 +53,14 @@ class Logistic:
 
     @classmethod
     def for_prompts(cls, domains: Sequence[Statistics]) -> Logistic:
-        """The parameters for as many prompts as these domains have kept: n is the harmonic mean of their numbers."""
-        n = len(domains) / sum(1.0 / max(1, 0 if one.sample is None else len(one.sample)) for one in domains)
+        """The parameters for as many prompts and tokens as these domains have kept, as harmonic means."""
+        samples = [domain.sample for domain in domains if domain.sample is not None]
+        n = len(samples) / sum(1.0 / max(1, len(sample)) for sample in samples)
+        tokens = len(samples) / sum(1.0 / max(1, len(sample.ids)) for sample in samples)
         return cls(
             strength=_round(min(MAX_STRENGTH, max(1.0, n / PROMPTS_PER_STRENGTH))),
             means=_round(min(MAX_MEANS, max(MIN_MEANS, MEANS_AT_ONE_PROMPT / math.sqrt(n)))),
-            closed=_round(min(MAX_CLOSED, max(1.0, n / PROMPTS_PER_CLOSED))),
+            closed=_round(min(MAX_CLOSED, max(1.0, tokens / TOKENS_PER_CLOSED))),
         )
 
     def scores(self, domains: Sequence[Statistics], embeddings: Embeddings) -> Floats:
