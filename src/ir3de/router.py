@@ -86,8 +86,9 @@ class Router:
         20 prompts, beside the texts or, where those are an empty list, instead of them.
 
         Without a scorer, the fit chooses between the closed form (`Blend`), the discriminative fit (`Logistic`) and
-        their sum on held-out prompts; `trials` says what was tried. `tune=True` tries more. The paper's are `TokenRidge.paper()` and `EntropyTopK(k)`. `default` names the expert for
-        prompts the router abstains on; else the first. `policy` says what experts cost.
+        their sum on held-out prompts; `trials` says what was tried. `tune=True` tries more. The paper's are
+        `TokenRidge.paper()` and `EntropyTopK(k)`. `default` names the expert for prompts the router abstains on; else
+        the first. `policy` says what experts cost.
 
         A sample of up to 1,024 prompts an expert is kept, as token ids, to calibrate confidence and to tune again
         when experts come and go; it is saved with the router, but never in a serving copy. `keep_sample=False` keeps
@@ -184,8 +185,8 @@ class Router:
         the way it came there. Adding experts one by one gives the router that is fitted from all of them; an expert,
         or a contribution, that is added and removed leaves no trace in table, calibration, statistics or samples.
 
-        Where the fit or tuning chose the scorer, every change chooses again on the prompts that are there then. Where too
-        few are kept for that, the router has the closed form until a change brings enough.
+        Where the fit or tuning chose the scorer, every change chooses again on the prompts that are there then. Where
+        too few are kept for that, the router has the closed form until a change brings enough.
 
         These things are not covered. Settings made by hand stay: threshold and costs (also those that `ir3de calibrate`
         picked), the default expert, and a selector given to `with_selector`. A calibration given to `with_calibration`
