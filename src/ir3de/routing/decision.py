@@ -50,8 +50,9 @@ class DecisionRules(Deferrable):
     @cached_property
     def strong_weak(self) -> tuple[int, int, float] | None:
         """The places of the strong and the weak model, and the difference from which on the strong one is taken."""
-        share = self.policy.strong_share
-        return share and (self.experts.index(share.strong), self.experts.index(share.weak), share.threshold)
+        if (share := self.policy.strong_share) is None:
+            return None
+        return self.experts.index(share.strong), self.experts.index(share.weak), share.threshold
 
     def penalties(self, weights: Costs | None) -> list[float] | None:
         """What each expert's costs take from its quality; None when nothing does."""
