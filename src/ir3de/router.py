@@ -87,8 +87,7 @@ class Router:
 
         Without a scorer, the fit chooses between the closed form (`Blend`), the discriminative fit (`Logistic`) and
         their sum on held-out prompts; `trials` says what was tried. `tune=True` tries more. The paper's are
-        `TokenRidge.paper()` and `EntropyTopK(k)`. `default` names the expert for prompts the router abstains on; else
-        the first. `policy` says what experts cost.
+        `TokenRidge.paper()` and `EntropyTopK(k)`. `default` is the expert for prompts on which the router abstains.
 
         A sample of up to 1,024 prompts an expert is kept, as token ids, to calibrate confidence and to tune again
         when experts come and go; it is saved with the router, but never in a serving copy. `keep_sample=False` keeps

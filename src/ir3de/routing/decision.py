@@ -50,9 +50,8 @@ class DecisionRules(Deferrable):
     @cached_property
     def strong_weak(self) -> tuple[int, int, float] | None:
         """The places of the strong and the weak model, and the difference from which on the strong one is taken."""
-        if (share := self.policy.strong_share) is None:
-            return None
-        return self.experts.index(share.strong), self.experts.index(share.weak), share.threshold
+        place, share = self.experts.index, self.policy.strong_share
+        return None if share is None else (place(share.strong), place(share.weak), share.threshold)
 
     def penalties(self, weights: Costs | None) -> list[float] | None:
         """What each expert's costs take from its quality; None when nothing does."""
