@@ -31,6 +31,7 @@ COMMANDS = {  # every raw file beside the settings: what makes it, and the page 
     "big.json": ("ir3de bench big --save results/big.json", "benchmarks.md"),
     "big_cuda.json": ("ir3de bench big --device cuda --save results/big_cuda.json", "benchmarks.md"),
     "confidence.json": ("ir3de bench confidence --data DIR --save results/confidence.json", "confidence.md"),
+    "defaults.json": ("ir3de bench defaults --data DIR --save results/defaults.json", "scorers.md"),
     "experts.json": ("ir3de bench experts --data DIR --save results/experts.json", "benchmarks.md"),
     "gateway.json": ("ir3de bench gateway --save results/gateway.json", "benchmarks.md"),
     "novelty.json": ("ir3de bench novelty --data DIR --save results/novelty.json", "confidence.md"),
@@ -45,7 +46,6 @@ COMMANDS = {  # every raw file beside the settings: what makes it, and the page 
     "scale.json": ("ir3de bench scale --data DIR --save results/scale.json", "benchmarks.md"),
     "soak.json": ("ir3de bench soak --save results/soak.json", "benchmarks.md"),
     "speed.json": ("ir3de bench speed --data DIR --save results/speed.json", "benchmarks.md"),
-    "defaults.json": "ir3de bench defaults --data DIR --save results/defaults.json",
     "strong_weak.json": ("ir3de bench strong-weak --data DIR --save results/strong_weak.json", "outcomes.md"),
 }
 RAW = {  # what may lie in a setting's folder
