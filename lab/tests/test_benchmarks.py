@@ -15,7 +15,7 @@ from ir3de import Embedding, Router, Statistics, TokenRidge, collect
 from ir3de.corpora import examples as demo
 from ir3de.errors import InputError
 from ir3de.evaluation import Wrapped, measure_robustness
-from ir3de.scorers import NumpyArithmetic, using
+from ir3de.scorers import Blend, NumpyArithmetic, using
 from ir3de_lab.benchmarks import outcome_routing, strong_weak
 from ir3de_lab.benchmarks import privacy as measured
 from ir3de_lab.benchmarks.accuracy import suites
@@ -74,7 +74,7 @@ def test_the_bench_measures_three_routers_on_a_sample_of_each_suite(tmp_path: Pa
     assert (default.suite, default.report.prompts) == ("suite", 50)
     assert "authors" in authors.router and "authors" not in default.router
     prompts = {domain: demo.held_out()[domain] for domain in ("coding", "law")}
-    alone = Router.fit({domain: demo.prompts()[domain] for domain in prompts})
+    alone = Router.fit({domain: demo.prompts()[domain] for domain in prompts}, scorer=Blend())
     assert default.report == measure_robustness(alone, {name: sampled(texts) for name, texts in prompts.items()})
     before, after = (
         {effect.perturbation: effect.accuracy for effect in held.report.effects} for held in (default, wrapped)
@@ -183,7 +183,7 @@ def test_bench_strong_weak(tmp_path: Path) -> None:
     folder.mkdir()
     rows = [{"text": row["prompt"], **row} for row in answers()]
     rows = [row if row["task"] == "law" else {**row, "scores": {"llama": 0, "mistral": 0}} for row in rows]
-    written(folder / "both_train.jsonl", rows[::2])
+    written(folder / "both_train.jsonl", rows)
     written(folder / "both_test.jsonl", rows[1::2])
     (row,) = run_json("bench", "strong-weak", "--data", tmp_path, "--save", tmp_path / "kept.json")["rows"]
     assert json.loads((tmp_path / "kept.json").read_bytes())["rows"] == [row]

@@ -153,7 +153,7 @@ def test_two_domains_neither_come_nor_go(tmp_path: Path, data: Path) -> None:
 
 
 def test_a_text_that_one_place_lacks_is_told() -> None:
-    central, prompts = tiny.router(), tiny.mixed(8)
+    central, prompts = tiny.router(scorer=None), tiny.mixed(8)
     whole = dict(central.statistics)
     assert all(decentralised._beside(central, [whole, whole], prompts, True)[0].values())
     lacking = {**whole, "law": tiny.router(11).statistics["law"]}

@@ -111,7 +111,7 @@ def test_the_slider_says_how_many_tokens_vote(page: Browser) -> None:
     assert "3 of" in page.text("#cost-of-it") and page.text("#k-shown") == "3"
     page.run("document.querySelector('#scorer').value = 'paper'")
     page.run("document.querySelector('#scorer').dispatchEvent(new Event('change'))")
-    page.until(lambda: "as it is served (average, blend)" in page.text("#reading-note"))
+    page.until(lambda: "as it is served (average, as fitted)" in page.text("#reading-note"))
 
 
 @browser_test

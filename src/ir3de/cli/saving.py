@@ -61,7 +61,7 @@ def save_and_report(
             note_skipped(out, counted)
         if tuned:
             out.note(trials_table(router.trials), line((why_chosen(router.trials), "")), "")
-        elif header["chosen_by"] == "fit" and (choice := describe_choice(router.trials, header["reason"])):
+        elif header.get("chosen_by") == "fit" and (choice := describe_choice(router.trials, header["reason"])):
             out.note(line((choice, "")), "")
     experts = f"{len(router.experts)} {'model' if from_outcomes else 'expert'}{'s' * (len(router.experts) > 1)}"
     names = f"{type(router.scorer).__name__}, {type(router.selector).__name__}"

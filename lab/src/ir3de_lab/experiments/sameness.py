@@ -6,6 +6,8 @@ from collections.abc import Sequence
 from dataclasses import fields
 from typing import Any
 
+import numpy as np
+
 from ir3de import Decision, Router
 
 
@@ -38,7 +40,10 @@ def same_decisions(one: Sequence[Decision], other: Sequence[Decision]) -> bool:
 
 def _bits(array: Any) -> object:
     """An array as it lies in memory, so that even the sign of a zero counts."""
-    return None if array is None else (array.dtype.str, array.shape, array.tobytes())
+    if array is None:
+        return None
+    values = np.asarray(array)
+    return values.dtype.str, values.shape, values.tobytes()
 
 
 def _said(decision: Decision) -> tuple[object, ...]:
