@@ -65,14 +65,14 @@ def test_speed_compares_routes_with_and_without_pairs_on_long_and_short_prompts(
     assert all(len(raw[name]["rounds_s"]["route_with_pairs"]) == 21 for name in bars)
 
 
-def test_the_bench_measures_three_routers_on_a_sample_of_each_suite(tmp_path: Path) -> None:
+def test_the_bench_measures_four_routers_on_a_sample_of_each_suite(tmp_path: Path) -> None:
     for domain in ("law", "coding"):
         for split, texts in (("train", demo.prompts()[domain]), ("test", demo.held_out()[domain])):
             write_split(tmp_path / "suite" / domain / f"{split}.jsonl", texts)
     (suite,) = suites(tmp_path)
-    default, authors, wrapped = measure(suite)
+    default, closed, authors, wrapped = measure(suite)
     assert (default.suite, default.report.prompts) == ("suite", 50)
-    assert "authors" in authors.router and "authors" not in default.router
+    assert "authors" in authors.router and "defaults" in default.router and "blend" in closed.router
     prompts = {domain: demo.held_out()[domain] for domain in ("coding", "law")}
     alone = Router.fit({domain: demo.prompts()[domain] for domain in prompts}, scorer=Blend())
     assert default.report == measure_robustness(alone, {name: sampled(texts) for name, texts in prompts.items()})
@@ -103,7 +103,7 @@ def test_bench_robustness(tmp_path: Path) -> None:
             (folder / f"{split}.jsonl").write_text("\n".join(lines), encoding="utf-8")
     said = run_json("bench", "robustness", "--data", tmp_path / "suites", "--save", tmp_path / "kept.json")
     assert json.loads((tmp_path / "kept.json").read_text(encoding="utf-8")) == said
-    assert [row["suite"] for row in said["rows"]] == ["small"] * 3
+    assert [row["suite"] for row in said["rows"]] == ["small"] * 4
     shown = run("bench", "robustness", "--data", tmp_path / "suites", "--suite", "small").stdout
     assert "small: authors' code, k=10" in shown and "first 16 tokens" in shown
 

@@ -1,6 +1,7 @@
 """How routers hold up on perturbed test prompts, suite by suite.
 
-The default stands beside the authors' form, and beside itself fitted on prompts in boilerplate as well.
+The defaults stand beside the closed form and the authors' form, and beside themselves fitted on prompts in boilerplate
+as well.
 """
 
 from __future__ import annotations
@@ -24,7 +25,8 @@ MOST_WRAPPED = 2_000  # training prompts of a domain that are also wrapped in bo
 
 FITTED_ON_WRAPPED = "ir3de, boilerplate in the fit"
 
-CONTENDERS: tuple[tuple[str, Scorer, Selector], ...] = (
+CONTENDERS: tuple[tuple[str, Scorer | None, Selector | None], ...] = (
+    ("ir3de (defaults)", None, None),
     ("ir3de (blend, average)", Blend(), Average()),
     ("authors' code, k=10", TokenRidge.authors(), EntropyTopK.authors(10)),
 )
@@ -44,11 +46,11 @@ class Held:
 
 def measure(suite: Suite) -> list[Held]:
     """Fit the contenders on the suite's training prompts, and perturb its test prompts."""
-    statistics = {domain: collect(suite.texts(domain, "train")) for domain in suite.folders}
+    statistics = {domain: collect(suite.texts(domain, "train"), keep_sample=True) for domain in suite.folders}
     prompts = {domain: sampled(suite.texts(domain, "test")) for domain in suite.folders}
     routers = {name: Router.fit(statistics, scorer=scorer, selector=selector) for name, scorer, selector in CONTENDERS}
-    wrapped = {domain: collect(wrap_some(suite.texts(domain, "train"))) for domain in suite.folders}
-    routers[FITTED_ON_WRAPPED] = Router.fit(wrapped, scorer=CONTENDERS[0][1], selector=CONTENDERS[0][2])
+    wrapped = {domain: collect(wrap_some(suite.texts(domain, "train")), keep_sample=True) for domain in suite.folders}
+    routers[FITTED_ON_WRAPPED] = Router.fit(wrapped)
     return [Held(suite.name, name, measure_robustness(router, prompts)) for name, router in routers.items()]
 
 

@@ -23,9 +23,9 @@ if TYPE_CHECKING:
 def robustness(data: Path | None, chosen: Sequence[str], save: Path | None, out: Output) -> None:
     """Routing accuracy on perturbed test prompts, and how many routes flip.
 
-    The default router and the authors' form are fitted on the training prompts; the default also with the boilerplate
-    around some of them. At most 2,000 test prompts of each domain are mistyped, put in other case, shortened, cut,
-    mixed with another domain's, and wrapped in boilerplate.
+    The default router, the closed form and the authors' form are fitted on the training prompts; the default also with
+    boilerplate around some of them. At most 2,000 test prompts of each domain are mistyped, put in other case,
+    shortened, cut, mixed with another domain's, and wrapped in boilerplate.
 
     \b
     Example:
