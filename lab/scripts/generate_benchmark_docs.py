@@ -139,6 +139,22 @@ def robustness_tables(document: dict[str, Any]) -> list[str]:
     return lines
 
 
+def case_table(before: dict[str, Any], after: dict[str, Any]) -> list[str]:
+    """The accuracy on random case before and after it was read in lower case, by the router that both files have."""
+
+    def read(document: dict[str, Any]) -> dict[str, tuple[float, float]]:
+        rows = [row for row in document["rows"] if row["router"] == "ir3de (blend, average)"]
+        effects = {row["suite"]: {one["perturbation"]: one["accuracy"] for one in row["effects"]} for row in rows}
+        return {row["suite"]: (row["accuracy"], effects[row["suite"]]["random case"]) for row in rows}
+
+    then, now = read(before), read(after)
+    lines = ["| ir3de (blend, average) | as they are | random case, before | random case |", "|---|---:|---:|---:|"]
+    for suite, (clean, accuracy) in now.items():
+        cells = (clean, then[suite][1], accuracy)
+        lines.append(f"| {suite} | {' | '.join(percent(100 * value) for value in cells)} |")
+    return lines
+
+
 def scale_table(document: dict[str, Any]) -> list[str]:
     """One line a measure and one column a number of experts."""
     rows = document["rows"]
@@ -285,7 +301,14 @@ def page(documents: dict[str, dict[str, Any]]) -> str:
         *section("Rivals", "rivals", RIVAL_NOTES, rivals, rival_tables(rivals)),
         *section("Routing accuracy of every scorer", "accuracy", ACCURACY_NOTES, accuracy, accuracy_tables(accuracy)),
         *section("Speed and memory", "speed", speed_notes, speed, speed_table(speed)),
-        *section("Robustness", "robustness", ROBUSTNESS_NOTES, robustness, robustness_tables(robustness)),
+        *section(
+            "Robustness",
+            "robustness",
+            ROBUSTNESS_NOTES,
+            robustness,
+            case_table(documents["robustness_before"], robustness),
+            robustness_tables(robustness),
+        ),
         *section("Many experts", "experts", EXPERTS_NOTES, experts, scale_table(experts), speed_table(experts)),
         *big_sections(),
         *scale_section(),
@@ -348,7 +371,7 @@ def readme(text: str, accuracy: dict[str, Any], speed: dict[str, Any]) -> str:
 
 def main() -> int:
     names = ("speed", "accuracy", "rivals", "robustness", "experts", "outcome_routing", "gateway", "soak")
-    documents = {name: raw(name) for name in names}
+    documents = {name: raw(name) for name in (*names, "robustness_before")}
     current = README.read_text(encoding="utf-8")
     scorers = SCORERS.read_text(encoding="utf-8")
     wanted = {

@@ -43,6 +43,7 @@ COMMANDS = {  # every raw file beside the settings: what makes it, and the page 
     "reproduce.json": ("python lab/scripts/reproduce.py --run", "experiments.md"),
     "rivals.json": ("ir3de bench rivals --data DIR --encoder SOURCE --save results/rivals.json", "benchmarks.md"),
     "robustness.json": ("ir3de bench robustness --data DIR --save results/robustness.json", "benchmarks.md"),
+    "robustness_before.json": ("the same command at commit 3f1cc50", "benchmarks.md"),
     "scale.json": ("ir3de bench scale --data DIR --save results/scale.json", "benchmarks.md"),
     "soak.json": ("ir3de bench soak --save results/soak.json", "benchmarks.md"),
     "speed.json": ("ir3de bench speed --data DIR --save results/speed.json", "benchmarks.md"),
