@@ -74,8 +74,10 @@ def test_the_bench_measures_four_routers_on_a_sample_of_each_suite(tmp_path: Pat
     assert (default.suite, default.report.prompts) == ("suite", 50)
     assert "authors" in authors.router and "defaults" in default.router and "blend" in closed.router
     prompts = {domain: demo.held_out()[domain] for domain in ("coding", "law")}
-    alone = Router.fit({domain: demo.prompts()[domain] for domain in prompts}, scorer=Blend())
-    assert default.report == measure_robustness(alone, {name: sampled(texts) for name, texts in prompts.items()})
+    sample = {name: sampled(texts) for name, texts in prompts.items()}
+    for held, scorer in ((default, None), (closed, Blend())):
+        alone = Router.fit({domain: demo.prompts()[domain] for domain in prompts}, scorer=scorer)
+        assert held.report == measure_robustness(alone, sample)
     before, after = (
         {effect.perturbation: effect.accuracy for effect in held.report.effects} for held in (default, wrapped)
     )
