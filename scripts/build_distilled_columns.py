@@ -167,16 +167,10 @@ def load_encoder(folder: Path, device: str) -> Any:
 
 def token_strings(base: Embedding) -> list[str]:
     """Each token as text: bytes that are no whole character become U+FFFD."""
-    from transformers.convert_slow_tokenizer import bytes_to_unicode
+    from tokenizers.decoders import ByteLevel
 
-    byte_of = {character: byte for byte, character in bytes_to_unicode().items()}
-    tokens = [base.tokenizer.reference.id_to_token(token) or "" for token in range(base.vocabulary_size)]
-    return [
-        bytes(byte_of[character] for character in token).decode("utf-8", "replace")
-        if all(character in byte_of for character in token)
-        else token
-        for token in tokens
-    ]
+    decoder, name = ByteLevel(), base.tokenizer.reference.id_to_token
+    return [decoder.decode([name(token) or ""]) for token in range(base.vocabulary_size)]
 
 
 def write(columns: Floats) -> None:

@@ -124,6 +124,10 @@ class StrongShare:
         if not math.isfinite(_number("threshold", self.threshold)):
             raise InputError(f"the threshold of a strong share must be finite, found {self.threshold!r}")
 
+    def locate(self, experts: Sequence[str]) -> tuple[int, int, float]:
+        """The places of the strong and the weak model among the experts, and the threshold."""
+        return experts.index(self.strong), experts.index(self.weak), self.threshold
+
 
 def check_share(share: object) -> float:
     """Refuse a share of strong calls that is none, all, or no number."""

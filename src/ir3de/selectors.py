@@ -17,8 +17,9 @@ import numpy as np
 import numpy.typing as npt
 
 from ir3de.errors import InputError
+from ir3de.scorers.arithmetic import softmax
 from ir3de.scorers.registry import Registry
-from ir3de.scorers.table import Table, row_blocks, softmax
+from ir3de.scorers.table import Table, row_blocks
 from ir3de.statistics.pairs import hash_pairs, pair_buckets, within_prompts
 
 __all__ = [

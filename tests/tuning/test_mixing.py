@@ -9,7 +9,7 @@ import pytest
 
 import tiny
 from ir3de import Router, collect
-from ir3de.scorers import Blend, Logistic
+from ir3de.scorers import Blend, Logistic, Scorer, logistic
 from ir3de.scorers import logistic_solver as solver
 from ir3de.statistics import Statistics
 from ir3de.statistics.sample import hash_text
@@ -71,6 +71,17 @@ def test_a_fit_that_finds_no_minimum_gets_the_closed_form_and_says_why(monkeypat
     domains = [collect(some, embedding=tiny.embedding(), keep_sample=True) for some in tiny.domain_texts(9).values()]
     choice = mixing.choose_default(domains, tiny.embedding(), mixing.Average())
     assert choice.scorer == Blend() and "found no minimum" in choice.reason
+
+
+@pytest.mark.parametrize("tune", [False, True])
+def test_a_last_fit_that_finds_no_minimum_gets_the_closed_form(tune: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The trials converge, and the fit to all prompts does not: it is stricter, and sees other prompts."""
+    monkeypatch.setattr(logistic, "TOLERANCE", 0.0)
+    monkeypatch.setattr(solver, "MAX_STEPS", 40)
+    texts = texts_in_order()
+    router = Router.fit(texts, tune=tune)
+    assert isinstance(router.scorer, Blend if not tune else Scorer) and not isinstance(router.scorer, Logistic)
+    assert router.route(texts["up"][0]).confidence is not None
 
 
 def test_an_expert_of_three_prompts_beside_one_of_thousands() -> None:

@@ -78,28 +78,23 @@ def read_copy(folder: Path) -> EmbeddingParts:
     """Read a compact copy and check it against the hashes in its header."""
     header = files.read_json(folder / HEADER, kind=KIND, version=VERSION)
     tensors, extra = read_tensors(folder / MATRIX)
-    if "extends" in header:
-        return _extend(read_copy(folder.parent / Path(header["extends"]).name), header, tensors, folder)
+    base = read_copy(folder.parent / Path(header["extends"]).name) if "extends" in header else None
     try:
-        definition = files.read(folder / TOKENIZER, sha256=header["tokenizer_sha256"])
-        proof = Proof(**header["fast_engine"]) if header["fast_engine"] else None
-        copy = EmbeddingParts(Tokenizer(definition, proof=proof), Matrix(tensors, extra["width"]), header["name"])
+        if base is not None:
+            copy = _extend(base, header, tensors)
+        else:
+            definition = files.read(folder / TOKENIZER, sha256=header["tokenizer_sha256"])
+            proof = Proof(**header["fast_engine"]) if header["fast_engine"] else None
+            copy = EmbeddingParts(Tokenizer(definition, proof=proof), Matrix(tensors, extra["width"]), header["name"])
         is_whole = copy.fingerprint == header["fingerprint"]
-    except (KeyError, TypeError, StopIteration) as error:
+    except (KeyError, TypeError, ValueError, StopIteration) as error:
         raise ArtifactError(f"the embedding in {folder} is damaged: {error!r}. Copy it again") from error
     if not is_whole:
         raise ArtifactError(f"{folder / MATRIX} is damaged: its content does not match its header. Copy it again")
     return copy
 
 
-def _extend(base: EmbeddingParts, header: dict[str, Any], tensors: Tensors, folder: Path) -> EmbeddingParts:
+def _extend(base: EmbeddingParts, header: dict[str, Any], tensors: Tensors) -> EmbeddingParts:
     """An embedding that has the tokenizer and the columns of another one, and more columns. Both are 4-bit blocks."""
-    try:
-        joined = {name: np.hstack([base.matrix.tensors[name], tensors[name]]) for name in ("levels", "steps")}
-        copy = EmbeddingParts(base.tokenizer, Matrix(joined, header["width"]), header["name"])
-        is_whole = copy.fingerprint == header["fingerprint"]
-    except (KeyError, ValueError, TypeError) as error:
-        raise ArtifactError(f"the embedding in {folder} is damaged: {error!r}. Copy it again") from error
-    if not is_whole:
-        raise ArtifactError(f"{folder / MATRIX} is damaged: its content does not match its header. Copy it again")
-    return copy
+    joined = {name: np.hstack([base.matrix.tensors[name], tensors[name]]) for name in ("levels", "steps")}
+    return EmbeddingParts(base.tokenizer, Matrix(joined, header["width"]), header["name"])

@@ -265,11 +265,11 @@ def fit_tuned(
     windows that they came in, so that they can be taken out again.
     """
     from ir3de.tuning.choosing import choose
-    from ir3de.tuning.mixing import improve
+    from ir3de.tuning.mixing import try_discriminative
 
     held = _select_holdings(holdings, statistics)
     choice = choose(list(statistics.values()), embedding, cap=rules.selector.cap, windows=not held)
-    choice = improve(choice, embedding)
+    choice = try_discriminative(choice, embedding)
     owned = dict(zip(statistics, choice.domains, strict=True))
     windows = {
         name: own.sums.window

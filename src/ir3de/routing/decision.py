@@ -50,8 +50,7 @@ class DecisionRules(Deferrable):
     @cached_property
     def strong_weak(self) -> tuple[int, int, float] | None:
         """The places of the strong and the weak model, and the difference from which on the strong one is taken."""
-        place, share = self.experts.index, self.policy.strong_share
-        return None if share is None else (place(share.strong), place(share.weak), share.threshold)
+        return None if (share := self.policy.strong_share) is None else share.locate(self.experts)
 
     def penalties(self, weights: Costs | None) -> list[float] | None:
         """What each expert's costs take from its quality; None when nothing does."""

@@ -130,6 +130,13 @@ def select_rows(rows: Rows, ids: Ids) -> Rows:
     return rows[ids] if isinstance(rows, np.ndarray) else SelectedRows(rows, ids)
 
 
+def softmax(scores: npt.NDArray[F]) -> npt.NDArray[F]:
+    """Softmax along the last axis."""
+    powers = np.exp(scores - scores.max(axis=-1, keepdims=True))
+    powers /= powers.sum(axis=-1, keepdims=True)
+    return np.asarray(powers, scores.dtype)
+
+
 _current: ContextVar[Arithmetic] = ContextVar("arithmetic")
 _progress: ContextVar[Progress | None] = ContextVar("progress", default=None)
 _stage_advance: ContextVar[Callable[[int], None] | None] = ContextVar("stage", default=None)

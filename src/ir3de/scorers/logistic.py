@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 
 import numpy as np
@@ -66,10 +66,6 @@ class Logistic:
     def scores(self, domains: Sequence[Statistics], embeddings: Embeddings) -> Floats:
         return self.score_tables(domains, embeddings)[0].astype(np.float64)
 
-    def pair_scores(self, domains: Sequence[Statistics]) -> None:
-        """Pairs are fitted together with the tokens: see `score_tables`."""
-        return
-
     def score_tables(
         self, domains: Sequence[Statistics], embeddings: Embeddings, parts: LogisticParts | None = None
     ) -> tuple[Numbers, Numbers | None]:
@@ -98,9 +94,9 @@ class FittedLogistic:
     features: Features
     W: Numbers  # (features, C)
 
-    def score_tokens(self, embeddings: Embeddings) -> Numbers:
-        """L/|L|: (V, C)."""
-        return self.features.score_tokens(self.W, embeddings)
+    def score_tokens(self, embeddings: Embeddings, places: Indices | None = None) -> Numbers:
+        """L/|L|: (V, C), or of some rows alone, as in `Features.score_tokens`."""
+        return self.features.score_tokens(self.W, embeddings, places)
 
     def score_pairs(self) -> Numbers | None:
         return self.features.score_pairs(self.W)
@@ -118,6 +114,7 @@ class LogisticParts:
         self.domains, self.embeddings = domains, embeddings
         self.blend = blend or BlendParts(domains, embeddings)
         self._features: dict[tuple[float, float], Features] = {}
+        self._fitted: dict[Logistic, FittedLogistic] = {}
 
     @cached_property
     def prompts(self) -> Prompts:
@@ -134,12 +131,20 @@ class LogisticParts:
         S = CLOSED.combine_seen(self.blend)
         return measure_size(S, self.blend.frequency, float(np.abs(S).max(initial=0.0)))
 
-    def fit(self, scorer: Logistic, held: npt.NDArray[np.bool_] | None = None) -> FittedLogistic:
-        """Fit to all prompts, or to those that are not held out: `held` is (C, places in a sample)."""
-        features, tolerance = self.features(scorer.means, scorer.pairs), TOLERANCE
-        if held is not None:
-            tolerance = TRIAL_TOLERANCE
-            features = features.take(np.flatnonzero(~held[features.experts, features.places]))
+    def fit(self, scorer: Logistic) -> FittedLogistic:
+        """Fit to all prompts, once."""
+        alone = replace(scorer, closed=0.0)
+        if alone not in self._fitted:
+            self._fitted[alone] = self._fit(self.features(scorer.means, scorer.pairs), scorer, TOLERANCE)
+        return self._fitted[alone]
+
+    def fit_without(self, scorer: Logistic, held: npt.NDArray[np.bool_]) -> FittedLogistic:
+        """Fit to the prompts that are not held out: `held` is (C, places in a sample)."""
+        features = self.features(scorer.means, scorer.pairs)
+        kept = np.flatnonzero(~held[features.experts, features.places])
+        return self._fit(features.take(kept), scorer, TRIAL_TOLERANCE)
+
+    def _fit(self, features: Features, scorer: Logistic, tolerance: float) -> FittedLogistic:
         W = fit_logistic(features, len(self.domains), scorer.strength, tolerance)
         W -= W.mean(axis=1, keepdims=True)
         L = features.score_tokens(W, self.blend.rows, self.places)

@@ -13,6 +13,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ir3de.errors import InputError
+from ir3de.scorers.arithmetic import softmax
 from ir3de.scorers.prompt_features import Features
 from ir3de.scorers.sparse_matrix import Numbers
 
@@ -205,13 +206,6 @@ class History:
         found += weights[0] @ self._S
         found += weights[1] @ self._P
         return -found.reshape(gradient.shape)
-
-
-def softmax(Z: Numbers) -> Numbers:
-    """Softmax over the experts, the last axis."""
-    p = np.exp(Z - Z.max(axis=1, keepdims=True))
-    p /= p.sum(axis=1, keepdims=True)
-    return np.asarray(p, np.float32)
 
 
 def _dot(a: npt.NDArray[np.float32], b: npt.NDArray[np.float32]) -> float:

@@ -168,9 +168,3 @@ def _entropy(scores: npt.NDArray[np.float64], log_offset: float) -> npt.NDArray[
         return np.asarray(-(p * np.log(p + log_offset)).sum(axis=-1))
     # log p = shifted − log total stays finite where p itself rounds to 0
     return np.asarray(np.log(total) - (powers * shifted).sum(axis=-1) / total)
-
-
-def softmax(scores: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
-    """Softmax along the last axis."""
-    powers = np.exp(scores - scores.max(axis=-1, keepdims=True))
-    return np.asarray(powers / powers.sum(axis=-1, keepdims=True))

@@ -45,8 +45,8 @@ def fit_tables(folds: Sequence[Fold], scorer: Scorer, log_offset: float = 0.0) -
 
 def fit_logistic_fold(parts: LogisticParts, scorer: Logistic, fold: Fold) -> tuple[Numbers, Numbers | None]:
     """L/|L| of the tokens that occur and of pairs, from a fit without the held-out prompts."""
-    fitted = parts.fit(scorer, fold.find_held())
-    return fitted.features.score_tokens(fitted.W, parts.blend.rows, parts.places), fitted.score_pairs()
+    fitted = parts.fit_without(scorer, fold.find_held())
+    return fitted.score_tokens(parts.blend.rows, parts.places), fitted.score_pairs()
 
 
 def _fit_logistic_table(parts: LogisticParts, scorer: Logistic, fold: Fold, log_offset: float) -> Table:

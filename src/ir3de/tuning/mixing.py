@@ -50,9 +50,9 @@ class DefaultChoice:
 
 def choose_default(domains: Sequence[Statistics], embedding: Embedding, selector: Average) -> DefaultChoice:
     """Decide between the closed form, the discriminative fit and their sum; the closed form if nothing can be tried."""
-    blend = BlendParts(domains, embedding.rows) if all(domain.sums for domain in domains) else None
-    if blend is None or len(domains) < 2:
-        return _take_closed_form(domains, embedding, selector, blend, "" if blend else "no prompt sums were counted")
+    blend = BlendParts(domains, embedding.rows)
+    if len(domains) < 2:
+        return _take_closed_form(domains, embedding, selector, blend, "")
     if bare := sum(domain.sample is None or not len(domain.sample) for domain in domains):
         reason = f"{bare} of {len(domains)} experts have no kept prompts"
         return _take_closed_form(domains, embedding, selector, blend, reason)
@@ -67,13 +67,13 @@ def choose_default(domains: Sequence[Statistics], embedding: Embedding, selector
 
 
 def _take_closed_form(
-    domains: Sequence[Statistics], embedding: Embedding, selector: Average, blend: BlendParts | None, reason: str
+    domains: Sequence[Statistics], embedding: Embedding, selector: Average, blend: BlendParts, reason: str
 ) -> DefaultChoice:
     confidence = calibrate(domains, embedding, Blend(), selector, blend)
     return DefaultChoice(Blend(), confidence, parts=blend, reason=reason)
 
 
-def improve(choice: Choice, embedding: Embedding) -> Choice:
+def try_discriminative(choice: Choice, embedding: Embedding) -> Choice:
     """Try discriminative fits beside what tuning chose: other strengths and weights than a fit tries by itself."""
     domains, cap = choice.domains, choice.selector.cap
     if not all(domain.sums and domain.sample is not None and len(domain.sample) for domain in domains):
@@ -103,6 +103,11 @@ def improve(choice: Choice, embedding: Embedding) -> Choice:
     if not clear:
         return replace(choice, trials=_sort((*choice.trials, *trials)))
     found = max(clear, key=lambda trial: trial.lead)
+    assert isinstance(found.scorer, Logistic)
+    try:
+        parts.fit(found.scorer)
+    except ConvergenceError:
+        return replace(choice, trials=_sort((*choice.trials, *trials)))
     tried = [replace(trial, chosen=trial is found) for trial in (*choice.trials, *trials)]
     confidence = fit_confidence(folds, views[found.scorer])
     return Choice(found.scorer, average, domains, confidence, _sort(tried), parts)
@@ -222,6 +227,8 @@ def _choose(random: _Comparison, hard: HardComparison | None, selector: Average)
     best = max(clear, key=lambda trial: trial.lead)  # of equals the usual one, which is first
     tried = _sort([replace(trial, chosen=trial is best) for trial in trials])
     parts = random.parts.blend if isinstance(best.scorer, Blend) else random.parts
+    if isinstance(best.scorer, Logistic):
+        random.parts.fit(best.scorer)  # now, so that a fit without a minimum is noticed here
     confidence = partial(fit_confidence, random.folds, views[best.scorer])
     return DefaultChoice(best.scorer, confidence, tried, parts)
 
