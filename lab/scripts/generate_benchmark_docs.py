@@ -15,6 +15,7 @@ from benchmark_notes import (
     SCALE_NOTES,
     SPEED_NOTES,
 )
+from default_tables import find_accuracies, tabulate_defaults, tabulate_targets
 from ir3de_lab.benchmarks.gateway.tables import GATEWAY_NOTES, SOAK_NOTES, proxy_table, soak_table
 from pages import ROOT, raw, renewed, write_or_compare
 
@@ -25,6 +26,7 @@ def number(value: float) -> str:
     return f"{value:,.0f}" if abs(value) >= 100 else f"{value:.2f}".rstrip("0").rstrip(".")
 
 
+CLOSED_FORM = "ir3de (blend, average)"
 PACKAGES = ("numpy", "tokenizers", "tokie", "torch", "ray", "starlette", "uvicorn", "uvloop", "httptools", "aiohttp")
 
 
@@ -75,8 +77,8 @@ def best_of(rows: list[dict[str, Any]], family: str, column: str) -> str:
     return f"{best[column]:.1f} ({best['router'].rpartition(' ')[2]})"
 
 
-def summary_table(document: dict[str, Any]) -> list[str]:
-    """One line a router and one column a suite, for the README."""
+def summary_table(document: dict[str, Any], defaults: dict[str, Any]) -> list[str]:
+    """One line a router and one column a suite, for the README; the last line is what a fit chooses by itself."""
     suites = {
         suite: accuracy_rows(document, suite) for suite in dict.fromkeys(row["suite"] for row in document["rows"])
     }
@@ -86,12 +88,13 @@ def summary_table(document: dict[str, Any]) -> list[str]:
     for family in ("authors' code", "paper as printed"):
         cells = [best_of(suites[suite], family, column) for suite, column in columns]
         lines.append(f"| {family}, best k on the test prompts | {' | '.join(cells)} |")
-    for name in ("token ridge, balanced, average", "prompt ridge, average", "ir3de (blend, average)"):
+    for name in ("token ridge, balanced, average", "prompt ridge, average", CLOSED_FORM):
         cells = [
             percent(next(row[column] for row in suites[suite] if row["router"] == name)) for suite, column in columns
         ]
-        bold = "**" if name.startswith("ir3de") else ""
-        lines.append(f"| {bold}{name}{bold} | {' | '.join(f'{bold}{cell}{bold}' for cell in cells)} |")
+        lines.append(f"| {name} | {' | '.join(cells)} |")
+    cells = [percent(find_accuracies(defaults, suite, None, "default")[column]) for suite, column in columns]
+    lines.append(f"| **ir3de, the default** | {' | '.join(f'**{cell}**' for cell in cells)} |")
     return lines
 
 
@@ -143,12 +146,12 @@ def case_table(before: dict[str, Any], after: dict[str, Any]) -> list[str]:
     """The accuracy on random case before and after it was read in lower case, by the router that both files have."""
 
     def read(document: dict[str, Any]) -> dict[str, tuple[float, float]]:
-        rows = [row for row in document["rows"] if row["router"] == "ir3de (blend, average)"]
+        rows = [row for row in document["rows"] if row["router"] == CLOSED_FORM]
         effects = {row["suite"]: {one["perturbation"]: one["accuracy"] for one in row["effects"]} for row in rows}
         return {row["suite"]: (row["accuracy"], effects[row["suite"]]["random case"]) for row in rows}
 
     then, now = read(before), read(after)
-    lines = ["| ir3de (blend, average) | as they are | random case, before | random case |", "|---|---:|---:|---:|"]
+    lines = [f"| {CLOSED_FORM} | as they are | random case, before | random case |", "|---|---:|---:|---:|"]
     for suite, (clean, accuracy) in now.items():
         cells = (clean, then[suite][1], accuracy)
         lines.append(f"| {suite} | {' | '.join(percent(100 * value) for value in cells)} |")
@@ -216,47 +219,6 @@ def _with_spread(row: dict[str, Any], column: str, best: bool) -> str:
     return f"**{text}**" if best else text
 
 
-# suite, few-shot, column, target
-BARS = (
-    ("reasoning", None, "test", 99.6),
-    ("reasoning", None, "ood", 92.0),
-    ("reasoning", 30, "test", 97.5),
-    ("reasoning", 30, "ood", 88.0),
-    ("clm", None, "test", 97.5),
-    ("clm", None, "first_32", 93.0),
-    ("clm_large", None, "test", 99.3),
-    ("clm_large", None, "first_32", 97.0),
-)
-COLUMNS = {"test": "test", "first_32": "first 32 tokens", "ood": "other sources"}
-
-
-def bar_table(rivals: dict[str, Any], outcomes: dict[str, Any]) -> list[str]:
-    """The targets, and how far IR3DE and the best rival got."""
-    lines = ["| data | target | ir3de | ir3de, tuned | best rival | |", "|---|---:|---:|---:|---|---|"]
-    for suite, shots, column, aim in BARS:
-        rows = {row["router"]: row for row in rivals["rows"] if (row["suite"], row["shots"]) == (suite, shots)}
-        own = [rows[name][column] for name in ("ir3de", "ir3de, tuned")]
-        rival = max((row for name, row in rows.items() if not name.startswith("ir3de")), key=lambda row: row[column])
-        what = f"{suite}{f', {shots} prompts' if shots else ''}, {COLUMNS[column]}"
-        shown = f"{rival[column]:.1f} ({rival['router']})"
-        reached = "reached" if max(own) >= aim else "missed"
-        lines.append(f"| {what} | {aim:.1f} | {own[0]:.1f} | {own[1]:.1f} | {shown} | {reached} |")
-    return [*lines, *outcome_bars(outcomes)]
-
-
-def outcome_bars(outcomes: dict[str, Any]) -> list[str]:
-    rows = {row["router"]: row for row in outcomes["rows"]}
-    own, single = rows[OWN_OUTCOMES], rows["best single model"]
-    return [
-        f"| routerdc7, {what} tasks | {aim:.1f} | {own[what]:.1f} | – | {single[what]:.1f} (best single model) | "
-        f"{'reached' if own[what] >= aim else 'missed'} |"
-        for what, aim in (("known", 59.0), ("unseen", 48.5))
-    ]
-
-
-OWN_OUTCOMES = "ir3de"
-
-
 def section(title: str, name: str, notes: Sequence[str], document: dict[str, Any], *tables: Sequence[str]) -> list[str]:
     """A part of the page: the command, the raw file, notes, the machine, and the tables."""
     given = circumstances(document) if "circumstances" in document else ""
@@ -271,7 +233,7 @@ def section(title: str, name: str, notes: Sequence[str], document: dict[str, Any
 
 def page(documents: dict[str, dict[str, Any]]) -> str:
     speed, accuracy, rivals = documents["speed"], documents["accuracy"], documents["rivals"]
-    robustness, experts, outcomes = documents["robustness"], documents["experts"], documents["outcome_routing"]
+    robustness, experts = documents["robustness"], documents["experts"]
     gateway, soak = documents["gateway"], documents["soak"]
     speed_notes = (*SPEED_NOTES, without_sampling(speed))
     lines = [
@@ -292,11 +254,14 @@ def page(documents: dict[str, dict[str, Any]]) -> str:
         "",
         "## Targets",
         "",
-        "The table shows routing accuracy in percent, averaged over the domains; for routerdc7, the mean score of the",
-        "chosen model. Nothing was chosen on these prompts, except what the pages on [scorers](scorers.md) and",
-        "[outcomes](outcomes.md) name.",
+        "The table shows routing accuracy on test prompts, averaged over the domains, with the defaults of",
+        "`Router.fit` (`ir3de bench defaults --data DIR --save results/defaults.json` →",
+        "[results/defaults.json](../results/defaults.json)), and the area under the recovered performance gap",
+        "(`ir3de bench strong-weak --data DIR --save results/strong_weak.json` →",
+        "[results/strong_weak.json](../results/strong_weak.json), see [outcomes](outcomes.md)). Nothing was chosen on",
+        "these prompts, except what the page on [scorers](scorers.md) names.",
         "",
-        *bar_table(rivals, outcomes),
+        *tabulate_targets(documents["defaults"], documents["strong_weak"]),
         "",
         *section("Rivals", "rivals", RIVAL_NOTES, rivals, rival_tables(rivals)),
         *section("Routing accuracy of every scorer", "accuracy", ACCURACY_NOTES, accuracy, accuracy_tables(accuracy)),
@@ -359,25 +324,31 @@ def big_table(document: dict[str, Any]) -> list[str]:
     return lines
 
 
-def readme(text: str, accuracy: dict[str, Any], speed: dict[str, Any]) -> str:
+def readme(text: str, documents: dict[str, dict[str, Any]]) -> str:
     """The README with its table and its line on speed renewed."""
-    routing = speed["figures"][0]["raw"]
+    routing = documents["speed"]["figures"][0]["raw"]
     line = (
         f"A prompt of {routing['mean_tokens']:.0f} tokens takes {routing['route_us']:.0f} µs end to end, "
         f"of which the bare tokenizer call is {routing['bare_fast_us']:.0f}."
     )
-    return renewed(renewed(text, "accuracy", "\n".join(summary_table(accuracy)), "\n"), "speed", line)
+    table = "\n".join(summary_table(documents["accuracy"], documents["defaults"]))
+    return renewed(renewed(text, "accuracy", table, "\n"), "speed", line)
 
 
 def main() -> int:
-    names = ("speed", "accuracy", "rivals", "robustness", "experts", "outcome_routing", "gateway", "soak")
+    names = ("speed", "accuracy", "defaults", "strong_weak", "rivals", "robustness", "experts", "gateway", "soak")
     documents = {name: raw(name) for name in (*names, "robustness_before")}
     current = README.read_text(encoding="utf-8")
     scorers = SCORERS.read_text(encoding="utf-8")
     wanted = {
         PAGE: page(documents),
-        README: readme(current, documents["accuracy"], documents["speed"]),
-        SCORERS: renewed(scorers, "scorers", "\n".join(scorer_table(documents["accuracy"])), "\n"),
+        README: readme(current, documents),
+        SCORERS: renewed(
+            renewed(scorers, "scorers", "\n".join(scorer_table(documents["accuracy"])), "\n"),
+            "defaults",
+            "\n".join(tabulate_defaults(documents["defaults"])),
+            "\n",
+        ),
     }
     return write_or_compare(wanted, __file__)
 

@@ -81,7 +81,7 @@ SUMMED = {  # lines of the summary, and how the names of their routers begin: of
     "IR3DE-all, authors' code": ("IR3DE-all (authors' code)",),
     "IR3DE-avg, authors' code": ("IR3DE-avg (authors' code)",),
     "IR3DE, the paper's router, best k": ("IR3DE, best k",),
-    "**ir3de**, the default": (DEFAULT,),
+    "**ir3de**, closed form": (DEFAULT,),
     "oracle": (ORACLE,),
 }
 INTRODUCTION = """# Results

@@ -24,7 +24,7 @@ from ir3de.errors import InputError
 
 MAX_PROMPTS = 1_024
 MAX_COPIES = 16  # of one prompt, so that a log that repeats few texts still gives a broad sample
-MAX_TOKENS = 1 << 19  # of all prompts; only the last prompt may exceed it
+MAX_TOKENS = 1 << 20  # of all prompts; only the last prompt may exceed it
 MAX_PROMPT_TOKENS = 1 << 13  # kept of one prompt
 
 COLUMNS = ("hashes", "every", "lengths", "kept", "ids", "sources")

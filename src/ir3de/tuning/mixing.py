@@ -12,7 +12,6 @@ from dataclasses import dataclass, replace
 from functools import partial
 
 import numpy as np
-import numpy.typing as npt
 
 from ir3de.embedding import Embedding
 from ir3de.scorers import Blend, Scorer
@@ -22,7 +21,7 @@ from ir3de.scorers.logistic_solver import ConvergenceError
 from ir3de.selectors import Average, Selector
 from ir3de.statistics.counting import recount
 from ir3de.statistics.domain import Statistics
-from ir3de.tuning.calibrating import Views, fit_calibration
+from ir3de.tuning.calibrating import Floats, Views, fit_calibration
 from ir3de.tuning.choosing import Choice, ConfidenceModel, Trial, calibrate, fit_confidence
 from ir3de.tuning.evidence import Components, Evidence, fit_logistic_fold, score_views
 from ir3de.tuning.folds import Deal, Fold, make_folds, mean_pair_rows, mean_rows
@@ -86,18 +85,19 @@ def try_discriminative(choice: Choice, embedding: Embedding) -> Choice:
     usual, best = comparison.usual, next(trial for trial in choice.trials if trial.chosen)
     fits = (usual, *(replace(usual, strength=usual.strength * times) for times in (1 / 3, 3.0)))
     fits += (replace(usual, means=2 * usual.means), replace(usual, pairs=2 * usual.pairs))
-    weights = {usual.closed: MIN_LEAD_OF_LOGISTIC, **CLOSED_WEIGHTS}
+    leads = {usual.closed: MIN_LEAD_OF_LOGISTIC, **CLOSED_WEIGHTS}
     views: dict[Scorer, Views] = {}
     trials: list[Trial] = []
     default = _find_right(comparison.score(best.scorer, best.selector))
     for fit in fits:
-        for weight in weights:
+        for weight in leads:
             scorer = replace(fit, closed=weight)
             try:
                 views[scorer] = comparison.score(scorer)
             except ConvergenceError:  # the others may converge
                 break
-            trial = _measure(scorer, average, views[scorer], default, weights[weight])
+            measured = views[scorer]
+            trial = _measure(scorer, average, measured, measured.weights, default, leads[weight])
             trials.append(replace(trial, window=best.window))
     clear = [trial for trial in trials if trial.lead >= trial.required_lead]
     if not clear:
@@ -123,12 +123,13 @@ def _sort(trials: Sequence[Trial]) -> tuple[Trial, ...]:
 
 
 def _measure(
-    scorer: Scorer, selector: Selector, views: Views, default: npt.NDArray[np.float64], needed: float
+    scorer: Scorer, selector: Selector, views: Views, weights: Floats, default: Floats, needed: float
 ) -> Trial:
     """A trial with its lead over the default, the error of that, and the lead that it needs."""
     difference = _find_right(views) - default
-    lead, error = float(difference.mean()), float(difference.std() / np.sqrt(len(difference)))
-    whole, short = (float(one.mean()) for one in views.right)
+    lead = float(weights @ difference)
+    error = float(np.sqrt(weights**2 @ (difference - lead) ** 2))
+    whole, short = (float(weights @ one) for one in views.right)
     loss = fit_calibration(views.scored)[1]
     return Trial(
         scorer, selector, whole, short, loss, lead=lead, lead_error=error, required_lead=max(2 * error, needed)
@@ -218,8 +219,10 @@ def _choose(random: _Comparison, hard: HardComparison | None, selector: Average)
     scorers += [replace(usual, closed=weight) for weight in CLOSED_WEIGHTS if weight < usual.closed]
     views: dict[Scorer, Views] = {scorer: random.score(scorer) for scorer in scorers}
     default, trials = _find_right(views[usual]), []
+    # Every prompt counts alike here. The mean over the experts is noisier: it hangs on the smallest of them.
+    equal = np.full(len(default), 1 / len(default))
     for scorer in scorers:
-        trial = _measure(scorer, selector, views[scorer], default, _require_lead(scorer))
+        trial = _measure(scorer, selector, views[scorer], equal, default, _require_lead(scorer))
         if scorer is usual:
             trial = replace(trial, required_lead=0.0)
         trials.append(trial if hard is None else hard.add_to(trial, usual))
@@ -237,6 +240,6 @@ def _require_lead(scorer: Blend | Logistic) -> float:
     return 0.0 if isinstance(scorer, Blend) else CLOSED_WEIGHTS.get(scorer.closed, 0.0)
 
 
-def _find_right(views: Views) -> npt.NDArray[np.float64]:
+def _find_right(views: Views) -> Floats:
     """How far each prompt is routed correctly: whole and shortened count half each."""
     return np.asarray(np.mean(views.right, axis=0))
