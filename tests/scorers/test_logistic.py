@@ -8,7 +8,7 @@ import pytest
 import tiny
 from ir3de import Router, collect
 from ir3de.errors import InputError
-from ir3de.scorers import Blend, Logistic
+from ir3de.scorers import Blend, Logistic, prompt_features
 from ir3de.scorers import logistic_solver as solver
 from ir3de.scorers.logistic import LogisticParts
 from ir3de.scorers.prompt_features import LONGEST, MIN_HALVED, SHORT, Features, Prompts
@@ -74,6 +74,27 @@ def test_prompts_are_read_whole_in_halves_and_shortened() -> None:
     whole, halves = sample.ids[sample.starts[place] :][:kept], [kept // 2, kept - kept // 2]
     first = np.flatnonzero((prompts.places == place) & (prompts.lengths == halves[0]))[0]
     assert np.array_equal(prompts.ids[prompts.starts[first] :][: halves[0]], whole[: halves[0]])
+
+
+def test_where_there_is_no_room_parts_go_first_and_then_prompts(monkeypatch: pytest.MonkeyPatch) -> None:
+    samples = [s.sample for s in collect_tiny(40) if s.sample is not None]
+    whole = sum(int(sample.kept.sum()) for sample in samples)
+    everything = Prompts.gather(samples)
+    monkeypatch.setattr(prompt_features, "MAX_NUMBERS", (whole + 100) * len(samples))
+    fewer_parts = Prompts.gather(samples)
+    assert sum(map(len, samples)) < len(fewer_parts) < len(everything)
+    monkeypatch.setattr(prompt_features, "MAX_NUMBERS", whole * len(samples) // 2)
+    fewer_prompts = Prompts.gather(samples)
+    assert 0 < fewer_prompts.lengths.sum() <= whole // 2
+    assert set(fewer_prompts.experts.tolist()) == set(range(len(samples)))
+
+
+def test_a_start_near_the_minimum_ends_at_the_minimum() -> None:
+    features, strength = build_features(collect_tiny(40)), 2.0
+    best = solver.fit_logistic(features, 3, strength, 1e-4)
+    most = solver.fit_logistic(features.take(np.arange(0, len(features) - 9)), 3, strength)
+    again = solver.fit_logistic(features, 3, strength, 1e-4, most)
+    assert np.abs(again - best).max() < 1e-2 * np.abs(best).max()
 
 
 def test_a_large_weight_of_the_closed_form_gives_the_closed_form() -> None:

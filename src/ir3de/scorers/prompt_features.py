@@ -19,8 +19,8 @@ from ir3de.scorers.sparse_matrix import Indices, Numbers, SparseMatrix
 from ir3de.statistics.pairs import BUCKETS, pair_buckets, within_prompts
 from ir3de.statistics.sample import Sample, positions
 
-MAX_TOKENS = 3_000_000  # of all prompts
-MAX_NUMBERS = 1 << 27  # tokens times experts: with more experts, a pass over as many tokens takes longer
+MAX_TOKENS = 3_000_000  # of all whole prompts
+MAX_NUMBERS = 1 << 27  # tokens of prompts and parts, times experts: a pass takes time in proportion
 MIN_PROMPTS = 8  # of an expert, even where that exceeds the limits
 LONGEST = 512  # tokens of a prompt that are read
 # A fit that only sees whole prompts relies on few words of each. Halves make it rely on more of them, which carries
@@ -43,11 +43,14 @@ class Prompts:
 
     @classmethod
     def gather(cls, samples: Sequence[Sample]) -> Prompts:
-        """Every expert's prompts, as many as the limits allow, and parts of them."""
+        """Every expert's prompts, as many as the limits allow, and parts of them, if there is room for those too."""
         parts = []
         for expert, sample in enumerate(_limit_samples(samples)):
             first, kept = sample.starts, np.minimum(sample.kept, LONGEST)
-            halved, shortened = np.flatnonzero(kept >= MIN_HALVED), np.flatnonzero(kept >= MIN_SHORTENED)
+            room = MAX_NUMBERS // len(samples) ** 2 - int(kept.sum())
+            whole = np.cumsum(np.where(kept >= MIN_HALVED, kept, 0) + np.where(kept >= MIN_SHORTENED, SHORT, 0)) > room
+            halved = np.flatnonzero((kept >= MIN_HALVED) & ~whole)
+            shortened = np.flatnonzero((kept >= MIN_SHORTENED) & ~whole)
             half = kept[halved] // 2
             places = np.concatenate([np.arange(len(sample)), halved, halved, shortened])
             starts = np.concatenate([first, first[halved], first[halved] + half, first[shortened]])
@@ -195,7 +198,7 @@ def _mean_embeddings(tokens: Counts, prompts: Prompts, embeddings: Rows) -> Numb
 
 def _limit_samples(samples: Sequence[Sample]) -> list[Sample]:
     """As many of each expert's first prompts as the limits allow. A sample is in the order of hashes."""
-    each = min(MAX_TOKENS, MAX_NUMBERS // max(1, len(samples))) // max(1, len(samples))
+    each = min(MAX_TOKENS, MAX_NUMBERS // len(samples)) // len(samples)
     limited = []
     for sample in samples:
         used = np.cumsum(np.minimum(sample.kept, LONGEST))
