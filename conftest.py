@@ -22,10 +22,12 @@ from raw_upstream import raw_gateway, raw_gateway_session  # noqa: F401 - fixtur
 from tokenizers import Tokenizer, models, normalizers, pre_tokenizers, trainers
 
 import ir3de
+import tiny
 from commands import CODING, LAW, run
 from ir3de import Router
 from ir3de.corpora import examples as demo
 from ir3de.embedding import Embedding, Matrix, packaged_models
+from ir3de.scorers import Blend
 from saved import first_router
 
 settings.register_profile("fast", max_examples=30)
@@ -82,7 +84,9 @@ def tiny_definitions(texts: list[str]) -> dict[str, bytes]:
 def tiny_embeddings(tiny_definitions: dict[str, bytes]) -> dict[str, Embedding]:
     """An embedding for each kind of tokenizer, with a random matrix."""
     return {
-        kind: Embedding.from_definition(definition, Matrix.plain(random_matrix(definition)), name=f"tiny {kind}")
+        kind: tiny.keep_proof(
+            Embedding.from_definition(definition, Matrix.plain(random_matrix(definition)), name=f"tiny {kind}")
+        )
         for kind, definition in tiny_definitions.items()
     }
 
@@ -190,7 +194,7 @@ def serving(tmp_path: Path) -> Path:
 @pytest.fixture(scope="session")
 def fitted(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("cli") / "router"
-    Router.fit(demo.prompts()).save(folder)
+    Router.fit(demo.prompts(), scorer=Blend()).save(folder)
     return folder
 
 

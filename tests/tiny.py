@@ -1,14 +1,19 @@
 """Small real parts for the tests: two tokenizers, random matrices, the texts of three made-up domains.
 
 Everything here is the real thing in small: a byte-level BPE trained on a few sentences, a WordPiece that has an
-unknown token, an embedding of twelve columns. Each tokenizer is made once, because proving the fast engine on a new
-tokenizer takes seconds.
+unknown token, an embedding of twelve columns. Proving the fast engine on a new tokenizer takes seconds, so a proof is
+made once and kept in pytest's cache, for the other workers and the next run (`keep_proof`).
 """
 
+import hashlib
+import json
 import os
 import random
 import sys
+import unicodedata
+from dataclasses import asdict
 from functools import cache
+from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
 import numpy as np
@@ -18,10 +23,12 @@ from tokenizers import decoders, models, normalizers, pre_tokenizers, trainers
 
 import ir3de
 from ir3de import Embedding, Router
-from ir3de.embedding import Matrix
+from ir3de.embedding import Matrix, Tokenizer, proof, proof_texts, tokenizer
+from ir3de.embedding.proof import Proof
 from ir3de.scorers import Blend
 
 WIDTH = 12
+PROOFS = Path(__file__).parent.parent / ".pytest_cache" / "proofs"
 
 # hypothesis: a handful of examples, no clock; the fixtures used are read-only or made anew inside the test
 LAW = settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
@@ -81,7 +88,7 @@ def random_matrix(rows: int, *, seed: int = 0, width: int = WIDTH) -> Matrix:
 @cache
 def embedding() -> Embedding:
     """The byte-level BPE with a random matrix."""
-    return Embedding.from_definition(byte_definition(), random_matrix(330), name="tiny")
+    return keep_proof(Embedding.from_definition(byte_definition(), random_matrix(330), name="tiny"))
 
 
 @cache
@@ -93,7 +100,38 @@ def other_embedding() -> Embedding:
 @cache
 def word_embedding() -> Embedding:
     """The WordPiece with a random matrix."""
-    return Embedding.from_definition(word_definition(), random_matrix(80), name="words")
+    return keep_proof(Embedding.from_definition(word_definition(), random_matrix(80), name="words"))
+
+
+def keep_proof(given: Embedding) -> Embedding:
+    """The same embedding, its tokenizer's proof read from pytest's cache, or made and written there.
+
+    What is kept is named by all that a proof depends on, the code that makes it included. The tests of proofs
+    themselves make theirs anew.
+    """
+    definition = given.tokenizer.definition
+    key = hashlib.sha256(definition + _maker_of_proofs()).hexdigest()
+    path = PROOFS / f"{key}.json"
+    if not path.exists():
+        made = given.tokenizer.proof
+        PROOFS.mkdir(parents=True, exist_ok=True)
+        unfinished = path.with_suffix(f".{os.getpid()}")  # another worker may be writing the same
+        unfinished.write_text(json.dumps(made and asdict(made)), encoding="utf-8")
+        unfinished.replace(path)
+    kept = json.loads(path.read_text(encoding="utf-8"))
+    if kept is None:  # no fast engine, or none that may be used: there is nothing to spare
+        return given
+    return Embedding(Tokenizer(definition, proof=Proof(**kept)), given.stored, name=given.name)
+
+
+@cache
+def _maker_of_proofs() -> bytes:
+    try:
+        engine = version("tokie")
+    except PackageNotFoundError:
+        engine = "none"
+    code = b"".join(Path(str(module.__file__)).read_bytes() for module in (proof, proof_texts, tokenizer))
+    return f"{engine} {unicodedata.unidata_version} ".encode() + code
 
 
 def with_matrix(matrix: Matrix, *, name: str = "tiny") -> Embedding:

@@ -22,6 +22,7 @@ import tiny
 from ir3de import Contribution, Router, Statistics, collect
 from ir3de.corpora import examples as demo
 from ir3de.errors import ArtifactError
+from ir3de.scorers import Blend
 from ir3de.statistics.files import load_statistics, save_statistics
 from ir3de.statistics.pairs import BUCKETS
 from ir3de.statistics.prompt_sums import PromptSums
@@ -294,7 +295,7 @@ def test_the_tokenizer_can_be_read_by_others(folder: Path) -> None:
 
 @pytest.mark.slow
 def test_experts_added_by_several_processes_at_once_all_stay(tmp_path: Path) -> None:
-    target = Router.fit(demo.prompts()).save(tmp_path / "router")
+    target = Router.fit(demo.prompts(), scorer=Blend()).save(tmp_path / "router")
     texts = tmp_path / "texts.txt"
     texts.write_text("How long do I boil an egg?\nBread without yeast?\n")
     names = ["cooking", "baking", "frying"]

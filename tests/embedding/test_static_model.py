@@ -13,11 +13,13 @@ from conftest import random_matrix
 from safetensors.numpy import save_file
 from tokenizers import Tokenizer
 
+import tiny
 from commands import complaint, run_json
 from hub_cache import hub_cache, load_offline
 from ir3de import Router
 from ir3de.embedding import Embedding, packaged_models
 from ir3de.errors import ArtifactError, EmbeddingError
+from ir3de.scorers import Blend
 
 SENTENCE = "How do I sort a list of words?"
 
@@ -95,7 +97,8 @@ def test_a_static_model_in_the_hub_s_cache_is_read(
 
 def test_a_router_is_fitted_on_a_static_model(tmp_path: Path, texts: list[str], definition: bytes) -> None:
     folder = write_static(tmp_path / "potion", definition, embeddings=random_matrix(definition))
-    router = Router.fit({"a": texts[:40], "b": texts[-40:]}, embedding=Embedding.load(folder))
+    embedding = tiny.keep_proof(Embedding.load(folder))
+    router = Router.fit({"a": texts[:40], "b": texts[-40:]}, embedding=embedding, scorer=Blend())
     router.save(tmp_path / "router")
     routed = router.predict(texts[:40])
     assert (routed == "a").mean() > 0.7

@@ -13,11 +13,12 @@ from ir3de.corpora import examples as demo
 from ir3de.errors import InputError, UnknownExpertError
 from ir3de.evaluation.accuracy import evaluate
 from ir3de.routing.decision import Decision
+from ir3de.scorers import Blend
 
 
 @pytest.fixture(scope="module")
 def router() -> Router:
-    return Router.fit(demo.prompts())
+    return Router.fit(demo.prompts(), scorer=Blend())
 
 
 def test_the_report_agrees_with_routing_one_by_one(router: Router) -> None:

@@ -10,6 +10,7 @@ import tiny
 from ir3de import Router
 from ir3de.corpora import examples as demo
 from ir3de.policies import Policy
+from ir3de.scorers import Blend
 from ir3de.scorers.familiarity import token_familiarity
 
 
@@ -68,7 +69,7 @@ def test_few_own_prompts_and_many_strange_ones_are_called_out_of_domain() -> Non
 
 
 def test_out_of_domain_prompts_are_abstained_on_only_with_a_threshold() -> None:
-    router = Router.fit(demo.prompts())
+    router = Router.fit(demo.prompts(), scorer=Blend())
     text = gibberish(1)["random bytes"][0]
     assert router.route(text).out_of_domain and not router.route(text).abstained
     cautious = router.with_policy(Policy(threshold=1e-9)).route(text)

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 import ir3de.evaluation.accuracy
 import ir3de.evaluation.robustness
-from ir3de import EntropyTopK, Router, TokenRidge
+from ir3de import Embedding, EntropyTopK, TokenRidge
 from ir3de.corpora import examples as demo
 from ir3de.errors import InputError, UnknownExpertError
 from ir3de.evaluation.perturbations import (
@@ -144,7 +144,7 @@ def test_a_cut_leaves_a_beginning_of_so_many_tokens(words: bool, text: str, coun
 @pytest.mark.slow
 @pytest.mark.parametrize("count", [16, 32, 128])
 def test_a_cut_prompt_has_the_first_tokens_of_the_whole(count: int) -> None:
-    tokenizer = Router.fit(demo.prompts()).tokenizer
+    tokenizer = Embedding.default().tokenizer
     around = Setting(tokenizer, {})
     for text in ("\n".join(demo.prompts()["coding"]), " " * 5_000 + "x y " * 200, "word" * 900):
         cut = FirstTokens(count).apply(text, around)

@@ -14,6 +14,7 @@ from ir3de.errors import InputError, UnknownExpertError
 from ir3de.evaluation.accuracy import evaluate
 from ir3de.evaluation.threshold import HeldOut, calibrate_threshold, count_needed_prompts, pick_threshold
 from ir3de.policies import Policy
+from ir3de.scorers import Blend
 
 CONFIDENCES = st.floats(0.2, 0.999)  # of those that are full there is a test of its own
 PROMPTS = st.lists(st.tuples(CONFIDENCES, st.booleans(), st.booleans(), st.booleans()), min_size=1, max_size=60)
@@ -105,7 +106,7 @@ def test_the_largest_threshold_is_below_one() -> None:
 
 @pytest.fixture(scope="module")
 def router() -> Router:
-    return Router.fit(demo.prompts())
+    return Router.fit(demo.prompts(), scorer=Blend())
 
 
 def test_the_router_answers_and_errs_as_the_result_says(router: Router) -> None:

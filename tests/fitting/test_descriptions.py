@@ -6,15 +6,15 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from conftest import random_matrix
 
 import tiny
 from commands import complaint, run, run_json, wrong_call
 from ir3de import Contribution, Router, collect
 from ir3de.corpora import examples
-from ir3de.embedding import Embedding, Matrix
+from ir3de.embedding import Embedding
 from ir3de.errors import InputError, UnknownExpertError
 from ir3de.fitting.descriptions import CARRIERS
+from ir3de.scorers import Blend
 from ir3de.storage.ledger import Entry
 
 WORDS = "recipes, baking, roasting, kitchen tools, ingredients, meals"
@@ -36,7 +36,7 @@ def with_words(texts: list[str]) -> list[str]:
 
 @pytest.fixture(scope="module")
 def demo() -> Router:
-    return Router.fit(examples.prompts())
+    return Router.fit(examples.prompts(), scorer=Blend())
 
 
 def accuracy(router: Router) -> float:
@@ -46,7 +46,8 @@ def accuracy(router: Router) -> float:
 
 
 def test_a_description_alone_makes_an_expert(demo: Router) -> None:
-    router = Router.fit({**examples.prompts(), "cooking": []}, descriptions={"cooking": WORDS})
+    texts = {**examples.prompts(), "cooking": []}
+    router = Router.fit(texts, descriptions={"cooking": WORDS}, scorer=Blend())
     assert (router.predict(COOKING) == "cooking").mean() >= 0.5
     assert accuracy(router) > accuracy(demo) - 0.03
     assert router.calibrated
@@ -135,11 +136,9 @@ def test_a_description_of_no_expert_is_refused() -> None:
         fit().merge("laws", description=WORDS)
 
 
-def test_a_description_without_a_known_token_is_refused(tiny_definitions: dict[str, bytes]) -> None:
-    matrix = random_matrix(tiny_definitions["WordPiece"])
-    wordpiece = Embedding.from_definition(tiny_definitions["WordPiece"], Matrix.plain(matrix), name="tiny")
+def test_a_description_without_a_known_token_is_refused(tiny_embeddings: dict[str, Embedding]) -> None:
     with pytest.raises(InputError, match=r"the description of 'law' has no token that the embedding .* knows: '字'"):
-        Router.fit(TEXTS, descriptions={"law": "字"}, embedding=wordpiece)
+        Router.fit(TEXTS, descriptions={"law": "字"}, embedding=tiny_embeddings["WordPiece"])
 
 
 def test_an_expert_with_neither_is_refused() -> None:

@@ -138,6 +138,7 @@ def claude(gateway: Running) -> Iterator[Any]:
         yield client
 
 
+@pytest.mark.clients
 def test_anthropic_s_messages(gateway: Running, claude: Any) -> None:
     answer = claude.messages.create(model="auto", max_tokens=9, system="Boil an egg.", messages=LAW)
     assert answer.content[0].text == SAID
@@ -154,6 +155,7 @@ def test_anthropic_s_messages(gateway: Running, claude: Any) -> None:
     assert "x-api-key" not in gateway.upstream.headers[0]  # the gateway's, not the expert's
 
 
+@pytest.mark.clients
 def test_anthropic_s_tokens_are_counted_by_the_expert(gateway: Running, claude: Any) -> None:
     gateway.upstream.behaviour["law"] = saying(b'{"input_tokens": 7}')
     assert claude.messages.count_tokens(model="auto", messages=LAW).input_tokens == 7
@@ -166,6 +168,7 @@ def test_messages_tell_the_prompt_s_tokens_first_and_the_answer_s_last() -> None
     assert relay.find_usage() == {"input_tokens": 10, "output_tokens": 5}
 
 
+@pytest.mark.clients
 def test_anthropic_s_errors(gateway: Running, claude: Any) -> None:
     import anthropic
 
@@ -181,6 +184,7 @@ def test_anthropic_s_errors(gateway: Running, claude: Any) -> None:
 # LangChain ----------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.clients
 def test_LangChain_s_ChatOpenAI(gateway: Running) -> None:
     langchain = pytest.importorskip("langchain_openai")
     from pydantic import BaseModel
@@ -205,7 +209,13 @@ def test_LangChain_s_ChatOpenAI(gateway: Running) -> None:
 # examples and the page about them -----------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("name", sorted(path.name for path in EXAMPLES.glob("*.py")))
+@pytest.mark.parametrize(
+    "name",
+    [
+        pytest.param(name, marks=() if name.startswith("openai_") else pytest.mark.clients)
+        for name in sorted(path.name for path in EXAMPLES.glob("*.py"))
+    ],
+)
 def test_examples_in_python_run(
     gateway: Running, name: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
