@@ -46,6 +46,7 @@ def demo(target: Path | None, force: bool, out: Output) -> None:
     from ir3de.cli.accuracy_tables import headline, recall_table
     from ir3de.cli.commands.explain import show_explanation
     from ir3de.cli.domains import count_domain, domains_table
+    from ir3de.cli.trials import describe_choice
     from ir3de.corpora.examples import DOMAINS, held_out, path_of
     from ir3de.embedding import Embedding
     from ir3de.evaluation.accuracy import evaluate
@@ -79,7 +80,8 @@ def demo(target: Path | None, force: bool, out: Output) -> None:
     if out.as_json:
         return
     seconds += sum(domain.seconds for domain in counted)
-    out.note(heading("Fit", f"one pass over the texts, one linear solve: {seconds:.1f} s"), "", domains_table(counted))
+    out.note(heading("Fit", f"one pass over the texts, linear scorers tried: {seconds:.1f} s"), "", domains_table(counted))
+    out.note("", describe_choice(router.trials, reason=""))
     out.note(heading("Measure", "25 prompts per expert that were not in the fit"), "")
     out.result(headline(report))
     out.note("", recall_table(report))
