@@ -80,7 +80,7 @@ def demo(target: Path | None, force: bool, out: Output) -> None:
     if out.as_json:
         return
     seconds += sum(domain.seconds for domain in counted)
-    out.note(heading("Fit", f"one pass over the texts, linear scorers tried: {seconds:.1f} s"), "", domains_table(counted))
+    out.note(heading("Fit", f"one pass over the texts, a few solves: {seconds:.1f} s"), "", domains_table(counted))
     out.note("", describe_choice(router.trials, reason=""))
     out.note(heading("Measure", "25 prompts per expert that were not in the fit"), "")
     out.result(headline(report))
