@@ -11,6 +11,8 @@ import os
 import random
 import sys
 import unicodedata
+from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import asdict
 from functools import cache
 from importlib.metadata import PackageNotFoundError, version
@@ -28,7 +30,7 @@ from ir3de.embedding.proof import Proof
 from ir3de.scorers import Blend
 
 WIDTH = 12
-PROOFS = Path(__file__).parent.parent / ".pytest_cache" / "proofs"
+CACHE = Path(__file__).parent.parent / ".pytest_cache" / "tokenizers"
 
 # hypothesis: a handful of examples, no clock; the fixtures used are read-only or made anew inside the test
 LAW = settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
@@ -110,18 +112,29 @@ def keep_proof(given: Embedding) -> Embedding:
     themselves make theirs anew.
     """
     definition = given.tokenizer.definition
-    key = hashlib.sha256(definition + _maker_of_proofs()).hexdigest()
-    path = PROOFS / f"{key}.json"
-    if not path.exists():
+
+    def make() -> bytes:
         made = given.tokenizer.proof
-        PROOFS.mkdir(parents=True, exist_ok=True)
-        unfinished = path.with_suffix(f".{os.getpid()}")  # another worker may be writing the same
-        unfinished.write_text(json.dumps(made and asdict(made)), encoding="utf-8")
-        unfinished.replace(path)
-    kept = json.loads(path.read_text(encoding="utf-8"))
+        return json.dumps(made and asdict(made)).encode()
+
+    kept = json.loads(keep("proof", definition + _maker_of_proofs(), make))
     if kept is None:  # no fast engine, or none that may be used: there is nothing to spare
         return given
     return Embedding(Tokenizer(definition, proof=Proof(**kept)), given.stored, name=given.name)
+
+
+def keep(kind: str, made_of: bytes, make: Callable[[], bytes]) -> bytes:
+    """What is in pytest's cache under all that it is made of, or is made and written there, once for all workers."""
+    path = CACHE / f"{kind}-{hashlib.sha256(made_of).hexdigest()}"
+    if not path.exists():
+        made = make()
+        CACHE.mkdir(parents=True, exist_ok=True)
+        unfinished = path.with_suffix(f".{os.getpid()}")
+        unfinished.write_bytes(made)
+        with suppress(FileExistsError):  # another worker was faster, and all have what that one made
+            os.link(unfinished, path)
+        unfinished.unlink()
+    return path.read_bytes()
 
 
 @cache
