@@ -1,4 +1,4 @@
-"""What is written is run: the README's Python examples, its commands, and the pages made from the code."""
+"""What is written is run: the README's Python examples and its commands. `make lint` checks the generated pages."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ def test_python_examples_print_what_the_pages_say(page: str, fewest: int) -> Non
 def named_files(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A folder with the files the README's commands name."""
     folder = tmp_path_factory.mktemp("readme")
-    prompts = demo.prompts()
+    prompts = {name: texts[:40] for name, texts in demo.prompts().items()}
     rows = [json.dumps({"prompt": text}, ensure_ascii=False) for text in prompts["mathematics"]]
     (folder / "maths.jsonl").write_text("\n".join(rows), encoding="utf-8")
     (folder / "law.txt").write_text("\n".join(prompts["law"]), encoding="utf-8")
@@ -95,12 +95,3 @@ def test_every_link_leads_somewhere() -> None:
         for target in re.findall(r"\]\(([^)#]+)(?:#[^)]*)?\)", page.read_text(encoding="utf-8")):
             if not target.startswith("http"):
                 assert (page.parent / target).exists(), f"{page.name}: {target}"
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("script", ["generate_cli_docs.py", "generate_config_schema.py", "generate_openapi.py"])
-def test_generated_pages_are_up_to_date(script: str) -> None:
-    done = subprocess.run(
-        [sys.executable, str(ROOT / "scripts" / script), "--check"], capture_output=True, text=True, timeout=120
-    )
-    assert done.returncode == 0, done.stdout + done.stderr

@@ -1,6 +1,7 @@
 """Contributions on the command line: collected with a label, given, taken back, accounted for; and what is refused."""
 
 import json
+import shutil
 import subprocess
 import sys
 from collections.abc import Callable
@@ -28,11 +29,18 @@ def given(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-@pytest.fixture
-def router(given: Path, tmp_path: Path) -> Path:
+@pytest.fixture(scope="module")
+def fitted(given: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Law by two owners, coding from texts."""
-    run("fit", tmp_path / "router", f"law={given / '*.stats'}", f"coding={CODING}")
-    return tmp_path / "router"
+    folder = tmp_path_factory.mktemp("fitted") / "router"
+    run("fit", folder, f"law={given / '*.stats'}", f"coding={CODING}")
+    return folder
+
+
+@pytest.fixture
+def router(fitted: Path, tmp_path: Path) -> Path:
+    """A copy that a test may change."""
+    return Path(shutil.copytree(fitted, tmp_path / "router"))
 
 
 def test_a_file_knows_whose_it_is_and_how_it_was_made(given: Path) -> None:
@@ -115,7 +123,17 @@ def test_wrong_calls(given: Path, router: Path, tmp_path: Path) -> None:
     assert "has 3 entries, and no entry 9" in complaint("receipt", router, "--entry", 9)
     assert "up to 64 letters" in complaint("collect", tmp_path / "x.stats", LAW, "--id", "a b")
     assert "no such file" in complaint("add", router, "--merge", f"law={tmp_path / '*.stats'}")
-    run("fit", tmp_path / "r", f"law={LAW}", f"coding={CODING}", "--serving", tmp_path / "serving", "-q")
+    run(
+        "fit",
+        tmp_path / "r",
+        f"law={LAW}",
+        f"coding={CODING}",
+        "--scorer",
+        "blend",
+        "--serving",
+        tmp_path / "serving",
+        "-q",
+    )
     (tmp_path / "file").touch()
     assert "file is a file" in complaint("collect", tmp_path / "file" / "x.stats", tmp_path / "not.json", LAW)
     assert "there is no such folder" in complaint("verify", tmp_path / "nowhere")

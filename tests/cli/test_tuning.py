@@ -145,7 +145,9 @@ def test_other_scorers_by_name(scorer: str, tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-def test_tune(router: Path) -> None:
+def test_tune(tmp_path: Path) -> None:
+    texts = {name: demo.prompts()[name][:40] for name in demo.DOMAINS[:3]}
+    router = Router.fit(texts).save(tmp_path / "router")
     said = run_json("tune", router)
     assert said["before"]["scorer"].startswith(("Blend", "Logistic"))
     chosen = next(trial for trial in said["trials"] if trial["chosen"])
