@@ -106,13 +106,19 @@ def test_a_domain_of_nothing_but_empty_strings_is_refused() -> None:
             assert "expert 'empty' has no text" in message
 
 
+def all_at_once() -> dict[str, list[str]]:
+    same = tiny.mixed(3)
+    return {"one": same, "again": same, "token": ["a"], "often": ["a"] * 500, "law": ["", *tiny.sentences("law", 300)]}
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("scorer", EVERY_SCORER, ids=str)
 def test_every_scorer_survives_them_all_at_once(scorer: object) -> None:
-    same = tiny.mixed(3)
-    some = {"one": same, "again": same, "token": ["a"], "often": ["a"] * 500, "law": ["", *tiny.sentences("law", 300)]}
-    router = tiny_fit(some, scorer=scorer)
+    router = tiny_fit(all_at_once(), scorer=scorer)
     assert_whole(router, ["", " ", "a", *tiny.mixed(10)])
     assert router.calibrated
-    tuned = tiny_fit(some, tune=True)
-    assert_whole(tuned, ["", " ", "a", *tiny.mixed(10)])
+
+
+@pytest.mark.slow
+def test_tuning_survives_them_all_at_once() -> None:
+    assert_whole(tiny_fit(all_at_once(), tune=True), ["", " ", "a", *tiny.mixed(10)])
