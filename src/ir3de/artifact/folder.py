@@ -125,7 +125,7 @@ def _describe(router: RouterParts, parts: Parts, serving: bool) -> dict[str, Any
         "tokenizer": {
             "file": parts.add("tokenizer", ".json.gz", gzip.compress(tokenizer.definition, GZIP_LEVEL, mtime=0)),
             "unknown_id": tokenizer.unknown_id,
-            "fast_engine": None if proof is None else asdict(proof),
+            "fast_engine": None if proof is None else proof.to_dict(),
             "fast_file": None if cache is None else parts.add("tokenizer", ".tkz.gz", cache),
         },
         "table": parts.add("table", ".safetensors", _table_bytes(compiled.table)),

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import tempfile
-from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -48,7 +47,7 @@ def _write_files(copy: EmbeddingParts, folder: Path) -> None:
         "fingerprint": copy.fingerprint,
         "tokenizer_sha256": copy.tokenizer.sha256,
         "matrix_sha256": copy.matrix.sha256,
-        "fast_engine": None if proof is None else asdict(proof),
+        "fast_engine": None if proof is None else proof.to_dict(),
     }
     files.make_folder(folder)
     files.write(folder / TOKENIZER, copy.tokenizer.definition)

@@ -16,7 +16,7 @@ from __future__ import annotations
 import re
 import unicodedata
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import asdict, dataclass, fields
 from functools import cached_property
 from itertools import product
 from typing import Any
@@ -37,7 +37,8 @@ class Proof:
     """An engine's version, and where it is not to be trusted: code points, as first and last of ranges, and strings.
 
     `symbol_apostrophe` doubts an apostrophe after a symbol beyond ASCII. `cuttable` says that a text may be cut before
-    a space between two words and its pieces encoded one by one.
+    a space between two words and its pieces encoded one by one. `normalised` says that the engine is given texts that
+    `plain_text` has normalised.
     """
 
     version: str
@@ -45,9 +46,14 @@ class Proof:
     doubtful_strings: Sequence[str] = ()
     symbol_apostrophe: bool = False
     cuttable: bool = False
+    normalised: bool = False
 
     def __reduce__(self) -> tuple[type[Proof], tuple[Any, ...]]:
         return Proof, tuple(getattr(self, one.name) for one in fields(self))  # without the functions made of it
+
+    def to_dict(self) -> dict[str, Any]:
+        """For a header; `normalised` is left out where it is false, as in files of earlier versions."""
+        return {name: value for name, value in asdict(self).items() if name != "normalised" or value}
 
     @cached_property
     def doubts(self) -> Callable[[str], bool]:

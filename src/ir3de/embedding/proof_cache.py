@@ -8,7 +8,6 @@ from __future__ import annotations
 import unicodedata
 from collections.abc import Callable
 from contextlib import suppress
-from dataclasses import asdict
 
 from ir3de.embedding.proof import Proof
 from ir3de.errors import ArtifactError
@@ -29,6 +28,6 @@ def get_proof(tokenizer_sha256: str, engine_version: str, make: Callable[[], Pro
     proof = make()
     with suppress(ArtifactError):  # a home folder may be read-only
         files.make_folder(path.parent)
-        described = None if proof is None else asdict(proof)
+        described = None if proof is None else proof.to_dict()
         files.write(path, files.to_json(files.seal({"kind": KIND, "version": VERSION, "proof": described})))
     return proof

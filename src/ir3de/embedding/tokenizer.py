@@ -12,6 +12,7 @@ import hashlib
 import json
 import tempfile
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from enum import Enum
 from functools import cached_property, lru_cache, partial
 from pathlib import Path
@@ -26,6 +27,7 @@ from ir3de.embedding.normalisation import (
     lowercase_if_all_caps,
     replace_lone_surrogates,
 )
+from ir3de.embedding.plain_text import NormalisingEngine, is_sentencepiece
 from ir3de.embedding.proof import EncodeBatch, Proof, cut, prove
 from ir3de.embedding.proof_cache import get_proof
 from ir3de.errors import EmbeddingError, InputError
@@ -37,6 +39,8 @@ Ids = npt.NDArray[np.uint32]
 Lengths = npt.NDArray[np.uint64]
 
 GZIP_LEVEL = 4  # of gzip: a twentieth larger than at 9, and fourteen times as fast
+# a larger compiled form is stored as it is: unpacking it would take longer than loading it
+MAX_COMPRESSED_BYTES = 8_000_000
 
 
 class Unread(Enum):
@@ -111,9 +115,13 @@ class Tokenizer:
             engine = _load_tokie(lambda: self.definition, self._given_cache if known else None)
         except tokie.TokieError:
             return None
+        is_normalised = is_sentencepiece(self.definition) if known is None else known.normalised
+        if is_normalised:
+            engine = NormalisingEngine(engine)
 
         def make_proof() -> Proof | None:
-            return prove(lambda texts: engine.encode_batch_flat(texts, False), self._encode_by_reference, version)
+            made = prove(lambda texts: engine.encode_batch_flat(texts, False), self._encode_by_reference, version)
+            return made and replace(made, normalised=is_normalised)
 
         if known is not None:
             proof: Proof | None = known
@@ -147,7 +155,9 @@ class Tokenizer:
         with tempfile.TemporaryDirectory() as folder:
             path = Path(folder, "tokenizer.tkz")
             engine.save(str(path))
-            return gzip.compress(path.read_bytes(), GZIP_LEVEL, mtime=0)
+            compiled = path.read_bytes()
+            level = GZIP_LEVEL if len(compiled) <= MAX_COMPRESSED_BYTES else 0
+            return gzip.compress(compiled, level, mtime=0)
 
     @cached_property
     def vocabulary_size(self) -> int:
