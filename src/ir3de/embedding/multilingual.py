@@ -100,9 +100,9 @@ def _replace(made: EmbeddingParts) -> None:
         new.rename(target)
 
 
-def build(source: E5File, map_path: Path = BUNDLED / MAP) -> EmbeddingParts:
+def build(source: E5File) -> EmbeddingParts:
     """The embedding from the model's file and M."""
-    tensors, extra = read_tensors(map_path)
+    tensors, extra = read_tensors(BUNDLED / MAP)
     values = make_vectors(source, tensors["map"], float(extra["unit"]))
     return combine(define_tokenizer(source), Matrix.plain(values).compact(), name=NAME)
 
