@@ -289,9 +289,7 @@ def test_the_real_package_gives_the_embedding_that_is_expected(tmp_path: Path, m
     assert embedding.matrix.shape == (250_002, 128)
     tokenizer = embedding.tokenizer
     for text in ODD:
-        ids = (
-            tokenizer.encode(text) if not text.isupper() else tokenizer.fast_engine.encode_batch_flat([text], False)[0]
-        )
+        ids = tokenizer.fast_engine.encode_batch_flat([text], False)[0]
         assert ids.tolist() == tokenizer.reference.encode(text, add_special_tokens=False).ids, text
     texts = {"law": ["My landlord wants to evict me.", "Can I sue my employer?"] * 8}
     texts |= {"cooking": ["How do I bake bread?", "A recipe for onion soup, please."] * 8}

