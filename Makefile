@@ -40,6 +40,7 @@ bench:           ## speed as ratios, accuracy where IR3DE_DATA points, robustnes
 	ir3de bench robustness --save results/robustness.json
 	ir3de bench experts --save results/experts.json
 	ir3de bench big --save results/big.json
+	ir3de bench languages --data $(IR3DE_DATA)/sib200 --save results/languages.json
 	ir3de bench novelty --save results/novelty.json
 	ir3de bench confidence --save results/confidence.json
 	ir3de bench privacy --save results/privacy.json

@@ -34,6 +34,7 @@ COMMANDS = {  # every raw file beside the settings: what makes it, and the page 
     "defaults.json": ("ir3de bench defaults --data DIR --save results/defaults.json", "scorers.md"),
     "experts.json": ("ir3de bench experts --data DIR --save results/experts.json", "benchmarks.md"),
     "gateway.json": ("ir3de bench gateway --save results/gateway.json", "benchmarks.md"),
+    "languages.json": ("ir3de bench languages --data DIR/sib200 --save results/languages.json", "languages.md"),
     "novelty.json": ("ir3de bench novelty --data DIR --save results/novelty.json", "confidence.md"),
     "outcome_routing.json": (
         "ir3de bench outcome-routing --data DIR --leave-out arc_easy --save results/outcome_routing.json",
