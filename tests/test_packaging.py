@@ -36,6 +36,7 @@ def test_the_wheel_has_the_product_and_nothing_of_the_laboratory(wheel: Path) ->
     assert {name for name in names if name.endswith(".py")} == expected
     for name in (
         "py.typed",
+        "corpora/background.jsonl",
         "embedding/bundled/v1/matrix.safetensors",
         "embedding/bundled/v2/matrix.safetensors",
         "gateway/http/page/index.html",
