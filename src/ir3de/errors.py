@@ -15,6 +15,8 @@ A message says what was wrong, what was found, and what to do.
 
 from __future__ import annotations
 
+import json
+
 __all__ = [
     "ArtifactError",
     "EmbeddingError",
@@ -26,6 +28,9 @@ __all__ = [
     "UnknownExpertError",
     "VersionError",
 ]
+
+
+_MAX_VALUE_CHARS = 60  # longer values are cut where an error quotes them
 
 
 class IR3DEError(Exception):
@@ -51,6 +56,16 @@ def name_embedding(fingerprint: str, version: int | None) -> str:
     ('version 1 of the default embedding', 'embedding 32bc3b26b842')
     """
     return f"embedding {fingerprint[:12]}" if version is None else f"version {version} of the default embedding"
+
+
+def format_value(value: object) -> str:
+    """A wrong value for a message, shortened."""
+    if value is None:
+        return "nothing"
+    if isinstance(value, dict | list):
+        return "a list" if isinstance(value, list) else "an object"
+    text = json.dumps(value[:_MAX_VALUE_CHARS] if isinstance(value, str) else value, ensure_ascii=False)
+    return text if len(text) <= _MAX_VALUE_CHARS else text[: _MAX_VALUE_CHARS - 1] + "…"
 
 
 class UnknownExpertError(IR3DEError, KeyError):

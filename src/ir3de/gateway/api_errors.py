@@ -9,6 +9,8 @@ from typing import Any, TypeVar
 from pydantic import BaseModel, ValidationError
 from pydantic_core import ErrorDetails
 
+from ir3de.errors import format_value
+
 # status: (type, code); the code is the default, where the error has no code of its own
 _KINDS = {
     400: ("invalid_request_error", "invalid_request"),
@@ -32,7 +34,6 @@ _KINDS = {
 }
 _ANTHROPIC = {404: "not_found_error", 413: "request_too_large", 503: "overloaded_error", 504: "timeout_error"}
 
-_MAX_VALUE_CHARS = 60  # longer values are cut where an error quotes them
 MAX_MESSAGE_CHARS = 1_000  # a message may quote a value of the request, which can be of any length
 
 _WANTED = {"model_type": "must be an object", "bool_type": "must be true or false", "missing": "this field is missing"}
@@ -115,20 +116,9 @@ def _describe_fault(kind: type[BaseModel], fault: ErrorDetails, *, shows_found: 
     return f"{wanted}, found {format_value(fault['input'])}" if is_shown else wanted
 
 
-def build_type_error(param: str, wanted: str, found: object, *, is_private: bool = False) -> ApiError:
-    """The error for a field of a wrong type; where it may hold a prompt (`is_private`), texts are not repeated."""
-    shown = "a string" if is_private and isinstance(found, str) else format_value(found)
-    return ApiError(400, f"{param} must be {wanted}, found {shown}", "invalid_type", param)
-
-
-def format_value(value: Any) -> str:
-    """A wrong value for a message, shortened."""
-    if value is None:
-        return "nothing"
-    if isinstance(value, dict | list):
-        return "a list" if isinstance(value, list) else "an object"
-    text = json.dumps(value[:_MAX_VALUE_CHARS] if isinstance(value, str) else value, ensure_ascii=False)
-    return text if len(text) <= _MAX_VALUE_CHARS else text[: _MAX_VALUE_CHARS - 1] + "…"
+def build_type_error(param: str, wanted: str, found: object) -> ApiError:
+    """The error for a field of a wrong type."""
+    return ApiError(400, f"{param} must be {wanted}, found {format_value(found)}", "invalid_type", param)
 
 
 def build_internal_error(request_id: str) -> ApiError:

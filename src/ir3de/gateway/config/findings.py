@@ -12,8 +12,7 @@ from typing import Any, Literal, Union, get_args, get_origin
 from pydantic import BaseModel
 from pydantic_core import ErrorDetails
 
-from ir3de.errors import InputError
-from ir3de.gateway.api_errors import format_value
+from ir3de.errors import InputError, format_value
 from ir3de.gateway.config.models import Config
 from ir3de.gateway.config.yaml_parser import Document, FieldPath
 

@@ -11,8 +11,7 @@ from typing import Any
 
 from pydantic import ValidationError
 
-from ir3de.errors import InputError
-from ir3de.gateway.api_errors import format_value
+from ir3de.errors import InputError, format_value
 from ir3de.gateway.config import findings, yaml_parser
 from ir3de.gateway.config.findings import ConfigError, Finding, join_path, sort_findings
 from ir3de.gateway.config.models import Config, read_variable, resolve_path

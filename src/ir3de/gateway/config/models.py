@@ -11,6 +11,8 @@ from urllib.parse import urlsplit
 
 from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
 
+from ir3de.routing.messages import ENVELOPES
+
 VERSION: Literal[1] = 1
 
 Capability = Literal["chat", "completions", "responses", "messages", "embeddings", "tools", "vision"]
@@ -202,10 +204,7 @@ class Routing(Part):
     """The expert for prompts on which the router abstains; by default the router's own."""
     text: Literal["last_user", "all_user", "full"] = "last_user"
     """The text to route: the user's last message, all messages of the user, or all messages."""
-    envelopes: tuple[str, ...] = (
-        r"<system-reminder>.*?</system-reminder>",
-        r"<environment_details>.*?</environment_details>",
-    )
+    envelopes: tuple[str, ...] = ENVELOPES
     """Regular expressions of text that tools add to prompts; it is removed before routing."""
     threshold: float | None = Field(None, ge=0, le=1)
     """Abstain below this confidence; by default the router's own threshold."""

@@ -1,0 +1,132 @@
+"""Messages in the formats of OpenAI and Anthropic, as turns with a role and a text.
+
+Neither schema is repeated here: only the fields that routing needs are read, and everything else is ignored.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator, Sequence
+from functools import lru_cache, partial
+from typing import Any, NamedTuple
+
+from ir3de.errors import InputError, format_value
+
+# what applications put around a person's words: it is not routed on
+ENVELOPES = (
+    "<system-reminder>.*?</system-reminder>",
+    "<environment_details>.*?</environment_details>",
+)
+_TEXTS = frozenset(("text", "input_text", "output_text"))
+_IMAGES = frozenset(("image_url", "input_image", "image"))
+
+
+class MessageError(InputError):
+    """A message that cannot be read. `param` is the place of the fault, as in `messages[2].content`."""
+
+    def __init__(self, message: str, param: str, code: str = "invalid_type") -> None:
+        super().__init__(message)
+        self.param, self.code = param, code
+
+    def __reduce__(self) -> tuple[type[MessageError], tuple[str, str, str]]:
+        return type(self), (str(self), self.param, self.code)
+
+
+class Turn(NamedTuple):
+    """One message: its role, its text, and whether it has images or results of tools."""
+
+    role: str
+    text: str
+    images: bool = False
+    tool_result: bool = False
+
+
+def parse_messages(messages: object, param: str = "messages") -> list[Turn]:
+    """The turns of a chat, or a `MessageError` that names the wrong field.
+
+    >>> parse_messages([{"role": "user", "content": [{"type": "text", "text": "Is this contract void?"}]}])
+    [Turn(role='user', text='Is this contract void?', images=False, tool_result=False)]
+    """
+    if not isinstance(messages, list):
+        raise build_type_error(param, "a list of messages", messages)
+    if not messages:
+        raise MessageError(f"{param} is empty: send at least one message", param, "empty_messages")
+    turns = []
+    for place, message in enumerate(messages):
+        if type(message) is dict and type(message.get("content")) is str and type(message.get("role")) is str:
+            role = message["role"]  # the usual case, fast
+            turns.append(Turn(role, message["content"], False, role == "tool"))
+        else:
+            turns.append(parse_message(message, f"{param}[{place}]"))
+    return turns
+
+
+def parse_message(message: object, param: str) -> Turn:
+    """One message. Its content may be a string, a list of parts, or missing, as beside tool calls."""
+    if not isinstance(message, dict):
+        raise build_type_error(param, 'an object such as {"role": "user", "content": "…"}', message)
+    role, content = message.get("role"), message.get("content")
+    if not isinstance(role, str):
+        raise build_type_error(f"{param}.role", "a string such as 'user'", role)
+    if isinstance(content, str):
+        return Turn(role, content, tool_result=role == "tool")
+    if content is None:  # a message of tool calls
+        return Turn(role, "")
+    if not isinstance(content, list):
+        raise build_type_error(f"{param}.content", "a string or a list of parts", content)
+    parts = list(_parse_parts(content, f"{param}.content"))
+    kinds = {kind for kind, _ in parts}
+    text = "\n".join(text for kind, text in parts if kind in _TEXTS)
+    return Turn(role, text, bool(kinds & _IMAGES), role == "tool" or "tool_result" in kinds)
+
+
+def _parse_parts(content: list[Any], param: str) -> Iterator[tuple[str, str]]:
+    for place, part in enumerate(content):
+        if isinstance(part, str):
+            yield "text", part
+            continue
+        if not isinstance(part, dict) or not isinstance(part.get("type"), str):
+            raise build_type_error(f"{param}[{place}]", 'an object such as {"type": "text", "text": "…"}', part)
+        text = part.get("text")
+        if part["type"] in _TEXTS and not isinstance(text, str):
+            raise build_type_error(f"{param}[{place}].text", "a string", text)
+        yield part["type"], text if isinstance(text, str) else ""
+
+
+def build_type_error(param: str, wanted: str, found: object) -> MessageError:
+    """The error for a field of a wrong type. A string may be a prompt, so it is not repeated."""
+    shown = "a string" if isinstance(found, str) else format_value(found)
+    return MessageError(f"{param} must be {wanted}, found {shown}", param)
+
+
+def remove_envelopes(text: str, envelopes: Sequence[str] = ENVELOPES) -> str:
+    """The text without what an application put around it.
+
+    >>> remove_envelopes("<system-reminder>Be brief.</system-reminder>Is this contract void?")
+    'Is this contract void?'
+    """
+    for remove in compile_envelopes(tuple(envelopes)):
+        text = remove(text)
+    return text
+
+
+@lru_cache(maxsize=64)
+def compile_envelopes(patterns: tuple[str, ...]) -> list[Callable[[str], str]]:
+    """One function for each pattern, which removes it from a text."""
+    return [_compile_envelope(one) for one in patterns]
+
+
+def _compile_envelope(pattern: str) -> Callable[[str], str]:
+    """A function that removes the pattern from a text. `begin.*?end` is not left to `re`, which would take quadratic
+    time for many beginnings without an end."""
+    if plain := re.fullmatch(r"([\w<>/ :=\"-]+)\.\*\?([\w<>/ :=\"-]+)", pattern):
+        return partial(_cut_out, begin=plain[1], end=plain[2])
+    return partial(re.compile(pattern, re.DOTALL).sub, "")
+
+
+def _cut_out(text: str, begin: str, end: str) -> str:
+    kept, done = [], 0
+    while (start := text.find(begin, done)) >= 0 and (stop := text.find(end, start + len(begin))) >= 0:
+        kept.append(text[done:start])
+        done = stop + len(end)
+    return "".join((*kept, text[done:])) if done else text
