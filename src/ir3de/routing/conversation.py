@@ -1,0 +1,285 @@
+"""A chat, routed turn by turn: tallies are sums, so a chat is a weighted sum of the tallies of its turns."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+from typing import Any, NamedTuple, Protocol
+
+import numpy as np
+
+from ir3de.errors import InputError
+from ir3de.policies import Costs
+from ir3de.routing.content import ENOUGH_WORDS, count_content
+from ir3de.routing.decision import CompiledRouter, Decision, make_decision
+from ir3de.routing.messages import Turn, parse_messages, remove_envelopes
+from ir3de.routing.pastes import MIN_PASTE_CHARS, split_paste
+from ir3de.routing.turn_weights import TurnExplanation, TurnRecord, TurnWeights, explain_turn
+from ir3de.selectors import AllTokens, EntropyTopK, Ids, Tally
+
+__all__ = ["Conversation", "TurnDecision", "TurnWeights"]
+
+IGNORED_ROLES = frozenset(("system", "developer", "assistant", "model", "tool", "function", "ipython"))
+VOTE_SCALE = 64.0  # votes are counted whole, so weighted ones are brought to a finer unit first
+
+
+class Tokenizer(Protocol):
+    """What a conversation needs of a tokenizer."""
+
+    @property
+    def unknown_id(self) -> int | None: ...
+
+    def encode(self, text: str) -> Ids: ...
+
+    def pieces(self, text: str) -> list[tuple[int, str]]: ...
+
+
+class Router(Protocol):
+    """What a conversation needs of a router."""
+
+    @property
+    def compiled(self) -> CompiledRouter: ...
+
+    @property
+    def tokenizer(self) -> Any: ...
+
+
+class TurnDecision(NamedTuple):
+    """A turn of the user: its place among the messages, its text, and its decision."""
+
+    place: int
+    text: str
+    decision: Decision
+
+
+class Conversation:
+    """A chat whose turns are routed one after the other, each at the cost of that turn.
+
+    Turns that say what they are about decide; turns such as "and how long does that take?" stay with the expert of the
+    turns before. Older turns weigh less. A turn that clearly speaks against the turns before begins a new subject.
+    Only the user's own words count. The same turns always give the same decisions, all at once or one by one.
+
+    >>> import ir3de
+    >>> router = ir3de.Router.fit({
+    ...     "maths": ["What is 12 times 7?", "Solve x + 3 = 10 for x."],
+    ...     "law": ["Is this contract void?", "Can my landlord evict me?"],
+    ... })
+    >>> chat = ir3de.Conversation(router)
+    >>> chat.route("Can my landlord evict me?").expert
+    'law'
+    >>> chat.route("ok, and how long does that take?").expert
+    'law'
+    >>> chat.explain().decided
+    0
+
+    A conversation keeps the router as it was when the conversation began. It is not meant for several threads.
+    """
+
+    def __init__(self, router: Router, *, weights: TurnWeights | None = None) -> None:
+        self._compiled, self._tokenizer = router.compiled, router.tokenizer
+        self._encode, self._unknown = self._tokenizer.encode, self._tokenizer.unknown_id
+        self._weights = weights or TurnWeights()
+        self._rules = rules = self._compiled.rules
+        ballots = self._compiled.ballots
+        self._sum_ballots, self._selector_cap = ballots.tally, rules.selector.cap
+        self._limit = min(ballots.limit, rules.selector.cap)
+        self._cap, self._decay = self._weights.cap, self._weights.decay
+        self._experts = len(rules.experts)
+        self._columns_of_experts = rules.columns
+        self._columns = len(ballots.tally(np.zeros(1, np.uint32)))
+        self._is_voting = isinstance(rules.selector, AllTokens | EntropyTopK)
+        self._standing_penalties = rules.standing_penalties
+        self._has_probabilities = rules.valuation.value_name == "probability"
+        self._is_plain = self._has_probabilities and not self._is_voting
+        self._decays = np.full(self._columns, self._decay)  # numpy multiplies by an array sooner than by a number
+        self._records: list[tuple[Any, ...]] = []  # the fields of a `TurnRecord`, which takes longer to make
+        self._total: Tally | None = None  # Σ weight · tally over the turns of the present subject
+        self._tokens = 0.0  # Σ weight · tokens
+        self._leader = -1  # the expert that the total speaks for most
+        self._messages = 0  # so far, of all roles
+
+    @classmethod
+    def from_messages(
+        cls, router: Router, messages: Sequence[Any], *, weights: TurnWeights | None = None, costs: Costs | None = None
+    ) -> Conversation:
+        """The conversation of a list of messages, in OpenAI's or Anthropic's format."""
+        made = cls(router, weights=weights)
+        made.add_messages(messages, costs=costs)
+        return made
+
+    @property
+    def turns(self) -> tuple[TurnDecision, ...]:
+        """The user's turns so far, each with its decision."""
+        return tuple(self._turns_from(0))
+
+    @property
+    def decision(self) -> Decision:
+        """The decision of the last turn."""
+        return self._last().decision
+
+    def __len__(self) -> int:
+        return len(self._records)
+
+    def add_messages(self, messages: Sequence[Any], *, costs: Costs | None = None) -> list[TurnDecision]:
+        """Route every turn of the user in a list of messages; nothing is added if one of them cannot be read.
+
+        Roles may come in any order. System prompts, the answers of the assistant, tool calls and results of tools are
+        not the user's words, so they are skipped.
+        """
+        turns = parse_messages(list(messages) if isinstance(messages, tuple) else messages)
+        spoken = list(_find_user_turns(turns))
+        before, first = len(self._records), self._messages
+        self._messages += len(turns)
+        for place, text in spoken:
+            self._take(text, first + place, costs)
+        return list(self._turns_from(before))
+
+    def _turns_from(self, first: int) -> Iterator[TurnDecision]:
+        for record in map(TurnRecord._make, self._records[first:]):
+            yield TurnDecision(record.place, record.text, record.decision)
+
+    def route(self, text: str, *, costs: Costs | None = None) -> Decision:
+        """Take the user's next turn, and name the expert for it.
+
+        `costs` says what a unit of cost is worth this time, as `weights` does in `Router.route`.
+        """
+        place = self._messages
+        self._messages = place + 1
+        return self._take(text, place, costs)
+
+    def explain(self, turn: int = -1) -> TurnExplanation:
+        """Which turns weighed how much in the decision of a turn, which one decided, and by which tokens."""
+        self._last()
+        try:
+            place = range(len(self._records))[turn]
+        except IndexError:
+            raise InputError(f"no turn {turn}: the conversation has {len(self._records)}, counted from 0") from None
+        return explain_turn(self._compiled, self._tokenizer, [TurnRecord._make(one) for one in self._records[: place + 1]])
+
+    def _last(self) -> TurnRecord:
+        if not self._records:
+            raise InputError("the conversation has no turn yet: route one, or add messages")
+        return TurnRecord._make(self._records[-1])
+
+    def _take(self, text: str, place: int, costs: Costs | None) -> Decision:
+        """The decision of the next turn.
+
+            total ← decay · total + own · tally(words) + pasted · tally(paste)
+
+        where own is 1, ½ for a single word of content, and 0 without content. At a change of subject, total begins anew.
+        """
+        words = remove_envelopes(text) if "<" in text else text
+        if len(words) >= MIN_PASTE_CHARS:
+            words, paste = split_paste(words)
+            if paste:
+                return self._take_paste(text, words, paste, place, costs)
+        ids, content = self._encode(words), count_content(words)
+        tokens = counted = len(ids)
+        if not content or not self._is_known(ids):
+            return self._stay(text, words, ids, place, costs)
+        if counted > self._limit:
+            ids, counted = ids[: self._selector_cap], self._limit
+        tally = self._sum_ballots(ids)
+        if (best := int(tally.argmax())) >= self._columns_of_experts:  # the sum of the familiarities
+            best = self._find_leader(tally)
+        weighted, weight = tally, float(counted)
+        if content < ENOUGH_WORDS or counted > self._cap:
+            each = content / ENOUGH_WORDS * min(1.0, self._cap / counted)
+            weighted, weight = tally * each, counted * each
+        if self._total is None or (best != self._leader and self._is_change(tally, counted, best)):
+            self._total, self._tokens, self._leader = weighted, weight, best
+            decision, kept = self._decide(tally, tokens, counted, best, costs), 0.0
+        else:
+            decision, kept = self._add(weighted, weight, best, costs), self._decay
+        self._records.append((text, words, "", content, weighted, weight, kept, decision, place))
+        return decision
+
+    def _take_paste(self, text: str, words: str, paste: str, place: int, costs: Costs | None) -> Decision:
+        """The decision of a turn with a pasted document, which has the more weight the less the user's words say."""
+        content = count_content(words)
+        own = content / ENOUGH_WORDS
+        tally, tokens = np.zeros(self._columns), 0.0
+        for part, weight in ((words, own), (paste, self._weights.paste * (1.0 - own))):
+            ids = self._encode(part)[: self._selector_cap]
+            if weight and self._is_known(ids):
+                counted = min(len(ids), self._limit)
+                each = weight * min(1.0, self._cap / counted)
+                tally, tokens = tally + each * self._sum_ballots(ids), tokens + each * counted
+        if not tokens:
+            return self._stay(text, words, self._encode(words), place, costs)
+        best, kept = self._find_leader(tally), 0.0
+        if self._total is None or (best != self._leader and self._is_change(tally, tokens, best)):
+            self._total, self._tokens, self._leader = tally, tokens, best
+            decision = self._decide(tally, tokens, tokens, best, costs)
+        else:
+            decision, kept = self._add(tally, tokens, best, costs), self._decay
+        self._records.append((text, words, paste, content, tally, tokens, kept, decision, place))
+        return decision
+
+    def _stay(self, text: str, words: str, ids: Ids, place: int, costs: Costs | None) -> Decision:
+        """A turn without content: the turns before decide alone, or the turn itself where there are none."""
+        if self._total is None:
+            decision = self._compiled.decide_one(ids, self._unknown, costs)
+        else:
+            decision = self._decide(self._total, self._tokens, self._tokens, self._leader, costs)
+        self._records.append((text, words, "", 0, None, 0.0, 1.0, decision, place))
+        return decision
+
+    def _add(self, tally: Tally, tokens: float, best: int, costs: Costs | None) -> Decision:
+        """Add a turn to the total, which keeps a part of its weight, and decide by the new total."""
+        assert self._total is not None
+        total = self._total * self._decays
+        total += tally
+        self._total = total
+        self._tokens = tokens = self._tokens * self._decay + tokens
+        if best != self._leader:  # where turn and total agree, so does their sum
+            self._leader = best = self._find_leader(total)
+        return self._decide(total, tokens, tokens, best, costs)
+
+    def _is_known(self, ids: Ids) -> bool:
+        """Whether there is a token that the router knows."""
+        unknown = self._unknown
+        return bool(len(ids)) and (unknown is None or ids.item(0) != unknown or bool((ids != unknown).any()))
+
+    def _find_leader(self, tally: Tally) -> int:
+        best = int(tally.argmax())
+        return best if best < self._columns_of_experts else int(tally[: self._columns_of_experts].argmax())
+
+    def _is_change(self, tally: Tally, tokens: float, best: int) -> bool:
+        """Whether a turn alone speaks so clearly for another expert that the turns before are over."""
+        if not self._has_probabilities:
+            return False
+        scale = VOTE_SCALE if self._is_voting else 1.0
+        two = [tally.item(best) * scale, tally.item(self._leader) * scale]  # the others change no ratio of two
+        new, old = self._rules.valuation.values(self._rules.selector, two, tokens)
+        return old <= 0.0 or math.log(new / old) > self._weights.change
+
+    def _decide(self, tally: Tally, tokens: float, counted: float, best: int, costs: Costs | None) -> Decision:
+        """The decision of a tally. Tokens are times their weights, where turns are added."""
+        if self._is_plain and costs is None:
+            return make_decision(self._rules, tally, tokens, counted, best, self._standing_penalties)
+        rules = self._rules
+        if self._is_voting and type(counted) is float:
+            tally = tally.copy()
+            tally[: self._columns_of_experts] *= VOTE_SCALE
+        if not self._has_probabilities:
+            tally = rules.valuation.reduce(rules.selector, tally, counted)
+            best = int(tally[: len(rules.experts)].argmax())
+        penalties = rules.standing_penalties if costs is None else rules.penalties(costs)
+        return make_decision(rules, tally, tokens, counted, best, penalties)
+
+
+def _find_user_turns(turns: Sequence[Turn]) -> Iterator[tuple[int, str]]:
+    """The user's turns with their places among the messages. Unknown roles, and chats without a user, are refused."""
+    found = False
+    for place, turn in enumerate(turns):
+        if turn.role not in IGNORED_ROLES and turn.role != "user":
+            raise InputError(
+                f"messages[{place}].role must be one of user, {', '.join(sorted(IGNORED_ROLES))}, found {turn.role[:60]!r}"
+            )
+        if turn.role == "user" and (turn.text.strip() or not turn.tool_result):
+            found = True
+            yield place, turn.text
+    if not found:
+        roles = ", ".join(dict.fromkeys(turn.role for turn in turns))
+        raise InputError(f"messages has no words of the user, only the roles {roles}: there is nothing to route")

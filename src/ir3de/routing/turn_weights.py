@@ -1,0 +1,160 @@
+"""How much each turn of a conversation weighs, and the explanation of it."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from typing import Any, NamedTuple, Protocol
+
+from ir3de.errors import InputError
+from ir3de.routing.decision import CompiledRouter, Decision
+from ir3de.routing.explanation import Explanation, explain
+from ir3de.selectors import Tally
+
+
+@dataclass(frozen=True)
+class TurnWeights:
+    """What turns of a conversation weigh. The defaults were chosen on chats of training prompts: docs/conversations.md.
+
+    `decay` is what the turns before keep of their weight at a turn with content. `change` is the log-odds, for another
+    expert and against the present one, from which a turn begins a new subject. More than `cap` tokens of a turn count as
+    `cap` tokens. A pasted document weighs `paste` times what the user's own words leave.
+    """
+
+    decay: float = 0.7
+    change: float = 1.5
+    cap: int = 32
+    paste: float = 0.5
+
+    def __post_init__(self) -> None:
+        for name, low, high in (("decay", 0, 1), ("change", 0, math.inf), ("paste", 0, 1)):
+            value = getattr(self, name)
+            if isinstance(value, bool) or not isinstance(value, int | float) or not low <= value <= high:
+                limits = f"between {low} and {high}" if high < math.inf else f"at least {low}"
+                raise InputError(f"{name} must be a number {limits}, found {value!r}")
+        if isinstance(self.cap, bool) or not isinstance(self.cap, int) or self.cap < 1:
+            raise InputError(f"cap must be a whole number of tokens, at least 1, found {self.cap!r}")
+
+
+class TurnRecord(NamedTuple):
+    """A turn that was routed: what it added to the total, and what the turns before kept."""
+
+    text: str
+    words: str
+    paste: str
+    content: int
+    tally: Tally | None  # times its weight; None if the turn added nothing
+    tokens: float  # times their weight
+    kept: float  # what the total before was multiplied by
+    decision: Decision
+    place: int  # among the messages
+
+
+@dataclass(frozen=True, slots=True)
+class TurnWeight:
+    """The part of one turn in a decision.
+
+    `weight` is its share of the weighted tokens. `lead` is its share of the lead of the chosen expert over the next
+    one: below zero if the turn speaks for the next one.
+    """
+
+    turn: int
+    text: str
+    content: int
+    weight: float
+    lead: float
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain values, ready for JSON."""
+        return {**asdict(self), "weight": round(self.weight, 6), "lead": round(self.lead, 6)}
+
+
+@dataclass(frozen=True, slots=True)
+class TurnExplanation:
+    """Why a turn went to its expert: every turn's weight, the turn that decided, and the tokens of that turn.
+
+    `changed` says that the turn began a new subject, so that the turns before no longer count.
+    """
+
+    turn: int
+    decision: Decision
+    decided: int
+    changed: bool
+    weights: tuple[TurnWeight, ...]
+    tokens: Explanation  # of the turn that decided, as if it were a prompt of its own
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain values, ready for JSON."""
+        return {
+            "turn": self.turn,
+            **self.decision.to_dict(),
+            "decided": self.decided,
+            "changed": self.changed,
+            "weights": [weight.to_dict() for weight in self.weights],
+            "experts": list(self.tokens.experts),
+            "votes": [token.to_dict() for token in self.tokens.tokens],
+        }
+
+
+class Pieces(Protocol):
+    """What explanations need of a tokenizer."""
+
+    @property
+    def unknown_id(self) -> int | None: ...
+
+    def pieces(self, text: str) -> list[tuple[int, str]]: ...
+
+
+def explain_turn(compiled: CompiledRouter, tokenizer: Pieces, records: Sequence[TurnRecord]) -> TurnExplanation:
+    """Explain the decision of the last of these turns."""
+    last, decision = len(records) - 1, records[-1].decision
+    factors = _find_factors(records)
+    counted = {turn: factor for turn, factor in factors.items() if records[turn].tally is not None}
+    if not counted:  # no turn had content: the last one decided alone
+        counted = {last: 1.0}
+    parts = [records[turn] for turn in counted]
+    tokens = [factor * part.tokens for factor, part in zip(counted.values(), parts, strict=True)]
+    whole = sum(tokens)
+    leads = _measure_leads(compiled, decision, list(counted.values()), parts)
+    weights = tuple(
+        TurnWeight(turn, records[turn].text, records[turn].content, share / whole if whole else 1.0, lead)
+        for turn, share, lead in zip(counted, tokens, leads, strict=True)
+    )
+    decided = max(weights, key=lambda weight: (weight.lead, weight.turn)).turn
+    pieces = tokenizer.pieces(_find_read_text(records[decided]))
+    shown = explain(compiled, pieces, tokenizer.unknown_id)
+    changed = last > 0 and records[-1].kept == 0 and any(record.tally is not None for record in records[:-1])
+    return TurnExplanation(last, decision, decided, changed, weights, shown)
+
+
+def _find_factors(records: Sequence[TurnRecord]) -> dict[int, float]:
+    """What is left of the weight of each turn that still counts, oldest first."""
+    factors, factor = {}, 1.0
+    for turn in range(len(records) - 1, -1, -1):
+        factors[turn] = factor
+        factor *= records[turn].kept
+        if not factor:
+            break
+    return dict(reversed(factors.items()))
+
+
+def _measure_leads(
+    compiled: CompiledRouter, decision: Decision, factors: Sequence[float], parts: Sequence[TurnRecord]
+) -> list[float]:
+    """Each turn's share of the lead of the best expert over the next one."""
+    names = [name for name, _ in decision.quality]
+    first = compiled.experts.index(decision.best)
+    others = [compiled.experts.index(name) for name in names if name != decision.best]
+    if not others or parts[0].tally is None:
+        return [1.0] * len(parts)
+    tallies = [factor * part.tally for factor, part in zip(factors, parts, strict=True) if part.tally is not None]
+    valued = [compiled.rules.valuation.compare(compiled.selector, tally[None, :], 1)[0] for tally in tallies]
+    leads = [float(values[first] - values[others[0]]) for values in valued]
+    whole = sum(map(abs, leads))
+    return [lead / whole if whole else 1.0 / len(leads) for lead in leads]
+
+
+def _find_read_text(record: TurnRecord) -> str:
+    """The part of a turn whose tokens decided: the user's words, or the paste where those have no content."""
+    return record.paste if record.paste and not record.content else record.words
