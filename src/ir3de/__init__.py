@@ -17,7 +17,9 @@ if TYPE_CHECKING:
     from ir3de.embedding import Embedding
     from ir3de.errors import IR3DEError
     from ir3de.router import Router
+    from ir3de.routing.conversation import Conversation
     from ir3de.routing.decision import Decision
+    from ir3de.routing.turn_weights import TurnWeights
     from ir3de.scorers import PromptRidge, TokenRidge
     from ir3de.selectors import AllTokens, Average, EntropyTopK
     from ir3de.statistics import Contribution, Statistics, collect
@@ -30,7 +32,9 @@ else:
             "embedding": "Embedding",
             "errors": "IR3DEError",
             "router": "Router",
+            "routing.conversation": "Conversation",
             "routing.decision": "Decision",
+            "routing.turn_weights": "TurnWeights",
             "scorers": "PromptRidge TokenRidge",
             "selectors": "AllTokens Average EntropyTopK",
             "statistics": "Contribution Statistics collect",
@@ -52,6 +56,7 @@ __all__ = [
     "AllTokens",
     "Average",
     "Contribution",
+    "Conversation",
     "Decision",
     "Embedding",
     "EntropyTopK",
@@ -60,5 +65,6 @@ __all__ = [
     "Router",
     "Statistics",
     "TokenRidge",
+    "TurnWeights",
     "collect",
 ]

@@ -58,7 +58,7 @@ def name_embedding(fingerprint: str, version: int | None) -> str:
     return f"embedding {fingerprint[:12]}" if version is None else f"version {version} of the default embedding"
 
 
-def format_value(value: object) -> str:
+def describe_value(value: object) -> str:
     """A wrong value for a message, shortened."""
     if value is None:
         return "nothing"

@@ -102,6 +102,11 @@ def output_options(function: Function) -> Function:
 field_option = click.option(
     "--field", metavar="NAME", help="Field that holds the text, or a path a.b to it; else the usual names are tried."
 )
+chat_option = click.option(
+    "--chat",
+    metavar="PATH",
+    help="Read chats instead: JSON lines with `messages`, or one JSON file; - is standard input.",
+)
 whole_files_option = click.option(
     "--whole-files", is_flag=True, help="Take each plain-text file as one text, instead of each line."
 )

@@ -9,7 +9,7 @@ from typing import Any, TypeVar
 from pydantic import BaseModel, ValidationError
 from pydantic_core import ErrorDetails
 
-from ir3de.errors import format_value
+from ir3de.errors import describe_value
 
 # status: (type, code); the code is the default, where the error has no code of its own
 _KINDS = {
@@ -113,12 +113,12 @@ def _describe_fault(kind: type[BaseModel], fault: ErrorDetails, *, shows_found: 
         return fault["msg"].removeprefix("Value error, ")
     wanted = _WANTED.get(fault["type"]) or fault["msg"].replace("Input should", "must", 1)
     is_shown = shows_found and fault["type"] not in ("missing", "extra_forbidden")
-    return f"{wanted}, found {format_value(fault['input'])}" if is_shown else wanted
+    return f"{wanted}, found {describe_value(fault['input'])}" if is_shown else wanted
 
 
 def build_type_error(param: str, wanted: str, found: object) -> ApiError:
     """The error for a field of a wrong type."""
-    return ApiError(400, f"{param} must be {wanted}, found {format_value(found)}", "invalid_type", param)
+    return ApiError(400, f"{param} must be {wanted}, found {describe_value(found)}", "invalid_type", param)
 
 
 def build_internal_error(request_id: str) -> ApiError:

@@ -19,7 +19,7 @@ from ir3de.selectors import AllTokens, EntropyTopK, Ids, Tally
 
 __all__ = ["Conversation", "TurnDecision", "TurnWeights"]
 
-IGNORED_ROLES = frozenset(("system", "developer", "assistant", "model", "tool", "function", "ipython"))
+IGNORED_ROLES = ("system", "developer", "assistant", "model", "tool", "function")  # not the user's words
 VOTE_SCALE = 64.0  # votes are counted whole, so weighted ones are brought to a finer unit first
 
 
@@ -75,36 +75,39 @@ class Conversation:
     A conversation keeps the router as it was when the conversation began. It is not meant for several threads.
     """
 
-    def __init__(self, router: Router, *, weights: TurnWeights | None = None) -> None:
+    def __init__(self, router: Router, *, turn_weights: TurnWeights | None = None) -> None:
         self._compiled, self._tokenizer = router.compiled, router.tokenizer
         self._encode, self._unknown = self._tokenizer.encode, self._tokenizer.unknown_id
-        self._weights = weights or TurnWeights()
+        self._turn_weights = turn_weights or TurnWeights()
         self._rules = rules = self._compiled.rules
         ballots = self._compiled.ballots
         self._sum_ballots, self._selector_cap = ballots.tally, rules.selector.cap
         self._limit = min(ballots.limit, rules.selector.cap)
-        self._cap, self._decay = self._weights.cap, self._weights.decay
-        self._experts = len(rules.experts)
+        self._cap, self._decay = self._turn_weights.cap, self._turn_weights.decay
         self._columns_of_experts = rules.columns
         self._columns = len(ballots.tally(np.zeros(1, np.uint32)))
         self._is_voting = isinstance(rules.selector, AllTokens | EntropyTopK)
         self._standing_penalties = rules.standing_penalties
         self._has_probabilities = rules.valuation.value_name == "probability"
-        self._is_plain = self._has_probabilities and not self._is_voting
-        self._decays = np.full(self._columns, self._decay)  # numpy multiplies by an array sooner than by a number
+        self._factor = np.empty(self._columns)  # numpy multiplies by an array sooner than by a number
         self._records: list[tuple[Any, ...]] = []  # the fields of a `TurnRecord`, which takes longer to make
         self._total: Tally | None = None  # Σ weight · tally over the turns of the present subject
-        self._tokens = 0.0  # Σ weight · tokens
+        self._tokens = 0  # Σ weight · tokens
         self._leader = -1  # the expert that the total speaks for most
         self._messages = 0  # so far, of all roles
 
     @classmethod
     def from_messages(
-        cls, router: Router, messages: Sequence[Any], *, weights: TurnWeights | None = None, costs: Costs | None = None
+        cls,
+        router: Router,
+        messages: Sequence[Any],
+        *,
+        turn_weights: TurnWeights | None = None,
+        weights: Costs | None = None,
     ) -> Conversation:
         """The conversation of a list of messages, in OpenAI's or Anthropic's format."""
-        made = cls(router, weights=weights)
-        made.add_messages(messages, costs=costs)
+        made = cls(router, turn_weights=turn_weights)
+        made.add_messages(messages, weights=weights)
         return made
 
     @property
@@ -120,7 +123,7 @@ class Conversation:
     def __len__(self) -> int:
         return len(self._records)
 
-    def add_messages(self, messages: Sequence[Any], *, costs: Costs | None = None) -> list[TurnDecision]:
+    def add_messages(self, messages: Sequence[Any], *, weights: Costs | None = None) -> list[TurnDecision]:
         """Route every turn of the user in a list of messages; nothing is added if one of them cannot be read.
 
         Roles may come in any order. System prompts, the answers of the assistant, tool calls and results of tools are
@@ -131,21 +134,21 @@ class Conversation:
         before, first = len(self._records), self._messages
         self._messages += len(turns)
         for place, text in spoken:
-            self._take(text, first + place, costs)
+            self._take(text, first + place, weights)
         return list(self._turns_from(before))
 
     def _turns_from(self, first: int) -> Iterator[TurnDecision]:
         for record in map(TurnRecord._make, self._records[first:]):
             yield TurnDecision(record.place, record.text, record.decision)
 
-    def route(self, text: str, *, costs: Costs | None = None) -> Decision:
+    def route(self, text: str, *, weights: Costs | None = None) -> Decision:
         """Take the user's next turn, and name the expert for it.
 
-        `costs` says what a unit of cost is worth this time, as `weights` does in `Router.route`.
+        `weights` says what a unit of cost is worth this time, as in `Router.route`.
         """
         place = self._messages
         self._messages = place + 1
-        return self._take(text, place, costs)
+        return self._take(text, place, weights)
 
     def explain(self, turn: int = -1) -> TurnExplanation:
         """Which turns weighed how much in the decision of a turn, which one decided, and by which tokens."""
@@ -154,87 +157,104 @@ class Conversation:
             place = range(len(self._records))[turn]
         except IndexError:
             raise InputError(f"no turn {turn}: the conversation has {len(self._records)}, counted from 0") from None
-        return explain_turn(self._compiled, self._tokenizer, [TurnRecord._make(one) for one in self._records[: place + 1]])
+        return explain_turn(
+            self._compiled, self._tokenizer, [TurnRecord._make(one) for one in self._records[: place + 1]]
+        )
 
     def _last(self) -> TurnRecord:
         if not self._records:
             raise InputError("the conversation has no turn yet: route one, or add messages")
         return TurnRecord._make(self._records[-1])
 
-    def _take(self, text: str, place: int, costs: Costs | None) -> Decision:
+    def _take(self, text: str, place: int, weights: Costs | None) -> Decision:
         """The decision of the next turn.
 
             total ← decay · total + own · tally(words) + pasted · tally(paste)
 
-        where own is 1, ½ for a single word of content, and 0 without content. At a change of subject, total begins anew.
+        where own is 1, ½ for a single word of content, and 0 without content. A change of subject begins a new total.
+        Numbers of tokens are weighted in the same way and rounded, which adjusts the weights a little.
         """
         words = remove_envelopes(text) if "<" in text else text
         if len(words) >= MIN_PASTE_CHARS:
             words, paste = split_paste(words)
             if paste:
-                return self._take_paste(text, words, paste, place, costs)
+                return self._take_paste(text, words, paste, place, weights)
         ids, content = self._encode(words), count_content(words)
         tokens = counted = len(ids)
         if not content or not self._is_known(ids):
-            return self._stay(text, words, ids, place, costs)
+            return self._stay(text, words, ids, place, weights)
         if counted > self._limit:
             ids, counted = ids[: self._selector_cap], self._limit
-        tally = self._sum_ballots(ids)
-        if (best := int(tally.argmax())) >= self._columns_of_experts:  # the sum of the familiarities
+        tally = weighted = self._sum_ballots(ids)
+        best, weight = int(tally.argmax()), counted
+        if best >= self._columns_of_experts:  # the sum of the familiarities, which is no expert's
             best = self._find_leader(tally)
-        weighted, weight = tally, float(counted)
         if content < ENOUGH_WORDS or counted > self._cap:
-            each = content / ENOUGH_WORDS * min(1.0, self._cap / counted)
-            weighted, weight = tally * each, counted * each
+            weight = self._weigh(counted, content / ENOUGH_WORDS)
+            weighted = tally * (weight / counted)
         if self._total is None or (best != self._leader and self._is_change(tally, counted, best)):
-            self._total, self._tokens, self._leader = weighted, weight, best
-            decision, kept = self._decide(tally, tokens, counted, best, costs), 0.0
+            self._total, self._tokens, self._leader, kept = weighted, weight, best, 0.0
+            decision = self._decide(tally, tokens, counted, best, weights)
         else:
-            decision, kept = self._add(weighted, weight, best, costs), self._decay
+            decision, kept = self._add(weighted, weight, best, weights)
         self._records.append((text, words, "", content, weighted, weight, kept, decision, place))
         return decision
 
-    def _take_paste(self, text: str, words: str, paste: str, place: int, costs: Costs | None) -> Decision:
+    def _take_paste(self, text: str, words: str, paste: str, place: int, weights: Costs | None) -> Decision:
         """The decision of a turn with a pasted document, which has the more weight the less the user's words say."""
         content = count_content(words)
         own = content / ENOUGH_WORDS
-        tally, tokens = np.zeros(self._columns), 0.0
-        for part, weight in ((words, own), (paste, self._weights.paste * (1.0 - own))):
+        tally, tokens = np.zeros(self._columns), 0
+        for part, share in ((words, own), (paste, self._turn_weights.paste * (1.0 - own))):
             ids = self._encode(part)[: self._selector_cap]
-            if weight and self._is_known(ids):
+            if share and self._is_known(ids):
                 counted = min(len(ids), self._limit)
-                each = weight * min(1.0, self._cap / counted)
-                tally, tokens = tally + each * self._sum_ballots(ids), tokens + each * counted
+                weight = self._weigh(counted, share)
+                tally, tokens = tally + self._sum_ballots(ids) * (weight / counted), tokens + weight
         if not tokens:
-            return self._stay(text, words, self._encode(words), place, costs)
+            return self._stay(text, words, self._encode(words), place, weights)
         best, kept = self._find_leader(tally), 0.0
         if self._total is None or (best != self._leader and self._is_change(tally, tokens, best)):
             self._total, self._tokens, self._leader = tally, tokens, best
-            decision = self._decide(tally, tokens, tokens, best, costs)
+            decision = self._decide(self._refine(tally), tokens, tokens, best, weights)
         else:
-            decision, kept = self._add(tally, tokens, best, costs), self._decay
+            decision, kept = self._add(tally, tokens, best, weights)
         self._records.append((text, words, paste, content, tally, tokens, kept, decision, place))
         return decision
 
-    def _stay(self, text: str, words: str, ids: Ids, place: int, costs: Costs | None) -> Decision:
-        """A turn without content: the turns before decide alone, or the turn itself where there are none."""
+    def _stay(self, text: str, words: str, ids: Ids, place: int, weights: Costs | None) -> Decision:
+        """A turn without content has the decision of the turn before, or its own where no turn had content yet."""
         if self._total is None:
-            decision = self._compiled.decide_one(ids, self._unknown, costs)
+            decision = self._compiled.decide_one(ids, self._unknown, weights)
         else:
-            decision = self._decide(self._total, self._tokens, self._tokens, self._leader, costs)
-        self._records.append((text, words, "", 0, None, 0.0, 1.0, decision, place))
+            decision = self._decide(*self._last_parts, weights)
+        self._records.append((text, words, "", 0, None, 0, 1.0, decision, place))
         return decision
 
-    def _add(self, tally: Tally, tokens: float, best: int, costs: Costs | None) -> Decision:
-        """Add a turn to the total, which keeps a part of its weight, and decide by the new total."""
+    def _add(self, tally: Tally, tokens: int, best: int, weights: Costs | None) -> tuple[Decision, float]:
+        """Add a turn to the total, and decide by the new total. The total before keeps a part of its weight."""
         assert self._total is not None
-        total = self._total * self._decays
+        left = int(self._tokens * self._decay + 0.5) or 1
+        kept = left / self._tokens
+        self._factor.fill(kept)
+        self._total = total = self._total * self._factor
         total += tally
-        self._total = total
-        self._tokens = tokens = self._tokens * self._decay + tokens
+        self._tokens = tokens = left + tokens
         if best != self._leader:  # where turn and total agree, so does their sum
             self._leader = best = self._find_leader(total)
-        return self._decide(total, tokens, tokens, best, costs)
+        return self._decide(self._refine(total) if self._is_voting else total, tokens, tokens, best, weights), kept
+
+    def _weigh(self, counted: int, share: float) -> int:
+        """The weighted number of tokens of a part of a turn: more than `cap` of them count as `cap`."""
+        return max(1, round(min(counted, self._turn_weights.cap) * share))
+
+    def _refine(self, tally: Tally) -> Tally:
+        """Votes in a finer unit: parts of votes would be lost, because selectors count whole ones."""
+        if not self._is_voting:
+            return tally
+        finer = tally.copy()
+        finer[: self._columns_of_experts] *= VOTE_SCALE
+        return finer
 
     def _is_known(self, ids: Ids) -> bool:
         """Whether there is a token that the router knows."""
@@ -242,30 +262,24 @@ class Conversation:
         return bool(len(ids)) and (unknown is None or ids.item(0) != unknown or bool((ids != unknown).any()))
 
     def _find_leader(self, tally: Tally) -> int:
-        best = int(tally.argmax())
-        return best if best < self._columns_of_experts else int(tally[: self._columns_of_experts].argmax())
+        return int(tally[: self._columns_of_experts].argmax())
 
-    def _is_change(self, tally: Tally, tokens: float, best: int) -> bool:
+    def _is_change(self, tally: Tally, tokens: int, best: int) -> bool:
         """Whether a turn alone speaks so clearly for another expert that the turns before are over."""
         if not self._has_probabilities:
             return False
         scale = VOTE_SCALE if self._is_voting else 1.0
         two = [tally.item(best) * scale, tally.item(self._leader) * scale]  # the others change no ratio of two
         new, old = self._rules.valuation.values(self._rules.selector, two, tokens)
-        return old <= 0.0 or math.log(new / old) > self._weights.change
+        return old <= 0.0 or math.log(new / old) > self._turn_weights.change
 
-    def _decide(self, tally: Tally, tokens: float, counted: float, best: int, costs: Costs | None) -> Decision:
-        """The decision of a tally. Tokens are times their weights, where turns are added."""
-        if self._is_plain and costs is None:
-            return make_decision(self._rules, tally, tokens, counted, best, self._standing_penalties)
+    def _decide(self, tally: Tally, tokens: int, counted: int, best: int, weights: Costs | None) -> Decision:
+        self._last_parts = tally, tokens, counted, best
         rules = self._rules
-        if self._is_voting and type(counted) is float:
-            tally = tally.copy()
-            tally[: self._columns_of_experts] *= VOTE_SCALE
         if not self._has_probabilities:
             tally = rules.valuation.reduce(rules.selector, tally, counted)
             best = int(tally[: len(rules.experts)].argmax())
-        penalties = rules.standing_penalties if costs is None else rules.penalties(costs)
+        penalties = self._standing_penalties if weights is None else rules.penalties(weights)
         return make_decision(rules, tally, tokens, counted, best, penalties)
 
 
@@ -275,7 +289,7 @@ def _find_user_turns(turns: Sequence[Turn]) -> Iterator[tuple[int, str]]:
     for place, turn in enumerate(turns):
         if turn.role not in IGNORED_ROLES and turn.role != "user":
             raise InputError(
-                f"messages[{place}].role must be one of user, {', '.join(sorted(IGNORED_ROLES))}, found {turn.role[:60]!r}"
+                f"messages[{place}].role must be one of {', '.join(('user', *IGNORED_ROLES))}, found {turn.role[:60]!r}"
             )
         if turn.role == "user" and (turn.text.strip() or not turn.tool_result):
             found = True

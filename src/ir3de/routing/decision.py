@@ -140,8 +140,8 @@ class Decision:
 
     _rules: DecisionRules
     _tally: Tally  # one number per expert; then may come the sum of token familiarities, in parts of FAMILIARITY_UNIT
-    _tokens: float  # whole, unless they are the weighted tokens of a conversation
-    _counted: float
+    _tokens: int
+    _counted: int
     _best: int  # the place of the largest tally; where costs decide, of the largest utility
     _penalties: list[float] | None
     _reason: Reason
@@ -172,13 +172,13 @@ class Decision:
 
     @property
     def tokens(self) -> int:
-        """Tokens of the prompt. In a conversation they are weighted, and rounded here."""
-        return round(self._tokens)
+        """Tokens of the prompt; of a conversation, those of its turns times their weights."""
+        return self._tokens
 
     @property
     def counted(self) -> int:
         """Tokens that took part in the decision: at most the selector's cap, and those it selects."""
-        return round(self._counted)
+        return self._counted
 
     @property
     def abstained(self) -> bool:
@@ -325,8 +325,8 @@ _new = object.__new__
 def make_decision(
     rules: DecisionRules,
     tally: Tally,
-    tokens: float,
-    counted: float,
+    tokens: int,
+    counted: int,
     best: int,
     penalties: list[float] | None = None,
     reason: Reason = "",

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator, Sequence
 from functools import lru_cache, partial
 from typing import Any, NamedTuple
 
-from ir3de.errors import InputError, format_value
+from ir3de.errors import InputError, describe_value
 
 # what applications put around a person's words: it is not routed on
 ENVELOPES = (
@@ -95,7 +95,7 @@ def _parse_parts(content: list[Any], param: str) -> Iterator[tuple[str, str]]:
 
 def build_type_error(param: str, wanted: str, found: object) -> MessageError:
     """The error for a field of a wrong type. A string may be a prompt, so it is not repeated."""
-    shown = "a string" if isinstance(found, str) else format_value(found)
+    shown = "a string" if isinstance(found, str) else describe_value(found)
     return MessageError(f"{param} must be {wanted}, found {shown}", param)
 
 

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from functools import cached_property
 from typing import Any, NamedTuple, Protocol
 
 from ir3de.errors import InputError
@@ -12,14 +13,16 @@ from ir3de.routing.decision import CompiledRouter, Decision
 from ir3de.routing.explanation import Explanation, explain
 from ir3de.selectors import Tally
 
+MIN_FACTOR = 1e-6  # turns of less weight are not shown
+
 
 @dataclass(frozen=True)
 class TurnWeights:
     """What turns of a conversation weigh. The defaults were chosen on chats of training prompts: docs/conversations.md.
 
     `decay` is what the turns before keep of their weight at a turn with content. `change` is the log-odds, for another
-    expert and against the present one, from which a turn begins a new subject. More than `cap` tokens of a turn count as
-    `cap` tokens. A pasted document weighs `paste` times what the user's own words leave.
+    expert and against the present one, from which a turn begins a new subject. More than `cap` tokens of a turn count
+    as `cap` tokens. A pasted document weighs `paste` times what the user's own words leave.
     """
 
     decay: float = 0.7
@@ -45,7 +48,7 @@ class TurnRecord(NamedTuple):
     paste: str
     content: int
     tally: Tally | None  # times its weight; None if the turn added nothing
-    tokens: float  # times their weight
+    tokens: int  # times their weight, rounded
     kept: float  # what the total before was multiplied by
     decision: Decision
     place: int  # among the messages
@@ -70,7 +73,7 @@ class TurnWeight:
         return {**asdict(self), "weight": round(self.weight, 6), "lead": round(self.lead, 6)}
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class TurnExplanation:
     """Why a turn went to its expert: every turn's weight, the turn that decided, and the tokens of that turn.
 
@@ -82,7 +85,12 @@ class TurnExplanation:
     decided: int
     changed: bool
     weights: tuple[TurnWeight, ...]
-    tokens: Explanation  # of the turn that decided, as if it were a prompt of its own
+    explain_tokens: Callable[[], Explanation] = field(repr=False, compare=False)
+
+    @cached_property
+    def tokens(self) -> Explanation:
+        """The tokens of the turn that decided, as if it were a prompt of its own."""
+        return self.explain_tokens()
 
     def to_dict(self) -> dict[str, Any]:
         """Plain values, ready for JSON."""
@@ -109,50 +117,52 @@ class Pieces(Protocol):
 def explain_turn(compiled: CompiledRouter, tokenizer: Pieces, records: Sequence[TurnRecord]) -> TurnExplanation:
     """Explain the decision of the last of these turns."""
     last, decision = len(records) - 1, records[-1].decision
-    factors = _find_factors(records)
-    counted = {turn: factor for turn, factor in factors.items() if records[turn].tally is not None}
-    if not counted:  # no turn had content: the last one decided alone
-        counted = {last: 1.0}
-    parts = [records[turn] for turn in counted]
-    tokens = [factor * part.tokens for factor, part in zip(counted.values(), parts, strict=True)]
-    whole = sum(tokens)
-    leads = _measure_leads(compiled, decision, list(counted.values()), parts)
+    factors = _find_factors(records) or {last: 1.0}  # where no turn had content, the last one decided alone
+    leads = _measure_leads(compiled, decision, factors, records)
+    tokens = {turn: factor * records[turn].tokens for turn, factor in factors.items()}
+    whole = sum(tokens.values())
     weights = tuple(
-        TurnWeight(turn, records[turn].text, records[turn].content, share / whole if whole else 1.0, lead)
-        for turn, share, lead in zip(counted, tokens, leads, strict=True)
+        TurnWeight(turn, records[turn].text, records[turn].content, tokens[turn] / whole if whole else 1.0, leads[turn])
+        for turn in factors
     )
-    decided = max(weights, key=lambda weight: (weight.lead, weight.turn)).turn
-    pieces = tokenizer.pieces(_find_read_text(records[decided]))
-    shown = explain(compiled, pieces, tokenizer.unknown_id)
-    changed = last > 0 and records[-1].kept == 0 and any(record.tally is not None for record in records[:-1])
-    return TurnExplanation(last, decision, decided, changed, weights, shown)
+    decided = max(factors, key=lambda turn: (leads[turn], turn))
+    changed = records[-1].kept == 0 and any(record.tally is not None for record in records[:-1])
+
+    def explain_tokens() -> Explanation:
+        return explain(compiled, tokenizer.pieces(_find_read_text(records[decided])), tokenizer.unknown_id)
+
+    return TurnExplanation(last, decision, decided, changed, weights, explain_tokens)
 
 
 def _find_factors(records: Sequence[TurnRecord]) -> dict[int, float]:
     """What is left of the weight of each turn that still counts, oldest first."""
     factors, factor = {}, 1.0
     for turn in range(len(records) - 1, -1, -1):
-        factors[turn] = factor
+        if records[turn].tally is not None:
+            factors[turn] = factor
         factor *= records[turn].kept
-        if not factor:
+        if factor < MIN_FACTOR:
             break
     return dict(reversed(factors.items()))
 
 
 def _measure_leads(
-    compiled: CompiledRouter, decision: Decision, factors: Sequence[float], parts: Sequence[TurnRecord]
-) -> list[float]:
+    compiled: CompiledRouter, decision: Decision, factors: Mapping[int, float], records: Sequence[TurnRecord]
+) -> dict[int, float]:
     """Each turn's share of the lead of the best expert over the next one."""
-    names = [name for name, _ in decision.quality]
     first = compiled.experts.index(decision.best)
-    others = [compiled.experts.index(name) for name in names if name != decision.best]
-    if not others or parts[0].tally is None:
-        return [1.0] * len(parts)
-    tallies = [factor * part.tally for factor, part in zip(factors, parts, strict=True) if part.tally is not None]
-    valued = [compiled.rules.valuation.compare(compiled.selector, tally[None, :], 1)[0] for tally in tallies]
-    leads = [float(values[first] - values[others[0]]) for values in valued]
-    whole = sum(map(abs, leads))
-    return [lead / whole if whole else 1.0 / len(leads) for lead in leads]
+    others = [compiled.experts.index(name) for name, _ in decision.quality if name != decision.best]
+    valuation, selector, leads = compiled.rules.valuation, compiled.selector, {}
+    for turn, factor in factors.items():
+        tally, tokens = records[turn].tally, records[turn].tokens
+        if tally is None or not others:
+            return dict.fromkeys(factors, 1.0 / len(factors))
+        values, scale = tally, factor
+        if valuation.value_name != "probability":  # expected scores do not add up: each turn has its own
+            values, scale = valuation.compare(selector, tally[None, :], tokens)[0], factor * tokens
+        leads[turn] = scale * float(values[first] - values[others[0]])
+    whole = sum(map(abs, leads.values()))
+    return {turn: lead / whole if whole else 1.0 / len(leads) for turn, lead in leads.items()}
 
 
 def _find_read_text(record: TurnRecord) -> str:

@@ -11,10 +11,11 @@ from typing import TYPE_CHECKING
 
 import click
 
+from ir3de.cli.chats import Chat, pick_only_source, read_chats, route_chat, weights_table
 from ir3de.cli.commands.route import why_abstained
 from ir3de.cli.costs import once_weight_option, utility_table, warn_without_costs
-from ir3de.cli.options import number_option, output_options, router_argument
-from ir3de.cli.output import FAINT, Output, colour_of, format_value, heading, line, printable, table
+from ir3de.cli.options import chat_option, number_option, output_options, router_argument
+from ir3de.cli.output import FAINT, Output, colour_of, format_value, heading, line, one_line, printable, table
 from ir3de.cli.saving import load_router
 
 if TYPE_CHECKING:
@@ -33,25 +34,59 @@ MAX_NAME_CHARACTERS = 18  # of an expert in a table
 @click.command()
 @router_argument
 @click.argument("text", required=False, metavar="[TEXT|-]")
+@chat_option
 @number_option("--tokens", "rows", least=0, default=10, help="Show at most N tokens in the table.")
 @once_weight_option
 @output_options
-def explain(router_path: Path, text: str | None, rows: int, weights: Mapping[str, float], out: Output) -> None:
+def explain(
+    router_path: Path, text: str | None, chat: str | None, rows: int, weights: Mapping[str, float], out: Output
+) -> None:
     """Show which tokens of a prompt decided, and for which expert.
 
     Without TEXT, all of standard input is one prompt. Every token has the colour of the expert it votes for; a token
-    that did not count is dim. Without colours, letters below the tokens say the same.
+    that did not count is dim. Without colours, letters below the tokens say the same. With --chat, every turn of the
+    user is explained: how much each turn weighed, which one decided, and by which tokens.
 
     \b
-    Example:
+    Examples:
       ir3de explain router "Can my landlord evict me?"
+      ir3de explain router --chat chat.json
     """
+    if chat is not None:
+        pick_only_source((text,))
     router = load_router(router_path)
     warn_without_costs(out, router, weights)
+    if chat is not None:
+        for one in read_chats(chat):
+            _explain_chat(out, router, one, rows, weights)
+        return
     explanation = router.explain(_text(text), weights=weights or None)
     out.json(explanation.to_dict())
     if not out.as_json:
         show_explanation(out, router, explanation, rows)
+
+
+def _explain_chat(out: Output, router: Router, chat: Chat, rows: int, weights: Mapping[str, float]) -> None:
+    """Every turn: its decision, the weights of the turns in it, and the tokens of the turn that decided."""
+    conversation = route_chat(router, chat, weights)
+    explanations = [conversation.explain(turn) for turn in range(len(conversation))]
+    out.json({"chat": chat.place, "turns": [found.to_dict() for found in explanations]} if out.as_json else None)
+    for found, turn in zip(explanations, conversation.turns, strict=True):
+        if out.as_json:
+            break
+        decision = found.decision
+        value = format_value(decision, decision.quality[0][1])
+        out.result(heading(f"{found.turn + 1}  {one_line(turn.text, out.console.width - 5)}"))
+        out.result(
+            line((decision.expert, f"bold {colour_of(router.experts.index(decision.expert))}"), (f"  {value}", ""))
+        )
+        if decision.abstained:
+            out.warn(why_abstained(decision))
+        why = "this turn began a new subject" if found.changed else f"turn {found.decided + 1} decided"
+        out.note(line((why, FAINT)), weights_table(found, out.console.width))
+        if rows:
+            title, deciding = _deciding(router, found.tokens)
+            out.note(heading(title), _token_table(found.tokens, deciding[:rows], out.console.width))
 
 
 def _text(text: str | None) -> str:

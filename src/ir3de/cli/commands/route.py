@@ -10,8 +10,9 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from ir3de.cli.chats import Chat, describe_chat, pick_only_source, read_chats, route_chat, show_chat
 from ir3de.cli.costs import once_weight_option, utility_table, warn_without_costs
-from ir3de.cli.options import field_option, number_option, output_options, router_argument
+from ir3de.cli.options import chat_option, field_option, number_option, output_options, router_argument
 from ir3de.cli.output import FAINT, Output, bar, colour_of, format_value, json_text, line, one_line, percent
 from ir3de.cli.saving import load_router
 
@@ -19,6 +20,7 @@ if TYPE_CHECKING:
     from rich.table import Table
 
     from ir3de.router import Router
+    from ir3de.routing.conversation import Conversation
     from ir3de.routing.decision import Decision
 
 Row = dict[str, object]
@@ -39,6 +41,7 @@ BAR_WIDTH = 32
     metavar="PATH",
     help="Write the rows with their decisions as JSON lines; - is standard output.",
 )
+@chat_option
 @field_option
 @number_option("--top", help="Keep only the N best experts of each ranking.")
 @once_weight_option
@@ -48,6 +51,7 @@ def route(
     text: str | None,
     source: str | None,
     target: str | None,
+    chat: str | None,
     field: str | None,
     top: int | None,
     weights: Mapping[str, float],
@@ -57,15 +61,20 @@ def route(
 
     Without TEXT, prompts come from standard input: one per line, or JSON lines. Rows keep all their fields and get the
     field "ir3de". The --output file appears once it is complete. For many prompts, --json prints JSON lines and
-    --quiet only the experts' names.
+    --quiet only the experts' names. With --chat, every turn of the user in each chat is routed.
 
     \b
     Examples:
       ir3de route router "Is this contract void?"
       ir3de route router "Is this contract void?" --weight price=0.1
       ir3de route router --input prompts.jsonl --output routed.jsonl
+      ir3de route router --chat chats.jsonl
       tail -f prompts.txt | ir3de route router --json
     """
+    if chat is not None:
+        pick_only_source((text, source, field))
+        _route_chats(out, load_router(router_path), chat, target, top, weights)
+        return
     source = _one_source(text, source)
     router = load_router(router_path)
     warn_without_costs(out, router, weights)
@@ -83,6 +92,38 @@ def route(
             print(_line(row, decision, top, sys.stdout.encoding), flush=source == STANDARD)
     else:
         _show_many(out, router, routed)
+
+
+def _route_chats(
+    out: Output, router: Router, source: str, target: str | None, top: int | None, weights: Mapping[str, float]
+) -> None:
+    """Route the chats of a file turn by turn."""
+    warn_without_costs(out, router, weights)
+    routed = ((chat, route_chat(router, chat, weights)) for chat in read_chats(source))
+    if target is not None and target != STANDARD:
+        _write_chats(Path(target).expanduser(), routed, top, out)
+        return
+    for chat, conversation in routed:
+        if target == STANDARD or out.as_json:
+            print(_chat_line(chat, conversation, top, sys.stdout.encoding))
+        else:
+            show_chat(out, router, chat, conversation)
+
+
+def _write_chats(target: Path, routed: Iterable[tuple[Chat, Conversation]], top: int | None, out: Output) -> None:
+    from ir3de.storage.files import open_atomic
+
+    chats = turns = 0
+    with open_atomic(target) as file:
+        for chat, conversation in routed:
+            file.write(_chat_line(chat, conversation, top).encode() + b"\n")
+            chats, turns = chats + 1, turns + len(conversation)
+    out.json({"output": str(target), "chats": chats, "turns": turns})
+    out.note(line((f"{turns:,} turns of {chats:,} chats routed to ", ""), (str(target), "bold")))
+
+
+def _chat_line(chat: Chat, conversation: Conversation, top: int | None, encoding: str | None = "utf-8") -> str:
+    return json_text({**chat.row, DECISION_FIELD: describe_chat(conversation, top)}, encoding)
 
 
 def _one_source(text: str | None, source: str | None) -> str | None:

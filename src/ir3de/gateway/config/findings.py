@@ -12,7 +12,7 @@ from typing import Any, Literal, Union, get_args, get_origin
 from pydantic import BaseModel
 from pydantic_core import ErrorDetails
 
-from ir3de.errors import InputError, format_value
+from ir3de.errors import InputError, describe_value
 from ir3de.gateway.config.models import Config
 from ir3de.gateway.config.yaml_parser import Document, FieldPath
 
@@ -100,7 +100,7 @@ def _describe_error(detail: ErrorDetails) -> str:
         return "should be the name of an environment variable, such as MY_KEY, not a key itself"
     is_unquoted = kind == "string_type" and isinstance(value, bool | int | float)
     hint = ": write true or false" if kind.startswith("bool") else ": put it in quotes" if is_unquoted else ""
-    return f"{wanted}, found {format_value(value)}{hint}"
+    return f"{wanted}, found {describe_value(value)}{hint}"
 
 
 def _suggest_field(field: str, path: FieldPath) -> str:

@@ -11,7 +11,7 @@ from typing import Any
 
 from pydantic import ValidationError
 
-from ir3de.errors import InputError, format_value
+from ir3de.errors import InputError, describe_value
 from ir3de.gateway.config import findings, yaml_parser
 from ir3de.gateway.config.findings import ConfigError, Finding, join_path, sort_findings
 from ir3de.gateway.config.models import Config, read_variable, resolve_path
@@ -69,7 +69,7 @@ def parse_config(
     if document.value is None:
         raise InputError(f"{document.name} is empty: `ir3de config init` writes an example")
     if not isinstance(document.value, dict):
-        raise InputError(f"{document.name}: expected fields such as `router:`, found {format_value(document.value)}")
+        raise InputError(f"{document.name}: expected fields such as `router:`, found {describe_value(document.value)}")
     name, literal = document.name, list(findings.find_literal_secrets(document, document.value, ()))
     try:
         # strict JSON validation accepts lists for tuples and 1 for 1.0, but not "1" for 1
