@@ -28,22 +28,21 @@ class Chat(NamedTuple):
     messages: Any
 
 
-def read_chats(source: str) -> Iterator[Chat]:
+def read_chats(source: str) -> list[Chat]:
     """The chats of a file or of standard input: JSON lines, an object with `messages`, or a list of messages."""
     from ir3de.corpora.streams import STDIN, Source, decode_utf8
 
     name = "<stdin>" if source == STDIN else source
     content = decode_utf8(_read_bytes(source), Source(None, STDIN))
+    if not content.strip():
+        raise InputError(f"{name}: it is empty, and has no chat to read")
     try:
         document = json.loads(content)
     except ValueError:
-        yield from _read_lines(content, name)
-        return
+        return list(_read_lines(content, name))
     if isinstance(document, list) and document and all(_has_messages(one) for one in document):
-        for number, row in enumerate(document):
-            yield Chat(f"{name}[{number}]", row, row[MESSAGES_FIELD])
-    else:
-        yield _make_chat(name, document)
+        return [Chat(f"{name}[{number}]", row, row[MESSAGES_FIELD]) for number, row in enumerate(document)]
+    return [_make_chat(name, document)]
 
 
 def _read_bytes(source: str) -> bytes:

@@ -174,6 +174,8 @@ class Conversation:
         where own is 1, ½ for a single word of content, and 0 without content. A change of subject begins a new total.
         Numbers of tokens are weighted in the same way and rounded, which adjusts the weights a little.
         """
+        if not isinstance(text, str):
+            raise InputError(f"a turn must be a str, found {type(text).__name__}: add_messages takes messages")
         words = remove_envelopes(text) if "<" in text else text
         if len(words) >= MIN_PASTE_CHARS:
             words, paste = split_paste(words)

@@ -22,7 +22,8 @@ def split_paste(text: str) -> tuple[str, str]:
     'Please summarise this:'
     """
     if len(text) > MAX_TURN_CHARS:
-        text = f"{text[: MAX_TURN_CHARS - END_CHARS]}\n\n{text[-END_CHARS:]}"
+        text = text.strip()
+        text = f"{text[: MAX_TURN_CHARS - END_CHARS]}\n\n{text[-END_CHARS:]}" if len(text) > MAX_TURN_CHARS else text
     if len(text) < MIN_PASTE_CHARS:
         return text, ""
     blocks = [block for block in _split_blocks(text) if block.strip()]
