@@ -27,6 +27,7 @@ lint:            ## style, types, and which room may import which
 	python scripts/generate_openapi.py --check
 	python lab/scripts/generate_benchmark_docs.py --check
 	python lab/scripts/generate_confidence_docs.py --check
+	python lab/scripts/generate_conversation_docs.py --check
 	python lab/scripts/generate_privacy_docs.py --check
 	python lab/scripts/generate_results_readme.py --check
 
@@ -43,6 +44,7 @@ bench:           ## speed as ratios, accuracy where IR3DE_DATA points, robustnes
 	ir3de bench languages --data $(IR3DE_DATA)/sib200 --save results/languages.json
 	ir3de bench novelty --save results/novelty.json
 	ir3de bench confidence --save results/confidence.json
+	ir3de bench conversations --data $(IR3DE_DATA) --choose --save results/conversations.json
 	ir3de bench privacy --save results/privacy.json
 	ir3de bench scale --save results/scale.json
 	ir3de bench gateway --save results/gateway.json
@@ -57,6 +59,7 @@ docs:            ## the generated pages and pictures
 	python scripts/generate_openapi.py
 	python lab/scripts/generate_benchmark_docs.py
 	python lab/scripts/generate_confidence_docs.py
+	python lab/scripts/generate_conversation_docs.py
 	python lab/scripts/generate_privacy_docs.py
 	ir3de bench figures --output docs/images/experiments
 	python lab/scripts/generate_results_readme.py

@@ -31,6 +31,10 @@ COMMANDS = {  # every raw file beside the settings: what makes it, and the page 
     "big.json": ("ir3de bench big --save results/big.json", "benchmarks.md"),
     "big_cuda.json": ("ir3de bench big --device cuda --save results/big_cuda.json", "benchmarks.md"),
     "confidence.json": ("ir3de bench confidence --data DIR --save results/confidence.json", "confidence.md"),
+    "conversations.json": (
+        "ir3de bench conversations --data DIR --choose --save results/conversations.json",
+        "conversations.md",
+    ),
     "defaults.json": ("ir3de bench defaults --data DIR --save results/defaults.json", "scorers.md"),
     "experts.json": ("ir3de bench experts --data DIR --save results/experts.json", "benchmarks.md"),
     "gateway.json": ("ir3de bench gateway --save results/gateway.json", "benchmarks.md"),

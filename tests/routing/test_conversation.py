@@ -120,7 +120,7 @@ def test_the_total_is_the_weighted_sum_of_the_turns(router: Router) -> None:
     for text in texts:
         ids = router.tokenizer.encode(text)
         tally, own = router.compiled.ballots.tally(ids), len(ids)
-        left = int(0.7 * tokens + 0.5)
+        left = int(0.5 * tokens + 0.5)
         total = tally if not tokens else total * (left / tokens) + tally
         tokens = left + own
     assert decision.counted == tokens and np.array_equal(decision._tally, total)
@@ -264,7 +264,7 @@ def test_wrong_weights_are_refused(weights: dict[str, Any], said: str) -> None:
         ([{"role": "user", "content": [{"type": "tool_result", "content": "7"}]}], "has no words of the user"),
         (
             [{"role": "user", "content": "a"}, {"role": "robot", "content": "b"}],
-            r"messages\[1\].role must be one of user",
+            "role must be one of user, system",
         ),
         ([{"role": "user", "content": 7}], r"messages\[0\].content must be a string or a list of parts, found 7"),
         ([{"role": "user", "content": "a"}, None], r"messages\[1\] must be an object"),

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ir3de.cli.output import FAINT, Output, colour_of, format_value, heading, line, one_line, percent, table
@@ -30,28 +30,26 @@ class Chat(NamedTuple):
 
 def read_chats(source: str) -> list[Chat]:
     """The chats of a file or of standard input: JSON lines, an object with `messages`, or a list of messages."""
-    from ir3de.corpora.streams import STDIN, Source, decode_utf8
+    from ir3de.corpora.sources import expand
+    from ir3de.corpora.streams import decode_utf8
 
-    name = "<stdin>" if source == STDIN else source
-    content = decode_utf8(_read_bytes(source), Source(None, STDIN))
+    chats: list[Chat] = []
+    for found in expand([source]):
+        with found.open() as file:
+            chats += _read_document(decode_utf8(file.read(), found), found.name)
+    return chats
+
+
+def _read_document(content: str, name: str) -> Iterable[Chat]:
     if not content.strip():
         raise InputError(f"{name}: it is empty, and has no chat to read")
     try:
         document = json.loads(content)
-    except ValueError:
-        return list(_read_lines(content, name))
+    except (ValueError, RecursionError):
+        return _read_lines(content, name)
     if isinstance(document, list) and document and all(_has_messages(one) for one in document):
         return [Chat(f"{name}[{number}]", row, row[MESSAGES_FIELD]) for number, row in enumerate(document)]
     return [_make_chat(name, document)]
-
-
-def _read_bytes(source: str) -> bytes:
-    from ir3de.corpora.sources import expand
-    from ir3de.corpora.streams import STDIN, Source
-
-    (found,) = [Source(None, STDIN)] if source == STDIN else expand([source])[:1]
-    with found.open() as file:
-        return file.read()
 
 
 def _read_lines(content: str, name: str) -> Iterator[Chat]:
@@ -60,7 +58,7 @@ def _read_lines(content: str, name: str) -> Iterator[Chat]:
             continue
         try:
             document = json.loads(text)
-        except ValueError as error:
+        except (ValueError, RecursionError) as error:
             raise InputError(f"{name}:{number}: not JSON ({error}): write one chat a line") from None
         yield _make_chat(f"{name}:{number}", document)
 

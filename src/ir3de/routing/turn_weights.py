@@ -25,10 +25,10 @@ class TurnWeights:
     as `cap` tokens. A pasted document weighs `paste` times what the user's own words leave.
     """
 
-    decay: float = 0.7
+    decay: float = 0.5
     change: float = 1.5
-    cap: int = 32
-    paste: float = 0.5
+    cap: int = 16
+    paste: float = 0.25
 
     def __post_init__(self) -> None:
         for name, low, high in (("decay", 0, 1), ("change", 0, math.inf), ("paste", 0, 1)):

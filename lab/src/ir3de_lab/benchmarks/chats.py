@@ -165,5 +165,5 @@ def split_held_out(texts: Texts) -> tuple[dict[str, list[str]], dict[str, list[s
     """Training prompts to fit on, and a fifth of them that is held out, by a hash of each."""
     is_held: Callable[[str], bool] = lambda text: prompt_hash(text) % 5 == 0  # noqa: E731
     fitted = {name: [text for text in some if not is_held(text)] for name, some in texts.items()}
-    held = {name: [text for text in some if is_held(text)] or some[:1] for name, some in texts.items()}
+    held = {name: [text for text in some if is_held(text)] or list(some[:1]) for name, some in texts.items()}
     return fitted, held

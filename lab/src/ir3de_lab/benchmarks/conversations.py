@@ -21,12 +21,13 @@ from ir3de_lab.benchmarks.protocol import prompt_hash
 MOST_PROMPTS = 800  # of a domain, to fit on documents in a minute
 MOST_DOCUMENTS = 300  # that are pasted
 MAX_SWITCH_LOSS = 2.0  # points below last-message routing that weights may cost at a change of subject
+LEVEL_POINTS = 0.2  # weights whose accuracies are closer than this are level
 COST_ROUNDS = 30
 GRID: Mapping[str, Sequence[float]] = {
     "decay": (0.5, 0.7, 0.9),
     "change": (1.0, 1.5, 2.0, 3.0),
-    "cap": (16, 32, 64),
-    "paste": (0.25, 0.5, 1.0),
+    "cap": (8, 16, 32),
+    "paste": (0.1, 0.25, 0.5),
 }
 # kinds of turns that are shown together
 GROUPS: Mapping[str, tuple[str, ...]] = {
@@ -161,17 +162,21 @@ def average(rows: Sequence[Row]) -> list[Row]:
 def choose_weights(everything: Sequence[Prepared]) -> tuple[TurnWeights, list[dict[str, Any]]]:
     """The weights of the largest mean accuracy on chats of training prompts, and all that was tried.
 
-    At a change of subject they may not lose more than `MAX_SWITCH_LOSS` points to last-message routing.
+    At a change of subject they may not lose more than `MAX_SWITCH_LOSS` points to last-message routing. Of weights that
+    are level, those that lose least there are chosen, then those with the smallest decay: these chats are short, and
+    longer ones drift.
     """
-    last = mean(measure(one, one.train)[0].accuracy["switches"] for one in everything)
-    tried = []
+    last = average([row for one in everything for row in measure(one, one.train)[:1]])[0].accuracy["switches"]
+    tried: list[dict[str, Any]] = []
     for values in product(*GRID.values()):
         weights = TurnWeights(**dict(zip(GRID, values, strict=True)))  # type: ignore[arg-type]
         own = average([measure_conversations(one, one.train, weights) for one in everything])[0].accuracy
         tried.append({"weights": asdict(weights), "accuracy": own, "switch_loss": last - own["switches"]})
     allowed = [one for one in tried if one["switch_loss"] <= MAX_SWITCH_LOSS] or tried
-    best = max(allowed, key=lambda one: one["accuracy"]["all"])
-    return TurnWeights(**best["weights"]), tried
+    best = max(one["accuracy"]["all"] for one in allowed)
+    level = [one for one in allowed if one["accuracy"]["all"] >= best - LEVEL_POINTS]
+    chosen = min(level, key=lambda one: (one["switch_loss"], one["weights"]["decay"], -one["accuracy"]["all"]))
+    return TurnWeights(**chosen["weights"]), tried
 
 
 def measure_costs(prepared: Prepared, rounds: int = COST_ROUNDS) -> list[Cost]:

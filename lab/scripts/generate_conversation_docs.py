@@ -1,0 +1,80 @@
+"""Renew the tables of docs/conversations.md from the raw figures in results/; `--check` only compares."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from pages import ROOT, raw, renewed, write_or_compare
+
+PAGE = ROOT / "docs" / "conversations.md"
+GROUPS = {
+    "all": "all",
+    "first": "first",
+    "same subject": "same subject",
+    "follow-ups": "follow-ups",
+    "follow-ups that stay": "stay",
+    "switches": "switches",
+    "pastes": "pastes",
+    "pastes, no subject": "pastes, no subject",
+    "tool loops": "tool loops",
+}
+
+
+def accuracy(document: dict[str, Any]) -> list[str]:
+    lines = [f"| data | routing | {' | '.join(GROUPS.values())} |", "|---|---|" + "---:|" * len(GROUPS)]
+    for row in document["rows"]:
+        cells = [_percent(row["accuracy"].get(group)) for group in GROUPS]
+        mark = "**" if row["data"] == "mean" else ""
+        lines.append(f"| {mark}{row['data']}{mark} | {row['routing']} | {' | '.join(cells)} |")
+    return lines
+
+
+def costs(document: dict[str, Any]) -> list[str]:
+    rows = document["costs"]
+    kinds = list(dict.fromkeys(row["turns"] for row in rows))
+    lines = [f"| data | {' | '.join(f'{kind} turns' if kind == 'all' else kind for kind in kinds)} |"]
+    lines.append("|---|" + "---:|" * len(kinds))
+    for data in dict.fromkeys(row["data"] for row in rows):
+        own = {row["turns"]: row["ratio"] for row in rows if row["data"] == data}
+        lines.append(f"| {data} | {' | '.join(f'{own[kind]:.2f}' for kind in kinds)} |")
+    return lines
+
+
+def weights(document: dict[str, Any]) -> list[str]:
+    """The grid's rows that differ from the defaults in one weight."""
+    chosen, lines = document["weights"], ["| weight | all | follow-ups | switches | pastes | pastes, no subject |"]
+    lines.append("|---|---:|---:|---:|---:|---:|")
+    found = []
+    for row in document["choice"]["tried"]:
+        other = [name for name in chosen if row["weights"][name] != chosen[name]]
+        if len(other) <= 1:
+            groups = ("all", "follow-ups", "switches", "pastes", "pastes, no subject")
+            cells = " | ".join(_percent(row["accuracy"].get(group)) for group in groups)
+            name = f"`{other[0]}` = {row['weights'][other[0]]:g}" if other else "the defaults"
+            found.append((len(other), f"| {name} | {cells} |"))
+    defaults = ", ".join(f"`{name}` = {value:g}" for name, value in chosen.items())
+    return [f"The defaults are {defaults}.", "", *lines, *(line for _, line in sorted(found))]
+
+
+def circumstances(document: dict[str, Any]) -> list[str]:
+    c = document["circumstances"]
+    return [f"{c['processor']}, {c['cores']} cores; Python {c['python']}, numpy {c['numpy']}; {c['date']}."]
+
+
+def _percent(value: float | None) -> str:
+    return "–" if value is None else f"{value:.1f}"
+
+
+def page(text: str) -> str:
+    document = raw("conversations")
+    for part in (accuracy, costs, weights, circumstances):
+        text = renewed(text, part.__name__, "\n".join(part(document)), "\n")
+    return text
+
+
+def main() -> int:
+    return write_or_compare({PAGE: page(PAGE.read_text(encoding="utf-8"))}, __file__)
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())
