@@ -105,7 +105,7 @@ print(json.dumps(["torch" in sys.modules, router.route("prove it").expert]))
 
 
 def test_the_public_names_are_few_and_all_there() -> None:
-    assert len(ir3de.__all__) <= 12
+    assert len(ir3de.__all__) <= 13
     assert ir3de.__all__ == sorted(ir3de.__all__)
     for name in ir3de.__all__:
         assert getattr(ir3de, name).__name__ == name

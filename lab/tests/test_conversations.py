@@ -9,7 +9,8 @@ import pytest
 
 import tiny
 from commands import run
-from ir3de import Conversation, TurnWeights
+from ir3de import Conversation
+from ir3de.policies import TurnWeights
 from ir3de_lab.benchmarks import conversations as bench
 from ir3de_lab.benchmarks import follow_ups
 from ir3de_lab.benchmarks.chats import Chat, Sources, Turn, build_chats, split_held_out

@@ -19,7 +19,6 @@ if TYPE_CHECKING:
     from ir3de.router import Router
     from ir3de.routing.conversation import Conversation
     from ir3de.routing.decision import Decision
-    from ir3de.routing.turn_weights import TurnWeights
     from ir3de.scorers import PromptRidge, TokenRidge
     from ir3de.selectors import AllTokens, Average, EntropyTopK
     from ir3de.statistics import Contribution, Statistics, collect
@@ -34,7 +33,6 @@ else:
             "router": "Router",
             "routing.conversation": "Conversation",
             "routing.decision": "Decision",
-            "routing.turn_weights": "TurnWeights",
             "scorers": "PromptRidge TokenRidge",
             "selectors": "AllTokens Average EntropyTopK",
             "statistics": "Contribution Statistics collect",
@@ -65,6 +63,5 @@ __all__ = [
     "Router",
     "Statistics",
     "TokenRidge",
-    "TurnWeights",
     "collect",
 ]

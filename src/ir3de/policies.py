@@ -17,6 +17,7 @@ __all__ = [
     "Familiarity",
     "Policy",
     "StrongShare",
+    "TurnWeights",
 ]
 
 
@@ -207,6 +208,29 @@ class Policy:
         """Plain values, ready for JSON."""
         plain = asdict(self)
         return plain if self.strong_share else {name: value for name, value in plain.items() if name != "strong_share"}
+
+
+@dataclass(frozen=True)
+class TurnWeights:
+    """What turns of a conversation weigh. The defaults were chosen on chats of training prompts: docs/conversations.md.
+
+    `decay` is what the turns before keep of their weight at a turn with content. `change` is the log-odds, for another
+    expert and against the present one, from which a turn begins a new subject. More than `cap` tokens of a turn count
+    as `cap` tokens. A pasted document weighs `paste` times what the user's own words leave.
+    """
+
+    decay: float = 0.5
+    change: float = 1.5
+    cap: int = 16
+    paste: float = 0.25
+
+    def __post_init__(self) -> None:
+        for name, most in (("decay", 1), ("change", math.inf), ("paste", 1)):
+            if not 0 <= _number(name, getattr(self, name)) <= most:
+                limits = "between 0 and 1" if most == 1 else "at least 0"
+                raise InputError(f"{name} must be a number {limits}, found {getattr(self, name)!r}")
+        if isinstance(self.cap, bool) or not isinstance(self.cap, int) or self.cap < 1:
+            raise InputError(f"cap must be a whole number of tokens, at least 1, found {self.cap!r}")
 
 
 def check_policy(policy: Policy, experts: Sequence[str]) -> Policy:

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
     from ir3de.router import Router
     from ir3de.routing.conversation import Conversation
-    from ir3de.routing.turn_weights import TurnExplanation
+    from ir3de.routing.turn_explanation import TurnExplanation
 
 MESSAGES_FIELD = "messages"
 OTHER_COLUMNS_WIDTH = 46  # turn, confidence, the turn that decided

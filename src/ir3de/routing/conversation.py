@@ -9,15 +9,13 @@ from typing import Any, NamedTuple, Protocol
 import numpy as np
 
 from ir3de.errors import InputError
-from ir3de.policies import Costs
+from ir3de.policies import Costs, TurnWeights
 from ir3de.routing.content import ENOUGH_WORDS, count_content
 from ir3de.routing.decision import CompiledRouter, Decision, make_decision
 from ir3de.routing.messages import Turn, parse_messages, remove_envelopes
 from ir3de.routing.pastes import MIN_PASTE_CHARS, split_paste
-from ir3de.routing.turn_weights import TurnExplanation, TurnRecord, TurnWeights, explain_turn
+from ir3de.routing.turn_explanation import TurnExplanation, TurnRecord, explain_turn
 from ir3de.selectors import AllTokens, EntropyTopK, Ids, Tally
-
-__all__ = ["Conversation", "TurnDecision", "TurnWeights"]
 
 IGNORED_ROLES = ("system", "developer", "assistant", "model", "tool", "function")  # not the user's words
 VOTE_SCALE = 64.0  # votes are counted whole, so weighted ones are brought to a finer unit first

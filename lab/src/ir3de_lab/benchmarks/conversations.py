@@ -13,7 +13,8 @@ from statistics import mean
 from time import perf_counter_ns
 from typing import Any
 
-from ir3de import Conversation, Router, TurnWeights
+from ir3de import Conversation, Router
+from ir3de.policies import TurnWeights
 from ir3de_lab.benchmarks.chats import Chat, Sources, build_chats, split_held_out
 from ir3de_lab.benchmarks.defaults import Material
 from ir3de_lab.benchmarks.protocol import prompt_hash

@@ -35,7 +35,7 @@ def conversations(data: Path, only: Sequence[str], chats: int, choose: bool, sav
     Example:
       ir3de bench conversations --data suites/ --choose --save results/conversations.json
     """
-    from ir3de import TurnWeights
+    from ir3de.policies import TurnWeights
     from ir3de_lab.benchmarks import conversations as bench
     from ir3de_lab.benchmarks.defaults import read_material
     from ir3de_lab.benchmarks.measurement import circumstances

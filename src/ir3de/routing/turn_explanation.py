@@ -1,43 +1,17 @@
-"""How much each turn of a conversation weighs, and the explanation of it."""
+"""Explain a decision in a conversation: how much each turn weighed, and which one decided."""
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from functools import cached_property
 from typing import Any, NamedTuple, Protocol
 
-from ir3de.errors import InputError
 from ir3de.routing.decision import CompiledRouter, Decision
 from ir3de.routing.explanation import Explanation, explain
 from ir3de.selectors import Tally
 
 MIN_FACTOR = 1e-6  # turns of less weight are not shown
-
-
-@dataclass(frozen=True)
-class TurnWeights:
-    """What turns of a conversation weigh. The defaults were chosen on chats of training prompts: docs/conversations.md.
-
-    `decay` is what the turns before keep of their weight at a turn with content. `change` is the log-odds, for another
-    expert and against the present one, from which a turn begins a new subject. More than `cap` tokens of a turn count
-    as `cap` tokens. A pasted document weighs `paste` times what the user's own words leave.
-    """
-
-    decay: float = 0.5
-    change: float = 1.5
-    cap: int = 16
-    paste: float = 0.25
-
-    def __post_init__(self) -> None:
-        for name, low, high in (("decay", 0, 1), ("change", 0, math.inf), ("paste", 0, 1)):
-            value = getattr(self, name)
-            if isinstance(value, bool) or not isinstance(value, int | float) or not low <= value <= high:
-                limits = f"between {low} and {high}" if high < math.inf else f"at least {low}"
-                raise InputError(f"{name} must be a number {limits}, found {value!r}")
-        if isinstance(self.cap, bool) or not isinstance(self.cap, int) or self.cap < 1:
-            raise InputError(f"cap must be a whole number of tokens, at least 1, found {self.cap!r}")
 
 
 class TurnRecord(NamedTuple):
