@@ -37,6 +37,7 @@ def test_python_examples_print_what_the_readme_says() -> None:
         ("how-it-works", 6),
         ("scorers", 13),
         ("confidence", 9),
+        ("conversations", 10),
         ("costs", 6),
         ("format", 4),
         ("outcomes", 5),
@@ -63,6 +64,7 @@ def named_files(tmp_path_factory: pytest.TempPathFactory) -> Path:
     (folder / "medicine.txt").write_text("\n".join(prompts["medicine"]), encoding="utf-8")
     chats = [json.dumps({"messages": [{"role": "user", "content": text}]}) for text in demo.held_out()["law"]]
     (folder / "questions.jsonl").write_text("\n".join(chats), encoding="utf-8")
+    (folder / "chats.jsonl").write_text("\n".join(chats), encoding="utf-8")
     with (folder / "code.csv").open("w", newline="", encoding="utf-8") as file:
         csv.writer(file).writerows([["text"], *([text] for text in prompts["coding"])])
     return folder
