@@ -112,18 +112,22 @@ def test_explanations_add_up(kind: str, texts: list[str]) -> None:
 
 
 def test_the_total_is_the_weighted_sum_of_the_turns(router: Router) -> None:
-    """The formula by hand: total ← decay · total + own · tally, in whole tokens."""
-    texts = ["Can my landlord evict me without a court order?", "Is a verbal contract binding?", "And a void lease?"]
-    chat = Conversation(router)
+    """The formula by hand: total ← decay · total + own · tally, up to a common factor, tokens rounded."""
+    texts = [
+        "Can my landlord evict me without a court order, although the lease that we signed says nothing about it?",
+        "Is a verbal contract binding?",
+        "And a lease?",
+    ]
+    chat, weights = Conversation(router), TurnWeights()
     *_, decision = (chat.route(text) for text in texts)
-    total, tokens = np.zeros(0), 0
-    for text in texts:
+    total, tokens, before = np.zeros(len(decision._tally)), 0, 1.0
+    for text, content in zip(texts, (1.0, 1.0, 0.5), strict=True):
         ids = router.tokenizer.encode(text)
-        tally, own = router.compiled.ballots.tally(ids), len(ids)
-        left = int(0.5 * tokens + 0.5)
-        total = tally if not tokens else total * (left / tokens) + tally
-        tokens = left + own
-    assert decision.counted == tokens and np.array_equal(decision._tally, total)
+        own = content * min(1.0, weights.cap / len(ids))
+        left = int(weights.decay * tokens * before / own + 0.5)
+        total = total * (left / max(1, tokens)) + router.compiled.ballots.tally(ids)
+        tokens, before = left + len(ids), own
+    assert decision.counted == decision.tokens == tokens and np.array_equal(decision._tally, total)
 
 
 # what counts ----------------------------------------------------------------------------------------------------------

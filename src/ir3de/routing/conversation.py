@@ -87,10 +87,11 @@ class Conversation:
         self._is_voting = isinstance(rules.selector, AllTokens | EntropyTopK)
         self._standing_penalties = rules.standing_penalties
         self._has_probabilities = rules.valuation.value_name == "probability"
+        self._is_plain = self._has_probabilities and not self._is_voting
         self._factor = np.empty(self._columns)  # numpy multiplies by an array sooner than by a number
         self._records: list[tuple[Any, ...]] = []  # the fields of a `TurnRecord`, which takes longer to make
         self._total: Tally | None = None  # Σ weight · tally over the turns of the present subject
-        self._tokens = 0  # Σ weight · tokens
+        self._tokens, self._unit = 0, 1.0  # Σ weight · tokens, and the weight of a token in the last turn
         self._leader = -1  # the expert that the total speaks for most
         self._messages = 0  # so far, of all roles
 
@@ -170,7 +171,7 @@ class Conversation:
             total ← decay · total + own · tally(words) + pasted · tally(paste)
 
         where own is 1, ½ for a single word of content, and 0 without content. A change of subject begins a new total.
-        Numbers of tokens are weighted in the same way and rounded, which adjusts the weights a little.
+        The total is kept in the unit of its last turn, so that this turn's tally is added as it is.
         """
         if not isinstance(text, str):
             raise InputError(f"a turn must be a str, found {type(text).__name__}: add_messages takes messages")
@@ -181,23 +182,20 @@ class Conversation:
                 return self._take_paste(text, words, paste, place, weights)
         ids, content = self._encode(words), count_content(words)
         tokens = counted = len(ids)
-        if not content or not self._is_known(ids):
+        if not content or not tokens or (self._unknown is not None and not self._is_known(ids)):
             return self._stay(text, words, ids, place, weights)
         if counted > self._limit:
             ids, counted = ids[: self._selector_cap], self._limit
-        tally = weighted = self._sum_ballots(ids)
-        best, weight = int(tally.argmax()), counted
-        if best >= self._columns_of_experts:  # the sum of the familiarities, which is no expert's
+        tally = self._sum_ballots(ids)
+        if (best := int(tally.argmax())) >= self._columns_of_experts:  # the sum of the familiarities
             best = self._find_leader(tally)
-        if content < ENOUGH_WORDS or counted > self._cap:
-            weight = self._weigh(counted, content / ENOUGH_WORDS)
-            weighted = tally * (weight / counted)
+        own = content / ENOUGH_WORDS if counted <= self._cap else content / ENOUGH_WORDS * self._cap / counted
         if self._total is None or (best != self._leader and self._is_change(tally, counted, best)):
-            self._total, self._tokens, self._leader, kept = weighted, weight, best, 0.0
+            self._total, self._tokens, self._unit, self._leader, kept = tally, counted, own, best, 0.0
             decision = self._decide(tally, tokens, counted, best, weights)
         else:
-            decision, kept = self._add(weighted, weight, best, weights)
-        self._records.append((text, words, "", content, weighted, weight, kept, decision, place))
+            decision, kept = self._add(tally, counted, own, best, weights)
+        self._records.append((text, words, "", content, tally, counted, kept, decision, place))
         return decision
 
     def _take_paste(self, text: str, words: str, paste: str, place: int, weights: Costs | None) -> Decision:
@@ -209,16 +207,16 @@ class Conversation:
             ids = self._encode(part)[: self._selector_cap]
             if share and self._is_known(ids):
                 counted = min(len(ids), self._limit)
-                weight = self._weigh(counted, share)
-                tally, tokens = tally + self._sum_ballots(ids) * (weight / counted), tokens + weight
+                weighted = max(1, round(min(counted, self._cap) * share))  # more than `cap` tokens count as `cap`
+                tally, tokens = tally + self._sum_ballots(ids) * (weighted / counted), tokens + weighted
         if not tokens:
             return self._stay(text, words, self._encode(words), place, weights)
         best, kept = self._find_leader(tally), 0.0
         if self._total is None or (best != self._leader and self._is_change(tally, tokens, best)):
-            self._total, self._tokens, self._leader = tally, tokens, best
+            self._total, self._tokens, self._unit, self._leader = tally, tokens, 1.0, best
             decision = self._decide(self._refine(tally), tokens, tokens, best, weights)
         else:
-            decision, kept = self._add(tally, tokens, best, weights)
+            decision, kept = self._add(tally, tokens, 1.0, best, weights)
         self._records.append((text, words, paste, content, tally, tokens, kept, decision, place))
         return decision
 
@@ -231,22 +229,25 @@ class Conversation:
         self._records.append((text, words, "", 0, None, 0, 1.0, decision, place))
         return decision
 
-    def _add(self, tally: Tally, tokens: int, best: int, weights: Costs | None) -> tuple[Decision, float]:
-        """Add a turn to the total, and decide by the new total. The total before keeps a part of its weight."""
+    def _add(self, tally: Tally, tokens: int, own: float, best: int, weights: Costs | None) -> tuple[Decision, float]:
+        """Add a turn to the total, and decide by the new total; also what the total before was multiplied by.
+
+        The tokens before, in the unit of this turn, are rounded to a whole number.
+        """
         assert self._total is not None
-        left = int(self._tokens * self._decay + 0.5) or 1
+        left = int(self._tokens * self._decay * self._unit / own + 0.5) or 1
         kept = left / self._tokens
         self._factor.fill(kept)
         self._total = total = self._total * self._factor
         total += tally
-        self._tokens = tokens = left + tokens
+        tokens += left
+        self._tokens, self._unit = tokens, own
         if best != self._leader:  # where turn and total agree, so does their sum
             self._leader = best = self._find_leader(total)
-        return self._decide(self._refine(total) if self._is_voting else total, tokens, tokens, best, weights), kept
-
-    def _weigh(self, counted: int, share: float) -> int:
-        """The weighted number of tokens of a part of a turn: more than `cap` of them count as `cap`."""
-        return max(1, round(min(counted, self._turn_weights.cap) * share))
+        if self._is_plain and weights is None:  # the usual case, fast
+            self._last_parts = total, tokens, tokens, best
+            return make_decision(self._rules, total, tokens, tokens, best, self._standing_penalties), kept
+        return self._decide(self._refine(total), tokens, tokens, best, weights), kept
 
     def _refine(self, tally: Tally) -> Tally:
         """Votes in a finer unit: parts of votes would be lost, because selectors count whole ones."""

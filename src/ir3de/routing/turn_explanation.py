@@ -21,9 +21,9 @@ class TurnRecord(NamedTuple):
     words: str
     paste: str
     content: int
-    tally: Tally | None  # times its weight; None if the turn added nothing
-    tokens: int  # times their weight, rounded
-    kept: float  # what the total before was multiplied by
+    tally: Tally | None  # None if the turn added nothing
+    tokens: int
+    kept: float  # what the total before was multiplied by: older turns in the unit of this one
     decision: Decision
     place: int  # among the messages
 
