@@ -156,9 +156,7 @@ class Conversation:
             place = range(len(self._records))[turn]
         except IndexError:
             raise InputError(f"no turn {turn}: the conversation has {len(self._records)}, counted from 0") from None
-        return explain_turn(
-            self._compiled, self._tokenizer, [TurnRecord._make(one) for one in self._records[: place + 1]]
-        )
+        return explain_turn(self._compiled, self._tokenizer, self._records, place)
 
     def _last(self) -> TurnRecord:
         if not self._records:

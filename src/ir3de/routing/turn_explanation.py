@@ -28,6 +28,9 @@ class TurnRecord(NamedTuple):
     place: int  # among the messages
 
 
+_TALLY = TurnRecord._fields.index("tally")
+
+
 @dataclass(frozen=True, slots=True)
 class TurnWeight:
     """The part of one turn in a decision.
@@ -88,10 +91,12 @@ class Pieces(Protocol):
     def pieces(self, text: str) -> list[tuple[int, str]]: ...
 
 
-def explain_turn(compiled: CompiledRouter, tokenizer: Pieces, records: Sequence[TurnRecord]) -> TurnExplanation:
-    """Explain the decision of the last of these turns."""
-    last, decision = len(records) - 1, records[-1].decision
-    factors = _find_factors(records) or {last: 1.0}  # where no turn had content, the last one decided alone
+def explain_turn(
+    compiled: CompiledRouter, tokenizer: Pieces, fields: Sequence[tuple[Any, ...]], last: int
+) -> TurnExplanation:
+    """Explain the decision of a turn. `fields` are those of the `TurnRecord` of every turn."""
+    records, factors = _find_counted(fields, last)
+    decision = records[last].decision
     leads = _measure_leads(compiled, decision, factors, records)
     tokens = {turn: factor * records[turn].tokens for turn, factor in factors.items()}
     whole = sum(tokens.values())
@@ -100,7 +105,7 @@ def explain_turn(compiled: CompiledRouter, tokenizer: Pieces, records: Sequence[
         for turn in factors
     )
     decided = max(factors, key=lambda turn: (leads[turn], turn))
-    changed = records[-1].kept == 0 and any(record.tally is not None for record in records[:-1])
+    changed = records[last].kept == 0 and any(one[_TALLY] is not None for one in fields[:last])
 
     def explain_tokens() -> Explanation:
         return explain(compiled, tokenizer.pieces(_find_read_text(records[decided])), tokenizer.unknown_id)
@@ -108,20 +113,26 @@ def explain_turn(compiled: CompiledRouter, tokenizer: Pieces, records: Sequence[
     return TurnExplanation(last, decision, decided, changed, weights, explain_tokens)
 
 
-def _find_factors(records: Sequence[TurnRecord]) -> dict[int, float]:
-    """What is left of the weight of each turn that still counts, oldest first."""
+def _find_counted(fields: Sequence[tuple[Any, ...]], last: int) -> tuple[dict[int, TurnRecord], dict[int, float]]:
+    """The records of the turns that still count at a turn, and what is left of their weight, oldest first.
+
+    Where no turn had content, the last one decided alone.
+    """
+    records = {last: TurnRecord._make(fields[last])}
     factors, factor = {}, 1.0
-    for turn in range(len(records) - 1, -1, -1):
-        if records[turn].tally is not None:
-            factors[turn] = factor
-        factor *= records[turn].kept
+    for turn in range(last, -1, -1):
+        if fields[turn][_TALLY] is None:  # a turn without content: there may be hundreds
+            continue
+        records[turn] = record = TurnRecord._make(fields[turn])
+        factors[turn] = factor
+        factor *= record.kept
         if factor < MIN_FACTOR:
             break
-    return dict(reversed(factors.items()))
+    return records, dict(reversed(factors.items())) or {last: 1.0}
 
 
 def _measure_leads(
-    compiled: CompiledRouter, decision: Decision, factors: Mapping[int, float], records: Sequence[TurnRecord]
+    compiled: CompiledRouter, decision: Decision, factors: Mapping[int, float], records: Mapping[int, TurnRecord]
 ) -> dict[int, float]:
     """Each turn's share of the lead of the best expert over the next one."""
     first = compiled.experts.index(decision.best)
