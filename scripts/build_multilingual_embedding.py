@@ -127,9 +127,9 @@ def read_messages(texts: Path, unpacked: Path) -> Pairs:
         files = subprocess.run(["dpkg-deb", "--fsys-tarfile", deb], check=True, capture_output=True).stdout
         subprocess.run(["tar", "x", "-C", unpacked, "--wildcards", "*.mo"], input=files, check=True)
     by_language: dict[str, dict[str, str]] = {}
-    for path in sorted(unpacked.rglob("LC_MESSAGES/*.mo")):
-        known = by_language.setdefault(re.split("[_@]", path.parent.parent.name)[0], {})
-        for english, other in read_catalogue(path):
+    for catalogue in sorted(unpacked.rglob("LC_MESSAGES/*.mo")):
+        known = by_language.setdefault(re.split("[_@]", catalogue.parent.parent.name)[0], {})
+        for english, other in read_catalogue(catalogue):
             known.setdefault(english, other)
     return [
         pair
@@ -147,9 +147,9 @@ def read_catalogue(path: Path) -> Iterator[tuple[str, str]]:
             return
     for key, value in catalogue.items():
         english = key[0] if isinstance(key, tuple) else key
-        pair = tuple(" ".join(MARKUP.sub(" ", text).split()) for text in (english.rpartition("\x04")[2], value))
-        if pair[0] != pair[1]:
-            yield pair
+        plain, other = (" ".join(MARKUP.sub(" ", text).split()) for text in (english.rpartition("\x04")[2], value))
+        if plain != other:
+            yield plain, other
 
 
 def read_descriptions(texts: Path) -> Pairs:
@@ -193,7 +193,7 @@ def learn(source: E5File, messages: Pairs, descriptions: Pairs) -> npt.NDArray[n
     ridge = STRENGTH * np.trace(within) / len(within) * np.eye(len(within))
     M = np.linalg.solve(within + ridge, across)
     _, components = np.linalg.eigh(M.T @ within @ M)
-    return M @ components[:, ::-1][:, :COLUMNS]
+    return np.asarray(M @ components[:, ::-1][:, :COLUMNS])
 
 
 def sum_moments(rows: Vectors, tokenizer: Tokenizer, pairs: Pairs) -> Moments:
@@ -215,7 +215,7 @@ def mean_rows(rows: Vectors, tokenizer: Tokenizer, texts: list[str]) -> Vectors:
         for i, part in enumerate(np.split(ids, np.cumsum(lengths.astype(np.int64))[:-1]), begin):
             if len(part):
                 means[i] = rows[part].mean(0)
-    return means / np.maximum(np.linalg.norm(means, axis=1, keepdims=True), 1e-9)
+    return np.asarray(means / np.maximum(np.linalg.norm(means, axis=1, keepdims=True), 1e-9))
 
 
 if __name__ == "__main__":
