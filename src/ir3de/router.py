@@ -112,11 +112,16 @@ class Router:
         field: str = "scores",
         default: str | None = None,
         policy: Policy | None = None,
+        guard: bool = True,
     ) -> Router:
         """Fit a router from what models scored on prompts: it names the model of the largest expected score.
 
         A row has `text` (or `prompt`), may have a `task`, and maps models to numbers, larger being better, in `field`;
         scores may be missing or None. `default` is the model for prompts without a known token (else the best).
+
+        With `guard`, a router that does worse than the best single model on held-out prompts expects the same of a
+        model on all prompts; `validation` says so. `guard=False` keeps differences between prompts in any case, to
+        share them between a strong and a weak model.
 
         >>> import ir3de
         >>> rows = [{"text": "What is 12 times 7?", "task": "maths", "scores": {"large": 1, "small": 0}},
@@ -127,7 +132,7 @@ class Router:
         chosen = check_embedding(embedding or Embedding.default())
         outcomes = collect_rows(rows, chosen, field)
         rules = make_rules(outcomes.models, Average(), default, policy)
-        return cls(fit_outcomes(outcomes, chosen, rules, default=default))
+        return cls(fit_outcomes(outcomes, chosen, rules, default=default, guard=guard))
 
     def add_outcomes(self, rows: OutcomeRows, *, field: str = "scores", merge: bool = False) -> None:
         """Add the models of these rows, exactly as if they had been there from the beginning.

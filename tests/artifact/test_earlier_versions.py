@@ -78,6 +78,14 @@ def test_a_table_that_is_gone_is_built_again(earlier: Path, name: str) -> None:
     assert Router.load(earlier / name).route_batch(EXPECTED["prompts"]) == expected
 
 
+def test_an_earlier_outcome_router_has_no_prompts_to_compare(earlier: Path) -> None:
+    router = Router.load(earlier / "outcomes")
+    assert router.outcomes.sample is None and router.validation.gain is None and not router.validation.reason
+    model = router.experts[0]
+    router.merge(model, [{"text": "what is this", "scores": {model: 1.0}}])
+    assert "earlier version" in router.validation.reason and router.validation.gain is None
+
+
 def test_earlier_statistics_can_be_given_to_a_router(earlier: Path) -> None:
     statistics = load_statistics(earlier / "law.stats")
     assert isinstance(statistics, Statistics) and statistics.prompts == 12

@@ -85,6 +85,21 @@ def test_a_router_sends_the_share_to_the_strong_model(router: Router, share: flo
         assert loaded.route(PROMPTS[0]) == loaded.route_batch(PROMPTS[:1])[0]
 
 
+def test_a_share_picked_on_the_fits_own_prompts_is_kept_on_new_ones() -> None:
+    """From few prompts the fit learns tasks by heart: its own prompts have gaps near 0 or 1, new ones between."""
+    share = 0.3
+    rows = [row if row["task"] == "law" else {**row, "scores": {"llama": 0, "mistral": 0}} for row in answers()]
+    few = Router.fit_outcomes(rows[::2], guard=False)
+    found = {}
+    for prompts in (None, [row["prompt"] for row in rows[::2]]):
+        made = calibrate_strong_share(few, prompts, share, strong="llama", weak="mistral")
+        assert made.prompts == 40 and made.reached == pytest.approx(share, abs=0.1)
+        new = made.router.route_batch([row["prompt"] for row in rows[1::2]])
+        found[prompts is None] = np.mean([decision.expert == "llama" for decision in new])
+    assert found[True] == pytest.approx(share, abs=0.1)
+    assert abs(found[False] - share) > 0.1
+
+
 def test_others_than_the_two_are_passed_over_and_come_last() -> None:
     three = Router.fit_outcomes(answers(models=("llama", "mistral", "gemma")))
     made = calibrate_strong_share(three, PROMPTS, 0.5, strong="llama", weak="gemma").router

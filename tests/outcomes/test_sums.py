@@ -12,8 +12,9 @@ from hypothesis import strategies as st
 
 import tiny
 from ir3de.errors import InputError, MismatchError
+from ir3de.outcomes.cross_validation import PULLS, STRENGTHS, cross_validate, most_cautious
 from ir3de.outcomes.expectation import Shrinkage
-from ir3de.outcomes.quality import PULLS, STRENGTHS, Quality, cross_validate, fit_quality, most_cautious
+from ir3de.outcomes.quality import Quality, fit_quality
 from ir3de.outcomes.rows import CAP, collect_outcomes
 from ir3de.outcomes.sums import SCORE_UNIT, Outcomes
 

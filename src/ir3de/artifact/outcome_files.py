@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from functools import lru_cache, partial
 from pathlib import Path
 from typing import Any
@@ -30,21 +31,24 @@ def describe_outcomes(
     valuation = router.compiled.rules.valuation
     assert isinstance(valuation, ExpectedScores)
     described = describe_expectation(valuation.expectation, training.validation)
-    described["default_given"] = training.default_given
+    described |= {"default_given": training.default_given, "guard": training.guard}
     if not serving:
         sums = training.outcomes()
         for expert in experts:
             expert["prompts"] = sums.rows(expert["name"])
         described["file"] = parts.add("outcomes", ".safetensors", outcomes_bytes(sums))
-    return {"scorer": describe_shrinkage(training.scorer), "trials": [], "tuned": False, "outcomes": described}
+    scorer, reason = describe_shrinkage(training.scorer), training.validation.reason
+    return {"scorer": scorer, "trials": [], "tuned": False, "reason": reason, "outcomes": described}
 
 
 def restore_outcomes(folder: Path, header: Mapping[str, Any]) -> tuple[OutcomeTraining, ExpectedScores]:
     """What a header says of the outcomes; the sums are read when they are first asked for."""
     described = header["outcomes"]
     expectation, validation = restore_expectation(described, header["scorer"], len(header["experts"]))
+    validation = replace(validation, reason=header.get("reason", ""))  # earlier versions gave none, and had no guard
+    guard = bool(described.get("guard", True))
     read = lru_cache(maxsize=1)(partial(_read_outcomes, folder, header))
-    training = OutcomeTraining(expectation.shrinkage, read, validation, bool(described["default_given"]))
+    training = OutcomeTraining(expectation.shrinkage, read, validation, bool(described["default_given"]), guard)
     return training, ExpectedScores(expectation)
 
 

@@ -104,7 +104,22 @@ def describe_outcomes(header: Mapping[str, Any], router: Router, width: int) -> 
     """Mean scores and the shrinkage that was tried, with headings."""
     shown = [heading("Mean scores after shrinkage"), means_table(header, width)]
     tried = [heading("Cross-validation of the shrinkage"), shrinkage_table(router)]
-    return shown + (tried if router.validation.strengths else [])
+    said = describe_guard(header, router)
+    return shown + (tried if router.validation.strengths else []) + ([line((said, ""))] if said else [])
+
+
+def describe_guard(header: Mapping[str, Any], router: Router) -> str:
+    """How routing compares with the best single model on held-out prompts, in one line."""
+    gain, reason, means = router.validation.gain, router.validation.reason, header["outcomes"]["means"]
+    best = router.experts[max(range(len(router.experts)), key=lambda model: sum(row[model] for row in means))]
+    if gain is None:
+        return f"routing was not compared with the best single model: {reason}" if reason else ""
+    if reason:
+        return f"routing was given up, because {reason}: all prompts go to {best} unless costs say otherwise"
+    if gain.mean == gain.error == 0:
+        return f"routing chose the best single model for all {gain.prompts:,} held-out prompts"
+    above = f"{gain.mean:+.4f} ± {gain.error:.4f}"
+    return f"routing gains {above} over the best single model on {gain.prompts:,} held-out prompts"
 
 
 def shrinkage_table(router: Router) -> Table:

@@ -40,7 +40,9 @@ def save_and_report(
     saved = {"router": str(folder), "bytes": written[folder], "serving": str(serving[0]) if serving else None}
     saved |= {key: header[key] for key in ("experts", "default", "scorer", "selector", "embedding")}
     if from_outcomes:
-        out.json({**saved, "policy": header["policy"], "outcomes": header["outcomes"], **solved})
+        out.json(
+            {**saved, "policy": header["policy"], "reason": header["reason"], "outcomes": header["outcomes"], **solved}
+        )
         scores = f" from {sum(expert['prompts'] for expert in header['experts']):,} scores"
         if not out.as_json:
             out.note(*describe_outcomes(header, router, out.console.width), "")

@@ -19,6 +19,8 @@ import numpy.typing as npt
 
 from ir3de.errors import InputError, UnknownExpertError
 from ir3de.evaluation.accuracy import JSONReport, route_in_batches
+from ir3de.outcomes.expectation import Shrinkage
+from ir3de.outcomes.guard import CONSTANT, measure_gaps
 from ir3de.policies import StrongShare, check_share
 from ir3de.router import Router
 from ir3de.routing.decision import Decision
@@ -127,13 +129,13 @@ class ShareCalibration:
 
 
 def calibrate_strong_share(
-    router: Router, prompts: Iterable[str], share: float, *, strong: str | None = None, weak: str | None = None
+    router: Router, prompts: Iterable[str] | None, share: float, *, strong: str | None = None, weak: str | None = None
 ) -> ShareCalibration:
     """Send this share of the prompts to the strong model: a new router. Prompts need no scores.
 
-    Give prompts as the router will meet them. Those that it was fitted from serve as well: expected scores are shrunk
-    so strongly that they differ little from those of new prompts. With two models, the strong one is that of the better
-    mean unless named.
+    Give prompts as the router will meet them, but not those that it was fitted from: on these it expects too much. For
+    them, give None: the router then takes those that it kept, and holds them out in turn. With two models, the strong
+    one is that of the better mean unless named.
 
     >>> import ir3de
     >>> rows = [{"text": f"What is {n} times {n}?" if n % 2 else f"Who wrote book {n}?",
@@ -144,14 +146,31 @@ def calibrate_strong_share(
     """
     check_share(share)
     pair = find_pair(router, strong, weak)
-    plain = router.with_policy(replace(router.policy, strong_share=None))
-    routed = route_in_batches(plain, prompts, str)
-    gaps = [measure_gap(decision, *pair) for _, decisions in routed for decision in decisions]
+    if router.scorer == CONSTANT:
+        raise InputError(
+            "this router expects the same difference between two models on all prompts, because routing was worse than "
+            "the best single model on held-out prompts: fit it with guard=False (`ir3de fit --strong-share`)"
+        )
+    if prompts is None:
+        gaps = _measure_kept_gaps(router, pair)
+    else:
+        plain = router.with_policy(replace(router.policy, strong_share=None))
+        routed = route_in_batches(plain, prompts, str)
+        gaps = [measure_gap(decision, *pair) for _, decisions in routed for decision in decisions]
     threshold = pick_share_threshold(gaps, share)
     chosen = StrongShare(*pair, share, threshold)
     reached = float((np.asarray(gaps) >= threshold).mean())
     changed = router.with_policy(replace(router.policy, strong_share=chosen))
     return ShareCalibration(changed, chosen, len(gaps), reached)
+
+
+def _measure_kept_gaps(router: Router, pair: tuple[str, str]) -> list[float]:
+    """The gaps of the router's kept prompts, each held out in turn."""
+    assert isinstance(router.scorer, Shrinkage)
+    found = measure_gaps(router.outcomes, router.scorer, *(router.experts.index(name) for name in pair))
+    if found is None:
+        raise InputError("the router kept no prompts to pick a threshold on: give prompts, best of recent traffic")
+    return [float(gap) for gap in found]
 
 
 def pick_share_threshold(gaps: Sequence[float], share: float) -> float:

@@ -34,6 +34,7 @@ class OutcomeTraining:
     outcomes: Callable[[], Outcomes]
     validation: Validation
     default_given: bool  # otherwise the default is the model of the best mean, whichever that becomes
+    guard: bool = True  # whether routing is given up where it is worse than the best single model
     kind: Kind = "outcomes"
     trials: tuple[Mapping[str, Any], ...] = ()
 
@@ -101,21 +102,24 @@ class OutcomeTraining:
         now = rules.experts[rules.default]
         best_before = rules.experts[int(rules.valuation.tally_nothing(len(rules.experts)).argmax())]
         given = now in outcomes.models and (self.default_given or now != best_before)
-        compiled, training = _fit(outcomes, parts.embedding(), rules, default=now if given else None)
+        default, guard = now if given else None, self.guard and rules.policy.strong_share is None
+        compiled, training = _fit(outcomes, parts.embedding(), rules, default=default, guard=guard)
         return parts.change(compiled, training, changes)
 
     def _refuse(self, why_not: str) -> NoReturn:
         raise InputError(f"this router was fitted from outcomes: {why_not}")
 
 
-def fit_outcomes(outcomes: Outcomes, embedding: Embedding, rules: DecisionRules, *, default: str | None) -> RouterParts:
+def fit_outcomes(
+    outcomes: Outcomes, embedding: Embedding, rules: DecisionRules, *, default: str | None, guard: bool
+) -> RouterParts:
     """Fit and compile a new router; without a default, the model of the best mean is taken."""
-    compiled, training = _fit(outcomes, embedding, rules, default=default)
+    compiled, training = _fit(outcomes, embedding, rules, default=default, guard=guard)
     return RouterParts.create(compiled, embedding, training)
 
 
 def _fit(
-    outcomes: Outcomes, embedding: Embedding, rules: DecisionRules, *, default: str | None
+    outcomes: Outcomes, embedding: Embedding, rules: DecisionRules, *, default: str | None, guard: bool
 ) -> tuple[CompiledRouter, OutcomeTraining]:
     if not outcomes.cells:
         raise InputError("a router needs at least one model with a score")
@@ -123,20 +127,21 @@ def _fit(
     check_experts(len(models))
     outcomes = outcomes.shared()
     rules = replace(rules, experts=models, policy=rules.policy.among(models))
-    compiled, quality = _compile(outcomes, embedding, rules, None)
+    compiled, quality = _compile(outcomes, embedding, rules, None, guard=guard)
     best = int(quality.expectation.at_rest.argmax())  # the first of equals
     rules = replace(compiled.rules, default=best if default is None else models.index(default))
-    training = OutcomeTraining(quality.expectation.shrinkage, Constant(outcomes), quality.tried, default is not None)
+    shrinkage, given = quality.expectation.shrinkage, default is not None
+    training = OutcomeTraining(shrinkage, Constant(outcomes), quality.tried, given, guard)
     return replace(compiled, rules=rules), training
 
 
 def _compile(
-    outcomes: Outcomes, embedding: Embedding, rules: DecisionRules, shrinkage: Shrinkage | None
+    outcomes: Outcomes, embedding: Embedding, rules: DecisionRules, shrinkage: Shrinkage | None, *, guard: bool = True
 ) -> tuple[CompiledRouter, Quality]:
     from ir3de.outcomes.quality import fit_quality
     from ir3de.outcomes.table import outcome_table
 
-    quality = fit_quality(outcomes, embedding.rows, shrinkage)
+    quality = fit_quality(outcomes, embedding.rows, shrinkage, guard=guard)
     rules = replace(rules, valuation=ExpectedScores(quality.expectation))
     return CompiledRouter.build(rules, outcome_table(quality)), quality
 

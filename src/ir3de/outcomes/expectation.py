@@ -22,27 +22,55 @@ FINE = 9  # decimals of a quality: what differs less is equal
 
 @dataclass(frozen=True)
 class Shrinkage:
-    """How far outcomes are trusted. Pull and strength count rows. With infinite strength only the task mean counts."""
+    """How far outcomes are trusted. Pull and strength count rows.
+
+    With infinite strength only the task mean counts; with infinite pull as well, all prompts are alike.
+    """
 
     pull: float  # rows that what is known elsewhere weighs in a task's mean
     strength: float  # of the ridge on x̄
     length: float = 0.0  # variance of the prompt's length beside that of x̄ in the ridge; 0 leaves the length out
 
     def __post_init__(self) -> None:
-        if not (0 < self.pull < math.inf and self.strength > 0 and 0 <= self.length < math.inf):
+        if not (self.pull > 0 and self.strength > 0 and 0 <= self.length < math.inf):
             raise InputError(
-                f"pull and strength must be positive, pull finite, and length at least 0, found {self}: "
-                "try Shrinkage(16, 1024)"
+                f"pull and strength must be positive, and length at least 0, found {self}: try Shrinkage(16, 1024)"
             )
 
 
 @dataclass(frozen=True)
+class HeldOutGain:
+    """How much higher the chosen models score than the best single model, on prompts held out in turn."""
+
+    mean: float
+    error: float  # standard error
+    prompts: int
+
+    @property
+    def is_loss(self) -> bool:
+        """Whether it lies below zero by more than its standard error; a single prompt's loss equals its error."""
+        return self.mean < -(1 + 1e-9) * self.error
+
+
+@dataclass(frozen=True)
 class Validation:
-    """What cross-validation tried: each candidate, the most cautious first, with its squared error a score."""
+    """What cross-validation tried: each candidate, the most cautious first, with its squared error a score.
+
+    `gain` compares the chosen shrinkage with the best single model. `reason` says why routing was given up, or why the
+    two were not compared.
+    """
 
     pulls: tuple[tuple[float, float], ...] = ()
     strengths: tuple[tuple[float, float], ...] = ()
     lengths: tuple[tuple[float, float], ...] = ()
+    gain: HeldOutGain | None = None
+    reason: str = ""
+
+
+def weigh_tasks(scores: Floats) -> Floats:
+    """p = softmax(SHARPNESS · task scores) of each row."""
+    powers = np.exp(SHARPNESS * (scores - scores.max(axis=1, keepdims=True)))
+    return np.asarray(powers / powers.sum(axis=1, keepdims=True))
 
 
 @dataclass(frozen=True, eq=False)

@@ -11,7 +11,8 @@ import numpy as np
 
 from ir3de.embedding.defaults import find_version
 from ir3de.errors import ArtifactError, InputError, MismatchError
-from ir3de.outcomes.expectation import Expectation, Shrinkage, Validation
+from ir3de.outcomes.expectation import Expectation, HeldOutGain, Shrinkage, Validation
+from ir3de.outcomes.sample import KeptPrompt, OutcomeSample
 from ir3de.outcomes.sums import Outcomes, OutcomeSums
 from ir3de.statistics.files import shrink_integers
 from ir3de.statistics.prompt_sums import PromptSums
@@ -30,6 +31,7 @@ def outcomes_bytes(outcomes: Outcomes) -> bytes:
     tensors = {f"products.{index}": shrink_integers(sums.products) for index, (_, sums) in enumerate(cells)}
     for index, prompts in enumerate(distinct):
         tensors |= {f"vector.{index}": shrink_integers(prompts.vector), f"gram.{index}": shrink_integers(prompts.gram)}
+    sample = {} if outcomes.sample is None else {"sample": _describe_sample(outcomes.sample, tensors)}
     header = {
         "kind": KIND,
         "version": VERSION if outcomes.has_length else 1,
@@ -43,8 +45,34 @@ def outcomes_bytes(outcomes: Outcomes) -> bytes:
             }
             for (task, model, fold), sums in cells
         ],
+        **sample,
     }  # fmt: skip
     return to_safetensors(tensors, header)
+
+
+def _describe_sample(sample: OutcomeSample, tensors: dict[str, Any]) -> dict[str, Any]:
+    """The header's field `sample`; what is long is added to `tensors`."""
+    place = {key: index for index, key in enumerate(sample.prompts)}
+    tasks = sorted({task for _, task in place})
+    for index, own in enumerate(sample.scores.values()):
+        rows = [(place[key], count, total) for key, (count, total) in own.items()]
+        tensors[f"sample.scores.{index}"] = shrink_integers(np.array(rows, np.int64))
+    prompts = [(digest, tasks.index(task), prompt.fold) for (digest, task), prompt in sample.prompts.items()]
+    tensors["sample.prompts"] = np.array(prompts, np.int64).reshape(-1, 3)
+    tensors["sample.vectors"] = shrink_integers(np.array([prompt.vector for prompt in sample.prompts.values()]))
+    return {"tasks": tasks, "models": list(sample.scores)}
+
+
+def _restore_sample(described: Mapping[str, Any], tensors: Mapping[str, Any]) -> OutcomeSample:
+    keys = [(digest, described["tasks"][task]) for digest, task, _ in tensors["sample.prompts"].tolist()]
+    folds = tensors["sample.prompts"][:, 2].tolist()
+    vectors = tensors["sample.vectors"]
+    prompts = {key: KeptPrompt(*one) for key, *one in zip(keys, folds, vectors, strict=True)}
+    scores = {
+        model: {keys[place]: (count, total) for place, count, total in tensors[f"sample.scores.{index}"].tolist()}
+        for index, model in enumerate(described["models"])
+    }
+    return OutcomeSample(prompts, scores)
 
 
 def outcomes_from(content: bytes, path: Path) -> Outcomes:
@@ -64,7 +92,8 @@ def outcomes_from(content: bytes, path: Path) -> Outcomes:
             for index, cell in enumerate(header["cells"])
         }
         version = header.get("embedding_version", find_version(header["fingerprint"]))  # 0.1 wrote none
-        return Outcomes(header["fingerprint"], cells, version, has_length=header["version"] > 1)
+        sample = _restore_sample(header["sample"], whole) if "sample" in header else None  # earlier versions kept none
+        return Outcomes(header["fingerprint"], cells, version, header["version"] > 1, sample)
     except (KeyError, ValueError, IndexError, TypeError, InputError) as error:
         raise ArtifactError(f"{path} is damaged: {error}. Copy it again from where it came from") from error
 
@@ -72,7 +101,7 @@ def outcomes_from(content: bytes, path: Path) -> Outcomes:
 def describe_shrinkage(shrinkage: Shrinkage) -> dict[str, Any]:
     """In the place of a scorer."""
     length = {"length": shrinkage.length} if shrinkage.length else {}
-    return {"name": "Shrinkage", "pull": shrinkage.pull, "strength": _finite(shrinkage.strength), **length}
+    return {"name": "Shrinkage", "pull": _finite(shrinkage.pull), "strength": _finite(shrinkage.strength), **length}
 
 
 def describe_expectation(expectation: Expectation, validation: Validation) -> dict[str, Any]:
@@ -89,6 +118,7 @@ def describe_expectation(expectation: Expectation, validation: Validation) -> di
             "strength": [[_finite(strength), error] for strength, error in validation.strengths],
             "length": [list(pair) for pair in validation.lengths],
         },
+        **({"gain": vars(validation.gain)} if validation.gain else {}),
     }
 
 
@@ -98,14 +128,15 @@ def restore_expectation(
     """What a router's header says of its outcomes and of its shrinkage, which stands in the place of a scorer."""
     if scorer["name"] != "Shrinkage":
         raise ValueError(f"a router from outcomes is fitted with Shrinkage, found {scorer['name']!r}")
-    shrinkage = Shrinkage(scorer["pull"], _strength(scorer["strength"]), scorer.get("length", 0.0))
+    shrinkage = Shrinkage(_infinite(scorer["pull"]), _infinite(scorer["strength"]), scorer.get("length", 0.0))
     means = np.array(described["means"], np.float64)
     if means.shape != (len(described["tasks"]), models):
         raise ValueError(f"{len(described['tasks'])} tasks and {models} models, but means of {means.shape}")
     validation = Validation(
         tuple((pull, error) for pull, error in described["tried"]["pull"]),
-        tuple((_strength(strength), error) for strength, error in described["tried"]["strength"]),
+        tuple((_infinite(strength), error) for strength, error in described["tried"]["strength"]),
         tuple((length, error) for length, error in described["tried"].get("length", ())),
+        HeldOutGain(**described["gain"]) if "gain" in described else None,
     )
     length = described.get("length")
     slopes, typical = (np.array(length["slopes"], np.float64), float(length["typical"])) if length else (None, 0.0)
@@ -124,10 +155,10 @@ def check_outcomes(outcomes: Outcomes, fingerprint: str, models: list[str], fold
     return outcomes
 
 
-def _finite(strength: float) -> float | None:
+def _finite(rows: float) -> float | None:
     """JSON has no infinity."""
-    return None if math.isinf(strength) else strength
+    return None if math.isinf(rows) else rows
 
 
-def _strength(described: float | None) -> float:
+def _infinite(described: float | None) -> float:
     return math.inf if described is None else described

@@ -12,8 +12,10 @@ import numpy.typing as npt
 
 from ir3de.embedding import Embedding
 from ir3de.errors import InputError
+from ir3de.outcomes.sample import EMPTY, KeptPrompt, OutcomeSample, PromptKey, ScoreSum, digest_text
 from ir3de.outcomes.sums import LENGTH_PARTS, ONE_TASK, Key, Outcomes, OutcomeSums, checked_scores, fold
 from ir3de.statistics.counting import GRAM_WINDOWS, MEAN_PARTS, window_means
+from ir3de.statistics.integers import read_only
 from ir3de.statistics.prompt_sums import PromptSums, triangle_indices, triangle_size
 
 CHUNK_ROWS = 4_096
@@ -73,7 +75,7 @@ def collect_outcomes(
     used = embedding or Embedding.default()
     checked = (Row.read(number, row, field, models) for number, row in enumerate(rows, 1))
     named: set[str] = set()
-    total = Outcomes(used.fingerprint, {}, used.default_version, has_length=True)
+    total = Outcomes(used.fingerprint, {}, used.default_version, has_length=True, sample=EMPTY)
     while chunk := list(islice(checked, CHUNK_ROWS)):
         named.update(*(row.named for row in chunk))
         total += _count(chunk, used)
@@ -96,6 +98,7 @@ def _count(rows: Sequence[Row], embedding: Embedding) -> Outcomes:
             groups.setdefault((row.task, fold(row.text), tuple(sorted(row.scores))), []).append(index)
     outcomes = Outcomes(embedding.fingerprint, {}, embedding.default_version, has_length=True)
     positions = flat.astype(np.intp)
+    sample: list[tuple[int, npt.NDArray[np.float64]]] = []
     for (task, part, models), members in groups.items():
         looked_at = np.minimum(lengths[members], CAP)
         means = window_means(positions, starts[members], looked_at, embedding.stored.fixed_point)
@@ -103,7 +106,23 @@ def _count(rows: Sequence[Row], embedding: Embedding) -> Outcomes:
         scores = np.array([[rows[i].scores[model] for i in members] for model in models], np.int64)
         unit = embedding.stored.unit / MEAN_PARTS
         outcomes += replace(outcomes, cells=_cells(task, part, models, means, scores, unit))
-    return outcomes
+        sample.extend(zip(members, means, strict=True))
+    return replace(outcomes, sample=_keep(rows, sample))
+
+
+def _keep(rows: Sequence[Row], means: Iterable[tuple[int, npt.NDArray[np.float64]]]) -> OutcomeSample:
+    """The sample of these rows; `means` pairs the place of a row with its mean embedding."""
+    prompts: dict[PromptKey, KeptPrompt] = {}
+    scores: dict[str, dict[PromptKey, ScoreSum]] = {}
+    for index, mean in means:
+        row = rows[index]
+        key = digest_text(row.text), row.task
+        prompts[key] = KeptPrompt(fold(row.text), read_only(mean.astype(np.int64)))
+        for model, score in row.scores.items():
+            own = scores.setdefault(model, {})
+            count, total = own.get(key, (0, 0))
+            own[key] = count + 1, total + score
+    return EMPTY + OutcomeSample(prompts, scores)
 
 
 def _cells(

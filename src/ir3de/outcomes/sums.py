@@ -20,6 +20,7 @@ from typing import Any
 import numpy as np
 
 from ir3de.errors import InputError, MismatchError, name_embedding
+from ir3de.outcomes.sample import OutcomeSample
 from ir3de.statistics.integers import Integers, read_only
 from ir3de.statistics.prompt_sums import PromptSums
 from ir3de.statistics.sample import hash_text
@@ -82,6 +83,7 @@ class Outcomes:
     cells: Mapping[Key, OutcomeSums] = field(repr=False)  # no cell is empty
     embedding_version: int | None = None  # of the default embedding; None for any other
     has_length: bool = False  # whether the last column of x̄ is the length; sums of version 0.1 have none
+    sample: OutcomeSample | None = field(default=None, repr=False)  # earlier versions kept none
 
     @cached_property
     def tasks(self) -> tuple[str, ...]:
@@ -92,6 +94,11 @@ class Outcomes:
     def models(self) -> tuple[str, ...]:
         """In the order of their names."""
         return tuple(sorted({model for _, model, _ in self.cells}))
+
+    @property
+    def unit(self) -> float:
+        """The real value of the integer 1 of x̄."""
+        return next(iter(self.cells.values())).prompts.unit
 
     def __add__(self, other: Outcomes) -> Outcomes:
         return self._combined(other, +1)
@@ -104,11 +111,13 @@ class Outcomes:
 
     def without(self, model: str) -> Outcomes:
         """The same outcomes had that model never been scored."""
-        return replace(self, cells={key: sums for key, sums in self.cells.items() if key[1] != model})
+        cells = {key: sums for key, sums in self.cells.items() if key[1] != model}
+        return replace(self, cells=cells, sample=self.sample and self.sample.without(model))
 
     def only(self, model: str) -> Outcomes:
         """That model's outcomes alone."""
-        return replace(self, cells={key: sums for key, sums in self.cells.items() if key[1] == model})
+        cells = {key: sums for key, sums in self.cells.items() if key[1] == model}
+        return replace(self, cells=cells, sample=self.sample and self.sample.only(model))
 
     def rows(self, model: str) -> int:
         """How many scores a model has."""
@@ -139,7 +148,7 @@ class Outcomes:
             key: OutcomeSums(shorter[id(sums.prompts)], sums.total, sums.squares, sums.products[:-1])
             for key, sums in self.cells.items()
         }
-        return replace(self, cells=cells, has_length=False)
+        return replace(self, cells=cells, has_length=False, sample=self.sample and self.sample.without_length())
 
     def _combined(self, other: Outcomes, sign: int) -> Outcomes:
         if not isinstance(other, Outcomes):
@@ -167,11 +176,16 @@ class Outcomes:
             cells[key] = ours.combined(theirs, joined[pair], sign)
             if cells[key].rows == 0:
                 del cells[key]
-        return replace(self, cells=cells)
+        sample = None
+        if self.sample is not None and other.sample is not None:
+            sample = self.sample + other.sample if sign > 0 else self.sample - other.sample
+        return replace(self, cells=cells, sample=sample)
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, Outcomes) and (
-            (self.fingerprint, self.has_length) == (other.fingerprint, other.has_length) and self.cells == other.cells
+            (self.fingerprint, self.has_length) == (other.fingerprint, other.has_length)
+            and self.cells == other.cells
+            and self.sample == other.sample
         )
 
     __hash__ = None  # type: ignore[assignment]

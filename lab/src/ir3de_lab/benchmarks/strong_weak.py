@@ -51,8 +51,8 @@ def measure(folder: Path) -> list[Row]:
 
 def _measure_set(name: str, train: Path, test: Path) -> Row:
     rows = list(read_rows([train]))
-    router = Router.fit_outcomes(rows)
-    shared = calibrate_strong_share(router, [str(row["text"]) for row in rows], SHARE)
+    router = Router.fit_outcomes(rows, guard=False)  # the order of the prompts counts here
+    shared = calibrate_strong_share(router, None, SHARE)
     found = evaluate_outcomes(shared.router, read_rows([test])).strong_weak
     if found is None:
         raise InputError(f"no prompt in {test} has scores of two models: there is nothing to compare")

@@ -7,8 +7,6 @@ from pathlib import Path
 from time import perf_counter
 from typing import TYPE_CHECKING, Any
 
-import click
-
 from ir3de.cli.outcomes import outcome_rows
 from ir3de.cli.output import Output, line
 from ir3de.cli.saving import changing, free_folders, load_router, save_and_report
@@ -39,7 +37,7 @@ def fit_outcomes(
     out: Output,
     **_: Any,
 ) -> None:
-    """Sum up the rows, fit, save and report; with a strong share, the rows are read again to pick its threshold."""
+    """Sum up the rows, fit, save and report."""
     from ir3de.cli.domains import load_embedding
     from ir3de.corpora import total_bytes
     from ir3de.outcomes.rows import collect_outcomes
@@ -47,8 +45,6 @@ def fit_outcomes(
     from ir3de.router import Router
 
     check_given(strong_share, strong, weak)
-    if strong_share is not None and "-" in outcomes:
-        raise click.UsageError("--strong-share reads the rows twice: put those of standard input in a file")
     folders = free_folders(router_path, serving, force=force)
     total_bytes(outcomes)  # a misspelt path is found first
     embedding = load_embedding(source, out)
@@ -56,12 +52,13 @@ def fit_outcomes(
     sums = collect_outcomes(rows, embedding=embedding, field=score_field)
     begun = perf_counter()
     with out.spinner("solving"):
-        router = Router.fit_outcomes(sums, embedding=embedding, default=default, policy=Policy(costs=costs))
+        router = Router.fit_outcomes(
+            sums, embedding=embedding, default=default, policy=Policy(costs=costs), guard=strong_share is None
+        )
     if strong_share is not None:
         from ir3de.evaluation.strong_weak import calibrate_strong_share
 
-        prompts = (row["text"] for row in outcome_rows(outcomes, texts.field, score_field, out))
-        found = calibrate_strong_share(router, prompts, strong_share, strong=strong, weak=weak)
+        found = calibrate_strong_share(router, None, strong_share, strong=strong, weak=weak)
         out.note(line((describe_calibration(found), "")))
         router = found.router
     save_and_report(out, router, folders, perf_counter() - begun, from_outcomes=True)
