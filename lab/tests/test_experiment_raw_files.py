@@ -138,7 +138,7 @@ def test_the_summary_shows_the_default_router_and_no_better_one_of_its_name(copi
     (copied.parent / "README.md").write_text("<!-- experiments --><!-- /experiments -->", encoding="utf-8")
     assert _readme(copied.parent).returncode == 0
     lines = (copied.parent / "README.md").read_text(encoding="utf-8").splitlines()
-    shown = next(line for line in lines if line.startswith("| **ir3de**, the default"))
+    shown = next(line for line in lines if line.startswith("| **ir3de**, closed form"))
     figures = {row.name: f"{row.performance.average:.1f}" for row in standings(read(copied / "clm"))}
     assert figures["ir3de"] != figures["ir3de, tuned"]
-    assert shown.startswith(f"| **ir3de**, the default | {figures['ir3de']} (")
+    assert shown.startswith(f"| **ir3de**, closed form | {figures['ir3de']} (")

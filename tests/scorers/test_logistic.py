@@ -89,14 +89,6 @@ def test_where_there_is_no_room_parts_go_first_and_then_prompts(monkeypatch: pyt
     assert set(fewer_prompts.experts.tolist()) == set(range(len(samples)))
 
 
-def test_a_start_near_the_minimum_ends_at_the_minimum() -> None:
-    features, strength = build_features(collect_tiny(40)), 2.0
-    best = solver.fit_logistic(features, 3, strength, 1e-4)
-    most = solver.fit_logistic(features.take(np.arange(0, len(features) - 9)), 3, strength)
-    again = solver.fit_logistic(features, 3, strength, 1e-4, most)
-    assert np.abs(again - best).max() < 1e-2 * np.abs(best).max()
-
-
 def test_a_large_weight_of_the_closed_form_gives_the_closed_form() -> None:
     domains, rows = collect_tiny(), tiny.embedding().rows
     closed, near = Blend().scores(domains, rows), Logistic(closed=1e4).scores(domains, rows)

@@ -115,7 +115,6 @@ class LogisticParts:
         self.blend = blend or BlendParts(domains, embeddings)
         self._features: dict[tuple[float, float], Features] = {}
         self._fitted: dict[Logistic, FittedLogistic] = {}
-        self._trials: dict[Logistic, Numbers] = {}  # W without held-out prompts; only the fit to all begins there
 
     @cached_property
     def prompts(self) -> Prompts:
@@ -136,23 +135,18 @@ class LogisticParts:
         """Fit to all prompts, once."""
         alone = replace(scorer, closed=0.0)
         if alone not in self._fitted:
-            features, near = self.features(scorer.means, scorer.pairs), self._trials.get(alone)
-            self._fitted[alone] = self._scale(features, self._solve(features, alone, TOLERANCE, near))
+            self._fitted[alone] = self._fit(self.features(scorer.means, scorer.pairs), scorer, TOLERANCE)
         return self._fitted[alone]
 
     def fit_without(self, scorer: Logistic, held: npt.NDArray[np.bool_]) -> FittedLogistic:
         """Fit to the prompts that are not held out: `held` is (C, places in a sample)."""
         features = self.features(scorer.means, scorer.pairs)
         kept = np.flatnonzero(~held[features.experts, features.places])
-        W = self._solve(features.take(kept), scorer, TRIAL_TOLERANCE)
-        self._trials[replace(scorer, closed=0.0)] = W
-        return self._scale(features, W)
+        return self._fit(features.take(kept), scorer, TRIAL_TOLERANCE)
 
-    def _solve(self, features: Features, scorer: Logistic, tolerance: float, first: Numbers | None = None) -> Numbers:
-        W = fit_logistic(features, len(self.domains), scorer.strength, tolerance, first)
-        return np.asarray(W - W.mean(axis=1, keepdims=True), np.float32)
-
-    def _scale(self, features: Features, W: Numbers) -> FittedLogistic:
+    def _fit(self, features: Features, scorer: Logistic, tolerance: float) -> FittedLogistic:
+        W = fit_logistic(features, len(self.domains), scorer.strength, tolerance)
+        W -= W.mean(axis=1, keepdims=True)
         L = features.score_tokens(W, self.blend.rows, self.places)
         size = measure_size(L.astype(np.float64), self.blend.frequency, float(np.abs(L).max(initial=0.0)))
         return FittedLogistic(features, W * np.float32(1.0 / size if size else 0.0))

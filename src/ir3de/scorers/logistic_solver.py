@@ -31,14 +31,12 @@ class ConvergenceError(InputError):
     """The discriminative fit found no minimum."""
 
 
-def fit_logistic(
-    features: Features, experts: int, strength: float, tolerance: float = TOLERANCE, first: Numbers | None = None
-) -> Numbers:
+def fit_logistic(features: Features, experts: int, strength: float, tolerance: float = TOLERANCE) -> Numbers:
     """W (features, C) of least Σ_i w_i (log Σ_c exp z_ic − z_i,y(i)) + λ/2n ‖W‖², with Z = X W.
 
     The weights w_i give every expert the same share. λ is `strength`: it acts like that many more prompts. The
     minimum is found by L-BFGS. Its preconditioner M is the Hessian at W = 0: exact for the dense features, the
-    diagonal alone for the sparse ones. The search begins at W = 0, or at `first`, the result for most of these prompts.
+    diagonal alone for the sparse ones.
     """
     problem = _Problem.build(features, experts, strength)
     W, Z = np.zeros((problem.width, experts), np.float32), np.zeros((len(features), experts), np.float32)
@@ -46,9 +44,6 @@ def fit_logistic(
     start = problem.measure(gradient)
     if start <= NOTHING:  # one expert, or prompts that all experts share
         return W
-    if first is not None:
-        W, Z = first, problem.project(first)
-        gradient = problem.gradient(W, softmax(Z))
     history = History(gradient.size, problem.precondition)
     for _ in range(MAX_STEPS):
         step = history.find_direction(gradient)
