@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from pages import ROOT, raw, renewed, write_or_compare
+from pages import ROOT, circumstances, raw, renew_parts, write_or_compare
 
 PAGE = ROOT / "docs" / "conversations.md"
 GROUPS = {
@@ -57,24 +57,15 @@ def weights(document: dict[str, Any]) -> list[str]:
     return [f"The defaults are {defaults}.", "", *lines, *(line for _, line in sorted(found))]
 
 
-def circumstances(document: dict[str, Any]) -> list[str]:
-    c = document["circumstances"]
-    return [f"{c['processor']}, {c['cores']} cores; Python {c['python']}, numpy {c['numpy']}; {c['date']}."]
-
-
 def _percent(value: float | None) -> str:
     return "–" if value is None else f"{value:.1f}"
 
 
-def page(text: str) -> str:
-    document = raw("conversations")
-    for part in (accuracy, costs, weights, circumstances):
-        text = renewed(text, part.__name__, "\n".join(part(document)), "\n")
-    return text
-
-
 def main() -> int:
-    return write_or_compare({PAGE: page(PAGE.read_text(encoding="utf-8"))}, __file__)
+    text = renew_parts(
+        PAGE.read_text(encoding="utf-8"), raw("conversations"), (accuracy, costs, weights, circumstances)
+    )
+    return write_or_compare({PAGE: text}, __file__)
 
 
 if __name__ == "__main__":

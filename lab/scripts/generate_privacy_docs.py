@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from pages import ROOT, raw, renewed, write_or_compare
+from pages import ROOT, circumstances, raw, renew_parts, write_or_compare
 
 PAGE = ROOT / "docs" / "privacy.md"
 
@@ -60,20 +60,9 @@ def recovery(document: dict[str, Any]) -> list[str]:
     return lines
 
 
-def circumstances(document: dict[str, Any]) -> list[str]:
-    c = document["circumstances"]
-    return [f"{c['processor']}, {c['cores']} cores; Python {c['python']}, numpy {c['numpy']}; {c['date']}."]
-
-
-def page(text: str) -> str:
-    document = raw("privacy")
-    for part in (rare, accuracy, recovery, circumstances):
-        text = renewed(text, part.__name__, "\n".join(part(document)), "\n")
-    return text
-
-
 def main() -> int:
-    return write_or_compare({PAGE: page(PAGE.read_text(encoding="utf-8"))}, __file__)
+    text = renew_parts(PAGE.read_text(encoding="utf-8"), raw("privacy"), (rare, accuracy, recovery, circumstances))
+    return write_or_compare({PAGE: text}, __file__)
 
 
 if __name__ == "__main__":

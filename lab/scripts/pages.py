@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import re
 import sys
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +22,19 @@ def renewed(text: str, name: str, content: str, glue: str = "") -> str:
     """The text with what stands between the marks of that name replaced."""
     pattern = re.compile(rf"(<!-- {name} -->).*?(<!-- /{name} -->)", re.DOTALL)
     return pattern.sub(lambda found: f"{found[1]}{glue}{content}{glue}{found[2]}", text)
+
+
+def renew_parts(text: str, document: dict[str, Any], parts: Sequence[Callable[[dict[str, Any]], list[str]]]) -> str:
+    """The text with the lines of each part between the marks of the part's name."""
+    for part in parts:
+        text = renewed(text, part.__name__, "\n".join(part(document)), "\n")
+    return text
+
+
+def circumstances(document: dict[str, Any]) -> list[str]:
+    """The machine, the versions and the day of a measurement."""
+    c = document["circumstances"]
+    return [f"{c['processor']}, {c['cores']} cores; Python {c['python']}, numpy {c['numpy']}; {c['date']}."]
 
 
 def write_or_compare(wanted: Mapping[Path, str], script: str) -> int:

@@ -119,9 +119,8 @@ class Router:
         A row has `text` (or `prompt`), may have a `task`, and maps models to numbers, larger being better, in `field`;
         scores may be missing or None. `default` is the model for prompts without a known token (else the best).
 
-        With `guard`, a router that does worse than the best single model on held-out prompts expects the same of a
-        model on all prompts; `validation` says so. `guard=False` keeps differences between prompts in any case, to
-        share them between a strong and a weak model.
+        With `guard`, routing that does worse than the best single model on held-out prompts is given up, and
+        `validation` says so. `guard=False` keeps it, to share prompts between a strong and a weak model.
 
         >>> import ir3de
         >>> rows = [{"text": "What is 12 times 7?", "task": "maths", "scores": {"large": 1, "small": 0}},
@@ -192,11 +191,7 @@ class Router:
         Where the fit or tuning chose the scorer, every change chooses again on the prompts that are there then. Where
         too few are kept for that, the router has the closed form until a change brings enough.
 
-        These things are not covered. Settings made by hand stay: threshold and costs (also those that `ir3de calibrate`
-        picked), the default expert, and a selector given to `with_selector`. A calibration given to `with_calibration`
-        is replaced by one from the kept prompts. `keep_sample=False` drops prompts for good. Texts that are added are
-        counted in the windows of what is there, where `fit` counts in windows of 128 tokens: this matters only beside
-        statistics collected in other windows.
+        Settings made by hand stay, such as the threshold; docs/how-it-works.md lists what the law does not cover.
         """
         with self._change:
             self._require(name)
