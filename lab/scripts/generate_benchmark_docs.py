@@ -328,8 +328,8 @@ def readme(text: str, documents: dict[str, dict[str, Any]]) -> str:
     """The README with its table and its line on speed renewed."""
     routing = documents["speed"]["figures"][0]["raw"]
     line = (
-        f"In closed form, a prompt of {routing['mean_tokens']:.0f} tokens takes {routing['route_us']:.0f} µs end to end, "
-        f"of which the bare tokenizer call is {routing['bare_fast_us']:.0f}."
+        f"In closed form, a prompt of {routing['mean_tokens']:.0f} tokens takes {routing['route_us']:.0f} µs end to "
+        f"end, of which the bare tokenizer call is {routing['bare_fast_us']:.0f}."
     )
     table = "\n".join(summary_table(documents["accuracy"], documents["defaults"]))
     return renewed(renewed(text, "accuracy", table, "\n"), "speed", line)
