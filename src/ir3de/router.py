@@ -359,7 +359,7 @@ class Router:
         return np.array([[row[name] for name in router.experts] for row in found]).reshape(-1, len(router.experts))
 
     def explain(self, text: str, *, weights: Costs | None = None) -> Explanation:
-        """Show every token's vote, entropy and scores, and whether it counted."""
+        """Show for whom every word speaks, and every token's vote, entropy and scores."""
         return explain(self._compiled, self.tokenizer.pieces(text), self._unknown, weights)
 
     def flips(self, text: str, *, weights: Costs | None = None) -> Flips:

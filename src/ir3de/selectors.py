@@ -241,6 +241,11 @@ class Average:
         return [power / whole for power in powers]
 
 
+def find_unit(selector: Selector) -> int:
+    """What one point of score, or one vote, is in the ballots of a selector; 1 for selectors of other packages."""
+    return SCORE_UNIT if isinstance(selector, Average) else VOTE_UNIT if isinstance(selector, _Votes) else 1
+
+
 def _to_integers(scores: npt.NDArray[np.float32], last: npt.NDArray[np.float32] | float | None) -> Values:
     """Scores as integers, and `last` as one more column."""
     rows, columns = scores.shape

@@ -1,6 +1,7 @@
 """Chats on the command line: route --chat and explain --chat."""
 
 import json
+import re
 from pathlib import Path
 from typing import Any
 
@@ -65,14 +66,16 @@ def test_one_document_holds_one_chat_or_several(fitted: Path, form: str) -> None
     assert experts == ["law", "law", "coding"] * (2 if form == "several" else 1)
 
 
-def test_explain_shows_which_turn_and_which_tokens_decided(fitted: Path, chats: Path) -> None:
-    shown = run("explain", fitted, "--chat", chats, "--tokens", "2").stdout
+def test_explain_shows_which_turn_and_which_words_decided(fitted: Path, chats: Path) -> None:
+    shown = run("explain", fitted, "--chat", chats, "--words", "2").stdout
     assert shown.count("turn 1 decided") == 3 and "this turn began a new subject" in shown
-    assert "␣landlord" in shown and "The tokens that speak most for law" in shown
-    assert "␣landlord" not in run("explain", fitted, "--chat", chats, "--tokens", "0").stdout
+    assert re.search(r"^landlord +\+\d", shown, re.MULTILINE) and "The words that speak for law (+)" in shown
+    assert "The words" not in run("explain", fitted, "--chat", chats, "--words", "0").stdout
     said = json.loads(run("explain", fitted, "--chat", chats, "--json").stdout.splitlines()[0])
     assert [turn["decided"] for turn in said["turns"]] == [0, 0, 2]
-    assert "".join(vote["text"] for vote in said["turns"][1]["votes"]) == "Can my landlord evict me?"
+    for part in ("votes", "words"):
+        assert "".join(one["text"] for one in said["turns"][1][part]) == "Can my landlord evict me?"
+    assert said["turns"][1]["compared"][0] == "law"
 
 
 @pytest.mark.parametrize(

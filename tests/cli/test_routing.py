@@ -107,30 +107,42 @@ def test_route_complains(fitted: Path, questions: Path, tmp_path: Path) -> None:
 # explain --------------------------------------------------------------------------------------------------------------
 
 
-def test_explain_without_colours_marks_tokens_with_letters(fitted: Path) -> None:
-    shown = run("explain", fitted, PROMPT, "--tokens", "3").stdout
+def test_explain_without_colours_marks_words_with_signs(fitted: Path) -> None:
+    shown = run("explain", fitted, PROMPT, "--words", "3").stdout
     lines = shown.splitlines()
-    assert lines[0] == "Is this contract void?" and re.fullmatch(r"[A-E ]+", lines[1])
-    assert "C law" in shown and "␣contract" in shown and "×2" in shown and "law over" in shown
-    assert "\x1b" not in shown
+    assert lines[0] == "Is this contract void?" and re.fullmatch(r"[+ -]+", lines[1])
+    assert lines[1][8:16] == "+" * 8  # below the strongest word
+    assert "■ law" in shown and re.search(r"^contract +×2 +\+\d+\.\d\d +█", shown, re.MULTILINE)
+    assert "The words that speak for law (+) or " in shown and "\x1b" not in shown
+
+
+def test_the_rows_of_the_table_add_up(fitted: Path) -> None:
+    said = run_json("explain", fitted, PROMPT)
+    lead = sum(word["contribution"] for word in said["words"])
+    rows = run("explain", fitted, PROMPT, "--words", "2").stdout.splitlines()
+    (last,) = (row.split() for row in rows if row.startswith("all words"))
+    assert float(last[2].replace("−", "-")) == pytest.approx(lead, abs=0.006)
+    assert any(re.match(r"\d+ more ", row) for row in rows)
+    assert "".join(word["text"] for word in said["words"]) == PROMPT and said["compared"][0] == "law"
 
 
 def test_explain_with_colours(fitted: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("FORCE_COLOR", "1")
     monkeypatch.delenv("NO_COLOR", raising=False)
-    assert "\x1b[35m contract" in run("explain", fitted, PROMPT).stdout
+    assert "\x1b[1;35m contract" in run("explain", fitted, PROMPT).stdout
     monkeypatch.setenv("NO_COLOR", "1")
     shown = run("explain", fitted, PROMPT).stdout
-    assert "\x1b[35m" not in shown and re.search("^[A-E ]*CCC", shown, re.MULTILINE)
+    assert "\x1b[1;35m" not in shown and "++++++++" in shown
 
 
 def test_explain_votes(voting: Path) -> None:
-    shown = run("explain", voting, PROMPT).stdout
-    assert "The tokens with the lowest entropy" in shown
+    assert "The words that speak for coding (+) or law (−)" in run("explain", voting, PROMPT).stdout
     said = run_json("explain", voting, "-", stdin=PROMPT + "\n")
     counted = [vote for vote in said["votes"] if vote["counted"]]
     assert len(counted) == 3 and said["experts"] == ["law", "coding"]
     assert "".join(vote["text"] for vote in said["votes"]) == PROMPT
+    lead = [vote["vote"] for vote in counted].count("coding") - [vote["vote"] for vote in counted].count("law")
+    assert sum(word["contribution"] for word in said["words"]) == pytest.approx(lead, abs=1e-4)
 
 
 def test_explain_nothing(fitted: Path) -> None:

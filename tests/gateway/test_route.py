@@ -63,7 +63,10 @@ def test_explanations_and_flips_are_the_routers_own(gateway: Running) -> None:
     router = small_router()
     _, found = ask(gateway, {"input": PROMPTS[:-1], "explain": True, "flips": True})
     for text, row in zip(PROMPTS, found["data"], strict=False):
-        assert row["votes"] == plain(router.explain(text).to_dict()["votes"])
+        said = plain(router.explain(text).to_dict())
+        assert [row[part] for part in ("compared", "words", "votes")] == [
+            said[part] for part in ("compared", "words", "votes")
+        ]
         assert row["flips"] == plain(router.flips(text).to_dict())
 
 

@@ -143,7 +143,7 @@ def test_a_chat_about_a_landlord(router: Router) -> None:
     assert found.changed and found.decided == 6 and [one.turn for one in found.weights] == [6]
     assert chat.route("and in Java?").expert == "coding"
     assert chat.explain(2).decided == 0 and chat.explain(-1).turn == 7
-    assert "landlord" in "".join(token.text for token in chat.explain(2).tokens.tokens)
+    assert "landlord" in "".join(token.text for token in chat.explain(2).deciding.tokens)
 
 
 def test_older_turns_weigh_less(router: Router) -> None:

@@ -150,7 +150,7 @@ class Conversation:
         return self._take(text, place, weights)
 
     def explain(self, turn: int = -1) -> TurnExplanation:
-        """Which turns weighed how much in the decision of a turn, which one decided, and by which tokens."""
+        """Which turns weighed how much in the decision of a turn, which one decided, and by which words."""
         self._last()
         try:
             place = range(len(self._records))[turn]

@@ -1,4 +1,4 @@
-"""Explain a decision token by token."""
+"""Explain a decision word by word, and token by token."""
 
 from __future__ import annotations
 
@@ -11,8 +11,11 @@ import numpy.typing as npt
 
 from ir3de.policies import Costs
 from ir3de.routing.decision import CompiledRouter, Decision, decide
+from ir3de.routing.words import Word, find_counted, find_words, score_words
 from ir3de.selectors import Ids
 from ir3de.statistics.pairs import pair_buckets
+
+MAX_COMPARED = 5  # experts whose scores each word shows
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,30 +36,50 @@ class TokenVote:
 
 @dataclass(frozen=True, slots=True)
 class Explanation:
-    """A decision, and the part of every token in it, up to the selector's cap."""
+    """A decision, and the part of every word and token in it, up to the selector's cap.
+
+    `compared` are the experts that the words are scored for: the best one, the one it is compared with, and up to three
+    more. The contributions of all words add up to the lead of the first over the second.
+    """
 
     decision: Decision
     experts: tuple[str, ...]
+    compared: tuple[str, ...]
+    words: tuple[Word, ...]
     tokens: tuple[TokenVote, ...]
 
     def to_dict(self) -> dict[str, Any]:
-        votes = [token.to_dict() for token in self.tokens]
-        return {**self.decision.to_dict(), "experts": list(self.experts), "votes": votes}
+        """Plain values, ready for JSON."""
+        return {**self.decision.to_dict(), "experts": list(self.experts), **self.describe_parts()}
+
+    def describe_parts(self) -> dict[str, Any]:
+        """The words and tokens without the decision, ready for JSON."""
+        return {
+            "compared": list(self.compared),
+            "words": [word.to_dict() for word in self.words],
+            "votes": [token.to_dict() for token in self.tokens],
+        }
 
 
 def explain(
-    compiled: CompiledRouter, pieces: Sequence[tuple[int, str]], unknown: int | None, weights: Costs | None = None
+    compiled: CompiledRouter,
+    pieces: Sequence[tuple[int, str]],
+    unknown: int | None,
+    weights: Costs | None = None,
+    *,
+    about: Decision | None = None,
 ) -> Explanation:
-    """Explain a decision by the vote, entropy and scores of every token up to the cap.
+    """Explain a decision by the contribution of every word, and the vote, entropy and scores of every token.
 
     Where pairs have scores, each token gets half of the scores of the pairs with its left and its right neighbour.
     In an outcome router, a token's scores are the expected scores if it were the whole prompt, and its entropy is
-    that of its tasks.
+    that of its tasks. `about` is the decision whose experts are compared, if it is another one than the prompt's own.
     """
     ids = np.array([token for token, _ in pieces], np.uint32)
     decision = decide(compiled, ids, unknown, weights)
     pieces, ids = pieces[: compiled.selector.cap], ids[: compiled.selector.cap]
-    counted = _find_counted(compiled, ids) & (decision.reason != "no known token")
+    says_something = decision.reason != "no known token"
+    counted = find_counted(compiled, ids) & says_something
     scores, vote = _score_tokens(compiled, ids)
     rows = zip(
         pieces, vote.tolist(), compiled.table.entropy[ids].tolist(), scores.tolist(), counted.tolist(), strict=True
@@ -65,7 +88,42 @@ def explain(
         TokenVote(text, token, compiled.experts[expert], entropy, tuple(said), counts)
         for (token, text), expert, entropy, said, counts in rows
     )
-    return Explanation(decision, compiled.experts, votes)
+    compared = compare(about or decision)
+    words = _explain_words(compiled, ids, [text for _, text in pieces], counted, compared)
+    return Explanation(decision, compiled.experts, compared, words, votes)
+
+
+def compare(decision: Decision) -> tuple[str, ...]:
+    """The best expert, then the others by their quality, at most `MAX_COMPARED` in all."""
+    others = [name for name, _ in decision.quality if name != decision.best]
+    return (decision.best, *others[: MAX_COMPARED - 1])
+
+
+def _explain_words(
+    compiled: CompiledRouter,
+    ids: Ids,
+    texts: Sequence[str],
+    counted: npt.NDArray[np.bool_],
+    compared: Sequence[str],
+) -> tuple[Word, ...]:
+    """The words with their contributions: nothing in a prompt without a known token."""
+    starts = find_words(texts)
+    scores = score_words(compiled, ids, starts)[:, [compiled.experts.index(name) for name in compared]]
+    if not counted.any():
+        scores[:] = 0
+    leads = scores[:, 0] - (scores[:, 1] if len(compared) > 1 else 0)
+    lengths = np.diff(starts, append=len(ids)).tolist()
+    return tuple(
+        Word(
+            "".join(texts[first : first + length]),
+            lead,
+            tuple(row),
+            first,
+            length,
+            bool(counted[first:][:length].any()),
+        )
+        for first, length, lead, row in zip(starts.tolist(), lengths, leads.tolist(), scores.tolist(), strict=True)
+    )
 
 
 def _score_tokens(compiled: CompiledRouter, ids: Ids) -> tuple[npt.NDArray[np.float32], npt.NDArray[np.integer]]:
@@ -78,12 +136,3 @@ def _score_tokens(compiled: CompiledRouter, ids: Ids) -> tuple[npt.NDArray[np.fl
     scores[:-1] += halves
     scores[1:] += halves
     return scores, scores.argmax(axis=1)
-
-
-def _find_counted(compiled: CompiledRouter, ids: Ids) -> npt.NDArray[np.bool_]:
-    """Which positions of the prompt the selector counts. Of equal tokens, the earliest count."""
-    counted = np.zeros(len(ids), bool)
-    rank = compiled.ballots.rank
-    order = np.arange(len(ids)) if rank is None else np.argsort(rank[ids], kind="stable")
-    counted[order[: compiled.ballots.limit]] = True
-    return counted

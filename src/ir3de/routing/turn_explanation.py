@@ -52,7 +52,7 @@ class TurnWeight:
 
 @dataclass(frozen=True)
 class TurnExplanation:
-    """Why a turn went to its expert: every turn's weight, the turn that decided, and the tokens of that turn.
+    """Why a turn went to its expert: every turn's weight, the turn that decided, and the words of that turn.
 
     `changed` says that the turn began a new subject, so that the turns before no longer count.
     """
@@ -62,12 +62,12 @@ class TurnExplanation:
     decided: int
     changed: bool
     weights: tuple[TurnWeight, ...]
-    explain_tokens: Callable[[], Explanation] = field(repr=False, compare=False)
+    explain_words: Callable[[], Explanation] = field(repr=False, compare=False)
 
     @cached_property
-    def tokens(self) -> Explanation:
-        """The tokens of the turn that decided, as if it were a prompt of its own."""
-        return self.explain_tokens()
+    def deciding(self) -> Explanation:
+        """The words and tokens of the turn that decided: for and against the expert that this turn went to."""
+        return self.explain_words()
 
     def to_dict(self) -> dict[str, Any]:
         """Plain values, ready for JSON."""
@@ -77,8 +77,8 @@ class TurnExplanation:
             "decided": self.decided,
             "changed": self.changed,
             "weights": [weight.to_dict() for weight in self.weights],
-            "experts": list(self.tokens.experts),
-            "votes": [token.to_dict() for token in self.tokens.tokens],
+            "experts": list(self.deciding.experts),
+            **self.deciding.describe_parts(),
         }
 
 
@@ -107,10 +107,11 @@ def explain_turn(
     decided = max(factors, key=lambda turn: (leads[turn], turn))
     changed = records[last].kept == 0 and any(one[_TALLY] is not None for one in fields[:last])
 
-    def explain_tokens() -> Explanation:
-        return explain(compiled, tokenizer.pieces(_find_read_text(records[decided])), tokenizer.unknown_id)
+    def explain_words() -> Explanation:
+        pieces = tokenizer.pieces(_find_read_text(records[decided]))
+        return explain(compiled, pieces, tokenizer.unknown_id, about=decision)
 
-    return TurnExplanation(last, decision, decided, changed, weights, explain_tokens)
+    return TurnExplanation(last, decision, decided, changed, weights, explain_words)
 
 
 def _find_counted(fields: Sequence[tuple[Any, ...]], last: int) -> tuple[dict[int, TurnRecord], dict[int, float]]:

@@ -87,7 +87,7 @@ def demo(target: Path | None, force: bool, out: Output) -> None:
     out.note("", recall_table(report))
     about = f"table look-ups, no model runs; each time is the median of {TIMING_REPEATS} repeats"
     out.note(heading("Route", about), "", _routed_table(router, routed))
-    out.note(heading("Explain", "every token has the colour of the expert it votes for"), "")
+    out.note(heading("Explain", "every word has the colour of the expert it speaks for"), "")
     if not out.quiet:
         show_explanation(out, router, explanation, rows=5)
     place = target or SAVED

@@ -1,11 +1,9 @@
-"""explain: a prompt with every token in the colour of its vote, and the tokens that decided."""
+"""explain: a prompt with every word in the colour of the expert it speaks for, and the words that decided."""
 
 from __future__ import annotations
 
 import sys
-from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
-from itertools import cycle
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -15,7 +13,7 @@ from ir3de.cli.chats import Chat, pick_only_source, read_chats, route_chat, weig
 from ir3de.cli.commands.route import why_abstained
 from ir3de.cli.costs import once_weight_option, utility_table, warn_without_costs
 from ir3de.cli.options import chat_option, number_option, output_options, router_argument
-from ir3de.cli.output import FAINT, Output, colour_of, format_value, heading, line, one_line, printable, table
+from ir3de.cli.output import FAINT, Output, bar, colour_of, format_value, heading, line, one_line, printable, table
 from ir3de.cli.saving import load_router
 
 if TYPE_CHECKING:
@@ -24,28 +22,33 @@ if TYPE_CHECKING:
     from rich.text import Text
 
     from ir3de.router import Router
-    from ir3de.routing.explanation import Explanation, TokenVote
+    from ir3de.routing.explanation import Explanation
+    from ir3de.routing.words import Word
 
-LETTERS = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz"
-OTHER_COLUMNS_WIDTH = 32  # a token, how often, its entropy
+OTHER_COLUMNS_WIDTH = 44  # a word, how often, its contribution, its bar
 MAX_NAME_CHARACTERS = 18  # of an expert in a table
+MAX_WORD_CHARACTERS = 20
+BAR_WIDTH = 10
+STRONG_SHARE = 0.5  # of the strongest word's contribution
+WEAK_SHARE = 0.1  # words below it are shown as if they said nothing
 
 
 @click.command()
 @router_argument
 @click.argument("text", required=False, metavar="[TEXT|-]")
 @chat_option
-@number_option("--tokens", "rows", least=0, default=10, help="Show at most N tokens in the table.")
+@number_option("--words", "rows", least=0, default=10, help="Show at most N words in the table.")
 @once_weight_option
 @output_options
 def explain(
     router_path: Path, text: str | None, chat: str | None, rows: int, weights: Mapping[str, float], out: Output
 ) -> None:
-    """Show which tokens of a prompt decided, and for which expert.
+    """Show which words of a prompt decided, and for which expert.
 
-    Without TEXT, all of standard input is one prompt. Every token has the colour of the expert it votes for; a token
-    that did not count is dim. Without colours, letters below the tokens say the same. With --chat, every turn of the
-    user is explained: how much each turn weighed, which one decided, and by which tokens.
+    Without TEXT, all of standard input is one prompt. The best expert is compared with the next one: a word has the
+    colour of the one that it speaks for, and strong words stand out. Without colours, + and - below the words say the
+    same. The contributions of all words add up to the lead of the best expert. With --chat, every turn of the user is
+    explained: how much each turn weighed, which one decided, and by which words. --json also gives every token.
 
     \b
     Examples:
@@ -67,7 +70,7 @@ def explain(
 
 
 def _explain_chat(out: Output, router: Router, chat: Chat, rows: int, weights: Mapping[str, float]) -> None:
-    """Every turn: its decision, the weights of the turns in it, and the tokens of the turn that decided."""
+    """Every turn: its decision, the weights of the turns in it, and the words of the turn that decided."""
     conversation = route_chat(router, chat, weights)
     explanations = [conversation.explain(turn) for turn in range(len(conversation))]
     out.json({"chat": chat.place, "turns": [found.to_dict() for found in explanations]} if out.as_json else None)
@@ -84,9 +87,9 @@ def _explain_chat(out: Output, router: Router, chat: Chat, rows: int, weights: M
             out.warn(why_abstained(decision))
         why = "this turn began a new subject" if found.changed else f"turn {found.decided + 1} decided"
         out.note(line((why, FAINT)), weights_table(found, out.console.width))
-        if rows:
-            title, deciding = _deciding(router, found.tokens)
-            out.note(heading(title), _token_table(found.tokens, deciding[:rows], out.console.width))
+        out.note("", *_draw_words(out, found.deciding))
+        if rows and found.deciding.decision.counted:
+            out.note(*_word_table(found.deciding, rows, out.console.width))
 
 
 def _text(text: str | None) -> str:
@@ -100,39 +103,68 @@ def _text(text: str | None) -> str:
 
 
 def show_explanation(out: Output, router: Router, explanation: Explanation, rows: int) -> None:
-    """The prompt, the legend, and a table of the tokens that decided most."""
+    """The prompt, the legend, and a table of the words that decided most."""
     decision = explanation.decision
-    coloured = out.console.color_system is not None and not out.console.no_color
-    out.result(*(_colour_prompt(explanation) if coloured else _letter_prompt(explanation, out.console)))
+    out.result(*_draw_words(out, explanation))
     if unseen := decision.tokens - len(explanation.tokens):
         out.result(line((f"… and {unseen:,} more tokens, beyond the first {len(explanation.tokens):,}", FAINT)))
-    out.result(line(("", "")), _legend(explanation, coloured))
+    out.result(line(("", "")), _legend(explanation))
     if decision.penalties is not None:
         out.note("", utility_table(decision, router))
     if decision.abstained:
         out.warn(why_abstained(decision))
-    elif rows:
-        title, deciding = _deciding(router, explanation)
-        out.note(heading(title), _token_table(explanation, deciding[:rows], out.console.width))
+    if rows and decision.counted:
+        out.note(*_word_table(explanation, rows, out.console.width))
 
 
-def _colour_prompt(explanation: Explanation) -> Iterator[Text]:
-    colours = {name: colour_of(index) for index, name in enumerate(explanation.experts)}
-    tokens = explanation.tokens
-    yield line(*((printable(one.text), colours[one.vote] if one.counted else f"dim {FAINT}") for one in tokens))
+def _draw_words(out: Output, explanation: Explanation) -> Iterator[Text]:
+    """The prompt, its words in colours, or with marks below them where there are no colours."""
+    if out.console.color_system is not None and not out.console.no_color:
+        yield line(*((printable(word.text), _style(word, explanation)) for word in explanation.words))
+    else:
+        yield from _mark_words(explanation, out.console)
 
 
-def _letter_prompt(explanation: Explanation, console: Console) -> Iterator[Text]:
-    """The prompt in lines, below each the letters of its tokens' votes."""
-    letters, tokens = dict(zip(explanation.experts, cycle(LETTERS), strict=False)), explanation.tokens
-    # the letter is passed as a style, so that rich keeps it with its token when it breaks the lines
-    prompt = line(*((printable(one.text), letters[one.vote] if one.counted else "") for one in tokens))
-    for part in prompt.wrap(console, console.width):
+def _style(word: Word, explanation: Explanation) -> str:
+    """The colour of the expert that a word speaks for, bold if it is strong; faint if it says little."""
+    share = _strength(word.contribution, explanation)
+    if share < WEAK_SHARE:
+        return FAINT
+    colour = _colour(word.contribution, explanation)
+    return f"bold {colour}" if share >= STRONG_SHARE else colour
+
+
+def _colour(contribution: float, explanation: Explanation) -> str:
+    """The colour of the best expert, or of the next one if the contribution is below zero."""
+    side = int(contribution < 0 and len(explanation.compared) > 1)
+    return colour_of(explanation.experts.index(explanation.compared[side]))
+
+
+def _strength(contribution: float, explanation: Explanation) -> float:
+    """A contribution as a share of the strongest word's."""
+    strongest = max((abs(word.contribution) for word in explanation.words), default=0.0)
+    return abs(contribution) / strongest if strongest else 0.0
+
+
+def _mark_words(explanation: Explanation, console: Console) -> Iterator[Text]:
+    """The prompt in lines. Below a word that speaks for the best expert stands +, for the next one -.
+
+    Below a strong word there is one under every character.
+    """
+    parts: list[tuple[str, str]] = []
+    for word in explanation.words:
+        text, share = printable(word.text), _strength(word.contribution, explanation)
+        mark = "" if share < WEAK_SHARE else "+" if word.contribution > 0 else "-"
+        begin = len(text) - len(text.lstrip())
+        end = len(text) if share >= STRONG_SHARE else begin + 1
+        # the mark is passed as a style, so that rich keeps it with its word when it breaks the lines
+        parts += [(text[:begin], ""), (text[begin:end], mark), (text[end:], "")]
+    for part in line(*parts).wrap(console, console.width):
         yield from (line((part.plain, "")), line((_marks(part), FAINT)))
 
 
 def _marks(part: Text) -> str:
-    """The letters below a line, as wide as what is above them."""
+    """The marks below a line, as wide as what is above them."""
     from rich.cells import cell_len
 
     marks = [" "] * len(part.plain)
@@ -142,66 +174,92 @@ def _marks(part: Text) -> str:
     return "".join(" " if character == " " else mark * cell_len(character) for character, mark in cells).rstrip()
 
 
-def _legend(explanation: Explanation, coloured: bool) -> Text:
-    """Every expert with its probability or expected score, best first, in its colour or with its letter."""
-    letters = dict(zip(explanation.experts, cycle(LETTERS), strict=False))
+def _legend(explanation: Explanation) -> Text:
+    """The experts that are compared with their probability or expected score, best first, and how many more there are.
+
+    Where the router abstained, the default expert comes first.
+    """
+    ranking = [row for row in explanation.decision.ranking if row[0] in explanation.compared]
+    if explanation.decision.abstained and explanation.decision.expert not in explanation.compared:
+        ranking.insert(0, explanation.decision.ranking[0])
     parts: list[tuple[str, str]] = []
-    for place, (expert, value) in enumerate(explanation.decision.ranking):
-        mark, colour = "■" if coloured else letters[expert], colour_of(explanation.experts.index(expert))
+    for place, (expert, value) in enumerate(ranking):
         styles = ("bold", "") if place == 0 else ("", FAINT)
-        shown = f"{'   ' if place else ''}{mark} "
-        parts += [(shown, colour), (expert, styles[0]), (f" {format_value(explanation.decision, value)}", styles[1])]
-    return line(*parts)
+        square = (f"{'   ' if place else ''}■ ", colour_of(explanation.experts.index(expert)))
+        parts += [square, (expert, styles[0]), (f" {format_value(explanation.decision, value)}", styles[1])]
+    others = len(explanation.experts) - len(ranking)
+    return line(*parts, (f"   … and {others:,} more" if others else "", FAINT))
 
 
-def _deciding(router: Router, explanation: Explanation) -> tuple[str, list[TokenVote]]:
-    """A title, and the counted tokens without repetition, those that decided most first."""
-    from ir3de.selectors import Average
+def _word_table(explanation: Explanation, rows: int, width: int) -> tuple[Text, Table]:
+    """A title, and the strongest words: their contributions, and what they give to each expert.
 
-    distinct = list({token.id: token for token in explanation.tokens if token.counted}.values())
-    if not isinstance(router.selector, Average):
-        return "The tokens with the lowest entropy", sorted(distinct, key=lambda token: token.entropy)
-    winner = explanation.decision.ranking[0][0]
-    others = [expert for expert, _ in explanation.decision.quality if expert != winner]  # the likeliest first
-    if not others:
-        return "The tokens", distinct
-    first, second = map(explanation.experts.index, (winner, others[0]))
-    title = f"The tokens that speak most for {winner} over {others[0]}"
-    return title, sorted(distinct, key=lambda token: token.scores[second] - token.scores[first])
+    Equal words are one row. The other words follow together, so that the rows add up to the lead.
+    """
+    best, *others = explanation.compared
+    title = f"The words that speak for {best} (+)" + (f" or {others[0]} (−)" if others else "")
+    merged = sorted(_merge_words(explanation).items(), key=lambda row: -abs(row[1][1]))
+    columns = _score_columns(explanation, width)
+    names = [_short(explanation.compared[column]) for column in columns]
+    shown = table("word", "", "+ −", " ", *names, right=("", "+ −", *names))
+    digits = 2 if explanation.decision.expected_score is None else 3
+
+    def add(name: str, times: int, total: float, scores: list[float], style: str = "") -> None:
+        colour, share = _colour(total, explanation), abs(total) / (abs(merged[0][1][1]) or 1.0)
+        repeated = f"×{times}" if times > 1 else ""
+        drawn = line(("", "")) if style else bar(share, BAR_WIDTH, colour)
+        signed = [line((_signed(scores[column], digits), FAINT)) for column in columns]
+        shown.add_row(
+            line((name, style)), line((repeated, FAINT)), line((_signed(total, digits), colour)), drawn, *signed
+        )
+
+    for word, (times, total, scores) in merged[:rows]:
+        add(word, times, total, scores)
+    if digits == 2:  # expected scores do not add up
+        if rest := [row for _, row in merged[rows:]]:
+            add(f"{len(rest):,} more", 1, *_sum_rows(rest), style=FAINT)
+        add("all words", 1, *_sum_rows([row for _, row in merged]), style="bold")
+    return heading(title), shown
+
+
+def _merge_words(explanation: Explanation) -> dict[str, tuple[int, float, list[float]]]:
+    """Each distinct word: how often it occurs, and the sums of its contributions and scores."""
+    merged: dict[str, tuple[int, float, list[float]]] = {}
+    for word in explanation.words:
+        name, own = _visible(word.text), (1, word.contribution, list(word.scores))
+        before = merged.get(name)
+        merged[name] = (before[0] + 1, *_sum_rows([before, own])) if before else own
+    return merged
+
+
+def _sum_rows(rows: list[tuple[int, float, list[float]]]) -> tuple[float, list[float]]:
+    """The sums of the contributions and of the scores."""
+    scores = zip(*(scores for *_, scores in rows), strict=True)
+    return sum(total for _, total, _ in rows), [sum(column) for column in scores]
 
 
 def _score_columns(explanation: Explanation, width: int) -> list[int]:
-    """The experts whose scores are shown, best first: as many as there is room for, but always two."""
-    columns: list[int] = []
-    room = width - OTHER_COLUMNS_WIDTH - max(len(_short(name)) for name in explanation.experts)
-    for expert, _ in explanation.decision.ranking:
-        room -= max(len(_short(expert)), len("+0.00")) + 3
+    """The compared experts whose scores are shown: as many as there is room for, but always two."""
+    room, columns = width - OTHER_COLUMNS_WIDTH, list[int]()
+    for column, name in enumerate(explanation.compared):
+        room -= max(len(_short(name)), len("+0.00")) + 3
         if room < 0 and len(columns) >= 2:
             break
-        columns.append(explanation.experts.index(expert))
+        columns.append(column)
     return columns
 
 
-def _token_table(explanation: Explanation, deciding: Sequence[TokenVote], width: int) -> Table:
-    times = Counter(token.id for token in explanation.tokens if token.counted)
-    columns = _score_columns(explanation, width)
-    names = [_short(explanation.experts[column]) for column in columns]
-    shown = table("token", "", "vote", "entropy", *names, right=("", "entropy", *names))
-    for token in deciding:
-        place = explanation.experts.index(token.vote)
-        styles = [colour_of(column) if column == place else FAINT for column in columns]
-        scores = [line((f"{token.scores[at]:+.2f}", style)) for at, style in zip(columns, styles, strict=True)]
-        repeated = f"×{times[token.id]}" if times[token.id] > 1 else ""
-        vote = line((_short(token.vote), colour_of(place)))
-        shown.add_row(_visible(token), line((repeated, FAINT)), vote, f"{token.entropy:.2f}", *scores)
-    return shown
+def _signed(value: float, digits: int) -> str:
+    """The number with its sign; nothing for what is rounded to zero."""
+    return "·" if round(value, digits) == 0 else f"{value:+.{digits}f}".replace("-", "−")
 
 
-def _short(name: str) -> str:
+def _short(name: str, longest: int = MAX_NAME_CHARACTERS) -> str:
     """The end of a long name, such as a model's, so that a table of several still fits."""
-    return name if len(name) <= MAX_NAME_CHARACTERS else "…" + name[1 - MAX_NAME_CHARACTERS :]
+    return name if len(name) <= longest else "…" + name[1 - longest :]
 
 
-def _visible(token: TokenVote) -> str:
-    """The token with its spaces shown; part of a character has nothing of its own to show."""
-    return printable(token.text).replace(" ", "␣").replace("\n", "⏎") or f"#{token.id}"
+def _visible(text: str) -> str:
+    """A word without the space around it. White space itself is shown."""
+    shown = printable(text.strip() or text.replace(" ", "␣").replace("\n", "⏎"))
+    return shown if len(shown) <= MAX_WORD_CHARACTERS else shown[: MAX_WORD_CHARACTERS - 1] + "…"

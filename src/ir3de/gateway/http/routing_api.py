@@ -44,7 +44,7 @@ class RouteRequest(Part):
     messages: SkipValidation[list[Any]] = []  # noqa: RUF012 - pydantic copies it
     """Or a chat, which is routed as the chat endpoint routes it."""
     explain: bool | None = None
-    """Also give every token with its vote."""
+    """Also give for whom every word speaks, and every token with its vote."""
     flips: bool | None = None
     """Also give the tokens without which the decision would differ."""
     selector: str | None = None
@@ -108,7 +108,7 @@ def build_answer(router: Router, digest: str, asked: RouteRequest, texts: Sequen
     for index, (text, decision) in enumerate(zip(texts, decisions, strict=True)):
         row: dict[str, Any] = {"index": index, **decision.to_dict()}
         if asked.explain:
-            row["votes"] = [vote.to_dict() for vote in variant.explain(text, weights=asked.weights).tokens]
+            row |= variant.explain(text, weights=asked.weights).describe_parts()
         if asked.flips:
             row["flips"] = variant.flips(text, weights=asked.weights).to_dict()
         data.append(row)

@@ -1,0 +1,133 @@
+"""Words: the tokens of a prompt as a person reads them, and what each word gives to each expert."""
+
+from __future__ import annotations
+
+import re
+import unicodedata
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from ir3de.routing.decision import CompiledRouter
+from ir3de.selectors import Ids, Tally, find_unit
+from ir3de.statistics.pairs import pair_buckets
+
+Places = npt.NDArray[np.intp]
+
+ZERO_WIDTH_JOINER = "\u200d"
+# Thai to Myanmar, Khmer, kana and Han: in these scripts no space says where a word ends
+_SPACELESS = re.compile(
+    "[\u0e00-\u109f\u1780-\u17ff\u2e80-\u30ff\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff\uff66-\uff9f\U00020000-\U0003ffff]"
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Word:
+    """One word of a prompt, and for whom it speaks.
+
+    `contribution` is what the word gives to the best expert minus what it gives to the next one: above zero it speaks
+    for the best one. `scores` are what it gives to each expert of `Explanation.compared`. Both are in votes where the
+    selector counts votes. `text` includes the space before the word. The word is made of `tokens` tokens, from `first`.
+    """
+
+    text: str
+    contribution: float
+    scores: tuple[float, ...]
+    first: int
+    tokens: int
+    counted: bool
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain values, ready for JSON."""
+        scores = [round(score, 6) for score in self.scores]
+        return {**asdict(self), "contribution": round(self.contribution, 6), "scores": scores}
+
+
+def find_words(pieces: Sequence[str]) -> Places:
+    """The place of the first token of each word. `pieces` are the stretches of text of the tokens.
+
+    White space and punctuation end a word. A token is never cut. Where a script has no spaces, a token is a word. White
+    space is a word of its own if it is more than one space.
+
+    >>> find_words(["Can", " land", "lord", "s", "?"]).tolist()
+    [0, 1, 4]
+    """
+    starts, text, word, at = [0][: len(pieces)], "".join(pieces), "", 0
+    for place, piece in enumerate(pieces):
+        if place and not _continues(word, piece, pieces[place - 1], text, at):
+            starts.append(place)
+            word = ""
+        word += piece
+        at += len(piece)
+    return np.array(starts, np.intp)
+
+
+def _continues(word: str, piece: str, last: str, text: str, at: int) -> bool:
+    """Whether a piece that begins at a place of the text belongs to the word before it."""
+    if not last or at == len(text):  # a character of several tokens: the last of them shows it
+        return True
+    if word.isspace():
+        return piece.isspace() or (word == " " and not text[at].isspace())
+    return not text[at - 1].isspace() and not text[at].isspace() and _joins(text, at)
+
+
+def _joins(text: str, at: int) -> bool:
+    """Whether the two characters on both sides of a place belong to one word. Neither is white space."""
+    left, right = text[at - 1], text[at]
+    if left == ZERO_WIDTH_JOINER or unicodedata.category(right) in ("Mn", "Mc", "Me", "Cf"):
+        return True
+    if _SPACELESS.match(left) or _SPACELESS.match(right):
+        return False
+    if _is_letter(left) and _is_letter(right):
+        return True
+    before, after = text[at - 2 : at - 1], text[at + 1 : at + 2]
+    return left == right or _is_inside(before, left, right) or _is_inside(left, right, after)
+
+
+def _is_letter(character: str) -> bool:
+    return character.isalnum() or character == "_" or unicodedata.category(character)[0] == "M"
+
+
+def _is_inside(before: str, mark: str, after: str) -> bool:
+    """Whether a mark belongs to the word around it: the apostrophe of "don't", the point of 3.14."""
+    if mark in "'’":
+        return before.isalpha() and after.isalpha()
+    return mark in ".," and before.isdecimal() and after.isdecimal()
+
+
+def find_counted(compiled: CompiledRouter, ids: Ids) -> npt.NDArray[np.bool_]:
+    """Which positions of the prompt the selector counts. Of equal tokens, the earliest count."""
+    counted = np.zeros(len(ids), bool)
+    rank = compiled.ballots.rank
+    order = np.arange(len(ids)) if rank is None else np.argsort(rank[ids], kind="stable")
+    counted[order[: compiled.ballots.limit]] = True
+    return counted
+
+
+def score_words(compiled: CompiledRouter, ids: Ids, starts: Places) -> Tally:
+    """What each word gives to each expert: (words, experts).
+
+    A pair is credited by halves to its two tokens. Ballots are integers and their unit is a power of two, so the words
+    add up to the tally exactly. Expected scores do not add up: there, a word gives what would be expected if it were
+    the whole prompt, minus what is expected of a prompt that says nothing.
+    """
+    rules, ballots = compiled.rules, compiled.ballots
+    counted, unit = find_counted(compiled, ids), find_unit(rules.selector)
+    rows = np.zeros((len(ids), rules.columns))
+    chosen = ids[counted]
+    rows[counted] = ballots.values.take(chosen if ballots.rank is None else ballots.rank[chosen], 0)[:, : rules.columns]
+    if ballots.pairs is not None and len(ids) > 1:
+        halves = ballots.pairs.take(pair_buckets(ids), 0)[:, : rules.columns].astype(np.float64) / 2
+        rows[:-1] += halves
+        rows[1:] += halves
+    if not len(ids):
+        return np.zeros((0, len(rules.experts)))
+    words: Tally = np.add.reduceat(rows, starts, axis=0) / unit
+    if rules.valuation.value_name == "probability":
+        return words
+    means = words / np.diff(starts, append=len(ids))[:, None]
+    alone = rules.valuation.value_tokens(means.astype(np.float32))
+    return alone.astype(np.float64) - rules.valuation.tally_nothing(len(rules.experts))
