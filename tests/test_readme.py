@@ -89,7 +89,9 @@ def test_commands_run_in_the_order_they_are_written(named_files: Path) -> None:
 
 def test_ci_runs_the_readme_s_test_command() -> None:
     assert any(line.startswith(f"$ {TEST_COMMAND}") for line in CONSOLE)
-    assert TEST_COMMAND in (ROOT / ".ci" / "run").read_text(encoding="utf-8").splitlines()
+    lines = (ROOT / ".ci" / "run").read_text(encoding="utf-8").splitlines()
+    install, test = TEST_COMMAND.split(" && ")
+    assert "set -euo pipefail" in lines and lines.index(install) < lines.index(test)
 
 
 def test_every_link_leads_somewhere() -> None:
