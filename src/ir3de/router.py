@@ -363,9 +363,8 @@ class Router:
         return explain(self._compiled, self.tokenizer.pieces(text), self._unknown, weights)
 
     def flips(self, text: str, *, weights: Costs | None = None) -> Flips:
-        """Which tokens, taken out alone or a few together, would send the prompt to another expert."""
-        ids = np.array([token for token, _ in self.tokenizer.pieces(text)], np.uint32)
-        return find_flips(self._compiled, ids, self._unknown, weights)
+        """Which words, taken out alone or a few together, would send the prompt to another expert."""
+        return find_flips(self._compiled, self.tokenizer.pieces(text), self._unknown, weights)
 
     def save(self, path: str | Path, *, serving: bool = False) -> Path:
         """Write the router to a folder; `serving=True` leaves out what only changes need."""

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import json
-import math
 import re
 import urllib.request
 from collections.abc import Iterator
@@ -24,7 +23,7 @@ from ir3de.gateway.http import static_files
 TOKEN = "the-admin-token"
 PROMPT = "Is a contract void when my landlord cannot boil an egg?"
 PHONE = (390, 844)
-STRONGEST = 0.93  # of a token that is certain
+STRONGEST = 0.93  # of the word with the largest contribution
 
 browser_test = pytest.mark.browser
 
@@ -50,7 +49,7 @@ def page(gateway: Running, chromium: Browser) -> Iterator[Browser]:
     chromium.prefer(prefers_color_scheme="light", prefers_reduced_motion="reduce")
     gateway.upstream.behaviour.clear()
     chromium.open(f"{gateway.url}/#admin={TOKEN}")
-    chromium.until(lambda: chromium.all(".token"))
+    chromium.until(lambda: chromium.all(".word"))
     yield chromium
     assert chromium.console() == []
     assert {address.split("/", 3)[2] for address in chromium.addresses()} == {gateway.url.split("/")[2]}
@@ -62,9 +61,9 @@ def typed(page: Browser, text: str) -> None:
     page.until(lambda: page.run("return document.documentElement.dataset.ready") == text)
 
 
-def tokens(page: Browser) -> list[dict[str, Any]]:
-    script = """return [...document.querySelectorAll('.token')].map(one => ({
-        text: one.textContent, vote: one.dataset.vote, counted: !one.classList.contains('filtered'),
+def words(page: Browser) -> list[dict[str, Any]]:
+    script = """return [...document.querySelectorAll('.word')].map(one => ({
+        text: one.textContent, speaks_for: one.dataset.for, counted: !one.classList.contains('filtered'),
         colour: getComputedStyle(one).getPropertyValue('--colour'), painted: getComputedStyle(one).backgroundColor,
         strength: Number(one.style.getPropertyValue('--strength'))}))"""
     found: list[dict[str, Any]] = page.run(script)
@@ -75,21 +74,26 @@ def tokens(page: Browser) -> list[dict[str, Any]]:
 
 
 @browser_test
-def test_every_token_has_the_colour_of_its_vote_and_is_as_strong_as_it_is_certain(page: Browser) -> None:
+def test_every_word_has_the_colour_of_whom_it_speaks_for_and_is_as_strong_as_its_contribution(page: Browser) -> None:
     typed(page, PROMPT)
-    explanation, shown = small_router().explain(PROMPT), tokens(page)
-    assert [(one["vote"], one["counted"]) for one in shown] == [(one.vote, one.counted) for one in explanation.tokens]
-    assert [one["text"] for one in shown] == [one.text.strip() for one in explanation.tokens]
-    assert page.run("return document.querySelector('#tokens').textContent") == PROMPT
+    explanation, shown = small_router().explain(PROMPT), words(page)
+    best, other = explanation.compared[:2]
+    sides = [other if word.contribution < 0 else best for word in explanation.words]
+    assert [(one["speaks_for"], one["counted"]) for one in shown] == [(side, True) for side in sides]
+    assert set(sides) == {best, other}
+    assert [one["text"] for one in shown] == [word.text.strip() for word in explanation.words]
+    assert page.run("return document.querySelector('#words').textContent") == PROMPT
     legend = dict(
         page.run("""return [...document.querySelectorAll('#legend .name')].map(
         one => [one.textContent, getComputedStyle(one.querySelector('.swatch')).getPropertyValue('--colour')])""")
     )
-    assert list(legend) == list(TEXTS) and len(set(legend.values())) == len(TEXTS)
-    assert [one["colour"] for one in shown] == [legend[one.vote] for one in explanation.tokens]
-    sure = [1 - one.entropy / math.log(len(TEXTS)) for one in explanation.tokens]
-    by_certainty = [shown[place]["strength"] for place in sorted(range(len(sure)), key=sure.__getitem__)]
-    assert by_certainty == sorted(by_certainty) and 0 < by_certainty[0] < by_certainty[-1] <= STRONGEST
+    assert list(legend) == [best, other] and legend[best] != legend[other]
+    assert [one["colour"] for one in shown] == [legend[side] for side in sides]
+    strengths = [abs(word.contribution) for word in explanation.words]
+    strongest = max(strengths)
+    assert [one["strength"] for one in shown] == pytest.approx(
+        [STRONGEST * strength / strongest for strength in strengths], abs=0.001
+    )
     assert len({one["painted"] for one in shown}) > 3
     decision = small_router().route(PROMPT)
     assert page.text("#winner") == page.text("#send-to") == decision.expert
@@ -99,43 +103,47 @@ def test_every_token_has_the_colour_of_its_vote_and_is_as_strong_as_it_is_certai
 
 @browser_test
 def test_the_slider_says_how_many_tokens_vote(page: Browser) -> None:
+    def counted(selector: EntropyTopK) -> int:
+        return sum(word.counted for word in small_router().with_selector(selector).explain(PROMPT).words)
+
     typed(page, PROMPT)
     assert not page.find("#k").is_displayed()
     page.find("[for=selector-entropy]").click()
-    page.until(lambda: sum(one["counted"] for one in tokens(page)) == 10)
+    page.until(lambda: sum(one["counted"] for one in words(page)) == counted(EntropyTopK(10)))
     page.find("#k").send_keys("\ue012" * 7)  # seven times to the left
-    page.until(lambda: sum(one["counted"] for one in tokens(page)) == 3)
+    page.until(lambda: page.text("#k-shown") == "3" and "3 of" in page.text("#cost-of-it"))
     wanted = small_router().with_selector(EntropyTopK(3)).explain(PROMPT)
-    assert [one["counted"] for one in tokens(page)] == [one.counted for one in wanted.tokens]
+    assert [one["counted"] for one in words(page)] == [word.counted for word in wanted.words]
     assert page.text("#winner") == wanted.decision.expert
-    assert "3 of" in page.text("#cost-of-it") and page.text("#k-shown") == "3"
     page.run("document.querySelector('#scorer').value = 'paper'")
     page.run("document.querySelector('#scorer').dispatchEvent(new Event('change'))")
     page.until(lambda: "as it is served (average, as fitted)" in page.text("#reading-note"))
 
 
 @browser_test
-def test_the_tokens_that_would_turn_the_decision_are_underlined_and_named(page: Browser) -> None:
+def test_the_words_that_would_turn_the_decision_are_underlined_and_named(page: Browser) -> None:
     turning = next(text for text in ("egg contract", "boil a contract", PROMPT) if small_router().flips(text).alone)
     typed(page, turning)
     flips = small_router().flips(turning)
-    underlined = page.run("return [...document.querySelectorAll('.token.alone')].map(one => Number(one.dataset.index))")
+    underlined = page.run("return [...document.querySelectorAll('.word.alone')].map(one => Number(one.dataset.index))")
     assert underlined == sorted(flips.alone)
-    words = [one.text.strip() for one in small_router().explain(turning).tokens]
+    names = [one.text.strip() for one in small_router().explain(turning).words]
     said = page.text("#flip")
-    assert said.startswith(f"Without “{words[flips.together[0]]}” this would go to {flips.other}.")
+    assert said.startswith(f"Without “{names[flips.together[0]]}” this would go to {flips.other}.")
 
 
 @browser_test
-def test_tokens_are_walked_by_keys_and_tell_their_scores(page: Browser) -> None:
+def test_words_are_walked_by_keys_and_tell_their_signed_scores(page: Browser) -> None:
     typed(page, "boil a contract")
-    page.run("document.querySelector('.token').focus()")
-    page.press("\ue014", "\ue014", "\ue014")  # three to the right
-    token = small_router().explain("boil a contract").tokens[3]
+    page.run("document.querySelector('.word').focus()")
+    page.press("\ue014", "\ue014")  # two to the right
+    explanation = small_router().explain("boil a contract")
+    word = explanation.words[2]
     assert page.find("#bubble").is_displayed()
-    said = page.text("#bubble")
-    assert token.text.strip() in said and token.vote in said
-    assert f"{max(token.scores):.2f}" in said
+    said = page.text("#bubble").replace("−", "-")
+    assert f"contract {word.contribution:+.2f} for {explanation.compared[0]} over {explanation.compared[1]}" in said
+    for name, score in zip(explanation.compared, word.scores, strict=True):
+        assert name in said and f"{score:+.2f}" in said
     page.press("\ue00c")
     assert not page.find("#bubble").is_displayed()
 
@@ -146,10 +154,10 @@ def test_the_last_prompt_typed_is_the_one_shown_and_examples_are_a_click_away(pa
         page.type("#prompt", text)
     page.until(lambda: page.text("#winner") == "cooking")
     page.find(".chip[title*=irrational]").click()
-    page.until(lambda: "irrational" in page.text("#tokens"))
+    page.until(lambda: "irrational" in page.text("#words"))
     typed(page, "<img src=x onerror=alert(1)> <b>egg</b>")
-    assert page.text("#tokens") == "<img src=x onerror=alert(1)> <b>egg</b>"
-    assert page.all("#tokens img, #tokens b, #flip img") == []
+    assert page.text("#words") == "<img src=x onerror=alert(1)> <b>egg</b>"
+    assert page.all("#words img, #words b, #flip img") == []
 
 
 @browser_test
@@ -358,7 +366,7 @@ def test_the_page_names_no_other_host_and_never_writes_markup() -> None:
         assert not re.search(r"innerHTML|outerHTML|insertAdjacentHTML|document\.write|eval\(|\son\w+=", text), name
 
 
-def test_text_is_legible_in_both_themes_also_on_the_strongest_token() -> None:
+def test_text_is_legible_in_both_themes_also_on_the_strongest_word() -> None:
     style = static_files.load_files()["style.css"].content.decode()
     blocks = re.findall(r"\{([^{}]*--e11[^{}]*)\}", style)
     themes = [dict(re.findall(r"--(\w+): (#[0-9a-f]{6}|\d+%)", block)) for block in blocks]

@@ -1,4 +1,4 @@
-"""Which tokens a decision hangs on: brute force says the same."""
+"""Which words a decision hangs on: brute force says the same."""
 
 import numpy as np
 import pytest
@@ -9,9 +9,10 @@ import tiny
 from ir3de import AllTokens, Average, EntropyTopK, Router
 from ir3de.policies import Policy
 from ir3de.routing.decision import decide
-from ir3de.routing.flips import MAX_TOKENS_TOGETHER, decide_without_each
+from ir3de.routing.flips import MAX_WORDS_TOGETHER
+from ir3de.routing.words import find_words
 from ir3de.scorers import Blend
-from laws import STRANGE, shown, words
+from laws import STRANGE, words
 
 ROWS = [
     {"text": text, "task": task, "scores": {"one": 0.2 + 0.7 * (task == "law"), "two": 0.5, "three": len(text) / 200}}
@@ -40,8 +41,14 @@ def made(kind: str) -> Router:
     return _MADE[kind]
 
 
-def asked_without(router: Router, ids: np.ndarray, *places: int) -> str:
-    return decide(router.compiled, np.delete(ids, places), router.tokenizer.unknown_id).expert
+def asked_without(router: Router, text: str, *places: int) -> str:
+    """The expert of the prompt without the words at these places."""
+    pieces = router.tokenizer.pieces(text)
+    starts = find_words([piece for _, piece in pieces]).tolist()
+    ids = np.array([token for token, _ in pieces], np.uint32)
+    ends = [*starts[1:], len(ids)]
+    gone = [token for place in places for token in range(starts[place], ends[place])]
+    return decide(router.compiled, np.delete(ids, gone), router.tokenizer.unknown_id).expert
 
 
 @pytest.mark.parametrize("kind", ROUTERS)
@@ -49,20 +56,18 @@ def asked_without(router: Router, ids: np.ndarray, *places: int) -> str:
 @settings(tiny.LAW, max_examples=12)
 def test_what_flips_alone_and_together_is_what_brute_force_finds(kind: str, text: str) -> None:
     router = made(kind)
-    ids, unknown, expert = router.tokenizer.encode(text), router.tokenizer.unknown_id, router.route(text).expert
-    others = [decide(router.compiled, np.delete(ids, place), unknown) for place in range(len(ids))]
-    each, found = decide_without_each(router.compiled, ids, unknown), router.flips(text)
-    assert list(map(shown, each)) == list(map(shown, others[: router.selector.cap]))
+    expert, found = router.route(text).expert, router.flips(text)
+    others = [asked_without(router, text, place) for place in range(len(router.explain(text).words))]
     assert found.expert == expert
-    assert found.alone == {place: other.expert for place, other in enumerate(others) if other.expert != expert}
+    assert found.alone == {place: other for place, other in enumerate(others) if other != expert}
     if not found.together:
         assert not found.alone and found.other is None
         return
-    assert asked_without(router, ids, *found.together) == found.other != expert
-    assert len(found.together) <= MAX_TOKENS_TOGETHER
+    assert asked_without(router, text, *found.together) == found.other != expert
+    assert len(found.together) <= MAX_WORDS_TOGETHER
     if len(found.together) > 1:  # none of them could stay
         for kept in found.together:
-            assert asked_without(router, ids, *(place for place in found.together if place != kept)) == expert
+            assert asked_without(router, text, *(place for place in found.together if place != kept)) == expert
 
 
 def test_words_that_decide_alone_or_together_are_named() -> None:
@@ -80,7 +85,7 @@ def test_a_thousand_tokens_are_looked_at_and_what_lies_beyond_them_is_not() -> N
     ids = router.tokenizer.encode(text)
     assert len(ids) > 1_024
     found = router.flips(text)
-    assert max(found.alone, default=0) < 1_024
+    assert max(found.alone, default=0) < len(router.explain(text).words)
     assert found.to_dict().keys() == {"alone", "together"}
 
 

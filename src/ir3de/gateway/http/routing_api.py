@@ -46,7 +46,7 @@ class RouteRequest(Part):
     explain: bool | None = None
     """Also give for whom every word speaks, and every token with its vote."""
     flips: bool | None = None
-    """Also give the tokens without which the decision would differ."""
+    """Also give the words without which the decision would differ."""
     selector: str | None = None
     """Try another selector."""
     k: Annotated[int, Field(ge=1, le=MAX_TOKENS)] | None = None
@@ -83,9 +83,10 @@ async def route(request: Request) -> Response:
     asked = validate(RouteRequest, body.values, status=400, shows_found=True)
     texts = asked.read_texts(snapshot.config.routing)
     try:
-        if sum(map(len, texts)) <= MAX_INLINE_CHARS and has_variant(snapshot.router, asked.wanted):
+        is_short = not asked.flips and sum(map(len, texts)) <= MAX_INLINE_CHARS
+        if is_short and has_variant(snapshot.router, asked.wanted):
             content = build_answer(snapshot.router, snapshot.digest, asked, texts)
-        else:  # long prompts, or a variant that must be built first: a thread lets others be served meanwhile
+        else:  # long prompts, flips, a variant that must be built first: a thread lets others be served meanwhile
             content = await asyncio.to_thread(build_answer, snapshot.router, snapshot.digest, asked, texts)
     except InputError as error:  # weights so large that no number holds them
         raise ApiError(400, str(error)) from error

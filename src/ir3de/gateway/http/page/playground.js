@@ -4,7 +4,7 @@ import { askJSON } from "./api.js";
 import { answers } from "./answer.js";
 import { colour, learn, named } from "./colors.js";
 import { find, make, percent, say } from "./dom.js";
-import { showTokens, visible } from "./tokens.js";
+import { showWords, visible } from "./words.js";
 
 const EXAMPLES = [
   ["Lawyers in Rome", "How did lawyers in ancient Rome prove that a will was forged?"],
@@ -58,9 +58,9 @@ function show(found, text) {
   say(find("send-to"), row.expert);
   say(find("cost-of-it"), `${row.counted} of ${row.tokens} tokens decided, in ${microseconds(found.route_us)}`);
   showRanking(row);
-  showTokens(row, found.experts, row.flips);
+  showWords(row, row.flips);
   showFlips(row);
-  showLegend(found.experts, row);
+  showLegend(row.compared);
   showOptions(found.options);
   document.documentElement.dataset.ready = text; // for whoever waits for it, such as a test
 }
@@ -108,7 +108,7 @@ function showRanking(row) {
 }
 
 function showFlips(row) {
-  const quoted = (index) => make("b", {}, `“${visible(row.votes[index].text)}”`);
+  const quoted = (index) => make("b", {}, `“${visible(row.words[index].text)}”`);
   const { alone, together } = row.flips;
   const parts = [];
   if (alone.length) {
@@ -130,10 +130,9 @@ function showFlips(row) {
 
 const listedParts = (parts) => parts.flatMap((part, index) => (index ? [index === parts.length - 1 ? " and " : ", ", part] : [part]));
 
-function showLegend(experts, row) {
-  const voted = new Set(row.votes.map((vote) => vote.vote));
-  const shown = experts.length <= RANKED ? experts : experts.filter((name) => voted.has(name)).slice(0, RANKED);
-  find("legend").replaceChildren(...shown.map((name) => make("li", { class: voted.has(name) ? "" : "silent" }, named(name))));
+function showLegend([best, next]) {
+  const entries = [[best, "+"], ...(next === undefined ? [] : [[next, "−"]])];
+  find("legend").replaceChildren(...entries.map(([name, sign]) => make("li", {}, named(name), make("span", { class: "quiet" }, ` ${sign}`))));
 }
 
 function showOptions(options) {
