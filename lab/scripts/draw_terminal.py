@@ -48,11 +48,11 @@ ir3de verify router --receipt receipt.json --statistics berlin.stats
 
 
 def explain() -> None:
-    """Every token in the colour of the expert it votes for."""
+    """Every word in the colour of the expert it speaks for."""
     console, output = _recording(), Output()
     output.__dict__["console"] = console  # where the cached property would put it
     router = Router.fit(demo.prompts())
-    show_explanation(output, router, router.explain(PROMPT), rows=6)
+    show_explanation(output, router, router.explain(PROMPT), rows=10)
     _save(console, "explain.svg", COMMAND)
 
 

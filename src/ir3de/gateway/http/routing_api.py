@@ -30,6 +30,7 @@ if TYPE_CHECKING:
 MAX_INPUTS = 1_000
 MAX_EXPLAINED_INPUTS = 100  # an explanation takes a kilobyte per token
 MAX_INLINE_CHARS = 4_000  # routed in the event loop, within a millisecond or two
+MAX_INLINE_FLIPS_CHARS = 400  # the same with flips, which decide once for every word
 
 
 class RouteRequest(Part):
@@ -83,10 +84,10 @@ async def route(request: Request) -> Response:
     asked = validate(RouteRequest, body.values, status=400, shows_found=True)
     texts = asked.read_texts(snapshot.config.routing)
     try:
-        is_short = not asked.flips and sum(map(len, texts)) <= MAX_INLINE_CHARS
+        is_short = sum(map(len, texts)) <= (MAX_INLINE_FLIPS_CHARS if asked.flips else MAX_INLINE_CHARS)
         if is_short and has_variant(snapshot.router, asked.wanted):
             content = build_answer(snapshot.router, snapshot.digest, asked, texts)
-        else:  # long prompts, flips, a variant that must be built first: a thread lets others be served meanwhile
+        else:  # long prompts, or a variant that must be built first: a thread lets others be served meanwhile
             content = await asyncio.to_thread(build_answer, snapshot.router, snapshot.digest, asked, texts)
     except InputError as error:  # weights so large that no number holds them
         raise ApiError(400, str(error)) from error
