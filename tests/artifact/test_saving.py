@@ -8,7 +8,6 @@ import random
 import shutil
 import subprocess
 import sys
-import tempfile
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -20,9 +19,7 @@ import pytest
 
 import tiny
 from ir3de import Contribution, Router, Statistics, collect
-from ir3de.corpora import examples as demo
 from ir3de.errors import ArtifactError
-from ir3de.scorers import Blend
 from ir3de.statistics.files import load_statistics, save_statistics
 from ir3de.statistics.pairs import BUCKETS
 from ir3de.statistics.prompt_sums import PromptSums
@@ -54,10 +51,11 @@ def failing(monkeypatch: pytest.MonkeyPatch, at: int) -> Iterator[list[int]]:
 
         return call
 
+    opened, made = os.open, full(os.open)
     with monkeypatch.context() as patch:
         patch.setattr(files.os, "fsync", full(os.fsync))
         patch.setattr(files.os, "fdopen", full(os.fdopen))
-        patch.setattr(files.tempfile, "mkstemp", full(tempfile.mkstemp))
+        patch.setattr(files.os, "open", lambda path, flags, *mode: (made if mode else opened)(path, flags, *mode))
         patch.setattr(Path, "replace", full(Path.replace))
         patch.setattr(Path, "chmod", full(Path.chmod))
         yield calls
@@ -170,6 +168,20 @@ def saving_forever(first: Path, second: Path, target: Path) -> Iterator[subproce
             yield process
         finally:
             process.kill()
+
+
+def test_an_interrupt_as_a_file_is_made_leaves_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    real, made = os.open, []
+
+    def interrupted(*arguments: object) -> int:
+        os.close(real(*arguments))
+        made.extend(tmp_path.iterdir())
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(files.os, "open", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        files.write(tmp_path / "file", b"content")
+    assert len(made) == 1 and list(tmp_path.iterdir()) == []
 
 
 @pytest.mark.slow
@@ -295,15 +307,15 @@ def test_the_tokenizer_can_be_read_by_others(folder: Path) -> None:
 
 @pytest.mark.slow
 def test_experts_added_by_several_processes_at_once_all_stay(tmp_path: Path) -> None:
-    target = Router.fit(demo.prompts(), scorer=Blend()).save(tmp_path / "router")
+    target = first_router().save(tmp_path / "router")
     texts = tmp_path / "texts.txt"
     texts.write_text("How long do I boil an egg?\nBread without yeast?\n")
-    names = ["cooking", "baking", "frying"]
+    names = ["boiling", "baking", "frying"]
     commands = [[sys.executable, "-m", "ir3de", "add", str(target), f"{name}={texts}"] for name in names]
     running = [subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE) for command in commands]
     assert [(process.communicate(timeout=120)[1], process.returncode) for process in running] == [(b"", 0)] * 3
     router = Router.load(target)
-    assert sorted(router.experts) == sorted([*demo.DOMAINS, *names])
+    assert sorted(router.experts) == sorted([*tiny.DOMAINS, *names])
     assert set(router.statistics) == set(router.experts)
 
 

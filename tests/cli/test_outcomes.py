@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import shutil
 from pathlib import Path
 
 import pytest
@@ -20,10 +21,17 @@ def file(tmp_path: Path) -> Path:
     return written(tmp_path / "answers.jsonl", answers())
 
 
+@pytest.fixture(scope="module")
+def fitted(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("outcomes")
+    run("fit", folder / "router", "--outcomes", written(folder / "answers.jsonl", answers()))
+    return folder / "router"
+
+
 @pytest.fixture
-def router(file: Path, tmp_path: Path) -> Path:
-    run("fit", tmp_path / "router", "--outcomes", file)
-    return tmp_path / "router"
+def router(fitted: Path, tmp_path: Path) -> Path:
+    """A copy that a test may change."""
+    return Path(shutil.copytree(fitted, tmp_path / "router"))
 
 
 def test_fit_says_what_it_learnt_and_what_it_chose(file: Path, tmp_path: Path) -> None:

@@ -131,7 +131,7 @@ def test_ctrl_c_leaves_nothing_behind(fitted: Path, tmp_path: Path) -> None:
         assert running.stdin is not None and running.stderr is not None
         running.stdin.write(b"Is this contract void?\n")
         running.stdin.flush()
-        deadline = time.monotonic() + 20
+        deadline = time.monotonic() + 60
         while not list(tmp_path.iterdir()) and time.monotonic() < deadline:
             time.sleep(0.02)
         assert len(list(tmp_path.iterdir())) == 1  # the part that is not yet there

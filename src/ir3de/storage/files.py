@@ -6,7 +6,6 @@ import hashlib
 import json
 import os
 import sys
-import tempfile
 import threading
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
@@ -16,6 +15,8 @@ from typing import IO, Any
 from ir3de.errors import ArtifactError, IR3DEError, VersionError
 
 Header = dict[str, Any]
+
+_NEW_FILE = os.O_WRONLY | os.O_CREAT | os.O_EXCL | getattr(os, "O_BINARY", 0)
 
 
 def write(path: Path, content: bytes) -> None:
@@ -38,18 +39,19 @@ def open_atomic(path: Path) -> Iterator[IO[bytes]]:
         with special:
             yield special
         return
+    # The name is chosen here and not by `tempfile`: a Ctrl-C that comes as the file is made has to know what to remove.
+    temporary = path.with_name(f".{path.name}.{os.urandom(6).hex()}.part")
     try:
-        descriptor, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.", suffix=".part")
         try:
-            with os.fdopen(descriptor, "wb") as file:
+            with os.fdopen(os.open(temporary, _NEW_FILE, 0o600), "wb") as file:
                 yield file
                 file.flush()
                 os.fsync(file.fileno())
-            Path(temporary).chmod(0o666 & ~UMASK)  # mkstemp keeps others out; an artifact is meant to be shared
-            Path(temporary).replace(path)
+            temporary.chmod(0o666 & ~UMASK)  # others were kept out so far; an artifact is meant to be shared
+            temporary.replace(path)
         except BaseException:
             with suppress(OSError):
-                Path(temporary).unlink()
+                temporary.unlink()
             raise
         _sync_folder(path.parent)
     except IR3DEError:  # said by whoever writes, and not about this file
