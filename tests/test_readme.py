@@ -7,12 +7,11 @@ import doctest
 import json
 import re
 import shlex
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 
+from commands import run
 from ir3de.corpora import examples as demo
 
 ROOT = Path(__file__).parent.parent
@@ -71,17 +70,14 @@ def named_files(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.mark.slow
-def test_commands_run_in_the_order_they_are_written(named_files: Path) -> None:
+def test_commands_run_in_the_order_they_are_written(named_files: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert len(COMMANDS) >= 10
+    monkeypatch.chdir(named_files)
     for command in COMMANDS:
         arguments = shlex.split(command, comments=True)[1:]
         if arguments[0] == "serve":
             arguments.append("--dry-run")  # as far as it goes without serving
-        done = subprocess.run(
-            [sys.executable, "-m", "ir3de", *arguments], cwd=named_files, capture_output=True, text=True, timeout=120
-        )
-        assert done.returncode == 0, f"{command}\n{done.stderr}"
-        assert done.stdout or "--output" in command
+        assert run(*arguments).stdout or "--output" in command
     routed = [json.loads(line) for line in (named_files / "routed.jsonl").read_text(encoding="utf-8").splitlines()]
     assert len(routed) == 25
     assert all(row["ir3de"]["expert"] in ("maths", "law", "medicine") for row in routed)

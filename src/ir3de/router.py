@@ -179,8 +179,8 @@ class Router:
             self._require(name)
             self._swap(self._parts.training.give(self._parts, name, given, keep_sample, counting))
 
-    def remove(self, name: str, *, contribution: str | None = None) -> None:
-        """Take an expert out: the router is then, bit for bit, one that never saw it.
+    def remove(self, name: str, *more: str, contribution: str | None = None) -> None:
+        """Take an expert out, or several at once: the router is then, bit for bit, one that never saw them.
 
         With the id of a `contribution`, only that one is taken from the expert, with the same result.
 
@@ -189,20 +189,20 @@ class Router:
         or a contribution, that is added and removed leaves no trace in table, calibration, statistics or samples.
 
         Where the fit or tuning chose the scorer, every change chooses again on the prompts that are there then. Where
-        too few are kept for that, the router has the closed form until a change brings enough.
-
-        Settings made by hand stay, such as the threshold; docs/how-it-works.md lists what the law does not cover.
+        too few are kept for that, the router has the closed form until a change brings enough. Settings made by
+        hand stay, such as the threshold; docs/how-it-works.md lists what the law does not cover.
         """
         with self._change:
-            self._require(name)
-            parts, training = self._parts, self._parts.training
-            if contribution is None and len(self.experts) == 1:
-                raise InputError(f"'{name}' is the only expert: a router needs at least one")
-            self._swap(
-                training.remove(parts, name)
-                if contribution is None
-                else training.remove_contribution(parts, name, contribution)
-            )
+            parts, training, names = self._parts, self._parts.training, tuple(dict.fromkeys((name, *more)))
+            self._require(*names)
+            if contribution is None:
+                if len(names) == len(self.experts):
+                    raise InputError(f"'{names[-1]}' is the only expert: a router needs at least one")
+                self._swap(training.remove(parts, names))
+            elif len(names) > 1:
+                raise InputError(f"a contribution is taken from one expert, found {', '.join(names)}")
+            else:
+                self._swap(training.remove_contribution(parts, name, contribution))
 
     def tune(self) -> tuple[Trial, ...]:
         """Choose scorer and selector anew on the prompts that were kept: everything tried, best first."""
@@ -215,9 +215,9 @@ class Router:
         self._parts = parts
         self._compiled = parts.compiled  # one reference: readers see all of the change or none of it
 
-    def _require(self, name: str) -> None:
-        if name not in self.experts:
-            raise UnknownExpertError(f"no expert '{name}': this router has {', '.join(self.experts)}")
+    def _require(self, *names: str) -> None:
+        if unknown := [name for name in names if name not in self.experts]:
+            raise UnknownExpertError(f"no expert '{unknown[0]}': this router has {', '.join(self.experts)}")
 
     def with_selector(self, selector: Selector) -> Router:
         """The same fit read another way: a new router, this one is unchanged."""

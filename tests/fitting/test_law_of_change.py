@@ -101,6 +101,17 @@ def test_removing_is_never_having_seen_it(kind: FromTexts, gone: str, tmp_path: 
 
 @pytest.mark.slow
 @kinds
+def test_removing_several_at_once_is_removing_one_by_one(kind: FromTexts, tmp_path: Path) -> None:
+    at_once, one_by_one = kind.fit(NAMES), kind.fit(NAMES)
+    at_once.remove("law", "maths")
+    one_by_one.remove("law")
+    one_by_one.remove("maths")
+    assert at_once.experts == ("cooking",)
+    assert_same(at_once, one_by_one, tmp_path)
+
+
+@pytest.mark.slow
+@kinds
 def test_adding_one_by_one_is_fitting_together(kind: FromTexts, tmp_path: Path) -> None:
     for order in [NAMES, NAMES[::-1]] if kind is not KINDS["tuned"] else permutations(NAMES):
         router = kind.fit(order[:2])
@@ -266,8 +277,10 @@ def test_one_change_tunes_once(monkeypatch: pytest.MonkeyPatch) -> None:
     router.add("new", tiny.mixed(9))
     router.merge("law", MORE["law"])
     router.remove("law", contribution=GIVEN["law"][0].id)
+    router.add("newer", tiny.mixed(9, seed=1))
     router.remove("law")
-    assert len(calls) == 4
+    router.remove("new", "newer")
+    assert len(calls) == 6
 
 
 def test_what_was_set_by_hand_stays(tmp_path: Path) -> None:
@@ -287,3 +300,12 @@ def test_the_only_expert_cannot_go() -> None:
     for kind in KINDS.values():
         with pytest.raises(InputError, match="the only expert"):
             kind.fit(NAMES[:1]).remove(NAMES[0])
+
+
+def test_all_experts_at_once_cannot_go_nor_one_contribution_of_several() -> None:
+    router = KINDS["closed form"].fit(NAMES)
+    with pytest.raises(InputError, match="'cooking' is the only expert"):
+        router.remove(*NAMES)
+    with pytest.raises(InputError, match="a contribution is taken from one expert, found maths, law"):
+        router.remove("maths", "law", contribution="x")
+    assert router.experts == NAMES

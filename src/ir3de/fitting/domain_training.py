@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, Literal, NoReturn
@@ -99,14 +99,16 @@ class DomainTraining:
     def give_rows(self, parts: RouterParts, rows: OutcomeRows, field: str, *, merge: bool) -> NoReturn:
         self.outcomes()
 
-    def remove(self, parts: RouterParts, name: str) -> RouterParts:
-        known = dict(self.counted_statistics(parts.embedding()))
-        gone = known.pop(name)
-        contributions = self.holdings().get(name, Holding(None, ())).contributions
-        given = [one.given for one in contributions]  # each has an entry of its own, for its owner
-        changes = [
-            Change.now("remove", expert=name, given=one, before=gone.digest) for one in (*given, describe_given(gone))
-        ]
+    def remove(self, parts: RouterParts, names: Sequence[str]) -> RouterParts:
+        known, holdings, changes = dict(self.counted_statistics(parts.embedding())), self.holdings(), []
+        for name in names:
+            gone = known.pop(name)
+            contributions = holdings.get(name, Holding(None, ())).contributions
+            given = [one.given for one in contributions]  # each has an entry of its own, for its owner
+            changes += [
+                Change.now("remove", expert=name, given=one, before=gone.digest)
+                for one in (*given, describe_given(gone))
+            ]
         return self._change(parts, known, {}, changes)
 
     def remove_contribution(self, parts: RouterParts, name: str, contribution: str) -> RouterParts:

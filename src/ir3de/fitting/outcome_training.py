@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, NoReturn
 
@@ -69,8 +69,11 @@ class OutcomeTraining:
         changes = [Change.now("merge" if model in known else "add", expert=model) for model in more.models]
         return self._change(parts, before + more, changes)
 
-    def remove(self, parts: RouterParts, name: str) -> RouterParts:
-        return self._change(parts, self.outcomes().without(name), [Change.now("remove", expert=name)])
+    def remove(self, parts: RouterParts, names: Sequence[str]) -> RouterParts:
+        outcomes = self.outcomes()
+        for name in names:
+            outcomes = outcomes.without(name)
+        return self._change(parts, outcomes, [Change.now("remove", expert=name) for name in names])
 
     def remove_contribution(self, parts: RouterParts, name: str, contribution: str) -> NoReturn:
         self._refuse("it has no contributions; remove the model, and add it again from other rows")

@@ -95,8 +95,8 @@ class TrainingData(Protocol):
     def give_rows(self, parts: RouterParts, rows: OutcomeRows, field: str, *, merge: bool) -> RouterParts:
         """Add the models of outcome rows; `merge` lets those that are there have more rows."""
 
-    def remove(self, parts: RouterParts, name: str) -> RouterParts:
-        """Take an expert out, as if it had never been there."""
+    def remove(self, parts: RouterParts, names: Sequence[str]) -> RouterParts:
+        """Take experts out, as if they had never been there."""
 
     def remove_contribution(self, parts: RouterParts, name: str, contribution: str) -> RouterParts:
         """Take out what one owner gave an expert, as if it had never been given."""

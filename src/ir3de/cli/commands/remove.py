@@ -37,8 +37,7 @@ def remove(
     begun = perf_counter()
     with changing(router_path) as router:
         with solving(out, arithmetic):
-            for name in dict.fromkeys(names):
-                router.remove(name, contribution=contribution)
+            router.remove(*dict.fromkeys(names), contribution=contribution)
         save_and_report(out, router, [router_path.expanduser()], perf_counter() - begun)
     if contribution is not None:
         out.note(hint(f"ir3de receipt {router_path} --contribution {contribution}", "the receipt:"))
