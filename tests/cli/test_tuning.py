@@ -112,19 +112,14 @@ def test_collect_keeps_prompts_only_when_asked(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-def test_fit_tune_prints_and_stores_what_was_tried(tmp_path: Path) -> None:
-    shown = run("fit", tmp_path / "r", f"law={LAW}", f"coding={CODING}", "--tune").stdout
+def test_fit_tune_prints_and_stores_what_was_tried_and_keeps_the_cap(tmp_path: Path) -> None:
+    shown = run("fit", tmp_path / "r", f"law={LAW}", f"coding={CODING}", "--tune", "--cap", "20").stdout
     assert "→" in shown and "log loss" in shown
     trials = run_json("inspect", tmp_path / "r")["trials"]
     assert len(trials) > 10 and sum(trial["chosen"] for trial in trials) == 1
     assert "Tuned" in run("inspect", tmp_path / "r").stdout
-    assert list(Router.load(tmp_path / "r").trials) == trials
-
-
-@pytest.mark.slow
-def test_tuning_keeps_the_cap(tmp_path: Path) -> None:
-    run("fit", tmp_path / "r", f"law={LAW}", f"coding={CODING}", "--tune", "--cap", "20", "-q")
-    assert Router.load(tmp_path / "r").selector.cap == 20
+    router = Router.load(tmp_path / "r")
+    assert list(router.trials) == trials and router.selector.cap == 20
 
 
 @pytest.mark.parametrize(
