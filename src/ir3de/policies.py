@@ -15,6 +15,7 @@ __all__ = [
     "Calibration",
     "Cost",
     "Familiarity",
+    "Membership",
     "Policy",
     "StrongShare",
     "TurnWeights",
@@ -59,6 +60,33 @@ class Familiarity:
     def deviation(self, token_mean: float, tokens: int) -> float:
         """A prompt's mean token familiarity in standard deviations from the mean; negative is less familiar."""
         return (token_mean - self.mean) / math.sqrt(self.between**2 + self.within**2 / tokens)
+
+
+MIN_FAMILIARITY, MAX_FAMILIARITY = -8.0, 2.0  # beyond them a prompt is not stranger, or more at home, than others
+MIN_CERTAINTY, MAX_CERTAINTY = -4.0, 6.0
+
+
+@dataclass(frozen=True)
+class Membership:
+    """How probable it is that a prompt belongs to any of the domains: σ(bias + familiarity · f + certainty · c).
+
+    f is the prompt's familiarity, c the log-odds of the best expert if the prompt is in domain. Both are cut at fixed
+    limits. Prompts whose log-odds lie below `lowest` are out of domain.
+    """
+
+    bias: float
+    familiarity: float
+    certainty: float
+    lowest: float = -math.inf
+
+    def find_log_odds(self, familiarity: float, best: float) -> float:
+        """The log-odds that a prompt is in domain, from its familiarity and its best expert's probability."""
+        certainty = math.log(best / (1.0 - best)) if best < 1.0 else MAX_CERTAINTY
+        return (
+            self.bias
+            + self.familiarity * min(max(familiarity, MIN_FAMILIARITY), MAX_FAMILIARITY)
+            + self.certainty * min(max(certainty, MIN_CERTAINTY), MAX_CERTAINTY)
+        )
 
 
 @dataclass(frozen=True)

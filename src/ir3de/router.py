@@ -24,7 +24,8 @@ from ir3de.outcomes.expectation import Shrinkage, Validation
 from ir3de.outcomes.sums import Outcomes
 from ir3de.policies import Calibration, Costs, Policy
 from ir3de.routing.batches import decide_ids, decide_texts
-from ir3de.routing.decision import CompiledRouter, Decision
+from ir3de.routing.compiled import CompiledRouter
+from ir3de.routing.decision import Decision
 from ir3de.routing.explanation import Explanation, explain
 from ir3de.routing.flips import Flips, find_flips
 from ir3de.scorers import Scorer
@@ -75,6 +76,7 @@ class Router:
         selector: Selector | None = None,
         default: str | None = None,
         policy: Policy | None = None,
+        background: Iterable[str] | Statistics | None = None,
         tune: bool = False,
         keep_sample: bool = True,
         device: str | None = None,
@@ -88,6 +90,7 @@ class Router:
         Without a scorer, the fit chooses between the closed form (`Blend`), the discriminative fit (`Logistic`) and
         their sum on held-out prompts; `trials` says what was tried. `tune=True` tries more. The paper's are
         `TokenRidge.paper()` and `EntropyTopK(k)`. `default` is the expert for prompts on which the router abstains.
+        `background` are prompts that belong to none of the domains; a broad set of them is built in.
 
         A sample of up to 1,024 prompts an expert is kept, as token ids, to calibrate confidence and to tune again
         when experts come and go; it is saved with the router, but never in a serving copy. `keep_sample=False` keeps
@@ -101,7 +104,17 @@ class Router:
         rules = make_rules(domains, selector, default, policy)  # refuses what it can before anything is counted
         given = describe_domains(domains, descriptions)
         with on_device(device):  # refused, if it is not there, before anything is counted
-            return cls(fit_domains(given, used, scorer, rules, tune=tune, keep_sample=keep_sample, counting=counting))
+            made = fit_domains(
+                given,
+                used,
+                scorer,
+                rules,
+                tune=tune,
+                keep_sample=keep_sample,
+                counting=counting,
+                background=background,
+            )
+        return cls(made)
 
     @classmethod
     def fit_outcomes(
@@ -238,9 +251,9 @@ class Router:
         return self._compiled.experts
 
     @property
-    def default(self) -> str:
-        """The expert for prompts without a single known token."""
-        return self._compiled.experts[self._compiled.default]
+    def default(self) -> str | None:
+        """The expert for prompts on which the router abstains; None if none was named."""
+        return None if (place := self._compiled.default) is None else self._compiled.experts[place]
 
     @property
     def policy(self) -> Policy:
@@ -327,7 +340,7 @@ class Router:
         return self._parts.embedding()
 
     def route(self, text: str, *, weights: Costs | None = None) -> Decision:
-        """Name the expert for a prompt. A prompt without a known token abstains: the default expert.
+        """Name the expert for a prompt. On a prompt out of domain the router abstains: the default expert, or None.
 
         `weights` says what a unit of cost is worth this time, `{"price": 0.1}`, instead of the router's policy.
         """
@@ -348,8 +361,9 @@ class Router:
         return np.array(self.experts)
 
     def predict(self, texts: Iterable[str]) -> npt.NDArray[np.str_]:
-        """The expert of each prompt."""
-        return np.array([decision.expert for decision in self.route_batch(texts)], self.classes_.dtype)
+        """The expert of each prompt; where none fits, the nearest one."""
+        found = [decision.expert or decision.best for decision in self.route_batch(texts)]
+        return np.array(found, self.classes_.dtype)
 
     def predict_proba(self, texts: Iterable[str]) -> npt.NDArray[np.float64]:
         """The probability of each expert for each prompt: (prompts, experts), in the order of `classes_`."""

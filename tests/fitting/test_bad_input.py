@@ -8,7 +8,7 @@ import pytest
 import tiny
 from ir3de import AllTokens, Average, EntropyTopK, PromptRidge, Router, TokenRidge
 from ir3de.errors import InputError, UnknownExpertError
-from ir3de.routing.decision import decide
+from ir3de.routing.compiled import decide
 from ir3de.scorers import CrossEntropy, KernelRidge
 from refused import Unchanged, counted, refusal, tiny_fit
 

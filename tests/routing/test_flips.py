@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 import tiny
 from ir3de import AllTokens, Average, EntropyTopK, Router
 from ir3de.policies import Policy
-from ir3de.routing.decision import decide
+from ir3de.routing.compiled import decide
 from ir3de.routing.flips import MAX_WORDS_TOGETHER
 from ir3de.routing.words import find_words
 from ir3de.scorers import Blend

@@ -13,7 +13,7 @@ import ir3de.routing.batches
 import tiny
 from ir3de import AllTokens, Average, EntropyTopK, PromptRidge, Router, TokenRidge
 from ir3de.errors import InputError
-from ir3de.routing.decision import decide, decide_batch
+from ir3de.routing.compiled import decide, decide_batch
 from laws import (
     SCORERS,
     SELECTORS,

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 import tiny
 from ir3de import Average, PromptRidge, Router, Statistics, TokenRidge
 from ir3de.errors import InputError
-from ir3de.routing.decision import decide, decide_batch
+from ir3de.routing.compiled import decide, decide_batch
 from ir3de.scorers import Blend, Posterior
 from ir3de.scorers.blend import scale_to_unit, score_pairs
 from ir3de.scorers.familiarity import FAMILIARITY_UNIT, token_familiarity

@@ -16,7 +16,8 @@ from hypothesis import strategies as st
 import tiny
 from ir3de import AllTokens, Average, EntropyTopK, Router, TokenRidge
 from ir3de.embedding import Matrix
-from ir3de.routing.decision import CompiledRouter, DecisionRules, decide
+from ir3de.routing.compiled import CompiledRouter, decide
+from ir3de.routing.decision import DecisionRules
 from ir3de.scorers.table import Table
 from ir3de.statistics.counting import collect
 

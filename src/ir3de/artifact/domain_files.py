@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from functools import lru_cache, partial
 from pathlib import Path
 from typing import Any
@@ -11,6 +11,9 @@ from typing import Any
 from ir3de.artifact.damage import name_damage, refuse_serving
 from ir3de.artifact.grams import attach_gram, describe_grams
 from ir3de.artifact.part_files import ExistingFile, Parts, read_part
+from ir3de.embedding import Embedding
+from ir3de.errors import MismatchError
+from ir3de.fitting.background import count_built_in
 from ir3de.fitting.domain_training import DomainTraining
 from ir3de.fitting.parts import RouterParts
 from ir3de.policies import Calibration
@@ -34,12 +37,23 @@ def describe_domains(
             expert |= _describe_holding(holdings[name], parts) if name in holdings else {}
         describe_grams(experts, statistics, training.scorer, router.embedding().width, parts)
     return {
+        "background": None if serving else _describe_background(training, router.embedding(), parts),
         "scorer": SCORERS.describe(training.scorer),
         "trials": list(training.trials),
         "tuned": training.chosen_by == "tuning",
         "chosen_by": training.chosen_by,
         "reason": training.reason,
     }
+
+
+def _describe_background(training: DomainTraining, embedding: Embedding, parts: Parts) -> dict[str, Any] | None:
+    """The background's digest, and its file where it is not the one that is built in."""
+    found = training.background()
+    if found is None:
+        return None
+    if found == count_built_in(embedding):
+        return {"digest": found.digest}
+    return {"digest": found.digest, "file": parts.add("background", ".safetensors", encode_statistics(found))}
 
 
 def _describe_statistics(own: Statistics, parts: Parts) -> dict[str, Any]:
@@ -65,7 +79,9 @@ def _describe_holding(holding: Holding, parts: Parts) -> dict[str, Any]:
     return {**described, "contributions": given}
 
 
-def restore_domains(folder: Path, header: Mapping[str, Any]) -> tuple[DomainTraining, Probabilities]:
+def restore_domains(
+    folder: Path, header: Mapping[str, Any], embedding: Callable[[], Embedding]
+) -> tuple[DomainTraining, Probabilities]:
     """What a header says of the domains; the files are read when they are first asked for."""
     calibration = header["calibration"]
     training = DomainTraining(
@@ -76,6 +92,7 @@ def restore_domains(folder: Path, header: Mapping[str, Any]) -> tuple[DomainTrai
         header.get("chosen_by", "tuning" if header.get("tuned", header["trials"]) else "caller"),
         header.get("reason", ""),
         _restore_windows(header),
+        lru_cache(maxsize=1)(partial(_read_background, folder, header, embedding)),
     )
     return training, Probabilities(None if calibration is None else Calibration(**calibration))
 
@@ -99,6 +116,22 @@ def _read_statistics(folder: Path, header: Mapping[str, Any]) -> dict[str, Stati
             file = expert["statistics"]
             found[expert["name"]] = read_statistics(read_part(folder, file), folder / file["name"])[0]
             attach_gram(folder, expert, found[expert["name"]])
+        return found
+
+
+def _read_background(folder: Path, header: Mapping[str, Any], embedding: Callable[[], Embedding]) -> Statistics | None:
+    with name_damage(folder):
+        refuse_serving(folder, header)
+        if (part := header.get("background")) is None:
+            return None
+        if "file" in part:
+            return read_statistics(read_part(folder, part["file"]), folder / part["file"]["name"])[0]
+        found = count_built_in(embedding())
+        if found.digest != part["digest"]:
+            raise MismatchError(
+                f"the router at {folder} was fitted with the background of another version of ir3de: it can route, "
+                "but not change. Fit it again with this version"
+            )
         return found
 
 

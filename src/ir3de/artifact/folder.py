@@ -35,7 +35,7 @@ from ir3de.embedding.defaults import find_version
 from ir3de.embedding.tokenizer import GZIP_LEVEL
 from ir3de.errors import ArtifactError
 from ir3de.fitting.parts import RouterParts
-from ir3de.policies import Calibration, Familiarity, Policy
+from ir3de.policies import Calibration, Familiarity, Membership, Policy
 from ir3de.scorers.table import Table
 from ir3de.selectors import SELECTORS
 from ir3de.storage import files
@@ -63,7 +63,7 @@ def save_router(router: RouterParts, path: str | Path, *, serving: bool = False)
     return folder, history
 
 
-def save_policy(path: str | Path, policy: Policy, default: str) -> None:
+def save_policy(path: str | Path, policy: Policy, default: str | None) -> None:
     """Give the router in a folder another policy and default expert: only its header is written, in one step."""
     folder = Path(path).expanduser()
     with files.lock_folder(folder):
@@ -116,10 +116,11 @@ def _describe(router: RouterParts, parts: Parts, serving: bool) -> dict[str, Any
     proof, cache = tokenizer.proof, tokenizer.fast_cache
     return {
         "experts": experts,
-        "default": compiled.experts[compiled.default],
+        "default": None if compiled.default is None else compiled.experts[compiled.default],
         "selector": SELECTORS.describe(compiled.selector),
         "calibration": _plain(compiled.rules.calibration),
         "familiarity": _plain(compiled.rules.familiarity),
+        "membership": _plain(compiled.rules.membership),
         "policy": compiled.rules.policy.to_dict(),
         "embedding": embedding,
         "tokenizer": {
@@ -140,7 +141,7 @@ def read_header(folder: Path) -> files.Header:
     return header
 
 
-def _plain(value: Calibration | Familiarity | None) -> dict[str, Any] | None:
+def _plain(value: Calibration | Familiarity | Membership | None) -> dict[str, Any] | None:
     return None if value is None else asdict(value)
 
 

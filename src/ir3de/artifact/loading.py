@@ -20,9 +20,10 @@ from ir3de.artifact.part_files import checked_path, read_part
 from ir3de.embedding import Embedding, Matrix, Proof, Tokenizer
 from ir3de.embedding.defaults import find_version
 from ir3de.errors import ArtifactError, EmbeddingError, MismatchError
-from ir3de.fitting.parts import RouterParts
-from ir3de.policies import Familiarity, Policy
-from ir3de.routing.decision import CompiledRouter, DecisionRules
+from ir3de.fitting.parts import RouterParts, TrainingData
+from ir3de.policies import Familiarity, Membership, Policy
+from ir3de.routing.compiled import CompiledRouter
+from ir3de.routing.decision import DecisionRules
 from ir3de.routing.valuation import Valuation
 from ir3de.scorers.table import Table
 from ir3de.selectors import SELECTORS
@@ -68,8 +69,12 @@ def _load(folder: Path, shared: Path | None) -> RouterParts:
     header = read_header(folder)
     with name_damage(folder):
         embedding = lru_cache(maxsize=1)(partial(_load_embedding, folder, header))
-        restore_training: Any = restore_outcomes if "outcomes" in header else restore_domains
-        training, valuation = restore_training(folder, header)
+        training: TrainingData
+        valuation: Valuation
+        if "outcomes" in header:
+            training, valuation = restore_outcomes(folder, header)
+        else:
+            training, valuation = restore_domains(folder, header, embedding)
         rules = _restore_rules(header, valuation)
         table = _load_table(folder, header, mapped=shared is not None)
         if table is None:
@@ -95,13 +100,15 @@ def _load(folder: Path, shared: Path | None) -> RouterParts:
 
 
 def _restore_rules(header: Mapping[str, Any], valuation: Valuation) -> DecisionRules:
-    experts, familiarity = [expert["name"] for expert in header["experts"]], header["familiarity"]
+    experts = [expert["name"] for expert in header["experts"]]
+    familiarity, membership = header["familiarity"], header.get("membership")
     return DecisionRules(
         tuple(experts),
         SELECTORS.restore(header["selector"]),
-        experts.index(header["default"]),
+        None if header["default"] is None else experts.index(header["default"]),
         valuation,
         None if familiarity is None else Familiarity(**familiarity),
+        None if membership is None else Membership(**membership),
         Policy(**header["policy"]),
     )
 

@@ -14,7 +14,7 @@ from ir3de.errors import ArtifactError
 from ir3de.storage import files
 
 LEDGER = "ledger.jsonl"
-_STEMS = "statistics|contribution|outcomes|gram|embedding|table|ballots|tokenizer"
+_STEMS = "statistics|background|contribution|outcomes|gram|embedding|table|ballots|tokenizer"
 _PART = rf"(?:{_STEMS})-[0-9a-f]{{16}}\.(?:safetensors|stats|json\.gz|tkz\.gz)"
 # finished, or left by a save that was cut short
 _OURS = re.compile(rf"{_PART}|ledger\.jsonl|\.(?:{_PART}|ledger\.jsonl|router\.json)\.\w+\.part")

@@ -6,7 +6,18 @@ import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from ir3de.cli.output import FAINT, Output, colour_of, format_value, heading, line, one_line, percent, table
+from ir3de.cli.output import (
+    FAINT,
+    NONE_FITS,
+    Output,
+    format_value,
+    heading,
+    line,
+    name_expert,
+    one_line,
+    percent,
+    table,
+)
 from ir3de.errors import InputError
 
 if TYPE_CHECKING:
@@ -106,13 +117,13 @@ def show_chat(out: Output, router: Router, chat: Chat, conversation: Conversatio
     """A table with one line for each turn."""
     if out.quiet:
         for turn in conversation.turns:
-            out.result(turn.decision.expert)
+            out.result(turn.decision.expert or NONE_FITS)
         return
     room = max(20, out.console.width - OTHER_COLUMNS_WIDTH - max(map(len, router.experts)))
     shown = table("turn", "expert", "", "decided by", "text", right=("turn",))
     for index, turn in enumerate(conversation.turns):
         decision, found = turn.decision, conversation.explain(index)
-        name = line((decision.expert, colour_of(router.experts.index(decision.expert))))
+        name = line(name_expert(decision, router))
         value = "abstains" if decision.abstained else format_value(decision, decision.quality[0][1])
         by = "a new subject" if found.changed else "itself" if found.decided == index else f"turn {found.decided + 1}"
         shown.add_row(str(index + 1), name, line((value, FAINT)), by, one_line(turn.text, room))

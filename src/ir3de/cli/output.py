@@ -16,12 +16,14 @@ if TYPE_CHECKING:
     from rich.table import Table
     from rich.text import Text
 
+    from ir3de.router import Router
     from ir3de.routing.decision import Decision
 
 # the terminal's own colours, so that they suit its theme; the order keeps neighbours apart
 _COLOURS = ("cyan", "yellow", "magenta", "green", "blue", "red")
 PALETTE = (*_COLOURS, *(f"bright_{name}" for name in _COLOURS))
 FAINT = "bright_black"
+NONE_FITS = "none fits"  # in place of an expert's name
 THEME = {f"progress.{name}": FAINT for name in ("download", "data.speed", "remaining", "elapsed")}
 TURNS = "\u200e\u200f\u202a\u202b\u202c\u202d\u202e\u2066\u2067\u2068\u2069"  # they turn the direction of the line
 MIN_COLUMN_WIDTH = 6  # of a column of words
@@ -161,6 +163,12 @@ def bar(share: float, width: int, style: str) -> Text:
     eighths = round(max(0.0, min(1.0, share)) * width * 8)
     blocks = "█" * (eighths // 8) + ("", "▏", "▎", "▍", "▌", "▋", "▊", "▉")[eighths % 8]
     return line((blocks.ljust(width), style))
+
+
+def name_expert(decision: Decision, router: Router) -> tuple[str, str]:
+    """The expert that a prompt goes to, and its colour; that none fits, where the router abstained."""
+    name = decision.expert
+    return (NONE_FITS, FAINT) if name is None else (name, colour_of(router.experts.index(name)))
 
 
 def colour_of(index: int) -> str:

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from ir3de.embedding import copies, defaults, sources
+from ir3de.embedding import copies, defaults, multilingual, sources
 from ir3de.embedding.matrix import Matrix
 from ir3de.embedding.parts import EmbeddingParts, combine
 from ir3de.embedding.rows import StoredRows
@@ -104,6 +104,11 @@ class Embedding:
     def default_version(self) -> int | None:
         """Which version of the default embedding this is; None if it is another embedding."""
         return defaults.find_version(self.fingerprint)
+
+    @property
+    def is_multilingual(self) -> bool:
+        """Whether prompts in a language that a fit never saw can be routed."""
+        return self.name == multilingual.NAME
 
     def encode(self, text: str) -> Ids:
         """The text's token ids, without special tokens."""

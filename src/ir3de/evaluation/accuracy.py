@@ -111,6 +111,7 @@ class _Counts:
         self._experts = experts
         self._index = {name: index for index, name in enumerate(experts)}
         self._confusion: Counts = np.zeros((len(experts), len(experts)), np.int64)
+        self._sizes: Counts = np.zeros(len(experts), np.int64)  # prompts of each expert, also where none fitted
         self._abstained: Counter[str] = Counter()
         self._out_of_domain = self._answered_right = 0
         self._binned: Counts = np.zeros(CONFIDENCE_BINS, np.int64)
@@ -122,11 +123,12 @@ class _Counts:
         return int(self._binned.sum())
 
     def count(self, name: str, decisions: list[Decision]) -> None:
-        chosen = np.array([self._index[decision.expert] for decision in decisions], np.int64)
+        chosen = np.array([self._index[one.expert] for one in decisions if one.expert is not None], np.int64)
         confidence = np.array([decision.confidence for decision in decisions], np.float64)
         self._abstained.update(decision.reason for decision in decisions if decision.abstained)
         self._out_of_domain += sum(decision.out_of_domain for decision in decisions)
         self._answered_right += sum(decision.expert == name and not decision.abstained for decision in decisions)
+        self._sizes[self._index[name]] += len(decisions)
         self._confusion[self._index[name]] += np.bincount(chosen, minlength=len(self._experts))
         right = np.array([decision.best == name for decision in decisions])
         bins = np.minimum((confidence * CONFIDENCE_BINS).astype(np.int64), CONFIDENCE_BINS - 1)
@@ -136,7 +138,7 @@ class _Counts:
 
     def report(self) -> Report:
         right = np.diagonal(self._confusion)
-        recall = _divide(right, self._confusion.sum(axis=1))
+        recall = _divide(right, self._sizes)
         present = [share for share in recall if share is not None]
         abstained = self._abstained.total()
         return Report(

@@ -130,7 +130,7 @@ def compute_frontier(
     singles = [CostQuality.of(cost, quality) for cost, quality in zip(costs, share @ actual, strict=True)]
     mix = _find_mix_corners(singles)
     points = []
-    estimates = _Estimates.of(decisions, experts, experts.index(router.default))
+    estimates = _Estimates.of(decisions, experts, None if router.default is None else experts.index(router.default))
     for weight in estimates.choose_weights(costs, own):
         penalties = policy.penalties(experts, {name: weight * getattr(mixture, name) for name in COSTS})
         penalties = [0.0] * len(experts) if penalties is None else penalties
@@ -161,7 +161,7 @@ class _Estimates:
     fixed: Indices  # (n,)  the expert of a prompt that ignores costs, or −1
 
     @classmethod
-    def of(cls, decisions: Sequence[Decision], experts: Sequence[str], default: int) -> _Estimates:
+    def of(cls, decisions: Sequence[Decision], experts: Sequence[str], default: int | None) -> _Estimates:
         place = {name: index for index, name in enumerate(experts)}
         quality = np.empty((len(decisions), len(experts)))
         order = np.empty(quality.shape, np.int64)
@@ -169,7 +169,8 @@ class _Estimates:
             said = decision.quality
             quality[row] = [value for _, value in said]
             order[row] = [place[name] for name, _ in said]
-        return cls(quality, order, np.array([default if d.abstained else -1 for d in decisions], np.int64))
+        fixed = -1 if default is None else default  # without a default, costs decide on those prompts too
+        return cls(quality, order, np.array([fixed if d.abstained else -1 for d in decisions], np.int64))
 
     def choose_experts(self, penalties: Floats) -> Indices:
         """The expert of largest quality − penalty for every prompt; of equals the one of higher quality."""

@@ -109,7 +109,7 @@ def evaluate_outcomes(
         for row, decision in zip(batch, decisions, strict=True):
             scores.append([row.scores.get(model, np.nan) * SCORE_UNIT for model in place])
             tasks.append(row.task)
-            chosen.append(place[decision.expert])
+            chosen.append(place[decision.expert or decision.best])
             if has_pair:
                 quality = dict(decision.quality)
                 values.append([quality[model] for model in place])

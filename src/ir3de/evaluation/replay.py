@@ -216,7 +216,7 @@ class _Counts:
     spent: dict[str, list[float]] = field(default_factory=dict)  # by expert now: prompts, tokens in, out, cost then
 
     def count(self, row: LoggedDecision, decision: Decision) -> None:
-        now = decision.expert
+        now = decision.expert or decision.best  # somebody had to answer
         self.prompts += 1
         self.moves[row.expert, now] += 1
         self.as_served += row.served == now

@@ -105,7 +105,7 @@ def _measure_effect(
 
 
 def _route_all(router: Router, texts: Iterable[str]) -> list[str]:
-    return [decision.expert for _, batch in route_in_batches(router, texts, str) for decision in batch]
+    return [decision.expert or decision.best for _, batch in route_in_batches(router, texts, str) for decision in batch]
 
 
 def _mean(facts: Iterable[bool]) -> float:

@@ -39,8 +39,8 @@ class HeldOut:
 
     confidence: npt.NDArray[np.float64]  # (n,)
     right: npt.NDArray[np.bool_]  # (n,)
-    answerable: npt.NDArray[np.bool_]  # (n,)  it has a known token
-    familiar: npt.NDArray[np.bool_]  # (n,)  it is not out of domain, or it is answered only without a threshold
+    answerable: npt.NDArray[np.bool_]  # (n,)  it is answered without a threshold
+    familiar: npt.NDArray[np.bool_]  # (n,)  it is not out of domain
 
     def __len__(self) -> int:
         return len(self.confidence)
@@ -165,11 +165,9 @@ def calibrate_threshold(
     needed = count_needed_prompts(error)
     plain = router.with_policy(Policy())
     routed = route_held_out(plain, domains)
-    calibration = plain.compiled.rules.calibration
     if recalibrate and (learning := [one for one in routed if not one.picks_threshold]):
         routed = [one for one in routed if one.picks_threshold]
-        calibration = calibrate_confidence(learning, plain.experts)
-        plain = plain.with_calibration(calibration)
+        plain = plain.with_calibration(calibrate_confidence(learning, plain.experts))
         if needed > len(routed):
             raise InputError(
                 f"an error rate of {error:.2%} needs at least {needed:,} held-out prompts to pick a threshold from. "
@@ -177,7 +175,7 @@ def calibrate_threshold(
                 f"left: give about {2 * needed:,}, allow more errors, or keep confidence as it is "
                 "(recalibrate=False, --keep-confidence)"
             )
-    held = score_held_out(routed, calibration)
+    held = score_held_out(routed, plain)
     chosen = pick_threshold(held, error)
     compared = []
     for rate in others:
@@ -220,7 +218,7 @@ def route_held_out(router: Router, domains: Mapping[str, Iterable[str]]) -> list
 
 def calibrate_confidence(routed: Sequence[RoutedPrompt], experts: Sequence[str]) -> Calibration:
     """Fit a calibration to these prompts."""
-    said = [one for one in routed if not one.decision.abstained]
+    said = [one for one in routed if one.decision.counted]
     if not said:
         raise InputError("none of the held-out prompts has a known token: give prompts like those the router is for")
     place = {name: index for index, name in enumerate(experts)}
@@ -232,17 +230,13 @@ def calibrate_confidence(routed: Sequence[RoutedPrompt], experts: Sequence[str])
     return fit_calibration(scored)[0]
 
 
-def score_held_out(routed: Sequence[RoutedPrompt], calibration: Calibration | None) -> HeldOut:
-    """Confidence of these prompts under a calibration, and whether each is routed right."""
-
-    def confidence(decision: Decision) -> float | None:
-        if calibration is None or decision.abstained:
-            return decision.confidence
-        return max(calibration.probabilities(decision.evidence, decision.counted))
-
+def score_held_out(routed: Sequence[RoutedPrompt], router: Router) -> HeldOut:
+    """Confidence of these prompts by the router's calibration, and whether each is routed right."""
+    rules = router.compiled.rules
+    decisions = [one.decision.under(rules) for one in routed]
     return HeldOut(
-        np.array([confidence(one.decision) for one in routed], np.float64),
-        np.array([one.decision.best == one.expert for one in routed], bool),
-        np.array([not one.decision.abstained for one in routed], bool),
-        np.array([not one.decision.out_of_domain for one in routed], bool),
+        np.array([decision.confidence for decision in decisions], np.float64),
+        np.array([decision.best == one.expert for decision, one in zip(decisions, routed, strict=True)], bool),
+        np.array([not decision.abstained for decision in decisions], bool),
+        np.array([not decision.out_of_domain for decision in decisions], bool),
     )

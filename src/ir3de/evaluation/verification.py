@@ -174,6 +174,7 @@ def _alike(one: DecisionRules, other: DecisionRules) -> bool:
     pairs: list[tuple[Any, Any]] = [
         (one.calibration and astuple(one.calibration), other.calibration and astuple(other.calibration)),
         (one.familiarity and astuple(one.familiarity), other.familiarity and astuple(other.familiarity)),
+        (one.membership and astuple(one.membership), other.membership and astuple(other.membership)),
         (one.valuation.tally_nothing(number), other.valuation.tally_nothing(number)),
     ]
     return all(

@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
-from typing import TYPE_CHECKING, Any, Literal, NoReturn
+from typing import TYPE_CHECKING, Any, Literal, NoReturn, TypeAlias
 
 from ir3de.embedding import Embedding
 from ir3de.engines.engine import Counting, check_counting
 from ir3de.errors import InputError
+from ir3de.fitting.background import count_background
 from ir3de.fitting.domains import count_domain, describe_given, read_addition
 from ir3de.fitting.parts import Constant, Domain, Kind, OutcomeRows, RouterParts
 from ir3de.outcomes.expectation import Validation
-from ir3de.routing.decision import CompiledRouter, DecisionRules
+from ir3de.routing.compiled import CompiledRouter
+from ir3de.routing.decision import DecisionRules
 from ir3de.routing.deferral import Once
 from ir3de.routing.valuation import Probabilities
 from ir3de.scorers import Blend, Scorer
@@ -31,6 +33,7 @@ if TYPE_CHECKING:  # a process that only routes does not import it
     from ir3de.tuning.choosing import ConfidenceModel
 
 
+Background: TypeAlias = Callable[[], "Statistics | None"]
 ChosenBy = Literal["caller", "fit", "tuning"]
 
 
@@ -45,6 +48,7 @@ class DomainTraining:
     chosen_by: ChosenBy = "caller"  # by whom scorer and selector were; all but the caller choose again at every change
     reason: str = ""  # why a fit took the closed form without trying anything else
     windows: Mapping[str, int] = field(default_factory=dict)  # of experts that tuning counted again in other windows
+    background: Background = field(default_factory=lambda: Constant(None))  # what belongs to no domain
     kind: Kind = "domains"
     validation: Validation = field(default_factory=Validation)
 
@@ -126,7 +130,7 @@ class DomainTraining:
     def tune(self, parts: RouterParts) -> tuple[RouterParts, tuple[Trial, ...]]:
         embedding = parts.embedding()
         compiled, training, trials = fit_tuned(
-            self.counted_statistics(embedding), self.holdings(), embedding, parts.compiled.rules
+            self.counted_statistics(embedding), self.holdings(), embedding, parts.compiled.rules, self.background
         )
         return parts.change(compiled, training, [Change.now("tune")]), trials
 
@@ -139,16 +143,19 @@ class DomainTraining:
         return self
 
     def read_all(self) -> DomainTraining:
-        return replace(self, statistics=Constant.call(self.statistics), holdings=Constant.call(self.holdings))
+        read: dict[str, Any] = {
+            name: Constant.call(getattr(self, name)) for name in ("statistics", "holdings", "background")
+        }
+        return replace(self, **read)
 
     def require_probabilities(self, why_not: str) -> None:
         return
 
     def build_table(self, embedding: Embedding, rules: DecisionRules) -> Table:
-        return self._build_table(embedding, rules.selector, rules.familiarity is not None, None)
+        return self._build_table(embedding, rules.selector, None, familiarity=rules.familiarity is not None)
 
     def _build_table(
-        self, embedding: Embedding, selector: Selector, familiarity: bool, parts: BlendParts | LogisticParts | None
+        self, embedding: Embedding, selector: Selector, parts: BlendParts | LogisticParts | None, *, familiarity: bool
     ) -> Table:
         return Table.of(
             self.scorer,
@@ -156,6 +163,7 @@ class DomainTraining:
             embedding.rows,
             log_offset=selector.log_offset,
             familiarity=familiarity,
+            background=self.background(),
             unknown=embedding.tokenizer.unknown_id,
             parts=parts,
         )
@@ -163,8 +171,8 @@ class DomainTraining:
     def refit(self, parts: RouterParts) -> CompiledRouter:
         embedding, rules = parts.embedding(), parts.compiled.rules
         if self.chosen_by == "fit":
-            return fit_chosen(self.statistics(), self.holdings(), embedding, rules)[0]
-        return fit_statistics(self.statistics(), self.holdings(), embedding, self.scorer, rules)[0]
+            return fit_chosen(self.statistics(), self.holdings(), embedding, rules, self.background)[0]
+        return fit_statistics(self.statistics(), self.holdings(), embedding, self.scorer, rules, self.background)[0]
 
     def _change(
         self,
@@ -175,20 +183,22 @@ class DomainTraining:
     ) -> RouterParts:
         """Fit these statistics, with scorer and selector as they are, or chosen again where the router is tuned."""
         rules, experts = parts.compiled.rules, tuple(statistics)
-        default = rules.experts[rules.default]
+        default = None if rules.default is None else rules.experts[rules.default]
         rules = DecisionRules(  # without any confidence: that of the router before the change may not be known yet
             experts,
             rules.selector,
-            experts.index(default) if default in experts else 0,
+            experts.index(default) if default in experts else None,
             policy=rules.policy.among(experts),
         )
         held, embedding = {**self.holdings(), **changed}, parts.embedding()
         if self.chosen_by == "tuning":
-            compiled, training = _tune_again(statistics, held, embedding, rules)
+            compiled, training = _tune_again(statistics, held, embedding, rules, self.background)
         elif self.chosen_by == "fit":
-            compiled, training = fit_chosen(statistics, held, embedding, rules)
+            compiled, training = fit_chosen(statistics, held, embedding, rules, self.background)
         else:
-            compiled, training = fit_statistics(statistics, held, embedding, self.scorer, rules, defer=True)
+            compiled, training = fit_statistics(
+                statistics, held, embedding, self.scorer, rules, self.background, defer=True
+            )
         return parts.change(compiled, training, changes)
 
 
@@ -201,9 +211,11 @@ def fit_domains(
     tune: bool,
     keep_sample: bool,
     counting: Counting,
+    background: Iterable[str] | Statistics | None = None,
 ) -> RouterParts:
     """Count, fit and compile a new router. Without a scorer, the fit chooses one."""
     check_counting(counting)
+    beside = Constant(count_background(background, embedding))
     statistics, holdings, changes = {}, {}, []
     for name, domain in domains.items():
         count = partial(count_domain, name, embedding=embedding, keep_sample=keep_sample, counting=counting)
@@ -213,12 +225,12 @@ def fit_domains(
         after = given.total.digest
         changes += [Change.now("fit", expert=name, given=one, after=after) for one in given.entries]
     if tune:
-        compiled, training, _ = fit_tuned(statistics, holdings, embedding, rules)
+        compiled, training, _ = fit_tuned(statistics, holdings, embedding, rules, beside)
         changes.append(Change.now("tune"))
     elif scorer is None:
-        compiled, training = fit_chosen(statistics, holdings, embedding, rules)
+        compiled, training = fit_chosen(statistics, holdings, embedding, rules, beside)
     else:
-        compiled, training = fit_statistics(statistics, holdings, embedding, scorer, rules)
+        compiled, training = fit_statistics(statistics, holdings, embedding, scorer, rules, beside)
     return RouterParts.create(compiled, embedding, training, changes)
 
 
@@ -228,6 +240,7 @@ def fit_statistics(
     embedding: Embedding,
     scorer: Scorer,
     rules: DecisionRules,
+    background: Background,
     *,
     defer: bool = False,
 ) -> tuple[CompiledRouter, DomainTraining]:
@@ -236,30 +249,40 @@ def fit_statistics(
 
     domains = list(statistics.values())
     parts = BlendParts(domains, embedding.rows) if type(scorer) is Blend else None
-    confidence = calibrate(domains, embedding, scorer, rules.selector, parts)
+    confidence = calibrate(domains, embedding, scorer, rules.selector, parts, background=background())
     owned, held = dict(statistics), _select_holdings(holdings, statistics)
-    training = DomainTraining(scorer, Constant(owned), Constant(held))
+    training = DomainTraining(scorer, Constant(owned), Constant(held), background=background)
     model = None if confidence is None else confidence if defer else Constant(confidence())
     return _compile(training, embedding, rules, model, parts), training
 
 
 def fit_chosen(
-    statistics: Mapping[str, Statistics], holdings: Mapping[str, Holding], embedding: Embedding, rules: DecisionRules
+    statistics: Mapping[str, Statistics],
+    holdings: Mapping[str, Holding],
+    embedding: Embedding,
+    rules: DecisionRules,
+    background: Background,
 ) -> tuple[CompiledRouter, DomainTraining]:
     """Choose between the closed form, the discriminative fit and their sum; then fit and compile."""
     from ir3de.tuning.mixing import choose_default
 
     assert isinstance(rules.selector, Average)
-    choice = choose_default(list(statistics.values()), embedding, rules.selector)
+    choice = choose_default(list(statistics.values()), embedding, rules.selector, background())
     tried = tuple(trial.to_dict() for trial in choice.trials)
     owned, held = dict(statistics), _select_holdings(holdings, statistics)
-    training = DomainTraining(choice.scorer, Constant(owned), Constant(held), tried, "fit", choice.reason)
+    training = DomainTraining(
+        choice.scorer, Constant(owned), Constant(held), tried, "fit", choice.reason, background=background
+    )
     model = None if choice.confidence is None else Constant(choice.confidence())
     return _compile(training, embedding, rules, model, choice.parts), training
 
 
 def fit_tuned(
-    statistics: Mapping[str, Statistics], holdings: Mapping[str, Holding], embedding: Embedding, rules: DecisionRules
+    statistics: Mapping[str, Statistics],
+    holdings: Mapping[str, Holding],
+    embedding: Embedding,
+    rules: DecisionRules,
+    background: Background,
 ) -> tuple[CompiledRouter, DomainTraining, tuple[Trial, ...]]:
     """Choose scorer, selector and window size, fit and compile; also returns what was tried.
 
@@ -270,8 +293,10 @@ def fit_tuned(
     from ir3de.tuning.mixing import try_discriminative
 
     held = _select_holdings(holdings, statistics)
-    choice = choose(list(statistics.values()), embedding, cap=rules.selector.cap, windows=not held)
-    choice = try_discriminative(choice, embedding)
+    choice = choose(
+        list(statistics.values()), embedding, cap=rules.selector.cap, windows=not held, background=background()
+    )
+    choice = try_discriminative(choice, embedding, background())
     owned = dict(zip(statistics, choice.domains, strict=True))
     windows = {
         name: own.sums.window
@@ -279,21 +304,27 @@ def fit_tuned(
         if own.sums is not None and own.sums != owned[name].sums
     }
     tried = tuple(trial.to_dict() for trial in choice.trials)
-    training = DomainTraining(choice.scorer, Constant(owned), Constant(held), tried, "tuning", windows=windows)
+    training = DomainTraining(
+        choice.scorer, Constant(owned), Constant(held), tried, "tuning", windows=windows, background=background
+    )
     rules = replace(rules, selector=choice.selector)
     compiled = _compile(training, embedding, rules, Constant(choice.confidence), choice.parts)
     return compiled, training, choice.trials
 
 
 def _tune_again(
-    statistics: Mapping[str, Statistics], holdings: Mapping[str, Holding], embedding: Embedding, rules: DecisionRules
+    statistics: Mapping[str, Statistics],
+    holdings: Mapping[str, Holding],
+    embedding: Embedding,
+    rules: DecisionRules,
+    background: Background,
 ) -> tuple[CompiledRouter, DomainTraining]:
     """Tune as a new router of these statistics would be; take the default scorer where too few prompts are kept."""
     try:
-        compiled, training, _ = fit_tuned(statistics, holdings, embedding, rules)
+        compiled, training, _ = fit_tuned(statistics, holdings, embedding, rules, background)
     except InputError:
         default = replace(rules, selector=Average(rules.selector.cap))
-        compiled, training = fit_statistics(statistics, holdings, embedding, Blend(), default)
+        compiled, training = fit_statistics(statistics, holdings, embedding, Blend(), default, background)
         training = replace(training, chosen_by="tuning")
     return compiled, training
 
@@ -306,15 +337,19 @@ def _compile(
     parts: BlendParts | LogisticParts | None,
 ) -> CompiledRouter:
     # Even where there is no calibration: one learnt with other experts would tell of them after they are gone.
-    rules = replace(rules, valuation=Probabilities(), familiarity=None)
+    rules = replace(rules, valuation=Probabilities(), familiarity=None, membership=None)
     if isinstance(confidence, Constant):
         known = confidence()
-        rules = replace(rules, valuation=Probabilities(known.calibration), familiarity=known.familiarity)
+        valuation = Probabilities(known.calibration)
+        rules = replace(rules, valuation=valuation, familiarity=known.familiarity, membership=known.membership)
     elif confidence is not None:
         model = Once(confidence)
         valuation = Probabilities().defer({"calibration": lambda: model().calibration})
-        rules = replace(rules, valuation=valuation).defer({"familiarity": lambda: model().familiarity})
-    table = training._build_table(embedding, rules.selector, confidence is not None, parts)
+        rules = replace(rules, valuation=valuation).defer(
+            {"familiarity": lambda: model().familiarity, "membership": lambda: model().membership}
+        )
+    has_familiarity = confidence is not None and not embedding.is_multilingual
+    table = training._build_table(embedding, rules.selector, parts, familiarity=has_familiarity)
     return CompiledRouter.build(rules, table)
 
 

@@ -172,8 +172,8 @@ def make_rules(names: Collection[str], selector: Selector, default: str | None, 
     """How experts of these names are decided between; refuses names, defaults and policies that make no sense."""
     experts = tuple(map(check_name, names))
     check_experts(len(experts))
-    first = 0 if default is None else find_default(default, experts)
-    return DecisionRules(experts, selector, first, policy=check_policy(policy or Policy(), experts))
+    chosen = None if default is None else find_default(default, experts)
+    return DecisionRules(experts, selector, chosen, policy=check_policy(policy or Policy(), experts))
 
 
 def find_default(default: str, experts: Sequence[str]) -> int:

@@ -14,7 +14,8 @@ from ir3de.fitting.domains import check_name, describe_mismatch
 from ir3de.fitting.parts import Constant, Domain, Kind, OutcomeRows, RouterParts
 from ir3de.outcomes.expectation import Shrinkage, Validation
 from ir3de.outcomes.sums import Outcomes
-from ir3de.routing.decision import CompiledRouter, DecisionRules
+from ir3de.routing.compiled import CompiledRouter
+from ir3de.routing.decision import DecisionRules
 from ir3de.routing.valuation import ExpectedScores
 from ir3de.scorers.table import Table, check_experts
 from ir3de.selectors import Selector
@@ -102,6 +103,7 @@ class OutcomeTraining:
     def _change(self, parts: RouterParts, outcomes: Outcomes, changes: list[Change]) -> RouterParts:
         """Fit these outcomes; a default that was given stays while its model does."""
         rules = parts.compiled.rules
+        assert rules.default is not None
         now = rules.experts[rules.default]
         best_before = rules.experts[int(rules.valuation.tally_nothing(len(rules.experts)).argmax())]
         given = now in outcomes.models and (self.default_given or now != best_before)

@@ -13,7 +13,8 @@ from ir3de.errors import ArtifactError
 from ir3de.outcomes.expectation import Shrinkage, Validation
 from ir3de.outcomes.sums import Outcomes
 from ir3de.policies import Calibration, Policy, check_policy
-from ir3de.routing.decision import CompiledRouter, DecisionRules
+from ir3de.routing.compiled import CompiledRouter
+from ir3de.routing.decision import DecisionRules
 from ir3de.routing.valuation import Probabilities
 from ir3de.scorers import Scorer
 from ir3de.scorers.table import Table

@@ -12,7 +12,8 @@ import numpy.typing as npt
 
 from ir3de.errors import InputError
 from ir3de.policies import Costs
-from ir3de.routing.decision import CompiledRouter, Decision, decide_batch
+from ir3de.routing.compiled import CompiledRouter, decide_batch
+from ir3de.routing.decision import Decision
 
 EncodeBatch = Callable[[Sequence[str]], tuple[npt.NDArray[Any], npt.NDArray[Any]]]  # ids end to end, and lengths
 BATCH_CHARACTERS = 500_000  # what is worth a thread of its own

@@ -10,8 +10,9 @@ import numpy as np
 
 from ir3de.errors import InputError
 from ir3de.policies import Costs, TurnWeights
+from ir3de.routing.compiled import CompiledRouter
 from ir3de.routing.content import ENOUGH_WORDS, count_content
-from ir3de.routing.decision import CompiledRouter, Decision, make_decision
+from ir3de.routing.decision import Decision, make_decision
 from ir3de.routing.messages import Turn, parse_messages, remove_envelopes
 from ir3de.routing.pastes import MIN_PASTE_CHARS, split_paste
 from ir3de.routing.turn_explanation import TurnExplanation, TurnRecord, explain_turn

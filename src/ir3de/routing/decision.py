@@ -2,23 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any, Literal
 
-import numpy as np
-import numpy.typing as npt
-
-from ir3de.errors import InputError
-from ir3de.policies import Calibration, Costs, Familiarity, Policy, utilities
+from ir3de.policies import Calibration, Costs, Familiarity, Membership, Policy, utilities
 from ir3de.routing.deferral import Deferrable
 from ir3de.routing.valuation import Probabilities, Valuation
 from ir3de.scorers.familiarity import FAMILIARITY_UNIT
-from ir3de.scorers.table import Table
-from ir3de.selectors import Ballots, EntropyTopK, Ids, Selector, Tally
+from ir3de.selectors import Selector, Tally
 
 Reason = Literal["", "no known token", "low confidence", "low expected score", "out of domain"]
+MIXED_SHARE = 0.9  # of the probabilities: what candidates must have together
+MAX_LOG_ODDS = 700.0  # the exponential of more is no number
 
 
 @dataclass(frozen=True)
@@ -27,9 +25,10 @@ class DecisionRules(Deferrable):
 
     experts: tuple[str, ...]
     selector: Selector
-    default: int = 0  # the expert for prompts that say nothing
+    default: int | None = None  # the expert for prompts on which the router abstains, if one was named
     valuation: Valuation = field(default_factory=Probabilities)
     familiarity: Familiarity | None = field(default_factory=lambda: None)  # may be deferred
+    membership: Membership | None = field(default_factory=lambda: None)  # may be deferred
     policy: Policy = field(default_factory=Policy)
 
     @property
@@ -57,86 +56,14 @@ class DecisionRules(Deferrable):
         return self.standing_penalties if weights is None else self.policy.penalties(self.experts, weights)
 
 
-@dataclass(frozen=True, eq=False)
-class CompiledRouter:
-    """What routing reads: rules, table and ballots. A change swaps the whole object, so no reader sees half of it."""
-
-    rules: DecisionRules
-    table: Table
-    ballots: Ballots
-
-    def __reduce__(self) -> tuple[type[CompiledRouter], tuple[DecisionRules, Table, Ballots]]:
-        return CompiledRouter, (self.rules, self.table, self.ballots)  # without the function that was made of them
-
-    @property
-    def experts(self) -> tuple[str, ...]:
-        return self.rules.experts
-
-    @property
-    def selector(self) -> Selector:
-        return self.rules.selector
-
-    @property
-    def default(self) -> int:
-        return self.rules.default
-
-    @cached_property
-    def decide_one(self) -> Callable[[Ids, int | None, Costs | None], Decision]:
-        """What `decide` calls: a function that has looked up all that is the same for every prompt."""
-        rules, sum_ballots, limit = self.rules, self.ballots.tally, self.ballots.limit
-        cap, experts, standing_penalties = rules.selector.cap, len(rules.experts), rules.standing_penalties
-        reduce = None if isinstance(rules.valuation, Probabilities) else rules.valuation.reduce
-
-        def decide_one(ids: Ids, unknown: int | None, weights: Costs | None) -> Decision:
-            counted = length = len(ids)
-            if length > cap:
-                ids, counted = ids[:cap], cap
-            # of a prompt without a known token, the first token is unknown too: comparing all of them takes longer
-            if not length or (unknown is not None and ids.item(0) == unknown and bool((ids == unknown).all())):
-                return abstain(rules, length)
-            if counted > limit:
-                counted = limit
-            tally = sum_ballots(ids)
-            if reduce is not None:
-                tally = reduce(rules.selector, tally, counted)
-            best = int(tally.argmax())
-            if best >= experts:  # the sum of the familiarities, which is no expert's
-                best = int(tally[:experts].argmax())
-            penalties = standing_penalties if weights is None else rules.penalties(weights)
-            return make_decision(rules, tally, length, counted, best, penalties)
-
-        return decide_one
-
-    @classmethod
-    def build(cls, rules: DecisionRules, table: Table) -> CompiledRouter:
-        return cls(rules, table, rules.selector.ballots(table))
-
-    def with_selector(self, selector: Selector) -> CompiledRouter:
-        """The same scores, read by another selector."""
-        rules, table, own = replace(self.rules, selector=selector), self.table, self.selector
-        if not rules.valuation.accepts(selector):
-            raise InputError(
-                f"a router from outcomes reads the average of its tokens' scores, found {selector!r}: use Average()"
-            )
-        if selector.log_offset != own.log_offset:
-            compiled = Table.compile(table.scores, log_offset=selector.log_offset)
-            table = replace(compiled, familiarity=table.familiarity, pairs=table.pairs)
-        if rules.calibration is not None and type(selector) is not type(own):
-            rules = replace(rules, valuation=Probabilities())  # votes are other evidence
-        if isinstance(selector, EntropyTopK) and isinstance(own, EntropyTopK) and own == replace(selector, k=own.k):
-            # what each token gives does not depend on k
-            return CompiledRouter(rules, table, replace(self.ballots, limit=selector.k))
-        return CompiledRouter.build(rules, table)
-
-
 class Decision:
     """Which expert a prompt goes to, and how clearly. Read-only.
 
     The prompt has `tokens`, and `counted` of them decided. `abstained` is true when the router would not choose: then
-    `expert` is its default, and `reason` says why.
+    `expert` is its default expert, or None where no default was named, and `reason` says why.
     """
 
-    __slots__ = ("_best", "_counted", "_kept", "_penalties", "_reason", "_rules", "_tally", "_tokens")
+    __slots__ = ("_best", "_counted", "_in_domain", "_kept", "_penalties", "_reason", "_rules", "_tally", "_tokens")
 
     _rules: DecisionRules
     _tally: Tally  # one number per expert; then may come the sum of token familiarities, in parts of FAMILIARITY_UNIT
@@ -146,6 +73,7 @@ class Decision:
     _penalties: list[float] | None
     _reason: Reason
     _kept: list[float] | None  # the values of the experts, once somebody has asked for them
+    _in_domain: float  # the log-odds that the prompt is in domain; with `_kept`
 
     def _apply_policy(self) -> None:
         values, threshold = self._values, self._rules.policy.threshold
@@ -155,15 +83,18 @@ class Decision:
         elif (pair := self._rules.strong_weak) is not None:
             strong, weak, least = pair
             self._best = strong if values[strong] - values[weak] >= least else weak
-        if max(values) < threshold or threshold == 1:  # nothing is certain, however it is rounded
-            self._reason = "low confidence" if self._has_probabilities else "low expected score"
-        elif threshold > 0 and self.out_of_domain:
+        if (threshold > 0 or self._rules.membership is not None) and self.out_of_domain:
             self._reason = "out of domain"
+        elif max(values) < threshold or threshold == 1:  # nothing is certain, however it is rounded
+            self._reason = "low confidence" if self._has_probabilities else "low expected score"
 
     @property
-    def expert(self) -> str:
-        """The chosen expert's name."""
-        return self._rules.experts[self._rules.default if self._reason else self._best]
+    def expert(self) -> str | None:
+        """The chosen expert's name; None where the router abstained and has no default expert: none fits."""
+        if not self._reason:
+            return self._rules.experts[self._best]
+        default = self._rules.default
+        return None if default is None else self._rules.experts[default]
 
     @property
     def best(self) -> str:
@@ -182,7 +113,7 @@ class Decision:
 
     @property
     def abstained(self) -> bool:
-        """Whether the router would not choose, so that the default expert was taken."""
+        """Whether the router would not choose, so that the default expert was taken, or nobody."""
         return bool(self._reason)
 
     @property
@@ -200,14 +131,38 @@ class Decision:
         return float(known.deviation(total / (FAMILIARITY_UNIT * looked_at), looked_at))  # not numpy's
 
     @property
+    def in_domain(self) -> float | None:
+        """The probability that the prompt belongs to any of the domains; None if that was not learnt."""
+        if self._rules.membership is None or not self._has_probabilities:
+            return None
+        return self._find_values()[1]
+
+    @property
     def out_of_domain(self) -> bool:
         """Whether the prompt is unlike every domain that the router knows."""
-        known, found = self._rules.familiarity, self.familiarity
+        member, known = self._rules.membership, self._rules.familiarity
+        if member is not None:
+            self._find_values()
+            return self._in_domain < member.lowest
+        found = self.familiarity
         return known is not None and found is not None and found < known.lowest
 
     @property
+    def candidates(self) -> tuple[str, ...]:
+        """The fewest experts that together have nine tenths of what the domains have: several for a mixed prompt."""
+        values = self._find_values()[0]
+        found: list[str] = []
+        left = MIXED_SHARE * math.fsum(values)
+        for place in sorted(range(len(values)), key=lambda c: (c != self._best, -values[c])):
+            if left <= 0 and found:
+                break
+            found.append(self._rules.experts[place])
+            left -= values[place]
+        return tuple(found)
+
+    @property
     def ranking(self) -> tuple[tuple[str, float], ...]:
-        """Every expert with its probability, best first, its costs considered; the probabilities add up to one.
+        """Every expert with its probability, best first, its costs considered; they add up to `in_domain`, or to one.
 
         An outcome router gives expected scores instead, which do not add up to one.
         """
@@ -216,7 +171,7 @@ class Decision:
             order.sort(key=utilities(values, self._penalties).__getitem__, reverse=True)
         elif (pair := self._rules.strong_weak) is not None:  # the other one of the two comes next
             order.sort(key=lambda c: (c != self._best, c not in pair[:2]))
-        if self.abstained:
+        if self.abstained and self._rules.default is not None:
             order.sort(key=lambda c: c != self._rules.default)
         return tuple((self._rules.experts[c], values[c]) for c in order)
 
@@ -247,7 +202,7 @@ class Decision:
 
     @property
     def confidence(self) -> float | None:
-        """The probability that the best expert is the right one; None for an outcome router."""
+        """P(in domain) · P(best expert | in domain); None for an outcome router."""
         return self._value if self._has_probabilities else None
 
     @property
@@ -274,15 +229,33 @@ class Decision:
     @property
     def _value(self) -> float:
         """The probability or expected score of the best expert."""
-        return self._values[self._best]  # without ranking all the others
+        values, share = self._find_values()
+        return values[self._best] * share  # without ranking all the others
 
     @property
     def _values(self) -> list[float]:
         """The probability or expected score of each expert."""
-        if self._kept is None:
-            rules = self._rules
-            self._kept = rules.valuation.values(rules.selector, self._tallies, self._counted)
-        return self._kept
+        values, share = self._find_values()
+        return values if share == 1.0 else [value * share for value in values]
+
+    def _find_values(self) -> tuple[list[float], float]:
+        """The value of each expert if the prompt is in domain, and the probability that it is."""
+        rules = self._rules
+        if (values := self._kept) is None:
+            values = self._kept = rules.valuation.values(rules.selector, self._tallies, self._counted)
+            if (member := rules.membership) is None:
+                self._in_domain = math.inf
+            elif not self._counted:
+                self._in_domain = -math.inf  # nothing speaks for any domain
+            else:
+                self._in_domain = member.find_log_odds(self.familiarity or 0.0, max(values))
+        return values, 1.0 / (1.0 + math.exp(-self._in_domain)) if self._in_domain > -MAX_LOG_ODDS else 0.0
+
+    def under(self, rules: DecisionRules) -> Decision:
+        """The decision on the same prompt by other rules, such as another calibration of the same router."""
+        reason: Reason = "no known token" if self._reason == "no known token" else ""
+        best = self._order[0]
+        return make_decision(rules, self._tally, self._tokens, self._counted, best, rules.standing_penalties, reason)
 
     def to_dict(self) -> dict[str, Any]:
         """Plain values, ready for JSON."""
@@ -305,6 +278,7 @@ class Decision:
             "abstained": self.abstained,
             "reason": self.reason,
             "familiarity": None if familiarity is None else round(familiarity, 3),
+            "in_domain": None if (share := self.in_domain) is None else round(share, 6),
             "out_of_domain": self.out_of_domain,
         }
 
@@ -341,60 +315,14 @@ def make_decision(
     decision._penalties = penalties
     decision._reason = reason
     decision._kept = None
-    if not reason and (penalties is not None or rules.policy.threshold > 0 or rules.strong_weak):
+    if not reason and (
+        rules.membership is not None or penalties is not None or rules.policy.threshold > 0 or rules.strong_weak
+    ):
         decision._apply_policy()
     return decision
 
 
-def decide(compiled: CompiledRouter, ids: Ids, unknown: int | None, weights: Costs | None = None) -> Decision:
-    """Route one prompt by its token ids."""
-    return compiled.decide_one(ids, unknown, weights)
-
-
-def decide_batch(
-    compiled: CompiledRouter,
-    flat: Ids,
-    lengths: npt.NDArray[np.int64],
-    unknown: int | None,
-    weights: Costs | None = None,
-) -> list[Decision]:
-    """Route many prompts, their ids end to end: the same decisions as one by one."""
-    starts, whole, rules = np.cumsum(lengths) - lengths, lengths, compiled.rules
-    cap = rules.selector.cap
-    if lengths.max(initial=0) > cap:
-        flat = flat[np.arange(len(flat)) - np.repeat(starts, lengths) < cap]
-        lengths = np.minimum(lengths, cap)
-        starts = np.cumsum(lengths) - lengths
-    speaking = lengths > 0
-    if unknown is not None and len(flat):
-        speaking[speaking] = np.add.reduceat(flat != unknown, starts[speaking], dtype=np.int64) > 0
-        flat = flat[np.repeat(speaking, lengths)]
-        starts = np.cumsum(lengths * speaking) - lengths * speaking
-    decisions = [abstain(rules, length) for length in whole.tolist()] if not speaking.all() else []
-    if not speaking.any():
-        return decisions
-    tallies = compiled.ballots.tallies(flat, starts[speaking])
-    counted = np.minimum(lengths, compiled.ballots.limit)[speaking].tolist()
-    made = read_tallies(rules, tallies, whole[speaking].tolist(), counted, weights)
-    for index, decision in zip(np.flatnonzero(speaking).tolist() if decisions else (), made, strict=False):
-        decisions[index] = decision
-    return decisions or made
-
-
-def read_tallies(
-    rules: DecisionRules, tallies: Tally, tokens: Sequence[int], counted: Sequence[int], weights: Costs | None = None
-) -> list[Decision]:
-    """The decisions of prompts that say something, from their tallies: one row each."""
-    penalties = rules.penalties(weights)
-    tallies = rules.valuation.reduce_all(rules.selector, tallies, counted)
-    best = tallies[:, : len(rules.experts)].argmax(axis=1).tolist()
-    return [
-        make_decision(rules, tally, length, number, place, penalties)
-        for tally, place, length, number in zip(tallies, best, tokens, counted, strict=True)
-    ]
-
-
 def abstain(rules: DecisionRules, tokens: int) -> Decision:
-    """The answer to a prompt without a known token: the default expert, with equal probabilities or the mean scores."""
+    """The answer to a prompt without a known token: equal probabilities, or the mean scores."""
     tally = rules.valuation.tally_nothing(len(rules.experts))
     return make_decision(rules, tally, tokens, 0, int(tally.argmax()), reason="no known token")

@@ -10,7 +10,8 @@ import numpy as np
 import numpy.typing as npt
 
 from ir3de.policies import Costs
-from ir3de.routing.decision import CompiledRouter, Decision, decide
+from ir3de.routing.compiled import CompiledRouter, decide
+from ir3de.routing.decision import Decision
 from ir3de.routing.words import Word, find_counted, find_words, score_words
 from ir3de.selectors import Ids
 from ir3de.statistics.pairs import pair_buckets

@@ -9,7 +9,8 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from ir3de.policies import Costs
-from ir3de.routing.decision import CompiledRouter, Decision, decide
+from ir3de.routing.compiled import CompiledRouter, decide
+from ir3de.routing.decision import Decision
 from ir3de.routing.words import Places, find_words, score_words
 from ir3de.selectors import Ids
 
@@ -24,8 +25,8 @@ class Flips:
     minimal: if any of its words stays in the prompt, the decision stays too.
     """
 
-    expert: str
-    alone: Mapping[int, str]  # place of a word: the expert without it
+    expert: str | None  # None where none fits
+    alone: Mapping[int, str | None]  # place of a word: the expert without it
     together: tuple[int, ...] = ()
     other: str | None = None  # the expert without the words of `together`
 

@@ -7,7 +7,8 @@ from dataclasses import asdict, dataclass, field
 from functools import cached_property
 from typing import Any, NamedTuple, Protocol
 
-from ir3de.routing.decision import CompiledRouter, Decision
+from ir3de.routing.compiled import CompiledRouter
+from ir3de.routing.decision import Decision
 from ir3de.routing.explanation import Explanation, explain
 from ir3de.selectors import Tally
 

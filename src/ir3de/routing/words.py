@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from ir3de.routing.decision import CompiledRouter
+from ir3de.routing.compiled import CompiledRouter
 from ir3de.selectors import Ids, Tally, find_unit
 from ir3de.statistics.pairs import pair_buckets
 

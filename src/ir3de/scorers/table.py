@@ -112,12 +112,14 @@ class Table:
         *,
         log_offset: float = 0.0,
         familiarity: bool = False,
+        background: Statistics | None = None,
         unknown: int | None = None,
         parts: BlendParts | LogisticParts | None = None,
     ) -> Table:
         """Fit a scorer, and compile its table. With `familiarity` it includes token familiarities.
 
-        `parts` are those of this scorer and these domains, where they are known already.
+        Those compare the domains with the `background`, if there is one. `parts` are those of this scorer and these
+        domains, where they are known already.
         """
         scores: npt.NDArray[np.floating]
         pairs: npt.NDArray[np.floating] | None = None
@@ -133,7 +135,7 @@ class Table:
         return cls.compile(
             scores,
             log_offset=log_offset,
-            familiarity=token_familiarity(domains, unknown) if familiarity else None,
+            familiarity=token_familiarity(domains, background, unknown) if familiarity else None,
             pairs=pairs,
         )
 

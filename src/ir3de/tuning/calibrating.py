@@ -188,6 +188,10 @@ class PromptFamiliarities(NamedTuple):
     variance: Floats
     tokens: npt.NDArray[np.int64]
 
+    def select(self, chosen: npt.NDArray[np.bool_]) -> PromptFamiliarities:
+        """Some of the prompts."""
+        return PromptFamiliarities(self.mean[chosen], self.variance[chosen], self.tokens[chosen])
+
 
 def fit_familiarity(folds: Sequence[tuple[PromptFamiliarities, PromptFamiliarities]]) -> Familiarity:
     """Fit the familiarity of a router's own prompts, each measured by a fit that did not see it.
@@ -203,25 +207,26 @@ def fit_familiarity(folds: Sequence[tuple[PromptFamiliarities, PromptFamiliariti
     # Short prompts have a longer tail. `within` is widened until the tails of whole and shortened prompts agree.
     known = [Familiarity(mean, between, widening * within, 0.0) for widening in WIDENINGS]
     best = min(
-        known, key=lambda one: float(np.ptp([np.quantile(_deviations(one, p), OUT_OF_DOMAIN_SHARE) for p in parts]))
+        known, key=lambda one: float(np.ptp([np.quantile(find_deviations(one, p), OUT_OF_DOMAIN_SHARE) for p in parts]))
     )
-    deviations = np.sort(np.concatenate([_deviations(best, part) for part in parts]))
+    deviations = np.sort(np.concatenate([find_deviations(best, part) for part in parts]))
     k = int(OUT_OF_DOMAIN_SHARE * (len(deviations) + 1))
     lowest = float(deviations[k - 1]) if k else min(-OUT_OF_DOMAIN_DEVIATIONS, float(deviations[0]))
     return replace(best, lowest=lowest)
 
 
-def _deviations(known: Familiarity, part: PromptFamiliarities) -> Floats:
+def find_deviations(known: Familiarity, part: PromptFamiliarities) -> Floats:
+    """The familiarity of each prompt, in standard deviations."""
     return (part.mean - known.mean) / np.sqrt(known.between**2 + known.within**2 / part.tokens)
 
 
 def measure_familiarity(fold: Fold) -> tuple[PromptFamiliarities, PromptFamiliarities]:
     """The familiarity of the held-out prompts, whole and shortened."""
-    values = fold.familiarity.astype(np.float64) / FAMILIARITY_UNIT
-    values = np.stack([values, values**2], axis=1)
+    return measure_prompts(fold.familiarity, fold.whole), measure_prompts(fold.familiarity, fold.short)
 
-    def measure(held: HeldOutPrompts) -> PromptFamiliarities:
-        mean, square = mean_rows(values, held).T
-        return PromptFamiliarities(mean, np.maximum(square - mean**2, 0.0), held.lengths)
 
-    return measure(fold.whole), measure(fold.short)
+def measure_prompts(familiarity: npt.NDArray[np.float32], held: HeldOutPrompts) -> PromptFamiliarities:
+    """The familiarity of prompts, from that of tokens in parts of `FAMILIARITY_UNIT`."""
+    values = familiarity.astype(np.float64) / FAMILIARITY_UNIT
+    mean, square = mean_rows(np.stack([values, values**2], axis=1), held).T
+    return PromptFamiliarities(mean, np.maximum(square - mean**2, 0.0), held.lengths)

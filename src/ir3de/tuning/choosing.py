@@ -11,7 +11,7 @@ import numpy.typing as npt
 
 from ir3de.embedding import Embedding
 from ir3de.errors import InputError
-from ir3de.policies import Calibration, Familiarity
+from ir3de.policies import Calibration, Familiarity, Membership
 from ir3de.scorers import Blend, Posterior, PromptRidge, Scorer, TokenRidge
 from ir3de.scorers.arithmetic import TRIALS, steps
 from ir3de.scorers.blend import BlendParts
@@ -22,6 +22,7 @@ from ir3de.statistics.domain import Statistics
 from ir3de.tuning.calibrating import Views, fit_calibration, fit_familiarity, measure_familiarity
 from ir3de.tuning.evidence import Components, fit_tables, score_tables, score_views
 from ir3de.tuning.folds import Fold, make_folds
+from ir3de.tuning.unknowns import fit_membership
 
 STRENGTHS = (2.0, 8.0, 32.0)
 TOKEN_STRENGTHS = (1e-3, 1e-2, 1e-1)
@@ -68,7 +69,8 @@ class ConfidenceModel:
     """What is learnt from held-out prompts."""
 
     calibration: Calibration
-    familiarity: Familiarity
+    familiarity: Familiarity | None  # None where tokens say nothing about other languages
+    membership: Membership | None  # None without a background
 
 
 @dataclass(frozen=True)
@@ -89,19 +91,28 @@ def calibrate(
     scorer: Scorer,
     selector: Selector,
     parts: BlendParts | None = None,
+    *,
+    background: Statistics | None = None,
 ) -> Callable[[], ConfidenceModel] | None:
     """A function that fits the confidence model on held-out prompts; None where no sample of prompts was kept.
 
     The prompts are prepared at once, and what cannot be calibrated is refused. `parts` are those of a blend of these
     domains, where they are known already.
     """
-    folds = make_folds(domains, embedding, cap=selector.cap) if len(domains) > 1 else []
+    folds = make_folds(domains, embedding, background, cap=selector.cap) if len(domains) > 1 else []
     if not folds:
         return None
     return lambda: fit_confidence(folds, score_held_out(folds, scorer, selector, parts))
 
 
-def choose(domains: Sequence[Statistics], embedding: Embedding, *, cap: int = 1_024, windows: bool = True) -> Choice:
+def choose(
+    domains: Sequence[Statistics],
+    embedding: Embedding,
+    *,
+    cap: int = 1_024,
+    windows: bool = True,
+    background: Statistics | None = None,
+) -> Choice:
     """Try scorers and selectors on held-out prompts, and choose the most accurate; of equals, the simplest.
 
     Without `windows`, the prompt sums keep their windows. Contributions need that, so that they can be taken out again.
@@ -113,7 +124,7 @@ def choose(domains: Sequence[Statistics], embedding: Embedding, *, cap: int = 1_
             f"tuning needs a sample of every expert's prompts, and {bare} of {len(domains)} have none: fit from texts, "
             "or collect with keep_sample=True"
         )
-    folds = make_folds(domains, embedding, cap=cap)
+    folds = make_folds(domains, embedding, background, cap=cap)
     if not folds:
         raise InputError("tuning holds prompts out, and no expert has two prompts: give them more texts")
     search = _Search(folds, cap)
@@ -123,7 +134,7 @@ def choose(domains: Sequence[Statistics], embedding: Embedding, *, cap: int = 1_
         counted = {search.window: tuple(domains)}
         for window in others if search.parts is not None else ():
             counted[window] = tuple(recount(s.sample, embedding, window) for s in domains if s.sample is not None)
-            search.run_window(window, make_folds(counted[window], embedding, cap=cap))
+            search.run_window(window, make_folds(counted[window], embedding, background, cap=cap))
         best, trials = search.conclude()
         confidence, parts = search.fit_confidence(best)
     return Choice(best.scorer, best.selector, counted[best.window], confidence, trials, parts)
@@ -157,7 +168,9 @@ def _has_all_prompts(domain: Statistics) -> bool:
 def fit_confidence(folds: Sequence[Fold], views: Views) -> ConfidenceModel:
     """The confidence model, from the evidence for the folds' held-out prompts."""
     calibration, _ = fit_calibration(views.scored)
-    return ConfidenceModel(calibration, fit_familiarity([measure_familiarity(fold) for fold in folds]))
+    measured = [measure_familiarity(fold) for fold in folds]
+    familiarity = None if folds[0].deal.embedding.is_multilingual else fit_familiarity(measured)
+    return ConfidenceModel(calibration, familiarity, fit_membership(folds, views, calibration, familiarity, measured))
 
 
 def score_held_out(folds: Sequence[Fold], scorer: Scorer, selector: Selector, parts: BlendParts | None = None) -> Views:

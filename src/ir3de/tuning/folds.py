@@ -74,8 +74,10 @@ class Deal:
     Arrays over prompts, tokens and windows have those of all experts one after the other.
     """
 
-    def __init__(self, domains: Sequence[Statistics], embedding: Embedding, longest: int) -> None:
-        self.domains, self.embedding, self.longest = domains, embedding, longest
+    def __init__(
+        self, domains: Sequence[Statistics], embedding: Embedding, longest: int, background: Statistics | None = None
+    ) -> None:
+        self.domains, self.embedding, self.longest, self.background = domains, embedding, longest, background
         samples = [_select_prompts(domain, len(domains)) for domain in domains]
         largest = max((len(sample) for sample in samples), default=0)
         self.count = 0  # there is no fold when no domain has two prompts, or one has no sample
@@ -224,11 +226,22 @@ class Fold:
     @cached_property
     def familiarity(self) -> npt.NDArray[np.float32]:
         """(tokens,)"""
-        size = float(np.mean(self.tokens))
-        unknown = self.deal.embedding.tokenizer.unknown_id
+        background = self.deal.background
+        counts = None if background is None else background.histogram[self.deal.seen].astype(np.float64)
+        return self.score_familiarity(counts, 0 if background is None else background.tokens)
+
+    def score_familiarity(
+        self, background: Floats | None, background_tokens: float, experts: Indices | None = None
+    ) -> npt.NDArray[np.float32]:
+        """Token familiarity from what is left of these experts, or of all, beside a background: (tokens,)."""
+        unknown, sizes = self.deal.embedding.tokenizer.unknown_id, np.maximum(1.0, self.tokens)
+        chosen = np.zeros(len(sizes), bool)
+        chosen[slice(None) if experts is None else experts] = True
         return score_familiarity(
-            self.count_tokens(size / np.maximum(1.0, self.tokens)),
+            self.count_tokens(np.where(chosen, float(sizes[chosen].mean()) / sizes, 0.0)),
             None if unknown is None else np.flatnonzero(self.deal.seen == unknown),
+            background,
+            background_tokens,
         )
 
     @cached_property
@@ -254,9 +267,15 @@ class Fold:
         return self.whole.join(self.short.select(chosen))
 
 
-def make_folds(domains: Sequence[Statistics], embedding: Embedding, *, cap: int = MAX_PROMPT_TOKENS) -> list[Fold]:
+def make_folds(
+    domains: Sequence[Statistics],
+    embedding: Embedding,
+    background: Statistics | None = None,
+    *,
+    cap: int = MAX_PROMPT_TOKENS,
+) -> list[Fold]:
     """Deal every domain's sampled prompts out to folds. There is none when no domain has two prompts."""
-    deal = Deal(domains, embedding, min(cap, MAX_PROMPT_TOKENS))
+    deal = Deal(domains, embedding, min(cap, MAX_PROMPT_TOKENS), background)
     folds = [Fold(deal, deal.place % deal.count == part) for part in range(deal.count)]
     return [fold for fold in folds if fold.held.any()]
 

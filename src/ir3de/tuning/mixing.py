@@ -47,37 +47,40 @@ class DefaultChoice:
     reason: str = ""  # why the closed form was taken without trying anything
 
 
-def choose_default(domains: Sequence[Statistics], embedding: Embedding, selector: Average) -> DefaultChoice:
+def choose_default(
+    domains: Sequence[Statistics], embedding: Embedding, selector: Average, background: Statistics | None = None
+) -> DefaultChoice:
     """Decide between the closed form, the discriminative fit and their sum; the closed form if nothing can be tried."""
     blend = BlendParts(domains, embedding.rows)
     if len(domains) < 2:
-        return _take_closed_form(domains, embedding, selector, blend, "")
+        return _take_closed_form(blend, embedding, selector, background, "")
     if bare := sum(domain.sample is None or not len(domain.sample) for domain in domains):
         reason = f"{bare} of {len(domains)} experts have no kept prompts"
-        return _take_closed_form(domains, embedding, selector, blend, reason)
-    folds = make_folds(domains, embedding, cap=selector.cap)
+        return _take_closed_form(blend, embedding, selector, background, reason)
+    folds = make_folds(domains, embedding, background, cap=selector.cap)
     if not folds:
-        return _take_closed_form(domains, embedding, selector, blend, "there are too few prompts to hold any out")
+        reason = "there are too few prompts to hold any out"
+        return _take_closed_form(blend, embedding, selector, background, reason)
     parts = LogisticParts(domains, embedding.rows, blend)
     try:
         return _choose(_Comparison(parts, _take_enough(folds)), _compare_hard(domains, embedding, selector), selector)
     except ConvergenceError as error:
-        return _take_closed_form(domains, embedding, selector, blend, str(error))
+        return _take_closed_form(blend, embedding, selector, background, str(error))
 
 
 def _take_closed_form(
-    domains: Sequence[Statistics], embedding: Embedding, selector: Average, blend: BlendParts, reason: str
+    blend: BlendParts, embedding: Embedding, selector: Average, background: Statistics | None, reason: str
 ) -> DefaultChoice:
-    confidence = calibrate(domains, embedding, Blend(), selector, blend)
+    confidence = calibrate(blend.domains, embedding, Blend(), selector, blend, background=background)
     return DefaultChoice(Blend(), confidence, parts=blend, reason=reason)
 
 
-def try_discriminative(choice: Choice, embedding: Embedding) -> Choice:
+def try_discriminative(choice: Choice, embedding: Embedding, background: Statistics | None = None) -> Choice:
     """Try discriminative fits beside what tuning chose: other strengths and weights than a fit tries by itself."""
     domains, cap = choice.domains, choice.selector.cap
     if not all(domain.sums and domain.sample is not None and len(domain.sample) for domain in domains):
         return choice
-    folds = _take_enough(make_folds(domains, embedding, cap=cap))
+    folds = _take_enough(make_folds(domains, embedding, background, cap=cap))
     if not (folds[0].deal.windows > 0).all():
         return choice
     parts, average = LogisticParts(domains, embedding.rows, _find_blend(choice)), Average(cap=cap)

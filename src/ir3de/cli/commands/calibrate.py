@@ -163,7 +163,8 @@ def _report(out: Output, router_path: Path, found: ThresholdCalibration, *, dry_
         return
     done = "would abstain" if dry_run else "abstains"
     what = f" below {percent(chosen.threshold)} confidence: {percent(1 - chosen.coverage)} of prompts go to "
-    out.result(line((done, "bold"), (what, ""), (found.router.default, "bold"), (where, FAINT)))
+    default = found.router.default or "nobody, as no default expert was named"
+    out.result(line((done, "bold"), (what, ""), (default, "bold"), (where, FAINT)))
 
 
 def _cost_table(rates: Iterable[Threshold], chosen: Threshold) -> Table:

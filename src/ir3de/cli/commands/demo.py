@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import click
 
 from ir3de.cli.options import TextOptions, force_option, output_options, refuse_existing
-from ir3de.cli.output import Output, bar, colour_of, heading, hint, line, percent, table
+from ir3de.cli.output import Output, bar, heading, hint, line, name_expert, percent, table
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -112,7 +112,7 @@ def _time_route(router: Router, text: str) -> tuple[Decision, float]:
 def _routed_table(router: Router, routed: list[tuple[str, Decision, float]]) -> Table:
     made = table("prompt", "expert", "confidence", "", "µs", right=("confidence", "µs"))
     for text, decision, us in routed:
-        colour = colour_of(router.experts.index(decision.expert))
+        name, colour = name_expert(decision, router)
         sure = decision.confidence or 0.0  # never None: this router has domains
-        made.add_row(text, line((decision.expert, colour)), percent(sure), bar(sure, 10, colour), f"{us:.0f}")
+        made.add_row(text, line((name, colour)), percent(sure), bar(sure, 10, colour), f"{us:.0f}")
     return made

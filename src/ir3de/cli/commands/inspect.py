@@ -121,8 +121,8 @@ def _confidence(calibration: Any) -> str:
 def _abstention(header: Mapping[str, Any]) -> str:
     threshold = (header.get("policy") or {}).get("threshold") or 0
     if not threshold:
-        return "only without a known token"
-    out_of_domain = " and when out of domain" if header.get("familiarity") else ""
+        return "on prompts out of domain" if header.get("membership") else "only without a known token"
+    out_of_domain = " and on prompts out of domain" if header.get("familiarity") else ""
     return f"below {percent(threshold)} confidence{out_of_domain}"
 
 

@@ -58,9 +58,18 @@ def policy(
         router = load_router(router_path)
     out.json({"router": str(router_path), "default": router.default, **router.policy.to_dict()})
     found = router.policy
-    abstains = f"below {percent(found.threshold)} confidence" if found.threshold else "only without a known token"
+    abstains = f"below {percent(found.threshold)} confidence" if found.threshold else "on prompts out of domain"
     weighing = amounts(found.weights) if found.weights else "none: costs are ignored"
     out.result(line((str(router_path), "bold")))
     shared = [("strong calls", describe_share(found.strong_share))] if found.strong_share else []
-    out.result(facts([("weights", weighing), ("abstains", abstains), ("default expert", router.default), *shared]))
+    out.result(
+        facts(
+            [
+                ("weights", weighing),
+                ("abstains", abstains),
+                ("default expert", router.default or "none was named"),
+                *shared,
+            ]
+        )
+    )
     out.note("", costs_table(router))

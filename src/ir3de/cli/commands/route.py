@@ -13,7 +13,19 @@ import click
 from ir3de.cli.chats import Chat, describe_chat, pick_only_source, read_chats, route_chat, show_chat
 from ir3de.cli.costs import once_weight_option, utility_table, warn_without_costs
 from ir3de.cli.options import chat_option, field_option, number_option, output_options, router_argument
-from ir3de.cli.output import FAINT, Output, bar, colour_of, format_value, json_text, line, one_line, percent
+from ir3de.cli.output import (
+    FAINT,
+    NONE_FITS,
+    Output,
+    bar,
+    colour_of,
+    format_value,
+    json_text,
+    line,
+    name_expert,
+    one_line,
+    percent,
+)
 from ir3de.cli.saving import load_router
 
 if TYPE_CHECKING:
@@ -176,7 +188,8 @@ def _write(target: Path, routed: Iterable[tuple[Row, Decision, str]], top: int |
     with open_atomic(target) as file:
         for row, decision, _ in routed:
             file.write(_line(row, decision, top).encode() + b"\n")
-            counts[decision.expert] = counts.get(decision.expert, 0) + 1
+            name = decision.expert or NONE_FITS
+            counts[name] = counts.get(name, 0) + 1
     total = sum(counts.values())
     out.json({"output": str(target), "rows": total, "experts": counts})
     out.note(line((f"{total:,} rows routed to ", ""), (str(target), "bold")))
@@ -187,7 +200,7 @@ def _write(target: Path, routed: Iterable[tuple[Row, Decision, str]], top: int |
 def _show_one(out: Output, router: Router, decision: Decision, top: int | None) -> None:
     out.json(_described(decision, top))
     if out.quiet:
-        out.result(decision.expert)
+        out.result(decision.expert or NONE_FITS)
         return
     costs_matter = decision.penalties is not None
     out.result(utility_table(decision, router, top) if costs_matter else ranking_table(decision, router.experts, top))
@@ -207,7 +220,11 @@ def why_abstained(decision: Decision) -> str:
         "low expected score": "no model is expected to score enough",
         "out of domain": "the prompt is out of domain",
     }
-    return f"{reasons[decision.reason]}: it goes to the default expert, {decision.expert}"
+    why = reasons[decision.reason]
+    if decision.expert is not None:
+        return f"{why}: it goes to the default expert, {decision.expert}"
+    nearest = "" if decision.reason == "no known token" else f"; the nearest is {decision.best}"
+    return f"{why}: none fits{nearest}"
 
 
 def ranking_table(decision: Decision, experts: tuple[str, ...], top: int | None = None) -> Table:
@@ -227,12 +244,12 @@ def ranking_table(decision: Decision, experts: tuple[str, ...], top: int | None 
 
 def _show_many(out: Output, router: Router, routed: Iterable[tuple[Row, Decision, str]]) -> None:
     """One line a prompt, as they come."""
-    width = max(map(len, router.experts))
+    width = max(map(len, (*router.experts, NONE_FITS)))
     room = max(20, out.console.width - width - 12)
     for _, decision, text in routed:
         if out.quiet:
-            print(decision.expert, flush=True)
+            print(decision.expert or NONE_FITS, flush=True)
             continue
-        colour = colour_of(router.experts.index(decision.expert))
         value = "abstains" if decision.abstained else format_value(decision, decision.ranking[0][1])
-        out.result(line((decision.expert.ljust(width), colour), (f"  {value:>8}  ", FAINT), (one_line(text, room), "")))
+        name, colour = name_expert(decision, router)
+        out.result(line((name.ljust(width), colour), (f"  {value:>8}  ", FAINT), (one_line(text, room), "")))

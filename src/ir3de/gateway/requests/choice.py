@@ -94,8 +94,8 @@ def _pick_decided(snapshot: Snapshot, decision: Decision, eligible: Sequence[Exp
 
 
 def _pick_default(snapshot: Snapshot, eligible: Sequence[Expert], decision: Decision | None = None) -> Expert:
-    """The default expert: the configuration's, else the router's, else the first that may answer."""
-    own = snapshot.router.default if decision is None else decision.expert
+    """The default expert: the configuration's, else the router's. Without any, the nearest one must answer."""
+    own = snapshot.router.default if decision is None else decision.expert or decision.best
     return _get(eligible, snapshot.config.routing.default) or _get(eligible, own) or eligible[0]
 
 

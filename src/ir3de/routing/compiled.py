@@ -1,0 +1,137 @@
+"""The read side of a router as one object: rules, table and ballots. It turns token ids into decisions."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+
+import numpy as np
+import numpy.typing as npt
+
+from ir3de.errors import InputError
+from ir3de.policies import Costs
+from ir3de.routing.decision import Decision, DecisionRules, abstain, make_decision
+from ir3de.routing.valuation import Probabilities
+from ir3de.scorers.table import Table
+from ir3de.selectors import Ballots, EntropyTopK, Ids, Selector, Tally
+
+
+@dataclass(frozen=True, eq=False)
+class CompiledRouter:
+    """What routing reads: rules, table and ballots. A change swaps the whole object, so no reader sees half of it."""
+
+    rules: DecisionRules
+    table: Table
+    ballots: Ballots
+
+    def __reduce__(self) -> tuple[type[CompiledRouter], tuple[DecisionRules, Table, Ballots]]:
+        return CompiledRouter, (self.rules, self.table, self.ballots)  # without the function that was made of them
+
+    @property
+    def experts(self) -> tuple[str, ...]:
+        return self.rules.experts
+
+    @property
+    def selector(self) -> Selector:
+        return self.rules.selector
+
+    @property
+    def default(self) -> int | None:
+        return self.rules.default
+
+    @cached_property
+    def decide_one(self) -> Callable[[Ids, int | None, Costs | None], Decision]:
+        """What `decide` calls: a function that has looked up all that is the same for every prompt."""
+        rules, sum_ballots, limit = self.rules, self.ballots.tally, self.ballots.limit
+        cap, experts, standing_penalties = rules.selector.cap, len(rules.experts), rules.standing_penalties
+        reduce = None if isinstance(rules.valuation, Probabilities) else rules.valuation.reduce
+
+        def decide_one(ids: Ids, unknown: int | None, weights: Costs | None) -> Decision:
+            counted = length = len(ids)
+            if length > cap:
+                ids, counted = ids[:cap], cap
+            # of a prompt without a known token, the first token is unknown too: comparing all of them takes longer
+            if not length or (unknown is not None and ids.item(0) == unknown and bool((ids == unknown).all())):
+                return abstain(rules, length)
+            if counted > limit:
+                counted = limit
+            tally = sum_ballots(ids)
+            if reduce is not None:
+                tally = reduce(rules.selector, tally, counted)
+            best = int(tally.argmax())
+            if best >= experts:  # the sum of the familiarities, which is no expert's
+                best = int(tally[:experts].argmax())
+            penalties = standing_penalties if weights is None else rules.penalties(weights)
+            return make_decision(rules, tally, length, counted, best, penalties)
+
+        return decide_one
+
+    @classmethod
+    def build(cls, rules: DecisionRules, table: Table) -> CompiledRouter:
+        return cls(rules, table, rules.selector.ballots(table))
+
+    def with_selector(self, selector: Selector) -> CompiledRouter:
+        """The same scores, read by another selector."""
+        rules, table, own = replace(self.rules, selector=selector), self.table, self.selector
+        if not rules.valuation.accepts(selector):
+            raise InputError(
+                f"a router from outcomes reads the average of its tokens' scores, found {selector!r}: use Average()"
+            )
+        if selector.log_offset != own.log_offset:
+            compiled = Table.compile(table.scores, log_offset=selector.log_offset)
+            table = replace(compiled, familiarity=table.familiarity, pairs=table.pairs)
+        if rules.calibration is not None and type(selector) is not type(own):
+            rules = replace(rules, valuation=Probabilities(), membership=None)  # votes are other evidence
+        if isinstance(selector, EntropyTopK) and isinstance(own, EntropyTopK) and own == replace(selector, k=own.k):
+            # what each token gives does not depend on k
+            return CompiledRouter(rules, table, replace(self.ballots, limit=selector.k))
+        return CompiledRouter.build(rules, table)
+
+
+def decide(compiled: CompiledRouter, ids: Ids, unknown: int | None, weights: Costs | None = None) -> Decision:
+    """Route one prompt by its token ids."""
+    return compiled.decide_one(ids, unknown, weights)
+
+
+def decide_batch(
+    compiled: CompiledRouter,
+    flat: Ids,
+    lengths: npt.NDArray[np.int64],
+    unknown: int | None,
+    weights: Costs | None = None,
+) -> list[Decision]:
+    """Route many prompts, their ids end to end: the same decisions as one by one."""
+    starts, whole, rules = np.cumsum(lengths) - lengths, lengths, compiled.rules
+    cap = rules.selector.cap
+    if lengths.max(initial=0) > cap:
+        flat = flat[np.arange(len(flat)) - np.repeat(starts, lengths) < cap]
+        lengths = np.minimum(lengths, cap)
+        starts = np.cumsum(lengths) - lengths
+    speaking = lengths > 0
+    if unknown is not None and len(flat):
+        speaking[speaking] = np.add.reduceat(flat != unknown, starts[speaking], dtype=np.int64) > 0
+        flat = flat[np.repeat(speaking, lengths)]
+        starts = np.cumsum(lengths * speaking) - lengths * speaking
+    decisions = [abstain(rules, length) for length in whole.tolist()] if not speaking.all() else []
+    if not speaking.any():
+        return decisions
+    tallies = compiled.ballots.tallies(flat, starts[speaking])
+    counted = np.minimum(lengths, compiled.ballots.limit)[speaking].tolist()
+    made = read_tallies(rules, tallies, whole[speaking].tolist(), counted, weights)
+    for index, decision in zip(np.flatnonzero(speaking).tolist() if decisions else (), made, strict=False):
+        decisions[index] = decision
+    return decisions or made
+
+
+def read_tallies(
+    rules: DecisionRules, tallies: Tally, tokens: Sequence[int], counted: Sequence[int], weights: Costs | None = None
+) -> list[Decision]:
+    """The decisions of prompts that say something, from their tallies: one row each."""
+    penalties = rules.penalties(weights)
+    tallies = rules.valuation.reduce_all(rules.selector, tallies, counted)
+    best = tallies[:, : len(rules.experts)].argmax(axis=1).tolist()
+    return [
+        make_decision(rules, tally, length, number, place, penalties)
+        for tally, place, length, number in zip(tallies, best, tokens, counted, strict=True)
+    ]
