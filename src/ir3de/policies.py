@@ -64,29 +64,29 @@ class Familiarity:
 
 MIN_FAMILIARITY, MAX_FAMILIARITY = -8.0, 2.0  # beyond them a prompt is not stranger, or more at home, than others
 MIN_CERTAINTY, MAX_CERTAINTY = -4.0, 6.0
+STRANGE = 1.0  # standard deviations below the mean, from which on familiarity counts once more
 
 
 @dataclass(frozen=True)
 class Membership:
-    """How probable it is that a prompt belongs to any of the domains: σ(bias + familiarity · f + certainty · c).
+    """How probable it is that a prompt belongs to any domain: σ(bias + familiarity · f + strangeness · s + certainty · c).
 
-    f is the prompt's familiarity, c the log-odds of the best expert if the prompt is in domain. Both are cut at fixed
-    limits. Prompts whose log-odds lie below `lowest` are out of domain.
+    f is the prompt's familiarity, s = min(0, f + 1) counts it once more where it is low, and c is the log-odds of the
+    best expert if the prompt is in domain. f and c are cut at fixed limits. Prompts whose log-odds lie below `lowest`
+    are out of domain.
     """
 
     bias: float
     familiarity: float
+    strangeness: float
     certainty: float
     lowest: float = -math.inf
 
     def find_log_odds(self, familiarity: float, best: float) -> float:
         """The log-odds that a prompt is in domain, from its familiarity and its best expert's probability."""
-        certainty = math.log(best / (1.0 - best)) if best < 1.0 else MAX_CERTAINTY
-        return (
-            self.bias
-            + self.familiarity * min(max(familiarity, MIN_FAMILIARITY), MAX_FAMILIARITY)
-            + self.certainty * min(max(certainty, MIN_CERTAINTY), MAX_CERTAINTY)
-        )
+        f = min(max(familiarity, MIN_FAMILIARITY), MAX_FAMILIARITY)
+        c = min(max(math.log(best / (1.0 - best)), MIN_CERTAINTY), MAX_CERTAINTY) if best < 1.0 else MAX_CERTAINTY
+        return self.bias + self.familiarity * f + self.strangeness * min(0.0, f + STRANGE) + self.certainty * c
 
 
 @dataclass(frozen=True)

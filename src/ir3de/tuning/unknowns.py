@@ -20,6 +20,7 @@ from ir3de.policies import (
     MAX_FAMILIARITY,
     MIN_CERTAINTY,
     MIN_FAMILIARITY,
+    STRANGE,
     Calibration,
     Familiarity,
     Membership,
@@ -45,17 +46,19 @@ BACKGROUND_PROMPTS = 600
 MAX_GROUPS = 5  # of experts that are left out together: with more experts, several play the unknown at once
 MIN_LEFT = 2  # experts that remain when others are left out: one alone is always certain
 UNKNOWN_SHARE = 0.05  # of traffic that is out of domain, before anything is known of a prompt
-PRIOR = (0.0, 1.0, 0.5)  # the weights that few examples leave as they are,
+PRIOR = (0.0, 1.0, 0.5, 0.5)  # the weights that few examples leave as they are,
 PRIOR_PROMPTS = 5.0  # which count as much as this many prompts
 MAX_STEPS = 50
 PRECISION = 1e-8
+BIAS_PENALTY = 1e-3  # of that on the weights: the bias may be anything, but must exist
+MAX_LOG_ODDS = 500.0
 
 
 @dataclass(frozen=True, eq=False)
 class Examples:
     """Prompts as the model sees them."""
 
-    features: Floats  # (n, 2)  familiarity and certainty
+    features: Floats  # (n, 3)  familiarity, strangeness and certainty
     is_known: npt.NDArray[np.bool_]  # (n,)
     weights: Floats  # (n,)  Σ = 1
 
@@ -76,18 +79,18 @@ def fit_membership(
     if deal.background is None:
         return None
     examples = list(make_examples(deal.domains, deal.embedding, deal.background))
-    bias, of_familiarity, of_certainty = fit_weights(examples) if examples else PRIOR
+    bias, *weights = fit_weights(examples) if examples else PRIOR
     scored = views.scored
     found = []
     for places, part in zip((views.whole, views.short), zip(*measured, strict=True), strict=True):
         joined = PromptFamiliarities(*map(np.concatenate, zip(*part, strict=True)))
         deviations = np.zeros(len(places)) if familiarity is None else find_deviations(familiarity, joined)
         found.append(find_features(scored.evidence[places], scored.counted[places], calibration, deviations))
-    odds = bias + np.concatenate(found) @ np.array((of_familiarity, of_certainty))
+    odds = bias + np.concatenate(found) @ np.array(weights)
     bias += (shift := math.log((1 - UNKNOWN_SHARE) / UNKNOWN_SHARE))
     k = int(OUT_OF_DOMAIN_SHARE * (len(odds) + 1))
     lowest = float(np.partition(odds, k - 1)[k - 1]) + shift if k else min(0.0, float(odds.min()) + shift)
-    return Membership(bias, of_familiarity, of_certainty, lowest)
+    return Membership(bias, weights[0], weights[1], weights[2], lowest)
 
 
 def make_examples(
@@ -164,38 +167,50 @@ def _weigh(held: HeldOutPrompts, is_known: npt.NDArray[np.bool_], background: in
 def find_features(
     evidence: Floats, counted: npt.NDArray[np.int64], calibration: Calibration, deviations: Floats
 ) -> Floats:
-    """What `Membership` weighs, for many prompts: familiarity and certainty (n, 2)."""
+    """What `Membership` weighs, for many prompts: familiarity, strangeness and certainty (n, 3)."""
     z = evidence * (calibration.scale * counted.astype(np.float64) ** calibration.growth)[:, None]
     z -= z.max(axis=1, keepdims=True)
     others = np.exp(z).sum(axis=1) - 1.0  # Σ_{c ≠ best} p_c / p_best
     with np.errstate(divide="ignore"):
         certainty = -np.log(np.maximum(others, 0.0))
     familiarity = np.clip(deviations, MIN_FAMILIARITY, MAX_FAMILIARITY)
-    return np.stack((familiarity, np.clip(certainty, MIN_CERTAINTY, MAX_CERTAINTY)), axis=1)
+    strangeness = np.minimum(0.0, familiarity + STRANGE)
+    return np.stack((familiarity, strangeness, np.clip(certainty, MIN_CERTAINTY, MAX_CERTAINTY)), axis=1)
 
 
-def fit_weights(examples: Sequence[Examples]) -> tuple[float, float, float]:
+def fit_weights(examples: Sequence[Examples]) -> list[float]:
     """Bias and weights of least log loss, none of the weights below zero: Newton's method.
 
     The weights are drawn to those of `PRIOR`, as if by a few prompts.
     """
     X = np.concatenate([one.features for one in examples])
     X = np.column_stack((np.ones(len(X)), X))
-    y = np.concatenate([one.is_known for one in examples]).astype(np.float64)
+    signs = 1.0 - 2.0 * np.concatenate([one.is_known for one in examples])
     w = np.concatenate([one.weights for one in examples]) / len(examples)
-    free, prior = [0, 1, 2], np.array(PRIOR)
-    penalty = np.array([0.0, 1.0, 1.0]) * PRIOR_PROMPTS / len(y)
+    prior, free = np.array(PRIOR), np.ones(len(PRIOR), bool)
+    penalty = np.full(len(PRIOR), PRIOR_PROMPTS / len(X))
+    penalty[0] *= BIAS_PENALTY
+
+    def measure_loss(b: Floats) -> float:
+        return float(w @ np.logaddexp(0.0, signs * (X @ b)) + 0.5 * penalty @ (b - prior) ** 2)
+
     while True:
-        b = np.where(np.isin(np.arange(3), free), prior, 0.0)
+        b = np.where(free, prior, 0.0)
+        least = measure_loss(b)
         for _ in range(MAX_STEPS):
-            p = 1.0 / (1.0 + np.exp(-(X @ b)))
-            slope = X.T @ (w * (p - y)) + penalty * (b - prior)
-            curvature = (X.T * (w * p * (1 - p))) @ X + np.diag(penalty + 1e-9)
-            step = np.linalg.solve(curvature[np.ix_(free, free)], slope[free])
-            b[free] -= step
+            z = np.clip(X @ b, -MAX_LOG_ODDS, MAX_LOG_ODDS)
+            p = 1.0 / (1.0 + np.exp(-z))
+            slope = X.T @ (w * (p - (signs < 0))) + penalty * (b - prior)
+            curvature = (X.T * (w * p * (1.0 - p))) @ X + np.diag(penalty)
+            step = np.zeros(len(b))
+            step[free] = np.linalg.solve(curvature[np.ix_(free, free)], slope[free])
+            while (loss := measure_loss(b - step)) > least and np.abs(step).max() > PRECISION:
+                step /= 2.0  # Newton's step may lead too far
+            b, least = b - step, min(loss, least)
             if np.abs(step).max() <= PRECISION:
                 break
-        below = [place for place in free if place and b[place] < 0]
-        if not below:
-            return float(b[0]), float(b[1]), float(b[2])
-        free = [place for place in free if place not in below]
+        below = free & (b < 0)
+        below[0] = False
+        if not below.any():
+            return [float(one) for one in b]
+        free &= ~below
