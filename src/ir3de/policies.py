@@ -69,11 +69,11 @@ STRANGE = 1.0  # standard deviations below the mean, from which on familiarity c
 
 @dataclass(frozen=True)
 class Membership:
-    """How probable it is that a prompt belongs to any domain: σ(bias + familiarity · f + strangeness · s + certainty · c).
+    """How probable it is that a prompt is in domain: σ(bias + familiarity · f + strangeness · s + certainty · c).
 
     f is the prompt's familiarity, s = min(0, f + 1) counts it once more where it is low, and c is the log-odds of the
     best expert if the prompt is in domain. f and c are cut at fixed limits. Prompts whose log-odds lie below `lowest`
-    are out of domain.
+    are out of domain. With `needs_content`, so are prompts of generic words alone, such as "ok thanks".
     """
 
     bias: float
@@ -81,6 +81,7 @@ class Membership:
     strangeness: float
     certainty: float
     lowest: float = -math.inf
+    needs_content: bool = False
 
     def find_log_odds(self, familiarity: float, best: float) -> float:
         """The log-odds that a prompt is in domain, from its familiarity and its best expert's probability."""

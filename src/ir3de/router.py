@@ -25,7 +25,7 @@ from ir3de.outcomes.sums import Outcomes
 from ir3de.policies import Calibration, Costs, Policy
 from ir3de.routing.batches import decide_ids, decide_texts
 from ir3de.routing.compiled import CompiledRouter
-from ir3de.routing.decision import Decision
+from ir3de.routing.decision import Decision, require_content
 from ir3de.routing.explanation import Explanation, explain
 from ir3de.routing.flips import Flips, find_flips
 from ir3de.scorers import Scorer
@@ -344,7 +344,7 @@ class Router:
 
         `weights` says what a unit of cost is worth this time, `{"price": 0.1}`, instead of the router's policy.
         """
-        return self._compiled.decide_one(self._encode(text), self._unknown, weights)
+        return require_content(self._compiled.decide_one(self._encode(text), self._unknown, weights), text)
 
     def route_batch(self, texts: Iterable[str], *, weights: Costs | None = None) -> list[Decision]:
         """Route many prompts: the decisions of `route`, several times as fast."""

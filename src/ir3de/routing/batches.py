@@ -13,7 +13,7 @@ import numpy.typing as npt
 from ir3de.errors import InputError
 from ir3de.policies import Costs
 from ir3de.routing.compiled import CompiledRouter, decide_batch
-from ir3de.routing.decision import Decision
+from ir3de.routing.decision import Decision, require_content
 
 EncodeBatch = Callable[[Sequence[str]], tuple[npt.NDArray[Any], npt.NDArray[Any]]]  # ids end to end, and lengths
 BATCH_CHARACTERS = 500_000  # what is worth a thread of its own
@@ -34,7 +34,8 @@ def decide_texts(
 
     def decide_stretch(stretch: Sequence[str]) -> list[Decision]:
         flat, lengths = encode(stretch)
-        return decide_batch(compiled, flat, lengths.astype(np.int64), unknown, weights)
+        found = decide_batch(compiled, flat, lengths.astype(np.int64), unknown, weights)
+        return [require_content(decision, text) for decision, text in zip(found, stretch, strict=True)]
 
     stretches = list(_split(list(texts)))
     if len(stretches) < 2:

@@ -12,7 +12,7 @@ from ir3de.errors import InputError
 from ir3de.policies import Costs, TurnWeights
 from ir3de.routing.compiled import CompiledRouter
 from ir3de.routing.content import ENOUGH_WORDS, count_content
-from ir3de.routing.decision import Decision, make_decision
+from ir3de.routing.decision import Decision, make_decision, require_content
 from ir3de.routing.messages import Turn, parse_messages, remove_envelopes
 from ir3de.routing.pastes import MIN_PASTE_CHARS, split_paste
 from ir3de.routing.turn_explanation import TurnExplanation, TurnRecord, explain_turn
@@ -222,7 +222,7 @@ class Conversation:
     def _stay(self, text: str, words: str, ids: Ids, place: int, weights: Costs | None) -> Decision:
         """A turn without content has the decision of the turn before, or its own where no turn had content yet."""
         if self._total is None:
-            decision = self._compiled.decide_one(ids, self._unknown, weights)
+            decision = require_content(self._compiled.decide_one(ids, self._unknown, weights), words)
         else:
             decision = self._decide(*self._last_parts, weights)
         self._records.append((text, words, "", 0, None, 0, 1.0, decision, place))

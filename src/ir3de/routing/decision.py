@@ -9,12 +9,13 @@ from functools import cached_property
 from typing import Any, Literal
 
 from ir3de.policies import Calibration, Costs, Familiarity, Membership, Policy, utilities
+from ir3de.routing.content import MAX_GENERIC_CHARS, count_content
 from ir3de.routing.deferral import Deferrable
 from ir3de.routing.valuation import Probabilities, Valuation
 from ir3de.scorers.familiarity import FAMILIARITY_UNIT
 from ir3de.selectors import Selector, Tally
 
-Reason = Literal["", "no known token", "low confidence", "low expected score", "out of domain"]
+Reason = Literal["", "no known token", "low confidence", "low expected score", "out of domain", "no content"]
 MIXED_SHARE = 0.9  # of the probabilities: what candidates must have together
 MAX_LOG_ODDS = 700.0  # the exponential of more is no number
 
@@ -245,7 +246,7 @@ class Decision:
             values = self._kept = rules.valuation.values(rules.selector, self._tallies, self._counted)
             if (member := rules.membership) is None:
                 self._in_domain = math.inf
-            elif not self._counted:
+            elif self._reason in ("no content", "no known token"):
                 self._in_domain = -math.inf  # nothing speaks for any domain
             else:
                 self._in_domain = member.find_log_odds(self.familiarity or 0.0, max(values))
@@ -253,7 +254,7 @@ class Decision:
 
     def under(self, rules: DecisionRules) -> Decision:
         """The decision on the same prompt by other rules, such as another calibration of the same router."""
-        reason: Reason = "no known token" if self._reason == "no known token" else ""
+        reason: Reason = self._reason if self._reason in ("no content", "no known token") else ""
         best = self._order[0]
         return make_decision(rules, self._tally, self._tokens, self._counted, best, rules.standing_penalties, reason)
 
@@ -326,3 +327,14 @@ def abstain(rules: DecisionRules, tokens: int) -> Decision:
     """The answer to a prompt without a known token: equal probabilities, or the mean scores."""
     tally = rules.valuation.tally_nothing(len(rules.experts))
     return make_decision(rules, tally, tokens, 0, int(tally.argmax()), reason="no known token")
+
+
+def require_content(decision: Decision, text: str) -> Decision:
+    """The decision on a text, or that the router abstains, where the text has generic words alone and that matters."""
+    member = decision._rules.membership
+    if member is None or not member.needs_content or len(text) > MAX_GENERIC_CHARS or count_content(text):
+        return decision
+    if decision._reason == "no known token":
+        return decision
+    parts = (decision._rules, decision._tally, decision._tokens, decision._counted, decision._best)
+    return make_decision(*parts, decision._penalties, "no content")

@@ -11,7 +11,7 @@ import numpy.typing as npt
 
 from ir3de.policies import Costs
 from ir3de.routing.compiled import CompiledRouter, decide
-from ir3de.routing.decision import Decision
+from ir3de.routing.decision import Decision, require_content
 from ir3de.routing.words import Word, find_counted, find_words, score_words
 from ir3de.selectors import Ids
 from ir3de.statistics.pairs import pair_buckets
@@ -77,7 +77,7 @@ def explain(
     that of its tasks. `about` is the decision whose experts are compared, if it is another one than the prompt's own.
     """
     ids = np.array([token for token, _ in pieces], np.uint32)
-    decision = decide(compiled, ids, unknown, weights)
+    decision = require_content(decide(compiled, ids, unknown, weights), "".join(text for _, text in pieces))
     pieces, ids = pieces[: compiled.selector.cap], ids[: compiled.selector.cap]
     says_something = decision.reason != "no known token"
     counted = find_counted(compiled, ids) & says_something

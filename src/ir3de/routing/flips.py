@@ -69,7 +69,7 @@ def find_flips(
         surest = max(alone, key=lambda place: dict(alone[place].quality)[alone[place].best])
         experts = {place: decision.expert for place, decision in alone.items()}
         return Flips(expert, experts, (surest,), experts[surest])
-    taken = _take_words(compiled, prompt, expert, decide_without)
+    taken = [] if expert is None else _take_words(compiled, prompt, expert, decide_without)
     needed = 0
     while needed < len(taken):  # until no word can be put back
         fewer = taken[:needed] + taken[needed + 1 :]

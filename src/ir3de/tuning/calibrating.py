@@ -24,6 +24,7 @@ MAX_GROWTH_NUMBERS = 1 << 18  # of the evidence that the growth is fitted to
 BLOCK_NUMBERS = 1 << 16  # of the evidence at a time: they stay in the cache
 OUT_OF_DOMAIN_SHARE = 0.02  # of the router's own prompts may be called out of domain
 WIDENINGS = (1.0, 1.5, 2.0, 3.0, 4.0)
+AGREEMENT = 0.25  # standard deviations: tails that differ by no more agree
 OUT_OF_DOMAIN_DEVIATIONS = 3.0  # used where there are too few prompts to measure it
 
 Floats = npt.NDArray[np.float64]
@@ -115,18 +116,18 @@ def fit_calibration(scored: Scored) -> tuple[Calibration, float]:
 class _LogLoss:
     """The log loss of held-out prompts as a function of a calibration's scale and growth.
 
-    The targets are a little below 1: (n + 1)/(n + 2) for an expert with n prompts, as in Platt scaling. Otherwise a few
-    prompts that were all routed correctly would make the router certain.
+    The targets are a little below 1: (n + 1)/(n + 2) for n prompts, as in Platt scaling. Otherwise a few prompts that
+    were all routed correctly would make the router certain. n counts the prompts of all experts: they share one scale.
     """
 
     def __init__(self, scored: Scored) -> None:
         evidence = scored.evidence
         self.z = (evidence - evidence.max(axis=1, keepdims=True)).astype(np.float32)
         n, C = self.z.shape
-        sizes = scored.sizes[scored.experts]
-        other = 1.0 / ((sizes + 2.0) * max(1, C - 1))
+        size = float(scored.sizes.sum())
+        other = 1.0 / ((size + 2.0) * max(1, C - 1))
         own = self.z[np.arange(n), scored.experts].astype(np.float64)
-        self.target_z = other * (self.z.sum(axis=1, dtype=np.float64) - own) + (sizes + 1.0) / (sizes + 2.0) * own
+        self.target_z = other * (self.z.sum(axis=1, dtype=np.float64) - own) + (size + 1.0) / (size + 2.0) * own
         self.weights, self.counted = scored.weights, scored.counted
 
     @property
@@ -206,9 +207,8 @@ def fit_familiarity(folds: Sequence[tuple[PromptFamiliarities, PromptFamiliariti
     between = float(np.sqrt(max(1e-4, means.var() - (within**2 / tokens).mean())))
     # Short prompts have a longer tail. `within` is widened until the tails of whole and shortened prompts agree.
     known = [Familiarity(mean, between, widening * within, 0.0) for widening in WIDENINGS]
-    best = min(
-        known, key=lambda one: float(np.ptp([np.quantile(find_deviations(one, p), OUT_OF_DOMAIN_SHARE) for p in parts]))
-    )
+    tails = [np.ptp([np.quantile(find_deviations(one, p), OUT_OF_DOMAIN_SHARE) for p in parts]) for one in known]
+    best = next(one for one, tail in zip(known, tails, strict=True) if tail <= min(tails) + AGREEMENT)
     deviations = np.sort(np.concatenate([find_deviations(best, part) for part in parts]))
     k = int(OUT_OF_DOMAIN_SHARE * (len(deviations) + 1))
     lowest = float(deviations[k - 1]) if k else min(-OUT_OF_DOMAIN_DEVIATIONS, float(deviations[0]))

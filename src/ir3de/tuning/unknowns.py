@@ -10,6 +10,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
+from string import punctuation
 
 import numpy as np
 import numpy.typing as npt
@@ -25,6 +26,7 @@ from ir3de.policies import (
     Familiarity,
     Membership,
 )
+from ir3de.routing.content import GENERIC_WORDS
 from ir3de.scorers.blend import Blend, BlendParts
 from ir3de.statistics.domain import Statistics
 from ir3de.tuning.calibrating import (
@@ -45,7 +47,8 @@ MIN_PROMPTS = 6  # of an expert
 BACKGROUND_PROMPTS = 600
 MAX_GROUPS = 5  # of experts that are left out together: with more experts, several play the unknown at once
 MIN_LEFT = 2  # experts that remain when others are left out: one alone is always certain
-UNKNOWN_SHARE = 0.05  # of traffic that is out of domain, before anything is known of a prompt
+GENERIC_SHARE = 0.01  # of an expert's prompts: with more that have no content, others are no strangers
+UNKNOWN_SHARE = 0.1  # of traffic that is out of domain, before anything is known of a prompt
 PRIOR = (0.0, 1.0, 0.5, 0.5)  # the weights that few examples leave as they are,
 PRIOR_PROMPTS = 5.0  # which count as much as this many prompts
 MAX_STEPS = 50
@@ -90,7 +93,20 @@ def fit_membership(
     bias += (shift := math.log((1 - UNKNOWN_SHARE) / UNKNOWN_SHARE))
     k = int(OUT_OF_DOMAIN_SHARE * (len(odds) + 1))
     lowest = float(np.partition(odds, k - 1)[k - 1]) + shift if k else min(0.0, float(odds.min()) + shift)
-    return Membership(bias, weights[0], weights[1], weights[2], lowest)
+    return Membership(bias, weights[0], weights[1], weights[2], lowest, needs_content(deal))
+
+
+def needs_content(deal: Deal) -> bool:
+    """Whether prompts of generic words alone are strangers: hardly any prompt of any expert is one."""
+    words = [form for word in GENERIC_WORDS for form in (word, f" {word}", word.capitalize(), f" {word.capitalize()}")]
+    is_generic = np.zeros(deal.embedding.vocabulary_size, bool)
+    is_generic[deal.embedding.tokenizer.encode_batch([*words, *punctuation])[0]] = True
+    for own in deal.prompts:
+        sample = own.sample
+        generic = np.add.reduceat(is_generic[sample.ids], sample.starts, dtype=np.int64) if len(sample) else np.zeros(0)
+        if (generic == sample.kept).sum() > GENERIC_SHARE * len(sample):
+            return False
+    return True
 
 
 def make_examples(

@@ -13,7 +13,19 @@ from ir3de.cli.chats import Chat, pick_only_source, read_chats, route_chat, weig
 from ir3de.cli.commands.route import why_abstained
 from ir3de.cli.costs import once_weight_option, utility_table, warn_without_costs
 from ir3de.cli.options import chat_option, number_option, output_options, router_argument
-from ir3de.cli.output import FAINT, Output, bar, colour_of, format_value, heading, line, one_line, printable, table
+from ir3de.cli.output import (
+    FAINT,
+    Output,
+    bar,
+    colour_of,
+    format_value,
+    heading,
+    line,
+    name_expert,
+    one_line,
+    printable,
+    table,
+)
 from ir3de.cli.saving import load_router
 
 if TYPE_CHECKING:
@@ -79,10 +91,9 @@ def _explain_chat(out: Output, router: Router, chat: Chat, rows: int, weights: M
             break
         decision = found.decision
         value = format_value(decision, decision.quality[0][1])
+        name, colour = name_expert(decision, router)
         out.result(heading(f"{found.turn + 1}  {one_line(turn.text, out.console.width - 5)}"))
-        out.result(
-            line((decision.expert, f"bold {colour_of(router.experts.index(decision.expert))}"), (f"  {value}", ""))
-        )
+        out.result(line((name, f"bold {colour}"), (f"  {value}", "")))
         if decision.abstained:
             out.warn(why_abstained(decision))
         why = "this turn began a new subject" if found.changed else f"turn {found.decided + 1} decided"
@@ -180,8 +191,9 @@ def _legend(explanation: Explanation) -> Text:
     Where the router abstained, the default expert comes first.
     """
     ranking = [row for row in explanation.decision.ranking if row[0] in explanation.compared]
-    if explanation.decision.abstained and explanation.decision.expert not in explanation.compared:
-        ranking.insert(0, explanation.decision.ranking[0])
+    decision = explanation.decision
+    if decision.abstained and decision.expert is not None and decision.expert not in explanation.compared:
+        ranking.insert(0, decision.ranking[0])
     parts: list[tuple[str, str]] = []
     for place, (expert, value) in enumerate(ranking):
         styles = ("bold", "") if place == 0 else ("", FAINT)

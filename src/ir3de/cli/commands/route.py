@@ -219,11 +219,12 @@ def why_abstained(decision: Decision) -> str:
         "low confidence": "no expert is likely enough",
         "low expected score": "no model is expected to score enough",
         "out of domain": "the prompt is out of domain",
+        "no content": "the prompt has no content of its own",
     }
     why = reasons[decision.reason]
     if decision.expert is not None:
         return f"{why}: it goes to the default expert, {decision.expert}"
-    nearest = "" if decision.reason == "no known token" else f"; the nearest is {decision.best}"
+    nearest = "" if decision.reason.startswith("no ") else f"; the nearest is {decision.best}"
     return f"{why}: none fits{nearest}"
 
 
