@@ -34,7 +34,7 @@ def recall_table(report: Report) -> Table:
         recall = report.recall[name]
         shown.add_row(
             name,
-            f"{sum(report.confusion[index]):,}",
+            f"{report.sizes[name]:,}",
             percent(recall),
             bar(recall or 0.0, 20, colour_of(index)),
             percent(report.precision[name]),
@@ -85,6 +85,18 @@ def reliability_table(report: Report) -> Table:
                 percent(part.accuracy),
                 _draw_accuracy(part.confidence, part.accuracy),
             )
+    return shown
+
+
+def coverage_table(report: Report) -> Table:
+    """One row for each threshold: how many prompts it leaves, and how many of those are wrong."""
+    columns = ["threshold", "answered", "wrong", *(["with unknown"] if report.unknown else [])]
+    shown = table(*columns, "", right=columns)
+    for point in report.coverage:
+        more = [] if point.error_with_unknown is None else [percent(point.error_with_unknown)]
+        worst = point.error if point.error_with_unknown is None else point.error_with_unknown
+        shares = (percent(point.coverage), percent(point.error), *more)
+        shown.add_row(f"{100 * point.threshold:.1f} %", *shares, bar(worst, RELIABILITY_WIDTH, "red"))
     return shown
 
 

@@ -6,6 +6,7 @@ from ir3de.storage.lazy_exports import export_lazily
 
 if TYPE_CHECKING:
     from ir3de.evaluation.accuracy import ReliabilityBin, Report, evaluate
+    from ir3de.evaluation.coverage import CoveragePoint, UnknownReport
     from ir3de.evaluation.frontier import CostQuality, Frontier, FrontierPoint, compute_frontier, measure_frontier
     from ir3de.evaluation.outcomes import OutcomeReport, evaluate_outcomes
     from ir3de.evaluation.perturbations import Case, DroppedWords, FirstTokens, Mixed, Perturbation, Typos, Wrapped
@@ -35,6 +36,7 @@ else:
         __name__,
         {
             "accuracy": "ReliabilityBin Report evaluate",
+            "coverage": "CoveragePoint UnknownReport",
             "frontier": "CostQuality Frontier FrontierPoint compute_frontier measure_frontier",
             "outcomes": "OutcomeReport evaluate_outcomes",
             "perturbations": "Case DroppedWords FirstTokens Mixed Perturbation Typos Wrapped",
@@ -51,6 +53,7 @@ __all__ = [
     "Case",
     "Check",
     "CostQuality",
+    "CoveragePoint",
     "DroppedWords",
     "FirstTokens",
     "Frontier",
@@ -69,6 +72,7 @@ __all__ = [
     "Threshold",
     "ThresholdCalibration",
     "Typos",
+    "UnknownReport",
     "Wrapped",
     "calibrate_confidence",
     "calibrate_strong_share",

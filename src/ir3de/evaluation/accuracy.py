@@ -11,6 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ir3de.errors import InputError, UnknownExpertError
+from ir3de.evaluation.coverage import ConfidenceCounts, CoveragePoint, UnknownReport
 from ir3de.fitting.domains import prompts_of
 from ir3de.router import Router
 from ir3de.routing.decision import Decision
@@ -51,8 +52,8 @@ class Report(JSONReport):
     `accuracy` is the mean over the domains of their recalls, so that a large domain does not hide a small one;
     `micro_accuracy` is the share of all prompts. `confusion[i][j]` counts the prompts of expert i that went to
     expert j, both in the order of `experts`. A recall is None without a prompt, a precision without a decision. A
-    prompt on which the router abstains counts as routed to the default expert; in `reliability` it counts for the
-    most probable expert, because confidence is about that one.
+    prompt on which the router abstains counts as routed to the default expert, and as wrong where there is none. In
+    `reliability` it counts for the most probable expert, because confidence is about that one.
     """
 
     experts: tuple[str, ...]
@@ -65,13 +66,25 @@ class Report(JSONReport):
     recall: Mapping[str, float | None]
     precision: Mapping[str, float | None]
     confusion: tuple[tuple[int, ...], ...]
+    sizes: Mapping[str, int]  # prompts of each expert
     answered_accuracy: float | None  # of the prompts not abstained on; None when there are none
     calibration_error: float
     reliability: tuple[ReliabilityBin, ...]
+    area: float | None  # how often a right answer has more confidence than a wrong one; None without either
+    coverage: tuple[CoveragePoint, ...]
+    unknown: UnknownReport | None  # None without unknown prompts
 
 
-def evaluate(router: Router, domains: Mapping[str, Iterable[str]], *, on_decision: OnDecision | None = None) -> Report:
+def evaluate(
+    router: Router,
+    domains: Mapping[str, Iterable[str]],
+    *,
+    unknown: Iterable[str] = (),
+    on_decision: OnDecision | None = None,
+) -> Report:
     """Route each expert's prompts and compare. Prompts are streamed, so memory does not grow with their number.
+
+    `unknown` are prompts that belong to none of the experts: the router should abstain on them.
 
     >>> import ir3de
     >>> router = ir3de.Router.fit({"maths": ["Solve x + 3 = 10."], "law": ["Is this contract void?"]})
@@ -92,6 +105,8 @@ def evaluate(router: Router, domains: Mapping[str, Iterable[str]], *, on_decisio
                     on_decision(name, text, decision)
         if counts.prompts == before:
             raise InputError(f"'{name}' has no prompt to evaluate: give it at least one, or leave it out")
+    for _, decisions in route_in_batches(router, prompts_of("unknown", unknown), str):
+        counts.coverage.count_unknown(decisions)
     return counts.report()
 
 
@@ -117,6 +132,7 @@ class _Counts:
         self._binned: Counts = np.zeros(CONFIDENCE_BINS, np.int64)
         self._right: Counts = np.zeros(CONFIDENCE_BINS, np.int64)
         self._confidence = np.zeros(CONFIDENCE_BINS)  # Σ confidence
+        self.coverage = ConfidenceCounts()
 
     @property
     def prompts(self) -> int:
@@ -131,6 +147,7 @@ class _Counts:
         self._sizes[self._index[name]] += len(decisions)
         self._confusion[self._index[name]] += np.bincount(chosen, minlength=len(self._experts))
         right = np.array([decision.best == name for decision in decisions])
+        self.coverage.count(decisions, right)
         bins = np.minimum((confidence * CONFIDENCE_BINS).astype(np.int64), CONFIDENCE_BINS - 1)
         self._binned += np.bincount(bins, minlength=CONFIDENCE_BINS)
         self._right += np.bincount(bins, weights=right, minlength=CONFIDENCE_BINS).astype(np.int64)
@@ -151,10 +168,14 @@ class _Counts:
             micro_accuracy=int(right.sum()) / self.prompts,
             recall=dict(zip(self._experts, recall, strict=True)),
             precision=dict(zip(self._experts, _divide(right, self._confusion.sum(axis=0)), strict=True)),
+            sizes=dict(zip(self._experts, self._sizes.tolist(), strict=True)),
             confusion=tuple(tuple(row) for row in self._confusion.tolist()),
             answered_accuracy=self._answered_right / (self.prompts - abstained) if self.prompts > abstained else None,
             calibration_error=float(np.abs(self._right - self._confidence).sum() / self.prompts),  # Σ n/N |acc − conf|
             reliability=self._reliability(),
+            area=self.coverage.area,
+            coverage=self.coverage.find_points(),
+            unknown=self.coverage.report_unknown(),
         )
 
     def _reliability(self) -> tuple[ReliabilityBin, ...]:

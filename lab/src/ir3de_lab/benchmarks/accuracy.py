@@ -128,7 +128,7 @@ def _row(
 def _recalls(router: Router, prompts: dict[str, list[str]]) -> dict[str, float]:
     """Per domain with prompts, the percentage routed to it."""
     return {
-        domain: 100.0 * float(np.mean([decision.expert == domain for decision in router.route_batch(texts)]))
+        domain: 100.0 * float(np.mean([decision.best == domain for decision in router.route_batch(texts)]))
         for domain, texts in prompts.items()
         if texts
     }

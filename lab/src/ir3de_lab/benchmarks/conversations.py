@@ -112,8 +112,8 @@ def _foreign_documents(name: str, sets: Mapping[str, Mapping[str, Sequence[str]]
 def measure(prepared: Prepared, chats: Sequence[Chat]) -> list[Row]:
     """Last-message, whole-text and conversation routing side by side."""
     router = prepared.router
-    last = [[one.expert for one in router.route_batch(turn.text for turn in chat.turns)] for chat in chats]
-    whole = [[one.expert for one in router.route_batch(_whole_texts(chat))] for chat in chats]
+    last = [[one.best for one in router.route_batch(turn.text for turn in chat.turns)] for chat in chats]
+    whole = [[one.best for one in router.route_batch(_whole_texts(chat))] for chat in chats]
     return [
         _row(prepared.name, "last message", chats, last),
         _row(prepared.name, "whole text", chats, whole),
@@ -124,7 +124,7 @@ def measure(prepared: Prepared, chats: Sequence[Chat]) -> list[Row]:
 def measure_conversations(prepared: Prepared, chats: Sequence[Chat], weights: TurnWeights | None = None) -> Row:
     """Conversation routing, with the default weights or others."""
     made = [Conversation.from_messages(prepared.router, chat.messages, turn_weights=weights) for chat in chats]
-    chosen = [[turn.decision.expert for turn in conversation.turns] for conversation in made]
+    chosen = [[turn.decision.best for turn in conversation.turns] for conversation in made]
     return _row(prepared.name, "conversation", chats, chosen)
 
 

@@ -117,8 +117,7 @@ def _fit_and_score(material: Material, train: Texts, prompts: int | None, router
 
 def _score(router: Router, texts: Mapping[str, Sequence[str]], by_expert: bool) -> float:
     right = {
-        name: np.array([decision.expert == name for decision in router.route_batch(some)])
-        for name, some in texts.items()
+        name: np.array([decision.best == name for decision in router.route_batch(some)]) for name, some in texts.items()
     }
     found = [own.mean() for own in right.values()] if by_expert else np.concatenate([*right.values()])
     return 100.0 * float(np.mean(found))

@@ -179,7 +179,7 @@ def _accuracy(router: Router, synthetic: Synthetic) -> float:
     recalls = []
     for domain in domains:
         decisions = router.route_batch(synthetic.prompts(domain, HELD_OUT_PROMPTS, held_out=True))
-        recalls.append(fmean(decision.expert == _name(domain) for decision in decisions))
+        recalls.append(fmean(decision.best == _name(domain) for decision in decisions))
     return fmean(recalls)
 
 

@@ -127,7 +127,7 @@ def _ids(split: Split) -> list[npt.NDArray[np.intp]]:
 def _by_router(router: Router, split: Split) -> Choices:
     """The place among the router's experts of each prompt's."""
     place = {expert: index for index, expert in enumerate(router.experts)}
-    return np.array([place[decision.expert] for decision in router.route_batch(split.texts)], np.intp)
+    return np.array([place[decision.best] for decision in router.route_batch(split.texts)], np.intp)
 
 
 def _naive_bayes(learnt: dict[str, Split]) -> Floats:

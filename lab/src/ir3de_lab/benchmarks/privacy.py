@@ -126,7 +126,7 @@ def _left(
 
 
 def _accuracy(router: Router, prompts: Mapping[str, Sequence[str]]) -> float | None:
-    found = recalls(lambda texts: [decision.expert for decision in router.route_batch(texts)], prompts)
+    found = recalls(lambda texts: [decision.best for decision in router.route_batch(texts)], prompts)
     return float(np.mean(list(found.values()))) if found else None
 
 

@@ -86,7 +86,7 @@ class Itself:
         places = {name: place for place, name in enumerate(data.names)}
 
         def choose(texts: list[str]) -> Indices:
-            return np.array([places[decision.expert] for decision in router.route_batch(texts)])
+            return np.array([places[decision.best] for decision in router.route_batch(texts)])
 
         return Fitted(data.names, choose, *kept_by(router))
 

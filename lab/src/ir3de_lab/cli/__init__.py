@@ -20,6 +20,7 @@ from ir3de_lab.cli import (
     scale,
     strong_weak,
     tables,
+    unknowns,
 )
 from ir3de_lab.cli.bench import bench
 
@@ -33,6 +34,7 @@ for _command in (
     big.big,
     scale.scale,
     novelty.novelty,
+    unknowns.unknowns,
     languages.languages,
     confidence.confidence,
     conversations.conversations,

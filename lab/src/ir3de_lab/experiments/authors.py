@@ -104,6 +104,6 @@ def _padded_routes(router: Router, pad: int, protocol: Protocol) -> Fitted:
 
     def choose(texts: list[str]) -> Indices:
         ids = padded(texts, router.embedding, pad, protocol, drop_last=False)
-        return np.array([places[decision.expert] for decision in router.route_ids(ids)], np.intp)
+        return np.array([places[decision.best] for decision in router.route_ids(ids)], np.intp)
 
     return Fitted(router.experts, choose, *kept_by(router))

@@ -74,7 +74,7 @@ def as_fitted(router: Router) -> Fitted:
     places = {name: place for place, name in enumerate(router.experts)}
 
     def choose(texts: list[str]) -> Indices:
-        return np.array([places[decision.expert] for decision in router.route_batch(texts)], np.intp)
+        return np.array([places[decision.best] for decision in router.route_batch(texts)], np.intp)
 
     return Fitted(router.experts, choose, *kept_by(router))
 

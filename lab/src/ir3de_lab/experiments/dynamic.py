@@ -119,7 +119,7 @@ class _Surroundings:
         """The step that was taken, and what is found of the router after it."""
         present = {expert: self.texts[expert] for expert in router.experts}
         found = recalls(
-            lambda given: [decision.expert for decision in router.route_batch(given)],
+            lambda given: [decision.best for decision in router.route_batch(given)],
             {expert: self.test[expert] for expert in router.experts},
         )
         again = {

@@ -135,7 +135,7 @@ def _ours(stage: Stage) -> Iterator[Choices]:
     if stage.setting.scored:
         rows = [row for rows in stage.material.train.values() for row in rows]
         router, seconds = timed(lambda: Router.fit_outcomes(rows, field=stage.setting.data.scores))
-        names, microseconds = _routed(lambda: [d.expert for d in router.route_batch(stage.texts)], stage)
+        names, microseconds = _routed(lambda: [d.best for d in router.route_batch(stage.texts)], stage)
         yield Choices(
             "ir3de, from outcomes", "ours", "clean", columns_of(names, stage.matrix), ADDITIVE, seconds, microseconds,
             about=_about(None),

@@ -37,6 +37,13 @@ if TYPE_CHECKING:
     "--robustness", is_flag=True, help="Also route the prompts with typos, cut, mixed…; holds all prompts in memory."
 )
 @click.option(
+    "--unknown",
+    "unknown",
+    multiple=True,
+    metavar="PATH",
+    help="Prompts that belong to none of the experts; may be repeated.",
+)
+@click.option(
     "--plot",
     metavar="FILE",
     callback=parse_plot_path,
@@ -61,6 +68,7 @@ def evaluate(
     whole_files: bool,
     wanted: int,
     robustness: bool,
+    unknown: tuple[str, ...],
     plot: Path | None,
     frontier: bool,
     frontier_plot: Path | None,
@@ -73,7 +81,8 @@ def evaluate(
     """Measure a router on prompts whose experts are known.
 
     Accuracy is the share of prompts routed right, as a mean over the domains. Calibration compares the confidence of
-    the decisions with how often they are right. Robustness routes the same prompts with typos and other changes; a
+    the decisions with how often they are right. Coverage shows what a threshold would cost and save; with --unknown,
+    also how many prompts of no expert are told. Robustness routes the same prompts with typos and other changes; a
     route is flipped if it differs from that of the original. The frontier is the quality at each mean cost per prompt,
     compared with random mixes, single experts and an oracle. --outcomes compares the mean score of the chosen models
     with the best single model, an oracle and random choice; for two models it also shows what each share of calls of
@@ -83,6 +92,7 @@ def evaluate(
     \b
     Examples:
       ir3de eval router maths=maths-test.jsonl law=law-test.jsonl --errors 5
+      ir3de eval router maths=maths-test.jsonl law=law-test.jsonl --unknown cooking.jsonl
       ir3de eval router maths=maths-test.jsonl law=law-test.jsonl --robustness
       ir3de eval router maths=maths-test.jsonl law=law-test.jsonl --frontier-plot frontier.png
       ir3de eval router --outcomes answers-test.jsonl
@@ -121,7 +131,8 @@ def evaluate(
             bars.callback(stream.close)
         if robustness:  # every prompt is needed more than once
             prompts = {name: list(stream) for name, stream in prompts.items()}
-        report = measure(router, prompts, on_decision=record if wanted or recorder else None)
+        strangers = read_prompts("unknown", list(unknown), field, whole_files, out) if unknown else iter(())
+        report = measure(router, prompts, unknown=strangers, on_decision=record if wanted or recorder else None)
     seconds = perf_counter() - begun
     with out.spinner("perturbing"):
         effects = measure_robustness(router, prompts) if robustness else None
@@ -155,7 +166,20 @@ def show_report(out: Output, report: Report) -> None:
     out.note("", accuracy_tables.recall_table(report), heading("Confusion"), confusion)
     gap = f"expected calibration error {100 * report.calibration_error:.1f} points; █ accuracy, │ mean confidence"
     out.note(heading("Calibration", gap), accuracy_tables.reliability_table(report))
+    out.note(*_coverage(report))
     out.note(*_abstentions(report))
+
+
+def _coverage(report: Report) -> Iterator[Any]:
+    """What a threshold costs and saves, and what becomes of unknown prompts."""
+    if report.coverage:
+        area = "" if report.area is None else f"a right answer is more confident than a wrong one: {report.area:.3f}"
+        yield from (heading("Coverage", area), accuracy_tables.coverage_table(report))
+    if (found := report.unknown) is not None:
+        shares = f"{percent(found.told)} told as out of domain, {percent(found.sure)} over 90 % sure"
+        at_5 = f"{percent(found.told_at_5)} told at 5 % false alarms"
+        yield heading("Unknown prompts", f"{found.prompts:,}: {shares}")
+        yield line((f"  area under the curve {found.area:.3f}, {at_5}", ""))
 
 
 def _abstentions(report: Report) -> Iterator[Any]:
