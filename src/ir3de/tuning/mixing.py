@@ -52,27 +52,23 @@ def choose_default(
 ) -> DefaultChoice:
     """Decide between the closed form, the discriminative fit and their sum; the closed form if nothing can be tried."""
     blend = BlendParts(domains, embedding.rows)
+
+    def take_closed_form(reason: str) -> DefaultChoice:
+        confidence = calibrate(domains, embedding, Blend(), selector, blend, background=background)
+        return DefaultChoice(Blend(), confidence, parts=blend, reason=reason)
+
     if len(domains) < 2:
-        return _take_closed_form(blend, embedding, selector, background, "")
+        return take_closed_form("")
     if bare := sum(domain.sample is None or not len(domain.sample) for domain in domains):
-        reason = f"{bare} of {len(domains)} experts have no kept prompts"
-        return _take_closed_form(blend, embedding, selector, background, reason)
+        return take_closed_form(f"{bare} of {len(domains)} experts have no kept prompts")
     folds = make_folds(domains, embedding, background, cap=selector.cap)
     if not folds:
-        reason = "there are too few prompts to hold any out"
-        return _take_closed_form(blend, embedding, selector, background, reason)
+        return take_closed_form("there are too few prompts to hold any out")
     parts = LogisticParts(domains, embedding.rows, blend)
     try:
         return _choose(_Comparison(parts, _take_enough(folds)), _compare_hard(domains, embedding, selector), selector)
     except ConvergenceError as error:
-        return _take_closed_form(blend, embedding, selector, background, str(error))
-
-
-def _take_closed_form(
-    blend: BlendParts, embedding: Embedding, selector: Average, background: Statistics | None, reason: str
-) -> DefaultChoice:
-    confidence = calibrate(blend.domains, embedding, Blend(), selector, blend, background=background)
-    return DefaultChoice(Blend(), confidence, parts=blend, reason=reason)
+        return take_closed_form(str(error))
 
 
 def try_discriminative(choice: Choice, embedding: Embedding, background: Statistics | None = None) -> Choice:

@@ -80,22 +80,22 @@ def _row(suite: str, cap: int, router: Router, bare: Router, test: dict[str, lis
         plain=100 * evaluate(bare, test).calibration_error,
         calibrated=100 * report.calibration_error,
         promises=tuple(
-            promise(heard, router.experts, error)
+            promise(heard, router, error)
             for error in ERRORS
             if count_needed_prompts(error) <= len(heard) // 2 - len(heard) // 4
         ),
     )
 
 
-def promise(heard: Sequence[RoutedPrompt], experts: Sequence[str], error: float, partings: int = PARTINGS) -> Promise:
+def promise(heard: Sequence[RoutedPrompt], router: Router, error: float, partings: int = PARTINGS) -> Promise:
     """What comes of an error rate, over random partings of the prompts."""
     draw, found = np.random.default_rng(0), []
     for _ in range(partings):
         mixed = [heard[index] for index in draw.permutation(len(heard)).tolist()]
         quarter, half = len(heard) // 4, len(heard) // 2
-        calibration = calibrate_confidence(mixed[:quarter], experts)
-        threshold = pick_threshold(score_held_out(mixed[quarter:half], calibration), error).threshold
-        counted = score_held_out(mixed[half:], calibration)
+        calibrated = router.with_calibration(calibrate_confidence(mixed[:quarter], router.experts))
+        threshold = pick_threshold(score_held_out(mixed[quarter:half], calibrated), error).threshold
+        counted = score_held_out(mixed[half:], calibrated)
         answered, free = counted.is_answered(threshold), counted.is_answered(0.0)
         wrong = (answered & ~counted.right).mean()
         found.append((threshold, answered.mean(), wrong, (free & ~counted.right).mean()))
