@@ -37,10 +37,10 @@ class Calibration:
             raise InputError(f"a calibration is a positive scale and a growth, found {self.scale} and {self.growth}")
 
     def probabilities(self, evidence: Sequence[float], counted: int) -> list[float]:
-        sharpness, best = self.scale * counted**self.growth, max(evidence)
-        powers = [math.exp(sharpness * (value - best)) for value in evidence]
-        whole = sum(powers)
-        return [power / whole for power in powers]
+        sharpness, best, exp = self.scale * counted**self.growth, max(evidence), math.exp
+        powers = [exp(sharpness * (value - best)) for value in evidence]
+        share = 1.0 / sum(powers)
+        return [power * share for power in powers]
 
 
 @dataclass(frozen=True)
@@ -85,9 +85,11 @@ class Membership:
 
     def find_log_odds(self, familiarity: float, best: float) -> float:
         """The log-odds that a prompt is in domain, from its familiarity and its best expert's probability."""
-        f = min(max(familiarity, MIN_FAMILIARITY), MAX_FAMILIARITY)
-        c = min(max(math.log(best / (1.0 - best)), MIN_CERTAINTY), MAX_CERTAINTY) if best < 1.0 else MAX_CERTAINTY
-        return self.bias + self.familiarity * f + self.strangeness * min(0.0, f + STRANGE) + self.certainty * c
+        f, c = familiarity, math.log(best / (1.0 - best)) if best < 1.0 else MAX_CERTAINTY
+        f = MIN_FAMILIARITY if f < MIN_FAMILIARITY else MAX_FAMILIARITY if f > MAX_FAMILIARITY else f
+        c = MIN_CERTAINTY if c < MIN_CERTAINTY else MAX_CERTAINTY if c > MAX_CERTAINTY else c
+        strangeness = f + STRANGE if f < -STRANGE else 0.0
+        return self.bias + self.familiarity * f + self.strangeness * strangeness + self.certainty * c
 
 
 @dataclass(frozen=True)

@@ -3,12 +3,22 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any, Literal
 
-from ir3de.policies import Calibration, Costs, Familiarity, Membership, Policy, utilities
+from ir3de.policies import (
+    MAX_FAMILIARITY,
+    MIN_CERTAINTY,
+    STRANGE,
+    Calibration,
+    Costs,
+    Familiarity,
+    Membership,
+    Policy,
+    utilities,
+)
 from ir3de.routing.content import MAX_GENERIC_CHARS, count_content
 from ir3de.routing.deferral import Deferrable
 from ir3de.routing.valuation import Probabilities, Valuation
@@ -18,6 +28,7 @@ from ir3de.selectors import Selector, Tally
 Reason = Literal["", "no known token", "low confidence", "low expected score", "out of domain", "no content"]
 MIXED_SHARE = 0.9  # of the probabilities: what candidates must have together
 MAX_LOG_ODDS = 700.0  # the exponential of more is no number
+SAFETY = 1e-6  # a quick look may differ in rounding
 
 
 @dataclass(frozen=True)
@@ -51,6 +62,32 @@ class DecisionRules(Deferrable):
     def strong_weak(self) -> tuple[int, int, float] | None:
         """The places of the strong and the weak model, and the difference from which on the strong one is taken."""
         return None if (share := self.policy.strong_share) is None else share.locate(self.experts)
+
+    @cached_property
+    def is_surely_in_domain(self) -> Callable[[Tally, int], bool]:
+        """A quick look at a prompt's familiarity: whether it is in domain however uncertain the expert is.
+
+        Nearly all prompts are. So that of the others alone must be worked out how certain the best expert is.
+        """
+        member, known, column, cap = self.membership, self.familiarity, len(self.experts), self.selector.cap
+        if member is None or known is None:
+            return lambda tally, tokens: member is None
+        least = math.log(1.0 / max(1, column - 1)) if column > 1 else MIN_CERTAINTY  # all experts are equally likely
+        base = member.bias + member.certainty * max(least, MIN_CERTAINTY) - member.lowest
+        between, within, mean = known.between**2, known.within**2, known.mean
+        of_familiarity, of_strangeness, sqrt = member.familiarity, member.strangeness, math.sqrt
+
+        def is_surely_in_domain(tally: Tally, tokens: int) -> bool:
+            if len(tally) == column:
+                return False
+            n = tokens if tokens < cap else cap
+            f = (tally.item(column) / (FAMILIARITY_UNIT * n) - mean) / sqrt(between + within / n)
+            if f > MAX_FAMILIARITY:
+                f = MAX_FAMILIARITY
+            odds = base + of_familiarity * f
+            return odds > SAFETY and (f > -STRANGE or odds + of_strangeness * (f + STRANGE) > SAFETY)
+
+        return is_surely_in_domain
 
     def penalties(self, weights: Costs | None) -> list[float] | None:
         """What each expert's costs take from its quality; None when nothing does."""
@@ -136,7 +173,7 @@ class Decision:
         """The probability that the prompt belongs to any of the domains; None if that was not learnt."""
         if self._rules.membership is None or not self._has_probabilities:
             return None
-        return self._find_values()[1]
+        return self._find_share()
 
     @property
     def out_of_domain(self) -> bool:
@@ -151,7 +188,7 @@ class Decision:
     @property
     def candidates(self) -> tuple[str, ...]:
         """The fewest experts that together have nine tenths of what the domains have: several for a mixed prompt."""
-        values = self._find_values()[0]
+        values = self._find_values()
         found: list[str] = []
         left = MIXED_SHARE * math.fsum(values)
         for place in sorted(range(len(values)), key=lambda c: (c != self._best, -values[c])):
@@ -230,17 +267,22 @@ class Decision:
     @property
     def _value(self) -> float:
         """The probability or expected score of the best expert."""
-        values, share = self._find_values()
-        return values[self._best] * share  # without ranking all the others
+        return self._find_values()[self._best] * self._find_share()  # without ranking all the others
 
     @property
     def _values(self) -> list[float]:
         """The probability or expected score of each expert."""
-        values, share = self._find_values()
+        values, share = self._find_values(), self._find_share()
         return values if share == 1.0 else [value * share for value in values]
 
-    def _find_values(self) -> tuple[list[float], float]:
-        """The value of each expert if the prompt is in domain, and the probability that it is."""
+    def _find_share(self) -> float:
+        """The probability that the prompt is in domain, 1 where that was not learnt."""
+        self._find_values()
+        odds = self._in_domain
+        return 1.0 if odds == math.inf else 1.0 / (1.0 + math.exp(-odds)) if odds > -MAX_LOG_ODDS else 0.0
+
+    def _find_values(self) -> list[float]:
+        """The value of each expert if the prompt is in domain."""
         rules = self._rules
         if (values := self._kept) is None:
             values = self._kept = rules.valuation.values(rules.selector, self._tallies, self._counted)
@@ -250,7 +292,7 @@ class Decision:
                 self._in_domain = -math.inf  # nothing speaks for any domain
             else:
                 self._in_domain = member.find_log_odds(self.familiarity or 0.0, max(values))
-        return values, 1.0 / (1.0 + math.exp(-self._in_domain)) if self._in_domain > -MAX_LOG_ODDS else 0.0
+        return values
 
     def under(self, rules: DecisionRules) -> Decision:
         """The decision on the same prompt by other rules, such as another calibration of the same router."""
@@ -316,10 +358,12 @@ def make_decision(
     decision._penalties = penalties
     decision._reason = reason
     decision._kept = None
-    if not reason and (
-        rules.membership is not None or penalties is not None or rules.policy.threshold > 0 or rules.strong_weak
-    ):
+    if reason:
+        return decision
+    if penalties is not None or rules.policy.threshold > 0 or rules.strong_weak:
         decision._apply_policy()
+    elif not rules.is_surely_in_domain(tally, tokens) and decision.out_of_domain:
+        decision._reason = "out of domain"
     return decision
 
 
@@ -331,10 +375,10 @@ def abstain(rules: DecisionRules, tokens: int) -> Decision:
 
 def require_content(decision: Decision, text: str) -> Decision:
     """The decision on a text, or that the router abstains, where the text has generic words alone and that matters."""
-    member = decision._rules.membership
-    if member is None or not member.needs_content or len(text) > MAX_GENERIC_CHARS or count_content(text):
+    if len(text) > MAX_GENERIC_CHARS or count_content(text) or decision._reason == "no known token":
         return decision
-    if decision._reason == "no known token":
+    member = decision._rules.membership
+    if member is None or not member.needs_content:
         return decision
     parts = (decision._rules, decision._tally, decision._tokens, decision._counted, decision._best)
     return make_decision(*parts, decision._penalties, "no content")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Mapping
 from copy import copy
+from dataclasses import fields
 from typing import Any, Generic, TypeVar
 
 T = TypeVar("T")
@@ -49,6 +50,5 @@ class Deferrable:
         return value
 
     def __getstate__(self) -> dict[str, Any]:
-        for name in vars(self).get("_deferred", {}):
-            getattr(self, name)
-        return {name: value for name, value in vars(self).items() if name != "_deferred"}
+        """The fields alone: what was worked out from them may be a function, which cannot be pickled."""
+        return {part.name: getattr(self, part.name) for part in fields(self)}  # type: ignore[arg-type]
