@@ -12,7 +12,7 @@ import numpy.typing as npt
 from ir3de.policies import Costs
 from ir3de.routing.compiled import CompiledRouter, decide
 from ir3de.routing.decision import Decision, require_content
-from ir3de.routing.words import Word, find_counted, find_words, score_words
+from ir3de.routing.words import Word, find_counted, find_words, score_words, share_familiarity
 from ir3de.selectors import Ids
 from ir3de.statistics.pairs import pair_buckets
 
@@ -48,6 +48,12 @@ class Explanation:
     compared: tuple[str, ...]
     words: tuple[Word, ...]
     tokens: tuple[TokenVote, ...]
+
+    @property
+    def strangest(self) -> tuple[Word, ...]:
+        """The words that make the prompt strange, the strangest first."""
+        strange = [word for word in self.words if word.familiarity is not None and word.familiarity < 0]
+        return tuple(sorted(strange, key=lambda word: word.familiarity or 0.0))
 
     def to_dict(self) -> dict[str, Any]:
         """Plain values, ready for JSON."""
@@ -122,8 +128,16 @@ def _explain_words(
             first,
             length,
             bool(counted[first:][:length].any()),
+            familiarity,
         )
-        for first, length, lead, row in zip(starts.tolist(), lengths, leads.tolist(), scores.tolist(), strict=True)
+        for first, length, lead, row, familiarity in zip(
+            starts.tolist(),
+            lengths,
+            leads.tolist(),
+            scores.tolist(),
+            share_familiarity(compiled, ids, starts),
+            strict=True,
+        )
     )
 
 

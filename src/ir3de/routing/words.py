@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 import unicodedata
 from collections.abc import Sequence
@@ -12,6 +13,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ir3de.routing.compiled import CompiledRouter
+from ir3de.scorers.familiarity import FAMILIARITY_UNIT
 from ir3de.selectors import Ids, Tally, find_unit
 from ir3de.statistics.pairs import pair_buckets
 
@@ -31,6 +33,9 @@ class Word:
     `contribution` is what the word gives to the best expert minus what it gives to the next one: above zero it speaks
     for the best one. `scores` are what it gives to each expert of `Explanation.compared`. Both are in votes where the
     selector counts votes. `text` includes the space before the word. The word is made of `tokens` tokens, from `first`.
+
+    `familiarity` is the word's part of the prompt's familiarity: below zero it makes the prompt stranger. It is None
+    where familiarity is not known.
     """
 
     text: str
@@ -39,11 +44,18 @@ class Word:
     first: int
     tokens: int
     counted: bool
+    familiarity: float | None = None
 
     def to_dict(self) -> dict[str, Any]:
         """Plain values, ready for JSON."""
         scores = [round(score, 6) for score in self.scores]
-        return {**asdict(self), "contribution": round(self.contribution, 6), "scores": scores}
+        familiarity = None if self.familiarity is None else round(self.familiarity, 6)
+        return {
+            **asdict(self),
+            "contribution": round(self.contribution, 6),
+            "scores": scores,
+            "familiarity": familiarity,
+        }
 
 
 def find_words(pieces: Sequence[str]) -> Places:
@@ -131,3 +143,14 @@ def score_words(compiled: CompiledRouter, ids: Ids, starts: Places) -> Tally:
     means = words / np.diff(starts, append=len(ids))[:, None]
     alone = rules.valuation.value_tokens(means.astype(np.float32))
     return alone.astype(np.float64) - rules.valuation.tally_nothing(len(rules.experts))
+
+
+def share_familiarity(compiled: CompiledRouter, ids: Ids, starts: Places) -> list[float | None]:
+    """What each word adds to the familiarity of a prompt, in standard deviations; they add up to it."""
+    known, column = compiled.rules.familiarity, compiled.table.familiarity
+    if known is None or column is None or not len(starts):
+        return [None] * len(starts)
+    above = column[ids].astype(np.float64) / FAMILIARITY_UNIT - known.mean
+    spread = len(ids) * math.sqrt(known.between**2 + known.within**2 / len(ids))
+    parts: list[float | None] = (np.add.reduceat(above, starts) / spread).tolist()
+    return parts

@@ -23,6 +23,7 @@ from ir3de.cli.output import (
     line,
     name_expert,
     one_line,
+    percent,
     printable,
     table,
 )
@@ -41,6 +42,7 @@ OTHER_COLUMNS_WIDTH = 44  # a word, how often, its contribution, its bar
 MAX_NAME_CHARACTERS = 18  # of an expert in a table
 MAX_WORD_CHARACTERS = 20
 BAR_WIDTH = 10
+STRANGE_WORDS = 5  # named where a prompt is out of domain
 STRONG_SHARE = 0.5  # of the strongest word's contribution
 WEAK_SHARE = 0.1  # words below it are shown as if they said nothing
 
@@ -124,8 +126,24 @@ def show_explanation(out: Output, router: Router, explanation: Explanation, rows
         out.note("", utility_table(decision, router))
     if decision.abstained:
         out.warn(why_abstained(decision))
+    if decision.out_of_domain:
+        out.note(_say_what_is_strange(explanation))
     if rows and decision.counted:
         out.note(*_word_table(explanation, rows, out.console.width))
+
+
+def _say_what_is_strange(explanation: Explanation) -> Text:
+    """How probable it is that the prompt is in domain, and what speaks against it."""
+    decision = explanation.decision
+    share = decision.in_domain or 0.0
+    parts = [("in domain ", ""), (percent(share), "bold")]
+    if share and decision.confidence is not None:
+        parts.append((f"; if it is, {decision.best} has {percent(decision.confidence / share)}", ""))
+    if decision.familiarity is not None:
+        parts.append((f"; familiarity {decision.familiarity:+.1f} standard deviations", ""))
+    words = list(dict.fromkeys(printable(word.text).strip() for word in explanation.strangest))
+    parts.append((f"; strangest words: {', '.join(filter(None, words[:STRANGE_WORDS]))}" if words else "", ""))
+    return line(*parts)
 
 
 def _draw_words(out: Output, explanation: Explanation) -> Iterator[Text]:

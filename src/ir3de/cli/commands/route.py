@@ -40,6 +40,7 @@ Row = dict[str, object]
 STANDARD = "-"
 DECISION_FIELD = "ir3de"
 BATCH_ROWS = 1_024
+MOST_NAMED = 2  # experts of a mixed prompt; with more, none is likely
 BAR_WIDTH = 32
 
 
@@ -210,6 +211,8 @@ def _show_one(out: Output, router: Router, decision: Decision, top: int | None) 
         counted = "all counted" if decision.counted == decision.tokens else f"{decision.counted:,} of them counted"
         tokens = "1 token" if decision.tokens == 1 else f"{decision.tokens:,} tokens"
         out.note(line((f"{tokens}, {counted}", FAINT)))
+        if 1 < len(decision.candidates) <= MOST_NAMED:
+            out.note(line(("mixed: ", "bold"), (" and ".join(decision.candidates), ""), (" are both likely", "")))
 
 
 def why_abstained(decision: Decision) -> str:
