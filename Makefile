@@ -42,6 +42,7 @@ bench:           ## speed as ratios, accuracy where IR3DE_DATA points, robustnes
 	ir3de bench experts --save results/experts.json
 	ir3de bench big --save results/big.json
 	ir3de bench languages --data $(IR3DE_DATA)/sib200 --save results/languages.json
+	ir3de bench unknowns --data $(IR3DE_DATA) --save results/unknowns.json
 	ir3de bench novelty --save results/novelty.json
 	ir3de bench confidence --save results/confidence.json
 	ir3de bench conversations --data $(IR3DE_DATA) --choose --save results/conversations.json

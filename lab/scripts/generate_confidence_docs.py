@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 from pages import ROOT, raw, renewed, write_or_compare
@@ -39,6 +40,28 @@ def promises() -> list[str]:
     return lines
 
 
+def unknowns() -> list[str]:
+    """The means over the experts left out, each with the figure before in brackets; and the languages."""
+    document = raw("unknowns")
+    lines = [
+        "| left out in turn | area under the curve | over 90 % sure | told by default | false alarms | told at 5 % false alarms | "
+        "calibration error, known | accuracy, known |",
+        "|---|---:|---:|---:|---:|---:|---:|---:|",
+    ]
+    for name, row in document["means"].items():
+
+        def pair(key: str, digits: int = 1, row: Mapping[str, float] = row) -> str:
+            return f"{row[key]:.{digits}f} ({row[f'{key}_before']:.{digits}f})"
+
+        lines.append(
+            f"| {name} | {pair('area', 3)} | {pair('sure')} | {row['told']:.1f} | {row['false_alarms']:.1f} | "
+            f"{row['told_at_5']:.1f} | {pair('calibration_error')} | {pair('accuracy')} |"
+        )
+    lines += ["", "| language of the prompts, fitted on English | over 90 % sure | abstained |", "|---|---:|---:|"]
+    lines += [f"| {one['language']} | {one['sure']:.1f} | {one['told']:.1f} |" for one in document["languages"]]
+    return lines
+
+
 def novelty() -> list[str]:
     lines = [
         "| router of | prompts | out of domain | or unsure (1 %) | AUC, familiarity | AUC, confidence |",
@@ -58,7 +81,7 @@ def novelty() -> list[str]:
 
 
 def page(text: str) -> str:
-    for part in (calibration, promises, novelty):
+    for part in (calibration, promises, unknowns, novelty):
         text = renewed(text, part.__name__, "\n".join(part()), "\n")
     return text
 

@@ -39,6 +39,7 @@ COMMANDS = {  # every raw file beside the settings: what makes it, and the page 
     "experts.json": ("ir3de bench experts --data DIR --save results/experts.json", "benchmarks.md"),
     "gateway.json": ("ir3de bench gateway --save results/gateway.json", "benchmarks.md"),
     "languages.json": ("ir3de bench languages --data DIR/sib200 --save results/languages.json", "languages.md"),
+    "unknowns.json": ("ir3de bench unknowns --data DIR --save results/unknowns.json", "confidence.md"),
     "novelty.json": ("ir3de bench novelty --data DIR --save results/novelty.json", "confidence.md"),
     "outcome_routing.json": (
         "ir3de bench outcome-routing --data DIR --leave-out arc_easy --save results/outcome_routing.json",
