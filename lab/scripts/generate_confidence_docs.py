@@ -44,8 +44,8 @@ def unknowns() -> list[str]:
     """The means over the experts left out, each with the figure before in brackets; and the languages."""
     document = raw("unknowns")
     lines = [
-        "| left out in turn | area under the curve | over 90 % sure | told by default | false alarms | told at 5 % false alarms | "
-        "calibration error, known | accuracy, known |",
+        "| left out in turn | area under the curve | over 90 % sure | told by default | false alarms | "
+        "told at 5 % false alarms | calibration error, known | accuracy, known |",
         "|---|---:|---:|---:|---:|---:|---:|---:|",
     ]
     for name, row in document["means"].items():

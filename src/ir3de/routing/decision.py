@@ -26,7 +26,7 @@ from ir3de.scorers.familiarity import FAMILIARITY_UNIT
 from ir3de.selectors import Selector, Tally
 
 Reason = Literal["", "no known token", "low confidence", "low expected score", "out of domain", "no content"]
-MIXED_SHARE = 0.9  # of the probabilities: what candidates must have together
+CANDIDATE_RATIO = 1 / 3  # of the best expert's probability: what candidates have at least
 MAX_LOG_ODDS = 700.0  # the exponential of more is no number
 SAFETY = 1e-6  # a quick look may differ in rounding
 
@@ -187,16 +187,10 @@ class Decision:
 
     @property
     def candidates(self) -> tuple[str, ...]:
-        """The fewest experts that together have nine tenths of what the domains have: several for a mixed prompt."""
+        """The experts at least a third as likely as the best one, which comes first: several for a mixed prompt."""
         values = self._find_values()
-        found: list[str] = []
-        left = MIXED_SHARE * math.fsum(values)
-        for place in sorted(range(len(values)), key=lambda c: (c != self._best, -values[c])):
-            if left <= 0 and found:
-                break
-            found.append(self._rules.experts[place])
-            left -= values[place]
-        return tuple(found)
+        least, order = CANDIDATE_RATIO * values[self._best], sorted(self._order, key=lambda c: c != self._best)
+        return tuple(self._rules.experts[c] for c in order if values[c] >= least)
 
     @property
     def ranking(self) -> tuple[tuple[str, float], ...]:
