@@ -14,6 +14,8 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from raw_sockets import ask
+from running_gateway import running
 
 import ir3de
 from commands import complaint, run, run_json
@@ -32,6 +34,7 @@ WORDS = ["▁law", "▁court", "▁gesetz", "▁gericht", "▁sum", "▁prime", 
 PIECES = ["<s>", "<pad>", "</s>", "<unk>", *WORDS, *LETTERS, "<mask>"]
 SCORES = [0.0, 0.0, 0.0, 0.0, *np.linspace(-4, -9, len(WORDS)), *np.linspace(-9, -12, len(LETTERS)), 0.0]
 WIDTH, COLUMNS = 64, 32
+JSON = "application/json"
 MODEL = replace(
     packaged_models.PACKAGED_MODELS[multilingual.MODEL],
     package="ir3de-tiny-e5",
@@ -294,5 +297,14 @@ def test_the_real_package_gives_the_embedding_that_is_expected(tmp_path: Path, m
     texts = {"law": ["My landlord wants to evict me.", "Can I sue my employer?"] * 8}
     texts |= {"cooking": ["How do I bake bread?", "A recipe for onion soup, please."] * 8}
     router = ir3de.Router.fit(texts, embedding=embedding)
-    assert router.route("Mein Vermieter will mich vor Gericht verklagen.").expert == "law"
-    assert router.route("Как испечь хлеб?").expert == "cooking"
+    asked = {"Mein Vermieter will mich vor Gericht verklagen.": "law", "Как испечь хлеб?": "cooking"}
+    for text, expert in asked.items():
+        assert router.route(text).expert == expert
+        assert router.route(text).familiarity is None  # tokens say nothing about languages that the fit never saw
+    router.save(tmp_path / "router")
+    with running(tmp_path) as gateway:
+        for text, expert in asked.items():
+            (found,) = ask(gateway.url, {"input": text, "explain": True}, "/v1/route", content_type=JSON).json["data"]
+            assert found["expert"] == expert and all(word["familiarity"] is None for word in found["words"])
+            chat = {"model": "auto", "messages": [{"role": "user", "content": text}]}
+            assert ask(gateway.url, chat, content_type=JSON).headers["x-ir3de-expert"] == expert
