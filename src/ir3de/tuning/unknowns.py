@@ -50,7 +50,8 @@ MIN_LEFT = 2  # experts that remain when others are left out: one alone is alway
 GENERIC_SHARE = 0.01  # of an expert's prompts: with more that have no content, others are no strangers
 UNKNOWN_SHARE = 0.1  # of traffic that is out of domain, before anything is known of a prompt
 PRIOR = (0.0, 1.0, 0.5, 0.5)  # the weights that few examples leave as they are,
-PRIOR_PROMPTS = 5.0  # which count as much as this many prompts
+PRIOR_PROMPTS = 20.0  # which count as much as this many known prompts
+TOO_FEW_PROMPTS = -1_000.0  # the lowest log-odds where too few prompts are held out to say what is strange: none is
 MAX_STEPS = 50
 PRECISION = 1e-8
 BIAS_PENALTY = 1e-3  # of that on the weights: the bias may be anything, but must exist
@@ -91,8 +92,8 @@ def fit_membership(
         found.append(find_features(scored.evidence[places], scored.counted[places], calibration, deviations))
     odds = bias + np.concatenate(found) @ np.array(weights)
     bias += (shift := math.log((1 - UNKNOWN_SHARE) / UNKNOWN_SHARE))
-    k = int(OUT_OF_DOMAIN_SHARE * (len(odds) + 1))
-    lowest = float(np.partition(odds, k - 1)[k - 1]) + shift if k else min(0.0, float(odds.min()) + shift)
+    is_enough, k = OUT_OF_DOMAIN_SHARE * (len(odds) // 2 + 1) >= 1, int(OUT_OF_DOMAIN_SHARE * (len(odds) + 1))
+    lowest = float(np.partition(odds, k - 1)[k - 1]) + shift if is_enough else TOO_FEW_PROMPTS
     return Membership(bias, weights[0], weights[1], weights[2], lowest, needs_content(deal))
 
 
@@ -204,7 +205,7 @@ def fit_weights(examples: Sequence[Examples]) -> list[float]:
     signs = 1.0 - 2.0 * np.concatenate([one.is_known for one in examples])
     w = np.concatenate([one.weights for one in examples]) / len(examples)
     prior, free = np.array(PRIOR), np.ones(len(PRIOR), bool)
-    penalty = np.full(len(PRIOR), PRIOR_PROMPTS / len(X))
+    penalty = np.full(len(PRIOR), PRIOR_PROMPTS / max(1, int((signs < 0).sum())))
     penalty[0] *= BIAS_PENALTY
 
     def measure_loss(b: Floats) -> float:
