@@ -52,6 +52,7 @@ UNKNOWN_SHARE = 0.1  # of traffic that is out of domain, before anything is know
 PRIOR = (0.0, 1.0, 0.5, 0.5)  # the weights that few examples leave as they are,
 PRIOR_PROMPTS = 20.0  # which count as much as this many known prompts
 TOO_FEW_PROMPTS = -1_000.0  # the lowest log-odds where too few prompts are held out to say what is strange: none is
+SCORER = Blend(few=0.0)  # without the token ridge, which takes most of the time and says little here
 MAX_STEPS = 50
 PRECISION = 1e-8
 BIAS_PENALTY = 1e-3  # of that on the weights: the bias may be anything, but must exist
@@ -145,7 +146,7 @@ def _group(experts: int) -> list[Indices]:
 def _make_examples(fold: Fold, experts: Indices) -> Examples | None:
     """What a fit of these experts alone says of every held-out prompt."""
     background = len(fold.deal.domains) - 1
-    S = Blend().combine(BlendParts([fold.training[c] for c in experts], fold.embeddings))
+    S = SCORER.combine(BlendParts([fold.training[c] for c in experts], fold.embeddings))
     alone = np.zeros(len(fold.deal.domains))
     alone[background] = 1.0
     column = fold.score_familiarity(fold.count_tokens(alone), float(fold.tokens[background]), experts)
