@@ -114,6 +114,8 @@ class Provenance(OpenModel):
     """What an outcome router expects of the best model; missing otherwise."""
     margin: float = 0
     abstained: bool = False
+    decided: str | None = None
+    """The router's choice; null if none fits. Somebody must answer, so `expert` is then the nearest one."""
 
 
 class Answer(OpenModel):
@@ -153,13 +155,19 @@ class RoutedPrompt(OpenModel):
     """The decision for one prompt."""
 
     index: Count
-    expert: str
+    expert: str | None
+    """The chosen expert; null if the router abstained and no default expert was named: none fits."""
     confidence: float | None
-    """The probability that the chosen expert is the right one; null for an outcome router."""
+    """The probability that the prompt is in domain and the best expert is the right one; null for an outcome router."""
     expected_score: float | None = None
     """What an outcome router expects of the best model; missing otherwise."""
     ranking: list[dict[str, Any]]
-    """Every expert with its `probability` or `expected_score`, best first."""
+    """Every expert with its `probability` or `expected_score`, best first. The probabilities add up to `in_domain`."""
+    abstained: bool
+    reason: str
+    """Why the router abstained; empty if it did not."""
+    in_domain: float | None
+    """The probability that the prompt belongs to any of the domains; null if that was not learnt."""
 
 
 class RouteAnswer(OpenModel):
@@ -168,6 +176,8 @@ class RouteAnswer(OpenModel):
     object: Literal["list"]
     router: str
     experts: list[str]
+    default: str | None
+    """The expert for prompts on which the router abstains; null if none was named."""
     data: list[RoutedPrompt]
     options: dict[str, Any]
 

@@ -378,6 +378,8 @@ class Router:
 
     def flips(self, text: str, *, weights: Costs | None = None) -> Flips:
         """Which words, taken out alone or a few together, would send the prompt to another expert."""
+        if (decision := self.route(text, weights=weights)).reason == "no content":
+            return Flips(decision.expert, {})  # fewer words have no content either
         return find_flips(self._compiled, self.tokenizer.pieces(text), self._unknown, weights)
 
     def save(self, path: str | Path, *, serving: bool = False) -> Path:

@@ -199,6 +199,8 @@ def test_weights_without_costs_are_remarked_on(router: Path) -> None:
 
 def test_a_threshold_is_told_apart_from_a_prompt_without_tokens(router: Path) -> None:
     run("policy", router, "--threshold", "1")
+    assert "no expert is likely enough: none fits; the nearest is law" in run("route", router, PROMPT).stderr
+    run("policy", router, "--default", "maths")
     assert "no expert is likely enough: it goes to the default expert, maths" in run("route", router, PROMPT).stderr
     assert "holds no known token" in run("route", router, "").stderr
 

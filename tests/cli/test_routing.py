@@ -3,6 +3,7 @@
 import json
 import os
 import re
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -11,6 +12,7 @@ import pytest
 from click.testing import CliRunner
 
 from commands import HELD_OUT, LAW, PROMPT, ROOT, complaint, run, run_json, wrong_call
+from ir3de import Router
 from ir3de.cli import cli
 from ir3de.corpora import examples as demo
 
@@ -30,8 +32,55 @@ def test_route_one_prompt(fitted: Path) -> None:
 
 def test_route_says_when_it_abstains(fitted: Path) -> None:
     result = run("route", fitted, "")
-    assert "default expert, coding" in result.stderr and "coding" in result.stdout
-    assert run_json("route", fitted, "")["abstained"] is True
+    assert "holds no known token: none fits\n" in result.stderr
+    assert run("route", fitted, "", "-q").stdout == "none fits\n"
+    said = run_json("route", fitted, "")
+    assert (said["abstained"], said["expert"], said["confidence"]) == (True, None, 0.0)
+
+
+STRANGE = "Welche Farbe hat der Himmel am Abend?"
+
+
+@pytest.mark.parametrize(
+    ("text", "reason", "told"),
+    [
+        (STRANGE, "out of domain", "the prompt is out of domain: none fits; the nearest is "),
+        ("hi", "no content", "the prompt has no content of its own: none fits\n"),
+    ],
+)
+def test_route_says_that_none_fits(fitted: Path, text: str, reason: str, told: str) -> None:
+    said = run_json("route", fitted, text)
+    assert (said["expert"], said["abstained"], said["reason"]) == (None, True, reason)
+    assert said["in_domain"] < 0.5 and said["confidence"] <= said["in_domain"]
+    assert sum(row["probability"] for row in said["ranking"]) == pytest.approx(said["in_domain"], abs=1e-5)
+    shown = run("route", fitted, text)
+    assert told in shown.stderr and shown.stdout.startswith(said["ranking"][0]["expert"])
+    assert run("route", fitted, text, "-q").stdout == "none fits\n"
+    many = run("route", fitted, stdin=f"{text}\nIs this contract void?\n").stdout.splitlines()
+    assert many[0].startswith("none fits ") and "abstains" in many[0] and many[1].startswith("law ")
+    assert run("route", fitted, "-q", stdin=f"{text}\n").stdout == "none fits\n"
+    assert told in run("explain", fitted, text).stderr
+
+
+def test_with_a_default_expert_it_gets_what_fits_nobody(fitted: Path, tmp_path: Path) -> None:
+    router = Path(shutil.copytree(fitted, tmp_path / "router"))
+    run("policy", router, "--default", "coding")
+    for text, why in ((STRANGE, "is out of domain"), ("hi", "has no content of its own"), ("", "no known token")):
+        result = run("route", router, text)
+        assert f"{why}: it goes to the default expert, coding" in result.stderr and result.stdout.startswith("coding")
+        assert run("route", router, text, "-q").stdout == "coding\n"
+        said = run_json("route", router, text)
+        assert (said["expert"], said["abstained"], said["ranking"][0]["expert"]) == ("coding", True, "coding")
+    assert run("route", router, stdin="hi\n").stdout.split()[:2] == ["coding", "abstains"]
+
+
+def test_rows_that_fit_nobody_are_counted_as_such(fitted: Path, tmp_path: Path) -> None:
+    target = tmp_path / "r.jsonl"
+    stdin = f"hi\n{STRANGE}\nIs this contract void?\n"
+    said = run_json("route", fitted, "--input", "-", "--output", target, stdin=stdin)
+    assert said["experts"] == {"none fits": 2, "law": 1}
+    rows = [json.loads(line)["ir3de"] for line in target.read_text(encoding="utf-8").splitlines()]
+    assert [row["expert"] for row in rows] == [None, None, "law"]
 
 
 def test_route_standard_input(fitted: Path) -> None:
@@ -167,16 +216,68 @@ def test_eval(fitted: Path) -> None:
     assert said["accuracy"] > 0.8 and said["prompts"] == 125 and len(said["errors"]) == 2
     assert said["errors"][0]["expected"] != said["errors"][0]["expert"]
     shown = run("eval", fitted, *pairs, "--errors", "1").stdout
-    for expected in ("accuracy 94", "recall", "precision", "went to", "Calibration", "Misrouted", "90 – 100 %"):
+    for expected in (
+        "accuracy 92",
+        "5 abstained",
+        "recall",
+        "precision",
+        "went to",
+        "Calibration",
+        "Misrouted",
+        "90 – 100 %",
+    ):
         assert expected in shown
     assert len(run("eval", fitted, *pairs, "-q").stdout.splitlines()) == 1
+
+
+def test_eval_with_unknown_prompts(fitted: Path, tmp_path: Path) -> None:
+    pairs = [f"{name}={HELD_OUT / name}.txt" for name in demo.DOMAINS]
+    files = tmp_path / "one.txt", tmp_path / "two.jsonl"
+    files[0].write_text(f"hi\n{STRANGE}\nCan my landlord evict me?\n", encoding="utf-8")
+    files[1].write_text('{"text": "\u6211\u7684\u623f\u4e1c"}\n', encoding="utf-8")
+    known = run_json("eval", fitted, *pairs)
+    said = run_json("eval", fitted, *pairs, "--unknown", files[0], "--unknown", files[1])
+    assert known["unknown"] is None and all(point["error_with_unknown"] is None for point in known["coverage"])
+    found = said["unknown"]
+    assert (found["prompts"], found["told"], found["sure"]) == (4, 0.75, 0.25)  # one is no unknown at all
+    assert 0.5 < found["area"] < 1 and found["told_at_5"] == 0.75
+    assert said["accuracy"] == known["accuracy"] and said["area"] == known["area"]
+    assert said["coverage"][0]["error_with_unknown"] > said["coverage"][0]["error"]
+    shown = run("eval", fitted, *pairs, "--unknown", files[0], "--unknown", files[1]).stdout
+    told = ("Coverage", "with unknown", "Unknown prompts", "4: 75.0 % told as out of domain, 25.0 % over 90 % sure")
+    assert all(part in shown for part in (*told, "area under the curve", "75.0 % told at 5 % false alarms"))
+    assert "with unknown" not in run("eval", fitted, *pairs).stdout
+
+
+def test_eval_refuses_unknown_prompts_that_are_none(fitted: Path, tmp_path: Path) -> None:
+    (tmp_path / "empty.txt").write_text("", encoding="utf-8")
+    law = f"law={HELD_OUT / 'law.txt'}"
+    empty = complaint("eval", fitted, law, "--unknown", tmp_path / "empty.txt")
+    assert "empty.txt: no prompt to evaluate: give --unknown at least one" in empty
+    missing = complaint("eval", fitted, law, "--unknown", tmp_path / "missing.txt")
+    assert "missing.txt" in missing and "no such file" in missing
+    refused = wrong_call("eval", fitted, "--replay", LAW, "--unknown", LAW)
+    assert "--unknown cannot be combined with --replay" in refused
+
+
+def test_eval_shows_what_fits_nobody(fitted: Path, tmp_path: Path) -> None:
+    (tmp_path / "law.txt").write_text(f"Can my landlord evict me?\n{STRANGE}\n", encoding="utf-8")
+    said = run_json("eval", fitted, f"law={tmp_path / 'law.txt'}", "--errors", "2")
+    assert said["recall"]["law"] == 0.5 and said["sizes"]["law"] == 2
+    assert [row["expert"] for row in said["errors"]] == [None]
+    shown = run("eval", fitted, f"law={tmp_path / 'law.txt'}", "--errors", "2").stdout
+    assert re.search(r"^law +none fits +abstained +Welche Farbe", shown, re.MULTILINE)
 
 
 def test_eval_of_perturbed_prompts(fitted: Path) -> None:
     pairs = [f"{name}={HELD_OUT / name}.txt" for name in ("law", "coding")]
     assert "robustness" not in run_json("eval", fitted, *pairs)
     said = run_json("eval", fitted, *pairs, "--robustness")
-    assert said["robustness"]["accuracy"] == said["accuracy"] and said["robustness"]["prompts"] == said["prompts"]
+    assert said["robustness"]["prompts"] == said["prompts"]
+    router = Router.load(fitted)
+    texts = {name: (HELD_OUT / f"{name}.txt").read_text(encoding="utf-8").splitlines() for name in ("law", "coding")}
+    nearest = [sum(d.best == name for d in router.route_batch(own)) / len(own) for name, own in texts.items()]
+    assert said["robustness"]["accuracy"] == pytest.approx(sum(nearest) / 2) and said["accuracy"] < sum(nearest) / 2
     effects = said["robustness"]["effects"]
     assert all(0 <= effect["flipped"] <= 1 for effect in effects)
     assert [effect["perturbation"] for effect in effects if effect["either"] is not None] == [
@@ -184,6 +285,7 @@ def test_eval_of_perturbed_prompts(fitted: Path) -> None:
         "mixed, 40% of another domain",
     ]
     shown = run("eval", fitted, *pairs, "--robustness").stdout
+    assert "where none fits, the nearest expert counts" in shown
     for expected in ("accuracy", "Robustness", "flipped", *(effect["perturbation"] for effect in effects)):
         assert all(word in shown for word in expected.split())  # long names are broken over two lines
     assert "mixed" not in run("eval", fitted, pairs[0], "--robustness").stdout  # with what?

@@ -59,7 +59,8 @@ def test_fit_keeps_prompts_and_calibrates(fitted: Path) -> None:
     assert said["calibration"] is not None and said["policy"]["threshold"] == 0
     assert sum(trial["chosen"] for trial in said["trials"]) == 1  # the fit chose the scorer
     shown = run("inspect", fitted).stdout
-    assert "calibrated" in shown and "kept" in shown and "only without a known token" in shown
+    assert "calibrated" in shown and "kept" in shown and "on prompts out of domain" in shown
+    assert said["default"] is None and "none was named" in shown
 
 
 def test_no_sample_keeps_no_prompt(tmp_path: Path) -> None:

@@ -27,7 +27,9 @@ def test_the_report_agrees_with_routing_one_by_one(router: Router) -> None:
     decided = [(name, router.route(text)) for name, texts in domains.items() for text in texts]
     right = [name == decision.expert for name, decision in decided]
     assert report.experts == router.experts
-    assert report.prompts == len(decided) == sum(map(sum, report.confusion))
+    unfit = sum(decision.expert is None for _, decision in decided)
+    assert report.prompts == len(decided) == sum(map(sum, report.confusion)) + unfit == sum(report.sizes.values())
+    assert 0 < unfit == report.abstained < 10
     assert report.micro_accuracy == pytest.approx(sum(right) / len(right))
     for i, name in enumerate(report.experts):
         row = [sum(truth == name and d.expert == other for truth, d in decided) for other in report.experts]
@@ -52,7 +54,7 @@ def test_calibration_is_the_weighted_gap_between_claim_and_truth(router: Router)
             assert part.confidence is None and part.accuracy is None
             continue
         confidence = sum(d.confidence for _, d in inside) / len(inside)
-        accuracy = sum(n == d.expert for n, d in inside) / len(inside)
+        accuracy = sum(n == d.best for n, d in inside) / len(inside)
         assert part.confidence == pytest.approx(confidence) and part.accuracy == pytest.approx(accuracy)
         gap += len(inside) / len(decided) * abs(confidence - accuracy)
     assert len(report.reliability) == 10

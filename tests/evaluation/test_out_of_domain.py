@@ -4,6 +4,7 @@ import random
 import string
 
 import numpy as np
+import pytest
 
 import ir3de
 import tiny
@@ -40,7 +41,9 @@ def test_the_unknown_token_is_never_familiarity() -> None:
     texts = [f"{text} 字 🙂 字" for text in tiny.sentences("law", 30)]
     statistics = [ir3de.collect(texts, embedding=embedding)]
     assert statistics[0].histogram[unknown] > 60
-    assert token_familiarity(statistics, unknown)[unknown] == token_familiarity(statistics, unknown).min()
+    assert (
+        token_familiarity(statistics, unknown=unknown)[unknown] == token_familiarity(statistics, unknown=unknown).min()
+    )
 
 
 def test_unknown_words_make_a_prompt_less_familiar() -> None:
@@ -68,9 +71,20 @@ def test_few_own_prompts_and_many_strange_ones_are_called_out_of_domain() -> Non
     assert (familiar[:, None] > strange).mean() > 0.95
 
 
-def test_out_of_domain_prompts_are_abstained_on_only_with_a_threshold() -> None:
-    router = Router.fit(demo.prompts(), scorer=Blend())
+@pytest.mark.parametrize("threshold", [0.0, 1e-9, 0.5])
+def test_out_of_domain_prompts_are_abstained_on_with_any_threshold(threshold: float) -> None:
+    router = Router.fit(demo.prompts(), scorer=Blend()).with_policy(Policy(threshold=threshold))
     text = gibberish(1)["random bytes"][0]
-    assert router.route(text).out_of_domain and not router.route(text).abstained
-    cautious = router.with_policy(Policy(threshold=1e-9)).route(text)
-    assert (cautious.abstained, cautious.reason, cautious.expert) == (True, "out of domain", router.default)
+    decision = router.route(text)
+    assert (decision.abstained, decision.reason, decision.expert) == (True, "out of domain", None)
+    assert decision.confidence is not None and decision.in_domain is not None
+    assert decision.confidence <= decision.in_domain < 0.5
+    named = router.with_policy(router.policy, default="law").route(text)
+    assert (named.abstained, named.reason, named.expert) == (True, "out of domain", "law")
+
+
+def test_without_kept_prompts_only_a_threshold_makes_them_abstained_on() -> None:
+    """Nothing was learnt then of what is in domain."""
+    router = Router.fit(demo.prompts(), scorer=Blend(), keep_sample=False)
+    decision = router.route(gibberish(1)["random bytes"][0])
+    assert decision.in_domain is None and not decision.abstained

@@ -17,7 +17,7 @@ import tiny
 from commands import complaint, run, run_json, wrong_call
 from ir3de import Router
 from ir3de.errors import InputError
-from ir3de.evaluation.replay import DamagedLines, read_log, replay_log
+from ir3de.evaluation.replay import DamagedLines, LoggedDecision, read_log, replay_log
 from ir3de.gateway.config.models import Price
 from ir3de.gateway.telemetry.logs import format_decision_line
 
@@ -42,7 +42,7 @@ def logged(text: str, *, served: str = "", price: Price | None = None) -> bytes:
     decision = made.router().route(text)
     confidence, margin = decision.confidence, decision.margin
     record = made.record(
-        decision=decision, confidence=confidence, margin=margin, expert=served or decision.expert, text=text
+        decision=decision, confidence=confidence, margin=margin, expert=served or decision.best, text=text
     )
     return format_decision_line(record, prompts=True, price=price)
 
@@ -90,11 +90,27 @@ def test_every_prompt_is_counted_once_and_every_move_is_a_loss_and_a_gain(rows: 
         assert change.lost == moved.count(name)
     assert report.agreement == pytest.approx(1 - len(moved) / len(texts))
     assert report.abstained_both <= min(report.abstained_before, report.abstained_after)
-    experts = [made.router().route(text.replace("\ud800", "?")).expert for text in texts]
+    decisions = [made.router().route(text.replace("\ud800", "?")) for text in texts]
+    experts = [decision.expert or decision.best for decision in decisions]
     spoken = [row for row in rows if row["text"] is not None]
     served = [(row["served"] or row["expert"]) == expert for row, expert in zip(spoken, experts, strict=True)]
     assert report.served_agreement == pytest.approx(sum(served) / len(texts))
     json.dumps(report.to_dict())
+
+
+def test_a_prompt_that_fitted_nobody_counts_for_the_nearest_expert(log: Path, tmp_path: Path) -> None:
+    rows = list(read_log([log], DamagedLines()))
+    unfit = [row for row in rows if row["expert"] is None]
+    assert unfit and all(row["abstained"] is True and row["in_domain"] is not None for row in unfit)
+    nearest = [LoggedDecision.read(row) for row in unfit]
+    assert [row.expert for row in nearest if row] == [made.router().route(str(row["text"])).best for row in unfit]
+    folder = made.router().save(tmp_path / "router")
+    told = run_json("eval", folder, "--replay", log, "--errors", "9")
+    assert (told["damaged"], told["agreement"], told["moved"]) == (0, 1.0, [])
+    assert told["abstained_before"] == told["abstained_after"] == told["abstained_both"] >= len(unfit)
+    for wrong in ({"ranking": []}, {"ranking": [7]}, {"ranking": None}, {"abstained": False}):
+        with pytest.raises(InputError, match="no decision"):
+            LoggedDecision.read({**unfit[0], **wrong})
 
 
 def test_costs_are_the_same_where_nothing_moves_and_follow_the_prices_where_it_does() -> None:

@@ -3,16 +3,25 @@
 from pathlib import Path
 
 import numpy as np
+import numpy.typing as npt
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 import tiny
 from ir3de import Router
+from ir3de.corpora import background
 from ir3de.corpora import examples as demo
 from ir3de.errors import InputError, UnknownExpertError
 from ir3de.evaluation.accuracy import evaluate
-from ir3de.evaluation.threshold import HeldOut, calibrate_threshold, count_needed_prompts, pick_threshold
+from ir3de.evaluation.threshold import (
+    HeldOut,
+    calibrate_threshold,
+    count_needed_prompts,
+    pick_threshold,
+    route_held_out,
+    score_held_out,
+)
 from ir3de.policies import Policy
 from ir3de.scorers import Blend
 
@@ -122,6 +131,38 @@ def test_the_router_answers_and_errs_as_the_result_says(router: Router) -> None:
     decisions = made.router.route_batch([text for texts in held.values() for text in texts])
     assert all(decision.expert == "law" for decision in decisions if decision.abstained)
     assert all(d.abstained == (d.confidence < made.chosen.threshold or d.out_of_domain) for d in decisions)
+
+
+@pytest.mark.parametrize("error", [0.05, 0.1, 0.2])
+def test_the_promise_holds_where_the_router_also_abstains_by_itself(router: Router, error: float) -> None:
+    """Prompts of no domain are among the held-out ones: some are abstained on at any threshold, others are wrong."""
+    strangers = [*background.prompts()[::12], "hi", "ok thanks", "我的房东想赶我走"]
+    domains = {name: [*texts, *strangers[place::5]] for place, (name, texts) in enumerate(demo.held_out().items())}
+    held = score_held_out(route_held_out(router, domains), router)
+    assert 0.02 < 1 - held.answerable.mean() < 0.5 and (held.answerable & ~held.right).mean() > 0.03
+    rng = np.random.default_rng(3)
+    repeats, prompts = 1_500, len(held) // 2
+    found = []
+    for _ in range(repeats):
+        order = rng.permutation(len(held))
+        picking, fresh = (held_part(held, places) for places in (order[:prompts], order[prompts:]))
+        found.append(losses(fresh, pick_threshold(picking, error).threshold) / len(fresh))
+    spread = np.std(found) / repeats**0.5
+    assert np.mean(found) <= error + 3 * spread
+    allowed = min(error - 2 / (prompts + 1), float((held.answerable & ~held.right).mean()))
+    assert np.mean(found) >= allowed - 3 * spread  # nor is it bought too dearly
+
+
+def held_part(held: HeldOut, places: npt.NDArray[np.int64]) -> HeldOut:
+    return HeldOut(held.confidence[places], held.right[places], held.answerable[places], held.familiar[places])
+
+
+def test_a_calibrated_router_abstains_on_what_it_abstained_on_before(router: Router) -> None:
+    made = calibrate_threshold(router, demo.held_out(), error=0.05)
+    assert made.router.default is None is router.default
+    for text, reason in (("hi", "no content"), ("", "no known token"), ("我的房东想赶我走", "out of domain")):
+        decision = made.router.route(text)
+        assert (decision.reason, decision.expert) == (reason, None)
 
 
 def test_one_half_calibrates_and_the_other_picks(router: Router) -> None:

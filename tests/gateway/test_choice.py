@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 from running_gateway import QUESTIONS, TEXTS, config_for, small_router
 
+from ir3de import Router
 from ir3de.gateway.admin.changes import ExpertAddition
 from ir3de.gateway.api_errors import ApiError, validate
 from ir3de.gateway.experts.snapshot import Snapshot
@@ -17,14 +18,16 @@ from ir3de.gateway.requests.choice import Choice, choose
 from ir3de.gateway.requests.controls import Controls, read_controls
 from ir3de.gateway.requests.pins import MemoryPins, Pins, SharedPins, create_pins
 from ir3de.gateway.requests.prompt import read_prompt
+from ir3de.policies import Policy
 
 NOBODY = MemoryPins(60)
 PICTURE = {"type": "image_url", "image_url": {"url": "data:,"}}
 CLEAR = "contract contract contract statute tenants landlord"  # law, and no doubt about it
 
 
-def snapshot(**changes: Any) -> Snapshot:
-    return Snapshot.from_config(config_for("http://127.0.0.1:1", Path("/nowhere"), **changes), small_router(), "0" * 64)
+def snapshot(*, router: Router | None = None, **changes: Any) -> Snapshot:
+    config = config_for("http://127.0.0.1:1", Path("/nowhere"), **changes)
+    return Snapshot.from_config(config, router or small_router(), "0" * 64)
 
 
 def chosen(
@@ -115,7 +118,17 @@ def test_pictures_alone_go_to_the_default_that_can_see() -> None:
 
 def test_what_says_nothing_goes_to_the_default() -> None:
     assert names(chosen(snapshot(routing={"default": "cooking"}), ""))[0] == "cooking"
-    assert names(chosen(snapshot(), ""))[0] == small_router().default
+    named = small_router().with_policy(Policy(), default="law")
+    assert names(chosen(snapshot(router=named), ""))[0] == "law"
+    assert names(chosen(snapshot(router=named, routing={"default": "cooking"}), ""))[0] == "cooking"
+
+
+@pytest.mark.parametrize("text", ["", "hi", "我的房东想赶我走", "Solve it for 我的房东想赶我走"])
+def test_without_a_default_the_nearest_expert_answers(text: str) -> None:
+    decision = small_router().route(text)
+    choice = chosen(snapshot(routing={"threshold": 1.0}), text)
+    assert choice.decision is not None and choice.decision.expert is None is small_router().default
+    assert (choice.why, choice.first.name) == ("abstained", decision.best)
 
 
 def test_a_threshold_makes_the_router_abstain() -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from ir3de.cli.output import FAINT, bar, colour_of, line, one_line, percent, table
+from ir3de.cli.output import FAINT, NONE_FITS, bar, colour_of, line, one_line, percent, table
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -127,5 +127,5 @@ def prompts_table(rows: Sequence[Mapping[str, Any]], keys: Sequence[str], titles
     for row in rows:
         value = f"{row['expected_score']:.3f}" if "expected_score" in row else percent(row["confidence"])
         value = "abstained" if row["abstained"] else value
-        shown.add_row(*(row[key] for key in keys), value, one_line(row["text"], max(20, width - 48)))
+        shown.add_row(*(row[key] or NONE_FITS for key in keys), value, one_line(row["text"], max(20, width - 48)))
     return shown

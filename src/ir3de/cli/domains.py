@@ -172,6 +172,17 @@ def count_domain(
     return CountedDomain(name, own, contributions, read, perf_counter() - begun, collected, how, description)
 
 
+def count_background(
+    paths: Sequence[str], embedding: Embedding, options: TextOptions, out: Output, counting: Counting
+) -> Statistics:
+    """Count the prompts that belong to none of the experts. They are few, so there is no checkpoint."""
+    counted = count_domain(
+        "background", paths, embedding, options, out, prompt_sums=False, counting={**counting, "checkpoint": None}
+    )
+    note_skipped(out, [counted])
+    return counted.statistics
+
+
 def note_skipped(out: Output, domains: Sequence[CountedDomain]) -> None:
     """Say what was left out, and why."""
     for domain in domains:

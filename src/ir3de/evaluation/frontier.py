@@ -71,6 +71,7 @@ def measure_frontier(router: Router, domains: Mapping[str, Iterable[str]], *, we
     """Quality, the share of prompts that reach their own expert, against cost; every prompt is routed once.
 
     `weights` say how several costs go together; else those of the router's policy, or the one cost experts differ in.
+    A prompt on which the router abstains goes to the default expert, or to the nearest one where none was named.
 
     >>> import ir3de
     >>> router = ir3de.Router.fit({"maths": ["Solve x + 3 = 10."], "law": ["Is this contract void?"]})
@@ -169,8 +170,8 @@ class _Estimates:
             said = decision.quality
             quality[row] = [value for _, value in said]
             order[row] = [place[name] for name, _ in said]
-        fixed = -1 if default is None else default  # without a default, costs decide on those prompts too
-        return cls(quality, order, np.array([fixed if d.abstained else -1 for d in decisions], np.int64))
+        fixed = [_fix_expert(decision, place, default) for decision in decisions]
+        return cls(quality, order, np.array(fixed, np.int64))
 
     def choose_experts(self, penalties: Floats) -> Indices:
         """The expert of largest quality − penalty for every prompt; of equals the one of higher quality."""
@@ -189,6 +190,15 @@ class _Estimates:
             weights |= {_round_weight(weight) for weight in steps.tolist()}
             weights.add(_round_weight(float(changes.max()) * LAST_WEIGHT_FACTOR, up=True))
         return sorted(weights)
+
+
+def _fix_expert(decision: Decision, place: Mapping[str, int], default: int | None) -> int:
+    """The expert of a prompt on which the router abstains, or −1 where costs decide."""
+    if not decision.abstained:
+        return -1
+    if default is None and decision.reason == "no known token":
+        return place[decision.best]  # routing ignores costs here
+    return -1 if default is None else default
 
 
 def _first_changes(quality: Floats, cost: Floats) -> Floats:

@@ -26,7 +26,7 @@ class LoggedDecision:
     """One line of a decision log, checked; None where the line does not say."""
 
     text: str
-    expert: str  # decided by the router of that time
+    expert: str  # decided by the router of that time; the nearest one where none fitted
     served: str  # who answered in the end
     confidence: float | None
     abstained: bool
@@ -39,6 +39,8 @@ class LoggedDecision:
     def read(cls, row: Mapping[str, object]) -> LoggedDecision | None:
         """The row, or None where it has no text to route; an `InputError` where it is no row of a decision log."""
         expert, text = row.get("expert"), row.get("text")
+        if expert is None and row.get("abstained") is True:
+            expert = _find_nearest(row.get("ranking"))
         if not isinstance(expert, str) or not expert or "ranking" not in row:
             where = getattr(row, "place", "a row")
             raise InputError(f"{where}: no decision (fields 'expert' and 'ranking'), found {', '.join(row)[:200]}")
@@ -151,7 +153,7 @@ def replay_log(
     for batch, decisions in route_in_batches(router, _parse_rows(rows, damage, counts), lambda row: row.text):
         for row, decision in zip(batch, decisions, strict=True):
             counts.count(row, decision)
-            if on_move is not None and decision.expert != row.expert:
+            if on_move is not None and (decision.expert or decision.best) != row.expert:
                 on_move(row, decision)
     if not counts.prompts:
         why = f"{counts.without_text:,} rows are without it" if counts.without_text else "there is no row at all"
@@ -276,6 +278,12 @@ class _Counts:
 
 def _number(value: object) -> float | None:
     return float(value) if isinstance(value, (int, float)) and not isinstance(value, bool) else None
+
+
+def _find_nearest(ranking: object) -> object:
+    """The first expert of a logged ranking; None where it does not say."""
+    first = ranking[0] if isinstance(ranking, list) and ranking else None
+    return first.get("expert") if isinstance(first, Mapping) else None
 
 
 def _pair(row: Mapping[str, Any], first: str, second: str) -> Any:

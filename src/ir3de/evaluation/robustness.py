@@ -63,6 +63,7 @@ def measure_robustness(
 ) -> RobustnessReport:
     """Route each expert's prompts as they are and perturbed, and compare. The prompts are held in memory.
 
+    A prompt on which the router abstains counts for the default expert, or for the nearest one where none was named.
     Without `perturbations` all `DEFAULT_PERTURBATIONS` are measured; `Mixed` needs at least two domains.
 
     >>> import ir3de

@@ -22,10 +22,14 @@ from ir3de.cli.plots import draw_frontier, draw_reliability, parse_plot_path, re
 from ir3de.cli.progress import read_prompts
 from ir3de.cli.saving import load_router
 from ir3de.cli.strong_weak import NAMES, pair_options
+from ir3de.errors import InputError
 
 if TYPE_CHECKING:
     from ir3de.evaluation.accuracy import Report
     from ir3de.routing.decision import Decision
+
+
+NEAREST = "where none fits, the nearest expert counts"
 
 
 @click.command("eval")
@@ -109,7 +113,7 @@ def evaluate(
         return
     if plot or frontier_plot:
         require_matplotlib()
-    check_sources(domains)
+    check_sources({**domains, **({"unknown": unknown} if unknown else {})})
     router = weighted(load_router(router_path), weights)
     mistakes: list[dict[str, Any]] = []
     recorder = DecisionRecorder(router) if frontier or frontier_plot else None
@@ -133,6 +137,8 @@ def evaluate(
             prompts = {name: list(stream) for name, stream in prompts.items()}
         strangers = read_prompts("unknown", list(unknown), field, whole_files, out) if unknown else iter(())
         report = measure(router, prompts, unknown=strangers, on_decision=record if wanted or recorder else None)
+    if unknown and report.unknown is None:
+        raise InputError(f"{', '.join(unknown)}: no prompt to evaluate: give --unknown at least one, or leave it out")
     seconds = perf_counter() - begun
     with out.spinner("perturbing"):
         effects = measure_robustness(router, prompts) if robustness else None
@@ -146,7 +152,7 @@ def evaluate(
         draw_reliability(report, plot)
         out.note(line(("drawn to ", ""), (str(plot), "bold")))
     if effects:
-        out.note(heading("Robustness"))
+        out.note(heading("Robustness", NEAREST if router.default is None and report.abstained else ""))
         out.result(accuracy_tables.effects_table(effects))
     if found:
         show_frontier(out, found, frontier_plot)

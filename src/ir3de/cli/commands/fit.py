@@ -14,7 +14,7 @@ import click
 from ir3de.cli import options
 from ir3de.cli.commands.fit_outcomes import FIT_TAKES, fit_outcomes
 from ir3de.cli.costs import GivenCosts, check_costs, cost_options
-from ir3de.cli.domains import check_sources, count_domain, load_embedding
+from ir3de.cli.domains import check_sources, count_background, count_domain, load_embedding
 from ir3de.cli.outcomes import or_outcomes
 from ir3de.cli.output import Output
 from ir3de.cli.progress import solving
@@ -84,7 +84,14 @@ class StrategyName(Choice):
     "scorers paper and authors]",
 )
 @options.number_option("--k", help="Number of tokens that vote with --selector entropy.  [default: 10]")
-@click.option("--default", metavar="NAME", help="Expert for prompts the router abstains on.  [default: the first]")
+@click.option("--default", metavar="NAME", help="Expert for prompts the router abstains on.  [default: none]")
+@click.option(
+    "--background",
+    "background",
+    multiple=True,
+    metavar="PATH",
+    help="Prompts that belong to none of the experts; may be repeated.  [default: a built-in set]",
+)
 @cost_options
 @click.option("--serving", metavar="PATH", type=click.Path(path_type=Path), help="Write a small serving copy as well.")
 @share_options
@@ -106,6 +113,7 @@ def fit(
     selector: str | None,
     k: int | None,
     default: str | None,
+    background: tuple[str, ...],
     costs: GivenCosts,
     serving: Path | None,
     strong_share: float | None,
@@ -121,6 +129,9 @@ def fit(
     folder, a quoted pattern, an address of these such as s3://bucket/folder, - for standard input, or a .stats file
     that `ir3de collect` wrote. If a NAME has several paths, repeat it for each. --cap applies to fitting and routing.
     If rows have a field `source`, the kept sample holds a hash of it for each prompt.
+
+    A router learns from --background which prompts are out of domain. Without it, a broad set of everyday prompts that
+    is built in does that. If the experts' own prompts are like those, give prompts that no expert should get.
 
     --describe says in a few words what an expert is for, beside its texts or instead of them.
 
@@ -147,6 +158,10 @@ def fit(
         raise click.UsageError("--strong-share, --strong and --weak belong to --outcomes: leave them out")
     if tune:
         _check_tunable({"--scorer": scorer, "--strength": strength, "--selector": selector, "--k": k}, no_sample)
+    if background and no_sample:
+        raise click.UsageError(
+            "--background is compared with the prompts that are kept, and --no-sample keeps none: leave one of them out"
+        )
     scorer = scorer or ("auto" if strength is None else "blend")
     strategies = scorer_for(scorer, strength), selector_for(selector, scorer, k, texts.cap)
     arithmetic = options.load_arithmetic(device)
@@ -155,6 +170,7 @@ def fit(
         find_default(default, tuple(domains))  # or it is refused before anything is counted
     check_costs(costs, domains)
     check_sources(domains)
+    check_sources({"background": background})
     embedding = load_embedding(source, out)
     counted = [
         count_domain(
@@ -172,6 +188,8 @@ def fit(
     given = {domain.name: domain.domain for domain in counted}
     common: Any = {"descriptions": descriptions, "embedding": embedding, "default": default}
     common["policy"] = Policy(costs=costs)
+    if background:
+        common["background"] = count_background(background, embedding, texts, out, counting)
     begun = perf_counter()
     with solving(out, arithmetic):
         if tune and texts.cap is None:

@@ -83,7 +83,7 @@ def _show_router(path: Path, found: RouterFiles, out: Output) -> None:
                 ("scorer", _strategy(header.get("scorer"))),
                 ("selector", _strategy(header.get("selector"))),
                 ("embedding", f"{embedding.get('name', '')} {str(embedding.get('fingerprint'))[:12]}".strip()),
-                ("default expert", str(header.get("default"))),
+                ("default expert", str(header.get("default") or "none was named")),
                 ("confidence", _confidence(header.get("calibration"))),
                 ("abstains", _abstention(header)),
                 *_strong_share(header),

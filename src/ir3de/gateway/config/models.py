@@ -201,7 +201,7 @@ class Routing(Part):
     """How an expert is chosen for a request."""
 
     default: str | None = None
-    """The expert for prompts on which the router abstains; by default the router's own."""
+    """The expert for prompts on which the router abstains; by default the router's own, else the nearest one."""
     text: Literal["last_user", "all_user", "full"] = "last_user"
     """The text to route: the user's last message, all messages of the user, or all messages."""
     envelopes: tuple[str, ...] = ENVELOPES

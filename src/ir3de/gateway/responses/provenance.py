@@ -84,7 +84,7 @@ def _build_fallback_header(fallbacks: int) -> tuple[bytes, bytes]:
 
 
 @lru_cache(maxsize=4096)
-def _quote(value: str) -> str:
+def _quote(value: str | None) -> str:
     return json.dumps(value)
 
 

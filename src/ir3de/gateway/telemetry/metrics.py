@@ -49,7 +49,7 @@ class Metrics:
             buckets=CONFIDENCE_BUCKETS,
             registry=registry,
         )
-        self._abstained = Counter("ir3de_abstain", "Decisions that were left to the default expert.", registry=registry)
+        self._abstained = Counter("ir3de_abstain", "Decisions on which the router abstained.", registry=registry)
         self._fallbacks = Counter(
             "ir3de_fallback", "Requests handed on to another expert.", ("from", "to", "reason"), registry=registry
         )

@@ -1,5 +1,6 @@
 // Elements from data. Text is always text: nothing here reads markup.
 
+export const NONE_FITS = "none fits";
 export const find = (id) => document.getElementById(id);
 
 export function make(tag, properties = {}, ...children) {

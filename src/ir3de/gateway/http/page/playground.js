@@ -3,7 +3,7 @@
 import { askJSON } from "./api.js";
 import { answers } from "./answer.js";
 import { colour, learn, named } from "./colors.js";
-import { find, make, percent, say } from "./dom.js";
+import { find, make, NONE_FITS, percent, say } from "./dom.js";
 import { showWords, visible } from "./words.js";
 
 const EXAMPLES = [
@@ -52,10 +52,10 @@ async function look() {
 function show(found, text) {
   const row = found.data[0];
   learn(found.experts);
-  find("winner-swatch").style.setProperty("--colour", colour(row.expert));
-  say(find("winner"), row.expert);
+  find("winner-swatch").style.setProperty("--colour", row.expert === null ? "var(--line)" : colour(row.expert));
+  say(find("winner"), row.expert ?? NONE_FITS);
   say(find("sure"), sentence(row, found));
-  say(find("send-to"), row.expert);
+  say(find("send-to"), row.expert ?? row.ranking[0].expert); // somebody must answer: the nearest expert
   say(find("cost-of-it"), `${row.counted} of ${row.tokens} tokens decided, in ${microseconds(found.route_us)}`);
   showRanking(row);
   showWords(row, row.flips);
@@ -68,17 +68,25 @@ function show(found, text) {
 const microseconds = (value) => (value < 1000 ? `${Math.round(value)} µs` : `${(value / 1000).toFixed(1)} ms`);
 
 function sentence(row, found) {
-  const reasons = {
-    "no known token": "default expert: no known token",
-    "low confidence": `default expert: a confidence of ${percent(row.confidence)} is too low`,
-    "low expected score": `default expert: an expected score of ${row.expected_score?.toFixed(2)} is too low`,
-    "out of domain": "default expert: the prompt is out of domain",
-  };
-  if (row.abstained) return reasons[row.reason] || "default expert";
+  if (row.abstained) return whyAbstained(row);
   if (row.expected_score !== undefined) return `expected score ${row.expected_score.toFixed(2)}`;
   const votes = (reading.selector || found.options.selector) !== "average";
   const words = `${percent(row.confidence)} ${found.calibrated ? "confidence" : votes ? "of the votes" : "of the score"}`;
   return row.out_of_domain ? `${words}, out of domain` : words;
+}
+
+function whyAbstained(row) {
+  const reasons = {
+    "no known token": "no known token",
+    "low confidence": `a confidence of ${percent(row.confidence)} is too low`,
+    "low expected score": `an expected score of ${row.expected_score?.toFixed(2)} is too low`,
+    "out of domain": "the prompt is out of domain",
+    "no content": "the prompt has no content of its own",
+  };
+  const why = reasons[row.reason] || "the router abstains";
+  const likely = row.in_domain === null ? "" : `; ${percent(row.in_domain)} likely to be in domain`;
+  if (row.expert !== null) return `default expert: ${why}${likely}`;
+  return `${why}${likely}; the nearest expert is ${row.ranking[0].expert}`;
 }
 
 function showRanking(row) {
@@ -113,20 +121,22 @@ function showFlips(row) {
   const parts = [];
   if (alone.length) {
     const first = alone.find((one) => one.place === together.places[0]);
-    parts.push("Without ", quoted(first.place), " this would go to ", named(first.expert), ".");
+    parts.push("Without ", quoted(first.place), ...wouldGo(first.expert), ".");
     const others = alone.filter((one) => one !== first);
-    if (others.length === 1) parts.push(" Without ", quoted(others[0].place), " to ", named(others[0].expert), ".");
+    if (others.length === 1) parts.push(" Without ", quoted(others[0].place), ...wouldGo(others[0].expert), ".");
     if (others.length > 1) parts.push(` Each of the ${alone.length} underlined words alone would change the decision.`);
   } else if (together) {
     const { places, expert } = together;
     if (places.length > 4) parts.push(`Only without all ${places.length} underlined words`);
     else parts.push("Only without ", ...listedParts(places.map(quoted)), " together");
-    parts.push(" would this go to ", named(expert), ".");
+    parts.push(...(expert === null ? [" would none fit."] : [" would this go to ", named(expert), "."]));
   } else if (row.tokens) {
     parts.push("No few words would change this decision.");
   }
   find("flip").replaceChildren(...parts);
 }
+
+const wouldGo = (expert) => (expert === null ? [" none would fit"] : [" this would go to ", named(expert)]);
 
 const listedParts = (parts) => parts.flatMap((part, index) => (index ? [index === parts.length - 1 ? " and " : ", ", part] : [part]));
 

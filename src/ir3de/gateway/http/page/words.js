@@ -1,7 +1,7 @@
 // A prompt's words, each in the colour of the expert it speaks for; what one gives to each expert, in a bubble.
 
 import { colour, named } from "./colors.js";
-import { draw, find, make } from "./dom.js";
+import { draw, find, make, NONE_FITS } from "./dom.js";
 
 const place = find("words");
 const bubble = find("bubble");
@@ -19,7 +19,7 @@ const side = (word) => compared[word.contribution < 0 && compared.length > 1 ? 1
 export function showWords(row, flips) {
   ({ words, compared } = row);
   current = Math.min(current, Math.max(0, words.length - 1));
-  const alone = new Map((flips?.alone || []).map((one) => [one.place, one.expert]));
+  const alone = new Map((flips?.alone || []).map((one) => [one.place, one.expert ?? NONE_FITS]));
   const together = new Set(flips?.together?.places || []);
   const strongest = Math.max(...words.map((word) => Math.abs(word.contribution)), 1e-9);
   hideBubble();
