@@ -99,9 +99,11 @@ def test_every_prompt_is_counted_once_and_every_move_is_a_loss_and_a_gain(rows: 
 
 
 def test_a_prompt_that_fitted_nobody_counts_for_the_nearest_expert(log: Path, tmp_path: Path) -> None:
+    with log.open("ab") as file:
+        file.writelines(map(logged, ("hi", "我的房东想赶我走")))
     rows = list(read_log([log], DamagedLines()))
     unfit = [row for row in rows if row["expert"] is None]
-    assert unfit and all(row["abstained"] is True and row["in_domain"] is not None for row in unfit)
+    assert len(unfit) == 2 and all(row["abstained"] is True and row["in_domain"] is not None for row in unfit)
     nearest = [LoggedDecision.read(row) for row in unfit]
     assert [row.expert for row in nearest if row] == [made.router().route(str(row["text"])).best for row in unfit]
     folder = made.router().save(tmp_path / "router")

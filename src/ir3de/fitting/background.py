@@ -25,10 +25,15 @@ def count_background(given: Iterable[str] | Statistics | None, embedding: Embedd
         found = collect(given, embedding=embedding, prompt_sums=False, keep_sample=True)
     if found.fingerprint != embedding.fingerprint:
         raise InputError("the background was collected with another embedding than the router's: collect it again")
-    if found.sample is None or len(found.sample) < 2:
+    if found.sample is None:
+        raise InputError(
+            "the background's statistics keep no prompts: collect them again with a sample (keep_sample=True, "
+            "`ir3de collect --keep-sample`), or give its texts"
+        )
+    if len(found.sample) < 2:
         raise InputError(
             "a background needs at least two prompts, which belong to none of the domains, found "
-            f"{0 if found.sample is None else len(found.sample)}: give it more, or leave it out for the built-in one"
+            f"{len(found.sample)}: give it more, or leave it out for the built-in one"
         )
     return found.histogram_only()
 
