@@ -100,7 +100,7 @@ def test_every_prompt_is_counted_once_and_every_move_is_a_loss_and_a_gain(rows: 
 
 def test_a_prompt_that_fitted_nobody_counts_for_the_nearest_expert(log: Path, tmp_path: Path) -> None:
     with log.open("ab") as file:
-        file.writelines(map(logged, ("hi", "我的房东想赶我走")))
+        file.writelines(map(logged, ("hi", "ok thanks")))
     rows = list(read_log([log], DamagedLines()))
     unfit = [row for row in rows if row["expert"] is None]
     assert len(unfit) == 2 and all(row["abstained"] is True and row["in_domain"] is not None for row in unfit)
