@@ -60,8 +60,8 @@ def counted(some: Sequence[str], **options: int) -> Statistics:
 
 def shown(decision: Decision) -> tuple[object, ...]:
     """All of a decision, nothing rounded."""
-    said = (decision.expert, decision.ranking, decision.tokens, decision.counted)
-    return (*said, decision.abstained, decision.reason, decision.familiarity, decision.out_of_domain)
+    said = (decision.expert, decision.best, decision.ranking, decision.tokens, decision.counted)
+    return (*said, decision.reason, decision.familiarity, decision.in_domain, decision.out_of_domain)
 
 
 def integer_sums(

@@ -303,7 +303,7 @@ def test_a_thousand_turns_and_a_turn_of_a_megabyte(router: Router) -> None:
     assert chat.decision.expert == "law" and len(chat.explain().weights) < 100
     assert chat.route("landlord " * 120_000).expert == "law"
     assert chat.route("\n" * 1_000_000 + "Can a court evict me?").expert == "law"
-    assert chat.route("<system-reminder>" * 60_000).expert
+    assert chat.route("<system-reminder>" * 60_000).best in router.experts
 
 
 def test_a_conversation_keeps_its_router() -> None:

@@ -29,7 +29,7 @@ def router(request: pytest.FixtureRequest) -> Router:
 
 
 def routes(router: Router, policy: Policy) -> list[str]:
-    return [decision.expert for decision in router.with_policy(policy).route_batch(PROMPTS)]
+    return [decision.best for decision in router.with_policy(policy).route_batch(PROMPTS)]
 
 
 # what is chosen -------------------------------------------------------------------------------------------------
@@ -64,7 +64,7 @@ def test_the_smallest_weight_keeps_the_ties_of_the_plain_route() -> None:
     free = router.route_batch(PROMPTS)
     assert any(decision.margin == 0 for decision in free)
     paid = router.with_policy(Policy(weights={"price": 1e-300}, costs={"cooking": {"price": 1e-9}}))
-    assert [decision.expert for decision in paid.route_batch(PROMPTS)] == [decision.expert for decision in free]
+    assert [decision.best for decision in paid.route_batch(PROMPTS)] == [decision.best for decision in free]
 
 
 @tiny.LAW
@@ -75,7 +75,7 @@ def test_a_large_weight_takes_the_cheapest(router: Router, costs: dict[str, Cost
     plain = router.route_batch(PROMPTS)
     for decision, before in zip(router.with_policy(policy).route_batch(PROMPTS), plain, strict=True):
         if decision.abstained:
-            assert decision.expert == router.default
+            assert decision.expert is None
             continue
         cheapest = [name for name, _ in before.quality if prices[name] == min(prices.values())]
         assert decision.expert == cheapest[0]  # the likeliest of them
@@ -138,7 +138,7 @@ def test_the_threshold_asks_for_the_likeliest_expert_whatever_it_costs(router: R
 
 def test_a_decision_tells_what_costs_did() -> None:
     router = tiny.router()
-    text = max(PROMPTS, key=lambda text: -router.route(text).margin if text else -1.0)
+    text = min((text for text in PROMPTS if router.route(text).expert), key=lambda text: router.route(text).margin)
     free = router.route(text).to_dict()
     assert all(set(row) == {"expert", "probability"} for row in free["ranking"])
     paid = router.with_policy(Policy(costs={router.route(text).expert: {"price": 9.0}}))
@@ -181,7 +181,10 @@ def test_what_is_not_named_stays() -> None:
 def test_another_default_is_one_argument() -> None:
     router = tiny.router()
     assert router.with_policy(Policy(), default="law").route("").expert == "law"
-    assert router.route("").expert == router.default == "maths"
+    assert router.route("").expert is router.default is None
+    named = tiny.router(default="maths")
+    assert named.route("").expert == named.default == "maths"
+    assert named.with_policy(Policy(0.5)).default == "maths"
     with pytest.raises(UnknownExpertError, match="'physics' is not among maths, law, cooking"):
         router.with_policy(Policy(), default="physics")
 

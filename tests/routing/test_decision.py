@@ -18,6 +18,7 @@ from ir3de.scorers.familiarity import FAMILIARITY_UNIT
 from laws import EVERY_SCORER, SELECTORS, STRANGE, shown, wordy
 
 NAMES = tuple(tiny.DOMAINS)
+CONTROLS = "\x01\x02\x03\x04\x05\x06\x07\x08" * 8  # far from every domain
 prompts = st.lists(wordy | st.text(max_size=20) | st.sampled_from(STRANGE), max_size=6)
 prices = st.floats(0, 5)
 policies = st.builds(
@@ -30,6 +31,7 @@ ROUTERS = {
     "calibrated": lambda: tiny.router(default="law"),
     "not calibrated": lambda: tiny.router(default="law", keep_sample=False),
     "votes": lambda: tiny.router(selector=EntropyTopK(3)),
+    "votes, fitted for the average": lambda: tiny.router(default="law").with_selector(EntropyTopK(3)),
     "pairs": lambda: tiny.router(scorer=Blend(0.5, 0.5)),
     "unknown tokens": lambda: tiny.router(of=tiny.word_embedding(), selector=AllTokens()),
 }
@@ -57,14 +59,16 @@ def test_a_batch_is_one_by_one_under_every_policy(kind: str, policy: Policy, som
 
 @tiny.LAW
 @given(kinds, policies, prompts)
-def test_probabilities_add_up_to_one_and_costs_do_not_change_them(kind: str, policy: Policy, some: list[str]) -> None:
+def test_probabilities_add_up_to_that_of_the_domains_and_costs_do_not_change_them(
+    kind: str, policy: Policy, some: list[str]
+) -> None:
     plain, router = made(kind), made(kind).with_policy(policy)
     for text in some:
         found = router.route(text)
-        assert sum(p for _, p in found.ranking) == pytest.approx(1)
+        assert sum(p for _, p in found.ranking) == pytest.approx(1 if found.in_domain is None else found.in_domain)
         assert all(0 <= p <= 1 for _, p in found.ranking)
         assert dict(found.ranking) == dict(plain.route(text).ranking)
-        assert found.ranking[0][0] == found.expert
+        assert found.ranking[0][0] == (found.best if found.expert is None else found.expert)
         json.dumps(found.to_dict())
 
 
@@ -90,19 +94,22 @@ def test_a_threshold_divides_what_is_sure_enough_from_the_rest(kind: str, some: 
     router = made(kind).with_policy(Policy(threshold))
     for text in some:
         found, plain = router.route(text), made(kind).route(text)
-        if plain.reason:
-            expected: Reason = "no known token"
-        elif plain.confidence < threshold or threshold == 1:
+        expected: Reason = plain.reason
+        if not expected and threshold and plain.out_of_domain:
+            expected = "out of domain"
+        elif not expected and (plain.confidence < threshold or threshold == 1):
             expected = "low confidence"
-        else:
-            expected = "out of domain" if threshold and plain.out_of_domain else ""
         assert (found.reason, found.abstained) == (expected, bool(expected))
         assert found.expert == (router.default if expected else plain.expert)
+        assert found.best == plain.best
 
 
 @pytest.mark.parametrize("kind", ROUTERS)
 def test_a_threshold_of_one_always_abstains_and_of_nought_never(kind: str) -> None:
     router, some = made(kind), [text for text in tiny.mixed(30) if not made(kind).route(text).abstained]
+    some = [
+        text for text in some if not made(kind).route(text).out_of_domain
+    ]  # nobody abstains there without a membership
     assert len(some) > 20
     assert {d.reason for d in router.with_policy(Policy(1.0)).route_batch(some)} == {"low confidence"}
     assert {d.reason for d in router.with_policy(Policy(0.0)).route_batch(some)} == {""}
@@ -110,17 +117,33 @@ def test_a_threshold_of_one_always_abstains_and_of_nought_never(kind: str) -> No
 
 
 def test_a_certainty_that_is_only_rounded_is_none() -> None:
-    sure = made("calibrated").with_calibration(Calibration(1e9))
+    sure = made("not calibrated").with_calibration(Calibration(1e9))
     assert {d.confidence for d in sure.route_batch(tiny.mixed(9))} == {1.0}
     assert {d.reason for d in sure.with_policy(Policy(1.0)).route_batch(tiny.mixed(9))} == {"low confidence"}
+    sure = made("calibrated").with_calibration(Calibration(1e9))  # of the expert, not of the domains
+    assert all(d.confidence == d.in_domain < 1 for d in sure.route_batch(tiny.mixed(9)))
 
 
 def test_reasons_are_said() -> None:
     router = made("unknown tokens").with_policy(Policy(0.01))
     assert router.route("").reason == router.route("zzz qqq").reason == "no known token"
-    strange = made("calibrated").with_policy(Policy(0.01)).route("\x01\x02\x03\x04\x05\x06\x07\x08" * 8)
-    assert (strange.reason, strange.out_of_domain, strange.expert) == ("out of domain", True, "law")
-    assert made("calibrated").route("\x01\x02\x03\x04" * 16).reason == ""  # told, but nobody asked to abstain
+    for threshold in (0.0, 0.01):
+        strange = made("calibrated").with_policy(Policy(threshold)).route(CONTROLS)
+        assert (strange.reason, strange.out_of_domain, strange.expert) == ("out of domain", True, "law")
+    other = made("votes, fitted for the average")  # not learnt for it: told, but nobody asked to abstain
+    assert (other.route(CONTROLS).out_of_domain, other.route(CONTROLS).reason) == (True, "")
+    assert other.with_policy(Policy(0.01)).route(CONTROLS).reason == "out of domain"
+
+
+@pytest.mark.parametrize("default", [None, "law"])
+def test_where_the_router_abstains_the_default_is_taken_or_nobody(default: str | None) -> None:
+    router = tiny.router(default=default)
+    for text in ("", CONTROLS):
+        found = router.route(text)
+        assert (found.abstained, found.expert, found.to_dict()["expert"]) == (True, default, default)
+        assert found.best in NAMES and found.ranking[0][0] == (default or found.best)
+    assert router.default == default
+    assert router.route("prove the theorem").expert == "maths"
 
 
 @pytest.mark.parametrize("wrong", [math.nan, math.inf, -0.1, 1.1, "0.5", None])
@@ -184,9 +207,10 @@ def test_familiarity_is_the_mean_measure_familiarity_the_tokens(text: str) -> No
     found = router.route(text)
     spread = math.sqrt(known.between**2 + known.within**2 / len(ids))
     assert found.familiarity == pytest.approx((mean - known.mean) / spread)
-    assert found.out_of_domain == (found.familiarity < known.lowest)
     for selector in (EntropyTopK(2), AllTokens()):  # however few tokens vote, all of them are looked at
-        assert router.with_selector(selector).route(text).familiarity == pytest.approx(found.familiarity)
+        voted = router.with_selector(selector).route(text)
+        assert voted.familiarity == pytest.approx(found.familiarity)
+        assert voted.in_domain is None and voted.out_of_domain == (voted.familiarity < known.lowest)
 
 
 def test_only_what_is_looked_at_can_be_unusual() -> None:
@@ -198,7 +222,7 @@ def test_only_what_is_looked_at_can_be_unusual() -> None:
 
 def test_without_a_sample_nothing_is_known_of_familiarity() -> None:
     found = made("not calibrated").route("\x01\x02")
-    assert (found.familiarity, found.out_of_domain) == (None, False)
+    assert (found.familiarity, found.in_domain, found.out_of_domain) == (None, None, False)
     assert Familiarity(-5.0, 0.0, 2.0, -3.0).deviation(-6.0, 4) == -1.0
 
 
@@ -211,4 +235,5 @@ def test_calibration_changes_how_sure_the_router_is_and_nothing_else(scorer: obj
     assert all(0 < d.confidence <= 1 and d.margin >= 0 for d in batch)
     plain = tiny.router(scorer=scorer, selector=selector, keep_sample=False)
     assert not plain.calibrated
-    assert [d.expert for d in batch] == [d.expert for d in plain.route_batch(tiny.mixed(20))]
+    assert [d.best for d in batch] == [d.best for d in plain.route_batch(tiny.mixed(20))]
+    assert all(d.expert == (None if d.abstained else d.best) for d in batch)

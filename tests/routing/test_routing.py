@@ -78,7 +78,7 @@ def test_routing_by_table_is_routing_by_matrix(
         rows = S[[ids.index(token) for token in distinct]]
         expected = winner(rows, [distinct.index(token) for token in ids], selector)
         if expected is not None:
-            assert router.route(text).expert == router.experts[expected]
+            assert router.route(text).best == router.experts[expected]
 
 
 @pytest.mark.parametrize("scorer", SCORERS, ids=str)
@@ -92,7 +92,7 @@ def test_the_matrix_decides_most_prompts_clearly(
     prompts = tiny.mixed(50)
     expected = [winner(S, ids, selector) for ids in ids_of(prompts)]
     assert sum(one is None for one in expected) <= 2
-    assert [router.route(text).expert for text, one in zip(prompts, expected, strict=True) if one is not None] == [
+    assert [router.route(text).best for text, one in zip(prompts, expected, strict=True) if one is not None] == [
         router.experts[one] for one in expected if one is not None
     ]
 
@@ -120,7 +120,8 @@ def test_names_mean_nothing(
     for text in prompts:
         one, other = router.route(text), renamed.route(text)
         assert [(names[name], value) for name, value in one.ranking] == list(other.ranking)
-        assert names[one.expert] == other.expert
+        assert names[one.best] == other.best
+        assert (one.expert and names[one.expert], one.reason) == (other.expert, other.reason)
 
 
 @tiny.LAW
@@ -137,7 +138,7 @@ def test_the_order_of_the_experts_decides_exact_ties_only(
         expected = winner(S, ids, selector)
         by_order = getattr(selector, "ties", None) == "order" and router.route(text).margin == 0
         if expected is not None and not by_order:
-            assert router.route(text).expert == reordered.route(text).expert == "xyz"[expected]
+            assert router.route(text).best == reordered.route(text).best == "xyz"[expected]
 
 
 PROMPTS = [*STRANGE, "prove " * 3_000, "zzz " * 1_500]
@@ -193,14 +194,15 @@ def test_a_token_id_that_the_router_does_not_know_is_refused(wrong: int) -> None
 
 @tiny.LAW
 @given(domains, scorers, selectors, wordy | st.text(max_size=30))
-def test_probabilities_add_up_to_one_and_the_first_is_the_winner(
+def test_probabilities_add_up_to_that_of_the_domains_and_the_first_is_the_winner(
     some: dict[str, list[str]], scorer: TokenRidge, selector: AllTokens, text: str
 ) -> None:
     decision = Router.fit(some, embedding=tiny.embedding(), scorer=scorer, selector=selector).route(text)
     probabilities = [probability for _, probability in decision.ranking]
-    assert decision.expert == decision.ranking[0][0]
+    assert decision.best == decision.ranking[0][0]
+    assert decision.expert == (None if decision.abstained else decision.best)
     assert sorted(name for name, _ in decision.ranking) == ["x", "y", "z"]
-    assert sum(probabilities) == pytest.approx(1)
+    assert sum(probabilities) == pytest.approx(1 if decision.in_domain is None else decision.in_domain)
     assert probabilities == sorted(probabilities, reverse=True)
     assert (decision.confidence, decision.margin) == (probabilities[0], probabilities[0] - probabilities[1])
     assert decision.expected_score is None and "expected_score" not in decision.to_dict()
@@ -221,11 +223,13 @@ def test_what_an_explanation_says_counted_is_what_decided(selector: AllTokens, o
     assert shown(explanation.decision) == shown(decision)
     assert len(used) == decision.counted
     assert [token.id for token in explanation.tokens] == router.tokenizer.encode(text)[: selector.cap].tolist()
-    if not decision.abstained:
+    if decision.counted:
         again = decide(router.compiled, used, None)
-        assert (again.expert, again.ranking) == (decision.expert, decision.ranking)
+        assert again.best == decision.best
+        if len(used) == len(explanation.tokens):  # familiarity is that of all tokens, not only of those that vote
+            assert again.ranking == decision.ranking
         for token in explanation.tokens:
             assert token.vote == router.experts[int(np.argmax(token.scores))]
-    if not decision.abstained and not isinstance(selector, Average):
+    if decision.counted and not isinstance(selector, Average):
         votes = Counter(token.vote for token in explanation.tokens if token.counted)
-        assert votes[decision.expert] == max(votes.values())
+        assert votes[decision.best] == max(votes.values())
