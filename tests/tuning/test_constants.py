@@ -64,9 +64,12 @@ def test_each_growth_is_found(growth: float) -> None:
 
 @pytest.mark.parametrize(("right", "wrong"), [(3, 1), (9, 1), (5, 0), (40, 10)])
 def test_the_scale_is_exact_and_a_little_less_than_certain(right: int, wrong: int) -> None:
-    """One evidence, one length: the best scale is the logit of the mean target, (n + 1)/(n + 2) after n prompts."""
-    n = right + wrong
-    target = (right * (n + 1) + wrong * 1) / (n * (n + 2))
+    """One evidence, one length: the best scale is the logit of the mean target, (n + 1)/(n + 2) after n prompts.
+
+    n counts the prompts of both experts.
+    """
+    n = 2 * (right + wrong)
+    target = (right * (n + 1) + wrong * 1) / ((right + wrong) * (n + 2))
     found, _ = fit_calibration(scored([(0.5, 1, right, wrong)]))
     assert found.scale == pytest.approx(math.log(target / (1 - target)) / 0.5, rel=1e-6)
 
@@ -99,13 +102,20 @@ def test_prompts_that_are_all_alike_still_have_a_spread() -> None:
     assert fit_familiarity([(some, some)]).between == pytest.approx(0.01)
 
 
-@pytest.mark.parametrize("widening", [1.0, 1.5, 2.0, 3.0, 4.0])
-def test_tokens_are_taken_to_spread_as_wide_as_short_prompts_do(widening: float) -> None:
-    """Whole prompts deviate by u/10 whatever the widening w, short ones by u/10 · widening/w: equal where w fits."""
-    u = np.linspace(-1.0, 1.0, 101)
-    whole = prompts(1e-3 * u, variance=1.0, tokens=10**6)
-    short = prompts(0.1 * widening * u, variance=1.0, tokens=1)
-    assert fit_familiarity([(whole, short)]).within == pytest.approx(widening)
+@pytest.mark.parametrize(
+    ("widening", "found"),
+    [(1.0, 1.0), (1.25, 1.0), (1.5, 1.5), (1.75, 1.5), (2.0, 2.0), (3.0, 3.0), (4.0, 4.0), (9.0, 4.0)],
+)
+def test_tokens_are_taken_to_spread_as_wide_as_the_tail_of_short_prompts(widening: float, found: float) -> None:
+    """The tail of whole prompts is −1 whatever the widening w, that of short ones −widening/w: equal where w fits.
+
+    The smallest one is taken that fits within a quarter: 1.0 for 1.25 and 1.5 for 1.75, though the next fits better.
+    """
+    u = np.array([-1.0] * 3 + [0.0] * 94 + [1.0] * 3)
+    tail = 1.0 if widening <= 4 else 0.4  # the variance of the prompts must not exceed that of their tokens
+    whole = prompts(0.01 * tail * u, variance=1.0, tokens=10**8)
+    short = prompts(tail * widening * u, variance=1.0, tokens=1)
+    assert fit_familiarity([(whole, short)]).within == pytest.approx(found)
 
 
 # folds ------------------------------------------------------------------------------------------------------------

@@ -60,15 +60,15 @@ def test_the_fitted_scale_has_the_least_loss(seed: int) -> None:
 
 
 def log_loss(some: Scored, calibration: Calibration) -> float:
-    """−Σ target · log p, every expert alike; after n prompts of an expert the target is (n + 1)/(n + 2)."""
-    sizes, total = Counter(some.experts.tolist()), 0.0
+    """−Σ target · log p, every expert alike; after n prompts of all experts the target is (n + 1)/(n + 2)."""
+    sizes, n, total = Counter(some.experts.tolist()), len(some.experts), 0.0
     for evidence, counted_, expert in zip(
         some.evidence.tolist(), some.counted.tolist(), some.experts.tolist(), strict=True
     ):
         p = np.log(calibration.probabilities(evidence, counted_))
-        n, others = sizes[expert], len(p) - 1
+        others = len(p) - 1
         target = [(n + 1) / (n + 2) if c == expert else 1 / (n + 2) / others for c in range(len(p))]
-        total -= float(np.dot(target, p)) / n / len(sizes)
+        total -= float(np.dot(target, p)) / sizes[expert] / len(sizes)
     return total
 
 
@@ -78,8 +78,7 @@ def test_evidence_that_was_never_wrong_does_not_make_sure_for_ever(number: int) 
     perfect = Scored(np.eye(2)[right], np.full(number, 7), right)
     found, _ = fit_calibration(perfect)
     p = found.probabilities([1.0, 0.0], 7)[0]
-    n = number / 2
-    assert p == pytest.approx((n + 1) / (n + 2), rel=1e-3)
+    assert p == pytest.approx((number + 1) / (number + 2), rel=1e-3)
 
 
 def test_evidence_that_says_nothing_makes_nothing_sure() -> None:
