@@ -31,7 +31,8 @@ def test_one_expert_gets_everything(scorer: PromptRidge, selector: Average) -> N
     router = tiny_fit({"only": ["prove it"]}, scorer=scorer, selector=selector)
     for text in ("", "prove it", "anything else", "字"):
         decision = router.route(text)
-        assert (decision.expert, decision.ranking) == ("only", (("only", 1.0),))
+        assert (decision.best, decision.ranking) == ("only", (("only", 1.0),))
+        assert (decision.expert is None) == (text == "")
         assert (decision.confidence, decision.margin) == (1.0, 1.0)
 
 
@@ -137,33 +138,36 @@ def test_a_source_that_breaks_leaves_the_router_alone() -> None:
 @pytest.mark.parametrize("selector", [EntropyTopK(3), AllTokens(), Average()], ids=str)
 def test_a_prompt_without_a_known_token_goes_to_the_default(default: str | None, selector: Average) -> None:
     router = tiny.router(of=tiny.word_embedding(), selector=selector, default=default)
-    expected = default or "maths"
-    assert router.default == expected
+    assert router.default == default
     for text, tokens in [("", 0), ("  \n\t", 0), ("zzz", 1), ("zzz qqq 字", 3), ("zzz " * 2_000, 2_000)]:
         for decision in (router.route(text), *router.route_batch([text]), router.explain(text).decision):
-            assert (decision.expert, decision.abstained, decision.counted) == (expected, True, 0)
+            assert (decision.expert, decision.reason, decision.counted) == (default, "no known token", 0)
             assert decision.tokens == tokens
-            assert decision.ranking[0][0] == expected
-            assert [share for _, share in decision.ranking] == [1 / 3] * 3
-            assert (decision.confidence, decision.margin) == (1 / 3, 0)
-    assert not router.route("zzz prove").abstained
+            assert decision.ranking[0][0] == (default or decision.best)
+            assert [share for _, share in decision.ranking] == [0.0] * 3
+            assert (decision.confidence, decision.margin, decision.in_domain) == (0, 0, 0)
+    assert router.route("zzz prove").reason != "no known token"
+    unlearnt = tiny.router(of=tiny.word_embedding(), selector=selector, default=default, keep_sample=False).route("zzz")
+    assert (unlearnt.expert, unlearnt.in_domain, unlearnt.confidence) == (default, None, 1 / 3)
 
 
 def test_bytes_know_every_text_but_the_empty_one() -> None:
     router = tiny.router(default="cooking")
     assert router.route("").abstained
     assert router.route("").expert == "cooking"
-    assert not any(router.route(text).abstained for text in (" ", "\n", "\x00", "字", "\ud800"))
+    for text in (" ", "\n", "\x00", "字", "\ud800"):
+        found = router.route(text)
+        assert found.counted and found.confidence and found.reason in ("", "out of domain")
 
 
-def test_without_its_default_a_router_falls_back_on_the_first_expert() -> None:
+def test_when_its_default_is_removed_a_router_has_none() -> None:
     router = tiny.router(default="law")
     router.add("new", ["something"])
     assert router.route("").expert == "law"
     router.remove("maths")
     assert router.route("").expert == "law"
     router.remove("law")
-    assert (router.default, router.route("").expert) == ("cooking", "cooking")
+    assert (router.default, router.route("").expert) == (None, None)
 
 
 # strange texts --------------------------------------------------------------------------------------------------
@@ -225,7 +229,8 @@ def test_the_largest_k_and_cap_work() -> None:
     for selector in (EntropyTopK(65_536, 65_536), AllTokens(65_536), Average(65_536)):
         decision = tiny.router(selector=selector).route("!" * 70_000)
         assert (decision.tokens, decision.counted) == (70_000, 65_536)
-        assert sum(share for _, share in decision.ranking) == pytest.approx(1)
+        assert sum(share for _, share in decision.ranking) == pytest.approx(decision.in_domain)
+        assert sum(share for _, share in decision.ranking) == pytest.approx(0, abs=0.01)  # far from every domain
 
 
 @pytest.mark.parametrize(

@@ -112,9 +112,12 @@ def test_the_default_embedding_is_pickled_by_its_version() -> None:
 def test_predict_and_predict_proba_are_what_route_says() -> None:
     router = first_router()
     found, decisions = router.predict_proba(PROMPTS), router.route_batch(PROMPTS)
-    assert router.predict(PROMPTS).tolist() == [decision.expert for decision in decisions]
+    assert any(decision.abstained for decision in decisions)
+    assert router.predict(PROMPTS).tolist() == [decision.expert or decision.best for decision in decisions]
+    named = router.with_policy(router.policy, default="law")
+    assert named.predict(PROMPTS).tolist() == [decision.expert or "law" for decision in decisions]
     assert router.classes_.tolist() == list(router.experts) and found.shape == (len(PROMPTS), len(router.experts))
-    assert np.allclose(found.sum(axis=1), 1)
+    assert np.allclose(found.sum(axis=1), [decision.in_domain for decision in decisions])
     for row, decision in zip(found, decisions, strict=True):
         assert dict(zip(router.classes_.tolist(), row.tolist(), strict=True)) == dict(decision.quality)
     assert router.predict([]).shape == (0,) and router.predict_proba([]).shape == (0, len(router.experts))

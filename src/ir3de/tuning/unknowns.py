@@ -94,7 +94,8 @@ def fit_membership(
     odds = bias + np.concatenate(found) @ np.array(weights)
     bias += (shift := math.log((1 - UNKNOWN_SHARE) / UNKNOWN_SHARE))
     is_enough, k = OUT_OF_DOMAIN_SHARE * (len(odds) // 2 + 1) >= 1, int(OUT_OF_DOMAIN_SHARE * (len(odds) + 1))
-    lowest = float(np.partition(odds, k - 1)[k - 1]) + shift if is_enough else TOO_FEW_PROMPTS
+    # At most 0 before that shift: a prompt for which the evidence speaks is in domain, however clear the others are.
+    lowest = min(0.0, float(np.partition(odds, k - 1)[k - 1])) + shift if is_enough else TOO_FEW_PROMPTS
     return Membership(bias, weights[0], weights[1], weights[2], lowest, needs_content(deal))
 
 
