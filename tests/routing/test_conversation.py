@@ -23,9 +23,9 @@ from laws import shown, wordy
 
 FOLLOW_UPS = ["ok, and how long does that take?", "thanks", "why?", "can you give me an example?", "the second one"]
 ROUTERS = {
-    "calibrated": lambda: tiny.router(default="law"),
+    "calibrated": lambda: tiny.router(20, default="law"),
     "not calibrated": lambda: tiny.router(keep_sample=False),
-    "few votes": lambda: tiny.router(selector=EntropyTopK(3)),
+    "few votes": lambda: tiny.router(20, selector=EntropyTopK(3)),
     "votes": lambda: tiny.router(of=tiny.word_embedding(), selector=AllTokens()),
     "pairs": lambda: tiny.router(scorer=Blend(0.5, 0.5)),
     "outcomes": lambda: Router.fit_outcomes(answers(number=20), embedding=tiny.embedding()),

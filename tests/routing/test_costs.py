@@ -25,7 +25,7 @@ all_costs = st.fixed_dictionaries(dict.fromkeys(EXPERTS, some_costs))
 
 @pytest.fixture(scope="module", params=["average", "votes"])
 def router(request: pytest.FixtureRequest) -> Router:
-    return tiny.router() if request.param == "average" else tiny.router(selector=EntropyTopK(3))
+    return tiny.router(20) if request.param == "average" else tiny.router(20, selector=EntropyTopK(3))
 
 
 def routes(router: Router, policy: Policy) -> list[str]:

@@ -21,7 +21,8 @@ ROWS = [
 ]
 COSTS = Policy(0.5, {"price": 0.1}, {"law": {"price": 3.0}})
 ROUTERS = {
-    "average": lambda: tiny.router(default="law"),
+    "average": lambda: tiny.router(20, default="law"),
+    "none fits": lambda: tiny.router(20),
     "pairs": lambda: tiny.router(scorer=Blend(0.5, 0.5)),
     "votes of a few": lambda: tiny.router(selector=EntropyTopK(3)),
     "votes of all, unknown tokens": lambda: tiny.router(of=tiny.word_embedding(), selector=AllTokens()),
