@@ -102,6 +102,50 @@ def test_every_word_has_the_colour_of_whom_it_speaks_for_and_is_as_strong_as_its
 
 
 @browser_test
+def test_it_says_that_none_fits_and_who_is_nearest(page: Browser, gateway: Running) -> None:
+    nearest = small_router().route("hi").best
+    typed(page, "hi")
+    assert page.text("#winner") == "none fits" and page.text("#send-to") == nearest
+    assert page.text("#sure") == (
+        f"the prompt has no content of its own; 0 % likely to be in domain; the nearest expert is {nearest}"
+    )
+    assert not page.all("#ranking .first")
+    gateway.upstream.asked.clear()
+    page.find("#send").click()
+    page.until(lambda: page.text("#answer-text") == "".join(ANSWER) and not page.find("#stop").is_displayed())
+    assert gateway.upstream.asked == [nearest] and "Becauseabstained" in page.text("#answer-facts")
+    typed(page, PROMPT)
+    assert page.text("#winner") == small_router().route(PROMPT).expert
+
+
+@browser_test
+def test_it_says_that_the_default_expert_gets_what_fits_nobody(chromium: Browser, tmp_path: Path) -> None:
+    with running(tmp_path, routing={"default": "cooking", "threshold": 0.999}) as gateway:
+        chromium.open(gateway.url)
+        typed(chromium, "hi")
+        assert chromium.text("#winner") == chromium.text("#send-to") == "cooking"
+        assert chromium.text("#sure") == (
+            "default expert: the prompt has no content of its own; 0 % likely to be in domain"
+        )
+        typed(chromium, PROMPT)
+        assert chromium.text("#sure").startswith("default expert: a confidence of ")
+
+
+@browser_test
+def test_words_without_which_none_would_fit_are_told(chromium: Browser, tmp_path: Path) -> None:
+    text = "Is my contract void?"
+    decision = small_router().route(text)
+    with running(tmp_path, routing={"threshold": (decision.confidence or 0.0) - 1e-4}) as gateway:
+        flips = gateway.gateway.live.snapshot.router.flips(text)
+        assert None in flips.alone.values()
+        chromium.open(gateway.url)
+        typed(chromium, text)
+        assert chromium.text("#winner") == decision.expert and "none would fit" in chromium.text("#flip")
+        named = chromium.run("return [...document.querySelectorAll('.word.alone')].map(one => one.ariaLabel)")
+        assert len(named) == len(flips.alone) and any("without it none fits" in label for label in named)
+
+
+@browser_test
 def test_the_slider_says_how_many_tokens_vote(page: Browser) -> None:
     def counted(selector: EntropyTopK) -> int:
         return sum(word.counted for word in small_router().with_selector(selector).explain(PROMPT).words)
