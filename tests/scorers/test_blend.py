@@ -245,3 +245,33 @@ def test_familiarity_falls_as_tokens_get_rare(some: dict[str, list[str]]) -> Non
     assert (
         np.array_equal(found, token_familiarity(own[::-1])) or np.abs(found - token_familiarity(own[::-1])).max() <= 1
     )
+
+
+@tiny.LAW
+@given(domains, st.lists(wordy, min_size=1, max_size=20), st.none() | st.integers(0, 329))
+def test_words_of_the_background_are_less_familiar(
+    some: dict[str, list[str]], others: list[str], unknown: int | None
+) -> None:
+    """½ log((k + 1)/(b + 1)): both counts in sizes of the harmonic mean, so that the smaller one says what is known."""
+    own, background = counted_all(some), counted(others)
+    mean = sum(s.tokens for s in own) / 3
+    counts = [sum(int(s.histogram[v]) * mean / s.tokens for s in own) for v in range(330)]
+    total = sum(counts)
+    size = 2 / (1 / total + 1 / background.tokens)
+    alone, found = token_familiarity(own, None, unknown), token_familiarity(own, background, unknown)
+    assert np.array_equal(found, np.rint(found))
+    for v in range(330):
+        k, b = (
+            (0.0, 0.0)
+            if v == unknown
+            else (counts[v] * size / total, int(background.histogram[v]) * size / background.tokens)
+        )
+        assert found[v] - alone[v] == pytest.approx(FAMILIARITY_UNIT * 0.5 * math.log((k + 1) / (b + 1)), abs=1.01)
+    if unknown is not None:  # it counts as never seen
+        assert found[unknown] == alone[unknown] == alone.min()
+    assert background == counted(others)  # what was given is unchanged
+
+
+def test_a_background_of_the_same_words_says_nothing() -> None:
+    own = counted_all(tiny.domain_texts())[:1]
+    assert np.array_equal(token_familiarity(own, own[0]), token_familiarity(own))

@@ -290,9 +290,11 @@ class Decision:
 
     def under(self, rules: DecisionRules) -> Decision:
         """The decision on the same prompt by other rules, such as another calibration of the same router."""
-        reason: Reason = self._reason if self._reason in ("no content", "no known token") else ""
-        best = self._order[0]
-        return make_decision(rules, self._tally, self._tokens, self._counted, best, rules.standing_penalties, reason)
+        if self._reason == "no known token":
+            return abstain(rules, self._tokens)
+        parts = (self._tally, self._tokens, self._counted, self._order[0], rules.standing_penalties)
+        made = make_decision(rules, *parts)
+        return _deny_content(made) if self._reason == "no content" else made
 
     def to_dict(self) -> dict[str, Any]:
         """Plain values, ready for JSON."""
@@ -374,5 +376,9 @@ def require_content(decision: Decision, text: str) -> Decision:
     member = decision._rules.membership
     if member is None or not member.needs_content:
         return decision
+    return _deny_content(decision)
+
+
+def _deny_content(decision: Decision) -> Decision:
     parts = (decision._rules, decision._tally, decision._tokens, decision._counted, decision._best)
     return make_decision(*parts, decision._penalties, "no content")
