@@ -126,13 +126,14 @@ def _read_background(folder: Path, header: Mapping[str, Any], embedding: Callabl
             return None
         if "file" in part:
             return read_statistics(read_part(folder, part["file"]), folder / part["file"]["name"])[0]
-        found = count_built_in(embedding())
-        if found.digest != part["digest"]:
-            raise MismatchError(
-                f"the router at {folder} was fitted with the background of another version of ir3de: it can route, "
-                "but not change. Fit it again with this version"
-            )
-        return found
+        digest = part["digest"]
+    found = count_built_in(embedding())  # what goes wrong here is no damage of the header
+    if found.digest != digest:
+        raise MismatchError(
+            f"the router at {folder} was fitted with the background of another version of ir3de: it can route, "
+            "but not change. Fit it again with this version"
+        )
+    return found
 
 
 def _read_holdings(folder: Path, header: Mapping[str, Any]) -> dict[str, Holding]:
