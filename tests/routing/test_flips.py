@@ -7,6 +7,7 @@ from hypothesis import strategies as st
 
 import tiny
 from ir3de import AllTokens, Average, EntropyTopK, Router
+from ir3de.corpora import examples
 from ir3de.policies import Policy
 from ir3de.routing.compiled import decide
 from ir3de.routing.flips import MAX_WORDS_TOGETHER
@@ -96,3 +97,11 @@ def test_weights_of_costs_are_respected() -> None:
     assert router.flips(text).expert == "law"
     dear = router.flips(text, weights={"price": 5.0})
     assert dear.expert == router.route(text, weights={"price": 5.0}).expert != "law"
+
+
+def test_without_its_content_a_prompt_goes_to_nobody() -> None:
+    router = Router.fit(examples.prompts(), scorer=Blend())
+    assert (router.route("is it legal?").expert, router.route("is it?").reason) == ("law", "no content")
+    found = router.flips("is it legal?")
+    assert (found.expert, found.alone, found.other) == ("law", {2: None}, None)
+    assert router.flips("can you give me an example?").expert is None

@@ -10,7 +10,8 @@ import numpy as np
 
 from ir3de.policies import Costs
 from ir3de.routing.compiled import CompiledRouter, decide
-from ir3de.routing.decision import Decision
+from ir3de.routing.content import MAX_GENERIC_CHARS
+from ir3de.routing.decision import Decision, require_content
 from ir3de.routing.words import Places, find_words, score_words
 from ir3de.selectors import Ids
 
@@ -57,9 +58,16 @@ def find_flips(
 ) -> Flips:
     """Find the flips of a decision. The experts are those of `decide` for the prompt without the words."""
     prompt = _read_prompt(pieces, compiled.selector.cap)
+    ends = [*prompt.starts[1:].tolist(), len(prompt.ids)]
+    words = [
+        "".join(text for _, text in pieces[first:end]) for first, end in zip(prompt.starts.tolist(), ends, strict=False)
+    ]
 
     def decide_without(*places: int) -> Decision:
-        return decide(compiled, prompt.without(places).ids, unknown, weights)
+        decision = decide(compiled, prompt.without(places).ids, unknown, weights)
+        if len(words) - len(places) > MAX_GENERIC_CHARS:  # so many words are never generic ones alone
+            return decision
+        return require_content(decision, "".join(word for place, word in enumerate(words) if place not in places))
 
     expert, alone = decide_without().expert, dict[int, Decision]()
     for place in range(np.count_nonzero(prompt.starts < compiled.selector.cap)):
