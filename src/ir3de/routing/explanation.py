@@ -12,6 +12,7 @@ import numpy.typing as npt
 from ir3de.policies import Costs
 from ir3de.routing.compiled import CompiledRouter, decide
 from ir3de.routing.decision import Decision, require_content
+from ir3de.routing.sentences import Sentence, decide_sentences
 from ir3de.routing.words import Word, find_counted, find_words, score_words, share_familiarity
 from ir3de.selectors import Ids
 from ir3de.statistics.pairs import pair_buckets
@@ -48,6 +49,17 @@ class Explanation:
     compared: tuple[str, ...]
     words: tuple[Word, ...]
     tokens: tuple[TokenVote, ...]
+    sentences: tuple[Sentence, ...] = ()  # where there are several
+
+    @property
+    def mixed(self) -> tuple[str, ...]:
+        """The experts of a mixed prompt: those of its sentences, or its candidates; empty if it has one expert."""
+        if self.decision.abstained:
+            return ()
+        spoken = dict.fromkeys(found.expert for found in self.sentences if found.expert is not None)
+        named = tuple(name for name in spoken if name is not None)
+        named = named if len(named) > 1 else self.decision.candidates
+        return named if len(named) > 1 else ()
 
     @property
     def strangest(self) -> tuple[Word, ...]:
@@ -63,6 +75,8 @@ class Explanation:
         """The words and tokens without the decision, ready for JSON."""
         return {
             "compared": list(self.compared),
+            "mixed": list(self.mixed),
+            "sentences": [sentence.to_dict() for sentence in self.sentences],
             "words": [word.to_dict() for word in self.words],
             "votes": [token.to_dict() for token in self.tokens],
         }
@@ -97,7 +111,8 @@ def explain(
     )
     compared = compare(about or decision)
     words = _explain_words(compiled, ids, [text for _, text in pieces], counted, compared)
-    return Explanation(decision, compiled.experts, compared, words, votes)
+    sentences = decide_sentences(compiled, pieces, unknown, weights)
+    return Explanation(decision, compiled.experts, compared, words, votes, sentences)
 
 
 def compare(decision: Decision) -> tuple[str, ...]:

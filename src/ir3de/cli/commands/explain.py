@@ -43,6 +43,8 @@ MAX_NAME_CHARACTERS = 18  # of an expert in a table
 MAX_WORD_CHARACTERS = 20
 BAR_WIDTH = 10
 STRANGE_WORDS = 5  # named where a prompt is out of domain
+MOST_NAMED = 3  # experts of a mixed prompt
+SENTENCE_CHARS = 80  # shown of a sentence
 STRONG_SHARE = 0.5  # of the strongest word's contribution
 WEAK_SHARE = 0.1  # words below it are shown as if they said nothing
 
@@ -128,8 +130,20 @@ def show_explanation(out: Output, router: Router, explanation: Explanation, rows
         out.warn(why_abstained(decision))
     if decision.out_of_domain:
         out.note(_say_what_is_strange(explanation))
+    if explanation.mixed:
+        out.note(
+            line(("mixed: ", "bold"), (" and ".join(explanation.mixed[:MOST_NAMED]), "")), *_name_sentences(explanation)
+        )
     if rows and decision.counted:
         out.note(*_word_table(explanation, rows, out.console.width))
+
+
+def _name_sentences(explanation: Explanation) -> Iterator[Text]:
+    """The sentences that clearly speak for an expert, each with it."""
+    for found in explanation.sentences:
+        if found.expert is not None:
+            colour = colour_of(explanation.experts.index(found.expert))
+            yield line((f"  {found.expert}  ", colour), (one_line(found.text, SENTENCE_CHARS), FAINT))
 
 
 def _say_what_is_strange(explanation: Explanation) -> Text:

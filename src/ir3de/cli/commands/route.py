@@ -40,7 +40,7 @@ Row = dict[str, object]
 STANDARD = "-"
 DECISION_FIELD = "ir3de"
 BATCH_ROWS = 1_024
-MOST_NAMED = 2  # experts of a mixed prompt; with more, none is likely
+MOST_NAMED = 3  # experts of a mixed prompt
 BAR_WIDTH = 32
 
 
@@ -93,7 +93,7 @@ def route(
     warn_without_costs(out, router, weights)
     if source is None and target is None:
         assert text is not None
-        _show_one(out, router, router.route(text, weights=weights or None), top)
+        _show_one(out, router, text, weights, top)
         return
     to_file = target is not None and target != STANDARD
     rows: Iterable[Row] = [{"text": text}] if source is None else _rows(source, out if to_file else Output(quiet=True))
@@ -198,8 +198,10 @@ def _write(target: Path, routed: Iterable[tuple[Row, Decision, str]], top: int |
         out.note(line((f"  {count:>9,}  ", ""), (expert, ""), (f"  {percent(count / total)}", FAINT)))
 
 
-def _show_one(out: Output, router: Router, decision: Decision, top: int | None) -> None:
-    out.json(_described(decision, top))
+def _show_one(out: Output, router: Router, text: str, weights: Mapping[str, float], top: int | None) -> None:
+    decision = router.route(text, weights=weights or None)
+    mixed = () if out.quiet and not out.as_json else router.explain(text, weights=weights or None).mixed
+    out.json({**_described(decision, top), "mixed": list(mixed)})
     if out.quiet:
         out.result(decision.expert or NONE_FITS)
         return
@@ -211,8 +213,10 @@ def _show_one(out: Output, router: Router, decision: Decision, top: int | None) 
         counted = "all counted" if decision.counted == decision.tokens else f"{decision.counted:,} of them counted"
         tokens = "1 token" if decision.tokens == 1 else f"{decision.tokens:,} tokens"
         out.note(line((f"{tokens}, {counted}", FAINT)))
-        if 1 < len(decision.candidates) <= MOST_NAMED:
-            out.note(line(("mixed: ", "bold"), (" and ".join(decision.candidates), ""), (" are both likely", "")))
+        if mixed:
+            out.note(
+                line(("mixed: ", "bold"), (" and ".join(mixed[:MOST_NAMED]), ""), ("; see `ir3de explain`", FAINT))
+            )
 
 
 def why_abstained(decision: Decision) -> str:
