@@ -2,6 +2,9 @@
 
 They stand for "none of these domains" where a router learns which prompts are out of domain. They are broad on purpose:
 over a hundred topics, 29 languages, from one word to a pasted document.
+
+A saved router names the background by the digest of its counts. So the file stays as it is: other prompts would be a
+second file, and routers that were fitted with this one could no longer change without it.
 """
 
 import json

@@ -58,7 +58,8 @@ def policy(
         router = load_router(router_path)
     out.json({"router": str(router_path), "default": router.default, **router.policy.to_dict()})
     found = router.policy
-    abstains = f"below {percent(found.threshold)} confidence" if found.threshold else "on prompts out of domain"
+    never = "only without a known token" if router.kind == "outcomes" else "on prompts out of domain"
+    abstains = f"below {percent(found.threshold)} confidence" if found.threshold else never
     weighing = amounts(found.weights) if found.weights else "none: costs are ignored"
     out.result(line((str(router_path), "bold")))
     shared = [("strong calls", describe_share(found.strong_share))] if found.strong_share else []
