@@ -27,6 +27,7 @@ from ir3de.policies import (
     Membership,
 )
 from ir3de.routing.content import GENERIC_WORDS
+from ir3de.scorers.arithmetic import NumpyArithmetic, using
 from ir3de.scorers.blend import Blend, BlendParts
 from ir3de.statistics.domain import Statistics
 from ir3de.tuning.calibrating import (
@@ -83,7 +84,9 @@ def fit_membership(
     deal = folds[0].deal
     if deal.background is None:
         return None
-    examples = list(make_examples(deal.domains, deal.embedding, deal.background))
+    # This may happen later than the rest of a fit, and elsewhere. So it is always numpy's arithmetic: the same bits.
+    with using(NumpyArithmetic()):
+        examples = list(make_examples(deal.domains, deal.embedding, deal.background))
     bias, *weights = fit_weights(examples) if examples else PRIOR
     scored = views.scored
     found = []
