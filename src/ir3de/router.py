@@ -14,10 +14,9 @@ import numpy.typing as npt
 from ir3de.artifact import load_router, save_router
 from ir3de.embedding import Embedding, Tokenizer
 from ir3de.engines.engine import Counting
-from ir3de.errors import InputError, UnknownExpertError
 from ir3de.fitting.descriptions import describe_domain, describe_domains
 from ir3de.fitting.domain_training import fit_domains
-from ir3de.fitting.domains import check_embedding, check_new, check_request, find_default, make_rules
+from ir3de.fitting.domains import check_embedding, check_new, check_removal, check_request, make_rules, require_experts
 from ir3de.fitting.outcome_training import collect_rows, fit_outcomes
 from ir3de.fitting.parts import Domain, Kind, OutcomeRows, RouterParts
 from ir3de.outcomes.expectation import Shrinkage, Validation
@@ -105,14 +104,7 @@ class Router:
         given = describe_domains(domains, descriptions)
         with on_device(device):  # refused, if it is not there, before anything is counted
             made = fit_domains(
-                given,
-                used,
-                scorer,
-                rules,
-                tune=tune,
-                keep_sample=keep_sample,
-                counting=counting,
-                background=background,
+                given, used, scorer, rules, background, tune=tune, keep_sample=keep_sample, counting=counting
             )
         return cls(made)
 
@@ -166,7 +158,7 @@ class Router:
         """Add an expert from its texts or statistics: the router is then the one fitted from all of them together.
 
         Routing goes on meanwhile. A tuned router is tuned again; `remove` states what holds for every change.
-        Confidence is calibrated anew when it is first asked for, or when the router is saved.
+        Confidence is calibrated anew by the first route, or when the router is saved.
 
         A `description` counts as 20 prompts, with texts or instead of them. A sample of its texts is kept if the
         router has one of any other, or as `keep_sample` says. To a router from outcomes a model is added from rows
@@ -189,7 +181,7 @@ class Router:
         """Give an expert more texts, exactly as if they had been there from the beginning; see `remove`."""
         given = describe_domain(name, domain, description)
         with self._change:
-            self._require(name)
+            require_experts((name,), self.experts)
             self._swap(self._parts.training.give(self._parts, name, given, keep_sample, counting))
 
     def remove(self, name: str, *more: str, contribution: str | None = None) -> None:
@@ -207,13 +199,10 @@ class Router:
         """
         with self._change:
             parts, training, names = self._parts, self._parts.training, tuple(dict.fromkeys((name, *more)))
-            self._require(*names)
+            require_experts(names, self.experts)
+            check_removal(names, self.experts, contribution)
             if contribution is None:
-                if len(names) == len(self.experts):
-                    raise InputError(f"'{names[-1]}' is the only expert: a router needs at least one")
                 self._swap(training.remove(parts, names))
-            elif len(names) > 1:
-                raise InputError(f"a contribution is taken from one expert, found {', '.join(names)}")
             else:
                 self._swap(training.remove_contribution(parts, name, contribution))
 
@@ -228,18 +217,13 @@ class Router:
         self._parts = parts
         self._compiled = parts.compiled  # one reference: readers see all of the change or none of it
 
-    def _require(self, *names: str) -> None:
-        if unknown := [name for name in names if name not in self.experts]:
-            raise UnknownExpertError(f"no expert '{unknown[0]}': this router has {', '.join(self.experts)}")
-
     def with_selector(self, selector: Selector) -> Router:
         """The same fit read another way: a new router, this one is unchanged."""
         return Router(self._parts.with_selector(selector))
 
     def with_policy(self, policy: Policy, *, default: str | None = None) -> Router:
         """The same fit with other costs, threshold or default: a new router, this one is unchanged."""
-        chosen = None if default is None else find_default(default, self.experts)
-        return Router(self._parts.with_policy(policy, chosen))
+        return Router(self._parts.with_policy(policy, default))
 
     def with_calibration(self, calibration: Calibration) -> Router:
         """The same fit, its confidence read by another calibration: a new router, this one is unchanged."""
@@ -362,15 +346,16 @@ class Router:
 
     def predict(self, texts: Iterable[str]) -> npt.NDArray[np.str_]:
         """The expert of each prompt; where none fits, the nearest one."""
-        found = [decision.expert or decision.best for decision in self.route_batch(texts)]
-        return np.array(found, self.classes_.dtype)
+        return np.array([one.expert or one.best for one in self.route_batch(texts)], self.classes_.dtype)
 
     def predict_proba(self, texts: Iterable[str]) -> npt.NDArray[np.float64]:
-        """The probability of each expert for each prompt: (prompts, experts), in the order of `classes_`."""
+        """P(expert | in domain) for each prompt: (prompts, experts), in the order of `classes_`. Rows add up to one."""
         self.require_probabilities("it has expected scores and no probabilities: see route(text).ranking")
         router = Router(self._parts)  # the experts stay the same, whatever changes meanwhile
         found = [dict(decision.quality) for decision in router.route_batch(texts)]
-        return np.array([[row[name] for name in router.experts] for row in found]).reshape(-1, len(router.experts))
+        rows = np.array([[row[name] for name in router.experts] for row in found]).reshape(-1, len(router.experts))
+        rows[~rows.any(axis=1)] = 1.0  # of a prompt without content, nothing is known
+        return np.asarray(rows / rows.sum(axis=1, keepdims=True))
 
     def explain(self, text: str, *, weights: Costs | None = None) -> Explanation:
         """Show for whom every word speaks, and every token's vote, entropy and scores."""
@@ -378,8 +363,6 @@ class Router:
 
     def flips(self, text: str, *, weights: Costs | None = None) -> Flips:
         """Which words, taken out alone or a few together, would send the prompt to another expert."""
-        if (decision := self.route(text, weights=weights)).reason == "no content":
-            return Flips(decision.expert, {})  # fewer words have no content either
         return find_flips(self._compiled, self.tokenizer.pieces(text), self._unknown, weights)
 
     def save(self, path: str | Path, *, serving: bool = False) -> Path:

@@ -21,6 +21,7 @@ FLAGS = (
     "--disable-sync",
     "--hide-scrollbars",
 )
+STRONGEST = 0.93  # how strongly the page paints the word with the largest contribution
 
 
 class Browser:

@@ -4,26 +4,22 @@ from __future__ import annotations
 
 import asyncio
 import json
-import re
 import urllib.request
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
-from urllib.error import HTTPError
 
 import pytest
-from browser import Browser, open_browser
+from browser import STRONGEST, Browser, open_browser
 from running_gateway import ANSWER, TEXTS, Running, event, failing, outcome_router, running, small_router
 from starlette.requests import Request
 from starlette.responses import Response, StreamingResponse
 
 from ir3de import EntropyTopK
-from ir3de.gateway.http import static_files
 
 TOKEN = "the-admin-token"
 PROMPT = "Is a contract void when my landlord cannot boil an egg?"
 PHONE = (390, 844)
-STRONGEST = 0.93  # of the word with the largest contribution
 
 browser_test = pytest.mark.browser
 
@@ -376,66 +372,3 @@ def test_it_fits_a_phone_and_follows_the_system_in_light_and_dark(page: Browser,
     assert page.run(brightness) is (scheme == "light")
     page.find("#theme").click()
     assert page.run(brightness) is (scheme == "dark")
-
-
-# without a browser ----------------------------------------------------------------------------------------------
-
-
-def get(url: str, **headers: str) -> tuple[int, dict[str, str], bytes]:
-    try:
-        with urllib.request.urlopen(urllib.request.Request(url, headers=headers)) as response:
-            return response.status, dict(response.headers), response.read()
-    except HTTPError as error:
-        with error:
-            return error.code, dict(error.headers), error.read()
-
-
-def test_files_are_sent_with_their_type_a_tag_and_a_strict_policy(gateway: Running) -> None:
-    for name, file in static_files.load_files().items():
-        url = gateway.url + ("/" if name == "index.html" else f"/page/{name}")
-        status, headers, content = get(url)
-        assert (status, content, headers["content-type"]) == (200, file.content, file.kind)
-        assert headers["content-security-policy"].startswith("default-src 'self';")
-        assert "unsafe" not in headers["content-security-policy"]
-        assert get(url, **{"if-none-match": headers["etag"]})[::2] == (304, b"")
-    for missing in ("nothing.js", "index.html", "..%2fapp.py", "%2e%2e"):
-        assert get(f"{gateway.url}/page/{missing}")[0] == 404
-
-
-def test_the_page_names_no_other_host_and_never_writes_markup() -> None:
-    for name, file in static_files.load_files().items():
-        text = file.content.decode()
-        outside = set(re.findall(r"https?://[^\s\"'`<]+", text)) - {"http://www.w3.org/2000/svg"}
-        assert all(address.startswith("http://127.0.0.1") for address in outside), name
-        assert not re.search(r"innerHTML|outerHTML|insertAdjacentHTML|document\.write|eval\(|\son\w+=", text), name
-
-
-def test_text_is_legible_in_both_themes_also_on_the_strongest_word() -> None:
-    style = static_files.load_files()["style.css"].content.decode()
-    blocks = re.findall(r"\{([^{}]*--e11[^{}]*)\}", style)
-    themes = [dict(re.findall(r"--(\w+): (#[0-9a-f]{6}|\d+%)", block)) for block in blocks]
-    assert len(themes) == 3 and themes[1] == themes[2]
-    for theme in themes:
-        for text in ("ink", "soft", "bad", "well", "trying"):
-            for ground in ("paper", "sheet", "sunk"):
-                assert contrast(rgb(theme[text]), rgb(theme[ground])) >= 4.5, (text, ground)
-        assert len({theme[f"e{slot}"] for slot in range(12)}) == 12
-        for slot in range(12):
-            ground = mixed(rgb(theme[f"e{slot}"]), rgb(theme["sheet"]), STRONGEST * int(theme["full"][:-1]) / 100)
-            assert contrast(rgb(theme["ink"]), ground) >= 4.5, slot
-            assert contrast(rgb(theme[f"e{slot}"]), rgb(theme["sheet"])) >= 2, slot
-
-
-def rgb(colour: str) -> tuple[float, ...]:
-    return tuple(int(colour[place : place + 2], 16) / 255 for place in (1, 3, 5))
-
-
-def mixed(one: tuple[float, ...], other: tuple[float, ...], part: float) -> tuple[float, ...]:
-    return tuple(part * a + (1 - part) * b for a, b in zip(one, other, strict=True))
-
-
-def contrast(one: tuple[float, ...], other: tuple[float, ...]) -> float:
-    """As WCAG 2 defines it."""
-    linear = [[c / 12.92 if c <= 0.04045 else ((c + 0.055) / 1.055) ** 2.4 for c in colour] for colour in (one, other)]
-    dark, light = sorted(0.2126 * r + 0.7152 * g + 0.0722 * b for r, g, b in linear)
-    return (light + 0.05) / (dark + 0.05)

@@ -10,9 +10,9 @@ from typing import Any, TypeVar
 import numpy as np
 import numpy.typing as npt
 
-from ir3de.errors import InputError, UnknownExpertError
+from ir3de.errors import InputError
 from ir3de.evaluation.coverage import ConfidenceCounts, CoveragePoint, UnknownReport
-from ir3de.fitting.domains import prompts_of
+from ir3de.fitting.domains import prompts_of, require_experts
 from ir3de.router import Router
 from ir3de.routing.decision import Decision
 
@@ -94,7 +94,7 @@ def evaluate(
     router.require_probabilities("measure it with evaluate_outcomes, or with eval --outcomes")
     if not domains:
         raise InputError("an evaluation needs at least one domain: pass {expert: prompts}")
-    check_experts(router, domains)
+    require_experts(domains, router.experts)
     counts = _Counts(router.experts)
     for name, texts in domains.items():
         before = counts.prompts
@@ -108,15 +108,6 @@ def evaluate(
     for _, decisions in route_in_batches(router, prompts_of("unknown", unknown), str):
         counts.coverage.count_unknown(decisions)
     return counts.report()
-
-
-def check_experts(router: Router, names: Iterable[str]) -> None:
-    """Refuse names that are not experts of this router."""
-    unknown = [name for name in names if name not in router.experts]
-    if unknown:
-        raise UnknownExpertError(
-            f"no expert {', '.join(map(repr, unknown))}: this router has {', '.join(router.experts)}"
-        )
 
 
 class _Counts:

@@ -7,8 +7,9 @@ from dataclasses import dataclass
 from statistics import fmean
 
 from ir3de.errors import InputError
-from ir3de.evaluation.accuracy import JSONReport, check_experts, route_in_batches
+from ir3de.evaluation.accuracy import JSONReport, route_in_batches
 from ir3de.evaluation.perturbations import Case, DroppedWords, FirstTokens, Mixed, Perturbation, Setting, Typos, Wrapped
+from ir3de.fitting.domains import require_experts
 from ir3de.router import Router
 
 DEFAULT_PERTURBATIONS: tuple[Perturbation, ...] = (
@@ -116,7 +117,7 @@ def _mean(facts: Iterable[bool]) -> float:
 def _check_prompts(router: Router, domains: Mapping[str, Sequence[str]]) -> None:
     if not domains:
         raise InputError("robustness needs at least one domain: pass {expert: prompts}")
-    check_experts(router, domains)
+    require_experts(domains, router.experts)
     for name, texts in domains.items():
         if isinstance(texts, str) or not isinstance(texts, Sequence):
             raise InputError(

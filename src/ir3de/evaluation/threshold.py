@@ -21,8 +21,8 @@ import numpy as np
 import numpy.typing as npt
 
 from ir3de.errors import InputError
-from ir3de.evaluation.accuracy import JSONReport, check_experts, route_in_batches
-from ir3de.fitting.domains import prompts_of
+from ir3de.evaluation.accuracy import JSONReport, route_in_batches
+from ir3de.fitting.domains import prompts_of, require_experts
 from ir3de.policies import Calibration, Policy
 from ir3de.router import Router
 from ir3de.routing.decision import Decision
@@ -204,7 +204,7 @@ class RoutedPrompt:
 
 def route_held_out(router: Router, domains: Mapping[str, Iterable[str]]) -> list[RoutedPrompt]:
     """Route every prompt, and split the prompts into halves by a hash of their text."""
-    check_experts(router, domains)
+    require_experts(domains, router.experts)
     routed: list[RoutedPrompt] = []
     for name, given in domains.items():
         before = len(routed)

@@ -207,11 +207,11 @@ def fit_domains(
     embedding: Embedding,
     scorer: Scorer | None,
     rules: DecisionRules,
+    background: Iterable[str] | Statistics | None,
     *,
     tune: bool,
     keep_sample: bool,
     counting: Counting,
-    background: Iterable[str] | Statistics | None = None,
 ) -> RouterParts:
     """Count, fit and compile a new router. Without a scorer, the fit chooses one."""
     check_counting(counting)

@@ -282,3 +282,17 @@ def check_new(name: str, experts: Collection[str]) -> None:
     """Refuse a name that an expert has already, or that no expert can have."""
     if check_name(name) in experts:
         raise InputError(f"'{name}' is an expert already: merge(name, texts) gives it more, remove(name) takes it out")
+
+
+def require_experts(names: Iterable[str], experts: Collection[str]) -> None:
+    """Refuse names that no expert of a router has."""
+    if unknown := [f"'{name}'" for name in names if name not in experts]:
+        raise UnknownExpertError(f"no expert {', '.join(unknown)}: this router has {', '.join(experts)}")
+
+
+def check_removal(names: Sequence[str], experts: Collection[str], contribution: str | None) -> None:
+    """Refuse to take all experts out, or a contribution from several of them."""
+    if contribution is None and len(names) == len(experts):
+        raise InputError(f"'{names[-1]}' is the only expert left: a router needs at least one")
+    if contribution is not None and len(names) > 1:
+        raise InputError(f"a contribution is taken from one expert, found {', '.join(names)}")

@@ -10,6 +10,7 @@ from ir3de.embedding import Embedding, Tokenizer
 from ir3de.engines.domains import Files
 from ir3de.engines.engine import Counting
 from ir3de.errors import ArtifactError
+from ir3de.fitting.domains import find_default
 from ir3de.outcomes.expectation import Shrinkage, Validation
 from ir3de.outcomes.sums import Outcomes
 from ir3de.policies import Calibration, Policy, check_policy
@@ -154,12 +155,13 @@ class RouterParts:
         compiled, training = self.compiled.with_selector(selector), self.training.fix_selector(selector)
         return replace(self, compiled=compiled, training=training)
 
-    def with_policy(self, policy: Policy, default: int | None) -> RouterParts:
+    def with_policy(self, policy: Policy, default: str | None) -> RouterParts:
         """The same fit with another policy, and another default expert if one is given."""
         rules = replace(self.compiled.rules, policy=check_policy(policy, self.compiled.experts))
         if default is None:
             return replace(self, compiled=replace(self.compiled, rules=rules))
-        compiled = replace(self.compiled, rules=replace(rules, default=default))
+        chosen = find_default(default, self.compiled.experts)
+        compiled = replace(self.compiled, rules=replace(rules, default=chosen))
         return replace(self, compiled=compiled, training=self.training.fix_default())
 
     def with_calibration(self, calibration: Calibration) -> RouterParts:
