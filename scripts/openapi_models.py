@@ -222,7 +222,7 @@ class Expert(OpenModel):
     routed: bool
     prompts: int | None
     tokens: int | None
-    breaker: Literal["closed", "open", "half-open"] = "closed"
+    breaker: Literal["closed", "open", "half-open", "cooling"] = "closed"
     in_flight: Count = 0
     waiting: Count = 0
 

@@ -54,6 +54,25 @@ def test_an_expert_that_is_left_alone_is_told_of_once(tmp_path: Path, caplog: py
     assert len(told) == 1 and "'law' answered with status 500 at http://127.0.0.1:" in told[0]
 
 
+def test_health_tells_experts_that_cool_from_those_that_fail(tmp_path: Path) -> None:
+    with running(tmp_path) as gateway:
+        experts = gateway.gateway.live.snapshot.experts
+
+        def health() -> tuple[str, int, list[str]]:
+            told = raw_sockets.ask(gateway.url, path="/health").json
+            ready = raw_sockets.ask(gateway.url, path="/readyz").status
+            return told["status"], ready, list(told["experts"].values())
+
+        assert health() == ("ok", 200, ["closed"] * 3)
+        for expert in experts.values():
+            expert.breaker.record_refusal(30.0)
+        assert health() == ("degraded", 200, ["cooling"] * 3)  # clients are told when to come back
+        for expert in experts.values():
+            for _ in range(5):
+                expert.breaker.record_failure()
+        assert health() == ("unavailable", 503, ["open"] * 3)
+
+
 def test_who_was_asked_before_is_said(tmp_path: Path) -> None:
     with running(tmp_path, experts={name: {"base_url": "http://127.0.0.1:1/v1"} for name in QUESTIONS}) as gateway:
         said: Any = ask(gateway.url, "law").body

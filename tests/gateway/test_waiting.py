@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ir3de.gateway.experts.circuit_breaker import CircuitBreaker
+from ir3de.gateway.experts.circuit_breaker import CircuitBreaker, parse_retry_after
 from ir3de.gateway.experts.concurrency import ConcurrencyLimit, LimitReached
 
 steps = st.lists(st.tuples(st.sampled_from(["come", "go", "cancel", "both", "turn"]), st.integers(0, 20)), max_size=40)
@@ -81,31 +81,40 @@ class Model:
 
     def __init__(self, failures: int, rest: float) -> None:
         self.allowed, self.rest = failures, rest
-        self.row, self.until, self.probing = 0, None, False  # type: ignore[var-annotated]
+        self.row, self.until, self.probing, self.cool = 0, None, False, 0.0  # type: ignore[var-annotated]
 
     def state(self, now: float) -> str:
-        if self.until is None:
-            return "closed"
-        return "half-open" if self.probing or now >= self.until else "open"
+        if self.until is not None and not self.probing and now < self.until:
+            return "open"
+        if now < self.cool:
+            return "cooling"
+        return "closed" if self.until is None else "half-open"
+
+    def allows(self, now: float) -> bool:
+        return self.state(now) in ("closed", "half-open") and (self.until is None or now >= self.until)
 
 
 @given(
     st.integers(1, 3),
-    st.lists(st.sampled_from(["ask", "well", "fails", "leaves", "wait", "rest"]), max_size=40),
+    st.lists(st.sampled_from(["ask", "begins", "well", "fails", "refuses", "leaves", "wait", "rest"]), max_size=40),
 )
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=200, deadline=None)
 def test_a_breaker_is_the_machine_it_describes(failures: int, told: list[str]) -> None:
-    """Requests one after the other: each that is admitted ends in one of three ways before the next is asked for."""
+    """Requests one after the other: each that is admitted ends in one of four ways before the next is asked for."""
     now, model = [0.0], Model(failures, 10.0)
     breaker = CircuitBreaker(failures, 10.0, clock=lambda: now[0])
     admitted = False
     for step in told:
         if step == "ask" and not admitted:
-            expected = model.state(now[0]) != "open"
+            expected = model.allows(now[0])
             admitted = breaker.allow_request()
             assert admitted == expected
             if admitted and model.until is not None:
                 model.probing, model.until = True, now[0] + 10.0
+        elif step == "begins" and admitted:
+            breaker.record_beginning()
+            if model.until is not None:
+                model.row, model.until, model.probing = failures - 1, None, False
         elif step == "well" and admitted:
             breaker.record_success()
             model.row, model.until, model.probing, admitted = 0, None, False, False
@@ -115,15 +124,19 @@ def test_a_breaker_is_the_machine_it_describes(failures: int, told: list[str]) -
             if model.probing or model.row >= failures:
                 model.until, model.probing = now[0] + 10.0, False
             admitted = False
-        elif step == "leaves" and admitted:
-            breaker.record_abandoned()
+        elif step in ("leaves", "refuses") and admitted:
+            if step == "refuses":
+                breaker.record_refusal(4.0)
+                model.cool = now[0] + 4.0
+            else:
+                breaker.record_abandoned()
             if model.probing:
                 model.until, model.probing = now[0], False
             admitted = False
         elif step in ("wait", "rest"):
             now[0] += 3.0 if step == "wait" else 10.0
         assert breaker.state == model.state(now[0])
-        assert breaker.retry_after == max(0.0, (model.until or 0.0) - now[0])
+        assert breaker.retry_after == max(0.0, (model.until or 0.0) - now[0], model.cool - now[0])
 
 
 def test_a_probe_is_alone_until_it_ends_or_is_lost() -> None:
@@ -136,3 +149,65 @@ def test_a_probe_is_alone_until_it_ends_or_is_lost() -> None:
     assert [breaker.allow_request() for _ in range(2)] == [True, False]
     now[0] = 20.0  # never heard of again
     assert breaker.allow_request()
+
+
+def test_an_expert_is_back_when_its_probe_begins_to_answer_and_gone_again_if_that_answer_breaks() -> None:
+    now = [0.0]
+    breaker = CircuitBreaker(5, 10.0, clock=lambda: now[0])
+    for _ in range(5):
+        breaker.record_failure()
+    now[0] = 10.0
+    assert breaker.allow_request()
+    breaker.record_beginning()
+    assert [breaker.allow_request() for _ in range(3)] == [True] * 3
+    breaker.record_failure()  # the probe's stream broke off
+    assert breaker.state == "open"
+    now[0] = 20.0
+    assert breaker.allow_request()
+    breaker.record_beginning()
+    breaker.record_success()
+    breaker.record_failure()  # a failure after a success is the first in a row
+    assert breaker.state == "closed"
+
+
+def test_answers_that_begin_well_and_always_break_open_a_breaker() -> None:
+    breaker = CircuitBreaker(3, 10.0, clock=lambda: 1.0)
+    for _ in range(3):
+        assert breaker.allow_request()
+        breaker.record_beginning()
+        breaker.record_failure()
+    assert breaker.state == "open"
+
+
+@pytest.mark.parametrize(("asked", "seconds"), [(7.0, 7.0), (3600.0, 60.0), (None, 1.0), (0.0, 1.0)])
+def test_an_expert_is_left_alone_as_long_as_it_asks_within_bounds(asked: float | None, seconds: float) -> None:
+    now = [5.0]
+    breaker = CircuitBreaker(1, 10.0, max_retry_after=60.0, cooldown=1.0, clock=lambda: now[0])
+    breaker.record_refusal(asked)
+    assert (breaker.state, breaker.retry_after, breaker.allow_request()) == ("cooling", seconds, False)
+    breaker.record_refusal(0.5)  # of a request that was under way: it does not shorten the time
+    assert breaker.retry_after == seconds
+    now[0] += seconds
+    assert (breaker.state, breaker.retry_after, breaker.allow_request()) == ("closed", 0.0, True)
+
+
+@pytest.mark.parametrize(
+    ("headers", "seconds"),
+    [
+        ({"retry-after": "120"}, 120.0),
+        ({"retry-after": " 1.5 "}, 1.5),
+        ({"retry-after": "-3"}, 0.0),
+        ({"retry-after": "nan"}, None),
+        ({"retry-after": "1e400"}, None),
+        ({"retry-after": "Wed, 21 Oct 2015 07:28:00 GMT"}, 30.0),
+        ({"retry-after": "Wed, 21 Oct 2014 07:28:00 GMT"}, 0.0),
+        ({"retry-after": "Wed, 99 Oct 2015 07:28:00 GMT"}, None),
+        ({"retry-after": "\xff"}, None),
+        ({"retry-after-ms": "250", "retry-after": "1"}, 0.25),
+        ({"retry-after-ms": "x", "retry-after": "1"}, 1.0),
+        ({}, None),
+    ],
+)
+def test_how_long_an_expert_asks_to_be_left_alone(headers: dict[str, str], seconds: float | None) -> None:
+    found = {name.encode(): value.encode("latin-1") for name, value in headers.items()}
+    assert parse_retry_after(found, lambda: 1445412450.0) == seconds

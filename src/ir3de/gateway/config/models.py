@@ -63,12 +63,16 @@ class Concurrency(Part):
 
 
 class Breaker(Part):
-    """The circuit breaker: when to stop asking an expert that fails."""
+    """The circuit breaker: when to stop asking an expert that fails or is overloaded."""
 
     failures: int = Field(5, ge=1, le=10_000)
     """Failures in a row that open the circuit breaker."""
     rest: Seconds = 10.0
     """Seconds until one request probes whether the expert works again."""
+    max_retry_after: Seconds = 60.0
+    """The longest that an expert which answers 429, or 503 with Retry-After, is left alone, whatever it asks for."""
+    cooldown: Seconds = 1.0
+    """Seconds that an expert is left alone after a 429 without Retry-After."""
 
 
 class ExpertConfig(Part):

@@ -1,65 +1,155 @@
-"""Circuit breaker: keeps requests away from a failing expert until a probe succeeds."""
+"""Circuit breaker: keeps requests away from an expert that fails, or that asked to be left alone for a while."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from time import monotonic
-from typing import Literal
+from collections.abc import Callable, Mapping
+from contextlib import AbstractContextManager, nullcontext
+from email.utils import parsedate_to_datetime
+from math import isfinite
+from time import monotonic, time
+from typing import Literal, Protocol
 
-State = Literal["closed", "open", "half-open"]
+State = Literal["closed", "half-open", "open", "cooling"]
+
+MAX_RETRY_AFTER_S = 60.0
+COOLDOWN_S = 1.0
+
+_FAILURES, _PROBE_AT, _PROBING, _COOL_UNTIL = range(4)  # cells; a time of 0 means never
+
+
+class Cells(Protocol):
+    """Four numbers: a list, or cells that all workers share."""
+
+    def __getitem__(self, place: int, /) -> float: ...
+    def __setitem__(self, place: int, value: float, /) -> None: ...
 
 
 class CircuitBreaker:
     """Opens after a number of failures in a row; after `rest` seconds one request probes whether the expert is back.
 
-    >>> now = [0.0]
+    An expert that answers 429 is not failing: it is cooling, for as long as it asks.
+
+    >>> now = [1.0]
     >>> breaker = CircuitBreaker(failures=2, rest=10, clock=lambda: now[0])
     >>> breaker.record_failure(), breaker.record_failure(), breaker.state
     (None, None, 'open')
     >>> breaker.allow_request()
     False
-    >>> now[0] = 10.0
+    >>> now[0] = 11.0
     >>> breaker.allow_request(), breaker.allow_request()      # one probe, and nobody else
     (True, False)
-    >>> breaker.record_success(), breaker.state
+    >>> breaker.record_beginning(), breaker.state
     (None, 'closed')
+    >>> breaker.record_refusal(retry_after=5), breaker.state, breaker.retry_after
+    (None, 'cooling', 5.0)
     """
 
-    def __init__(self, failures: int, rest: float, clock: Callable[[], float] = monotonic) -> None:
+    def __init__(
+        self,
+        failures: int,
+        rest: float,
+        *,
+        max_retry_after: float = MAX_RETRY_AFTER_S,
+        cooldown: float = COOLDOWN_S,
+        clock: Callable[[], float] = monotonic,
+        cells: Cells | None = None,
+        lock: AbstractContextManager[object] | None = None,
+    ) -> None:
+        """With `cells` and their `lock`, several workers have one breaker; `clock` must then be the machine's."""
         self._allowed, self._rest, self._clock = failures, rest, clock
-        self._failures = 0
-        self._opened: float | None = None  # when it opened, or when the last probe set out
-        self._probing = False
+        self._max_retry_after, self._cooldown = max_retry_after, cooldown
+        self._cells: Cells = [0.0] * 4 if cells is None else cells
+        self._lock = nullcontext() if lock is None else lock
 
     @property
     def state(self) -> State:
-        if self._opened is None:
-            return "closed"
-        return "half-open" if self._probing or self._clock() - self._opened >= self._rest else "open"
+        cells = self._cells
+        if cells[_PROBE_AT]:
+            if not cells[_PROBING] and self._clock() < cells[_PROBE_AT]:
+                return "open"
+            return "half-open" if self._clock() >= cells[_COOL_UNTIL] else "cooling"
+        return "cooling" if cells[_COOL_UNTIL] and self._clock() < cells[_COOL_UNTIL] else "closed"
 
     @property
     def retry_after(self) -> float:
         """Seconds until a request may try again."""
-        return 0.0 if self._opened is None else max(0.0, self._opened + self._rest - self._clock())
+        return max(0.0, max(self._cells[_PROBE_AT], self._cells[_COOL_UNTIL]) - self._clock())
 
     def allow_request(self) -> bool:
         """Whether a request may be sent. In the half-open state it is the probe, and its outcome must be recorded."""
-        if self._opened is None:
-            return True
-        if self._clock() - self._opened < self._rest:
+        cells = self._cells
+        if cells[_COOL_UNTIL] and self._clock() < cells[_COOL_UNTIL]:
             return False
-        self._opened, self._probing = self._clock(), True  # if its outcome is never recorded, another follows
-        return True
+        if not cells[_PROBE_AT]:
+            return True
+        with self._lock:
+            now = self._clock()
+            if now < cells[_PROBE_AT]:
+                return False
+            if cells[_PROBE_AT]:  # another worker may have closed it meanwhile
+                cells[_PROBE_AT], cells[_PROBING] = now + self._rest, 1.0  # if its outcome never comes, another follows
+            return True
+
+    def record_beginning(self) -> None:
+        """A good answer has begun: the expert is back. If this answer breaks off after all, the breaker opens again."""
+        cells = self._cells
+        if not cells[_PROBE_AT]:
+            return
+        with self._lock:
+            cells[_FAILURES] = self._allowed - 1.0
+            cells[_PROBE_AT] = cells[_PROBING] = 0.0
 
     def record_success(self) -> None:
-        self._failures, self._opened, self._probing = 0, None, False
+        """A good answer has come to its end."""
+        cells = self._cells
+        if cells[_FAILURES] or cells[_PROBE_AT]:
+            with self._lock:
+                cells[_FAILURES] = cells[_PROBE_AT] = cells[_PROBING] = 0.0
 
     def record_failure(self) -> None:
-        self._failures += 1
-        if self._probing or self._failures >= self._allowed:
-            self._opened, self._probing = self._clock(), False
+        cells = self._cells
+        with self._lock:
+            cells[_FAILURES] += 1.0
+            if cells[_PROBING] or cells[_FAILURES] >= self._allowed:
+                cells[_PROBE_AT], cells[_PROBING] = self._clock() + self._rest, 0.0
+
+    def record_refusal(self, retry_after: float | None = None) -> None:
+        """The expert has too much to do, and may have said for how long. It is left alone, and that is no failure."""
+        cells = self._cells
+        seconds = min(retry_after, self._max_retry_after) if retry_after else self._cooldown
+        with self._lock:
+            cells[_COOL_UNTIL] = max(cells[_COOL_UNTIL], self._clock() + seconds)
+        self.record_abandoned()
 
     def record_abandoned(self) -> None:
         """The request ended before the expert could answer: the next one may probe at once."""
-        if self._probing:
-            self._opened, self._probing = self._clock() - self._rest, False
+        cells = self._cells
+        if cells[_PROBING]:
+            with self._lock:
+                if cells[_PROBING]:
+                    cells[_PROBE_AT], cells[_PROBING] = self._clock(), 0.0
+
+
+def parse_retry_after(headers: Mapping[bytes, bytes], now: Callable[[], float] = time) -> float | None:
+    """The seconds that a response asks to wait: `retry-after-ms`, or `retry-after` as seconds or as a date.
+
+    >>> parse_retry_after({b"retry-after": b"2.5"}), parse_retry_after({b"retry-after-ms": b"250"})
+    (2.5, 0.25)
+    >>> parse_retry_after({b"retry-after": b"Thu, 01 Jan 1970 00:01:40 GMT"}, lambda: 40.0)
+    60.0
+    >>> parse_retry_after({b"retry-after": b"soon"}), parse_retry_after({})
+    (None, None)
+    """
+    for name, unit in ((b"retry-after-ms", 1e-3), (b"retry-after", 1.0)):
+        if (text := headers.get(name)) is None:
+            continue
+        try:
+            seconds = float(text) * unit
+        except ValueError:
+            try:
+                seconds = parsedate_to_datetime(text.decode("latin-1")).timestamp() - now()
+            except (ValueError, TypeError, OverflowError):
+                continue
+        if isfinite(seconds):
+            return max(0.0, seconds)
+    return None

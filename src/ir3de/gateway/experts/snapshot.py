@@ -39,7 +39,7 @@ class Expert:
     def from_config(cls, config: ExpertConfig, workers: int = 1) -> Expert:
         """The limits of the configuration are for all workers together."""
         limit, queue = (math.ceil(n / workers) for n in (config.concurrency.limit, config.concurrency.queue))
-        breaker = CircuitBreaker(config.breaker.failures, config.breaker.rest)
+        breaker = CircuitBreaker(**config.breaker.model_dump())
         return cls(config, ConcurrencyLimit(limit, queue, config.concurrency.wait), breaker)
 
     @property

@@ -56,8 +56,8 @@ async def show_health(request: Request) -> Response:
 def _describe_health(gateway: Gateway) -> dict[str, object]:
     snapshot = gateway.live.snapshot
     experts = {name: expert.breaker.state for name, expert in snapshot.experts.items()}
-    resting = [name for name, state in experts.items() if state == "open"]
-    status = "ok" if not resting else "degraded" if len(resting) < len(experts) else "unavailable"
+    states = set(experts.values())
+    status = "unavailable" if states == {"open"} else "degraded" if states & {"open", "cooling"} else "ok"
     return {"status": status, "router": snapshot.digest[:16], "experts": experts}
 
 

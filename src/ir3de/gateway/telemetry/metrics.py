@@ -22,8 +22,20 @@ if TYPE_CHECKING:
 
 NO_EXPERT = "none"  # the label for names that are not experts
 OUTCOMES = get_args(Outcome)
-REASONS = ("connect", "timeout", "408", "429", "5xx", "busy", "resting", "garbage", "broken", "other")  # of fallbacks
-BREAKER_VALUES = {"closed": 0, "half-open": 1, "open": 2}
+REASONS = (
+    "connect",
+    "timeout",
+    "408",
+    "429",
+    "5xx",
+    "busy",
+    "resting",
+    "cooling",
+    "garbage",
+    "broken",
+    "other",
+)  # of fallbacks
+BREAKER_VALUES = {"closed": 0, "half-open": 1, "open": 2, "cooling": 3}
 
 ROUTE_BUCKETS = (1e-5, 2e-5, 5e-5, 1e-4, 2e-4, 5e-4, 1e-3, 2e-3, 5e-3, 1e-2, 5e-2, 0.1)
 ANSWER_BUCKETS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 120, 300, 600)
@@ -74,9 +86,7 @@ class Metrics:
         # a sum over the workers that are alive
         self._in_flight = _gauge("ir3de_in_flight", "Requests being answered.", registry, "livesum")
         self._waiting = _gauge("ir3de_waiting", "Requests in line for an expert.", registry, "livesum")
-        self._breaker = _gauge(
-            "ir3de_breaker_state", "0 closed, 1 half-open, 2 open; the worst of the workers.", registry, "livemax"
-        )
+        self._breaker = _gauge("ir3de_breaker_state", "0 closed, 1 half-open, 2 open, 3 cooling.", registry, "livemax")
         self._scraped = registry
         if self._folder is not None:
             self._scraped = CollectorRegistry()

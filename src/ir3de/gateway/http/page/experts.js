@@ -5,7 +5,12 @@ import { learn, named } from "./colors.js";
 import { find, make, number, say, tell } from "./dom.js";
 
 const EVERY = 4000;
-const HEALTH = { closed: ["well", "Healthy"], "half-open": ["trying", "Being probed"], open: ["ill", "Circuit breaker open"] };
+const HEALTH = {
+  closed: ["well", "Healthy"],
+  "half-open": ["trying", "Being probed"],
+  open: ["ill", "Circuit breaker open"],
+  cooling: ["trying", "Cooling after 429"],
+};
 let timer = 0;
 let version = null; // the ETag of what is shown: a change is made to that, or not at all
 let file = null;
