@@ -379,7 +379,8 @@ class Router:
         """Read a router that `save` wrote.
 
         With `mapped=True`, processes on one machine that load it so have its numbers in memory once. What is worked
-        out from the table is then written to a file beside it, or in the folder `derived`.
+        out from the table is then written to a file beside it. A mapped file must not be overwritten in place, as `cp`
+        does: where that may happen, name a folder `derived` for these files and for a copy of the table.
         """
         return Router(load_router(path, mapped=mapped, derived=derived))
 

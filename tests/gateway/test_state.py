@@ -287,6 +287,7 @@ def test_another_router_is_kept_over_a_restart_until_the_configured_one_is_wante
     assert tiny.same_table(again.live.snapshot.router, second_router())
     asyncio.run(again.replace_router(None, Caller()))
     assert again.live.snapshot.digest == configured
+    assert len(list((tmp_path / "state" / "cache").iterdir())) == 1  # what the others had there is dropped
     assert json.loads((tmp_path / "state" / "state.json").read_bytes())["router"] is None
 
 

@@ -14,7 +14,7 @@ from weakref import WeakValueDictionary
 from ir3de.artifact.damage import HEADER, name_damage, refuse_serving
 from ir3de.artifact.domain_files import restore_domains
 from ir3de.artifact.folder import read_header, read_history
-from ir3de.artifact.mapping import map_ballots
+from ir3de.artifact.mapping import map_ballots, map_table
 from ir3de.artifact.outcome_files import restore_outcomes
 from ir3de.artifact.part_files import checked_path, read_part
 from ir3de.embedding import Embedding, Matrix, Proof, Tokenizer
@@ -27,7 +27,7 @@ from ir3de.routing.decision import DecisionRules
 from ir3de.routing.valuation import Valuation
 from ir3de.scorers.table import Table
 from ir3de.selectors import SELECTORS
-from ir3de.storage.tensors import Tensors, from_safetensors, map_tensors, read_tensors
+from ir3de.storage.tensors import Tensors, from_safetensors, read_tensors
 
 _ATTEMPTS = 100  # to read a router that is being replaced all the time
 
@@ -43,8 +43,9 @@ def stamp(path: Path) -> tuple[int, int] | None:
 def load_router(path: str | Path, *, mapped: bool = False, derived: str | Path | None = None) -> RouterParts:
     """Read a router's table and tokenizer; statistics and matrix are read when a change first needs them.
 
-    With `mapped`, table and ballots are shared with every other process on the machine that maps them; the ballots are
-    written to the folder `derived`, otherwise to the router's own.
+    With `mapped`, table and ballots are shared with every other process on the machine that maps them. With `derived`,
+    both lie in that folder: the table as a copy, so that the router's files may be overwritten in place. Otherwise the
+    table is mapped where it is, and the ballots are written beside it.
     """
     folder = Path(path).expanduser()
     if not folder.is_dir():
@@ -76,7 +77,7 @@ def _load(folder: Path, shared: Path | None) -> RouterParts:
         else:
             training, valuation = restore_domains(folder, header, embedding)
         rules = _restore_rules(header, valuation)
-        table = _load_table(folder, header, mapped=shared is not None)
+        table = _load_table(folder, header, shared)
         if table is None:
             shared = None  # the one that is made here is nobody else's
             if header["serving"]:
@@ -113,14 +114,14 @@ def _restore_rules(header: Mapping[str, Any], valuation: Valuation) -> DecisionR
     )
 
 
-def _load_table(folder: Path, header: Mapping[str, Any], *, mapped: bool) -> Table | None:
+def _load_table(folder: Path, header: Mapping[str, Any], shared: Path | None) -> Table | None:
     path = folder / header["table"]["name"]
     if not path.is_file():
         return None
     tensors: Tensors
     try:
-        if mapped:
-            tensors, _ = map_tensors(checked_path(folder, header["table"]), sha256=header["table"]["sha256"])
+        if shared is not None:
+            tensors = map_table(folder, header["table"], shared)
         else:
             tensors, _ = from_safetensors(read_part(folder, header["table"]), path)
     except ArtifactError as error:

@@ -1,8 +1,9 @@
-"""A router's numbers as views on its files: processes on one machine then have them in memory once.
+"""A router's numbers as views on files: processes on one machine then have them in memory once.
 
-The table is mapped as it lies. Ballots are worked out from it, and would be every process's own: whoever maps a router
-first writes them to `ballots-<sha>.safetensors`, named by the table and the selector they are of. The file is derived:
-no header names it, it may be deleted at any time, and one that is damaged is written anew.
+The table is mapped as it lies, or as a copy in a folder that nobody else writes to: a process dies by SIGBUS if a file
+that it has mapped is truncated, as `cp` does. Ballots are worked out from the table, and would be every process's own:
+whoever maps a router first writes them to `ballots-<sha>.safetensors`, named by the table and the selector they are of.
+Copies and ballots are derived: no header names them, they may be deleted at any time, and damaged ones are made anew.
 """
 
 from __future__ import annotations
@@ -18,13 +19,34 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from ir3de.artifact.part_files import checked_path, read_part
 from ir3de.errors import ArtifactError
 from ir3de.scorers.table import Table
 from ir3de.selectors import SELECTORS, Ballots, Selector
 from ir3de.storage import files
-from ir3de.storage.tensors import map_tensors, to_safetensors
+from ir3de.storage.tensors import Tensors, from_safetensors, map_tensors, to_safetensors
 
 KIND, VERSION = "ir3de.ballots", 2  # 1 called the familiarity `usualness`
+
+
+def map_table(folder: Path, part: Mapping[str, str], derived: Path) -> Tensors:
+    """The table's tensors, mapped: from the router's own folder if `derived` is that, else from a copy in `derived`.
+
+    Where no copy can be made, the table is read into memory.
+    """
+    sha256 = part["sha256"]
+    if derived == folder:
+        return map_tensors(checked_path(folder, part), sha256=sha256)[0]
+    copy = derived / f"table-{sha256[:16]}.safetensors"
+    with suppress(ArtifactError):
+        return map_tensors(copy, sha256=sha256)[0]
+    with suppress(ArtifactError), files.lock_folder(derived):  # of processes that start together, one copies
+        with suppress(ArtifactError):
+            return map_tensors(copy, sha256=sha256)[0]
+        files.copy(checked_path(folder, part), copy, sha256=sha256)
+        _drop_others(copy)
+        return map_tensors(copy, sha256=sha256)[0]
+    return from_safetensors(read_part(folder, part), folder / part["name"])[0]
 
 
 def map_ballots(folder: Path, table_sha256: str, table: Table, selector: Selector) -> Ballots:
@@ -79,8 +101,8 @@ def _digest(tensors: Mapping[str, npt.NDArray[Any]]) -> str:
 
 
 def _drop_others(path: Path) -> None:
-    """Ballots of tables that are gone; a process that still has them mapped keeps them."""
-    for other in path.parent.glob("ballots-*.safetensors"):
+    """Tables that are gone, and their ballots; a process that still has them mapped keeps them."""
+    for other in path.parent.glob(f"{path.name.partition('-')[0]}-*.safetensors"):
         if other != path:
             with suppress(OSError):
                 other.unlink()

@@ -16,6 +16,7 @@ from ir3de.errors import ArtifactError, IR3DEError, VersionError
 
 Header = dict[str, Any]
 
+_COPY_BYTES = 1 << 20  # copied at a time
 _NEW_FILE = os.O_WRONLY | os.O_CREAT | os.O_EXCL | getattr(os, "O_BINARY", 0)
 
 
@@ -60,6 +61,20 @@ def open_atomic(path: Path) -> Iterator[IO[bytes]]:
         raise ArtifactError(
             f"cannot write {path}: {error.strerror or error}. What was there before is unchanged"
         ) from error
+
+
+def copy(source: Path, target: Path, *, sha256: str) -> None:
+    """Copy a file piece by piece, checked against its hash; `target` appears once it is complete."""
+    sha = hashlib.sha256()
+    try:
+        file = source.open("rb")
+    except OSError as error:
+        raise ArtifactError(f"cannot read {source}: {error.strerror or error}") from error
+    with file, open_atomic(target) as copied:
+        while piece := file.read(_COPY_BYTES):
+            sha.update(piece)
+            copied.write(piece)
+        check_sha256(sha.hexdigest(), sha256, source)
 
 
 @contextmanager

@@ -27,7 +27,7 @@ from ir3de.gateway.admin.changes import (
 )
 from ir3de.gateway.admin.fit_process import FitFailed
 from ir3de.gateway.admin.follow import RouterFollower, repeat
-from ir3de.gateway.admin.state import CACHE, STATE, State, StateFolder
+from ir3de.gateway.admin.state import STATE, State, StateFolder
 from ir3de.gateway.api_errors import ApiError
 from ir3de.gateway.config.models import Config
 from ir3de.gateway.experts.snapshot import LiveSnapshot, Snapshot
@@ -117,7 +117,7 @@ class Administration:
                     check_if_match(caller.if_match, compute_etag(now))
                     return self._persist(self._try_change(change, now), line), None
                 except ApiError as problem:
-                    self.folder.drop_routers(now.state)
+                    self.folder.drop_routers(now.state, now.base)
                     self.folder.record({**line, "outcome": "refused", "status": problem.status, "code": problem.code})
                     return now, problem
         except IR3DEError as error:  # the state folder cannot be used, so nothing was written
@@ -148,7 +148,7 @@ class Administration:
         except ValueError as error:  # a lone surrogate: JSON can escape it, UTF-8 cannot encode it
             raise ApiError(422, f"this text cannot be encoded: {error}", "invalid_field") from error
         self.folder.complete_audit(state)
-        self.folder.drop_routers(state)
+        self.folder.drop_routers(state, new.base)
         return replace(new, state=state, stamp=self.folder.stamp())
 
     async def follow(self) -> None:
@@ -202,7 +202,7 @@ def open_admin_state(
         follower, router = before.follower, before.router
     else:
         own = state.router is not None and state.router.own
-        follower = RouterFollower(config.router.path, None if own else folder.path / CACHE)
+        follower = RouterFollower(config.router.path, folder.cache_for(config.router.path))
         try:
             router, _ = follower.load()
         except ArtifactError as error:

@@ -7,7 +7,6 @@ being uploaded, is refused with one warning; the current router goes on serving.
 from __future__ import annotations
 
 import asyncio
-import hashlib
 import logging
 from collections.abc import Awaitable, Callable, Mapping
 from pathlib import Path
@@ -30,17 +29,17 @@ class RouterFollower:
     """Loads the router of a location, and again when there is a new one. It is not thread-safe."""
 
     def __init__(self, location: str, cache: Path | None = None) -> None:
-        """`cache` is for fetched and derived files; without it the derived files lie in the router's own folder."""
+        """`cache` is a folder for what is fetched and mapped; without it the router's own files are mapped."""
         self.location = location
         self.shown = hide_user(location)
         self.digest = ""  # SHA-256 of the router that was loaded last
         self.header: Mapping[str, Any] = {}  # of that router
-        self._derived = None if cache is None else cache / hashlib.sha256(location.encode()).hexdigest()[:16]
+        self._cache = cache
         self._source = FolderSource(Path(location).expanduser())
         if is_address(location):
-            if self._derived is None:
+            if cache is None:
                 raise ArtifactError(f"{self.shown} is an address: what is fetched from it needs a folder")
-            self._source = AddressSource(location, self._derived)
+            self._source = AddressSource(location, cache)
         self._version: object = None
         self._last_warning = ""
 
@@ -90,7 +89,8 @@ class RouterFollower:
     def _open(self, folder: Path) -> tuple[Router, str]:
         from ir3de.router import Router
 
-        router = Router.load(folder, mapped=True, derived=self._derived)
+        is_fetched = folder.parent == self._cache  # nobody else writes there: it can be mapped as it is
+        router = Router.load(folder, mapped=True, derived=None if is_fetched else self._cache)
         self.header = read_header(folder)
         self.digest = str(self.header["sha256"])
         return router, self.digest

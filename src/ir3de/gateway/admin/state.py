@@ -3,13 +3,14 @@
     state.json            experts added, replaced and removed, and the router; written last, in one step
     router-<digest>/      the router as /admin changed it
     audit.jsonl           who changed what, one line per change
-    cache/                fetched and derived files; may be deleted
+    cache/                routers that were fetched, and the files that workers map; may be deleted
 
 `state.json` also holds the audit line of its last change. If a crash prevents the line, it is written later from there.
 """
 
 from __future__ import annotations
 
+import hashlib
 import json
 import logging
 import os
@@ -151,8 +152,16 @@ class StateFolder:
         made.rename(folder)
         return choice
 
-    def drop_routers(self, state: State) -> None:
+    def cache_for(self, location: str) -> Path:
+        """The folder for what is fetched and mapped of the router at a location."""
+        return self.path / CACHE / hashlib.sha256(location.encode()).hexdigest()[:16]
+
+    def drop_routers(self, state: State, base: Config) -> None:
         """Remove routers that no longer serve, and what a crash left. Processes that have them mapped keep them."""
+        in_use = {self.cache_for(config.router.path) for config in (base, state.apply_to(base, self.path))}
+        for cache in (self.path / CACHE).glob("*"):
+            if cache not in in_use:
+                shutil.rmtree(cache, ignore_errors=True)
         for folder in (*self.path.glob("router-*"), *self.path.glob(".router-*")):
             if state.router is None or folder.name != state.router.path:
                 shutil.rmtree(folder, ignore_errors=True)
