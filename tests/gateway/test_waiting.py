@@ -179,6 +179,46 @@ def test_answers_that_begin_well_and_always_break_open_a_breaker() -> None:
     assert breaker.state == "open"
 
 
+def test_a_request_that_fails_again_and_again_counts_once() -> None:
+    breaker = CircuitBreaker(3, 10.0, clock=lambda: 1.0)
+    for _ in range(10):
+        breaker.record_failure(request=7)
+    assert breaker.state == "closed"
+    breaker.record_failure(request=8)
+    breaker.record_failure()  # could not be reached: that is nobody's request
+    assert breaker.state == "open"
+
+
+def test_a_request_counts_anew_after_a_success() -> None:
+    breaker = CircuitBreaker(2, 10.0, clock=lambda: 1.0)
+    breaker.record_failure(request=7)
+    breaker.record_success()
+    breaker.record_failure(request=7)
+    breaker.record_failure(request=8)
+    assert breaker.state == "open"
+
+
+def test_a_probe_that_fails_as_before_is_a_failed_probe() -> None:
+    now = [0.0]
+    breaker = CircuitBreaker(1, 10.0, clock=lambda: now[0])
+    breaker.record_failure(request=7)
+    now[0] = 10.0
+    assert breaker.allow_request()
+    breaker.record_failure(request=7)
+    assert breaker.state == "open"
+
+
+def test_waiting_in_vain_counts_only_if_nobody_was_answered_meanwhile() -> None:
+    now = [100.0]
+    breaker = CircuitBreaker(1, 10.0, clock=lambda: now[0])
+    breaker.record_beginning()
+    now[0] = 150.0
+    breaker.record_failure(waited=60.0)
+    assert breaker.state == "closed"
+    breaker.record_failure(waited=50.0)
+    assert breaker.state == "open"
+
+
 @pytest.mark.parametrize(("asked", "seconds"), [(7.0, 7.0), (3600.0, 60.0), (None, 1.0), (0.0, 1.0)])
 def test_an_expert_is_left_alone_as_long_as_it_asks_within_bounds(asked: float | None, seconds: float) -> None:
     now = [5.0]

@@ -14,11 +14,12 @@ State = Literal["closed", "half-open", "open", "cooling"]
 MAX_RETRY_AFTER_S = 60.0
 COOLDOWN_S = 1.0
 
-_FAILURES, _PROBE_AT, _PROBING, _COOL_UNTIL = range(4)  # cells; a time of 0 means never
+CELLS = 5
+_FAILURES, _PROBE_AT, _PROBING, _COOL_UNTIL, _ANSWERED_AT = range(CELLS)  # a time of 0 means never
 
 
 class Cells(Protocol):
-    """Four numbers: a list, or cells that all workers share."""
+    """Some numbers: a list, or cells that all workers share."""
 
     def __getitem__(self, place: int, /) -> float: ...
     def __setitem__(self, place: int, value: float, /) -> None: ...
@@ -58,8 +59,9 @@ class CircuitBreaker:
         """With `cells` and their `lock`, several workers have one breaker; `clock` must then be the machine's."""
         self._allowed, self._rest, self._clock = failures, rest, clock
         self._max_retry_after, self._cooldown = max_retry_after, cooldown
-        self._cells: Cells = [0.0] * 4 if cells is None else cells
+        self._cells: Cells = [0.0] * CELLS if cells is None else cells
         self._lock = nullcontext() if lock is None else lock
+        self._failed_requests: set[int] = set()  # those of the present row of failures
 
     @property
     def state(self) -> State:
@@ -93,6 +95,7 @@ class CircuitBreaker:
     def record_beginning(self) -> None:
         """A good answer has begun: the expert is back. If this answer breaks off after all, the breaker opens again."""
         cells = self._cells
+        cells[_ANSWERED_AT] = self._clock()
         if not cells[_PROBE_AT]:
             return
         with self._lock:
@@ -102,16 +105,29 @@ class CircuitBreaker:
     def record_success(self) -> None:
         """A good answer has come to its end."""
         cells = self._cells
+        if self._failed_requests:
+            self._failed_requests.clear()
         if cells[_FAILURES] or cells[_PROBE_AT]:
             with self._lock:
                 cells[_FAILURES] = cells[_PROBE_AT] = cells[_PROBING] = 0.0
 
-    def record_failure(self) -> None:
+    def record_failure(self, *, request: int = 0, waited: float = 0.0) -> None:
+        """A request failed. No client can open the breaker alone:
+
+        - `request`, a hash of what was asked, counts once in a row, for failures that the request itself may cause;
+        - after `waited` seconds without an answer, nothing is counted if others were answered meanwhile.
+        """
         cells = self._cells
+        is_repeated = request != 0 and request in self._failed_requests
+        if (is_repeated or (waited and self._clock() - waited < cells[_ANSWERED_AT])) and not cells[_PROBE_AT]:
+            return
+        if request:
+            self._failed_requests.add(request)
         with self._lock:
             cells[_FAILURES] += 1.0
             if cells[_PROBING] or cells[_FAILURES] >= self._allowed:
                 cells[_PROBE_AT], cells[_PROBING] = self._clock() + self._rest, 0.0
+                self._failed_requests.clear()
 
     def record_refusal(self, retry_after: float | None = None) -> None:
         """The expert has too much to do, and may have said for how long. It is left alone, and that is no failure."""
