@@ -15,8 +15,8 @@ from pydantic.json_schema import models_json_schema
 import openapi_models as s
 from ir3de.gateway.admin.changes import ExpertAddition, RouterReplacement
 from ir3de.gateway.http.openapi import DOCUMENT as TARGET
+from ir3de.gateway.provenance import PROVENANCE_HEADERS
 from ir3de.gateway.requests.controls import PRICE_PATTERN
-from ir3de.gateway.responses.provenance import PROVENANCE_HEADERS
 
 Schema = dict[str, Any]
 Model = type[BaseModel]

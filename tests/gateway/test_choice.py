@@ -18,6 +18,7 @@ from ir3de.gateway.requests.choice import Choice, choose
 from ir3de.gateway.requests.controls import Controls, read_controls
 from ir3de.gateway.requests.pins import MemoryPins, Pins, SharedPins, create_pins
 from ir3de.gateway.requests.prompt import read_prompt
+from ir3de.gateway.wire import FORMATS
 from ir3de.policies import Policy
 
 NOBODY = MemoryPins(60)
@@ -35,7 +36,7 @@ def chosen(
 ) -> Choice:
     controls = Controls(**asked.pop("controls", {}))
     messages = asked.pop("messages", None) or [{"role": "user", "content": content}]
-    prompt = read_prompt("chat", {"messages": messages, **asked}, "last_user", ())
+    prompt = read_prompt(FORMATS["chat/completions"], {"messages": messages, **asked}, "last_user", ())
     return choose(found, model, prompt, controls, pins)
 
 
@@ -157,7 +158,7 @@ def test_shadow_routes_and_sends_everything_to_one() -> None:
 def test_vectors_of_two_models_are_never_mixed() -> None:
     can = {"capabilities": ["chat", "embeddings"]}
     found = snapshot(experts={"law": can, "cooking": can})
-    prompt = read_prompt("embeddings", {"input": QUESTIONS["cooking"]}, "last_user", ())
+    prompt = read_prompt(FORMATS["embeddings"], {"input": QUESTIONS["cooking"]}, "last_user", ())
     assert names(choose(found, "auto", prompt, Controls(), NOBODY)) == ["law"]
 
 

@@ -30,7 +30,8 @@ from running_gateway import QUESTIONS, Running
 from starlette.requests import Request
 from starlette.responses import Response, StreamingResponse
 
-from ir3de.gateway.responses.event_stream import EventRelay
+from ir3de.gateway.wire import FORMATS
+from ir3de.gateway.wire.event_stream import EventRelay
 
 ROOT = Path(__file__).parents[2]
 EXAMPLES = ROOT / "examples" / "clients"
@@ -162,7 +163,7 @@ def test_anthropic_s_tokens_are_counted_by_the_expert(gateway: Running, claude: 
 
 
 def test_messages_tell_the_prompt_s_tokens_first_and_the_answer_s_last() -> None:
-    relay = EventRelay(endpoint="messages")
+    relay = EventRelay(FORMATS["messages"])
     for event in MESSAGE_EVENTS:
         relay.feed(event)
     assert relay.find_usage() == {"input_tokens": 10, "output_tokens": 5}

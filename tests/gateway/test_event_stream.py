@@ -9,8 +9,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ir3de.gateway.responses.event_stream import _TAIL_BYTES, MAX_EVENT_BYTES, EventRelay, add_member
+from ir3de.gateway.wire import FORMATS
+from ir3de.gateway.wire.event_stream import _TAIL_BYTES, MAX_EVENT_BYTES, EventRelay, add_member, remove_member
 
+CHAT = FORMATS["chat/completions"]
 SIGNATURE = b'"ir3de":{"expert":"law"}'
 
 objects = st.dictionaries(st.text("ab:", max_size=2), st.text("é\n{}:d [DONE]", max_size=8), max_size=2).map(
@@ -37,7 +39,7 @@ def test_any_cutting_gives_the_same_bytes_signed_once(
     parts = ["".join(line + end for line in event) + end for event in told]
     stream = "".join(parts).encode() + half
     places = sorted({0, len(stream), *(cut for cut in cuts if cut < len(stream))})
-    relay, sent = EventRelay(SIGNATURE), b""
+    relay, sent = EventRelay(CHAT, SIGNATURE), b""
     for start, stop in pairwise(places):
         sent += relay.feed(stream[start:stop])
         assert sent == b"" or sent.endswith((b"\n\n", b"\r\n\r\n", b"\r\r"))  # never half an event
@@ -60,7 +62,8 @@ def test_a_member_is_added_to_any_object(value: dict[str, object], space: str) -
     content = f"{json.dumps(value, indent=1 if space else None)}{space}\n".encode()
     found = add_member(content, SIGNATURE)
     assert json.loads(found) == value | {"ir3de": {"expert": "law"}}
-    assert add_member(found, SIGNATURE) == found  # a gateway behind a gateway has signed it
+    assert json.loads(remove_member(found, "ir3de")) == value
+    assert remove_member(content, "ir3de") == content
     assert found.replace(b"," + SIGNATURE, b"").replace(SIGNATURE, b"") == content
 
 
@@ -71,7 +74,7 @@ def test_what_is_no_object_is_not_signed() -> None:
 
 @pytest.mark.parametrize("content", ["say data: [DONE] now", "data: [DONE]"])
 def test_an_answer_that_speaks_of_the_end_is_not_at_its_end(content: str) -> None:
-    relay = EventRelay()
+    relay = EventRelay(CHAT)
     relay.feed(f"data: {json.dumps({'content': content})}\n\n".encode())
     assert not relay.is_done
     relay.feed(b"data:[DONE]\n\n")
@@ -79,7 +82,7 @@ def test_an_answer_that_speaks_of_the_end_is_not_at_its_end(content: str) -> Non
 
 
 def test_the_end_is_seen_without_a_last_blank_line() -> None:
-    relay = EventRelay()
+    relay = EventRelay(CHAT)
     assert relay.feed(b'data: {"a":1}\n\ndata: [DONE]') == b'data: {"a":1}\n\n'
     assert not relay.is_done
     assert relay.flush() == b"data: [DONE]"
@@ -87,7 +90,7 @@ def test_the_end_is_seen_without_a_last_blank_line() -> None:
 
 
 def test_an_event_too_large_to_be_held_goes_on_in_pieces() -> None:
-    relay, large = EventRelay(SIGNATURE), b'data: {"a":"' + b"x" * MAX_EVENT_BYTES
+    relay, large = EventRelay(CHAT, SIGNATURE), b'data: {"a":"' + b"x" * MAX_EVENT_BYTES
     assert relay.feed(large) == large
     assert (
         relay.build_closing(b"data: error\n\n") == b"\n\ndata: error\n\n"
@@ -110,7 +113,7 @@ def test_an_event_too_large_to_be_held_goes_on_in_pieces() -> None:
     ],
 )
 def test_usage_is_found_near_the_end(tail: bytes, found: object) -> None:
-    relay = EventRelay()
+    relay = EventRelay(CHAT)
     for _ in range(50):
         relay.feed(b'data: {"choices":[{"delta":{"content":"' + b"x" * 300 + b'"}}]}\n\n')
     relay.feed(tail)
@@ -120,7 +123,7 @@ def test_usage_is_found_near_the_end(tail: bytes, found: object) -> None:
 @pytest.mark.parametrize(("distance", "is_found"), [(8_192, True), (8_193, False)])
 def test_usage_is_looked_for_in_the_last_eight_kilobytes_and_no_more_is_kept(distance: int, is_found: bool) -> None:
     assert _TAIL_BYTES == 8_192
-    relay, usage = EventRelay(), b'"usage":{"prompt_tokens":3}'
+    relay, usage = EventRelay(CHAT), b'"usage":{"prompt_tokens":3}'
     end = b"}\n\n: " + b"x" * (distance - len(usage) - len(b"}\n\n: ") - 2) + b"\n\n"
     relay.feed(b'data: {"a":1}\n\n' * 10_000)
     relay.feed(b'data: {"choices":[],' + usage + end)
@@ -131,7 +134,7 @@ def test_usage_is_looked_for_in_the_last_eight_kilobytes_and_no_more_is_kept(dis
 
 @pytest.mark.parametrize("pieces", [1, 7])
 def test_usage_and_end_are_found_however_they_are_cut(pieces: int) -> None:
-    relay = EventRelay()
+    relay = EventRelay(CHAT)
     stream = b'data: {"usage":{"prompt_tokens":3}}\n\n' + b": ping\n\n" * 900 + b"data: [DONE]\n\n"
     step = -(-len(stream) // pieces)
     for start in range(0, len(stream), step):
@@ -142,19 +145,19 @@ def test_usage_and_end_are_found_however_they_are_cut(pieces: int) -> None:
 @pytest.mark.parametrize("size", [100, 8_192, 20_000])
 def test_a_last_event_of_any_length_ends_a_stream(size: int) -> None:
     """The word that ends OpenAI's responses comes first in its event, which repeats the whole answer."""
-    relay = EventRelay(endpoint="responses")
+    relay = EventRelay(FORMATS["responses"])
     relay.feed(b'event: response.created\ndata: {"response":{"id":"resp_7"}}\n\n')
     assert not relay.is_done
     relay.feed(b'event: response.completed\ndata: {"text":"' + b"x" * size + b'","usage":{"input_tokens":3}}\n\n')
     assert relay.is_done
     assert (relay.find_usage(), relay.find_response_id()) == ({"input_tokens": 3}, "resp_7")
-    relay = EventRelay(endpoint="responses")
+    relay = EventRelay(FORMATS["responses"])
     relay.feed(b'event: response.output_text.delta\ndata: {"text":"' + b"x" * size + b'"}\n\n')
     assert not relay.is_done
 
 
 def test_messages_tell_the_tokens_of_the_prompt_at_the_beginning() -> None:
-    relay = EventRelay(endpoint="messages")
+    relay = EventRelay(FORMATS["messages"])
     relay.feed(b'event: message_start\ndata: {"message":{"usage":{"input_tokens":25,"output_tokens":1}}}\n\n')
     for _ in range(100):
         relay.feed(b'event: content_block_delta\ndata: {"delta":{"text":"' + b"x" * 300 + b'"}}\n\n')

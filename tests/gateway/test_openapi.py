@@ -11,9 +11,10 @@ from hypothesis import HealthCheck, given, settings
 from raw_sockets import ask
 from running_gateway import Running, running
 
-from ir3de.gateway.app import ENDPOINTS, other_routes
+from ir3de.gateway.app import other_routes
 from ir3de.gateway.config.models import Server
 from ir3de.gateway.http.openapi import build_document
+from ir3de.gateway.wire import FORMATS
 
 KEY = "one-key-for-both-doors"
 ABLE = {"capabilities": ["chat", "completions", "responses", "messages", "embeddings", "tools", "vision"]}
@@ -67,7 +68,7 @@ def test_every_endpoint_keeps_to_the_document(api: Any, path: str, method: str, 
 
 
 def test_every_route_is_documented_and_nothing_else(gateway: Running) -> None:
-    there = {(f"/v1/{path}", "post") for path in ENDPOINTS} | {
+    there = {(f"/v1/{path}", "post") for path in FORMATS} | {
         (re.sub(r":\w+}", "}", route.path), method.lower())
         for route in other_routes(gateway.gateway)
         for method in (route.methods or set()) - {"HEAD"}

@@ -11,14 +11,16 @@ from hypothesis import strategies as st
 
 from ir3de.evaluation.perturbations import BOILERPLATE, Lengths, Wrapped
 from ir3de.gateway.config.models import Routing
-from ir3de.gateway.requests.prompt import Prompt, Turn, extract_text, read_prompt
+from ir3de.gateway.requests.prompt import Prompt, extract_text, read_prompt
+from ir3de.gateway.wire import FORMATS
+from ir3de.routing.messages import Turn
 
 PICTURE = {"type": "image_url", "image_url": {"url": "data:,"}}
 ENVELOPES = Routing().envelopes
 
 
 def read(*messages: dict[str, Any], how: Any = "last_user", **more: Any) -> Prompt:
-    return read_prompt("chat", {"messages": list(messages), **more}, how, ENVELOPES)
+    return read_prompt(FORMATS["chat/completions"], {"messages": list(messages), **more}, how, ENVELOPES)
 
 
 def said(role: str, content: Any) -> dict[str, Any]:
@@ -54,7 +56,7 @@ def test_loops_of_tools() -> None:
     assert not read(said("user", [result, {"type": "text", "text": "and now?"}])).tool_loop
     assert read(said("user", "x"), said("tool", "7")).text == "x"
     given = [{"role": "user", "content": "x"}, {"type": "function_call_output", "output": "7"}]
-    prompt = read_prompt("responses", {"input": given, "instructions": "S"}, "last_user", ())
+    prompt = read_prompt(FORMATS["responses"], {"input": given, "instructions": "S"}, "last_user", ())
     assert (prompt.text, prompt.tool_loop) == ("x", True)
 
 
@@ -70,7 +72,7 @@ def test_loops_of_tools() -> None:
     ],
 )
 def test_other_endpoints(endpoint: Any, values: dict[str, Any], text: str) -> None:
-    assert read_prompt(endpoint, values, "last_user", ENVELOPES).text == text
+    assert read_prompt(FORMATS[endpoint], values, "last_user", ENVELOPES).text == text
 
 
 @given(st.lists(st.sampled_from(["<a>", "</a>", "x", "\n", "<", "a>"]), max_size=12).map("".join))
@@ -92,3 +94,26 @@ def test_boilerplate_that_is_named_as_an_envelope_leaves_the_prompt_alone(length
 def test_envelopes_that_never_close_take_no_longer() -> None:
     text = "<system-reminder>" * 200_000  # by the square of it: hours
     assert extract_text([Turn("user", text)], "last_user", ENVELOPES) == text
+
+
+@pytest.mark.parametrize(
+    ("values", "least"),
+    [
+        ({"messages": [said("tool", "x" * 400_000)]}, 100_000),
+        (
+            {"messages": [said("user", [{"type": "tool_result", "content": [{"type": "text", "text": "x" * 400}]}])]},
+            100,
+        ),
+        ({"messages": [{"role": "assistant", "tool_calls": [{"function": {"arguments": "x" * 400}}]}]}, 100),
+        ({"messages": [said("user", "法" * 8_000)]}, 8_000),
+        ({"messages": [said("user", "x")], "tools": [{"function": {"description": "x" * 400}}]}, 100),
+        ({"messages": [said("user", "x")], "max_tokens": 1_000}, 1_000),
+    ],
+)
+def test_everything_a_model_reads_counts_for_its_context(values: dict[str, Any], least: int) -> None:
+    assert read_prompt(FORMATS["chat/completions"], values, "last_user", ()).tokens >= least
+
+
+def test_pictures_are_not_counted_by_their_letters() -> None:
+    picture = {"type": "image_url", "image_url": {"url": "data:image/png;base64," + "A" * 100_000}}
+    assert read(said("user", [picture, {"type": "text", "text": "What is this?"}])).tokens < 100

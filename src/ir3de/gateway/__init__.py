@@ -1,15 +1,17 @@
 """One OpenAI-compatible endpoint in front of many experts. docs/gateway.md is its manual.
 
-A request passes through these modules, in this order:
+`http/access` checks host name, origin and key of a request, and gives it an id. `exchange` then has its whole way, and
+calls these:
 
-    http/access           checks host name, origin and key, and gives the request an id
     requests/client       reads the body within its limits, and notices when the client disconnects
     requests/json_body    parses the JSON, and keeps every byte so that single fields can be changed
     requests/prompt       extracts the text to route on, and what the request needs
     requests/choice       decides which experts may answer, and in which order they are asked
-    responses/relay       asks them one after the other until one answers, and relays the answer
+    requests/forwarding   builds the request that an expert gets
+    wire/                 the formats of the APIs: turns, the end of a stream, usage, errors
     experts/              circuit breakers, concurrency limits and connections of the upstreams
-    exchange_record       collects what metrics, logs and traces (telemetry/) need to know
+    provenance            headers and a field of the body that say which expert answered, and why
+    exchange_record       what metrics, logs and traces (telemetry/) need to know
 
 `experts/snapshot` holds router, experts and settings. It is swapped in one step when one of them changes:
 

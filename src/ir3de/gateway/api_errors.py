@@ -1,4 +1,4 @@
-"""Errors in the format of OpenAI's and Anthropic's APIs."""
+"""Errors for clients: what was wrong, with a status and a code, in the format of OpenAI's APIs."""
 
 from __future__ import annotations
 
@@ -32,7 +32,6 @@ _KINDS = {
     503: ("server_error", "unavailable"),
     504: ("timeout_error", "upstream_timeout"),
 }
-_ANTHROPIC = {404: "not_found_error", 413: "request_too_large", 503: "overloaded_error", 504: "timeout_error"}
 
 MAX_MESSAGE_CHARS = 1_000  # a message may quote a value of the request, which can be of any length
 
@@ -54,24 +53,14 @@ class ApiError(Exception):
         self.kind, default_code = _KINDS.get(self.status, ("server_error", "error"))
         self.code = self.code or default_code
 
-    def body(self, endpoint: str = "") -> bytes:
-        """The error object in the format of this endpoint."""
-        return _to_json(self._build_object(endpoint))
+    @property
+    def fields(self) -> dict[str, Any]:
+        """The fields of OpenAI's error object."""
+        return {"message": self.message[:MAX_MESSAGE_CHARS], "type": self.kind, "param": self.param, "code": self.code}
 
-    def event(self, endpoint: str = "") -> bytes:
-        """The error object as an event of a stream that has begun."""
-        content = self._build_object(endpoint)
-        if endpoint == "responses":  # this API wants the fields at the top level, too
-            content = {**content["error"], "type": "error", **content}
-        name = b"event: error\n" if endpoint in ("responses", "messages") else b""
-        return name + b"data: " + _to_json(content) + b"\n\n"
-
-    def _build_object(self, endpoint: str) -> dict[str, Any]:
-        error = {"message": self.message[:MAX_MESSAGE_CHARS], "type": self.kind, "param": self.param, "code": self.code}
-        if endpoint != "messages":
-            return {"error": error}
-        kind = _ANTHROPIC.get(self.status, "api_error" if self.status >= 500 else self.kind)
-        return {"type": "error", "error": {**error, "type": kind}}
+    def body(self) -> bytes:
+        """The error object as OpenAI's APIs have it. `wire` has the formats of other APIs."""
+        return encode_json({"error": self.fields})
 
     def header_list(self) -> list[tuple[bytes, bytes]]:
         headers = dict(self.headers)
@@ -80,7 +69,8 @@ class ApiError(Exception):
         return [(name.encode("latin-1"), value.encode("latin-1", "replace")) for name, value in headers.items()]
 
 
-def _to_json(content: dict[str, Any]) -> bytes:
+def encode_json(content: dict[str, Any]) -> bytes:
+    """The object as JSON in UTF-8."""
     return json.dumps(content, ensure_ascii=False).encode(errors="replace")
 
 

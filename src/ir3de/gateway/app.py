@@ -15,20 +15,11 @@ from starlette.types import ASGIApp
 
 from ir3de.gateway.admin import routes as admin
 from ir3de.gateway.api_errors import ApiError, build_internal_error
+from ir3de.gateway.exchange import InferenceEndpoint
 from ir3de.gateway.gateway import Gateway
 from ir3de.gateway.http import openapi, routing_api, service_info, static_files
 from ir3de.gateway.http.access import AccessControl
-from ir3de.gateway.requests.prompt import Endpoint
-from ir3de.gateway.responses.relay import InferenceEndpoint
-
-ENDPOINTS: dict[str, Endpoint] = {
-    "chat/completions": "chat",
-    "completions": "completions",
-    "responses": "responses",
-    "messages": "messages",
-    "messages/count_tokens": "messages",
-    "embeddings": "embeddings",
-}
+from ir3de.gateway.wire import FORMATS
 
 _log = logging.getLogger("ir3de.gateway")
 
@@ -44,9 +35,7 @@ def create_app(gateway: Gateway) -> ASGIApp:
         finally:
             await gateway.stop()
 
-    inference: dict[str, ASGIApp] = {
-        f"/v1/{path}": InferenceEndpoint(gateway, endpoint, path) for path, endpoint in ENDPOINTS.items()
-    }
+    inference: dict[str, ASGIApp] = {f"/v1/{path}": InferenceEndpoint(gateway, wire) for path, wire in FORMATS.items()}
     app = Starlette(
         routes=[*(Route(path, one, methods=["POST"]) for path, one in inference.items()), *other_routes(gateway)],
         exception_handlers={ApiError: _send_api_error, HTTPException: _http_error, Exception: _unexpected},

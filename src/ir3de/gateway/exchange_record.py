@@ -1,10 +1,11 @@
-"""The record of one exchange, filled in on its way; metrics, logs and traces read it at the end."""
+"""The record of one exchange, written once at its end; metrics, logs and traces read it."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
-from time import perf_counter, time
-from typing import TYPE_CHECKING, Literal
+from time import time
+from typing import TYPE_CHECKING, Any, Literal
 
 if TYPE_CHECKING:
     from ir3de.routing.decision import Decision
@@ -17,12 +18,11 @@ class ExchangeRecord:
     """One exchange, from first to last byte. Times are in seconds; None if a stage was not reached."""
 
     request_id: str
-    endpoint: str  # chat/completions, completions, responses, messages, embeddings
+    endpoint: str  # chat, completions, responses, messages, embeddings; or the path of one that needs no expert
     started: float = field(default_factory=time)  # since 1970
-    clock: float = field(default_factory=perf_counter)
     asked: str = ""  # the model the client named
     decision: Decision | None = None  # None where nothing was routed
-    confidence: float | None = None  # of the decision, computed once; set together with it
+    confidence: float | None = None  # of the decision
     expected_score: float | None = None  # instead of the confidence, if an outcome router decided
     margin: float | None = None
     router: str = ""  # hash of the artifact that decided
@@ -46,3 +46,14 @@ class ExchangeRecord:
     received_bytes: int = 0
     sent_bytes: int = 0
     method: str = "POST"
+
+
+def read_usage(usage: Mapping[str, Any]) -> tuple[int | None, int | None]:
+    """The tokens of prompt and answer, as an expert counts them."""
+    prompt = _parse_count(usage.get("prompt_tokens", usage.get("input_tokens")))
+    answer = _parse_count(usage.get("completion_tokens", usage.get("output_tokens")))
+    return prompt, answer
+
+
+def _parse_count(value: object) -> int | None:
+    return value if isinstance(value, int) and not isinstance(value, bool) and 0 <= value < 1 << 53 else None

@@ -37,6 +37,9 @@ class Price(Part):
     output_per_1m: float = Field(0.0, ge=0, allow_inf_nan=False)
     """Price of a million answer tokens."""
 
+    def compute_cost(self, prompt_tokens: int, answer_tokens: int) -> float:
+        return (prompt_tokens * self.input_per_1m + answer_tokens * self.output_per_1m) / 1e6
+
 
 class Timeouts(Part):
     """How long to wait for an expert, in seconds."""
@@ -218,6 +221,20 @@ class Routing(Part):
     """Conversations stay with their expert."""
     shadow: str | None = None
     """Route and log, but send everything to this expert."""
+    forward_headers: tuple[str, ...] = (
+        "accept",
+        "accept-language",
+        "user-agent",
+        "openai-*",
+        "anthropic-*",
+        "idempotency-key",
+        "traceparent",
+        "tracestate",
+        "baggage",
+        "x-*",
+    )
+    """Request headers that experts get. A * covers no keys, tokens, cookies or addresses of clients: name those in
+    full."""
     provenance: tuple[Literal["headers", "body"], ...] = ("headers", "body")
     """Where an answer says which expert gave it; an empty list leaves answers unchanged."""
 

@@ -15,7 +15,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from ir3de.gateway.api_errors import ApiError
 from ir3de.gateway.config.models import Config, Server, read_variable
-from ir3de.gateway.responses.provenance import PROVENANCE_HEADERS
+from ir3de.gateway.provenance import PROVENANCE_HEADERS
 
 _is_valid_request_id = re.compile(rb"[!-~]{1,128}").fullmatch
 _ALLOWED_HEADERS = b"authorization, content-type, x-session-id, x-request-id, if-match, x-api-key"

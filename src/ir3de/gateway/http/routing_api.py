@@ -21,6 +21,7 @@ from ir3de.gateway.requests.client import read_body
 from ir3de.gateway.requests.controls import CostWeights
 from ir3de.gateway.requests.json_body import JsonBody
 from ir3de.gateway.requests.prompt import extract_text, parse_turns
+from ir3de.gateway.wire import FORMATS
 from ir3de.selectors import MAX_TOKENS
 
 if TYPE_CHECKING:
@@ -136,7 +137,7 @@ def _read_texts(values: Mapping[str, Any], routing: Routing) -> list[str]:
     if "messages" in values:
         if given is not None:
             raise ApiError(400, "input and messages are two ways to say the same: send one of them", param="input")
-        return [extract_text(parse_turns("chat", values), routing.text, routing.envelopes)]
+        return [extract_text(parse_turns(FORMATS["chat/completions"], values), routing.text, routing.envelopes)]
     if isinstance(given, str):
         return [given]
     if not isinstance(given, list):

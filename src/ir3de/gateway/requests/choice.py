@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from time import perf_counter
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from ir3de.gateway.api_errors import ApiError
 from ir3de.gateway.config.models import RESERVED
@@ -18,6 +18,16 @@ if TYPE_CHECKING:
     from ir3de.routing.decision import Decision
 
 
+class Routed(NamedTuple):
+    """A decision, with the figures that headers, body and logs all repeat, and how long it took."""
+
+    decision: Decision
+    confidence: float | None
+    expected_score: float | None  # instead of the confidence, if an outcome router decided
+    margin: float
+    seconds: float
+
+
 @dataclass(slots=True)
 class Choice:
     """The expert to ask first, why, and the fallbacks."""
@@ -26,26 +36,30 @@ class Choice:
     first: Expert
     eligible: Sequence[Expert]
     why: str = ""  # empty if the router decided; otherwise the reason
-    decision: Decision | None = None
-    route_seconds: float | None = None
+    routed: Routed | None = None  # None where the router was not asked
     by_name: bool = False  # then only the fallbacks of the configuration may replace it
+
+    @property
+    def decision(self) -> Decision | None:
+        return None if self.routed is None else self.routed.decision
 
     def list_fallbacks(self) -> Iterator[Expert]:
         """The experts to ask when the first one fails: its own fallbacks, then the next ones of the ranking."""
         routing, eligible = self.snapshot.config.routing, {expert.name: expert for expert in self.eligible}
         names = list(self.first.config.fallbacks)
         if not self.by_name and routing.shadow is None:
-            names += [name for name, _ in self.decision.ranking] if self.decision is not None else []
+            names += [name for name, _ in self.routed.decision.ranking] if self.routed is not None else []
             names += eligible  # those that the router does not know come last
         fallbacks = [name for name in dict.fromkeys(names) if name in eligible and name != self.first.name]
         yield from (eligible[name] for name in fallbacks[: routing.fallbacks])
 
 
-def route_prompt(snapshot: Snapshot, prompt: Prompt, controls: Controls) -> tuple[Decision, float]:
+def route_prompt(snapshot: Snapshot, prompt: Prompt, controls: Controls) -> Routed:
     """The router's decision, and how long it took."""
     started = perf_counter()
     decision = snapshot.router.route(prompt.text, weights=controls.weights)
-    return decision, perf_counter() - started
+    seconds = perf_counter() - started
+    return Routed(decision, decision.confidence, decision.expected_score, decision.margin, seconds)
 
 
 def choose(
@@ -54,7 +68,7 @@ def choose(
     prompt: Prompt,
     controls: Controls,
     pins: Pins,
-    routed: tuple[Decision, float] | None = None,
+    routed: Routed | None = None,
 ) -> Choice:
     """The choice for a request, or an `ApiError`: no such model, or no expert may answer."""
     experts = snapshot.experts
@@ -75,13 +89,14 @@ def choose(
         return Choice(snapshot, eligible[0], eligible, "the first with embeddings", by_name=True)
     if controls.skip and snapshot.config.routing.shadow is None:
         return Choice(snapshot, _pick_default(snapshot, eligible), eligible, "skip")
-    decision, spent = routed or route_prompt(snapshot, prompt, controls)
+    routed = routed or route_prompt(snapshot, prompt, controls)
+    decision = routed.decision
     first, why = _pick_decided(snapshot, decision, eligible)
     if controls.session and (pinned := _find_pinned(snapshot, prompt, controls, pins, decision, eligible)) is not None:
         first, why = pinned, "pinned"
     if (shadow := snapshot.config.routing.shadow) is not None:
         first, why = experts[shadow], "shadow"
-    return Choice(snapshot, first, eligible, why, decision, spent)
+    return Choice(snapshot, first, eligible, why, routed)
 
 
 def _pick_decided(snapshot: Snapshot, decision: Decision, eligible: Sequence[Expert]) -> tuple[Expert, str]:

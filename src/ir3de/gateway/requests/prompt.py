@@ -1,7 +1,4 @@
-"""Reads a request: the text to route, and the capabilities that an expert needs to answer it.
-
-OpenAI's schema is not repeated here. Only the fields that routing needs are read, everything else passes unchanged.
-"""
+"""Reads a request: the text to route, and the capabilities that an expert needs to answer it."""
 
 from __future__ import annotations
 
@@ -10,20 +7,15 @@ from functools import lru_cache
 from typing import Any, Literal, NamedTuple
 
 from ir3de.gateway.api_errors import ApiError
-from ir3de.routing.messages import (
-    MessageError,
-    Turn,
-    build_type_error,
-    compile_envelopes,
-    parse_message,
-    parse_messages,
-)
+from ir3de.gateway.wire.format import WireFormat
+from ir3de.routing.messages import MessageError, Turn, compile_envelopes
 
 TextMode = Literal["last_user", "all_user", "full"]
-Endpoint = Literal["chat", "completions", "responses", "messages", "embeddings"]
 
-BYTES_PER_TOKEN = 4  # a rough average, to compare a request with a context window
+CHARS_PER_TOKEN = 4  # of text in ASCII, roughly; other characters count as a token each
 MAX_TOKENS = 10**12  # a client may send a number with thousands of digits
+_READ_BY_MODELS = ("messages", "system", "prompt", "input", "instructions", "tools", "functions")
+_ATTACHMENTS = frozenset(("image_url", "input_image", "image", "input_audio", "file", "input_file", "document"))
 
 
 class Prompt(NamedTuple):
@@ -31,39 +23,40 @@ class Prompt(NamedTuple):
 
     text: str
     needs: frozenset[str]  # capabilities
-    tokens: int  # a rough count of the prompt and the longest answer
+    tokens: int  # a rough count of the prompt and the longest answer; 0 where nobody asks for it
     tool_loop: bool  # the last message is the result of a tool
     follows: str = ""  # of OpenAI's responses: the id of the response before
 
 
-def read_prompt(endpoint: Endpoint, values: Mapping[str, Any], how: TextMode, envelopes: Sequence[str]) -> Prompt:
+def read_prompt(
+    wire: WireFormat, values: Mapping[str, Any], how: TextMode, envelopes: Sequence[str], *, counts_tokens: bool = True
+) -> Prompt:
     """Read the prompt of a request, or raise an `ApiError` that names the wrong field."""
-    turns = parse_turns(endpoint, values)
-    size, images = 0, False
-    for turn in turns:
-        size += len(turn.text)
-        images = images or turn.images
+    turns = parse_turns(wire, values)
+    images = any(turn.images for turn in turns)
     tools = bool(values.get("tools") or values.get("functions"))
-    wanted = values.get("max_completion_tokens") or values.get("max_tokens") or values.get("max_output_tokens") or 0
-    tokens = size // BYTES_PER_TOKEN + (max(0, min(wanted, MAX_TOKENS)) if isinstance(wanted, int) else 0)
     last = turns[-1] if turns else None
     loop = last is not None and (last.role == "tool" or (last.tool_result and not last.text.strip()))
-    before = values.get("previous_response_id") if endpoint == "responses" else None
-    follows = before if isinstance(before, str) else ""
-    return Prompt(extract_text(turns, how, envelopes), _collect_needs(endpoint, tools, images), tokens, loop, follows)
+    return Prompt(
+        extract_text(turns, how, envelopes),
+        _collect_needs(wire.capability, tools, images),
+        count_tokens(values) if counts_tokens else 0,
+        loop,
+        wire.find_previous_response(values),
+    )
 
 
-def parse_turns(endpoint: Endpoint, values: Mapping[str, Any]) -> list[Turn]:
+def parse_turns(wire: WireFormat, values: Mapping[str, Any]) -> list[Turn]:
     """The turns of a request, or an `ApiError` that names the wrong field."""
     try:
-        return _TURNS[endpoint](values)
+        return wire.parse_turns(values)
     except MessageError as error:
         raise ApiError(400, str(error), error.code, error.param) from None
 
 
 @lru_cache(maxsize=64)
-def _collect_needs(endpoint: str, tools: bool, images: bool) -> frozenset[str]:
-    return frozenset([endpoint, *(["tools"] if tools else []), *(["vision"] if images else [])])
+def _collect_needs(capability: str, tools: bool, images: bool) -> frozenset[str]:
+    return frozenset([capability, *(["tools"] if tools else []), *(["vision"] if images else [])])
 
 
 def extract_text(turns: Sequence[Turn], how: TextMode, envelopes: Sequence[str] = ()) -> str:
@@ -85,59 +78,23 @@ def extract_text(turns: Sequence[Turn], how: TextMode, envelopes: Sequence[str] 
     return "\n".join(text for text in chosen if text.strip())
 
 
-def _parse_chat_turns(values: Mapping[str, Any]) -> list[Turn]:
-    """The turns of a chat: `messages` in the format of OpenAI or Anthropic."""
-    return parse_messages(values.get("messages"))
+def count_tokens(values: Mapping[str, Any]) -> int:
+    """Roughly the tokens of a request and of the longest answer: all text that a model reads, results of tools too."""
+    wanted = values.get("max_completion_tokens") or values.get("max_tokens") or values.get("max_output_tokens") or 0
+    tokens = max(0, min(wanted, MAX_TOKENS)) if isinstance(wanted, int) else 0
+    found: list[Any] = [values[name] for name in _READ_BY_MODELS if name in values]
+    while found:
+        value = found.pop()
+        if isinstance(value, str):
+            tokens += estimate_tokens(value)
+        elif isinstance(value, list):
+            found += value
+        elif isinstance(value, dict) and value.get("type") not in _ATTACHMENTS:
+            found += value.values()
+    return tokens
 
 
-def _parse_anthropic_turns(values: Mapping[str, Any]) -> list[Turn]:
-    system = values.get("system")
-    before = [parse_message({"role": "system", "content": system}, "system")] if system else []
-    return before + _parse_chat_turns(values)
-
-
-def _parse_completion_turns(values: Mapping[str, Any]) -> list[Turn]:
-    prompt = values.get("prompt")
-    if isinstance(prompt, str):
-        return [Turn("user", prompt)]
-    if isinstance(prompt, list) and prompt and all(isinstance(one, str) for one in prompt):
-        return [Turn("user", "\n".join(prompt))]
-    if isinstance(prompt, list) and prompt:  # token ids of the expert's own vocabulary: there is no text to route
-        return [Turn("user", "")]
-    raise build_type_error("prompt", "a string or a list of strings", prompt)
-
-
-def _parse_response_turns(values: Mapping[str, Any]) -> list[Turn]:
-    given = values.get("input")
-    instructions = values.get("instructions")
-    before = [Turn("system", instructions)] if isinstance(instructions, str) else []
-    if isinstance(given, str):
-        return [*before, Turn("user", given)]
-    if not isinstance(given, list) or not given:
-        raise build_type_error("input", "a string or a list of items", given)
-    turns = []
-    for place, item in enumerate(given):
-        if isinstance(item, dict) and "role" in item:
-            turns.append(parse_message(item, f"input[{place}]"))
-        elif isinstance(item, dict):  # function calls, their results, references
-            result = str(item.get("type", "")).endswith("_output")
-            turns.append(Turn("tool" if result else "assistant", "", tool_result=result))
-        else:
-            raise build_type_error(f"input[{place}]", "an object", item)
-    return before + turns
-
-
-def _parse_embedding_turns(values: Mapping[str, Any]) -> list[Turn]:
-    given = values.get("input")
-    if not isinstance(given, (str, list)) or given == []:
-        raise build_type_error("input", "a string or a list", given)
-    return [Turn("user", given if isinstance(given, str) else "")]
-
-
-_TURNS = {
-    "chat": _parse_chat_turns,
-    "completions": _parse_completion_turns,
-    "responses": _parse_response_turns,
-    "messages": _parse_anthropic_turns,
-    "embeddings": _parse_embedding_turns,
-}
+def estimate_tokens(text: str) -> int:
+    """Roughly the tokens of a text, without a tokenizer."""
+    others = 0 if text.isascii() else len(text) - len(text.encode("ascii", "ignore"))
+    return (len(text) - others) // CHARS_PER_TOKEN + others

@@ -1,4 +1,4 @@
-"""Relays server-sent events: whole events only, provenance added to the first, token usage read from the last."""
+"""Relays server-sent events: whole events only, provenance in the first, the end and the usage read from the last."""
 
 from __future__ import annotations
 
@@ -6,40 +6,35 @@ import json
 import re
 from typing import Any
 
-_ENDS = {  # the final event of a stream, which may be an error
-    "": re.compile(rb"(?:^|[\r\n])data: ?\[DONE\]"),  # only at the beginning of a line: an answer may quote it
-    "responses": re.compile(
-        rb"(?m)^data: ?\[DONE\]|^event: ?(?:response\.(?:completed|incomplete|failed)|error)\s"
-        rb'|"type": ?"response\.(?:completed|incomplete|failed)"'
-    ),
-    "messages": re.compile(rb'(?m)^event: ?(?:message_stop|error)\s|^data: ?\{"type": ?"(?:message_stop|error)"'),
-}
+from ir3de.gateway.wire.format import WireFormat
+
 MAX_EVENT_BYTES = 1 << 20  # larger events are sent on in parts
 _TAIL_BYTES = 1 << 13  # kept of the beginning and of the end of a stream, to find the usage
 
 _GAPS = (b"\n\n", b"\n\r\n", b"\r\r")  # between events
 _data = re.compile(rb"(?:^|(?<=[\r\n]))data: ?(?=\{)")
+_data_lines = re.compile(rb"(?:^|(?<=[\r\n]))(data: ?)(\{[^\r\n]*)")
 _line_end = re.compile(rb"[\r\n]")
-_response = re.compile(rb'"response": ?\{[^{}]*?"id": ?"([!-~]{1,256}?)"')
 
 
 class EventRelay:
     """Sends on whole events only, so that a broken stream does not end within one.
 
-    >>> relay = EventRelay(b'"ir3de":{"expert":"law"}')
+    >>> from ir3de.gateway.wire import FORMATS
+    >>> relay = EventRelay(FORMATS["chat/completions"], b'"ir3de":{"expert":"law"}')
     >>> relay.feed(b'data: {"id":1}\\n'), relay.feed(b'\\ndata: {"id":2}')
     (b'', b'data: {"id":1,"ir3de":{"expert":"law"}}\\n\\n')
     >>> relay.flush()
     b'data: {"id":2}'
     """
 
-    def __init__(self, signature: bytes = b"", endpoint: str = "") -> None:
-        self._signature = signature  # a member to add to the first event's object
-        self._ends = _ENDS.get(endpoint, _ENDS[""])
-        self._ended = False
+    def __init__(self, wire: WireFormat, provenance: bytes = b"") -> None:
+        self._wire = wire
+        self._provenance = provenance  # a member to add to the first event's object
+        self._name = provenance.partition(b":")[0]  # of that member; experts may not send their own
+        self._has_final_event = False
         self._held = b""
         self._inside = False  # a part of an event was sent, because it was too large to hold
-        self._endpoint = endpoint
         self.head = b""
         self.tail = b""
 
@@ -56,23 +51,24 @@ class EventRelay:
             end = max(ends, default=len(held))
             ready, self._held = held[:end], held[end:]
         self._inside = not ready.endswith(_GAPS)
-        if self._signature:
-            ready = self._add_provenance(ready)
-        self._remember(ready)
-        return ready
+        return self._pass(ready)
 
     def flush(self) -> bytes:
         """What was held back, at the end of a complete stream."""
         rest, self._held = self._held, b""
-        self._remember(rest)
-        return rest
+        return self._pass(rest)
 
-    def _remember(self, passed: bytes) -> None:
-        if len(passed) > _TAIL_BYTES and self._ends.search(passed):  # a final event that is longer than the tail
-            self._ended = True
+    def _pass(self, ready: bytes) -> bytes:
+        if self._name and self._name in ready:
+            ready = _data_lines.sub(self._remove_foreign_member, ready)
+        if self._provenance:
+            ready = self._add_provenance(ready)
+        if len(ready) > _TAIL_BYTES and self._wire.is_complete(ready):  # a final event that is longer than the tail
+            self._has_final_event = True
         if not self.head:
-            self.head = passed[:_TAIL_BYTES]
-        self.tail = (self.tail + passed)[-_TAIL_BYTES:]
+            self.head = ready[:_TAIL_BYTES]
+        self.tail = (self.tail + ready)[-_TAIL_BYTES:]
+        return ready
 
     @property
     def is_ending(self) -> bool:
@@ -82,31 +78,40 @@ class EventRelay:
     @property
     def is_done(self) -> bool:
         """Whether the final event of the stream has come."""
-        return self._ended or self._ends.search(self.tail) is not None
+        return self._has_final_event or self._wire.is_complete(self.tail)
+
+    @property
+    def is_done_at_end(self) -> bool:
+        """Whether the stream is complete, given that its connection ended well."""
+        return self._has_final_event or self._wire.is_complete_at_end(self.tail)
+
+    @property
+    def has_error(self) -> bool:
+        """Whether the expert has reported an error itself."""
+        return self._wire.has_error(self.tail)
 
     def build_closing(self, event: bytes) -> bytes:
         """An error event to end a broken stream with."""
         return b"\n\n" + event if self._inside else event
 
-    def find_usage(self) -> dict[str, Any] | None:
-        """The token usage near the end of the stream; Anthropic's messages give the prompt's at the beginning."""
-        found = _find_usage(self.tail)
-        if self._endpoint == "messages" and (before := _find_usage(self.head)) is not None:
-            return {**before, **(found or {})}
-        return found
+    def find_usage(self) -> Any:
+        """The token usage that the stream tells."""
+        return self._wire.read_usage(_find_usage(self.head), _find_usage(self.tail))
 
     def find_response_id(self) -> str:
-        """The id by which a later request may refer to this answer; only OpenAI's responses have one."""
-        found = _response.search(self.head) if self._endpoint == "responses" else None
-        return found.group(1).decode() if found is not None else ""
+        """The id by which a later request may refer to this answer."""
+        return self._wire.find_response_id(self.head)
 
     def _add_provenance(self, ready: bytes) -> bytes:
         found = _data.search(ready)
         if found is None or (line_end := _line_end.search(ready, found.end())) is None:
             return ready
-        signed = add_member(ready[found.end() : line_end.start()], self._signature)
-        self._signature = b""
+        signed = add_member(ready[found.end() : line_end.start()], self._provenance)
+        self._provenance = b""
         return ready[: found.end()] + signed + ready[line_end.start() :]
+
+    def _remove_foreign_member(self, line: re.Match[bytes]) -> bytes:
+        return line.group(1) + remove_member(line.group(2), self._name.strip(b'"').decode())
 
 
 def _find_usage(events: bytes) -> dict[str, Any] | None:
@@ -122,9 +127,22 @@ def _find_usage(events: bytes) -> dict[str, Any] | None:
 
 
 def add_member(content: bytes, member: bytes) -> bytes:
-    """Append a member to a JSON object without changing other bytes, unless the object has it already."""
+    """Append a member to a JSON object without changing other bytes."""
     end = len(content.rstrip()) - 1
-    if end < 1 or content[end : end + 1] != b"}" or member.partition(b":")[0] + b":" in content:
+    if end < 1 or content[end : end + 1] != b"}":
         return content
     comma = b"" if content[:end].rstrip().endswith(b"{") else b","
     return content[:end] + comma + member + content[end:]
+
+
+def remove_member(content: bytes, name: str) -> bytes:
+    """A JSON object without the member of that name at its top level; without such a member, the same bytes."""
+    try:
+        found = json.loads(content)
+    except (ValueError, RecursionError):  # clients cannot read it either
+        return content
+    if not isinstance(found, dict) or name not in found:
+        return content
+    return json.dumps({key: value for key, value in found.items() if key != name}, ensure_ascii=False).encode(
+        errors="surrogatepass"
+    )

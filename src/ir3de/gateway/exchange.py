@@ -1,0 +1,425 @@
+"""One request's way through the gateway, from its first byte to the last byte of its answer.
+
+    read      the body, within limits                                 requests/client, requests/json_body
+    choose    the experts that may answer, in their order             requests/prompt, controls, choice
+    ask       one after the other, until one of them answers          experts/upstream
+    relay     its answer, whole or as a stream, with provenance       wire/, provenance
+    record    what happened, once, at the end                         exchange_record, telemetry
+
+`Exchange` has these five as its parts, in this order. One thing alone cancels its task from outside: the client that
+disconnects (or the server that stops).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import logging
+from collections.abc import Mapping
+from itertools import chain
+from time import perf_counter, time
+from typing import Any
+
+from starlette.types import Receive, Scope, Send
+
+from ir3de.gateway.api_errors import ApiError, ClientDisconnect, build_internal_error, build_type_error, encode_json
+from ir3de.gateway.config.models import RESERVED
+from ir3de.gateway.exchange_record import ExchangeRecord, Outcome, read_usage
+from ir3de.gateway.experts.admission import admit, record_failure
+from ir3de.gateway.experts.snapshot import Expert, Snapshot
+from ir3de.gateway.experts.upstream import RETRYABLE_STATUSES, UpstreamFailure, UpstreamRequest, UpstreamResponse
+from ir3de.gateway.gateway import Gateway
+from ir3de.gateway.headers import HeaderList, compile_header_filter, filter_response_headers
+from ir3de.gateway.provenance import Handover, build_provenance_headers, build_provenance_member
+from ir3de.gateway.requests.choice import Choice, build_response_pin, choose, route_prompt
+from ir3de.gateway.requests.client import DisconnectWatcher, find_connection, read_body
+from ir3de.gateway.requests.client_response import ClientResponse
+from ir3de.gateway.requests.controls import FIELD, NO_CONTROLS, Controls, read_controls
+from ir3de.gateway.requests.forwarding import build_body, build_head, build_path
+from ir3de.gateway.requests.json_body import JsonBody
+from ir3de.gateway.requests.prompt import read_prompt
+from ir3de.gateway.wire.event_stream import EventRelay, add_member, remove_member
+from ir3de.gateway.wire.format import WireFormat
+
+LONG_PROMPT_CHARS = 100_000  # routing these takes 10 ms, so it is done in a thread
+MAX_LOGGED_CHARS = 100_000  # of a prompt, where the decision log has prompts: routing reads a thousand tokens
+_RETRY_HEADERS = (b"retry-after", b"x-should-retry", b"x-ratelimit-")  # kept even if the error itself is not
+_ERROR_CODES = {"connect": "upstream_unreachable", "garbage": "upstream_invalid", "broken": "upstream_broken"}
+_JSON: HeaderList = [(b"content-type", b"application/json")]
+_log = logging.getLogger("ir3de.gateway")
+
+
+class InferenceEndpoint:
+    """An endpoint that experts answer, as an ASGI application."""
+
+    def __init__(self, gateway: Gateway, wire: WireFormat) -> None:
+        self._gateway, self._wire = gateway, wire
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        await Exchange(self._gateway, self._wire, scope, receive, send).run()
+
+
+class Exchange:
+    """One request and its answer."""
+
+    def __init__(self, gateway: Gateway, wire: WireFormat, scope: Scope, receive: Receive, send: Send) -> None:
+        self.gateway, self.wire, self.receive = gateway, wire, receive
+        self.started, self.clock = time(), perf_counter()
+        self.request_id: str = scope["state"]["request_id"]
+        self.received: Mapping[bytes, bytes] = scope["state"]["headers"]
+        self.all_received: HeaderList = scope["headers"]
+        self.query: bytes = scope["query_string"]
+        self.connection = find_connection(scope)
+        self.snapshot: Snapshot = gateway.live.snapshot
+        self.response = ClientResponse(send)
+        self.trace = gateway.tracing.begin(self.received) if gateway.tracing is not None else None
+        # what becomes known on the way
+        self.received_bytes = 0
+        self.asked = ""  # the model that the client named
+        self.wants_stream = False
+        self.controls: Controls = NO_CONTROLS
+        self.text = ""  # what was routed on, where the decision log wants it
+        self.choice: Choice | None = None
+        self.expert: Expert | None = None  # who answers, or was asked last
+        self.handovers: list[Handover] = []
+        self.relay: EventRelay | None = None
+        self.response_id = ""  # a later request may refer to it
+        self.usage: Mapping[str, Any] = {}
+        self.outcome: Outcome = "ok"
+        self.error = ""  # the code of the error object, if there was one
+        self.upstream_seconds: float | None = None
+        self.first_seconds: float | None = None
+
+    async def run(self) -> None:
+        """The whole way. Whatever happens, it is recorded."""
+        try:
+            await self._answer()
+        except ClientDisconnect:
+            if self.outcome == "ok" and not self._is_complete:
+                self.outcome = "cancelled"
+        except Exception as error:
+            self.outcome = "failed"
+            _log.error("request %s failed", self.request_id, exc_info=error)
+            if self.response.status:
+                raise
+            await self._send_error(build_internal_error(self.request_id))
+        except BaseException:
+            self.outcome, self.response.status = "cancelled", self.response.status or 500
+            raise
+        finally:
+            self._record()
+
+    async def _answer(self) -> None:
+        body = await self._read()
+        if body is None:
+            return
+        watcher = self.response.watcher = DisconnectWatcher(self.receive, self.connection)
+        try:
+            parsed = JsonBody.parse(body, self.snapshot.config.server.limits.json_depth)
+            self.choice = await self._choose(parsed)
+            await self._ask_in_turn(self.choice, parsed)
+            self._pin(self.choice)
+        except ApiError as problem:
+            self.outcome = "client_error"
+            await self._send_error(problem)
+        except asyncio.CancelledError:
+            if watcher.absorb_cancellation():
+                raise ClientDisconnect from None
+            raise
+        finally:
+            watcher.stop()
+
+    # read ----------------------------------------------------------------------------------------------------------
+
+    async def _read(self) -> bytes | None:
+        """The body. If it is refused before it has come, the client is told, and there is none."""
+        try:
+            content = await read_body(self.receive, self.received, self.snapshot.config.server.limits, self.connection)
+        except ApiError as problem:
+            self.outcome, self.error = "client_error", problem.code
+            headers, refusal = self._build_error(problem)
+            await self.response.send_early(problem.status, headers, refusal, self.receive)
+            return None
+        self.received_bytes = len(content)
+        return content
+
+    # choose --------------------------------------------------------------------------------------------------------
+
+    async def _choose(self, body: JsonBody) -> Choice:
+        """The experts that may answer, and which of them comes first."""
+        snapshot, values, routing = self.snapshot, body.values, self.snapshot.config.routing
+        self._read_model(values)
+        prompt = read_prompt(
+            self.wire, values, routing.text, routing.envelopes, counts_tokens=snapshot.has_context_windows
+        )
+        if snapshot.config.logs.prompts:
+            self.text = prompt.text[:MAX_LOGGED_CHARS]
+        routed = None
+        if len(prompt.text) > LONG_PROMPT_CHARS and self.asked in RESERVED:
+            routed = await asyncio.to_thread(route_prompt, snapshot, prompt, self.controls)
+        return choose(snapshot, self.asked, prompt, self.controls, self.gateway.pins, routed)
+
+    def _read_model(self, values: Mapping[str, Any]) -> None:
+        model, stream = values.get("model", "auto"), values.get("stream")
+        if not isinstance(model, str) or not model:
+            raise build_type_error("model", "a name such as 'auto'", model)
+        if stream is not None and not isinstance(stream, bool):
+            raise build_type_error("stream", "true or false", stream)
+        self.asked, self.wants_stream = model, bool(stream) and self.wire.can_stream
+        self.controls = read_controls(values.get(FIELD), self.received, self.gateway.session_headers)
+
+    # ask -----------------------------------------------------------------------------------------------------------
+
+    async def _ask_in_turn(self, choice: Choice, body: JsonBody) -> None:
+        """Ask the first expert, and if it fails before its answer begins, its fallbacks."""
+        failure: UpstreamFailure | None = None
+        for expert in chain((choice.first,), choice.list_fallbacks()):
+            if failure is not None and self.expert is not None:
+                self.handovers.append((self.expert.name, expert.name, failure.reason))
+            self.expert = expert
+            try:
+                await self._ask(expert, body)
+                return
+            except UpstreamFailure as found:
+                failure = found
+        assert failure is not None
+        await self._send_failure(failure)
+
+    async def _ask(self, expert: Expert, body: JsonBody) -> None:
+        """Ask one expert and relay its answer. After a `UpstreamFailure` before the first byte, others can be asked."""
+        await admit(expert)
+        observer, started = self.gateway.observer, perf_counter()
+        observer.request_started(expert.name)
+        try:
+            async with self._build_request(expert, body) as answer:
+                if answer.status in RETRYABLE_STATUSES or answer.status >= 500:
+                    raise await _read_refusal(answer, expert)
+                if 300 <= answer.status < 400:
+                    raise UpstreamFailure("garbage", f"'{expert.name}' points to another address: correct its base_url")
+                await self._relay(answer, expert)
+            expert.breaker.record_success()
+        except UpstreamFailure as failure:
+            await self._handle_failure(expert, failure)
+        except BaseException:
+            expert.breaker.record_abandoned()
+            raise
+        finally:
+            self.upstream_seconds = perf_counter() - started
+            expert.concurrency.release()
+            observer.request_ended(expert.name)
+
+    def _build_request(self, expert: Expert, body: JsonBody) -> UpstreamRequest:
+        trace = {} if self.trace is None else self.trace.forward()
+        forwarded = compile_header_filter(self.snapshot.config.routing.forward_headers)
+        head = build_head(self.wire, expert, self.all_received, self.request_id, trace, forwarded)
+        path, content = build_path(self.wire, self.query), build_body(self.wire, expert, body)
+        return UpstreamRequest(self.gateway.connections, expert, path, head, content)
+
+    async def _handle_failure(self, expert: Expert, failure: UpstreamFailure) -> None:
+        """Once the answer has begun, nobody else can be asked: the client is told that it broke."""
+        if self._is_complete:
+            expert.breaker.record_success()
+            await self.response.end()
+            return
+        record_failure(expert, failure)
+        if not self.response.status:
+            raise failure
+        await self._end_broken_stream(failure)
+
+    # relay ---------------------------------------------------------------------------------------------------------
+
+    async def _relay(self, answer: UpstreamResponse, expert: Expert) -> None:
+        headers = filter_response_headers(answer.headers, is_decompressed=answer.is_decompressed)
+        if answer.is_stream:
+            if not self.wants_stream and "stream" not in expert.config.defaults:
+                raise UpstreamFailure(
+                    "garbage", f"'{expert.name}' answered with a stream of events, asked for a whole answer"
+                )
+            await self._relay_stream(answer, expert, headers)
+            return
+        body = await answer.read_whole()
+        if body is None:
+            await self._relay_unparsed(answer, headers)
+            return
+        if answer.status == 200:
+            body = self._sign(body, answer, expert)
+        elif answer.status >= 400:
+            if answer.status == 401 and expert.should_warn():
+                variable = expert.config.api_key_env or "none"
+                _log.warning("'%s' refuses the gateway's key (api_key_env: %s)", expert.name, variable)
+            self.outcome, self.error = "client_error", f"upstream_{answer.status}"
+        self.first_seconds = perf_counter() - self.clock
+        await self.response.send_whole(answer.status, self._add_headers(headers), body)
+
+    def _sign(self, body: bytes, answer: UpstreamResponse, expert: Expert) -> bytes:
+        """A whole answer with provenance; its usage and id are kept. An expert may not send a provenance of its own."""
+        content, kind = _parse_object(body), answer.content_type or "something"
+        if content is None:
+            raise UpstreamFailure("garbage", f"'{expert.name}' answered with {kind} that is not a JSON object")
+        if self.wants_stream:  # it cannot stream, which is no illness
+            raise UpstreamFailure(
+                "garbage", f"'{expert.name}' answered with {kind}, asked for a stream of events", is_expert_fault=False
+            )
+        self._keep_usage(content.get("usage"))
+        self.response_id = self.wire.read_response_id(content)
+        if not (member := self._build_member(expert)):
+            return body
+        return add_member(remove_member(body, FIELD) if FIELD in content else body, member)
+
+    async def _relay_stream(self, answer: UpstreamResponse, expert: Expert, headers: HeaderList) -> None:
+        piece = await answer.read_first_piece()
+        if not piece:
+            raise UpstreamFailure("broken", f"'{expert.name}' ended its stream before it began")
+        relay = self.relay = EventRelay(self.wire, self._build_member(expert))
+        self.first_seconds = perf_counter() - self.clock
+        await self.response.start(answer.status, self._add_headers(headers))
+        try:
+            while piece:
+                if ready := relay.feed(piece):
+                    await self.response.send_piece(ready)
+                piece = await answer.read_piece(last=relay.is_ending)
+            rest = relay.flush()
+            if relay.has_error:  # the expert has told the client itself
+                self.outcome, self.error = "broken_stream", "upstream_error"
+            elif not relay.is_done_at_end:
+                raise UpstreamFailure("broken", f"'{expert.name}' ended its stream in the middle")
+        finally:
+            self._keep_usage(relay.find_usage())
+            self.response_id = relay.find_response_id()
+        await self.response.end(rest)
+
+    async def _relay_unparsed(self, answer: UpstreamResponse, headers: HeaderList) -> None:
+        piece = await answer.read_first_piece()
+        await self.response.start(answer.status, self._add_headers(headers))
+        while piece:
+            await self.response.send_piece(piece)
+            piece = await answer.read_piece()
+        await self.response.end()
+
+    @property
+    def _is_complete(self) -> bool:
+        """Whether a stream has sent its final event, even if its connection is still open."""
+        return self.relay is not None and self.relay.is_done
+
+    async def _end_broken_stream(self, failure: UpstreamFailure) -> None:
+        """End a broken stream with an error event. Other answers are cut off, so that they do not look complete."""
+        problem = ApiError(failure.status, failure.message, _ERROR_CODES.get(failure.reason, ""))
+        self.outcome, self.error = "broken_stream", problem.code
+        if self.relay is None:
+            raise ClientDisconnect from failure
+        told = b"" if self.relay.has_error else self.relay.build_closing(self.wire.build_error_event(problem))
+        await self.response.end(told)
+
+    async def _send_failure(self, failure: UpstreamFailure) -> None:
+        """No expert answered: send the error of the last one, or say what happened to it."""
+        self.outcome = "unavailable" if failure.reason in ("busy", "resting") else "upstream_error"
+        if failure.body is not None:
+            self.error = f"upstream_{failure.status}"
+            await self.response.send_whole(failure.status, self._add_headers(failure.headers), failure.body)
+            return
+        before = [f"{name} ({reason})" for name, _, reason in self.handovers]
+        more = f". Asked before: {', '.join(before)}" if before else ""
+        problem = ApiError(failure.status, failure.message + more, _ERROR_CODES.get(failure.reason, ""))
+        problem.retry_after = failure.retry_after
+        await self._send_error(problem, *(pair for pair in failure.headers if pair[0].startswith(_RETRY_HEADERS)))
+
+    async def _send_error(self, problem: ApiError, *more: tuple[bytes, bytes]) -> None:
+        """An error instead of an answer."""
+        self.error = problem.code
+        headers, body = self._build_error(problem)
+        await self.response.send_whole(problem.status, [*headers, *more], body)
+
+    def _build_error(self, problem: ApiError) -> tuple[HeaderList, bytes]:
+        headers = self._add_headers([*_JSON, *problem.header_list()])
+        return headers, encode_json(self.wire.build_error(problem))
+
+    def _add_headers(self, headers: HeaderList) -> HeaderList:
+        """The request's id, and the provenance if an expert was asked."""
+        headers = [*headers, (b"x-request-id", self.request_id.encode())]
+        has_provenance = "headers" in self.snapshot.config.routing.provenance
+        if self.choice is not None and self.expert is not None and has_provenance:
+            headers += build_provenance_headers(self.choice, self.expert, self.handovers)
+        return headers
+
+    def _build_member(self, expert: Expert) -> bytes:
+        """The provenance for the body, unless it is switched off."""
+        if self.choice is None or "body" not in self.snapshot.config.routing.provenance:
+            return b""
+        return build_provenance_member(self.choice, expert, self.handovers, self.request_id)
+
+    # record --------------------------------------------------------------------------------------------------------
+
+    def _keep_usage(self, usage: object) -> None:
+        self.usage = usage if isinstance(usage, Mapping) else {}
+
+    def _pin(self, choice: Choice) -> None:
+        """Remember which expert a conversation is with, and who gave an answer that later requests may refer to."""
+        if self.outcome != "ok" or self.expert is None:
+            return
+        if self.controls.session and choice.routed is not None and choice.why != "shadow":
+            self.gateway.pins.put(self.controls.session, self.expert.name)
+        if self.response_id:
+            self.gateway.pins.put(build_response_pin(self.response_id), self.expert.name)
+
+    def _record(self) -> None:
+        record = self._build_record()
+        self.gateway.observer.observe(record)
+        if self.trace is not None:
+            self.trace.finish(record)
+
+    def _build_record(self) -> ExchangeRecord:
+        choice, expert = self.choice, self.expert
+        routed = None if choice is None else choice.routed
+        prompt_tokens, completion_tokens = read_usage(self.usage)
+        cost = None
+        if self.usage and expert is not None:
+            cost = expert.config.price.compute_cost(prompt_tokens or 0, completion_tokens or 0)
+        status = self.response.status or (499 if self.outcome == "cancelled" else 0)
+        return ExchangeRecord(
+            self.request_id,
+            self.wire.capability,
+            started=self.started,
+            asked=self.asked,
+            decision=None if routed is None else routed.decision,
+            confidence=None if routed is None else routed.confidence,
+            expected_score=None if routed is None else routed.expected_score,
+            margin=None if routed is None else routed.margin,
+            router="" if choice is None else self.snapshot.digest,
+            why="" if choice is None else choice.why,
+            text=self.text,
+            expert="" if expert is None else expert.name,
+            model="" if expert is None else expert.config.served_model,
+            session=self.controls.session,
+            stream=self.wants_stream,
+            status=status,
+            outcome=self.outcome,
+            error=self.error,
+            fallbacks=self.handovers,
+            route_seconds=None if routed is None else routed.seconds,
+            upstream_seconds=self.upstream_seconds,
+            first_seconds=self.first_seconds,
+            total_seconds=perf_counter() - self.clock,
+            prompt_tokens=prompt_tokens,
+            completion_tokens=completion_tokens,
+            cost=cost,
+            received_bytes=self.received_bytes,
+            sent_bytes=self.response.sent_bytes,
+        )
+
+
+async def _read_refusal(answer: UpstreamResponse, expert: Expert) -> UpstreamFailure:
+    """Turn an error answer into a failure. The expert's body is kept only if it is a JSON object."""
+    body = await answer.read_whole()
+    reason = str(answer.status) if answer.status in RETRYABLE_STATUSES else "5xx"
+    message = f"'{expert.name}' answered with status {answer.status}"
+    kept = body if body is not None and _parse_object(body) is not None else None
+    headers = filter_response_headers(answer.headers, is_decompressed=answer.is_decompressed)
+    return UpstreamFailure(reason, message, answer.status, headers, kept, is_expert_fault=answer.status != 429)
+
+
+def _parse_object(body: bytes) -> dict[str, Any] | None:
+    try:
+        found = json.loads(body.decode("utf-8-sig"))
+    except (ValueError, RecursionError):
+        return None
+    return found if isinstance(found, dict) else None

@@ -1,0 +1,73 @@
+"""What a format of the wire says: the turns of a request, the end of a stream, token usage, and errors."""
+
+from __future__ import annotations
+
+import re
+from abc import ABC, abstractmethod
+from collections.abc import Mapping
+from typing import Any, Literal
+
+from ir3de.gateway.api_errors import ApiError, encode_json
+from ir3de.routing.messages import Turn
+
+Capability = Literal["chat", "completions", "responses", "messages", "embeddings"]
+
+_error_event = re.compile(rb'(?m)^event: ?error\s|^(?:data|error): ?\{\s*"(?:error|type)": ?(?:\{|"error")')
+
+
+class WireFormat(ABC):
+    """One API: how it writes requests, answers, streams of events and errors.
+
+    The schemas of the APIs are not repeated here. Only what routing and relaying need is read; the rest passes unread.
+    """
+
+    path: str  # below /v1/
+    capability: Capability  # what an expert needs to answer
+    can_stream = True  # where it cannot, a client's `stream: true` is the expert's affair
+    is_sampled = True  # whether an expert's defaults for sampling apply
+    has_system_message = False  # whether a system message may be put before the others
+    final_event: re.Pattern[bytes]  # of a stream that is complete
+
+    @abstractmethod
+    def parse_turns(self, values: Mapping[str, Any]) -> list[Turn]:
+        """The turns of a request, or a `MessageError` that names the wrong field."""
+
+    def is_complete(self, events: bytes) -> bool:
+        """Whether a final event is among these, which need not be all of the stream."""
+        return self.final_event.search(events) is not None
+
+    def is_complete_at_end(self, events: bytes) -> bool:
+        """Whether a stream that ended with these events, and whose connection ended well, is complete."""
+        return self.is_complete(events)
+
+    def has_error(self, events: bytes) -> bool:
+        """Whether the expert itself reports an error among these last events."""
+        return _error_event.search(events) is not None
+
+    def read_usage(self, head: Mapping[str, Any] | None, tail: Mapping[str, Any] | None) -> Mapping[str, Any] | None:
+        """The token usage of a stream, from what was found near its beginning and near its end."""
+        return tail
+
+    def read_response_id(self, answer: Mapping[str, Any]) -> str:
+        """The id by which a later request may refer to this answer; empty if there is none."""
+        return ""
+
+    def find_response_id(self, head: bytes) -> str:
+        """The same, from the first events of a stream."""
+        return ""
+
+    def find_previous_response(self, values: Mapping[str, Any]) -> str:
+        """The id of the answer that the request continues; empty if there is none."""
+        return ""
+
+    def is_repeatable(self, values: Mapping[str, Any]) -> bool:
+        """Whether a request that may or may not have arrived can be sent again."""
+        return True
+
+    def build_error(self, problem: ApiError) -> dict[str, Any]:
+        """The error object."""
+        return {"error": problem.fields}
+
+    def build_error_event(self, problem: ApiError) -> bytes:
+        """The error object as the last event of a stream that has begun."""
+        return b"data: " + encode_json(self.build_error(problem)) + b"\n\n"

@@ -1,0 +1,118 @@
+"""What an expert may say on the way, and what a client may make it say, without harm to others."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from api_answers import EVERYTHING
+from raw_sockets import DONE, FIRST, GOOD, STREAM_HEAD, answer, ask, chat
+from raw_upstream import LAW, RawGateway, raw_gateway, raw_gateway_session  # noqa: F401
+from running_gateway import QUESTIONS, Running, running
+from starlette.requests import Request
+from starlette.responses import JSONResponse, Response
+
+LAST = b'data: {"id":"x","choices":[{"index":0,"delta":{},"finish_reason":"stop"}]}\n\n'
+OWN_ERROR = b'data: {"error":{"message":"out of memory","type":"server_error","code":500}}\n\n'
+FORGED = b'"ir3de":{"expert":"nobody"}'
+MANY = 5  # more than failures open the breaker
+
+
+def test_a_stream_that_ends_well_without_its_last_word_is_complete(raw_gateway: RawGateway) -> None:  # noqa: F811
+    for _ in range(MANY):
+        got = raw_gateway.ask("law", does=STREAM_HEAD + FIRST + LAST, stream=True)
+        assert got.status == 200
+        assert got.body.endswith(LAST)
+        assert b"error" not in got.body
+    assert raw_gateway.law.breaker.state == "closed"
+    assert raw_gateway.ended("broken_stream") == 0
+
+
+def test_a_stream_that_is_cut_after_its_finish_reason_is_not(raw_gateway: RawGateway) -> None:  # noqa: F811
+    head = STREAM_HEAD.replace(b"connection: close", b"transfer-encoding: chunked")
+    chunk = b"%x\r\n%b\r\n" % (len(FIRST + LAST), FIRST + LAST)
+    got = raw_gateway.ask("law", does=head + chunk, stream=True)  # the last chunk is missing
+    assert b"broke off its answer" in got.body
+
+
+@pytest.mark.parametrize("ending", [b"", DONE])
+def test_an_error_that_the_expert_tells_itself_is_told_once(raw_gateway: RawGateway, ending: bytes) -> None:  # noqa: F811
+    before = raw_gateway.ended("broken_stream")
+    for _ in range(MANY):
+        got = raw_gateway.ask("law", does=STREAM_HEAD + FIRST + OWN_ERROR + ending, stream=True)
+        assert got.body.count(b'"error"') == 1
+        assert got.body.endswith(OWN_ERROR + ending)
+    assert raw_gateway.ended("broken_stream") == before + MANY
+    assert raw_gateway.law.breaker.state == "closed"  # the request may be to blame
+
+
+def test_an_expert_that_cannot_stream_is_not_ill(raw_gateway: RawGateway) -> None:  # noqa: F811
+    for _ in range(MANY):
+        got = raw_gateway.ask("law", does=answer(200, GOOD), stream=True)
+        assert (got.status, got.error["code"]) == (502, "upstream_invalid")
+    assert raw_gateway.law.breaker.state == "closed"
+    assert raw_gateway.ask("law").status == 200
+
+
+def test_an_expert_cannot_say_who_answered(raw_gateway: RawGateway) -> None:  # noqa: F811
+    said = {**GOOD, "ir3de": {"expert": "nobody"}, "metadata": {"ir3de": {"expert": "echo"}}, "n": 1.5}
+    got = raw_gateway.ask("law", does=answer(200, said)).json
+    assert got["ir3de"]["expert"] == "law"
+    assert {key: value for key, value in got.items() if key != "ir3de"} == {
+        key: value for key, value in said.items() if key != "ir3de"
+    }
+
+    echoed = {**GOOD, "metadata": {"ir3de": "mine"}}
+    got = raw_gateway.ask("law", does=answer(200, echoed)).json
+    assert (got["ir3de"]["expert"], got["metadata"]) == ("law", {"ir3de": "mine"})
+
+
+def test_nor_in_any_event_of_a_stream(raw_gateway: RawGateway) -> None:  # noqa: F811
+    forged = FIRST.replace(b'"id":"x"', b'"id":"x",' + FORGED)
+    echoed = FIRST.replace(b'"id":"x"', b'"id":"x","metadata":{' + FORGED + b"}")
+    for first in (forged, echoed):
+        got = raw_gateway.ask("law", does=STREAM_HEAD + first + forged + echoed + LAST + DONE, stream=True)
+        events = [json.loads(line[6:]) for line in got.body.split(b"\n\n") if line.startswith(b"data: {")]
+        assert [event.get("ir3de", {}).get("expert") for event in events] == ["law", None, None, None]
+        assert events[2]["metadata"] == {"ir3de": {"expert": "nobody"}}
+
+
+@pytest.fixture(scope="module")
+def counting(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Running]:
+    """Experts that can do everything; they count tokens whatever is asked of them."""
+    experts = {name: {"capabilities": list(EVERYTHING)} for name in QUESTIONS}
+    with running(tmp_path_factory.mktemp("counting"), experts=experts) as it:
+
+        async def count(request: Request, asked: dict[str, Any]) -> Response:
+            return JSONResponse({"input_tokens": 7})
+
+        it.upstream.behaviour["law"] = count
+        yield it
+
+
+@pytest.mark.parametrize("path", ["messages/count_tokens", "embeddings"])
+def test_asking_for_a_stream_where_there_is_none_harms_nobody(counting: Running, path: str) -> None:
+    body = {**chat(LAW, "law", stream=True), "input": LAW}
+    for _ in range(2 * MANY):
+        got = ask(counting.url, body, f"/v1/{path}")
+        assert (got.status, got.json["input_tokens"]) == (200, 7)
+    assert counting.gateway.live.snapshot.experts["law"].breaker.state == "closed"
+
+
+def test_headers_for_the_gateway_alone_go_no_further(raw_gateway: RawGateway) -> None:  # noqa: F811
+    secrets = ("x_goog_api_key", "x_auth_token", "cookie", "proxy_connection", "x_forwarded_for", "x_amz_signature")
+    got = ask(
+        raw_gateway.url,
+        chat(LAW, "law"),
+        **dict.fromkeys(secrets, "secret-value"),
+        connection="close, X-Hop",
+        x_hop="secret-value",
+        x_team="mine",
+        referer="secret-value",
+    )
+    assert got.status == 200
+    head = raw_gateway.raw.heads[-1].lower()
+    assert b"secret-value" not in head
+    assert b"x-team: mine" in head
