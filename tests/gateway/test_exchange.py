@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from api_answers import EVERYTHING
 from raw_sockets import DONE, FIRST, GOOD, STREAM_HEAD, answer, ask, chat
-from raw_upstream import LAW, RawGateway, raw_gateway, raw_gateway_session  # noqa: F401
+from raw_upstream import LAW, RawGateway
 from running_gateway import QUESTIONS, Running, running
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
@@ -20,7 +20,7 @@ FORGED = b'"ir3de":{"expert":"nobody"}'
 MANY = 5  # more than failures open the breaker
 
 
-def test_a_stream_that_ends_well_without_its_last_word_is_complete(raw_gateway: RawGateway) -> None:  # noqa: F811
+def test_a_stream_that_ends_well_without_its_last_word_is_complete(raw_gateway: RawGateway) -> None:
     for _ in range(MANY):
         got = raw_gateway.ask("law", does=STREAM_HEAD + FIRST + LAST, stream=True)
         assert got.status == 200
@@ -30,7 +30,7 @@ def test_a_stream_that_ends_well_without_its_last_word_is_complete(raw_gateway: 
     assert raw_gateway.ended("broken_stream") == 0
 
 
-def test_a_stream_that_is_cut_after_its_finish_reason_is_not(raw_gateway: RawGateway) -> None:  # noqa: F811
+def test_a_stream_that_is_cut_after_its_finish_reason_is_not(raw_gateway: RawGateway) -> None:
     head = STREAM_HEAD.replace(b"connection: close", b"transfer-encoding: chunked")
     chunk = b"%x\r\n%b\r\n" % (len(FIRST + LAST), FIRST + LAST)
     got = raw_gateway.ask("law", does=head + chunk, stream=True)  # the last chunk is missing
@@ -38,7 +38,7 @@ def test_a_stream_that_is_cut_after_its_finish_reason_is_not(raw_gateway: RawGat
 
 
 @pytest.mark.parametrize("ending", [b"", DONE])
-def test_an_error_that_the_expert_tells_itself_is_told_once(raw_gateway: RawGateway, ending: bytes) -> None:  # noqa: F811
+def test_an_error_that_the_expert_tells_itself_is_told_once(raw_gateway: RawGateway, ending: bytes) -> None:
     before = raw_gateway.ended("broken_stream")
     for _ in range(MANY):
         got = raw_gateway.ask("law", does=STREAM_HEAD + FIRST + OWN_ERROR + ending, stream=True)
@@ -48,7 +48,7 @@ def test_an_error_that_the_expert_tells_itself_is_told_once(raw_gateway: RawGate
     assert raw_gateway.law.breaker.state == "closed"  # the request may be to blame
 
 
-def test_an_expert_that_cannot_stream_is_not_ill(raw_gateway: RawGateway) -> None:  # noqa: F811
+def test_an_expert_that_cannot_stream_is_not_ill(raw_gateway: RawGateway) -> None:
     for _ in range(MANY):
         got = raw_gateway.ask("law", does=answer(200, GOOD), stream=True)
         assert (got.status, got.error["code"]) == (502, "upstream_invalid")
@@ -56,7 +56,15 @@ def test_an_expert_that_cannot_stream_is_not_ill(raw_gateway: RawGateway) -> Non
     assert raw_gateway.ask("law").status == 200
 
 
-def test_an_expert_cannot_say_who_answered(raw_gateway: RawGateway) -> None:  # noqa: F811
+def test_an_expert_that_lacks_an_endpoint_is_not_ill(raw_gateway: RawGateway) -> None:
+    refused = {"error": {"message": "no embeddings here", "type": "t", "param": None, "code": 501}}
+    for _ in range(MANY):
+        got = raw_gateway.ask("law", does=answer(501, refused))
+        assert (got.status, got.json) == (501, refused)
+    assert raw_gateway.law.breaker.state == "closed"
+
+
+def test_an_expert_cannot_say_who_answered(raw_gateway: RawGateway) -> None:
     said = {**GOOD, "ir3de": {"expert": "nobody"}, "metadata": {"ir3de": {"expert": "echo"}}, "n": 1.5}
     got = raw_gateway.ask("law", does=answer(200, said)).json
     assert got["ir3de"]["expert"] == "law"
@@ -69,7 +77,7 @@ def test_an_expert_cannot_say_who_answered(raw_gateway: RawGateway) -> None:  # 
     assert (got["ir3de"]["expert"], got["metadata"]) == ("law", {"ir3de": "mine"})
 
 
-def test_nor_in_any_event_of_a_stream(raw_gateway: RawGateway) -> None:  # noqa: F811
+def test_nor_in_any_event_of_a_stream(raw_gateway: RawGateway) -> None:
     forged = FIRST.replace(b'"id":"x"', b'"id":"x",' + FORGED)
     echoed = FIRST.replace(b'"id":"x"', b'"id":"x","metadata":{' + FORGED + b"}")
     for first in (forged, echoed):
@@ -101,7 +109,7 @@ def test_asking_for_a_stream_where_there_is_none_harms_nobody(counting: Running,
     assert counting.gateway.live.snapshot.experts["law"].breaker.state == "closed"
 
 
-def test_headers_for_the_gateway_alone_go_no_further(raw_gateway: RawGateway) -> None:  # noqa: F811
+def test_headers_for_the_gateway_alone_go_no_further(raw_gateway: RawGateway) -> None:
     secrets = ("x_goog_api_key", "x_auth_token", "cookie", "proxy_connection", "x_forwarded_for", "x_amz_signature")
     got = ask(
         raw_gateway.url,
@@ -111,8 +119,10 @@ def test_headers_for_the_gateway_alone_go_no_further(raw_gateway: RawGateway) ->
         x_hop="secret-value",
         x_team="mine",
         referer="secret-value",
+        accept="text/html",
     )
     assert got.status == 200
     head = raw_gateway.raw.heads[-1].lower()
     assert b"secret-value" not in head
     assert b"x-team: mine" in head
+    assert b"accept: application/json, text/event-stream\r\n" in head  # what can be relayed, whatever the client likes

@@ -45,6 +45,7 @@ LONG_PROMPT_CHARS = 100_000  # routing these takes 10 ms, so it is done in a thr
 MAX_LOGGED_CHARS = 100_000  # of a prompt, where the decision log has prompts: routing reads a thousand tokens
 _RETRY_HEADERS = (b"retry-after", b"x-should-retry", b"x-ratelimit-")  # kept even if the error itself is not
 _ERROR_CODES = {"connect": "upstream_unreachable", "garbage": "upstream_invalid", "broken": "upstream_broken"}
+_NO_FAULT_STATUSES = frozenset((429, 501, 505))  # it has too much to do, or not what the request wants
 _JSON: HeaderList = [(b"content-type", b"application/json")]
 _log = logging.getLogger("ir3de.gateway")
 
@@ -414,7 +415,9 @@ async def _read_refusal(answer: UpstreamResponse, expert: Expert) -> UpstreamFai
     message = f"'{expert.name}' answered with status {answer.status}"
     kept = body if body is not None and _parse_object(body) is not None else None
     headers = filter_response_headers(answer.headers, is_decompressed=answer.is_decompressed)
-    return UpstreamFailure(reason, message, answer.status, headers, kept, is_expert_fault=answer.status != 429)
+    return UpstreamFailure(
+        reason, message, answer.status, headers, kept, is_expert_fault=answer.status not in _NO_FAULT_STATUSES
+    )
 
 
 def _parse_object(body: bytes) -> dict[str, Any] | None:

@@ -10,7 +10,7 @@ HeaderList = list[tuple[bytes, bytes]]
 
 _NEVER_FORWARDED = frozenset(  # about the connection, or written anew for the expert
     b"host connection keep-alive proxy-connection proxy-authenticate proxy-authorization te trailer transfer-encoding "
-    b"upgrade content-length content-type accept-encoding expect x-request-id".split()
+    b"upgrade content-length content-type accept accept-encoding expect x-request-id".split()
 )
 # `*` never covers these: secrets of the gateway's clients, and where the clients are. Only a full name does.
 _is_private = re.compile(rb"auth|key|token|secret|passw|cookie|credential|signature|forward|real-ip|client-ip").search
@@ -61,7 +61,8 @@ def build_upstream_head(
 ) -> bytes:
     """The head of an upstream request: `more` first, then the client's headers that may be forwarded."""
     lines = [  # the body was read as JSON; the answer must not be compressed, because a field is added to it
-        f"content-type: application/json\r\naccept-encoding: identity\r\nx-request-id: {request_id}\r\n".encode()
+        b"content-type: application/json\r\naccept: application/json, text/event-stream\r\n",
+        f"accept-encoding: identity\r\nx-request-id: {request_id}\r\n".encode(),
     ]
     lines += [f"{name}: {value.translate(_BREAKS)}\r\n".encode() for name, value in more.items()]
     ours = {name.encode() for name in more}

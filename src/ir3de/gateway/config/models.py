@@ -222,7 +222,6 @@ class Routing(Part):
     shadow: str | None = None
     """Route and log, but send everything to this expert."""
     forward_headers: tuple[str, ...] = (
-        "accept",
         "accept-language",
         "user-agent",
         "openai-*",
