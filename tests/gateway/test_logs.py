@@ -15,8 +15,9 @@ from hypothesis import strategies as st
 
 import tiny
 from ir3de.errors import ArtifactError
-from ir3de.gateway.telemetry import logs
-from ir3de.gateway.telemetry.logs import LogFile, format_access_line, format_decision_line
+from ir3de.gateway.telemetry import log_lines
+from ir3de.gateway.telemetry.log_lines import format_access_line, format_decision_line
+from ir3de.gateway.telemetry.logs import LogFile
 from ir3de.gateway.telemetry.metrics import OUTCOMES
 from ir3de.gateway.telemetry.observer import Observer
 
@@ -62,7 +63,7 @@ def test_a_record_is_one_line_of_json_without_its_prompt_or_session(fields: dict
         assert found["outcome"] == record.outcome and found["cost"] == pytest.approx(record.cost)
         assert "text" not in found
     found = json.loads(told[0])
-    assert found["asked"] == record.asked[: logs.MAX_NAME_CHARS]
+    assert found["asked"] == record.asked[: log_lines.MAX_NAME_CHARS]
     assert (found["confidence"] is None) == (record.decision is None or record.confidence is None)
     assert found["stream"] is record.stream
 

@@ -3,7 +3,6 @@
 import json
 import os
 import subprocess
-import sys
 from pathlib import Path
 
 import exchange_records as made
@@ -19,7 +18,7 @@ import tiny
 from ir3de.gateway.experts.snapshot import LiveSnapshot
 from ir3de.gateway.telemetry.metrics import OUTCOMES, REASONS, Metrics
 from ir3de.gateway.telemetry.observer import Observer
-from ir3de.gateway.telemetry.worker_folder import VARIABLE, create_worker_folder, get_worker_folder, is_process_alive
+from ir3de.gateway.telemetry.worker_folder import VARIABLE, WorkerPlace, create_worker_folder, get_worker_folder
 
 NAMES = st.sampled_from(["maths", "law", "", "gone", "none"]) | st.text(max_size=10)
 
@@ -37,6 +36,7 @@ def value(text: str, name: str, **labels: str) -> float:
 
 
 def read(metrics: Metrics) -> str:
+    metrics.refresh({})
     return metrics.scrape()[0].decode()
 
 
@@ -214,7 +214,40 @@ def test_workers_answer_for_all_of_them_and_for_those_that_died(tmp_path: Path) 
     assert not folder.exists() and VARIABLE not in os.environ
 
 
-def test_a_process_that_ended_is_not_alive() -> None:
-    ended = subprocess.Popen([sys.executable, "-c", ""])
-    ended.wait()
-    assert is_process_alive(os.getpid()) and not is_process_alive(ended.pid)
+def test_a_place_is_free_when_its_worker_ends_however_it_ends(tmp_path: Path) -> None:
+    script = "import sys; from pathlib import Path; from ir3de.gateway.telemetry.worker_folder import WorkerPlace\n"
+    script += "place = WorkerPlace(Path(sys.argv[1])); print(place.number, flush=True); sys.stdin.read()"
+    command, environment = tiny.python_command(script, tmp_path)
+    place = WorkerPlace(tmp_path)
+    with subprocess.Popen(command, env=environment, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as worker:
+        assert worker.stdout is not None and worker.stdout.readline() == b"1\n"
+        assert [place.is_alive(number) for number in range(3)] == [True, True, False]
+        worker.kill()
+        worker.wait()
+        assert [place.is_alive(number) for number in range(3)] == [True, False, False]
+    assert WorkerPlace(tmp_path).number == 1
+    place.leave()
+    assert WorkerPlace(tmp_path).number == 0
+
+
+def test_a_new_worker_counts_on_where_the_one_before_it_ended(tmp_path: Path) -> None:
+    for number in (1, 2):
+        place = WorkerPlace(tmp_path)
+        metrics = Metrics(made.live(), place)
+        metrics.observe(made.record(upstream_seconds=0.4))
+        metrics.resends["law"] += 1
+        metrics.refresh({"law": 5})
+        text = metrics.scrape()[0].decode()
+        assert value(text, "ir3de_requests_total", expert="law", outcome="ok") == number
+        assert value(text, "ir3de_resends_total", expert="law") == number
+        assert value(text, "ir3de_upstream_seconds_bucket", expert="law", le="0.5") == number
+        assert value(text, "ir3de_upstream_seconds_sum", expert="law") == pytest.approx(0.4 * number)
+        assert value(text, "ir3de_in_flight", expert="law") == 5
+        place.leave()
+
+
+def test_metrics_of_a_worker_that_cannot_be_read_are_left_out(tmp_path: Path) -> None:
+    metrics = Metrics(made.live(), WorkerPlace(tmp_path))
+    (tmp_path / "metrics-7.json").write_bytes(b"{")
+    metrics.observe(made.record())
+    assert value(read(metrics), "ir3de_requests_total", expert="law", outcome="ok") == 1

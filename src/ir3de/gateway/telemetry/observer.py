@@ -8,7 +8,7 @@ import signal
 import sys
 from collections import Counter
 from contextlib import suppress
-from time import perf_counter
+from time import perf_counter, time
 from typing import TYPE_CHECKING
 
 from starlette.requests import Request
@@ -17,10 +17,11 @@ from starlette.routing import Route
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from ir3de.gateway.exchange_record import ExchangeRecord, Outcome
-from ir3de.gateway.telemetry.logs import MAX_NAME_CHARS, LogFile, format_access_line, format_decision_line
+from ir3de.gateway.telemetry.log_lines import MAX_NAME_CHARS, format_access_line, format_decision_line
+from ir3de.gateway.telemetry.logs import LogFile
 from ir3de.gateway.telemetry.metrics import Metrics
 from ir3de.gateway.telemetry.tracing import Tracing, create_tracing
-from ir3de.gateway.telemetry.worker_folder import get_worker_folder
+from ir3de.gateway.telemetry.worker_folder import WorkerPlace, get_worker_folder
 
 if TYPE_CHECKING:
     from ir3de.gateway.config.models import Logs
@@ -39,8 +40,9 @@ class Observer:
 
     def __init__(self, live: LiveSnapshot) -> None:
         self._live = live
-        self._shared = get_worker_folder()
-        self.metrics = Metrics(live, self._shared)
+        folder = get_worker_folder()
+        self._place = None if folder is None else WorkerPlace(folder)
+        self.metrics = Metrics(live, self._place)
         self.in_flight: Counter[str] = Counter()  # requests that each expert is answering
         self.tracing: Tracing | None = create_tracing()
         self._access: LogFile | None = None
@@ -55,7 +57,7 @@ class Observer:
     def request_started(self, expert: str) -> None:
         """An expert is being asked."""
         self.in_flight[expert] += 1
-        if self._shared is not None and self._timer is None:
+        if self._place is not None and self._timer is None:
             self._publish()
 
     def request_ended(self, expert: str) -> None:
@@ -99,7 +101,7 @@ class Observer:
             expert = snapshot.experts.get(record.expert)
             price = None if expert is None else expert.config.price
             self._decisions.write(format_decision_line(record, price=price, prompts=snapshot.config.logs.prompts))
-        if self._shared is not None and self._timer is None:
+        if self._place is not None and self._timer is None:
             self._publish()
 
     def log_access(
@@ -111,9 +113,17 @@ class Observer:
             return
         seconds = 0.0 if began is None else perf_counter() - began
         outcome: Outcome = "ok" if status < 400 else "client_error" if status < 500 else "unavailable"
-        record = ExchangeRecord(scope["state"]["request_id"], path, status=status, outcome=outcome, error=error)
-        record.started -= seconds
-        record.total_seconds, record.sent_bytes, record.method = seconds, sent, scope["method"]
+        record = ExchangeRecord(
+            scope["state"]["request_id"],
+            path,
+            started=time() - seconds,
+            status=status,
+            outcome=outcome,
+            error=error,
+            total_seconds=seconds,
+            sent_bytes=sent,
+            method=scope["method"],
+        )
         self._access.write(format_access_line(record))
 
     def wrap(self, app: ASGIApp) -> ASGIApp:
@@ -164,8 +174,9 @@ class Observer:
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
-        if self._shared is not None:
+        if self._place is not None:
             self.metrics.refresh(self.in_flight)
+            self._place.leave()
         for lines in (self._access, self._decisions):
             if lines is not None:
                 lines.close()

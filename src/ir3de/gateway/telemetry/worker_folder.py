@@ -3,13 +3,18 @@
 from __future__ import annotations
 
 import os
-import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
+from itertools import count
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-VARIABLE = "PROMETHEUS_MULTIPROC_DIR"  # prometheus_client reads it when it is imported
+try:
+    import fcntl
+except ImportError:  # Windows
+    fcntl = None  # type: ignore[assignment]
+
+VARIABLE = "IR3DE_WORKER_FOLDER"
 
 
 @contextmanager
@@ -38,14 +43,48 @@ def get_worker_folder() -> Path | None:
     return Path(named) if named and Path(named).is_dir() else None
 
 
-def is_process_alive(pid: int) -> bool:
-    """Whether a process of that number runs; where that cannot be asked (Windows), yes."""
-    if sys.platform == "win32":
-        return True
+class WorkerPlace:
+    """A number that no other living worker of the folder has. It is free again when the process ends, however it ends.
+
+    Each number is a file, which its worker keeps locked. On Windows, where there are no such locks, the number is that
+    of the process, and everybody counts as alive.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        self.folder, self.number, self._file = folder, os.getpid(), -1
+        for number in count() if fcntl is not None else ():
+            file = os.open(self._path(number), os.O_RDWR | os.O_CREAT, 0o600)
+            if _try_lock(file):
+                self.number, self._file = number, file
+                return
+            os.close(file)
+
+    def is_alive(self, number: int) -> bool:
+        """Whether the worker of that number still runs."""
+        if fcntl is None or number == self.number:
+            return True
+        try:
+            file = os.open(self._path(number), os.O_RDWR)
+        except FileNotFoundError:
+            return False
+        try:
+            return not _try_lock(file)
+        finally:
+            os.close(file)
+
+    def leave(self) -> None:
+        """Give the number back."""
+        if self._file >= 0:
+            os.close(self._file)
+            self._file = -1
+
+    def _path(self, number: int) -> Path:
+        return self.folder / f"worker-{number}"
+
+
+def _try_lock(file: int) -> bool:
     try:
-        os.kill(pid, 0)
-    except ProcessLookupError:
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
         return False
-    except PermissionError:
-        return True
     return True

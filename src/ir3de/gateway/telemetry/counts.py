@@ -1,0 +1,173 @@
+"""Plain numbers that are counted while serving. They become Prometheus metrics when somebody asks for them."""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from itertools import accumulate
+from math import inf
+from time import time
+from typing import Any, Literal
+
+from prometheus_client.metrics_core import Metric
+from prometheus_client.utils import floatToGoString
+
+Labels = str | tuple[str, ...]  # the label's value, or the values of all labels; () for a metric without labels
+Dump = dict[str, Any]  # all numbers of a worker, as JSON
+
+
+class Counter(dict[Labels, float]):
+    """Numbers by the values of their labels.
+
+    >>> requests = Counter()
+    >>> requests["law", "ok"] += 1
+    >>> requests
+    {('law', 'ok'): 1}
+    """
+
+    def __missing__(self, labels: Labels) -> float:
+        return 0
+
+
+class Buckets:
+    """How many values there were up to each bound, and their sum."""
+
+    __slots__ = ("bounds", "counts", "total")
+
+    def __init__(self, bounds: Sequence[float]) -> None:
+        self.bounds, self.counts, self.total = bounds, [0] * (len(bounds) + 1), 0.0
+
+    def add(self, value: float) -> None:
+        self.counts[bisect_left(self.bounds, value)] += 1
+        self.total += value
+
+
+class Histogram(dict[Labels, Buckets]):
+    """Buckets by the values of their labels."""
+
+    def __init__(self, bounds: Sequence[float]) -> None:
+        super().__init__()
+        self.bounds = bounds
+
+    def __missing__(self, labels: Labels) -> Buckets:
+        found = self[labels] = Buckets(self.bounds)
+        return found
+
+
+@dataclass(frozen=True)
+class Family:
+    """A metric: its name, its help text, and the names of its labels."""
+
+    name: str
+    documentation: str
+    kind: Literal["counter", "histogram", "gauge"]
+    labels: tuple[str, ...]
+    adds_up: bool = True  # over the workers; otherwise the largest value counts
+
+
+@dataclass
+class Counts:
+    """The metrics of one worker: numbers, and how to show them together with those of other workers."""
+
+    started: float = field(default_factory=time)
+    families: dict[str, Family] = field(default_factory=dict)
+    _numbers: dict[str, Counter | Histogram] = field(default_factory=dict)
+
+    def add_counter(self, name: str, documentation: str, *labels: str) -> Counter:
+        """A new counter; without labels it is shown from the start."""
+        return self._add_counter(Family(name, documentation, "counter", labels))
+
+    def add_gauge(self, name: str, documentation: str, *labels: str, adds_up: bool = True) -> Counter:
+        """A new gauge, which is set rather than counted. It vanishes with its worker."""
+        return self._add_counter(Family(name, documentation, "gauge", labels, adds_up))
+
+    def _add_counter(self, family: Family) -> Counter:
+        self.families[family.name] = family
+        made = self._numbers[family.name] = Counter()
+        if not family.labels:
+            made[()] = 0
+        return made
+
+    def add_histogram(self, name: str, documentation: str, bounds: Sequence[float], *labels: str) -> Histogram:
+        self.families[name] = Family(name, documentation, "histogram", labels)
+        made = self._numbers[name] = Histogram(bounds)
+        if not labels:
+            made[()]
+        return made
+
+    def dump(self) -> Dump:
+        """A copy of all numbers, as JSON."""
+        metrics = {
+            name: [(_tuple(labels), _plain(value)) for labels, value in numbers.items()]
+            for name, numbers in self._numbers.items()
+        }
+        return {"started": self.started, "metrics": metrics}
+
+    def resume(self, dump: Dump) -> None:
+        """Count on from the numbers of a worker that has ended."""
+        self.started = min(self.started, dump["started"])
+        for name, labels, value in _read(dump):
+            numbers, family = self._numbers.get(name), self.families.get(name)
+            if family is None or family.kind == "gauge":
+                continue
+            if isinstance(numbers, Histogram):
+                buckets = numbers[labels]
+                buckets.counts = [own + other for own, other in zip(buckets.counts, value[0], strict=True)]
+                buckets.total += value[1]
+            elif numbers is not None:
+                numbers[labels] += value
+
+    def build(self, dumps: Iterable[tuple[Dump, bool]]) -> Iterator[Metric]:
+        """The metrics of all workers together; a dump comes with whether its worker is alive."""
+        numbers: dict[str, dict[tuple[str, ...], Any]] = {name: {} for name in self.families}
+        started = inf
+        for dump, is_alive in dumps:
+            started = min(started, dump["started"])
+            for name, labels, value in _read(dump):
+                family = self.families.get(name)
+                if family is not None and (is_alive or family.kind != "gauge"):
+                    before = numbers[name].get(labels)
+                    numbers[name][labels] = value if before is None else _join(before, value, family)
+        for name, family in self.families.items():
+            yield _build_metric(family, numbers[name], self._numbers[name], started)
+
+
+def _tuple(labels: Labels) -> tuple[str, ...]:
+    return (labels,) if isinstance(labels, str) else labels
+
+
+def _plain(value: float | Buckets) -> Any:
+    return [list(value.counts), value.total] if isinstance(value, Buckets) else value
+
+
+def _read(dump: Dump) -> Iterator[tuple[str, tuple[str, ...], Any]]:
+    for name, rows in dump["metrics"].items():
+        for labels, value in rows:
+            yield name, tuple(labels), value
+
+
+def _join(one: Any, other: Any, family: Family) -> Any:
+    if family.kind == "histogram":
+        return [[a + b for a, b in zip(one[0], other[0], strict=True)], one[1] + other[1]]
+    return one + other if family.adds_up else max(one, other)
+
+
+def _build_metric(
+    family: Family, numbers: Mapping[tuple[str, ...], Any], own: Counter | Histogram, started: float
+) -> Metric:
+    metric = Metric(family.name, family.documentation, family.kind)
+    for values, value in numbers.items():
+        labels = dict(zip(family.labels, values, strict=True))
+        if isinstance(own, Histogram):
+            names = [*map(floatToGoString, own.bounds), "+Inf"]
+            totals = list(accumulate(value[0]))
+            for bound, count in zip(names, totals, strict=True):
+                metric.add_sample(f"{family.name}_bucket", {**labels, "le": bound}, count)
+            metric.add_sample(f"{family.name}_count", labels, totals[-1])
+            metric.add_sample(f"{family.name}_sum", labels, value[1])
+        else:
+            metric.add_sample(family.name + ("_total" if family.kind == "counter" else ""), labels, value)
+        if family.kind != "gauge":
+            metric.add_sample(f"{family.name}_created", labels, started)
+    return metric
