@@ -16,7 +16,14 @@ from benchmark_notes import (
     SPEED_NOTES,
 )
 from default_tables import find_accuracies, tabulate_defaults, tabulate_targets
-from ir3de_lab.benchmarks.gateway.tables import GATEWAY_NOTES, SOAK_NOTES, proxy_table, soak_table
+from ir3de_lab.benchmarks.gateway.tables import (
+    GATEWAY_NOTES,
+    LIMITS_NOTES,
+    SOAK_NOTES,
+    limits_table,
+    proxy_table,
+    soak_table,
+)
 from pages import ROOT, raw, renewed, write_or_compare
 
 PAGE, README, SCORERS = ROOT / "docs" / "benchmarks.md", ROOT / "README.md", ROOT / "docs" / "scorers.md"
@@ -278,6 +285,7 @@ def page(documents: dict[str, dict[str, Any]]) -> str:
         *big_sections(),
         *scale_section(),
         *section("Gateway", "gateway", GATEWAY_NOTES, gateway, speed_table(gateway), proxy_table(gateway)),
+        *limits_section(),
         *section("Gateway under sustained load", "soak", SOAK_NOTES, soak, speed_table(soak), soak_table(soak)),
     ]
     text = "\n".join(lines)
@@ -304,6 +312,15 @@ def scale_section() -> list[str]:
     size = document["size"]
     notes = [f"{number(size['gigabytes'])} GB of text, {size['rounds']} rounds.", "", *SCALE_NOTES]
     return section("Many machines, many owners", "scale", notes, document, speed_table(document))
+
+
+def limits_section() -> list[str]:
+    """The heaviest requests and the idle streams; nothing until it was measured."""
+    if not (ROOT / "results" / "limits.json").is_file():
+        return []
+    document = raw("limits")
+    tables = speed_table(document), limits_table(document)
+    return section("Gateway, what one request may cost", "limits", LIMITS_NOTES, document, *tables)
 
 
 def big_table(document: dict[str, Any]) -> list[str]:

@@ -4,13 +4,18 @@ from __future__ import annotations
 
 import asyncio
 import json
+import subprocess
+import sys
+import time
 from collections.abc import Iterator
 
 import pytest
 
 from ir3de.embedding import Embedding
-from ir3de_lab.benchmarks.gateway.comparing import added, latency, throughput
+from ir3de_lab.benchmarks.gateway.comparing import added, busy_share, latency, processor_time, throughput
 from ir3de_lab.benchmarks.gateway.fates import Fate, fate, judge
+from ir3de_lab.benchmarks.gateway.heavy_requests import BODY_BYTES, SOME, Cost, heavy_requests, judge_costs
+from ir3de_lab.benchmarks.gateway.holding import hold_streams
 from ir3de_lab.benchmarks.gateway.load import Job, Result, moments, perform
 from ir3de_lab.benchmarks.gateway.measuring import PATH, Bench, Plan, bodies
 from ir3de_lab.benchmarks.gateway.processes import Server, module, started
@@ -54,11 +59,11 @@ def test_a_proxy_that_is_slower_by_so_much_is_seen_to_be(upstream: Server, bare:
     with started(module("bare", upstream=upstream.port, delay=DELAY), measured=True) as slow:
         servers = {"direct": upstream, "bare": bare, "gateway": slow}
         bench = Bench(Plan(), servers, CHAT, connections=20)
-        measured = bench.rounds(tuple(servers), 1, 0.3, rate=60.0)
+        measured = bench.rounds(tuple(servers), 1, 0.3, dict.fromkeys(servers, 60.0))
         saturated = bench.rounds(("bare", "gateway"), 1, 0.3)
     assert added(measured, "gateway", 50)[0] >= 1e3 * DELAY > added(measured, "bare", 50)[0] > 0
     assert latency(measured, 50, 1.3).reached is False
-    assert throughput(saturated).reached is False
+    assert throughput(saturated, bar=80.0).reached is False
     assert all(result.cpu_us > 0 for results in saturated.values() for result in results)
 
 
@@ -187,3 +192,71 @@ def test_memory_that_grows_is_told_from_memory_that_has_grown() -> None:
 
 def test_rates_are_of_the_seconds_that_count() -> None:
     assert Result(latencies=[0.1] * 50, seconds=2.0).rate == 25.0
+
+
+def test_both_proxies_are_driven_to_the_same_busy_share(upstream: Server, bare: Server) -> None:
+    plan = Plan(saturation_seconds=0.6, probes=2, busy=0.3)
+    with started(module("bare", upstream=upstream.port), measured=True) as second:
+        bench = Bench(plan, {"direct": upstream, "bare": bare, "gateway": second}, CHAT, connections=20)
+        rates = bench.rates_at_busy_share()
+        measured = bench.rounds(("bare", "gateway"), 1, 0.6, rates)
+    assert rates["direct"] == pytest.approx((rates["bare"] + rates["gateway"]) / 2)
+    figure = busy_share(measured, rates)
+    assert set(figure.raw) == {"bare", "gateway"} and 10 < figure.value < 60
+    assert processor_time(measured).raw["gateway_us"][0] > 0
+
+
+def test_a_stall_and_a_growth_are_seen_from_outside() -> None:
+    costs = [
+        Cost("small", 1_000, 200, growth_mb=50.0, stall_ms=3.0, cpu_s=0.1, pings=50),
+        Cost("large", 10_000_000, 200, growth_mb=40.0, stall_ms=30.0, cpu_s=0.1, pings=50),
+        Cost("lost", 2_000_000, 0, growth_mb=1.0, stall_ms=1.0, cpu_s=0.1, pings=50),
+    ]
+    growth, most, stall, unanswered = judge_costs(costs)
+    assert growth.value == 4.0 and growth.reached is False and "large" in growth.name
+    assert most.value == 50.0 and "small" in most.name
+    assert stall.value == 30.0 and stall.reached is False
+    assert unanswered.value == 1 and unanswered.reached is False
+
+
+def test_heavy_requests_are_within_the_limits_and_differ() -> None:
+    requests = {heavy.name: heavy.build() for heavy in heavy_requests() if heavy.name in SOME}
+    assert set(requests) == set(SOME)
+    for name, data in requests.items():
+        body = data.partition(b"\r\n\r\n")[2]
+        assert len(body) <= BODY_BYTES or "trailers" in name
+        if "trailers" not in name:
+            json.loads(body)
+
+
+def test_a_gateway_that_stands_still_is_seen_to(bare: Server) -> None:
+    with started(["-c", STILL], measured=True) as still:
+        waits = pinged(still.port, seconds=0.6)
+    assert max(waits) >= 0.2
+
+
+STILL = """
+import socket, time
+server = socket.create_server(("127.0.0.1", 0))
+print(server.getsockname()[1], flush=True)
+connection, _ = server.accept()
+for n in range(10_000):
+    if not connection.recv(1000): break
+    if n == 60: time.sleep(0.2)
+    connection.sendall(b"HTTP/1.1 200 OK\\r\\ncontent-length: 2\\r\\n\\r\\n{}")
+"""
+
+
+def pinged(port: int, seconds: float) -> list[float]:
+    with subprocess.Popen(
+        [sys.executable, *module("pinging", port=port)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    ) as pinger:
+        time.sleep(seconds)
+        told, _ = pinger.communicate("\n")
+    return list(json.loads(told))
+
+
+def test_streams_are_held_until_their_client_leaves(upstream: Server, bare: Server) -> None:
+    for port in (upstream.port, bare.port):
+        opened, kept, _ = hold_streams(Server(bare.process, port), 20)
+        assert (opened, kept) == (20, 20)

@@ -42,6 +42,7 @@ for _command in (
     outcome_routing.outcome_routing,
     strong_weak.strong_weak,
     gateway.gateway,
+    gateway.limits,
     gateway.soak,
     experiments.train,
     experiments.outcomes,

@@ -7,8 +7,10 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from ir3de.cli.plugins import FAINT, Output, facts, line, output_options
+from ir3de.cli.plugins import FAINT, Output, facts, line, output_options, table
 from ir3de_lab.cli.shared import figures_table, keep, number, save_option
+
+RIGHT = ("size, MB", "status", "growth, MB", "stall, ms", "processor, s")
 
 if TYPE_CHECKING:
     from ir3de_lab.benchmarks.gateway.soaking import Report
@@ -16,16 +18,17 @@ if TYPE_CHECKING:
 
 
 @click.command()
-@click.option("--quick", is_flag=True, help="Half a minute instead of ten, and noisier.")
+@click.option("--quick", is_flag=True, help="Under a minute instead of twelve, and noisier.")
 @click.option("--workers", type=click.IntRange(min=1), default=1, show_default=True, help="Processes of the gateway.")
 @save_option
 @output_options
 def gateway(quick: bool, workers: int, save: Path | None, out: Output) -> None:
-    """What the gateway adds to an expert's answer, beside a bare proxy in the same framework.
+    """What the gateway adds to an expert's answer, beside a bare proxy with the same server and client library.
 
-    All on loopback: a stand-in for the experts that answers after a fixed time, the bare proxy, the gateway with the
-    demo's router and five experts. Requests of 100 tokens, as many as go through, then at half of that rate, the three
-    taking turns; a latency counts from the moment a request was due. Where there are two cores, the proxies have one.
+    All on loopback: a stand-in for the experts, the bare proxy, the gateway with the demo's router and five experts,
+    and nginx where it is installed. Requests of 100 tokens: as many as go through to an upstream that answers at once,
+    then each proxy at the rate at which it is 60 % busy, all of them taking turns. A latency counts from the moment a
+    request was due. Where there are two cores, the proxies have one.
 
     \b
     Example:
@@ -49,6 +52,45 @@ def gateway(quick: bool, workers: int, save: Path | None, out: Output) -> None:
 
 
 @click.command()
+@click.option("--quick", is_flag=True, help="Fewer streams, fewer requests, each once.")
+@click.option("--only", multiple=True, metavar="NAME", help="Send only this request; may be repeated.")
+@save_option
+@output_options
+def limits(quick: bool, only: tuple[str, ...], save: Path | None, out: Output) -> None:
+    """What the heaviest requests take of the gateway's memory and time, and how many streams it holds.
+
+    Each request is within the documented limits and gets a gateway of its own. The growth is the highest resident
+    memory minus the memory before. The stall is the longest answer of /livez meanwhile, which another process asks for
+    every 2 ms; the shortest of three runs counts. The streams have had their first token and say nothing more.
+
+    \b
+    Example:
+      ir3de bench limits --save results/limits.json
+      ir3de bench limits --only "chat, 2 MB of digits"
+    """
+    from ir3de_lab.benchmarks.gateway.heavy_requests import SOME, judge_costs, measure_costs
+    from ir3de_lab.benchmarks.gateway.holding import STREAMS, measure_streams
+
+    circumstances = _circumstances()
+    with out.spinner("sending heavy requests"):
+        costs = list(measure_costs(1 if quick or only else 3, only or (SOME if quick else None)))
+    if only and len(costs) < len(only):
+        raise click.UsageError(f"no request is called one of {', '.join(only)}")
+    figures = judge_costs(costs)
+    if not only:
+        with out.spinner("holding streams"):
+            figures += measure_streams(1_000 if quick else STREAMS)
+    document = {**circumstances, "figures": [figure.to_dict() for figure in figures]}
+    keep(save, document)
+    out.json(document)
+    shown = table("request", "size, MB", "status", "growth, MB", "stall, ms", "processor, s", right=RIGHT)
+    for cost in costs:
+        cells = (f"{cost.request_bytes / 1e6:.1f}", str(cost.status or "none"), number(cost.growth_mb))
+        shown.add_row(cost.name, *cells, number(cost.stall_ms), number(cost.cpu_s))
+    out.result(shown, figures_table(figures))
+
+
+@click.command()
 @click.option("--requests", type=click.IntRange(min=1), default=100_000, show_default=True, metavar="N")
 @click.option("--concurrency", type=click.IntRange(min=1), default=48, show_default=True, metavar="N")
 @click.option("--seed", default=0, show_default=True, help="Which requests stream, leave and fail.")
@@ -58,8 +100,9 @@ def soak(requests: int, concurrency: int, seed: int, save: Path | None, out: Out
     """Very many requests, and nothing lost, doubled or leaked.
 
     A tenth is streamed, a tenth of the clients leave in the middle, and the upstream fails one request in twenty:
-    errors, resets, half answers, garbage, silence. Every request has an id that its answer must repeat; the clients'
-    account is held against the upstream's.
+    errors, resets, half answers, garbage, silence. Meanwhile the router is replaced again and again, and the gateway
+    may have 512 MiB. Every request has an id that its answer must repeat; the clients' account is held against the
+    upstream's.
 
     \b
     Example:
@@ -99,14 +142,16 @@ def _rates(figures: list[Figure]) -> Any:
 
     rows = []
     for figure in figures:
-        for name in ("bare", "gateway"):
+        for name in ("bare", "gateway", "nginx"):
+            where = figure.name.partition("proxy's")[2]
             if f"{name}_added_ms" in figure.raw:
-                rows.append((f"{figure.name.partition(', of')[0]}, {name}", f"{figure.raw[f'{name}_added_ms']:.2f} ms"))
+                label = f"{figure.name.partition(', of')[0]}, {name}{where}"
+                rows.append((label, f"{figure.raw[f'{name}_added_ms']:.2f} ms"))
             elif f"{name}_us" in figure.raw:
-                rows.append((f"processor time a request, {name}", f"{number(median(figure.raw[f'{name}_us']))} µs"))
-            elif figure.name.startswith("throughput"):
-                kind = figure.name.partition("proxy's")[2]
-                rows.append((f"throughput, {name}{kind}", f"{number(median(figure.raw[name]['rate']))} requests/s"))
+                rows.append((f"processor time a request, {name}{where}", f"{median(figure.raw[f'{name}_us']):,.0f} µs"))
+            elif figure.name.startswith("throughput") and name in figure.raw:
+                rate = median(figure.raw[name]["rate"])
+                rows.append((f"throughput, {name}{where}", f"{number(rate)} requests/s"))
     return facts((label, line((value, FAINT))) for label, value in rows)
 
 
@@ -117,6 +162,7 @@ def _story(report: Report) -> Any:
     rows += [
         ("requests answered by another expert than the first", f"{verdict.notes['fallback']:,}"),
         ("requests a second", f"{report.plan.requests / report.seconds:,.0f}"),
+        ("router changes", f"{len(report.routers)}"),
         ("memory, first and last", f"{report.samples[0][1]:.0f} MB and {report.samples[-1][1]:.0f} MB"),
     ]
     return facts((label, line((value, ""))) for label, value in rows)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from statistics import median
 from typing import Any
@@ -16,13 +16,9 @@ from ir3de_lab.benchmarks.measurement import Figure
 
 PROXIES = ("bare", "gateway")
 TARGETS = ("direct", *PROXIES)
-MEGABYTES_BAR = 150.0
+MEGABYTES_BAR = 100.0
+PROCESSOR_BAR = 1.1  # of the bare proxy's
 Rounds = dict[str, list[Result]]  # by target
-
-
-def rate_of(rounds: Sequence[Result]) -> float:
-    """Requests a second, the median over the rounds."""
-    return median(result.rate for result in rounds)
 
 
 def percentiles(rounds: Rounds, percentile: float, *, firsts: bool = False) -> dict[str, list[float]]:
@@ -69,25 +65,40 @@ def spread(values: Sequence[float]) -> list[float]:
     return _rounded([float(np.percentile(values, p)) for p in (0, 25, 50, 75, 100)])
 
 
-def throughput(saturated: Rounds, what: str = "") -> Figure:
+def throughput(saturated: Rounds, what: str = "", bar: float | None = None) -> Figure:
     """How many requests a second the gateway does, as a share of the bare proxy's."""
     pairs = zip(saturated["gateway"], saturated["bare"], strict=True)
     ratios = [gateway.rate / bare.rate for gateway, bare in pairs]
     raw = {"ratios": spread(ratios), **summary(saturated)}
-    return Figure(f"throughput, of the bare proxy's{what}", 100 * median(ratios), "%", None if what else 80.0, raw=raw)
+    return Figure(f"throughput, of the bare proxy's{what}", 100 * median(ratios), "%", bar, raw=raw)
 
 
-def processor_time(saturated: Rounds) -> Figure:
+def processor_time(measured: Rounds, what: str = "") -> Figure:
     """What a request costs the processor, over what it costs with the bare proxy: other programs do not count."""
-    pairs = zip(saturated["gateway"], saturated["bare"], strict=True)
+    pairs = zip(measured["gateway"], measured["bare"], strict=True)
     ratios = [gateway.cpu_us / bare.cpu_us for gateway, bare in pairs]
-    raw = {"ratios": spread(ratios), **{f"{n}_us": _rounded([r.cpu_us for r in saturated[n]]) for n in PROXIES}}
-    return Figure("processor time a request, of the bare proxy's", median(ratios), "×", None, raw=raw)
+    raw = {
+        "ratios": spread(ratios),
+        **{f"{name}_us": _rounded([r.cpu_us for r in found]) for name, found in measured.items()},
+    }
+    name = f"processor time a request, of the bare proxy's{what}"
+    return Figure(name, median(ratios), "×", PROCESSOR_BAR, higher_is_better=False, raw=raw)
+
+
+def busy_share(measured: Rounds, rates: Mapping[str, float]) -> Figure:
+    """How busy the gateway was of a core in the rounds at its rate; the others' shares are in the raw numbers."""
+    shares = {
+        name: [100e-6 * result.cpu_us * rates[name] for result in found]
+        for name, found in measured.items()
+        if name != "direct"
+    }
+    raw = {name: spread(values) for name, values in shares.items()}
+    return Figure("the gateway's busy share of a core", median(shares["gateway"]), "%", None, raw=raw)
 
 
 def latency(measured: Rounds, percentile: float, bar: float | None, what: str = "") -> Figure:
     """What the gateway adds at that percentile, over what the bare proxy adds."""
-    by_round = {name: added(measured, name, percentile) for name in PROXIES}
+    by_round = {name: added(measured, name, percentile) for name in measured if name != "direct"}
     middle = {name: median(values) for name, values in by_round.items()}
     raw = {
         **{f"{name}_added_ms": round(value, 4) for name, value in middle.items()},
@@ -129,6 +140,7 @@ def memory_per_worker(server: Server, workers: int) -> Figure:
     return Figure("memory per worker, 5 experts", value, "MB", MEGABYTES_BAR, higher_is_better=False, raw=raw)
 
 
-def with_rounds(figure: Figure, rate: float, measured: Rounds) -> Figure:
-    """The figure with the rounds it comes from, at that rate."""
-    return replace(figure, raw={**figure.raw, "asked_rate": round(rate, 1), **summary(measured)})
+def with_rounds(figure: Figure, rates: Mapping[str, float], measured: Rounds) -> Figure:
+    """The figure with the rounds it comes from, and the rate of each target."""
+    asked = {name: round(rates[name], 1) for name in measured}
+    return replace(figure, raw={**figure.raw, "asked_rates": asked, **summary(measured)})

@@ -8,7 +8,7 @@ import sys
 import tempfile
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -19,16 +19,17 @@ from ir3de_lab.benchmarks.gateway.comparing import (
     PROXIES,
     TARGETS,
     Rounds,
+    busy_share,
     first_token,
     latency,
     memory_per_worker,
     processor_time,
-    rate_of,
     routing_share,
     throughput,
     with_rounds,
 )
 from ir3de_lab.benchmarks.gateway.load import Job, Result
+from ir3de_lab.benchmarks.gateway.nginx import nginx
 from ir3de_lab.benchmarks.gateway.processes import Server, gateway, module, pin, require_extra, started
 from ir3de_lab.benchmarks.measurement import Figure
 
@@ -44,15 +45,17 @@ class Plan:
     saturation_seconds: float = 4.0
     rounds: int = 9
     seconds: float = 5.0
-    latency: float = 0.01  # of the upstream
+    latency: float = 0.01  # of the upstream where latencies are measured
     tokens: int = 20  # of a stream
     interval: float = 0.005
     connections: int = 64
     stream_connections: int = 192  # a stream takes ten times as long
     workers: int = 1
+    busy: float = 0.6  # the share of its core that a proxy is to be busy where latencies are measured
+    probes: int = 4  # to find the rate at which it is
 
 
-QUICK = Plan(saturation_rounds=2, saturation_seconds=1.5, rounds=3, seconds=1.5)
+QUICK = Plan(saturation_rounds=2, saturation_seconds=0.8, rounds=2, seconds=0.8, probes=2)
 
 
 def bodies(*, stream: bool, count: int = 250) -> list[str]:
@@ -95,25 +98,48 @@ class Bench:
     texts: Sequence[str]
     connections: int
 
-    def rounds(self, names: Sequence[str], count: int, seconds: float, **job: Any) -> Rounds:
+    def rounds(
+        self, names: Sequence[str], count: int, seconds: float, rates: Mapping[str, float] | None = None, **job: Any
+    ) -> Rounds:
         """The targets in turns, so that noise falls on all of them alike; every round has its own order."""
         found: Rounds = {name: [] for name in names}
         for n in range(count):
             shift = n % len(names)
             for name in (*names[shift:], *names[:shift]):
-                server = self.servers[name]
-                asked = Job(server.port, PATH, self.texts, seconds, self.connections, seed=n, **job)
-                before = server.cpu_seconds
-                result = _sound(name, load(asked))
-                result.cpu_us = 1e6 * (server.cpu_seconds - before) / result.answers
-                found[name].append(result)
+                rate = None if rates is None else rates[name]
+                found[name].append(self.one(name, seconds, rate=rate, seed=n, **job))
         return found
+
+    def one(self, name: str, seconds: float, **job: Any) -> Result:
+        """One round of one target, with what it cost the processor."""
+        server = self.servers[name]
+        before = server.cpu_seconds
+        result = _sound(name, load(Job(server.port, PATH, self.texts, seconds, self.connections, **job)))
+        result.cpu_us = 1e6 * (server.cpu_seconds - before) / result.answers
+        return result
 
     def saturation(self, names: Sequence[str]) -> Rounds:
         return self.rounds(names, self.plan.saturation_rounds, self.plan.saturation_seconds)
 
-    def at(self, rate: float, names: Sequence[str], *, poisson: bool = False) -> Rounds:
-        return self.rounds(names, self.plan.rounds, self.plan.seconds, rate=rate, poisson=poisson)
+    def at(self, rates: Mapping[str, float], *, poisson: bool = False) -> Rounds:
+        return self.rounds(tuple(rates), self.plan.rounds, self.plan.seconds, rates, poisson=poisson)
+
+    def rates_at_busy_share(self) -> dict[str, float]:
+        """The rate at which each proxy is as busy as planned; the upstream alone gets their mean.
+
+        A request costs less the more of them there are, so the rate is found in a few steps. nginx gets the gateway's
+        rate: its own would be more than the load generator can send.
+        """
+        rates: dict[str, float] = {}
+        for name in PROXIES:
+            cost_s = 1e-6 * self.one(name, self.plan.saturation_seconds).cpu_us
+            for n in range(self.plan.probes):
+                rates[name] = self.plan.busy / cost_s
+                cost_s = 1e-6 * self.one(name, self.plan.saturation_seconds / 2, rate=rates[name], seed=n).cpu_us
+        rates["direct"] = sum(rates.values()) / len(rates)
+        if "nginx" in self.servers:
+            rates["nginx"] = rates["gateway"]
+        return rates
 
 
 def _sound(name: str, result: Result) -> Result:
@@ -127,39 +153,46 @@ def _sound(name: str, result: Result) -> Result:
 
 
 @contextmanager
-def servers(plan: Plan) -> Iterator[dict[str, Server]]:
-    """The upstream, the bare proxy and the gateway, by target."""
+def servers(plan: Plan, folder: Path) -> Iterator[dict[str, Server]]:
+    """The upstream, the bare proxy, the gateway and nginx where it is installed, by target."""
     require_extra()
     options = {"latency": plan.latency, "tokens": plan.tokens, "interval": plan.interval}
     with (
-        tempfile.TemporaryDirectory() as folder,
         started(module("upstream", **options), measured=False) as upstream,
         started(module("bare", upstream=upstream.port), measured=True) as bare,
-        gateway(Path(folder), upstream.port, workers=plan.workers) as served,
+        gateway(folder, upstream.port, workers=plan.workers) as served,
+        nginx(folder, upstream.port) as limit,
     ):
-        yield {"direct": upstream, "bare": bare, "gateway": served}
+        yield {"direct": upstream, "bare": bare, "gateway": served, **limit}
 
 
 def measure(plan: Plan) -> Iterator[list[Figure]]:
     """The figures of each part, in the order they are measured."""
-    with servers(plan) as running:
+    with tempfile.TemporaryDirectory() as folder:
+        yield from _measure(plan, Path(folder))
+
+
+def _measure(plan: Plan, folder: Path) -> Iterator[list[Figure]]:
+    with servers(replace(plan, latency=0.0), folder) as running:
+        instant = Bench(plan, running, bodies(stream=False), plan.connections)
+        saturated = instant.saturation([name for name in running if name != "direct"])
+        yield [throughput(saturated, ", instant upstream", 90.0), processor_time(saturated, ", instant upstream")]
+    with servers(plan, folder) as running:
         chats = Bench(plan, running, bodies(stream=False), plan.connections)
-        saturated = chats.saturation(PROXIES)
-        yield [throughput(saturated), processor_time(saturated)]
-        half = min(rate_of(saturated[name]) for name in PROXIES) / 2
-        measured = chats.at(half, TARGETS)
-        yield [
-            with_rounds(latency(measured, 50, 1.3), half, measured),
-            latency(measured, 99, 2.0),
-            routing_share(measured),
-        ]
-        measured = chats.at(half, TARGETS, poisson=True)
-        usual, tail = (latency(measured, percentile, None, ", random arrivals") for percentile in (50, 99))
-        yield [with_rounds(usual, half, measured), tail]
+        rates = chats.rates_at_busy_share()
+        measured = chats.at(rates)
+        share = f"{100 * plan.busy:.0f} % busy"
+        usual, tail = (latency(measured, *bar, f", {share}") for bar in ((50, 1.1), (99, 1.3)))
+        yield [with_rounds(usual, rates, measured), tail, busy_share(measured, rates)]
+        yield [processor_time(measured, f", {share}"), routing_share(measured)]
+        measured = chats.at({name: rates[name] for name in TARGETS}, poisson=True)
+        usual, tail = (latency(measured, p, None, f", {share}, random arrivals") for p in (50, 99))
+        yield [with_rounds(usual, rates, measured), tail]
         streams = Bench(plan, running, bodies(stream=True), plan.stream_connections)
         saturated = streams.saturation(PROXIES)
-        half = min(rate_of(saturated[name]) for name in PROXIES) / 2
-        measured = streams.at(half, TARGETS)
+        rates = streams.rates_at_busy_share()
+        measured = streams.at({name: rates[name] for name in TARGETS})
         own, bare = first_token(measured)
-        yield [with_rounds(own, half, measured), bare, throughput(saturated, f", streams of {plan.tokens} tokens")]
+        yield [with_rounds(own, rates, measured), bare]
+        yield [throughput(saturated, f", streams of {plan.tokens} tokens")]
         yield [memory_per_worker(running["gateway"], plan.workers)]

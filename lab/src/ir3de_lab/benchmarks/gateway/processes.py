@@ -81,14 +81,24 @@ def pin(pid: int, measured: bool) -> None:
 
 @contextmanager
 def started(
-    arguments: Sequence[str], *, measured: bool, port: int | None = None, env: Mapping[str, str] | None = None
+    arguments: Sequence[str],
+    *,
+    measured: bool,
+    port: int | None = None,
+    env: Mapping[str, str] | None = None,
+    limits: Mapping[str, int] | None = None,
+    program: str = sys.executable,
 ) -> Iterator[Server]:
-    """A Python program that serves; without `port` it writes its own on its first line."""
+    """A program that serves, Python by default; without `port` it writes its own on its first line.
+
+    `limits` are resource limits by the name of their constant: {"NOFILE": 256}.
+    """
     told = subprocess.DEVNULL if port else subprocess.PIPE
     environment = None if env is None else {**os.environ, **env}
-    process = subprocess.Popen([sys.executable, *arguments], stdout=told, text=True, env=environment)
+    process = subprocess.Popen([program, *arguments], stdout=told, text=True, env=environment)
     try:
         pin(process.pid, measured)
+        limit_resources(process.pid, limits or {})
         if port is None and process.stdout is not None:
             port = int(process.stdout.readline() or 0)
         if not port:
@@ -105,6 +115,24 @@ def started(
             process.stdout.close()
 
 
+def limit_resources(pid: int, limits: Mapping[str, int]) -> None:
+    """Set the resource limits of a process that was just started, and so of its children."""
+    if limits:
+        import resource
+
+        for name, value in limits.items():
+            resource.prlimit(pid, getattr(resource, f"RLIMIT_{name}"), (value, value))
+
+
+def raise_file_limit() -> int:
+    """Let this process and its children open as many files as the system allows them; how many that is."""
+    import resource
+
+    _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
+    return most
+
+
 def module(name: str, **options: object) -> list[str]:
     """The arguments that run a module of this package, with options."""
     return [
@@ -116,25 +144,44 @@ def module(name: str, **options: object) -> list[str]:
 
 
 @contextmanager
-def gateway(folder: Path, upstream: int, **changes: Any) -> Iterator[Server]:
+def gateway(
+    folder: Path,
+    upstream: int,
+    *,
+    env: Mapping[str, str] | None = None,
+    limits: Mapping[str, int] | None = None,
+    **changes: Any,
+) -> Iterator[Server]:
     """`ir3de serve` with the demo's router and its five experts, all of them at the one upstream."""
     config = configuration(folder, upstream, **changes)
     path = folder / "gateway.yaml"
     path.write_text(json.dumps(config), encoding="utf-8")  # JSON is YAML
     port = config["server"]["port"]
-    with started(["-m", "ir3de", "serve", str(path), "--quiet"], measured=True, port=port) as server:
+    arguments = ["-m", "ir3de", "serve", str(path), "--quiet"]
+    with started(arguments, measured=True, port=port, env=env, limits=limits) as server:
         wait_for(server)
         yield server
 
 
 def configuration(
-    folder: Path, upstream: int, *, workers: int = 1, timeouts: Mapping[str, float] | None = None
+    folder: Path,
+    upstream: int,
+    *,
+    workers: int = 1,
+    timeouts: Mapping[str, float] | None = None,
+    concurrency: int = 1_000,
+    capabilities: Sequence[str] = ("chat", "completions", "tools"),
+    serving: bool = True,
 ) -> dict[str, Any]:
     """A gateway as it is run for real: access log into a file, metrics on, provenance everywhere."""
     router = folder / "router"
     if not router.exists():
-        Router.fit(demo.prompts()).save(router, serving=True)
-    expert = {"timeouts": dict(timeouts or {}), "concurrency": {"limit": 1_000, "queue": 1_000}}
+        Router.fit(demo.prompts()).save(router, serving=serving)
+    expert = {
+        "timeouts": dict(timeouts or {}),
+        "concurrency": {"limit": concurrency, "queue": 1_000},
+        "capabilities": list(capabilities),
+    }
     experts = [{"name": name, "base_url": f"http://127.0.0.1:{upstream}/{name}/v1", **expert} for name in demo.DOMAINS]
     return {
         "version": 1,
@@ -170,6 +217,27 @@ def memory(pid: int) -> dict[str, float]:
     rows = Path(f"/proc/{pid}/smaps_rollup").read_text("ascii").splitlines()[1:]
     found = {row.split(":")[0]: int(row.split()[1]) / 1000 * 1.024 for row in rows}
     return {"rss_mb": found["Rss"], "pss_mb": found["Pss"]}
+
+
+def resident_mb(server: Server) -> float:
+    """The resident memory of all its processes, in megabytes."""
+    return sum(_status(pid, "VmRSS") for pid in server.tree)
+
+
+def highest_mb(server: Server) -> float:
+    """The most resident memory that its processes had, in megabytes, as the kernel has kept it."""
+    return sum(_status(pid, "VmHWM") for pid in server.tree)
+
+
+def reset_highest(server: Server) -> None:
+    """Let the kernel's record of the highest memory start again from what the processes have now."""
+    for pid in server.tree:
+        Path(f"/proc/{pid}/clear_refs").write_text("5", encoding="ascii")
+
+
+def _status(pid: int, field: str) -> float:
+    lines = Path(f"/proc/{pid}/status").read_text("utf-8").splitlines()
+    return next((int(line.split()[1]) / 1000 * 1.024 for line in lines if line.startswith(f"{field}:")), 0.0)
 
 
 def descriptors(server: Server) -> int:

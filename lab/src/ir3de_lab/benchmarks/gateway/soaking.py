@@ -7,6 +7,7 @@ import json
 import random
 import tempfile
 import time
+from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass
@@ -19,7 +20,8 @@ from ir3de.errors import InputError
 from ir3de_lab.benchmarks.gateway import processes
 from ir3de_lab.benchmarks.gateway.fates import Fate, Verdict, fate, judge
 from ir3de_lab.benchmarks.gateway.measuring import PATH, bodies
-from ir3de_lab.benchmarks.gateway.processes import Server, descriptors, memory, module, started
+from ir3de_lab.benchmarks.gateway.processes import Server, descriptors, highest_mb, memory, module, started
+from ir3de_lab.benchmarks.gateway.rolling import TOKEN, TOKEN_VARIABLE, RouterChanges
 from ir3de_lab.benchmarks.gateway.upstream import SLOW
 from ir3de_lab.benchmarks.gateway.wire import Answer, Client, request_bytes, run
 from ir3de_lab.benchmarks.measurement import Figure
@@ -43,6 +45,8 @@ class Plan:
     interval: float = 0.002
     slow: float = 1.0  # latency of what clients do not wait for: a busy machine may take a while to see them leave
     seed: int = 0
+    router_changes: int = 50  # spread evenly over the requests
+    memory_mib: int = 512  # that the gateway may have
     settling: float = 60.0  # seconds the server has at the end for closing what it does not need any more
 
 
@@ -123,6 +127,9 @@ class Report:
     descriptors: tuple[int, int]  # before and after
     in_flight: float | None  # what the gateway says when all is over
     upstream: dict[str, int]
+    highest_mb: float = 0.0  # memory, as the kernel has kept it
+    routers: tuple[str, ...] = ()  # by each change: what served then, or the error
+    ended: int = 0  # processes of the gateway that were there at the start and are not at the end
 
     def figures(self) -> list[Figure]:
         """Each law as a figure beside its bar."""
@@ -136,10 +143,14 @@ class Report:
             "answers cut short, though not by the upstream": notes["unjust cut"],
             **({} if self.in_flight is None else {"requests in flight at the end": self.in_flight}),
             "open files and sockets at the end, more than before": max(0, after - before),
+            "processes that ended": self.ended,
+            f"router changes that failed, of {len(self.routers)}": sum(r.startswith("error") for r in self.routers),
         }
         figures = [Figure(name, value, "", 0, higher_is_better=False) for name, value in counts.items()]
         growth = growth_of(self.samples)
         figures.append(Figure("memory growth, second half", growth, "MB", GROWTH_BAR, higher_is_better=False))
+        bar = self.plan.memory_mib * 1.048576
+        figures.append(Figure("highest memory", self.highest_mb, "MB", bar, higher_is_better=False))
         if left := notes["propagated"] + notes["ignored"]:
             share = 100 * notes["propagated"] / left
             figures.append(Figure("clients that left, seen by the upstream", share, "%", 99.0))
@@ -153,6 +164,9 @@ class Report:
             "seconds": round(self.seconds, 1),
             "requests_per_second": round(self.plan.requests / self.seconds, 1),
             "memory_mb": [[n, round(value, 2)] for n, value in self.samples],
+            "highest_mb": round(self.highest_mb, 1),
+            "routers": dict(Counter(self.routers)),
+            "processes_ended": self.ended,
             "descriptors": list(self.descriptors),
             "upstream": self.upstream,
         }
@@ -168,43 +182,66 @@ def growth_of(samples: Sequence[tuple[int, float]]) -> float:
 
 
 def soak(plan: Plan, progress: Progress = lambda _: None) -> Report:
-    """Start the gateway in front of a failing upstream, and ask until all requests are over."""
+    """Start the gateway in front of a failing upstream, and ask until all requests are over.
+
+    The gateway may not have more private memory than planned (`RLIMIT_DATA`, which counts what is reserved and so is
+    stricter than what is resident), and the kernel's record of its highest resident memory is held against the same.
+    """
     processes.require_extra()
     options = {name: getattr(plan, name) for name in ("latency", "tokens", "interval", "slow", "failing", "seed")}
     timeouts = {"first_token": 3.0, "idle": 3.0}
     with (
         tempfile.TemporaryDirectory() as folder,
         started(module("upstream", **options), measured=False) as upstream,
-        processes.gateway(Path(folder), upstream.port, timeouts=timeouts) as gateway,
+        processes.gateway(
+            Path(folder),
+            upstream.port,
+            timeouts=timeouts,
+            env={TOKEN_VARIABLE: TOKEN},
+            limits={"DATA": plan.memory_mib << 20},
+        ) as gateway,
     ):
-        report = watched(gateway, upstream, plan, progress)
+        changes = RouterChanges(Path(folder), gateway) if plan.router_changes else None
+        report = watched(gateway, upstream, plan, progress, changes)
     if report.in_flight is None:
         raise InputError("the gateway's /metrics has no ir3de_in_flight: whether requests are stuck cannot be told")
     return report
 
 
-def watched(gateway: Server, upstream: Server, plan: Plan, progress: Progress = lambda _: None) -> Report:
+def watched(
+    gateway: Server,
+    upstream: Server,
+    plan: Plan,
+    progress: Progress = lambda _: None,
+    changes: RouterChanges | None = None,
+) -> Report:
     """Ask what stands in front of that upstream, with an eye on its memory."""
     warm = Soak(gateway.port, Plan(**{**asdict(plan), "requests": 4 * plan.concurrency, "seed": -1}), lambda _: None)
     run(warm.run())
-    before, samples = descriptors(gateway), list[tuple[int, float]]()
+    before, samples, began = descriptors(gateway), list[tuple[int, float]](), set(gateway.tree)
     every = max(1, plan.requests // 100)
+    change_every = max(1, plan.requests // (plan.router_changes + 1))
 
     def sampled(done: int) -> None:
         if done % every == 0:
             samples.append((done, sum(memory(pid)["rss_mb"] for pid in gateway.tree)))
             progress(done)
+        if changes is not None and done % change_every == 0 and done < plan.requests:
+            changes.make()
 
     known = json.loads(upstream.get("/seen"))
     clients = Soak(gateway.port, plan, sampled)
     begin = time.monotonic()
     run(clients.run())
     seconds = time.monotonic() - begin
+    routers = tuple(changes.results()) if changes is not None else ()
     in_flight, after = settled(gateway, before, plan.settling)
+    ended = len(began - set(gateway.tree)) + (gateway.process.poll() is not None)
     seen = _since(json.loads(upstream.get("/seen")), known)
     verdict = judge(clients.fates, seen)
     counts = json.loads(upstream.get("/counts"))
-    return Report(plan, verdict, clients.surplus, seconds, samples, (before, after), in_flight, counts)
+    found = (clients.surplus, seconds, samples, (before, after), in_flight, counts)
+    return Report(plan, verdict, *found, highest_mb(gateway), routers, ended)
 
 
 def _since(now: dict[str, list[str]], before: dict[str, list[str]]) -> dict[str, list[str]]:

@@ -26,6 +26,7 @@ from ir3de_lab.benchmarks.gateway.wire import run
 
 WAYS = ("500", "429", "reset", "half", "garbage", "silent")  # of failing
 SLOW = "-slow"  # how the ids of requests end that take long
+HELD = "-held"  # how the ids of streams end that stay open after their first token
 GARBAGE = b"\x00\x01\x02 this is not HTTP \xff\xfe\r\n\r\n"
 _USER = re.compile(rb'"user":\s*"([^"]*)"')
 _STREAM = re.compile(rb'"stream":\s*true')
@@ -162,6 +163,9 @@ class Connection(asyncio.Protocol):
         elif stream:
             begun = STREAM_HEAD + chunk(event(identity, {"role": "assistant", "content": ""}))
             self._transport.write(begun + chunk(event(identity, {"content": "tok0 "})))
+            if identity.endswith(HELD):
+                self._end("held")
+                return
             interval = self._behaviour.slow / 10 if slow else self._behaviour.interval
             self._later(identity, 1, interval, self._behaviour.tokens // 2 if way == "half" else None)
             return
