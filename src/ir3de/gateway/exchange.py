@@ -35,7 +35,7 @@ from ir3de.gateway.requests.choice import Choice, build_response_pin, choose, ro
 from ir3de.gateway.requests.client import DisconnectWatcher, find_connection, read_body
 from ir3de.gateway.requests.client_response import ClientResponse
 from ir3de.gateway.requests.controls import FIELD, NO_CONTROLS, Controls, read_controls
-from ir3de.gateway.requests.forwarding import build_body, build_head, build_path
+from ir3de.gateway.requests.forwarding import OutgoingBody, build_head, build_path
 from ir3de.gateway.requests.json_body import JsonBody
 from ir3de.gateway.requests.prompt import read_prompt
 from ir3de.gateway.wire.event_stream import EventRelay, add_member, remove_member
@@ -75,6 +75,8 @@ class Exchange:
         self.response = ClientResponse(send)
         self.trace = gateway.tracing.begin(self.received) if gateway.tracing is not None else None
         # what becomes known on the way
+        self.content = b""  # as it came
+        self.body: OutgoingBody | None = None  # to be sent to experts; None once an answer has begun
         self.received_bytes = 0
         self.asked = ""  # the model that the client named
         self.wants_stream = False
@@ -111,14 +113,12 @@ class Exchange:
             self._record()
 
     async def _answer(self) -> None:
-        body = await self._read()
-        if body is None:
+        if not await self._read():
             return
         watcher = self.response.watcher = DisconnectWatcher(self.receive, self.connection)
         try:
-            parsed = JsonBody.parse(body, self.snapshot.config.server.limits.json_depth)
-            self.choice = await self._choose(parsed)
-            await self._ask_in_turn(self.choice, parsed)
+            self.choice = await self._choose()
+            await self._ask_in_turn(self.choice)
             self._pin(self.choice)
         except ApiError as problem:
             self.outcome = "client_error"
@@ -132,27 +132,32 @@ class Exchange:
 
     # read ----------------------------------------------------------------------------------------------------------
 
-    async def _read(self) -> bytes | None:
-        """The body. If it is refused before it has come, the client is told, and there is none."""
+    async def _read(self) -> bool:
+        """Read the body. If it is refused before it has come, the client is told so."""
         try:
-            content = await read_body(self.receive, self.received, self.snapshot.config.server.limits, self.connection)
+            self.content = await read_body(
+                self.receive, self.received, self.snapshot.config.server.limits, self.connection
+            )
         except ApiError as problem:
             self.outcome, self.error = "client_error", problem.code
             headers, refusal = self._build_error(problem)
             await self.response.send_early(problem.status, headers, refusal, self.receive)
-            return None
-        self.received_bytes = len(content)
-        return content
+            return False
+        self.received_bytes = len(self.content)
+        return True
 
     # choose --------------------------------------------------------------------------------------------------------
 
-    async def _choose(self, body: JsonBody) -> Choice:
+    async def _choose(self) -> Choice:
         """The experts that may answer, and which of them comes first."""
-        snapshot, values, routing = self.snapshot, body.values, self.snapshot.config.routing
+        snapshot, routing = self.snapshot, self.snapshot.config.routing
+        body = JsonBody.parse(self.content, snapshot.config.server.limits.json_depth)
+        self.content, values = b"", body.values
         self._read_model(values)
         prompt = read_prompt(
             self.wire, values, routing.text, routing.envelopes, counts_tokens=snapshot.has_context_windows
         )
+        self.body = OutgoingBody.from_request(self.wire, body)
         if snapshot.config.logs.prompts:
             self.text = prompt.text[:MAX_LOGGED_CHARS]
         routed = None
@@ -171,7 +176,7 @@ class Exchange:
 
     # ask -----------------------------------------------------------------------------------------------------------
 
-    async def _ask_in_turn(self, choice: Choice, body: JsonBody) -> None:
+    async def _ask_in_turn(self, choice: Choice) -> None:
         """Ask the first expert, and if it fails before its answer begins, its fallbacks."""
         failure: UpstreamFailure | None = None
         for expert in chain((choice.first,), choice.list_fallbacks()):
@@ -179,20 +184,20 @@ class Exchange:
                 self.handovers.append((self.expert.name, expert.name, failure.reason))
             self.expert = expert
             try:
-                await self._ask(expert, body)
+                await self._ask(expert)
                 return
             except UpstreamFailure as found:
                 failure = found
         assert failure is not None
         await self._send_failure(failure)
 
-    async def _ask(self, expert: Expert, body: JsonBody) -> None:
+    async def _ask(self, expert: Expert) -> None:
         """Ask one expert and relay its answer. After a `UpstreamFailure` before the first byte, others can be asked."""
         await admit(expert)
         observer, started = self.gateway.observer, perf_counter()
         observer.request_started(expert.name)
         try:
-            async with self._build_request(expert, body) as answer:
+            async with self._build_request(expert) as answer:
                 if answer.status in RETRYABLE_STATUSES or answer.status >= 500:
                     raise await _read_refusal(answer, expert)
                 if 300 <= answer.status < 400:
@@ -209,12 +214,13 @@ class Exchange:
             expert.concurrency.release()
             observer.request_ended(expert.name)
 
-    def _build_request(self, expert: Expert, body: JsonBody) -> UpstreamRequest:
+    def _build_request(self, expert: Expert) -> UpstreamRequest:
+        assert self.body is not None
         trace = {} if self.trace is None else self.trace.forward()
         forwarded = compile_header_filter(self.snapshot.config.routing.forward_headers)
         head = build_head(self.wire, expert, self.all_received, self.request_id, trace, forwarded)
-        path, content = build_path(self.wire, self.query), build_body(self.wire, expert, body)
-        return UpstreamRequest(self.gateway.connections, expert, path, head, content)
+        path = build_path(self.wire, self.query)
+        return UpstreamRequest(self.gateway.connections, expert, path, head, self.body.build(expert))
 
     async def _handle_failure(self, expert: Expert, failure: UpstreamFailure) -> None:
         """Once the answer has begun, nobody else can be asked: the client is told that it broke."""
@@ -271,6 +277,7 @@ class Exchange:
         piece = await answer.read_first_piece()
         if not piece:
             raise UpstreamFailure("broken", f"'{expert.name}' ended its stream before it began")
+        self.body = None  # nobody else will be asked
         relay = self.relay = EventRelay(self.wire, self._build_member(expert))
         self.first_seconds = perf_counter() - self.clock
         await self.response.start(answer.status, self._add_headers(headers))
@@ -291,6 +298,7 @@ class Exchange:
 
     async def _relay_unparsed(self, answer: UpstreamResponse, headers: HeaderList) -> None:
         piece = await answer.read_first_piece()
+        self.body = None
         await self.response.start(answer.status, self._add_headers(headers))
         while piece:
             await self.response.send_piece(piece)

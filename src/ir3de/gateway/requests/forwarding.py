@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import dataclass, replace
 from typing import Any
 from urllib.parse import quote
 
@@ -37,16 +38,30 @@ def build_head(
     return build_upstream_head(received, request_id, {**more, **trace}, forwarded)
 
 
-def build_body(wire: WireFormat, expert: Expert, body: JsonBody) -> bytes:
-    """The body: every byte of the client's but for the model, what the expert's configuration adds, and our field."""
-    config = expert.config
-    changes: dict[str, Any] = {}
-    if config.defaults and wire.is_sampled:
-        changes = {key: value for key, value in config.defaults.items() if key not in body.values}
-    changes["model"] = config.served_model
-    first = None
-    if config.system_prompt is not None and wire.has_system_message:
-        roles = {message["role"] for message in body.values["messages"]}
-        if not roles & {"system", "developer"}:
+@dataclass(frozen=True, slots=True)
+class OutgoingBody:
+    """A request's body without its values, which take several times its memory: each expert gets its own version."""
+
+    body: JsonBody
+    takes_defaults: bool
+    takes_system_message: bool
+
+    @classmethod
+    def from_request(cls, wire: WireFormat, body: JsonBody) -> OutgoingBody:
+        """The body of a request that has been read, and need not be read again."""
+        takes_system_message = wire.has_system_message and not any(
+            message["role"] in ("system", "developer") for message in body.values["messages"]
+        )
+        return cls(replace(body, values={}), wire.is_sampled, takes_system_message)
+
+    def build(self, expert: Expert) -> bytes:
+        """Every byte of the client's but for the model, what the expert's configuration adds, and our own field."""
+        config, members = expert.config, self.body.members
+        changes: dict[str, Any] = {}
+        if config.defaults and self.takes_defaults:
+            changes = {key: value for key, value in config.defaults.items() if key not in members}
+        changes["model"] = config.served_model
+        first = None
+        if config.system_prompt is not None and self.takes_system_message:
             first = {"role": "system", "content": config.system_prompt}
-    return body.rewrite(changes, drop=FIELD, first_message=first)
+        return self.body.rewrite(changes, drop=FIELD, first_message=first)

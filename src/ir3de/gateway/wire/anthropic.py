@@ -18,6 +18,7 @@ class MessagesFormat(WireFormat):
 
     path = "messages"
     capability = "messages"
+    needs_head = True
     final_event = re.compile(  # which may be an error
         rb'(?m)^event: ?(?:message_stop|error)\s|^data: ?\{"type": ?"(?:message_stop|error)"'
     )

@@ -65,7 +65,7 @@ class EventRelay:
             ready = self._add_provenance(ready)
         if len(ready) > _TAIL_BYTES and self._wire.is_complete(ready):  # a final event that is longer than the tail
             self._has_final_event = True
-        if not self.head:
+        if not self.head and self._wire.needs_head:
             self.head = ready[:_TAIL_BYTES]
         self.tail = (self.tail + ready)[-_TAIL_BYTES:]
         return ready

@@ -26,6 +26,7 @@ class WireFormat(ABC):
     can_stream = True  # where it cannot, a client's `stream: true` is the expert's affair
     is_sampled = True  # whether an expert's defaults for sampling apply
     has_system_message = False  # whether a system message may be put before the others
+    needs_head = False  # whether usage or id are told at the beginning of a stream
     final_event: re.Pattern[bytes]  # of a stream that is complete
 
     @abstractmethod
