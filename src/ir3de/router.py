@@ -328,7 +328,8 @@ class Router:
 
         `weights` says what a unit of cost is worth this time, `{"price": 0.1}`, instead of the router's policy.
         """
-        return require_content(self._compiled.decide_one(self._encode(text), self._unknown, weights), text)
+        compiled = self._compiled
+        return require_content(compiled.decide_one(self._encode(text, compiled.cap), self._unknown, weights), text)
 
     def route_batch(self, texts: Iterable[str], *, weights: Costs | None = None) -> list[Decision]:
         """Route many prompts: the decisions of `route`, several times as fast."""
@@ -359,11 +360,13 @@ class Router:
 
     def explain(self, text: str, *, weights: Costs | None = None) -> Explanation:
         """Show for whom every word speaks, and every token's vote, entropy and scores."""
-        return explain(self._compiled, self.tokenizer.pieces(text), self._unknown, weights)
+        compiled = self._compiled
+        return explain(compiled, self.tokenizer.pieces(text, compiled.cap), self._unknown, weights)
 
     def flips(self, text: str, *, weights: Costs | None = None) -> Flips:
         """Which words, taken out alone or a few together, would send the prompt to another expert."""
-        return find_flips(self._compiled, self.tokenizer.pieces(text), self._unknown, weights)
+        compiled = self._compiled
+        return find_flips(compiled, self.tokenizer.pieces(text, 2 * compiled.cap), self._unknown, weights)
 
     def save(self, path: str | Path, *, serving: bool = False) -> Path:
         """Write the router to a folder; `serving=True` leaves out what only changes need."""

@@ -8,6 +8,7 @@ import numpy as np
 import numpy.typing as npt
 
 MIN_ALL_CAPS_CHARACTERS = 16  # shorter texts may be acronyms, whose capitals matter
+JUDGED_CHARACTERS = 4_096  # the beginning of a longer text decides how it is normalised, so that it can be read alone
 
 # Random case breaks words into pieces of about 2 characters, where ordinary text has 3 to 5 to a token.
 MAX_CHARACTERS_PER_TOKEN = 3
@@ -25,18 +26,20 @@ _ASCII_CODE_POINTS = 0x80
 
 
 def lowercase_if_all_caps(text: str) -> str:
-    """Lowercase a text that is all in capitals: its meaning stays, and its tokens become the common ones.
+    """Lowercase a text whose beginning is all in capitals: its meaning stays, its tokens become the common ones.
 
     >>> lowercase_if_all_caps("HOW DO I BOIL AN EGG?")
     'how do i boil an egg?'
     >>> lowercase_if_all_caps("NASA")
     'NASA'
     """
-    return text.lower() if len(text) >= MIN_ALL_CAPS_CHARACTERS and text.isupper() else text
+    return text.lower() if len(text) >= MIN_ALL_CAPS_CHARACTERS and text[:JUDGED_CHARACTERS].isupper() else text
 
 
 def is_random_case(text: str, tokens: int) -> bool:
     """Whether capitals stand inside the words as if by chance, in a text of so many tokens.
+
+    Callers give a long text's first `JUDGED_CHARACTERS` for the text.
 
     Code keeps its case: camelCase has fewer capitals, and a text of one word may be a key or an identifier.
 

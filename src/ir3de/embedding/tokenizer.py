@@ -21,7 +21,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import numpy.typing as npt
 
+from ir3de.embedding.beginnings import is_long, is_too_short, read_first, take_first, take_longest
 from ir3de.embedding.normalisation import (
+    JUDGED_CHARACTERS,
     MAX_CHARACTERS_PER_TOKEN,
     is_random_case,
     lowercase_if_all_caps,
@@ -173,13 +175,18 @@ class Tokenizer:
         found = self.reference.token_to_id(model["unk_token"]) if model.get("unk_token") else model.get("unk_id")
         return found if isinstance(found, int) else None
 
-    def encode(self, text: str) -> Ids:
+    def encode(self, text: str, most: int | None = None) -> Ids:
         """The text's token ids, without special tokens: exactly what is counted and routed.
 
         Long texts all in capitals, and texts in random case, are lowercased. Lone surrogates become U+FFFD.
+        Where only the first `most` ids are needed, no more of a long text is read than it takes (`beginnings.py`).
         """
         try:
-            if text.isupper():  # it stops at the first small letter
+            if len(text) > JUDGED_CHARACTERS:
+                if most is not None and is_long(text, most):
+                    return read_first(self.encode, text, most)
+                text = lowercase_if_all_caps(text)
+            elif text.isupper():  # it stops at the first small letter
                 text = lowercase_if_all_caps(text)
             return self._encode_one(text)
         except UnicodeEncodeError:
@@ -187,17 +194,32 @@ class Tokenizer:
         except (TypeError, AttributeError) as error:
             raise _not_text([text]) from error
 
-    def encode_batch(self, texts: Sequence[str]) -> tuple[Ids, Lengths]:
-        """All texts' ids end to end, and how many belong to each. The ids are those of `encode`."""
+    def encode_batch(self, texts: Sequence[str], most: int | None = None) -> tuple[Ids, Lengths]:
+        """All texts' ids end to end, and how many belong to each. The ids are those of `encode`.
+
+        Where only the first `most` ids of each are needed, no more of a long text is read than it takes.
+        """
         if isinstance(texts, (str, bytes)):
             raise _not_text(texts)
         try:
+            if most is not None and any(is_long(text, most) for text in texts):
+                return self._encode_beginnings(texts, most)
             texts = [lowercase_if_all_caps(text) for text in texts]
             return self._encode_all(texts)
         except UnicodeEncodeError:
             return self._encode_all([replace_lone_surrogates(text) for text in texts])
         except (TypeError, AttributeError) as error:
             raise _not_text(texts) from error
+
+    def _encode_beginnings(self, texts: Sequence[str], most: int) -> tuple[Ids, Lengths]:
+        cut = [take_first(text, most) for text in texts]
+        ids, lengths = self.encode_batch(cut)
+        short = [i for i, text in enumerate(texts) if is_long(text, most) and is_too_short(int(lengths[i]), most)]
+        if not short:
+            return ids, lengths
+        for i in short:
+            cut[i] = take_longest(texts[i], most)
+        return self.encode_batch(cut)
 
     @cached_property
     def _encode_one(self) -> Callable[[str], Ids]:
@@ -208,20 +230,30 @@ class Tokenizer:
 
         def encode_one(text: str) -> Ids:
             ids: Ids = (self._encode_doubtful([text]) if doubts(text) else encode_fast([text], False))[0]
-            if len(text) < MAX_CHARACTERS_PER_TOKEN * len(ids) and is_random_case(text, len(ids)):
-                return encode_one(text.lower())
-            return ids
+            if len(text) > JUDGED_CHARACTERS:
+                is_random = self._is_long_random_case(text)
+            else:
+                is_random = len(text) < MAX_CHARACTERS_PER_TOKEN * len(ids) and is_random_case(text, len(ids))
+            return encode_one(text.lower()) if is_random else ids
 
         return encode_one
 
     def _encode_all(self, texts: list[str]) -> tuple[Ids, Lengths]:
         ids, lengths = self._encode_many(texts)
         characters = np.fromiter(map(len, texts), np.uint64, len(texts))
-        many_tokens = np.flatnonzero(characters < MAX_CHARACTERS_PER_TOKEN * lengths)
-        lowercased = {i: texts[i].lower() for i in many_tokens.tolist() if is_random_case(texts[i], int(lengths[i]))}
+        is_long = characters > JUDGED_CHARACTERS
+        many_tokens = np.flatnonzero(~is_long & (characters < MAX_CHARACTERS_PER_TOKEN * lengths))
+        random = [i for i in many_tokens.tolist() if is_random_case(texts[i], int(lengths[i]))]
+        random += [i for i in np.flatnonzero(is_long).tolist() if self._is_long_random_case(texts[i])]
+        lowercased = {i: texts[i].lower() for i in random}
         if not lowercased:
             return ids, lengths
         return self._encode_many([lowercased.get(i, text) for i, text in enumerate(texts)])
+
+    def _is_long_random_case(self, text: str) -> bool:
+        """Whether the beginning of a long text is in random case."""
+        judged = text[:JUDGED_CHARACTERS]
+        return is_random_case(judged, len(judged)) and is_random_case(judged, len(self._encode_many([judged])[0]))
 
     @cached_property
     def _encode_many(self) -> EncodeBatch:
@@ -264,17 +296,23 @@ class Tokenizer:
         ids = np.array([token for encoding in encodings for token in encoding.ids], np.uint32)
         return ids, lengths
 
-    def pieces(self, text: str) -> list[tuple[int, str]]:
+    def pieces(self, text: str, most: int | None = None) -> list[tuple[int, str]]:
         """Each token's id with the stretch of text it stands for. The stretches make up the whole text.
 
         The ids are those of `encode`; the stretches keep the capitals of the text.
         """
         if not isinstance(text, str):
             raise _not_text([text])
+        if most is not None and is_long(text, most):
+            return read_first(self.pieces, text, most)
         normalised = replace_lone_surrogates(lowercase_if_all_caps(text))
         text = replace_lone_surrogates(text)
         encoding = self.reference.encode(normalised, add_special_tokens=False)
-        if is_random_case(normalised, len(encoding)):
+        if len(normalised) > JUDGED_CHARACTERS:
+            is_random = self._is_long_random_case(normalised)
+        else:
+            is_random = is_random_case(normalised, len(encoding))
+        if is_random:
             normalised = normalised.lower()
             encoding = self.reference.encode(normalised, add_special_tokens=False)
         is_lowercased = normalised != text

@@ -15,7 +15,8 @@ from ir3de.policies import Costs
 from ir3de.routing.compiled import CompiledRouter, decide_batch
 from ir3de.routing.decision import Decision, require_content
 
-EncodeBatch = Callable[[Sequence[str]], tuple[npt.NDArray[Any], npt.NDArray[Any]]]  # ids end to end, and lengths
+# texts, and how many tokens of each are read; ids end to end, and lengths
+EncodeBatch = Callable[[Sequence[str], int], tuple[npt.NDArray[Any], npt.NDArray[Any]]]
 BATCH_CHARACTERS = 500_000  # what is worth a thread of its own
 
 
@@ -33,7 +34,7 @@ def decide_texts(
         raise InputError(f"texts must be an iterable of str, found one {type(texts).__name__}: use route for one")
 
     def decide_stretch(stretch: Sequence[str]) -> list[Decision]:
-        flat, lengths = encode(stretch)
+        flat, lengths = encode(stretch, compiled.cap)
         found = decide_batch(compiled, flat, lengths.astype(np.int64), unknown, weights)
         return [require_content(decision, text) for decision, text in zip(found, stretch, strict=True)]
 

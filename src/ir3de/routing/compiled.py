@@ -41,6 +41,11 @@ class CompiledRouter:
         return self.rules.default
 
     @cached_property
+    def cap(self) -> int:
+        """Tokens beyond this many in a prompt are ignored, so they need not be read."""
+        return self.rules.selector.cap
+
+    @cached_property
     def decide_one(self) -> Callable[[Ids, int | None, Costs | None], Decision]:
         """What `decide` calls: a function that has looked up all that is the same for every prompt."""
         rules, sum_ballots, limit = self.rules, self.ballots.tally, self.ballots.limit
@@ -48,9 +53,10 @@ class CompiledRouter:
         reduce = None if isinstance(rules.valuation, Probabilities) else rules.valuation.reduce
 
         def decide_one(ids: Ids, unknown: int | None, weights: Costs | None) -> Decision:
-            counted = length = len(ids)
+            length = len(ids)
             if length > cap:
-                ids, counted = ids[:cap], cap
+                ids, length = ids[:cap], cap
+            counted = length
             # of a prompt without a known token, the first token is unknown too: comparing all of them takes longer
             if not length or (unknown is not None and ids.item(0) == unknown and bool((ids == unknown).all())):
                 return abstain(rules, length)
@@ -102,7 +108,7 @@ def decide_batch(
     weights: Costs | None = None,
 ) -> list[Decision]:
     """Route many prompts, their ids end to end: the same decisions as one by one."""
-    starts, whole, rules = np.cumsum(lengths) - lengths, lengths, compiled.rules
+    starts, rules = np.cumsum(lengths) - lengths, compiled.rules
     cap = rules.selector.cap
     if lengths.max(initial=0) > cap:
         flat = flat[np.arange(len(flat)) - np.repeat(starts, lengths) < cap]
@@ -113,12 +119,12 @@ def decide_batch(
         speaking[speaking] = np.add.reduceat(flat != unknown, starts[speaking], dtype=np.int64) > 0
         flat = flat[np.repeat(speaking, lengths)]
         starts = np.cumsum(lengths * speaking) - lengths * speaking
-    decisions = [abstain(rules, length) for length in whole.tolist()] if not speaking.all() else []
+    decisions = [abstain(rules, length) for length in lengths.tolist()] if not speaking.all() else []
     if not speaking.any():
         return decisions
     tallies = compiled.ballots.tallies(flat, starts[speaking])
     counted = np.minimum(lengths, compiled.ballots.limit)[speaking].tolist()
-    made = read_tallies(rules, tallies, whole[speaking].tolist(), counted, weights)
+    made = read_tallies(rules, tallies, lengths[speaking].tolist(), counted, weights)
     for index, decision in zip(np.flatnonzero(speaking).tolist() if decisions else (), made, strict=False):
         decisions[index] = decision
     return decisions or made

@@ -28,9 +28,9 @@ class Tokenizer(Protocol):
     @property
     def unknown_id(self) -> int | None: ...
 
-    def encode(self, text: str) -> Ids: ...
+    def encode(self, text: str, most: int) -> Ids: ...
 
-    def pieces(self, text: str) -> list[tuple[int, str]]: ...
+    def pieces(self, text: str, most: int) -> list[tuple[int, str]]: ...
 
 
 class Router(Protocol):
@@ -179,12 +179,14 @@ class Conversation:
             words, paste = split_paste(words)
             if paste:
                 return self._take_paste(text, words, paste, place, weights)
-        ids, content = self._encode(words), count_content(words)
+        ids, content = self._encode(words, self._selector_cap), count_content(words)
+        if len(ids) > self._selector_cap:
+            ids = ids[: self._selector_cap]
         tokens = counted = len(ids)
         if not content or not tokens or (self._unknown is not None and not self._is_known(ids)):
             return self._stay(text, words, ids, place, weights)
         if counted > self._limit:
-            ids, counted = ids[: self._selector_cap], self._limit
+            counted = self._limit
         tally = self._sum_ballots(ids)
         if (best := int(tally.argmax())) >= self._columns_of_experts:  # the sum of the familiarities
             best = self._find_leader(tally)
@@ -203,13 +205,13 @@ class Conversation:
         own = content / ENOUGH_WORDS
         tally, tokens = np.zeros(self._columns), 0
         for part, share in ((words, own), (paste, self._turn_weights.paste * (1.0 - own))):
-            ids = self._encode(part)[: self._selector_cap]
+            ids = self._encode(part, self._selector_cap)[: self._selector_cap]
             if share and self._is_known(ids):
                 counted = min(len(ids), self._limit)
                 weighted = max(1, round(min(counted, self._cap) * share))  # more than `cap` tokens count as `cap`
                 tally, tokens = tally + self._sum_ballots(ids) * (weighted / counted), tokens + weighted
         if not tokens:
-            return self._stay(text, words, self._encode(words), place, weights)
+            return self._stay(text, words, self._encode(words, self._selector_cap), place, weights)
         best, kept = self._find_leader(tally), 0.0
         if self._total is None or (best != self._leader and self._is_change(tally, tokens, best)):
             self._total, self._tokens, self._unit, self._leader = tally, tokens, 1.0, best

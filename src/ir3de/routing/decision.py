@@ -97,8 +97,8 @@ class DecisionRules(Deferrable):
 class Decision:
     """Which expert a prompt goes to, and how clearly. Read-only.
 
-    The prompt has `tokens`, and `counted` of them decided. `abstained` is true when the router would not choose: then
-    `expert` is its default expert, or None where no default was named, and `reason` says why.
+    Of the prompt, `tokens` were read, and `counted` of them decided. `abstained` is true when the router would not
+    choose: then `expert` is its default expert, or None where no default was named, and `reason` says why.
     """
 
     __slots__ = ("_best", "_counted", "_in_domain", "_kept", "_penalties", "_reason", "_rules", "_tally", "_tokens")
@@ -141,7 +141,7 @@ class Decision:
 
     @property
     def tokens(self) -> int:
-        """Tokens of the prompt; of a conversation, those of its turns times their weights."""
+        """Tokens that were read, at most the selector's cap; of a chat, those of its turns times their weights."""
         return self._tokens
 
     @property

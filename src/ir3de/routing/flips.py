@@ -89,7 +89,8 @@ def find_flips(
 
 
 def _read_prompt(pieces: Sequence[tuple[int, str]], cap: int) -> _Prompt:
-    """The tokens that may be read: those beyond the cap move up when words are taken out."""
+    """The tokens that may be read: those beyond the cap move up when words are taken out, and twice the cap is enough
+    unless words have dozens of tokens."""
     starts = find_words([text for _, text in pieces])
     longest = int(np.diff(starts, append=len(pieces)).max(initial=0))
     ids = np.array([token for token, _ in pieces[: cap + MAX_WORDS_TOGETHER * longest]], np.uint32)

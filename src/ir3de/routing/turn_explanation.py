@@ -89,7 +89,7 @@ class Pieces(Protocol):
     @property
     def unknown_id(self) -> int | None: ...
 
-    def pieces(self, text: str) -> list[tuple[int, str]]: ...
+    def pieces(self, text: str, most: int) -> list[tuple[int, str]]: ...
 
 
 def explain_turn(
@@ -109,7 +109,7 @@ def explain_turn(
     changed = records[last].kept == 0 and any(one[_TALLY] is not None for one in fields[:last])
 
     def explain_words() -> Explanation:
-        pieces = tokenizer.pieces(_find_read_text(records[decided]))
+        pieces = tokenizer.pieces(_find_read_text(records[decided]), compiled.cap)
         return explain(compiled, pieces, tokenizer.unknown_id, about=decision)
 
     return TurnExplanation(last, decision, decided, changed, weights, explain_words)

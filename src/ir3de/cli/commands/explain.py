@@ -121,8 +121,8 @@ def show_explanation(out: Output, router: Router, explanation: Explanation, rows
     """The prompt, the legend, and a table of the words that decided most."""
     decision = explanation.decision
     out.result(*_draw_words(out, explanation))
-    if unseen := decision.tokens - len(explanation.tokens):
-        out.result(line((f"… and {unseen:,} more tokens, beyond the first {len(explanation.tokens):,}", FAINT)))
+    if len(explanation.tokens) == router.selector.cap:
+        out.result(line((f"… no more than the first {router.selector.cap:,} tokens are read", FAINT)))
     out.result(line(("", "")), _legend(explanation))
     if decision.penalties is not None:
         out.note("", utility_table(decision, router))

@@ -58,7 +58,7 @@ function show(found, text) {
   say(find("send-to"), row.expert ?? row.ranking[0].expert); // somebody must answer: the nearest expert
   say(find("cost-of-it"), `${row.counted} of ${row.tokens} tokens decided, in ${microseconds(found.route_us)}`);
   showRanking(row);
-  showWords(row, row.flips);
+  showWords(row, row.flips, text);
   showFlips(row);
   showLegend(row.compared);
   showOptions(found.options);

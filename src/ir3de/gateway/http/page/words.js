@@ -16,7 +16,7 @@ const signed = (value) => (value > 0 ? "+" : "") + value.toFixed(2).replace("-",
 // Whom a word speaks for: the best expert, or the next one where its contribution is below zero.
 const side = (word) => compared[word.contribution < 0 && compared.length > 1 ? 1 : 0];
 
-export function showWords(row, flips) {
+export function showWords(row, flips, text) {
   ({ words, compared } = row);
   current = Math.min(current, Math.max(0, words.length - 1));
   const alone = new Map((flips?.alone || []).map((one) => [one.place, one.expert ?? NONE_FITS]));
@@ -24,8 +24,8 @@ export function showWords(row, flips) {
   const strongest = Math.max(...words.map((word) => Math.abs(word.contribution)), 1e-9);
   hideBubble();
   const made = words.flatMap((word, index) => element(word, index, strongest, alone.get(index), together.has(index)));
-  const beyond = row.tokens - row.votes.length;
-  if (beyond > 0) made.push(make("span", { class: "beyond" }, ` and ${beyond} more tokens that are not counted`));
+  const read = words.reduce((length, word) => length + word.text.length, 0);
+  if (read < text.length) made.push(make("span", { class: "beyond" }, ` and more: the first ${row.tokens} tokens are read`));
   place.replaceChildren(...made);
   place.classList.toggle("empty", !made.length);
 }
