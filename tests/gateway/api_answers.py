@@ -16,6 +16,8 @@ from running_gateway import TEXTS, Behaviour, Running, running
 from starlette.requests import Request
 from starlette.responses import Response, StreamingResponse
 
+from ir3de.gateway.experts.circuit_breaker import CircuitBreaker
+
 EVERYTHING = ("chat", "completions", "responses", "messages", "embeddings", "tools", "vision")
 WORDS = ("Caf\u00e9", ", ", "it ", "depends", ".")
 SAID = "".join(WORDS)
@@ -195,6 +197,8 @@ def tell_all(gateway: Running) -> None:
     upstream.behaviour.update(dict.fromkeys(TEXTS, answer_as_servers_do))
     for kept in (upstream.bodies, upstream.headers, upstream.asked):
         kept.clear()
+    for expert in gateway.gateway.live.snapshot.experts.values():
+        expert.breaker = CircuitBreaker(**expert.config.breaker.model_dump())
 
 
 def without_provenance(content: bytes) -> tuple[bytes, dict[str, Any]]:

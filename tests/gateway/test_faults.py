@@ -98,7 +98,7 @@ def test_the_next_ranked_expert_answers_for_one_that_fails(raw_gateway: RawGatew
     assert got.status == 200
     assert got.headers["x-ir3de-fallbacks"] == "1"
     assert [got.headers["x-ir3de-expert"]] == raw_gateway.gateway.upstream.asked
-    assert raw_gateway.law.breaker.state == "closed"
+    assert raw_gateway.law.breaker.state == ("cooling" if status == 503 else "closed")
 
 
 @pytest.mark.parametrize("fault", STREAMS)
@@ -118,7 +118,9 @@ def test_an_expert_that_says_it_cannot_is_replaced_or_has_the_last_word(raw_gate
     assert (got.status, got.headers["x-ir3de-fallbacks"]) == (200, "1")
     for name in ("maths", "cooking"):
         raw_gateway.gateway.upstream.behaviour[name] = failing(501)
+    raw_gateway.now += 9  # as long as it wants to be left alone
     assert raw_gateway.ask(does=does).status == 501  # of three that failed, the last one's
+    raw_gateway.now += 9
     got = raw_gateway.ask("law", does=does)
     assert (got.status, got.json, got.headers["retry-after"], got.headers["x-other"]) == (status, word, "9", "kept")
 
@@ -257,8 +259,8 @@ def test_why_an_expert_cannot_be_reached_is_in_the_log_and_not_in_the_answer(
 
 
 def test_an_expert_that_keeps_failing_rests_and_is_tried_again(raw_gateway: RawGateway) -> None:
-    for _ in range(3):
-        assert raw_gateway.ask("law", does=answer(500, {})).status == 500
+    for number in range(3):
+        assert raw_gateway.ask("law", does=answer(500, {}), user=str(number)).status == 500
     asked = len(raw_gateway.raw.heads)
     got = raw_gateway.ask("law")
     assert (got.status, got.error["code"], got.headers["retry-after"]) == (503, "unavailable", "1")
@@ -277,8 +279,45 @@ def test_an_expert_that_keeps_failing_rests_and_is_tried_again(raw_gateway: RawG
 def test_refusing_and_being_busy_is_no_illness(raw_gateway: RawGateway) -> None:
     for _ in range(5):
         assert raw_gateway.ask("law", does=answer(429, {})).status == 429
+        raw_gateway.now += 1
         assert raw_gateway.ask("law", does=answer(400, {})).status == 400
     assert raw_gateway.law.breaker.state == "closed"
+
+
+@pytest.mark.parametrize("status", [429, 503])
+def test_an_expert_that_has_too_much_to_do_is_left_alone_as_long_as_it_asks(
+    raw_gateway: RawGateway, status: int
+) -> None:
+    before = len(raw_gateway.raw.heads)
+    raw_gateway.raw.does = says(answer(status, {"error": {"message": "slow down"}}, retry_after="20"))
+    others = [raw_gateway.ask().headers["x-ir3de-expert"] for _ in range(5)]
+    assert "law" not in others
+    assert len(raw_gateway.raw.heads) == before + 1  # five chats, one request
+    raw_gateway.now += 7.5
+    got = raw_gateway.ask("law")
+    assert (got.status, got.error["type"], got.headers["retry-after"]) == (429, "rate_limit_error", "13")
+    assert ask(raw_gateway.url, path="/health").json["experts"]["law"] == "cooling"
+    assert 'ir3de_breaker_state{expert="law"} 3.0' in ask(raw_gateway.url, path="/metrics").body.decode()
+    assert len(raw_gateway.raw.heads) == before + 1
+    raw_gateway.now += 12.5
+    assert raw_gateway.ask("law", does=answer(200, GOOD)).status == 200
+
+
+def test_an_expert_that_is_ill_and_does_not_say_for_how_long_has_failed(raw_gateway: RawGateway) -> None:
+    for number in range(3):
+        assert raw_gateway.ask("law", does=answer(503, {}), user=str(number)).status == 503
+    assert raw_gateway.law.breaker.state == "open"
+
+
+def test_an_expert_is_back_when_its_probe_begins_to_answer(raw_gateway: RawGateway) -> None:
+    for _ in range(3):
+        assert raw_gateway.ask("law", does=says()).status == 502
+    raw_gateway.now += 0.3
+    raw_gateway.raw.does = holds(STREAM_HEAD, FIRST)
+    with sent(raw_gateway.url, json.dumps(chat(LAW, "law", stream=True)).encode()) as probe:
+        assert eventually(lambda: raw_gateway.law.breaker.state == "closed")  # its stream never ends
+        assert raw_gateway.ask("law", does=answer(200, GOOD)).status == 200
+        probe.close()
 
 
 def test_beyond_the_line_the_next_expert_is_asked_or_the_client_comes_back(raw_gateway: RawGateway) -> None:

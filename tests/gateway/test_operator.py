@@ -21,12 +21,12 @@ from ir3de.gateway.config.load import read
 from ir3de.gateway.config.models import ExpertConfig
 
 
-def ask(url: str, expert: str, model: str = "auto") -> APIStatusError:
+def ask(url: str, expert: str, model: str = "auto", **more: Any) -> APIStatusError:
     with (
         OpenAI(base_url=f"{url}/v1", api_key="none", max_retries=0) as client,
         pytest.raises(APIStatusError) as found,
     ):
-        client.chat.completions.create(model=model, messages=[{"role": "user", "content": QUESTIONS[expert]}])
+        client.chat.completions.create(model=model, messages=[{"role": "user", "content": QUESTIONS[expert]}], **more)
     return found.value
 
 
@@ -48,8 +48,8 @@ def test_an_expert_that_is_left_alone_is_told_of_once(tmp_path: Path, caplog: py
     breaker = {"law": {"breaker": {"failures": 2, "rest": 60}}}
     with running(tmp_path, experts=breaker) as gateway, caplog.at_level(logging.WARNING):
         gateway.upstream.behaviour["law"] = failing(500)
-        for _ in range(4):
-            ask(gateway.url, "law", model="law")
+        for number in range(4):
+            ask(gateway.url, "law", model="law", user=str(number))
     told = [record.getMessage() for record in caplog.records if "no requests for 60 s" in record.getMessage()]
     assert len(told) == 1 and "'law' answered with status 500 at http://127.0.0.1:" in told[0]
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from dataclasses import dataclass, field
+from math import ceil
 from typing import Any, TypeVar
 
 from pydantic import BaseModel, ValidationError
@@ -65,7 +66,7 @@ class ApiError(Exception):
     def header_list(self) -> list[tuple[bytes, bytes]]:
         headers = dict(self.headers)
         if self.retry_after is not None:
-            headers["retry-after"] = str(max(1, round(self.retry_after)))
+            headers["retry-after"] = str(max(1, ceil(self.retry_after)))
         return [(name.encode("latin-1"), value.encode("latin-1", "replace")) for name, value in headers.items()]
 
 

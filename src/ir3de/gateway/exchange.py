@@ -26,6 +26,7 @@ from ir3de.gateway.api_errors import ApiError, ClientDisconnect, build_internal_
 from ir3de.gateway.config.models import RESERVED
 from ir3de.gateway.exchange_record import ExchangeRecord, Outcome, read_usage
 from ir3de.gateway.experts.admission import admit, record_failure
+from ir3de.gateway.experts.circuit_breaker import parse_retry_after
 from ir3de.gateway.experts.snapshot import Expert, Snapshot
 from ir3de.gateway.experts.upstream import RETRYABLE_STATUSES, UpstreamFailure, UpstreamRequest, UpstreamResponse
 from ir3de.gateway.gateway import Gateway
@@ -205,7 +206,7 @@ class Exchange:
                 await self._relay(answer, expert)
             expert.breaker.record_success()
         except UpstreamFailure as failure:
-            await self._handle_failure(expert, failure)
+            await self._handle_failure(expert, failure, perf_counter() - started)
         except BaseException:
             expert.breaker.record_abandoned()
             raise
@@ -222,14 +223,16 @@ class Exchange:
         path = build_path(self.wire, self.query)
         return UpstreamRequest(self.gateway.connections, expert, path, head, self.body.build(expert))
 
-    async def _handle_failure(self, expert: Expert, failure: UpstreamFailure) -> None:
+    async def _handle_failure(self, expert: Expert, failure: UpstreamFailure, seconds: float) -> None:
         """Once the answer has begun, nobody else can be asked: the client is told that it broke."""
         if self._is_complete:
             expert.breaker.record_success()
             await self.response.end()
             return
-        record_failure(expert, failure)
-        if not self.response.status:
+        has_begun = self.response.status != 0
+        request = 0 if self.body is None else hash(self.body.body.text)
+        record_failure(expert, failure, request=request, seconds=seconds, has_begun=has_begun)
+        if not has_begun:
             raise failure
         await self._end_broken_stream(failure)
 
@@ -246,7 +249,7 @@ class Exchange:
             return
         body = await answer.read_whole()
         if body is None:
-            await self._relay_unparsed(answer, headers)
+            await self._relay_unparsed(answer, expert, headers)
             return
         if answer.status == 200:
             body = self._sign(body, answer, expert)
@@ -255,6 +258,7 @@ class Exchange:
                 variable = expert.config.api_key_env or "none"
                 _log.warning("'%s' refuses the gateway's key (api_key_env: %s)", expert.name, variable)
             self.outcome, self.error = "client_error", f"upstream_{answer.status}"
+        expert.breaker.record_beginning()
         self.first_seconds = perf_counter() - self.clock
         await self.response.send_whole(answer.status, self._add_headers(headers), body)
 
@@ -278,6 +282,7 @@ class Exchange:
         if not piece:
             raise UpstreamFailure("broken", f"'{expert.name}' ended its stream before it began")
         self.body = None  # nobody else will be asked
+        expert.breaker.record_beginning()
         relay = self.relay = EventRelay(self.wire, self._build_member(expert))
         self.first_seconds = perf_counter() - self.clock
         await self.response.start(answer.status, self._add_headers(headers))
@@ -296,9 +301,10 @@ class Exchange:
             self.response_id = relay.find_response_id()
         await self.response.end(rest)
 
-    async def _relay_unparsed(self, answer: UpstreamResponse, headers: HeaderList) -> None:
+    async def _relay_unparsed(self, answer: UpstreamResponse, expert: Expert, headers: HeaderList) -> None:
         piece = await answer.read_first_piece()
         self.body = None
+        expert.breaker.record_beginning()
         await self.response.start(answer.status, self._add_headers(headers))
         while piece:
             await self.response.send_piece(piece)
@@ -321,7 +327,7 @@ class Exchange:
 
     async def _send_failure(self, failure: UpstreamFailure) -> None:
         """No expert answered: send the error of the last one, or say what happened to it."""
-        self.outcome = "unavailable" if failure.reason in ("busy", "resting") else "upstream_error"
+        self.outcome = "unavailable" if failure.reason in ("busy", "resting", "cooling") else "upstream_error"
         if failure.body is not None:
             self.error = f"upstream_{failure.status}"
             await self.response.send_whole(failure.status, self._add_headers(failure.headers), failure.body)
@@ -423,9 +429,9 @@ async def _read_refusal(answer: UpstreamResponse, expert: Expert) -> UpstreamFai
     message = f"'{expert.name}' answered with status {answer.status}"
     kept = body if body is not None and _parse_object(body) is not None else None
     headers = filter_response_headers(answer.headers, is_decompressed=answer.is_decompressed)
-    return UpstreamFailure(
-        reason, message, answer.status, headers, kept, is_expert_fault=answer.status not in _NO_FAULT_STATUSES
-    )
+    is_refusal = answer.status == 429 or (answer.status == 503 and parse_retry_after(dict(headers)) is not None)
+    is_fault = answer.status not in _NO_FAULT_STATUSES
+    return UpstreamFailure(reason, message, answer.status, headers, kept, is_fault, is_refusal)
 
 
 def _parse_object(body: bytes) -> dict[str, Any] | None:

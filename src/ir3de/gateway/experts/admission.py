@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 
+from ir3de.gateway.experts.circuit_breaker import parse_retry_after
 from ir3de.gateway.experts.concurrency import LimitReached
 from ir3de.gateway.experts.snapshot import Expert
 from ir3de.gateway.experts.upstream import UpstreamFailure
@@ -15,6 +16,9 @@ async def admit(expert: Expert) -> None:
     """Pass the circuit breaker, and wait for the concurrency limit; or raise an `UpstreamFailure`."""
     if not expert.breaker.allow_request():
         wait = expert.breaker.retry_after
+        if expert.breaker.state == "cooling":
+            message = f"'{expert.name}' has too much to do and asked to be left alone"
+            raise UpstreamFailure("cooling", message, 429, retry_after=wait, is_expert_fault=False)
         message = f"'{expert.name}' has failed repeatedly; its circuit breaker is open"
         raise UpstreamFailure("resting", message, 503, retry_after=wait, is_expert_fault=False)
     try:
@@ -28,13 +32,28 @@ async def admit(expert: Expert) -> None:
         raise
 
 
-def record_failure(expert: Expert, failure: UpstreamFailure) -> None:
-    """Record a failure that the expert is to blame for, and log a warning when it opens the circuit breaker."""
-    if not failure.is_expert_fault:
-        expert.breaker.record_abandoned()
+def record_failure(
+    expert: Expert, failure: UpstreamFailure, *, request: int = 0, seconds: float = 0.0, has_begun: bool = False
+) -> None:
+    """Record a failure that the expert is to blame for, and log a warning when it opens the circuit breaker.
+
+    `request` is a hash of what was asked, `seconds` how long ago, and `has_begun` whether the answer had begun.
+    """
+    breaker, reason = expert.breaker, failure.reason
+    if failure.is_refusal:
+        breaker.record_refusal(parse_retry_after(dict(failure.headers)))
         return
-    was_closed = expert.breaker.state == "closed"
-    expert.breaker.record_failure()
-    if was_closed and expert.breaker.state == "open":
+    is_cut_off = reason == "timeout" and has_begun and seconds >= expert.config.timeouts.total
+    if not failure.is_expert_fault or is_cut_off:  # it was answering: the request asked for too much
+        breaker.record_abandoned()
+        return
+    was_closed = breaker.state == "closed"
+    if failure.body is not None:  # it could still say that it failed: the request may be to blame
+        breaker.record_failure(request=request)
+    elif reason == "timeout" and not has_begun:
+        breaker.record_failure(waited=seconds)
+    else:
+        breaker.record_failure()
+    if was_closed and breaker.state == "open":
         rest, address = expert.config.breaker.rest, expert.config.base_url
         _log.warning("%s at %s: no requests for %g s, then one is tried", failure.message, address, rest)

@@ -37,6 +37,7 @@ class UpstreamFailure(Exception):  # noqa: N818 - not always anybody's error
     headers: list[tuple[bytes, bytes]] = field(default_factory=list)
     body: bytes | None = None  # the expert's error object
     is_expert_fault: bool = True  # counts as a failure of the circuit breaker
+    is_refusal: bool = False  # the expert has too much to do: it is left alone for a while
     retry_after: float | None = None
 
 
@@ -94,7 +95,8 @@ class UpstreamResponse:
         while pieces[-1]:
             size += len(pieces[-1])
             if size > MAX_ANSWER_BYTES:
-                raise UpstreamFailure("garbage", f"'{self._expert.name}' sent more than {MAX_ANSWER_BYTES >> 20} MB")
+                message = f"'{self._expert.name}' sent more than {MAX_ANSWER_BYTES >> 20} MB"
+                raise UpstreamFailure("garbage", message, is_expert_fault=False)  # it was asked for so much
             if length is not None and size >= length:
                 break
             pieces.append(await self.read_piece())
