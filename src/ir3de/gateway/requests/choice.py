@@ -102,9 +102,11 @@ def choose(
 def _pick_decided(snapshot: Snapshot, decision: Decision, eligible: Sequence[Expert]) -> tuple[Expert, str]:
     if decision.abstained:
         return _pick_default(snapshot, eligible, decision), "abstained"
-    for name in (decision.expert, *(name for name, _ in decision.ranking)):
+    if expert := _get(eligible, decision.expert):
+        return expert, ""
+    for name, _ in decision.ranking:
         if expert := _get(eligible, name):
-            return expert, "" if name == decision.expert else "the best that may answer"
+            return expert, "the best that may answer"
     return _pick_default(snapshot, eligible), "the router knows none that may answer"
 
 
