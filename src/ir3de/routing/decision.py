@@ -245,8 +245,9 @@ class Decision:
     @property
     def margin(self) -> float:
         """How far the best expert's value lies above the next one's: below zero where costs decided."""
-        others = self._values[: self._best] + self._values[self._best + 1 :]
-        return self._value - max(others) if others else self._value
+        values, share, best = self._find_values(), self._find_share(), self._best
+        value = values[best] * share
+        return value - max(values[:best] + values[best + 1 :]) * share if len(values) > 1 else value
 
     @property
     def evidence(self) -> list[float]:
