@@ -17,21 +17,21 @@ import json
 import logging
 from collections.abc import Mapping
 from itertools import chain
-from time import perf_counter, time
+from time import perf_counter
 from typing import Any
 
 from starlette.types import Receive, Scope, Send
 
 from ir3de.gateway.api_errors import ApiError, ClientDisconnect, build_internal_error, build_type_error, encode_json
 from ir3de.gateway.config.models import RESERVED
-from ir3de.gateway.exchange_record import ExchangeRecord, Outcome, read_usage
+from ir3de.gateway.exchange_record import ExchangeRecord, read_usage
 from ir3de.gateway.experts.admission import admit, record_failure
 from ir3de.gateway.experts.circuit_breaker import parse_retry_after
 from ir3de.gateway.experts.snapshot import Expert, Snapshot
 from ir3de.gateway.experts.upstream import RETRYABLE_STATUSES, UpstreamFailure, UpstreamRequest, UpstreamResponse
 from ir3de.gateway.gateway import Gateway
 from ir3de.gateway.headers import HeaderList, compile_header_filter, filter_response_headers
-from ir3de.gateway.provenance import Handover, build_provenance_headers, build_provenance_member
+from ir3de.gateway.provenance import build_provenance_headers, build_provenance_member
 from ir3de.gateway.requests.choice import Choice, build_response_pin, choose, route_prompt
 from ir3de.gateway.requests.client import DisconnectWatcher, find_connection, read_body
 from ir3de.gateway.requests.client_response import ClientResponse
@@ -66,8 +66,9 @@ class Exchange:
 
     def __init__(self, gateway: Gateway, wire: WireFormat, scope: Scope, receive: Receive, send: Send) -> None:
         self.gateway, self.wire, self.receive = gateway, wire, receive
-        self.started, self.clock = time(), perf_counter()
+        self.clock = perf_counter()
         self.request_id: str = scope["state"]["request_id"]
+        self.record = ExchangeRecord(self.request_id, wire.capability)
         self.received: Mapping[bytes, bytes] = scope["state"]["headers"]
         self.all_received: HeaderList = scope["headers"]
         self.query: bytes = scope["query_string"]
@@ -78,40 +79,31 @@ class Exchange:
         # what becomes known on the way
         self.content = b""  # as it came
         self.body: OutgoingBody | None = None  # to be sent to experts; None once an answer has begun
-        self.received_bytes = 0
-        self.asked = ""  # the model that the client named
-        self.wants_stream = False
         self.controls: Controls = NO_CONTROLS
-        self.text = ""  # what was routed on, where the decision log wants it
         self.choice: Choice | None = None
         self.expert: Expert | None = None  # who answers, or was asked last
-        self.handovers: list[Handover] = []
         self.relay: EventRelay | None = None
         self.response_id = ""  # a later request may refer to it
         self.usage: Mapping[str, Any] = {}
-        self.outcome: Outcome = "ok"
-        self.error = ""  # the code of the error object, if there was one
-        self.upstream_seconds: float | None = None
-        self.first_seconds: float | None = None
 
     async def run(self) -> None:
         """The whole way. Whatever happens, it is recorded."""
         try:
             await self._answer()
         except ClientDisconnect:
-            if self.outcome == "ok" and not self._is_complete:
-                self.outcome = "cancelled"
+            if self.record.outcome == "ok" and not self._is_complete:
+                self.record.outcome = "cancelled"
         except Exception as error:
-            self.outcome = "failed"
+            self.record.outcome = "failed"
             _log.error("request %s failed", self.request_id, exc_info=error)
             if self.response.status:
                 raise
             await self._send_error(build_internal_error(self.request_id))
         except BaseException:
-            self.outcome, self.response.status = "cancelled", self.response.status or 500
+            self.record.outcome, self.response.status = "cancelled", self.response.status or 500
             raise
         finally:
-            self._record()
+            self._finish_record()
 
     async def _answer(self) -> None:
         if not await self._read():
@@ -122,7 +114,7 @@ class Exchange:
             await self._ask_in_turn(self.choice)
             self._pin(self.choice)
         except ApiError as problem:
-            self.outcome = "client_error"
+            self.record.outcome = "client_error"
             await self._send_error(problem)
         except asyncio.CancelledError:
             if watcher.absorb_cancellation():
@@ -140,11 +132,11 @@ class Exchange:
                 self.receive, self.received, self.snapshot.config.server.limits, self.connection
             )
         except ApiError as problem:
-            self.outcome, self.error = "client_error", problem.code
+            self.record.outcome, self.record.error = "client_error", problem.code
             headers, refusal = self._build_error(problem)
             await self.response.send_early(problem.status, headers, refusal, self.receive)
             return False
-        self.received_bytes = len(self.content)
+        self.record.received_bytes = len(self.content)
         return True
 
     # choose --------------------------------------------------------------------------------------------------------
@@ -160,11 +152,13 @@ class Exchange:
         )
         self.body = OutgoingBody.from_request(self.wire, body)
         if snapshot.config.logs.prompts:
-            self.text = prompt.text[:MAX_LOGGED_CHARS]
+            self.record.text = prompt.text[:MAX_LOGGED_CHARS]
         routed = None
-        if len(prompt.text) > LONG_PROMPT_CHARS and self.asked in RESERVED:
+        if len(prompt.text) > LONG_PROMPT_CHARS and self.record.asked in RESERVED:
             routed = await asyncio.to_thread(route_prompt, snapshot, prompt, self.controls)
-        return choose(snapshot, self.asked, prompt, self.controls, self.gateway.pins, routed)
+        choice = choose(snapshot, self.record.asked, prompt, self.controls, self.gateway.pins, routed)
+        self.record.add_choice(choice)
+        return choice
 
     def _read_model(self, values: Mapping[str, Any]) -> None:
         model, stream = values.get("model", "auto"), values.get("stream")
@@ -172,8 +166,9 @@ class Exchange:
             raise build_type_error("model", "a name such as 'auto'", model)
         if stream is not None and not isinstance(stream, bool):
             raise build_type_error("stream", "true or false", stream)
-        self.asked, self.wants_stream = model, bool(stream) and self.wire.can_stream
+        self.record.asked, self.record.stream = model, bool(stream) and self.wire.can_stream
         self.controls = read_controls(values.get(FIELD), self.received, self.gateway.session_headers)
+        self.record.session = self.controls.session
 
     # ask -----------------------------------------------------------------------------------------------------------
 
@@ -182,8 +177,9 @@ class Exchange:
         failure: UpstreamFailure | None = None
         for expert in chain((choice.first,), choice.list_fallbacks()):
             if failure is not None and self.expert is not None:
-                self.handovers.append((self.expert.name, expert.name, failure.reason))
+                self.record.fallbacks.append((self.expert.name, expert.name, failure.reason))
             self.expert = expert
+            self.record.expert, self.record.model = expert.name, expert.config.served_model
             try:
                 await self._ask(expert)
                 return
@@ -211,7 +207,7 @@ class Exchange:
             expert.breaker.record_abandoned()
             raise
         finally:
-            self.upstream_seconds = perf_counter() - started
+            self.record.upstream_seconds = perf_counter() - started
             expert.concurrency.release()
             observer.request_ended(expert.name)
 
@@ -241,7 +237,7 @@ class Exchange:
     async def _relay(self, answer: UpstreamResponse, expert: Expert) -> None:
         headers = filter_response_headers(answer.headers, is_decompressed=answer.is_decompressed)
         if answer.is_stream:
-            if not self.wants_stream and "stream" not in expert.config.defaults:
+            if not self.record.stream and "stream" not in expert.config.defaults:
                 raise UpstreamFailure(
                     "garbage", f"'{expert.name}' answered with a stream of events, asked for a whole answer"
                 )
@@ -257,9 +253,9 @@ class Exchange:
             if answer.status == 401 and expert.should_warn():
                 variable = expert.config.api_key_env or "none"
                 _log.warning("'%s' refuses the gateway's key (api_key_env: %s)", expert.name, variable)
-            self.outcome, self.error = "client_error", f"upstream_{answer.status}"
+            self.record.outcome, self.record.error = "client_error", f"upstream_{answer.status}"
         expert.breaker.record_beginning()
-        self.first_seconds = perf_counter() - self.clock
+        self.record.first_seconds = perf_counter() - self.clock
         await self.response.send_whole(answer.status, self._add_headers(headers), body)
 
     def _sign(self, body: bytes, answer: UpstreamResponse, expert: Expert) -> bytes:
@@ -267,7 +263,7 @@ class Exchange:
         content, kind = _parse_object(body), answer.content_type or "something"
         if content is None:
             raise UpstreamFailure("garbage", f"'{expert.name}' answered with {kind} that is not a JSON object")
-        if self.wants_stream:  # it cannot stream, which is no illness
+        if self.record.stream:  # it cannot stream, which is no illness
             raise UpstreamFailure(
                 "garbage", f"'{expert.name}' answered with {kind}, asked for a stream of events", is_expert_fault=False
             )
@@ -284,7 +280,7 @@ class Exchange:
         self.body = None  # nobody else will be asked
         expert.breaker.record_beginning()
         relay = self.relay = EventRelay(self.wire, self._build_member(expert))
-        self.first_seconds = perf_counter() - self.clock
+        self.record.first_seconds = perf_counter() - self.clock
         await self.response.start(answer.status, self._add_headers(headers))
         try:
             while piece:
@@ -293,7 +289,7 @@ class Exchange:
                 piece = await answer.read_piece(last=relay.is_ending)
             rest = relay.flush()
             if relay.has_error:  # the expert has told the client itself
-                self.outcome, self.error = "broken_stream", "upstream_error"
+                self.record.outcome, self.record.error = "broken_stream", "upstream_error"
             elif not relay.is_done_at_end:
                 raise UpstreamFailure("broken", f"'{expert.name}' ended its stream in the middle")
         finally:
@@ -319,7 +315,7 @@ class Exchange:
     async def _end_broken_stream(self, failure: UpstreamFailure) -> None:
         """End a broken stream with an error event. Other answers are cut off, so that they do not look complete."""
         problem = ApiError(failure.status, failure.message, _ERROR_CODES.get(failure.reason, ""))
-        self.outcome, self.error = "broken_stream", problem.code
+        self.record.outcome, self.record.error = "broken_stream", problem.code
         if self.relay is None:
             raise ClientDisconnect from failure
         told = b"" if self.relay.has_error else self.relay.build_closing(self.wire.build_error_event(problem))
@@ -327,12 +323,12 @@ class Exchange:
 
     async def _send_failure(self, failure: UpstreamFailure) -> None:
         """No expert answered: send the error of the last one, or say what happened to it."""
-        self.outcome = "unavailable" if failure.reason in ("busy", "resting", "cooling") else "upstream_error"
+        self.record.outcome = "unavailable" if failure.reason in ("busy", "resting", "cooling") else "upstream_error"
         if failure.body is not None:
-            self.error = f"upstream_{failure.status}"
+            self.record.error = f"upstream_{failure.status}"
             await self.response.send_whole(failure.status, self._add_headers(failure.headers), failure.body)
             return
-        before = [f"{name} ({reason})" for name, _, reason in self.handovers]
+        before = [f"{name} ({reason})" for name, _, reason in self.record.fallbacks]
         more = f". Asked before: {', '.join(before)}" if before else ""
         problem = ApiError(failure.status, failure.message + more, _ERROR_CODES.get(failure.reason, ""))
         problem.retry_after = failure.retry_after
@@ -340,7 +336,7 @@ class Exchange:
 
     async def _send_error(self, problem: ApiError, *more: tuple[bytes, bytes]) -> None:
         """An error instead of an answer."""
-        self.error = problem.code
+        self.record.error = problem.code
         headers, body = self._build_error(problem)
         await self.response.send_whole(problem.status, [*headers, *more], body)
 
@@ -353,14 +349,14 @@ class Exchange:
         headers = [*headers, (b"x-request-id", self.request_id.encode())]
         has_provenance = "headers" in self.snapshot.config.routing.provenance
         if self.choice is not None and self.expert is not None and has_provenance:
-            headers += build_provenance_headers(self.choice, self.expert, self.handovers)
+            headers += build_provenance_headers(self.choice, self.expert, self.record.fallbacks)
         return headers
 
     def _build_member(self, expert: Expert) -> bytes:
         """The provenance for the body, unless it is switched off."""
         if self.choice is None or "body" not in self.snapshot.config.routing.provenance:
             return b""
-        return build_provenance_member(self.choice, expert, self.handovers, self.request_id)
+        return build_provenance_member(self.choice, expert, self.record.fallbacks, self.request_id)
 
     # record --------------------------------------------------------------------------------------------------------
 
@@ -369,57 +365,25 @@ class Exchange:
 
     def _pin(self, choice: Choice) -> None:
         """Remember which expert a conversation is with, and who gave an answer that later requests may refer to."""
-        if self.outcome != "ok" or self.expert is None:
+        if self.record.outcome != "ok" or self.expert is None:
             return
         if self.controls.session and choice.routed is not None and choice.why != "shadow":
             self.gateway.pins.put(self.controls.session, self.expert.name)
         if self.response_id:
             self.gateway.pins.put(build_response_pin(self.response_id), self.expert.name)
 
-    def _record(self) -> None:
-        record = self._build_record()
+    def _finish_record(self) -> None:
+        """Fill in what is known at the end, and hand the record to metrics, logs and traces."""
+        record, response = self.record, self.response
+        record.status = response.status or (499 if record.outcome == "cancelled" else 0)
+        record.sent_bytes = response.sent_bytes
+        record.total_seconds = perf_counter() - self.clock
+        if self.usage and self.expert is not None:
+            prompt, answer = record.prompt_tokens, record.completion_tokens = read_usage(self.usage)
+            record.cost = self.expert.config.price.compute_cost(prompt or 0, answer or 0)
         self.gateway.observer.observe(record)
         if self.trace is not None:
             self.trace.finish(record)
-
-    def _build_record(self) -> ExchangeRecord:
-        choice, expert = self.choice, self.expert
-        routed = None if choice is None else choice.routed
-        prompt_tokens, completion_tokens = read_usage(self.usage)
-        cost = None
-        if self.usage and expert is not None:
-            cost = expert.config.price.compute_cost(prompt_tokens or 0, completion_tokens or 0)
-        status = self.response.status or (499 if self.outcome == "cancelled" else 0)
-        return ExchangeRecord(
-            self.request_id,
-            self.wire.capability,
-            started=self.started,
-            asked=self.asked,
-            decision=None if routed is None else routed.decision,
-            confidence=None if routed is None else routed.confidence,
-            expected_score=None if routed is None else routed.expected_score,
-            margin=None if routed is None else routed.margin,
-            router="" if choice is None else self.snapshot.digest,
-            why="" if choice is None else choice.why,
-            text=self.text,
-            expert="" if expert is None else expert.name,
-            model="" if expert is None else expert.config.served_model,
-            session=self.controls.session,
-            stream=self.wants_stream,
-            status=status,
-            outcome=self.outcome,
-            error=self.error,
-            fallbacks=self.handovers,
-            route_seconds=None if routed is None else routed.seconds,
-            upstream_seconds=self.upstream_seconds,
-            first_seconds=self.first_seconds,
-            total_seconds=perf_counter() - self.clock,
-            prompt_tokens=prompt_tokens,
-            completion_tokens=completion_tokens,
-            cost=cost,
-            received_bytes=self.received_bytes,
-            sent_bytes=self.response.sent_bytes,
-        )
 
 
 async def _read_refusal(answer: UpstreamResponse, expert: Expert) -> UpstreamFailure:

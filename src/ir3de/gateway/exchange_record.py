@@ -1,4 +1,4 @@
-"""The record of one exchange, written once at its end; metrics, logs and traces read it."""
+"""The record of one exchange. `exchange` alone fills it in; metrics, logs and traces read it at the end."""
 
 from __future__ import annotations
 
@@ -8,8 +8,10 @@ from time import time
 from typing import TYPE_CHECKING, Any, Literal
 
 if TYPE_CHECKING:
+    from ir3de.gateway.requests.choice import Choice
     from ir3de.routing.decision import Decision
 
+Handover = tuple[str, str, str]  # a request was handed on: from an expert, to another, and the reason
 Outcome = Literal["ok", "client_error", "upstream_error", "unavailable", "cancelled", "broken_stream", "failed"]
 
 
@@ -35,7 +37,7 @@ class ExchangeRecord:
     status: int = 0  # sent to the client
     outcome: Outcome = "ok"
     error: str = ""  # the code of the error object, if there was one
-    fallbacks: list[tuple[str, str, str]] = field(default_factory=list)  # (from, to, reason)
+    fallbacks: list[Handover] = field(default_factory=list)
     route_seconds: float | None = None
     upstream_seconds: float | None = None  # from asking the expert that answered to the end of its answer
     first_seconds: float | None = None  # from the request to the first byte of the answer
@@ -46,6 +48,12 @@ class ExchangeRecord:
     received_bytes: int = 0
     sent_bytes: int = 0
     method: str = "POST"
+
+    def add_choice(self, choice: Choice) -> None:
+        """Which router decided what, and why an expert was chosen."""
+        self.router, self.why = choice.snapshot.digest, choice.why
+        if choice.routed is not None:
+            self.decision, self.confidence, self.expected_score, self.margin, self.route_seconds = choice.routed
 
 
 def read_usage(usage: Mapping[str, Any]) -> tuple[int | None, int | None]:

@@ -7,12 +7,11 @@ from collections.abc import Sequence
 from functools import lru_cache
 from urllib.parse import quote
 
+from ir3de.gateway.exchange_record import Handover
 from ir3de.gateway.experts.snapshot import Expert
 from ir3de.gateway.headers import HeaderList
 from ir3de.gateway.requests.choice import Choice
 from ir3de.gateway.requests.controls import FIELD
-
-Handover = tuple[str, str, str]  # a request was handed on: from an expert, to another, and the reason
 
 PROVENANCE_HEADERS = (
     "x-ir3de-expert",
