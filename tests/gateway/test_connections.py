@@ -12,15 +12,14 @@ from typing import Any
 
 import pytest
 
-from ir3de.gateway.experts import connections
-from ir3de.gateway.experts.connections import (
+from ir3de.gateway.experts.http1 import MAX_BUFFERED_BYTES, MAX_HEAD_BYTES, Http1Connection
+from ir3de.gateway.experts.http_transport import HttpTransport
+from ir3de.gateway.experts.transport import (
     ConnectionClosedError,
-    ConnectionPool,
+    Destination,
     InvalidResponseError,
     UnreachableError,
-    _build_request_line,
-    build_request_line,
-    resolve_origin,
+    UpstreamCall,
 )
 
 TLS = Path(__file__).parent / "tls"
@@ -34,10 +33,17 @@ Serve = Callable[[asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None]]
 
 @pytest.fixture(autouse=True)
 def no_proxies(monkeypatch: pytest.MonkeyPatch) -> None:
-    for name in ("http_proxy", "https_proxy", "no_proxy", "HTTP_PROXY", "HTTPS_PROXY", "NO_PROXY", "all_proxy"):
+    for name in (
+        "http_proxy",
+        "https_proxy",
+        "no_proxy",
+        "HTTP_PROXY",
+        "HTTPS_PROXY",
+        "NO_PROXY",
+        "all_proxy",
+        "ALL_PROXY",
+    ):
         monkeypatch.delenv(name, raising=False)
-    resolve_origin.cache_clear()
-    _build_request_line.cache_clear()
 
 
 @asynccontextmanager
@@ -84,22 +90,29 @@ def replies(*answers: bytes, seen: list[bytes] | None = None, close: bool = Fals
     return serve
 
 
-def request_for(base_url: str) -> bytes:
-    return build_request_line(base_url, "chat/completions") + b"content-length: %d\r\n\r\n" % len(BODY) + BODY
+def never() -> float:
+    """A deadline that no test reaches."""
+    return asyncio.get_running_loop().time() + 60
 
 
-async def exchange(pool: ConnectionPool, base_url: str) -> tuple[int, bytes]:
-    connection = await pool.send(base_url, request_for(base_url), 60)
+def call_to(there: str | Destination, body: bytes = BODY, **more: Any) -> UpstreamCall:
+    destination = Destination(there) if isinstance(there, str) else there
+    given = {"connect_seconds": 60.0, "deadline": never(), **more}
+    return UpstreamCall(destination, "chat/completions", b"x-request-id: 1\r\n", body, **given)
+
+
+async def exchange(transport: HttpTransport, there: str | Destination, **more: Any) -> tuple[int, bytes]:
+    answer = await transport.send(call_to(there, **more))
     body = b""
-    while piece := await connection.read():
+    while piece := await answer.read(never()):
         body += piece
-    pool.give_back(base_url, connection)
-    return connection.status, body
+    answer.close()
+    return answer.status, body
 
 
-def run(work: Callable[[ConnectionPool], Awaitable[None]]) -> None:
+def run(work: Callable[[HttpTransport], Awaitable[None]]) -> None:
     async def main() -> None:
-        pool = ConnectionPool()
+        pool = HttpTransport()
         try:
             await asyncio.wait_for(work(pool), 60)
         finally:
@@ -127,7 +140,7 @@ def test_an_answer_that_ends_leaves_its_connection_for_the_next(answer: bytes, b
         places.add(writer.get_extra_info("peername"))
         await replies(answer)(reader, writer)
 
-    async def work(pool: ConnectionPool) -> None:
+    async def work(pool: HttpTransport) -> None:
         async with listening(serve) as port:
             for _ in range(3):
                 _, got = await exchange(pool, f"http://127.0.0.1:{port}/v1")
@@ -141,7 +154,7 @@ def test_an_answer_that_ends_leaves_its_connection_for_the_next(answer: bytes, b
     "answer", [b"HTTP/1.1 200 OK\r\n\r\nok", ANSWER.replace(b"\r\n\r\n", b"\r\nconnection: close\r\n\r\n")]
 )
 def test_an_answer_that_ends_with_its_connection(answer: bytes) -> None:
-    async def work(pool: ConnectionPool) -> None:
+    async def work(pool: HttpTransport) -> None:
         async with listening(replies(answer, close=True)) as port:
             for _ in range(2):
                 assert await exchange(pool, f"http://127.0.0.1:{port}/v1") == (200, b"ok")
@@ -150,7 +163,7 @@ def test_an_answer_that_ends_with_its_connection(answer: bytes) -> None:
 
 
 def test_a_kept_connection_that_was_closed_meanwhile_is_replaced() -> None:
-    async def work(pool: ConnectionPool) -> None:
+    async def work(pool: HttpTransport) -> None:
         async with listening(replies(ANSWER, close=True)) as port:
             for _ in range(3):  # the answer says that the connection stays, and then it does not
                 assert await exchange(pool, f"http://127.0.0.1:{port}/v1") == (200, b"ok")
@@ -193,15 +206,16 @@ class Resending:
             assert self.clock is not None
             self.clock.now += self.seconds
 
-    async def ask_twice(self, pool: ConnectionPool) -> tuple[int, bytes]:
+    async def ask_twice(self, pool: HttpTransport) -> tuple[int, bytes]:
         """Two exchanges, the second of them on the connection that the first one left."""
         async with listening(self.serve) as port:
             base_url = f"http://127.0.0.1:{port}/v1"
-            connection = await pool.send(base_url, request_for(base_url), 60)
+            connection = await pool.send(call_to(base_url))
+            assert isinstance(connection, Http1Connection)
             self.clock = Clock()
             connection.loop = self.clock  # type: ignore[assignment]
-            assert await connection.read() == b"ok"
-            pool.give_back(base_url, connection)
+            assert await connection.read(never()) == b"ok"
+            connection.close()
             return await exchange(pool, base_url)
 
 
@@ -209,7 +223,7 @@ class Resending:
 def test_a_request_on_a_connection_that_closes_at_once_is_sent_again_once(seconds: float) -> None:
     server = Resending(seconds=seconds)
 
-    async def work(pool: ConnectionPool) -> None:
+    async def work(pool: HttpTransport) -> None:
         assert await server.ask_twice(pool) == (200, b"ok")
         assert (len(server.requests), server.connections) == (3, 2)
         assert len(set(server.requests)) == 1
@@ -229,7 +243,7 @@ def test_a_request_on_a_connection_that_closes_at_once_is_sent_again_once(second
     ],
 )
 def test_any_other_request_is_sent_once(server: Resending, error: type[OSError], requests: int) -> None:
-    async def work(pool: ConnectionPool) -> None:
+    async def work(pool: HttpTransport) -> None:
         with pytest.raises(error):
             await server.ask_twice(pool)
         assert (len(server.requests), server.connections) == (requests, requests - 1)
@@ -240,7 +254,7 @@ def test_any_other_request_is_sent_once(server: Resending, error: type[OSError],
 def test_a_request_on_a_new_connection_is_never_sent_again() -> None:
     seen: list[bytes] = []
 
-    async def work(pool: ConnectionPool) -> None:
+    async def work(pool: HttpTransport) -> None:
         async with listening(replies(b"", seen=seen, close=True)) as port:
             with pytest.raises(ConnectionClosedError):
                 await exchange(pool, f"http://127.0.0.1:{port}/v1")
@@ -257,12 +271,12 @@ def test_a_request_on_a_new_connection_is_never_sent_again() -> None:
         (b"HTTP/1.1 200 OK\r\ncontent-length: 3\r\n\r\nok", ConnectionClosedError),
         (b"HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n2\r\nok\r\n", ConnectionClosedError),
         (b"SSH-2.0-OpenSSH\r\n", InvalidResponseError),
-        (b"HTTP/1.1 200 OK\r\nx: " + b"y" * (connections.MAX_HEAD_BYTES + 1), InvalidResponseError),
+        (b"HTTP/1.1 200 OK\r\nx: " + b"y" * (MAX_HEAD_BYTES + 1), InvalidResponseError),
         (b"HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\nzz\r\nok\r\n", InvalidResponseError),
     ],
 )
 def test_what_is_no_answer_is_an_error(answer: bytes, error: type[OSError]) -> None:
-    async def work(pool: ConnectionPool) -> None:
+    async def work(pool: HttpTransport) -> None:
         async with listening(replies(answer, close=True)) as port:
             with pytest.raises(error):
                 await exchange(pool, f"http://127.0.0.1:{port}/v1")
@@ -271,7 +285,7 @@ def test_what_is_no_answer_is_an_error(answer: bytes, error: type[OSError]) -> N
 
 
 def test_words_that_nobody_asked_for_end_a_connection() -> None:
-    async def work(pool: ConnectionPool) -> None:
+    async def work(pool: HttpTransport) -> None:
         async with listening(replies(ANSWER + ANSWER, ANSWER)) as port:
             assert await exchange(pool, f"http://127.0.0.1:{port}/v1") == (200, b"ok")
             assert await exchange(pool, f"http://127.0.0.1:{port}/v1") == (200, b"ok")
@@ -290,15 +304,13 @@ def test_an_answer_that_comes_before_the_request_has_gone_is_the_last_of_its_con
         while len(places) < 2:  # reads nothing meanwhile
             await asyncio.sleep(0.01)
 
-    async def work(pool: ConnectionPool) -> None:
+    async def work(pool: HttpTransport) -> None:
         async with listening(serve) as port:
             base_url = f"http://127.0.0.1:{port}/v1"
-            body = b"x" * (32 << 20)
-            head = build_request_line(base_url, "chat/completions") + b"content-length: %d\r\n\r\n" % len(body)
-            for request in (head + body, request_for(base_url)):
-                connection = await asyncio.wait_for(pool.send(base_url, request, 60), 60)
-                assert await connection.read() == b"ok"
-                pool.give_back(base_url, connection)
+            for body in (b"x" * (32 << 20), BODY):
+                answer = await pool.send(call_to(base_url, body))
+                assert await answer.read(never()) == b"ok"
+                answer.close()
         assert len(places) == 2
 
     run(work)
@@ -307,29 +319,21 @@ def test_an_answer_that_comes_before_the_request_has_gone_is_the_last_of_its_con
 def test_what_comes_after_a_body_is_no_part_of_the_head() -> None:
     answer = b"HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n2\r\nok\r\n0\r\nset-this: x\r\n\r\n"
 
-    async def work(pool: ConnectionPool) -> None:
+    async def work(pool: HttpTransport) -> None:
         async with listening(replies(answer)) as port:
             base_url = f"http://127.0.0.1:{port}/v1"
-            connection = await pool.send(base_url, request_for(base_url), 60)
-            assert (await connection.read(), await connection.read()) == (b"ok", b"")
+            connection = await pool.send(call_to(base_url))
+            assert isinstance(connection, Http1Connection)
+            assert (await connection.read(never()), await connection.read(never())) == (b"ok", b"")
             assert connection.headers == [(b"transfer-encoding", b"chunked")]
             assert connection.is_reusable
-            pool.give_back(base_url, connection)
+            connection.close()
 
     run(work)
 
 
-def test_queries_of_clients_are_not_kept() -> None:
-    build_request_line("http://a/v1", "chat/completions")
-    kept = _build_request_line.cache_info().currsize
-    assert build_request_line("http://a/v1", "chat/completions?x=1").startswith(
-        b"POST /v1/chat/completions?x=1 HTTP/1.1\r\n"
-    )
-    assert _build_request_line.cache_info().currsize == kept == 1
-
-
 def test_nobody_there() -> None:
-    async def work(pool: ConnectionPool) -> None:
+    async def work(pool: HttpTransport) -> None:
         async with listening(replies(ANSWER)) as port:
             pass
         for address in (f"http://127.0.0.1:{port}/v1", "http://no.such.host.invalid/v1", f"http://{'x' * 70}/v1"):
@@ -340,7 +344,7 @@ def test_nobody_there() -> None:
 
 
 def test_a_connection_that_does_not_come_about_is_not_waited_for_long() -> None:
-    async def work(pool: ConnectionPool) -> None:
+    async def work(pool: HttpTransport) -> None:
         with socket.socket() as full, ExitStack() as callers:
             full.bind(("127.0.0.1", 0))
             full.listen(0)
@@ -351,8 +355,8 @@ def test_a_connection_that_does_not_come_about_is_not_waited_for_long() -> None:
                     caller.connect(full.getsockname())
             base_url = f"http://127.0.0.1:{full.getsockname()[1]}/v1"
             with pytest.raises(UnreachableError) as found:
-                await pool.send(base_url, request_for(base_url), 0.2)
-            assert isinstance(found.value.__cause__, TimeoutError)
+                await pool.send(call_to(base_url, connect_seconds=0.2))
+            assert found.value.stage == "time"
 
     run(work)
 
@@ -360,33 +364,32 @@ def test_a_connection_that_does_not_come_about_is_not_waited_for_long() -> None:
 def test_an_expert_that_is_faster_than_the_client_has_to_wait() -> None:
     large = b"x" * (8 << 20)
 
-    async def work(pool: ConnectionPool) -> None:
-        answer = b"HTTP/1.1 200 OK\r\ncontent-length: %d\r\n\r\n" % len(large) + large
-        async with listening(replies(answer)) as port:
+    async def work(pool: HttpTransport) -> None:
+        whole = b"HTTP/1.1 200 OK\r\ncontent-length: %d\r\n\r\n" % len(large) + large
+        async with listening(replies(whole)) as port:
             base_url = f"http://127.0.0.1:{port}/v1"
-            connection = await pool.send(base_url, request_for(base_url), 60)
+            answer = await pool.send(call_to(base_url))
             await asyncio.sleep(0.05)
             body, most = b"", 0
-            while piece := await connection.read():
+            while piece := await answer.read(never()):
                 body, most = body + piece, max(most, len(piece))
-            pool.give_back(base_url, connection)
+            answer.close()
             assert body == large
-            assert most < 4 * connections.MAX_BUFFERED_BYTES
+            assert most < 4 * MAX_BUFFERED_BYTES
 
     run(work)
 
 
-def test_idle_connections_are_closed(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(connections, "IDLE_CONNECTION_S", 0.05)
+def test_idle_connections_are_closed_when_the_destination_says() -> None:
     gone = asyncio.Event()
 
     async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         await replies(ANSWER)(reader, writer)
         gone.set()
 
-    async def work(pool: ConnectionPool) -> None:
+    async def work(pool: HttpTransport) -> None:
         async with listening(serve) as port:
-            await exchange(pool, f"http://127.0.0.1:{port}/v1")
+            await exchange(pool, Destination(f"http://127.0.0.1:{port}/v1", keep_alive=0.05))
             await gone.wait()
 
     run(work)

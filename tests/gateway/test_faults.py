@@ -29,8 +29,10 @@ from running_gateway import failing, running
 from starlette.requests import Request
 from starlette.responses import Response, StreamingResponse
 
-from ir3de.gateway.experts import connections
-from ir3de.gateway.experts.connections import MAX_BUFFERED_BYTES, ConnectionPool
+from ir3de.gateway.experts import http_transport
+from ir3de.gateway.experts.http1 import MAX_BUFFERED_BYTES, Http1Connection
+from ir3de.gateway.experts.http_transport import HttpTransport
+from ir3de.gateway.experts.transport import Destination, UpstreamCall
 
 # the experts' faults --------------------------------------------------------------------------------------------
 
@@ -201,19 +203,20 @@ def test_words_before_an_answer_are_passed_over_and_words_after_it_are_no_part_o
 @pytest.mark.parametrize("size", [10, MAX_BUFFERED_BYTES + 1_000])
 def test_an_answer_that_was_not_read_is_nobody_elses(raw_gateway: RawGateway, size: int) -> None:
     """Also one that has come to its last byte, of which nobody wanted to know: its connection is not used again."""
-    request = b"POST /v1/x HTTP/1.1\r\nhost: x\r\ncontent-length: 0\r\n\r\n"
 
     async def exchange() -> bytes:
-        pool = ConnectionPool()
-        first = await pool.send(raw_gateway.raw.url, request, 5)
+        pool, later = HttpTransport(), asyncio.get_running_loop().time() + 60
+        call = UpstreamCall(Destination(raw_gateway.raw.url), "v1/x", b"", b"", 60.0, later)
+        first = await pool.send(call)
+        assert isinstance(first, Http1Connection)
         while len(first._pieces) < 1 or (size > MAX_BUFFERED_BYTES and not first._paused):
             await asyncio.sleep(0.01)
         assert first._ended
-        pool.give_back(raw_gateway.raw.url, first)
-        second = await pool.send(raw_gateway.raw.url, request, 5)
-        said = await second.read()
+        first.close()
+        second = await pool.send(call)
+        said = await second.read(later)
         assert second is not first
-        second.transport.abort()
+        second.close()
         pool.close()
         await asyncio.sleep(0.01)  # closing takes a turn of the loop
         return said
@@ -336,7 +339,7 @@ def test_beyond_the_line_the_next_expert_is_asked_or_the_client_comes_back(raw_g
 def test_a_connection_that_was_closed_meanwhile_is_no_failure(
     raw_gateway: RawGateway, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(connections, "CLOSE_DETECTION_S", 60.0)  # on a busy machine it may take long to notice
+    monkeypatch.setattr(http_transport, "CLOSE_DETECTION_S", 60.0)  # on a busy machine it may take long to notice
 
     async def closes_unannounced(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         writer.write(answer(200, GOOD))

@@ -7,14 +7,11 @@ import ssl
 from contextlib import suppress
 
 import pytest
-from test_connections import ANSWER, BODY, TLS, exchange, listening, no_proxies, replies, request_for, request_of, run  # noqa: F401
+from test_connections import ANSWER, TLS, exchange, listening, no_proxies, replies, run  # noqa: F401
 
-from ir3de.gateway.experts.connections import (
-    ConnectionPool,
-    Origin,
-    UnreachableError,
-    resolve_origin,
-)
+from ir3de.gateway.experts.connecting import Origin
+from ir3de.gateway.experts.http_transport import HttpTransport
+from ir3de.gateway.experts.transport import UnreachableError
 
 
 def server_context() -> ssl.SSLContext:
@@ -24,12 +21,12 @@ def server_context() -> ssl.SSLContext:
 
 
 def test_tls_is_checked(monkeypatch: pytest.MonkeyPatch) -> None:
-    async def trusted(pool: ConnectionPool) -> None:
+    async def trusted(pool: HttpTransport) -> None:
         async with listening(replies(ANSWER), server_context()) as port:
             for _ in range(2):
                 assert await exchange(pool, f"https://localhost:{port}/v1") == (200, b"ok")
 
-    async def strange(pool: ConnectionPool) -> None:
+    async def strange(pool: HttpTransport) -> None:
         async with listening(replies(ANSWER), server_context()) as port:
             with pytest.raises(UnreachableError):
                 await exchange(pool, f"https://localhost:{port}/v1")
@@ -65,7 +62,7 @@ def test_proxies_of_the_environment_lead_to_experts(monkeypatch: pytest.MonkeyPa
     monkeypatch.setenv("SSL_CERT_FILE", str(TLS / "localhost.pem"))
     seen: list[bytes] = []
 
-    async def work(pool: ConnectionPool) -> None:
+    async def work(pool: HttpTransport) -> None:
         async with (
             listening(replies(ANSWER), server_context()) as expert,
             listening(lambda reader, writer: tunnel(reader, writer, seen)) as proxy,
@@ -81,12 +78,10 @@ def test_proxies_of_the_environment_lead_to_experts(monkeypatch: pytest.MonkeyPa
                 b"POST http://expert.example/v1/chat/completions HTTP/1.1\r\nhost: expert.example\r\n"
             )
             monkeypatch.setenv("https_proxy", f"http://127.0.0.1:{proxy}")
-            resolve_origin.cache_clear()
             with pytest.raises(UnreachableError, match="407"):
-                await exchange(pool, f"https://localhost:{expert}/v1")
+                await exchange(HttpTransport(), f"https://localhost:{expert}/v1")
             monkeypatch.setenv("no_proxy", "localhost")
-            resolve_origin.cache_clear()
-            assert await exchange(pool, f"https://localhost:{expert}/v1") == (200, b"ok")
+            assert await exchange(HttpTransport(), f"https://localhost:{expert}/v1") == (200, b"ok")
 
     run(work)
 
@@ -97,7 +92,7 @@ def test_proxies_of_the_environment_lead_to_experts(monkeypatch: pytest.MonkeyPa
 def test_no_proxy_names_hosts_or_hosts_with_their_ports(monkeypatch: pytest.MonkeyPatch, past: str, led: bool) -> None:
     monkeypatch.setenv("http_proxy", "http://proxy:3128")
     monkeypatch.setenv("no_proxy", past)
-    assert (resolve_origin("http://a:8001/v1")[0].proxy is not None) == led
+    assert (Origin.parse("http://a:8001/v1").proxy is not None) == led
 
 
 @pytest.mark.parametrize(
@@ -111,6 +106,5 @@ def test_no_proxy_names_hosts_or_hosts_with_their_ports(monkeypatch: pytest.Monk
     ],
 )
 def test_addresses_are_written_as_http_has_them(address: str, shown: str, place: str) -> None:
-    origin, path = resolve_origin(address)
-    assert isinstance(origin, Origin)
-    assert (origin.host_header, origin.authority, path) == (shown, place, "/v1")
+    origin = Origin.parse(address)
+    assert (origin.host_header, origin.authority, origin.request_prefix) == (shown, place, "/v1")

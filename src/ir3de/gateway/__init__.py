@@ -9,7 +9,8 @@ calls these:
     requests/choice       decides which experts may answer, and in which order they are asked
     requests/forwarding   builds the request that an expert gets
     wire/                 the formats of the APIs: turns, the end of a stream, usage, errors
-    experts/              circuit breakers, concurrency limits and connections of the upstreams
+    experts/upstream      one exchange with an expert, and its timeouts; also circuit breakers and concurrency limits
+    experts/transport     the interface of what sends requests to experts; `http_transport` is what does
     provenance            headers and a field of the body that say which expert answered, and why
     exchange_record       what metrics, logs and traces (telemetry/) need to know
 
@@ -31,6 +32,8 @@ from ir3de.storage.lazy_exports import export_lazily
 if TYPE_CHECKING:
     from ir3de.gateway.app import create_app
     from ir3de.gateway.config.models import Config
+    from ir3de.gateway.experts.http_transport import HttpTransport
+    from ir3de.gateway.experts.transport import Destination, UpstreamCall
     from ir3de.gateway.gateway import Gateway
     from ir3de.gateway.local import local_model
     from ir3de.gateway.server import application, serve
@@ -40,6 +43,8 @@ else:
         {
             "app": "create_app",
             "config.models": "Config",
+            "experts.http_transport": "HttpTransport",
+            "experts.transport": "Destination UpstreamCall",
             "gateway": "Gateway",
             "local": "local_model",
             "server": "application serve",
@@ -48,7 +53,10 @@ else:
 
 __all__ = [
     "Config",
+    "Destination",
     "Gateway",
+    "HttpTransport",
+    "UpstreamCall",
     "application",
     "create_app",
     "local_model",

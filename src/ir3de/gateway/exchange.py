@@ -121,7 +121,7 @@ class Exchange:
                 raise ClientDisconnect from None
             raise
         finally:
-            watcher.stop()
+            self.response.stop()
 
     # read ----------------------------------------------------------------------------------------------------------
 
@@ -216,8 +216,12 @@ class Exchange:
         trace = {} if self.trace is None else self.trace.forward()
         forwarded = compile_header_filter(self.snapshot.config.routing.forward_headers)
         head = build_head(self.wire, expert, self.all_received, self.request_id, trace, forwarded)
-        path = build_path(self.wire, self.query)
-        return UpstreamRequest(self.gateway.connections, expert, path, head, self.body.build(expert))
+        path, content, is_repeatable = (
+            build_path(self.wire, self.query),
+            self.body.build(expert),
+            self.body.is_repeatable,
+        )
+        return UpstreamRequest(self.gateway.transport, expert, path, head, content, is_repeatable=is_repeatable)
 
     async def _handle_failure(self, expert: Expert, failure: UpstreamFailure, seconds: float) -> None:
         """Once the answer has begun, nobody else can be asked: the client is told that it broke."""
@@ -281,6 +285,7 @@ class Exchange:
         expert.breaker.record_beginning()
         relay = self.relay = EventRelay(self.wire, self._build_member(expert))
         self.record.first_seconds = perf_counter() - self.clock
+        self.response.limit_stalls(expert.config.timeouts.idle)
         await self.response.start(answer.status, self._add_headers(headers))
         try:
             while piece:
@@ -301,6 +306,7 @@ class Exchange:
         piece = await answer.read_first_piece()
         self.body = None
         expert.breaker.record_beginning()
+        self.response.limit_stalls(expert.config.timeouts.idle)
         await self.response.start(answer.status, self._add_headers(headers))
         while piece:
             await self.response.send_piece(piece)

@@ -12,7 +12,7 @@ from time import time
 from ir3de.gateway.admin.administration import Administration, find_state_folder, open_admin_state
 from ir3de.gateway.admin.state import StateFolder
 from ir3de.gateway.config.models import Config
-from ir3de.gateway.experts.connections import ConnectionPool
+from ir3de.gateway.experts.http_transport import HttpTransport
 from ir3de.gateway.experts.snapshot import LiveSnapshot, Snapshot
 from ir3de.gateway.requests.pins import Pins, create_pins
 from ir3de.gateway.telemetry.observer import Observer
@@ -23,7 +23,7 @@ from ir3de.gateway.telemetry.worker_folder import get_worker_folder
 class Gateway:
     """Router, experts, connections, sessions and observers of one process."""
 
-    connections: ConnectionPool
+    transport: HttpTransport
     administration: Administration | None = None  # None unless it was made by `Gateway.open`
 
     def __init__(self, snapshot: Snapshot, *, config_path: Path | None = None) -> None:
@@ -60,7 +60,7 @@ class Gateway:
         return gateway
 
     async def start(self) -> None:
-        self.connections = ConnectionPool()
+        self.transport = HttpTransport()
         self.observer.handle_sighup()
         if self.administration is not None:
             self._following = asyncio.create_task(self.administration.follow())
@@ -70,7 +70,7 @@ class Gateway:
             self._following.cancel()
             with suppress(asyncio.CancelledError):
                 await self._following
-        self.connections.close()
+        self.transport.close()
         self.pins.close()
         self.observer.close()
         if self._temporary_state is not None:

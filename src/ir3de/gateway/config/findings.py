@@ -66,7 +66,8 @@ def find_literal_secrets(document: Document, value: Any, path: FieldPath) -> Ite
     inner = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ()
     for key, below in inner:
         field = str(key).lower().replace("-", "_")
-        if isinstance(key, str) and field in _SECRETS:
+        is_file = path[-1:] == ("tls",) and field == "key"
+        if isinstance(key, str) and field in _SECRETS and not is_file:
             text = f"no secrets in the file: put it into an environment variable, and its name into {_SECRETS[field]}"
             yield Finding("error", join_path((*path, key)), text, document.line((*path, key)))
         else:

@@ -12,9 +12,9 @@ from typing import Any
 from pydantic import ValidationError
 
 from ir3de.errors import InputError, describe_value
-from ir3de.gateway.config import findings, yaml_parser
+from ir3de.gateway.config import findings, tls, yaml_parser
 from ir3de.gateway.config.findings import ConfigError, Finding, join_path, sort_findings
-from ir3de.gateway.config.models import Config, read_variable, resolve_path
+from ir3de.gateway.config.models import Config, ExpertConfig, read_variable, resolve_path
 from ir3de.gateway.config.yaml_parser import Document, FieldPath
 
 DEFAULT_FILE = "ir3de.yaml"
@@ -83,7 +83,10 @@ def parse_config(
         raise ConfigError(name, sort_findings(literal))
     if secrets and (unset := find_unset_variables(config, document)):
         raise ConfigError(name, unset)
-    return resolve_paths(config, path)
+    config = resolve_paths(config, path)
+    if secrets and (problems := tls.find_problems(config, document)):
+        raise ConfigError(name, problems)
+    return config
 
 
 def merge_overrides(below: Mapping[str, Any], above: Mapping[str, Any]) -> dict[str, Any]:
@@ -108,12 +111,19 @@ def resolve_paths(config: Config, path: Path) -> Config:
     def absolute(given: str | None) -> str | None:
         return resolve_path(path, given) if given and given != "-" else given
 
+    def absolute_tls(expert: ExpertConfig) -> ExpertConfig:
+        if expert.tls is None:
+            return expert
+        files = {name: absolute(given) for name, given in expert.tls.model_dump().items()}
+        return expert.model_copy(update={"tls": expert.tls.model_copy(update=files)})
+
     logs = config.logs
     return config.model_copy(
         update={
             "router": config.router.model_copy(update={"path": absolute(config.router.path)}),
             "logs": logs.model_copy(update={"access": absolute(logs.access), "decisions": absolute(logs.decisions)}),
             "state": absolute(config.state),
+            "experts": tuple(map(absolute_tls, config.experts)),
         }
     )
 

@@ -78,6 +78,23 @@ class Breaker(Part):
     """Seconds that an expert is left alone after a 429 without Retry-After."""
 
 
+class TlsFiles(Part):
+    """Files in PEM for TLS with an expert."""
+
+    ca: str | None = None
+    """The authorities to trust instead of the system's."""
+    certificate: str | None = None
+    """The certificate that the gateway shows to the expert, with those between it and its authority."""
+    key: str | None = None
+    """The key of the certificate, without a password; by default it is in the same file."""
+
+    @model_validator(mode="after")
+    def _key_has_certificate(self) -> Self:
+        if self.key is not None and self.certificate is None:
+            raise ValueError("a key needs its certificate: name that file in certificate")
+        return self
+
+
 class ExpertConfig(Part):
     """An expert: an OpenAI-compatible endpoint and its properties."""
 
@@ -103,6 +120,14 @@ class ExpertConfig(Part):
     """How many requests it gets at once."""
     breaker: Breaker = Breaker()
     """When to stop asking it."""
+    keep_alive: Seconds = 4.0
+    """Seconds that an idle connection is kept. Shorter than the endpoint's own: many servers close after 5 seconds."""
+    resend: bool = True
+    """Whether to send a request again, once, if its kept connection closes at once and nothing was received."""
+    http2: bool = False
+    """Whether to offer HTTP/2; the address must be https."""
+    tls: TlsFiles | None = None
+    """Authorities to trust and a certificate to show; by default the system's authorities and none."""
     system_prompt: str | None = None
     """System message for chats that have none."""
     defaults: dict[str, Any] = {}
@@ -136,6 +161,12 @@ class ExpertConfig(Part):
         if not value.isprintable():
             raise ValueError(f"must be printable, found {value!r}")
         return value
+
+    @model_validator(mode="after")
+    def _tls_needs_https(self) -> Self:
+        if self.base_url.startswith("http://") and (self.http2 or self.tls is not None):
+            raise ValueError(f"{'http2' if self.http2 else 'tls'} needs an address that begins with https://")
+        return self
 
     @property
     def served_model(self) -> str:

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 from ir3de.gateway.config.models import Config, ExpertConfig, read_variable
 from ir3de.gateway.experts.circuit_breaker import CircuitBreaker
 from ir3de.gateway.experts.concurrency import ConcurrencyLimit
+from ir3de.gateway.experts.transport import Destination
 
 if TYPE_CHECKING:
     from ir3de.router import Router
@@ -49,6 +50,12 @@ class Expert:
     @cached_property
     def capabilities(self) -> frozenset[str]:
         return frozenset(self.config.capabilities)
+
+    @cached_property
+    def destination(self) -> Destination:
+        """Where it is, and how it is connected."""
+        config = self.config
+        return Destination(config.base_url, config.keep_alive, config.http2, config.tls)
 
     @cached_property
     def authorization(self) -> str | None:

@@ -86,16 +86,17 @@ class DisconnectWatcher:
         self._connection = connection
         self._watch: asyncio.Future[None] | None = None
         if connection is not None:
-            connection.add_disconnect_callback(self._on_disconnect)
+            connection.add_disconnect_callback(self.disconnect)
         else:
             self._watch = asyncio.ensure_future(self._wait(receive))
 
     async def _wait(self, receive: Receive) -> None:
         while (await receive())["type"] != "http.disconnect":
             pass
-        self._on_disconnect()
+        self.disconnect()
 
-    def _on_disconnect(self) -> None:
+    def disconnect(self) -> None:
+        """The client is no longer there."""
         self._has_left = True
         if self._task is not None:
             self._task.cancel()
@@ -103,7 +104,7 @@ class DisconnectWatcher:
     def stop(self) -> None:
         """The answer is complete, or there will be none."""
         if self._connection is not None:
-            self._connection.remove_disconnect_callback(self._on_disconnect)
+            self._connection.remove_disconnect_callback(self.disconnect)
         elif self._watch is not None:
             self._watch.cancel()
 

@@ -45,6 +45,7 @@ class OutgoingBody:
     body: JsonBody
     takes_defaults: bool
     takes_system_message: bool
+    is_repeatable: bool  # whether an expert that gets it twice does nothing twice but answer
 
     @classmethod
     def from_request(cls, wire: WireFormat, body: JsonBody) -> OutgoingBody:
@@ -52,7 +53,8 @@ class OutgoingBody:
         takes_system_message = wire.has_system_message and not any(
             message["role"] in ("system", "developer") for message in body.values["messages"]
         )
-        return cls(replace(body, values={}), wire.is_sampled, takes_system_message)
+        is_repeatable = _is_repeatable(wire, body.values)
+        return cls(replace(body, values={}), wire.is_sampled, takes_system_message, is_repeatable)
 
     def build(self, expert: Expert) -> bytes:
         """Every byte of the client's but for the model, what the expert's configuration adds, and our own field."""
@@ -65,3 +67,10 @@ class OutgoingBody:
         if config.system_prompt is not None and self.takes_system_message:
             first = {"role": "system", "content": config.system_prompt}
         return self.body.rewrite(changes, drop=FIELD, first_message=first)
+
+
+def _is_repeatable(wire: WireFormat, values: Mapping[str, Any]) -> bool:
+    """Answers that are stored, or made in the background, would be there twice. Responses are stored by default."""
+    if values.get("background"):
+        return False
+    return values.get("store") is False if wire.capability == "responses" else not values.get("store")
