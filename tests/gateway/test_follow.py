@@ -41,7 +41,8 @@ def test_a_folder_is_followed_and_nothing_is_written_to_it(tmp_path: Path) -> No
     folder = first.save(tmp_path / "router")
     follower = RouterFollower(str(folder), tmp_path / "cache")
     before = tiny.contents(folder)
-    router, digest = follower.load()
+    loaded = follower.load()
+    router, digest = loaded.router, loaded.digest
     assert_same_router(router, first)
     assert digest == read_header(folder)["sha256"]
     assert not follower.changed() and follower.check() is None
@@ -50,8 +51,8 @@ def test_a_folder_is_followed_and_nothing_is_written_to_it(tmp_path: Path) -> No
     second.save(folder)
     assert follower.changed()
     found = follower.check()
-    assert found is not None and found[1] != digest
-    assert_same_router(found[0], second)
+    assert found is not None and found.digest != digest
+    assert_same_router(found.router, second)
     assert_same_router(router, first)  # who began with it keeps it
     assert follower.check() is None
 
@@ -73,7 +74,7 @@ def test_a_folder_that_is_damaged_or_gone_is_told_of_once(tmp_path: Path, caplog
     second.save(folder)
     found = follower.check()
     assert found is not None
-    assert_same_router(found[0], second)
+    assert_same_router(found.router, second)
 
 
 def test_an_address_is_followed_and_only_what_is_new_is_fetched(
@@ -82,17 +83,19 @@ def test_an_address_is_followed_and_only_what_is_new_is_fetched(
     first, second = first_router(), second_router()
     fetched: list[str] = []
     memory = type(fsspec.filesystem("memory"))
-    whole = memory.cat_file
+    opening = memory.open
 
-    def counting(self: object, path: str, **options: object) -> bytes:
-        fetched.append(Path(path).name.split("-")[0])
-        return whole(self, path, **options)
+    def counting(self: object, path: str, mode: str = "rb", **options: object) -> object:
+        if mode == "rb":
+            fetched.append(Path(path).name.split("-")[0])
+        return opening(self, path, mode, **options)
 
-    monkeypatch.setattr(memory, "cat_file", counting)
+    monkeypatch.setattr(memory, "open", counting)
     folder = first.save(tmp_path / "one")
     upload(folder, address)
     follower = RouterFollower(address, tmp_path / "cache")
-    router, digest = follower.load()
+    loaded = follower.load()
+    router, digest = loaded.router, loaded.digest
     assert_same_router(router, first)
     assert digest == read_header(folder)["sha256"]
     assert sorted(set(fetched)) == ["router.json", "table", "tokenizer"]  # and no statistics: serving needs none
@@ -102,13 +105,13 @@ def test_an_address_is_followed_and_only_what_is_new_is_fetched(
     upload(second.save(tmp_path / "two"), address)
     found = follower.check()
     assert found is not None
-    assert_same_router(found[0], second)
+    assert_same_router(found.router, second)
     assert sorted(set(fetched)) == ["router.json", "table"]  # the tokenizer is the same
     assert len(list((tmp_path / "cache").glob("*/router.json"))) == 1  # the old one is dropped
     assert_same_router(router, first)
 
     fetched.clear()  # another worker of the machine
-    assert_same_router(RouterFollower(address, tmp_path / "cache").load()[0], second)
+    assert_same_router(RouterFollower(address, tmp_path / "cache").load().router, second)
     assert set(fetched) == {"router.json"}
 
 
@@ -124,7 +127,7 @@ def test_a_half_uploaded_router_waits_until_it_is_whole(
     upload(folder, address)
     found = follower.check()
     assert found is not None
-    assert_same_router(found[0], router)
+    assert_same_router(found.router, router)
 
 
 def test_what_is_damaged_at_an_address_is_refused(tmp_path: Path, address: str) -> None:
@@ -159,22 +162,23 @@ def test_while_the_address_is_away_what_was_fetched_before_serves(
 ) -> None:
     first, second = first_router(), second_router()
     upload(first.save(tmp_path / "one"), address)
-    _, digest = RouterFollower(address, tmp_path / "cache").load()
+    digest = RouterFollower(address, tmp_path / "cache").load().digest
     fsspec.filesystem("memory").store.clear()
     follower = RouterFollower(address, tmp_path / "cache")  # as after a restart
-    router, again = follower.load()
+    loaded = follower.load()
+    router, again = loaded.router, loaded.digest
     assert_same_router(router, first)
     assert again == digest and "fetched last" in warnings(caplog)[0]
     assert follower.check() is None
     upload(second.save(tmp_path / "two"), address)
     found = follower.check()
     assert found is not None
-    assert_same_router(found[0], second)
+    assert_same_router(found.router, second)
 
 
 def test_addresses_that_cannot_be_followed_say_why(tmp_path: Path) -> None:
     with pytest.raises(InputError, match=r"cannot open nowhere://bucket: .*nowhere"):
-        RouterFollower("nowhere://me:secret@bucket", tmp_path)
+        RouterFollower("nowhere://me:secret@bucket", tmp_path).load()
     with pytest.raises(ArtifactError, match="needs a folder"):
         RouterFollower("memory://router")
     with pytest.raises(ArtifactError, match="there is no such folder"):

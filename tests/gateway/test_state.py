@@ -2,7 +2,9 @@
 
 import asyncio
 import json
-from collections.abc import Callable
+import os
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -31,7 +33,7 @@ def worker(base: Config, folder: Path) -> Administration:
     """One of several processes that serve from the same folder."""
     state = StateFolder(folder)
     now = open_admin_state(base, None, state)
-    return Administration(LiveSnapshot(now.snapshot), now, lambda: base, state)
+    return Administration(LiveSnapshot(now), lambda: base, state)
 
 
 @pytest.fixture
@@ -172,7 +174,7 @@ def test_reloading_reaches_every_worker_and_an_unreadable_file_changes_nothing(t
         return bases[-1]
 
     nows = [open_admin_state(base, None, folder) for _ in range(2)]
-    one, two = (Administration(LiveSnapshot(now.snapshot), now, reread, folder) for now in nows)
+    one, two = (Administration(LiveSnapshot(now), reread, folder) for now in nows)
 
     async def scenario() -> None:
         bases.append(config(tmp_path / "router", "maths", "law", routing={"threshold": 0.5}))
@@ -261,6 +263,58 @@ def test_a_folder_that_cannot_be_written_to_changes_nothing_and_says_so(tmp_path
     assert caught.value.status == 500 and each.live.snapshot is before
 
 
+@pytest.mark.skipif(os.name != "posix", reason="permissions")
+def test_nobody_else_may_read_the_state(tmp_path: Path, base: Config) -> None:
+    def modes() -> dict[str, int]:
+        return {path.name: path.stat().st_mode & 0o777 for path in (state, state / "state.json", state / "audit.jsonl")}
+
+    state, private = tmp_path / "state", {"state": 0o700, "state.json": 0o600, "audit.jsonl": 0o600}
+    asyncio.run(worker(base, state).add(upstream_only("history"), Caller()))
+    assert modes() == private
+    for path in (state, *state.glob("*.json*")):  # as earlier versions made them
+        path.chmod(0o755)
+    worker(base, state)
+    assert modes() == private
+    state.chmod(0o755)
+    (state / "a file of somebody else").touch()
+    worker(base, state)
+    assert modes() == {**private, "state": 0o755}
+
+
+@contextmanager
+def largest_file(size: int) -> Iterator[None]:
+    """As on a full disk: no file can grow beyond a size."""
+    import resource
+
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (size, hard))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+
+
+@pytest.mark.skipif(os.name != "posix", reason="limits of the system")
+def test_on_a_full_disk_nothing_is_changed_and_no_audit_line_is_lost(tmp_path: Path, base: Config) -> None:
+    each = worker(base, tmp_path / "state")
+    asyncio.run(each.add(upstream_only("first"), Caller()))
+    with largest_file(100), pytest.raises(ApiError, match=r"nothing was changed: .*File too large") as caught:
+        asyncio.run(each.add(upstream_only("second"), Caller()))
+    assert caught.value.status == 500 and "second" not in each.live.snapshot.experts
+
+    audit = tmp_path / "state" / "audit.jsonl"
+    audit.write_bytes(audit.read_bytes() + b"\n" * 30_000)
+    with largest_file(20_000):  # the state can be written, its audit line cannot
+        asyncio.run(each.add(upstream_only("second"), Caller()))
+        with pytest.raises(ApiError, match=r"nothing was changed: cannot write .*audit\.jsonl"):
+            asyncio.run(each.add(upstream_only("third"), Caller()))
+    again = worker(base, tmp_path / "state")
+    assert [line["expert"] for line in again.folder.history(9) if line["outcome"] == "done"] == ["second", "first"]
+    asyncio.run(again.add(upstream_only("third"), Caller()))
+    assert set(again.live.snapshot.experts) == {*tiny.DOMAINS, "first", "second", "third"}
+    assert not list((tmp_path / "state").glob(".*.part"))
+
+
 def test_a_changed_router_that_is_gone_is_missed_with_what_to_do(tmp_path: Path, base: Config) -> None:
     folder = StateFolder(tmp_path / "state")
     files.make_folder(folder.path)
@@ -280,7 +334,7 @@ def test_another_router_is_kept_over_a_restart_until_the_configured_one_is_wante
         ("relative", "must be absolute"),
         (str(tmp_path / "none"), "no such folder"),
         (str(tiny_router_of(tmp_path, "somebody")), "no name is in both"),
-        ("memory://nothing/there", "is missing"),
+        ("memory://nothing/there", "could be fetched from memory://nothing/there: the gateway's log says why"),
     ):
         with pytest.raises(ApiError, match=complaint):
             asyncio.run(again.replace_router(RouterReplacement(path=path), Caller()))

@@ -6,7 +6,7 @@ import pytest
 
 from ir3de.corpora import read_texts
 from ir3de.errors import ArtifactError, InputError
-from ir3de.gateway.admin.fetching import AddressSource
+from ir3de.gateway.admin.fetching import AddressSource, FetchBudget
 from ir3de.storage.remote import hide_secrets, open_fsspec
 
 SECRET = "sesame"
@@ -36,12 +36,12 @@ def test_what_a_file_system_says_is_shown_without_its_password(tmp_path: Path) -
     fsspec = pytest.importorskip("fsspec")
 
     class Talkative(fsspec.AbstractFileSystem):  # type: ignore[misc]
-        def cat_file(self, path: str, **_: object) -> bytes:
+        def open(self, path: str, *_: object, **__: object) -> object:
             raise PermissionError(f"no access to talk://u:{SECRET}@host/{path}?key={SECRET}")
 
     fsspec.register_implementation("talk", Talkative, clobber=True)
     with pytest.raises(
         ArtifactError, match=r"cannot read talk://host/r/router.json: PermissionError: no acc"
     ) as refused:
-        AddressSource(f"talk://u:{SECRET}@host/r", tmp_path).fetch()
+        AddressSource(f"talk://u:{SECRET}@host/r", tmp_path).fetch(FetchBudget())
     assert SECRET not in str(refused.value)

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 # Compressed bytes handed over at once. Small, because all they decompress to is held in memory: text grows
 # threefold to tenfold, a run of equal bytes far more.
 _PIECE_BYTES = 1 << 14
+_LIMITED_PIECE_BYTES = 1 << 10  # where there is a limit: a piece must not expand to far more than that
 
 
 class Decompressor(Protocol):
@@ -67,10 +68,17 @@ CODECS: dict[str, Callable[[], Codec]] = {
 
 
 class DecompressingReader(io.RawIOBase):
-    """The bytes inside a compressed stream of one or more members; truncated or corrupt data raise."""
+    """The bytes inside a compressed stream of one or more members; truncated or corrupt data raise.
 
-    def __init__(self, packed: io.BufferedReader, codec: Codec, name: str, suffix: str) -> None:
+    Data that expand to more than `max_bytes` raise, too.
+    """
+
+    def __init__(
+        self, packed: io.BufferedReader, codec: Codec, name: str, suffix: str, *, max_bytes: int | None = None
+    ) -> None:
         self._packed, self._codec, self._name, self._suffix = packed, codec, name, suffix
+        self._max_bytes, self._expanded_bytes = max_bytes, 0
+        self._piece_bytes = _PIECE_BYTES if max_bytes is None else _LIMITED_PIECE_BYTES
         self._decompressor: Decompressor | None = codec.new()  # None between members
         self._unused = b""
         self._ready = memoryview(b"")
@@ -95,7 +103,7 @@ class DecompressingReader(io.RawIOBase):
 
     def _refill(self) -> bool:
         """Decompress one more piece; False at the end of the file."""
-        piece, self._unused = self._unused or self._packed.read(_PIECE_BYTES), b""
+        piece, self._unused = self._unused or self._packed.read(self._piece_bytes), b""
         if not piece:
             if self._decompressor is not None:
                 raise EOFError("the file ends too early")
@@ -106,6 +114,12 @@ class DecompressingReader(io.RawIOBase):
                 return True
             self._decompressor = self._codec.new()
         self._ready = memoryview(self._decompressor.decompress(piece))
+        self._expanded_bytes += len(self._ready)
+        if self._max_bytes is not None and self._expanded_bytes > self._max_bytes:
+            raise InputError(
+                f"{self._name}: expands to more than {self._max_bytes / 1e6:,.6g} MB, which is the limit here: "
+                "split it into several files"
+            )
         if self._decompressor.eof:
             self._unused, self._decompressor = self._decompressor.unused_data, None
         return True

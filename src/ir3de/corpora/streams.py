@@ -5,6 +5,8 @@ from __future__ import annotations
 import io
 import sys
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
 from dataclasses import dataclass
 from itertools import chain
 from pathlib import Path
@@ -22,6 +24,18 @@ STDIN = "-"
 _BUFFER_BYTES = 1 << 20  # large reads keep the cost of a line low, and set how often `on_bytes` is called
 _SCAN_BYTES = 1 << 13  # bytes looked through at a time for the end of a line
 _BOM = b"\xef\xbb\xbf"
+
+_max_expanded_bytes: ContextVar[int | None] = ContextVar("max_expanded_bytes", default=None)
+
+
+@contextmanager
+def limit_expansion(max_bytes: int) -> Iterator[None]:
+    """Refuse compressed files that expand to more bytes than that: for files of people who are not trusted."""
+    before = _max_expanded_bytes.set(max_bytes)
+    try:
+        yield
+    finally:
+        _max_expanded_bytes.reset(before)
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,7 +102,8 @@ class Source:
         raw = _open_stdin(on_bytes) if self.path is None else _open_file(self, on_bytes)
         stream: io.BufferedReader = io.BufferedReader(raw, _BUFFER_BYTES)
         if codec is not None:
-            stream = io.BufferedReader(DecompressingReader(stream, codec, self.name, self.codec), _BUFFER_BYTES)
+            reader = DecompressingReader(stream, codec, self.name, self.codec, max_bytes=_max_expanded_bytes.get())
+            stream = io.BufferedReader(reader, _BUFFER_BYTES)
         return stream
 
 

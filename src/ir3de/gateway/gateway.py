@@ -54,8 +54,8 @@ class Gateway:
             path = Path(temporary.name)
         folder = StateFolder(path)
         now = open_admin_state(config, None, folder)
-        gateway = cls(now.snapshot, config_path=config_path)
-        gateway.administration = Administration(gateway.live, now, reread or (lambda: config), folder)
+        gateway = cls(now, config_path=config_path)
+        gateway.administration = Administration(gateway.live, reread or (lambda: config), folder)
         gateway._temporary_state = temporary
         return gateway
 

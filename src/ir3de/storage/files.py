@@ -10,25 +10,27 @@ import threading
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
+from time import monotonic, sleep
 from typing import IO, Any
 
 from ir3de.errors import ArtifactError, IR3DEError, VersionError
 
 Header = dict[str, Any]
 
+_LOCK_CHECK_S = 0.05  # between two attempts to lock a folder
 _COPY_BYTES = 1 << 20  # copied at a time
 _NEW_FILE = os.O_WRONLY | os.O_CREAT | os.O_EXCL | getattr(os, "O_BINARY", 0)
 
 
-def write(path: Path, content: bytes) -> None:
-    """Write a file so that a reader, a crash or a full disk never sees half of it."""
-    with open_atomic(path) as file:
+def write(path: Path, content: bytes, *, private: bool = False) -> None:
+    """Write a file so that a reader, a crash or a full disk never sees half of it; if `private`, for this user."""
+    with open_atomic(path, private=private) as file:
         file.write(content)
 
 
 @contextmanager
-def open_atomic(path: Path) -> Iterator[IO[bytes]]:
-    """Open a file for writing that appears under its name only once it is complete.
+def open_atomic(path: Path, *, private: bool = False) -> Iterator[IO[bytes]]:
+    """Open a file for writing that appears under its name only once it is complete; if `private`, for this user alone.
 
     A pipe or a device is written to directly: it must not be replaced by a file.
     """
@@ -48,7 +50,8 @@ def open_atomic(path: Path) -> Iterator[IO[bytes]]:
                 yield file
                 file.flush()
                 os.fsync(file.fileno())
-            temporary.chmod(0o666 & ~UMASK)  # others were kept out so far; an artifact is meant to be shared
+            if not private:
+                temporary.chmod(0o666 & ~UMASK)  # others were kept out so far; an artifact is meant to be shared
             temporary.replace(path)
         except BaseException:
             with suppress(OSError):
@@ -78,9 +81,10 @@ def copy(source: Path, target: Path, *, sha256: str) -> None:
 
 
 @contextmanager
-def lock_folder(folder: Path) -> Iterator[None]:
+def lock_folder(folder: Path, *, wait_s: float | None = None) -> Iterator[None]:
     """Keep other writers out of a folder, in this process and others. A thread may lock a folder twice.
 
+    With `wait_s`, `FolderBusyError` is raised if another writer is still there after that time.
     Windows has no such locks: there, the caller must not write to one folder from two processes.
     """
     key = folder.resolve()
@@ -96,7 +100,10 @@ def lock_folder(folder: Path) -> Iterator[None]:
     except OSError as error:
         raise ArtifactError(f"cannot open the folder {folder}: {error.strerror or error}") from error
     try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX)
+        if wait_s is None:
+            fcntl.flock(descriptor, fcntl.LOCK_EX)
+        else:
+            _wait_for_lock(descriptor, folder, wait_s)
         held.add(key)
         yield
     finally:
@@ -104,13 +111,32 @@ def lock_folder(folder: Path) -> Iterator[None]:
         os.close(descriptor)
 
 
+def _wait_for_lock(descriptor: int, folder: Path, wait_s: float) -> None:
+    import fcntl
+
+    until = monotonic() + wait_s
+    while True:
+        with suppress(BlockingIOError):
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            return
+        if monotonic() >= until:
+            raise FolderBusyError(
+                f"another process is writing to {folder}, and {wait_s:g} s were not enough: try again"
+            )
+        sleep(_LOCK_CHECK_S)
+
+
+class FolderBusyError(ArtifactError):
+    """Somebody else writes to a folder."""
+
+
 _held = threading.local()
 
 
-def make_folder(folder: Path) -> None:
+def make_folder(folder: Path, *, mode: int = 0o777) -> None:
     """Make a folder, with its parents, unless it is there."""
     try:
-        folder.mkdir(parents=True, exist_ok=True)
+        folder.mkdir(mode, parents=True, exist_ok=True)
     except OSError as error:
         raise ArtifactError(f"cannot make the folder {folder}: {error.strerror or error}") from error
 
@@ -129,6 +155,16 @@ def read(path: Path, *, sha256: str | None = None) -> bytes:
     if sha256 is not None:
         check_sha256(hashlib.sha256(content).hexdigest(), sha256, path)
     return content
+
+
+def check_file(path: Path, *, sha256: str) -> None:
+    """Refuse a file that is missing or has another hash; it is never in memory whole."""
+    try:
+        with path.open("rb") as file:
+            found = hashlib.file_digest(file, "sha256").hexdigest()
+    except OSError as error:
+        raise ArtifactError(f"cannot read {path}: {error.strerror or error}") from error
+    check_sha256(found, sha256, path)
 
 
 def check_sha256(found: str, expected: str, path: Path) -> None:

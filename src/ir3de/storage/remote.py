@@ -9,11 +9,15 @@ import re
 from functools import lru_cache
 from typing import Any
 
-from ir3de.errors import InputError, MissingExtraError
+from ir3de.errors import ArtifactError, InputError, MissingExtraError
 
 _SCHEME = re.compile(r"([A-Za-z][A-Za-z0-9+.-]+)://")  # two letters at least: one is a drive of Windows
 _USER = re.compile(r"(?<=://)[^/?#\s]*@")  # also in an address inside another, as in simplecache::ftp://u:p@host/path
 _OPTIONS = re.compile(r"\?\S*")
+
+_STORES = ("s3", "s3a", "gs", "gcs", "az", "abfs", "abfss", "adl", "oss", "hf")
+_SERVERS = ("http", "https", "ftp", "sftp", "ssh", "smb", "hdfs", "webhdfs")
+SCHEMES = (*_STORES, *_SERVERS, "file", "memory")  # of addresses that routers may come from
 
 
 def get_scheme(address: str) -> str:
@@ -38,7 +42,14 @@ def hide_secrets(text: str, address: str = "") -> str:
     return _OPTIONS.sub("", hide_user(text, address))
 
 
-def open_fsspec(address: str) -> tuple[Any, str]:
+def check_scheme(address: str) -> None:
+    """Refuse kinds of addresses that are not for single files: archives, caches, references to other addresses."""
+    if get_scheme(address) not in SCHEMES:
+        shown = hide_secrets(address)[:200]
+        raise InputError(f"cannot open {shown}: use a folder, or an address that begins with {', '.join(SCHEMES)}")
+
+
+def open_fsspec(address: str, **options: Any) -> tuple[Any, str]:
     """The fsspec file system of an address, and the path of the address in it."""
     shown = hide_secrets(address)
     try:
@@ -46,12 +57,16 @@ def open_fsspec(address: str) -> tuple[Any, str]:
     except ImportError:
         raise MissingExtraError("fsspec", "serve", f"Reading from {shown}") from None
     try:
-        system, path = url_to_fs(address)
+        system, path = url_to_fs(address, **options)
     except ImportError as error:  # s3 and others need a package each, which the message names
         raise InputError(f"cannot open {shown}: {hide_secrets(str(error), address)}") from error
     except ValueError as error:
         raise InputError(
             f"cannot open {shown}: {hide_secrets(str(error), address)}: use a folder, or an address such as s3://… or gs://…"
+        ) from error
+    except Exception as error:  # some kinds connect at once, and each has errors of its own
+        raise ArtifactError(
+            f"cannot open {shown}: {hide_secrets(f'{type(error).__name__}: {error}', address)}"
         ) from error
     return system, str(path)
 

@@ -1,8 +1,9 @@
 """Adds, removes and replaces experts and routers while the gateway serves.
 
-A change is computed in a thread, written to the state folder, and then takes effect in one swap. Requests in flight
-keep the snapshot they started with. Other workers, and other gateways that use the same folder, check the state file
-every second. Writers lock the folder, so that no change is lost.
+A change is computed in a thread, written to the state folder, and then takes effect in one swap of the live snapshot.
+Requests in flight keep the snapshot they started with. Other workers, and other gateways that use the same folder,
+check the state file every second. Writers lock the folder, so that no change is lost. A change is stopped when its
+client leaves or the gateway stops; while it runs, others are told so.
 """
 
 from __future__ import annotations
@@ -10,13 +11,17 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import json
+import logging
+import threading
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
 from ir3de.errors import ArtifactError, IR3DEError
+from ir3de.gateway.admin.bounded import Stopped, run_in_thread
 from ir3de.gateway.admin.changes import (
     AdminState,
     ExpertAddition,
@@ -25,16 +30,20 @@ from ir3de.gateway.admin.changes import (
     choose_router,
     remove_expert,
 )
+from ir3de.gateway.admin.fetching import FetchBudget, FetchError
 from ir3de.gateway.admin.fit_process import FitFailed
 from ir3de.gateway.admin.follow import RouterFollower, repeat
 from ir3de.gateway.admin.state import STATE, State, StateFolder
 from ir3de.gateway.api_errors import ApiError
 from ir3de.gateway.config.models import Config
-from ir3de.gateway.experts.snapshot import LiveSnapshot, Snapshot
+from ir3de.gateway.experts.snapshot import LiveSnapshot
 from ir3de.storage import files
 from ir3de.storage.remote import hide_user
 
 STATE_CHECK_S = 1.0  # between two checks of the state file
+CHANGE_WAIT_S = 5.0  # that a change waits for another one to end
+
+log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
@@ -46,17 +55,24 @@ class Caller:
     if_match: str | None = None
 
 
-Change = Callable[[AdminState], tuple[Config, State]]
+Change = Callable[[AdminState, threading.Event], tuple[Config, State]]
 
 
 class Administration:
     """Makes changes, one at a time, and loads those that other workers made."""
 
-    def __init__(self, live: LiveSnapshot, now: AdminState, reread: Callable[[], Config], folder: StateFolder) -> None:
-        """`live` has the snapshot of `now`, which comes from `open_admin_state`."""
+    def __init__(self, live: LiveSnapshot, reread: Callable[[], Config], folder: StateFolder) -> None:
+        """`live` has a snapshot from `open_admin_state`."""
         self.live, self.folder = live, folder
-        self.current, self._reread = now, reread
+        self._reread = reread
         self._lock = asyncio.Lock()
+        self._under_way: dict[asyncio.Task[None], threading.Event] = {}  # changes, and what stops them
+
+    @property
+    def current(self) -> AdminState:
+        """What serves now."""
+        assert isinstance(self.live.snapshot, AdminState)
+        return self.live.snapshot
 
     @property
     def etag(self) -> str:
@@ -65,23 +81,23 @@ class Administration:
     async def add(self, more: ExpertAddition, caller: Caller) -> None:
         """Add an expert, or give more to one."""
 
-        def change(now: AdminState) -> tuple[Config, State]:
-            return now.base, add_expert(now, self.folder, more)
+        def change(now: AdminState, stop: threading.Event) -> tuple[Config, State]:
+            return now.base, add_expert(now, self.folder, more, stop)
 
         await self._run_change(change, caller, action="merge expert" if more.merge else "add expert", expert=more.name)
 
     async def remove(self, name: str, caller: Caller, *, keep_domain: bool = False) -> None:
         """Remove an expert."""
 
-        def change(now: AdminState) -> tuple[Config, State]:
-            return now.base, remove_expert(now, self.folder, name, keep_domain=keep_domain)
+        def change(now: AdminState, stop: threading.Event) -> tuple[Config, State]:
+            return now.base, remove_expert(now, self.folder, name, stop, keep_domain=keep_domain)
 
         await self._run_change(change, caller, action="remove expert", expert=name)
 
     async def replace_router(self, given: RouterReplacement | None, caller: Caller) -> None:
         """Serve another router, or the configured one again."""
 
-        def change(now: AdminState) -> tuple[Config, State]:
+        def change(now: AdminState, stop: threading.Event) -> tuple[Config, State]:
             return now.base, choose_router(now, given)
 
         path = hide_user(self.current.base.router.path if given is None else given.path)
@@ -90,136 +106,199 @@ class Administration:
     async def reload(self, caller: Caller, *, configured_router: bool = False) -> None:
         """Read the configuration file again, in every worker."""
 
-        def change(now: AdminState) -> tuple[Config, State]:
+        def change(now: AdminState, stop: threading.Event) -> tuple[Config, State]:
             state = replace(now.state, reloads=now.state.reloads + 1)
             return self._reread(), choose_router(replace(now, state=state), None) if configured_router else state
 
         await self._run_change(change, caller, action="reload")
 
     async def _run_change(self, change: Change, caller: Caller, **what: Any) -> None:
-        async with self._lock:
-            now, problem = await asyncio.to_thread(self._apply_change, change, caller, what)
+        """Make a change. If the caller is cancelled, the change is stopped, unless it is made already."""
+        stop = threading.Event()
+        task = asyncio.create_task(self._make_change(change, caller, what, stop))
+        self._under_way[task] = stop
+        task.add_done_callback(self._forget)
+        try:
+            await asyncio.shield(task)
+        except asyncio.CancelledError:
+            stop.set()
+            raise
+
+    def _forget(self, task: asyncio.Task[None]) -> None:
+        del self._under_way[task]
+        if not task.cancelled():
+            task.exception()  # the caller may have gone: then nobody else asks for it
+
+    async def _make_change(self, change: Change, caller: Caller, what: dict[str, Any], stop: threading.Event) -> None:
+        try:
+            async with asyncio.timeout(CHANGE_WAIT_S):
+                await self._lock.acquire()
+        except TimeoutError:
+            raise build_busy_error() from None
+        try:
+            now, problem = await run_in_thread(self._apply_change, change, caller, what, stop)
             self._activate(now)
+        finally:
+            self._lock.release()
         if problem is not None:
             raise problem
 
-    def _apply_change(self, change: Change, caller: Caller, what: dict[str, Any]) -> tuple[AdminState, ApiError | None]:
+    def _apply_change(
+        self, change: Change, caller: Caller, what: dict[str, Any], stop: threading.Event
+    ) -> tuple[AdminState, ApiError | None]:
         """The state after the change; or the state that others left, and why this change is refused."""
         line = {"time": datetime.now(UTC).isoformat(timespec="milliseconds"), "request_id": caller.request_id}
         line |= {"who": caller.who, **what}
         now = self.current
         try:
-            with files.lock_folder(self.folder.path):
-                now = self._read_changes()
-                self.folder.complete_audit(now.state)
-                line |= {"router_before": now.snapshot.digest, "etag_before": compute_etag(now)}
+            with self.folder.lock(CHANGE_WAIT_S):
+                now = self._read_changes(stop)
+                self.folder.complete_audit(now.state)  # if it cannot be written, nothing is changed: no line gets lost
+                line |= {"router_before": now.digest, "etag_before": compute_etag(now)}
                 try:
                     check_if_match(caller.if_match, compute_etag(now))
-                    return self._persist(self._try_change(change, now), line), None
+                    return self._persist(self._try_change(change, now, stop), line), None
                 except ApiError as problem:
                     self.folder.drop_routers(now.state, now.base)
                     self.folder.record({**line, "outcome": "refused", "status": problem.status, "code": problem.code})
                     return now, problem
-        except IR3DEError as error:  # the state folder cannot be used, so nothing was written
+        except files.FolderBusyError:
+            return now, build_busy_error()
+        except (IR3DEError, OSError) as error:  # the state folder cannot be used, so nothing was written
             return now, ApiError(500, f"nothing was changed: {error}", "state_unusable")
 
-    def _try_change(self, change: Change, now: AdminState) -> AdminState:
+    def _try_change(self, change: Change, now: AdminState, stop: threading.Event) -> AdminState:
         """The state after the change, with its router loaded; nothing is written yet."""
         try:
-            base, state = change(now)
-            new = open_admin_state(base, state, self.folder, now)
+            base, state = change(now, stop)
+            new = open_admin_state(base, state, self.folder, now, stop)
+        except Stopped:
+            raise ApiError(499, "the change was stopped: the client left, or the gateway stops", "stopped") from None
+        except FetchError as error:
+            # One answer for all that can go wrong: else it would tell which hosts and ports this machine can reach.
+            log.warning("no router could be fetched: %s", error)
+            shown = hide_user(state.apply_to(base, self.folder.path).router.path)[:200]
+            message = f"no router could be fetched from {shown}: the gateway's log says why"
+            raise ApiError(422, message, "router_not_fetched", "path") from None
         except (IR3DEError, ValueError) as error:
             raise ApiError(422, str(error), "refused") from error
         except FitFailed as error:
             raise ApiError(500, f"nothing was changed: {error}", "fit_failed") from error
-        if not set(new.router.experts) & set(new.snapshot.experts):
-            known, served = ", ".join(new.router.experts[:20]), ", ".join(new.snapshot.experts)
+        if not set(new.router.experts) & set(new.experts):
+            known, served = ", ".join(new.router.experts[:20]), ", ".join(new.experts)
             message = f"the router knows {known}, but the experts are {served}: no name is in both"
             raise ApiError(409, message, "nothing_in_common")
         return new
 
     def _persist(self, new: AdminState, line: dict[str, Any]) -> AdminState:
         """Write the state. From then on the change is made, even if the process ends at once."""
-        line |= {"router_after": new.snapshot.digest, "outcome": "done"}
+        line |= {"router_after": new.digest, "outcome": "done"}
         try:
             state = self.folder.write(new.state, line)
         except ArtifactError as error:
             raise ApiError(500, f"nothing was changed: {error}", "state_unusable") from error
         except ValueError as error:  # a lone surrogate: JSON can escape it, UTF-8 cannot encode it
             raise ApiError(422, f"this text cannot be encoded: {error}", "invalid_field") from error
-        self.folder.complete_audit(state)
+        try:
+            self.folder.complete_audit(state)
+        except (
+            ArtifactError
+        ) as error:  # the change is made; its line stays in the state, and is written before the next
+            log.error("cannot complete the audit log: %s", error)
         self.folder.drop_routers(state, new.base)
         return replace(new, state=state, stamp=self.folder.stamp())
 
     async def follow(self) -> None:
-        """Load what others change, until cancelled."""
-        async with asyncio.TaskGroup() as tasks:
-            tasks.create_task(repeat(self.check_state, lambda: STATE_CHECK_S))
-            tasks.create_task(repeat(self.check_router, lambda: self.live.snapshot.config.router.follow))
+        """Load what others change, until cancelled. Then changes under way are stopped."""
+        try:
+            async with asyncio.TaskGroup() as tasks:
+                tasks.create_task(repeat(self.check_state, lambda: STATE_CHECK_S))
+                tasks.create_task(repeat(self.check_router, lambda: self.live.snapshot.config.router.follow))
+        finally:
+            for stop in self._under_way.values():
+                stop.set()
+            if self._under_way:
+                await asyncio.wait(self._under_way, timeout=CHANGE_WAIT_S)
 
     async def check_state(self) -> None:
         """Load what another worker changed."""
         if self.folder.stamp() != self.current.stamp:
             async with self._lock:
-                self._activate(await asyncio.to_thread(self._read_changes))
+                self._activate(await run_in_thread(self._read_changes))
 
     async def check_router(self) -> None:
         """Load a router that was published."""
         await self.check_state()  # another worker may have replaced the router that is followed
         async with self._lock:
-            found = await asyncio.to_thread(self.current.follower.check)
+            now = self.current
+            found = await run_in_thread(now.follower.check, build_budget(now.config))
             if found is not None:
-                snapshot = self.current.snapshot.with_router(*found)
-                self._activate(replace(self.current, router=found[0], snapshot=snapshot))
+                self._activate(await run_in_thread(now.with_router, found))
 
-    def _read_changes(self) -> AdminState:
+    def _read_changes(self, stop: threading.Event | None = None) -> AdminState:
         now, stamp = self.current, self.folder.stamp()
         if stamp == now.stamp:
             return now
         state = self.folder.read()
         base = now.base if state.reloads == now.state.reloads else self._reread()
-        return replace(open_admin_state(base, state, self.folder, now), stamp=stamp)
+        return replace(open_admin_state(base, state, self.folder, now, stop), stamp=stamp)
 
     def _activate(self, now: AdminState) -> None:
-        self.current = now
-        if self.live.snapshot is not now.snapshot:
-            self.live.swap(now.snapshot)
+        if self.live.snapshot is not now:
+            self.live.swap(now)
 
 
 def open_admin_state(
-    base: Config, state: State | None, folder: StateFolder, before: AdminState | None = None
+    base: Config,
+    state: State | None,
+    folder: StateFolder,
+    before: AdminState | None = None,
+    stop: threading.Event | None = None,
 ) -> AdminState:
     """Apply the state to the configuration, and load the router unless `before` has it.
 
-    Without a state, the folder's is read, and its audit log completed.
+    Without a state, as at the start, the folder's is read, and its audit log completed.
     """
     stamp = folder.stamp()
     if state is None:
+        folder.prepare()
         state = folder.read()
-        folder.complete_audit(state)
+        if state.last:
+            with suppress(ArtifactError), folder.lock(CHANGE_WAIT_S):  # else before the next change
+                folder.complete_audit(state)
     config = state.apply_to(base, folder.path)
     if before is not None and before.follower.location == config.router.path:
-        follower, router = before.follower, before.router
+        follower, loaded = before.follower, before.loaded
     else:
-        own = state.router is not None and state.router.own
         follower = RouterFollower(config.router.path, folder.cache_for(config.router.path))
         try:
-            router, _ = follower.load()
+            loaded = follower.load(build_budget(config, stop))
         except ArtifactError as error:
-            if not own:
+            if state.router is None or not state.router.own:
                 raise
             raise ArtifactError(
                 f"{error}. This router was changed through /admin: put its folder back, or delete "
                 f"{folder.path / STATE} to drop all changes"
             ) from error
-    snapshot = Snapshot.from_config(config, router, follower.digest, None if before is None else before.snapshot)
-    return AdminState(base, state, stamp, follower, router, snapshot)
+    where = {"base": base, "state": state, "stamp": stamp, "follower": follower, "loaded": loaded}
+    return AdminState.from_config(config, loaded.router, loaded.digest, before, **where)
+
+
+def build_budget(config: Config, stop: threading.Event | None = None) -> FetchBudget:
+    """What fetching a router may take."""
+    limits = config.server.limits
+    return FetchBudget(limits.fetch_seconds, limits.router_bytes, stop)
+
+
+def build_busy_error() -> ApiError:
+    message = "another change is under way: try again when it is done. Nothing was changed"
+    return ApiError(503, message, "change_under_way", headers={"retry-after": f"{CHANGE_WAIT_S:.0f}"})
 
 
 def compute_etag(now: AdminState) -> str:
     """A strong ETag of configuration, state and router: the same in every worker that has the same state."""
     config = now.base.model_dump(mode="json")
-    content = json.dumps([config, now.state.sha256, now.snapshot.digest], sort_keys=True)
+    content = json.dumps([config, now.state.sha256, now.digest], sort_keys=True)
     return f'"{hashlib.sha256(content.encode()).hexdigest()[:32]}"'
 
 

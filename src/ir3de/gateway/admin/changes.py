@@ -8,20 +8,18 @@ import re
 import tempfile
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from threading import Event
+from typing import Annotated, Any
 
 from pydantic import Field
 
 from ir3de.gateway.admin.fit_process import FitOrder, fit
-from ir3de.gateway.admin.follow import RouterFollower, is_address
+from ir3de.gateway.admin.follow import LoadedRouter, RouterFollower, is_address
 from ir3de.gateway.admin.state import RouterChoice, State, StateFolder
 from ir3de.gateway.api_errors import ApiError, validate
 from ir3de.gateway.config.models import Config, ExpertConfig, Name, Part
-from ir3de.gateway.experts.snapshot import Snapshot
-from ir3de.storage.remote import hide_user
-
-if TYPE_CHECKING:
-    from ir3de.router import Router
+from ir3de.gateway.experts.snapshot import Snapshot, apply_routing_settings
+from ir3de.storage.remote import check_scheme, hide_user
 
 EXPERT_VARIABLE_PREFIX = "IR3DE_EXPERT_"  # /admin may send the values of variables with this prefix to experts
 
@@ -57,21 +55,25 @@ class RouterReplacement(Part):
     """The absolute path of a folder, or an address."""
 
 
-@dataclass(frozen=True)
-class AdminState:
-    """The configuration file, the changes made by /admin, and the snapshot that results from both."""
+@dataclass(frozen=True, kw_only=True)
+class AdminState(Snapshot):
+    """What serves, and where it comes from: the configuration file, the changes made by /admin, the router's files."""
 
-    base: Config
+    base: Config  # as in the configuration file
     state: State
     stamp: object  # of the state file
     follower: RouterFollower
-    router: Router  # as loaded; the snapshot's router has the configuration's threshold and default
-    snapshot: Snapshot
+    loaded: LoadedRouter  # without the configuration's threshold and default
+
+    def with_router(self, loaded: LoadedRouter) -> AdminState:
+        """The same with a router that was published meanwhile."""
+        router = apply_routing_settings(loaded.router, self.config)
+        return replace(self, loaded=loaded, router=router, digest=loaded.digest)
 
 
-def add_expert(now: AdminState, folder: StateFolder, more: ExpertAddition) -> State:
+def add_expert(now: AdminState, folder: StateFolder, more: ExpertAddition, stop: Event) -> State:
     """The state with a new expert, or with more for one that exists."""
-    name, served, routed = more.name, more.name in now.snapshot.experts, more.name in now.router.experts
+    name, served, routed = more.name, more.name in now.experts, more.name in now.router.experts
     if more.texts is not None and more.file is not None:
         raise ApiError(422, "texts and file: give one of them", "invalid_field", "file")
     domain = more.texts is not None or more.file is not None
@@ -94,16 +96,16 @@ def add_expert(now: AdminState, folder: StateFolder, more: ExpertAddition) -> St
     if not domain:
         return state
     check_changeable(now, "leave out texts and file")
-    return replace(state, router=_refit(now, folder, "more", more))
+    return replace(state, router=_refit(now, folder, "more", more, stop))
 
 
-def remove_expert(now: AdminState, folder: StateFolder, name: str, *, keep_domain: bool) -> State:
+def remove_expert(now: AdminState, folder: StateFolder, name: str, stop: Event, *, keep_domain: bool) -> State:
     """The state without an expert; with `keep_domain` the router keeps its domain, and others answer its prompts."""
-    config, routed = now.snapshot.config, name in now.router.experts
-    served = name in now.snapshot.experts
+    config, routed = now.config, name in now.router.experts
+    served = name in now.experts
     if not served and not (routed and not keep_domain):
         raise ApiError(404, f"no expert {name[:200]!r}: GET /admin/experts lists them", "expert_not_found")
-    if served and len(now.snapshot.experts) == 1:
+    if served and len(now.experts) == 1:
         raise ApiError(409, f"{name!r} is the only expert: add another first", "last_expert")
     named = {"routing.default": config.routing.default, "routing.shadow": config.routing.shadow}
     named |= {f"the fallbacks of {other.name}": name for other in config.experts if name in other.fallbacks}
@@ -116,7 +118,7 @@ def remove_expert(now: AdminState, folder: StateFolder, name: str, *, keep_domai
         check_changeable(now, "remove its endpoint alone with ?domain=keep")
         if len(now.router.experts) == 1:
             raise ApiError(409, f"{name!r} is the only domain of the router: add another first", "last_expert")
-        state = replace(state, router=_refit(now, folder, "remove", ExpertAddition(name=name)))
+        state = replace(state, router=_refit(now, folder, "remove", ExpertAddition(name=name), stop))
     return state
 
 
@@ -124,6 +126,8 @@ def choose_router(now: AdminState, given: RouterReplacement | None) -> State:
     """The state with another router, or with the configured one again."""
     if given is None:
         return replace(now.state, router=None)
+    if is_address(given.path):
+        check_scheme(given.path)
     if is_address(given.path) and hide_user(given.path) != given.path:
         raise ApiError(422, "path: must not hold a user or password: use the environment", "invalid_field", "path")
     if not is_address(given.path) and not Path(given.path).is_absolute():
@@ -141,7 +145,7 @@ def check_changeable(now: AdminState, otherwise: str) -> None:
             f"publish it again, or {otherwise}",
             "router_elsewhere",
         )
-    if now.follower.header.get("serving"):
+    if now.loaded.header.get("serving"):
         raise ApiError(
             409,
             f"{path} is a serving copy: it can route, but not change. PUT /admin/router with the router that it was "
@@ -160,17 +164,26 @@ def _check_variable(expert: ExpertConfig, config: Config) -> None:
     raise ApiError(422, f"{message} that begins with {EXPERT_VARIABLE_PREFIX}", "invalid_field", place)
 
 
-def _refit(now: AdminState, folder: StateFolder, action: Any, more: ExpertAddition) -> RouterChoice:
+def _refit(now: AdminState, folder: StateFolder, action: Any, more: ExpertAddition, stop: Event) -> RouterChoice:
     """Fit the changed router into a folder of the state folder; the original is not touched."""
-    source = Path(now.snapshot.config.router.path).expanduser().resolve()
+    source, limits = Path(now.config.router.path).expanduser().resolve(), now.config.server.limits
     made = folder.new_router(source)
-    order = FitOrder(str(source), str(made), action, more.name, more.texts)
+    order = FitOrder(
+        str(source),
+        str(made),
+        action,
+        more.name,
+        more.texts,
+        seconds=limits.fit_seconds,
+        memory_bytes=limits.fit_memory_bytes,
+        text_bytes=limits.fit_text_bytes,
+    )
     with tempfile.TemporaryDirectory(prefix="ir3de-upload-") as uploads:
         if more.file is not None:
             order = replace(order, file=_write_upload(more.file, Path(uploads)), file_name=more.file.name)
-        fit(order)
+        fit(order, stop)
     choice = now.state.router
-    base = choice.base if choice is not None and choice.own else now.snapshot.digest
+    base = choice.base if choice is not None and choice.own else now.digest
     return folder.adopt(made, base)
 
 

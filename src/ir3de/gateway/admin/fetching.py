@@ -1,7 +1,8 @@
 """Where routers come from: a folder, or an address whose files are fetched into a folder of this machine.
 
 Each fetched router has a folder of its own, named by the hash of its header. Only the files that serving needs and that
-are not there yet are fetched. Each is checked against the hash in the header; the header is written last.
+are not there yet are fetched. Each is checked against the hash in the header; the header is written last. Files go to
+disk piece by piece. A fetch has a limit of time and size, and can be stopped.
 """
 
 from __future__ import annotations
@@ -10,16 +11,48 @@ import hashlib
 import json
 import os
 import shutil
+import threading
+from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
+from time import monotonic
 from typing import Any
 
 from ir3de.artifact import HEADER, KIND, VERSION, is_ours, stamp
-from ir3de.errors import ArtifactError
+from ir3de.errors import ArtifactError, InputError, MissingExtraError
+from ir3de.gateway.admin.bounded import Stopped, call_within
 from ir3de.storage import files
-from ir3de.storage.remote import hide_secrets, open_fsspec
+from ir3de.storage.remote import get_scheme, hide_secrets, open_fsspec
+
+PIECE_BYTES = 1 << 22  # read at a time
+MAX_HEADER_BYTES = 50_000_000
 
 _Part = dict[str, str]
+
+
+class FetchError(ArtifactError):
+    """A router could not be fetched from its address."""
+
+
+class FetchBudget:
+    """What is left of the time and the bytes that a router may take. Once `stop` is set, nobody waits for it."""
+
+    def __init__(
+        self, seconds: float = 120.0, router_bytes: int = 4_000_000_000, stop: threading.Event | None = None
+    ) -> None:
+        self.seconds, self.router_bytes, self.stop = seconds, router_bytes, stop or threading.Event()
+        self._until, self._bytes_left = monotonic() + seconds, router_bytes
+
+    def seconds_left(self) -> float:
+        return max(0.0, self._until - monotonic())
+
+    def spend(self, count: int, place: str) -> None:
+        self._bytes_left -= count
+        if self._bytes_left < 0:
+            raise FetchError(
+                f"{place}: the router has more than {self.router_bytes:,} bytes, which is the limit here "
+                "(server.limits.router_bytes)"
+            )
 
 
 class FolderSource:
@@ -28,11 +61,11 @@ class FolderSource:
     def __init__(self, path: Path) -> None:
         self._path = path
 
-    def read_version(self) -> object:
+    def read_version(self, budget: FetchBudget) -> object:
         """A value that differs from one router to the next and is cheap to read; None if there is no router."""
         return stamp(self._path / HEADER)
 
-    def fetch(self) -> Path:
+    def fetch(self, budget: FetchBudget) -> Path:
         """A folder on this machine that holds the router."""
         return self._path
 
@@ -49,30 +82,34 @@ class AddressSource(FolderSource):
 
     def __init__(self, address: str, cache: Path) -> None:
         self._address = address
-        self._files, root = open_fsspec(address)
-        self._root = root.rstrip("/")
+        self._is_web = get_scheme(address) in ("http", "https")
+        self._files: Any = None
+        self._root = ""
         self._cache = cache
         self._shown = hide_secrets(address).rstrip("/")
 
-    def read_version(self) -> object:
-        return hashlib.sha256(self._read(HEADER)).hexdigest()
+    def read_version(self, budget: FetchBudget) -> object:
+        return hashlib.sha256(self._read_header(budget)).hexdigest()
 
     def find_last(self) -> Path | None:
         folders = [path.parent for path in self._cache.glob(f"*/{HEADER}")]
         return max(folders, key=lambda folder: (folder / HEADER).stat().st_mtime_ns, default=None)
 
-    def fetch(self) -> Path:
+    def fetch(self, budget: FetchBudget) -> Path:
         """Fetch what is published now. Several workers of one machine fetch it once."""
-        content = self._read(HEADER)
-        needed, useful = self._wanted(content)
+        content = self._read_header(budget)
+        try:
+            needed, useful = self._wanted(content)
+        except ArtifactError as error:
+            raise FetchError(str(error)) from error
         folder = self._cache / hashlib.sha256(content).hexdigest()[:16]
-        with files.lock_folder(self._cache):
+        with files.lock_folder(self._cache, wait_s=budget.seconds_left()):
             files.make_folder(folder)
             for part in needed:
-                self._bring(folder, part)
+                self._bring(folder, part, budget)
             for part in useful:
                 with suppress(ArtifactError):
-                    self._bring(folder, part)
+                    self._bring(folder, part, budget)
             files.write(folder / HEADER, content)
         return folder
 
@@ -100,30 +137,72 @@ class AddressSource(FolderSource):
             raise ArtifactError(f"{self._shown}/{HEADER} is damaged: {strange[0]!r} is not the name of a router's file")
         return needed, useful
 
-    def _bring(self, folder: Path, part: _Part) -> None:
+    def _bring(self, folder: Path, part: _Part, budget: FetchBudget) -> None:
         path = folder / part["name"]
         for there in (path, *self._cache.glob(f"*/{part['name']}")):
             with suppress(ArtifactError):
-                files.read(there, sha256=part["sha256"])
+                files.check_file(there, sha256=part["sha256"])
                 if there != path:
                     _link(there, path)
                 return
-        content = self._read(part["name"])
-        if hashlib.sha256(content).hexdigest() != part["sha256"]:
-            raise ArtifactError(f"{self._shown}/{part['name']} is damaged or half uploaded: upload it again")
-        files.write(path, content)
+        sha = hashlib.sha256()
+        with files.open_atomic(path) as file:
 
-    def _read(self, name: str) -> bytes:
+            def keep(piece: bytes) -> None:
+                sha.update(piece)
+                file.write(piece)
+
+            self._stream(part["name"], keep, budget)
+            if sha.hexdigest() != part["sha256"]:
+                raise FetchError(f"{self._shown}/{part['name']} is damaged or half uploaded: upload it again")
+
+    def _read_header(self, budget: FetchBudget) -> bytes:
+        content = bytearray()
+
+        def keep(piece: bytes) -> None:
+            content.extend(piece)
+            if len(content) > MAX_HEADER_BYTES:
+                raise FetchError(f"{self._shown}/{HEADER} is larger than {MAX_HEADER_BYTES:,} bytes: it is no router's")
+
+        self._stream(HEADER, keep, budget)
+        return bytes(content)
+
+    def _open(self, name: str) -> Any:
+        """A file, opened for reading. Some kinds of file systems connect when they are made."""
+        if self._files is None:
+            # A redirect could lead to a host that only this machine can reach.
+            options: dict[str, Any] = {"allow_redirects": False} if self._is_web else {}
+            opened, root = open_fsspec(self._address, skip_instance_cache=True, **options)
+            self._files, self._root = opened, root.rstrip("/")
+        # A web server that knows no ranges is read from the beginning to the end, in one request.
+        options = {"block_size": 0} if self._is_web else {"cache_type": "none"}
+        return self._files.open(f"{self._root}/{name}", "rb", **options)
+
+    def _stream(self, name: str, keep: Callable[[bytes], object], budget: FetchBudget) -> None:
+        """Read a file piece by piece."""
+
+        def read(abandoned: threading.Event) -> None:
+            with self._open(name) as file:
+                while (piece := file.read(PIECE_BYTES)) and not abandoned.is_set():
+                    budget.spend(len(piece), f"{self._shown}/{name}")
+                    keep(piece)
+
         try:
-            content: bytes = self._files.cat_file(f"{self._root}/{name}")
+            call_within(budget.seconds_left(), budget.stop, read)
+        except (FetchError, InputError, MissingExtraError, Stopped):
+            raise
+        except ArtifactError as error:
+            raise FetchError(str(error)) from error
         except FileNotFoundError as error:
-            raise ArtifactError(
+            raise FetchError(
                 f"{self._shown}/{name} is missing: upload a router's files there, {HEADER} last"
             ) from error
-        except Exception as error:  # every kind of filesystem has errors of its own
+        except TimeoutError as error:
+            message = f"it took longer than {budget.seconds:g} seconds (server.limits.fetch_seconds)"
+            raise FetchError(f"cannot read {self._shown}/{name}: {message}") from error
+        except Exception as error:  # every kind of file system has errors of its own
             reason = f"{type(error).__name__}: {hide_secrets(str(error), self._address)}"
-            raise ArtifactError(f"cannot read {self._shown}/{name}: {reason}") from error
-        return content
+            raise FetchError(f"cannot read {self._shown}/{name}: {reason}") from error
 
 
 def _link(there: Path, path: Path) -> None:

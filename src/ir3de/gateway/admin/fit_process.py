@@ -1,27 +1,36 @@
 """Adds, extends or removes an expert of a router, in a process of its own.
 
 A fit needs several hundred megabytes and as much CPU as it gets. In its own process it neither enlarges the worker
-nor delays its requests.
+nor delays its requests. The process has limits of time, of memory, and of what an upload may decompress to. It ends
+when the change is stopped, and when the worker ends in whatever way: the worker holds the other end of its standard
+input.
 """
 
 from __future__ import annotations
 
 import json
 import os
+import signal
 import subprocess
 import sys
 import tempfile
+import threading
 from contextlib import suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
+from time import monotonic
 from typing import Any, Literal
 
 from ir3de import errors
 from ir3de.errors import InputError, IR3DEError
+from ir3de.gateway.admin.bounded import STOP_CHECK_S, Stopped
 
 STATISTICS_SUFFIXES = (".stats", ".safetensors")
 
 _REFUSED_STATUS = 3  # exit status of a refusal; standard output says why
+_GRACE_S = 10.0  # after its limit of time a process that was not ended ends itself
+_MAX_OUTPUT_BYTES = 100_000  # read of what the process prints
+_FIRST_VICTIM = "1000"  # of the out-of-memory killer of Linux
 
 
 class FitFailed(Exception):  # noqa: N818 - not an error of the request: out of memory, or killed
@@ -39,29 +48,80 @@ class FitOrder:
     texts: list[str] | None = None
     file: str | None = None  # instead of texts: the full path of an uploaded file
     file_name: str = ""  # what the client called that file; error messages use it
+    seconds: float = 600.0
+    memory_bytes: int = 2_000_000_000
+    text_bytes: int = 200_000_000  # of the file after decompression
 
 
-def fit(order: FitOrder) -> None:
+def fit(order: FitOrder, stop: threading.Event | None = None) -> None:
     """Carry out an order in a child process. If it refuses, the same error is raised here.
 
     The child must never import a file that a client uploaded. `-P` keeps the current folder out of its module path,
     and the current folder is empty anyway.
     """
-    command = [sys.executable, "-P", "-m", "ir3de.gateway.admin.fit_process"]
-    with tempfile.TemporaryDirectory(prefix="ir3de-empty-") as empty:
-        done = subprocess.run(command, input=json.dumps(asdict(order)).encode(), capture_output=True, cwd=empty)
-    if done.returncode == _REFUSED_STATUS:
-        refusal = json.loads(done.stdout)
+    with tempfile.TemporaryDirectory(prefix="ir3de-fit-") as made:
+        folder, empty = Path(made), Path(made, "empty")
+        empty.mkdir()
+        (folder / "order.json").write_text(json.dumps(asdict(order)))
+        command = [sys.executable, "-P", "-m", "ir3de.gateway.admin.fit_process", str(folder / "order.json")]
+        with (folder / "output").open("w+b") as output, (folder / "errors").open("w+b") as complaints:
+            status = _run(command, order, stop or threading.Event(), cwd=empty, stdout=output, stderr=complaints)
+            printed, complaint = (_read_end(file) for file in (output, complaints))
+    if status == _REFUSED_STATUS:
+        refusal = json.loads(printed)
         message = refusal["message"].replace(order.file, order.file_name) if order.file else refusal["message"]
         kind: Any = getattr(errors, refusal["kind"], InputError)
         refused: Exception = kind.__new__(kind, message)
         refused.args = (message,)
         raise refused
-    if done.returncode:
-        if done.returncode < 0:
-            raise FitFailed(f"the fit of '{order.name}' was killed: perhaps memory ran out, it takes about 500 MB")
-        last = (done.stderr.decode(errors="replace").strip().splitlines() or ["no message"])[-1]
-        raise FitFailed(f"the fit of '{order.name}' ended with status {done.returncode}: {last}")
+    if status < 0:
+        raise FitFailed(
+            f"the fit of '{order.name}' was killed by signal {-status}: perhaps memory ran out. A fit takes about "
+            f"500 MB and may take {order.memory_bytes / 1e6:,.0f} MB (server.limits.fit_memory_bytes)"
+        )
+    if status:
+        last = (complaint.strip().splitlines() or ["no message"])[-1]
+        raise FitFailed(f"the fit of '{order.name}' ended with status {status}: {last}")
+
+
+def _run(command: list[str], order: FitOrder, stop: threading.Event, **options: Any) -> int:
+    """Run a command to its end, and not longer than it may; its exit status."""
+    until = monotonic() + order.seconds
+    process = subprocess.Popen(command, stdin=subprocess.PIPE, start_new_session=True, **options)
+    try:
+        while process.poll() is None:
+            if stop.wait(STOP_CHECK_S):
+                raise Stopped
+            if monotonic() >= until:
+                raise InputError(
+                    f"the fit of '{order.name}' took longer than {order.seconds:g} seconds, which is the limit here "
+                    "(server.limits.fit_seconds): give fewer texts, or statistics from `ir3de collect`"
+                )
+        return process.returncode
+    finally:
+        if process.poll() is None:
+            _kill_group(process)
+        assert process.stdin is not None
+        process.stdin.close()
+
+
+def _kill_group(process: subprocess.Popen[bytes]) -> None:
+    """End a process and all that it has started."""
+    if hasattr(os, "killpg"):
+        with suppress(ProcessLookupError):
+            os.killpg(process.pid, signal.SIGKILL)
+    else:
+        process.kill()
+    process.wait()
+
+
+def _read_end(file: Any) -> str:
+    size = file.seek(0, os.SEEK_END)
+    file.seek(max(0, size - _MAX_OUTPUT_BYTES))
+    return str(file.read().decode(errors="replace"))
+
+
+# in the child process -------------------------------------------------------------------------------------------
 
 
 def apply_order(order: FitOrder) -> None:
@@ -90,18 +150,55 @@ def _read_domain(order: FitOrder, kind: str) -> Any:
     return readers[kind]([order.file])
 
 
-def main() -> int:
-    """Carry out the order on standard input."""
-    if hasattr(os, "nice"):
-        with suppress(OSError):
-            os.nice(10)  # requests have priority
+def main(path: str) -> int:
+    """Carry out the order in a file."""
+    threading.Thread(target=_end_with_parent, daemon=True).start()
+    order = FitOrder(**json.loads(Path(path).read_bytes()))
+    _limit_process(order)
+    from ir3de.corpora.streams import limit_expansion
+
     try:
-        apply_order(FitOrder(**json.load(sys.stdin)))
+        with limit_expansion(order.text_bytes):
+            apply_order(order)
+        return 0
+    except MemoryError:
+        refusal = _describe_memory(order)
     except IR3DEError as error:
-        json.dump({"kind": type(error).__name__, "message": str(error)}, sys.stdout)
-        return _REFUSED_STATUS
-    return 0
+        refusal = {"kind": type(error).__name__, "message": str(error)}
+    json.dump(refusal, sys.stdout)
+    return _REFUSED_STATUS
+
+
+def _describe_memory(order: FitOrder) -> dict[str, str]:
+    message = (
+        f"the fit of '{order.name}' needs more than {order.memory_bytes / 1e6:,.0f} MB of memory, which is the limit"
+    )
+    return {
+        "kind": "InputError",
+        "message": f"{message} here (server.limits.fit_memory_bytes): give fewer or shorter texts",
+    }
+
+
+def _end_with_parent() -> None:
+    """Nothing is ever sent to this process: what is read is the end of its parent."""
+    os.read(0, 1)
+    os._exit(1)
+
+
+def _limit_process(order: FitOrder) -> None:
+    """What the system limits, where it can."""
+    if sys.platform == "win32":
+        return
+    import resource
+
+    with suppress(OSError):
+        os.nice(10)  # requests have priority
+    with suppress(OSError, ValueError):  # there may be a lower limit already
+        resource.setrlimit(resource.RLIMIT_DATA, (order.memory_bytes, order.memory_bytes))
+    with suppress(OSError):
+        Path("/proc/self/oom_score_adj").write_text(_FIRST_VICTIM)  # rather this process than a worker
+    signal.setitimer(signal.ITIMER_REAL, order.seconds + _GRACE_S)  # the signal ends the process, whatever it does
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(main(sys.argv[1]))

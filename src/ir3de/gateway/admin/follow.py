@@ -9,12 +9,13 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ir3de.artifact import read_header
 from ir3de.errors import ArtifactError, IR3DEError
-from ir3de.gateway.admin.fetching import AddressSource, FolderSource
+from ir3de.gateway.admin.fetching import AddressSource, FetchBudget, FolderSource
 from ir3de.storage.remote import hide_user
 
 if TYPE_CHECKING:
@@ -25,6 +26,19 @@ log = logging.getLogger(__name__)
 _MAX_ATTEMPTS = 10  # to read a router that is replaced while it is read
 
 
+@dataclass(frozen=True)
+class LoadedRouter:
+    """A router and the header of its artifact."""
+
+    router: Router
+    header: Mapping[str, Any]
+
+    @property
+    def digest(self) -> str:
+        """The SHA-256 of the artifact."""
+        return str(self.header["sha256"])
+
+
 class RouterFollower:
     """Loads the router of a location, and again when there is a new one. It is not thread-safe."""
 
@@ -32,68 +46,67 @@ class RouterFollower:
         """`cache` is a folder for what is fetched and mapped; without it the router's own files are mapped."""
         self.location = location
         self.shown = hide_user(location)
-        self.digest = ""  # SHA-256 of the router that was loaded last
-        self.header: Mapping[str, Any] = {}  # of that router
         self._cache = cache
         self._source = FolderSource(Path(location).expanduser())
         if is_address(location):
             if cache is None:
                 raise ArtifactError(f"{self.shown} is an address: what is fetched from it needs a folder")
             self._source = AddressSource(location, cache)
-        self._version: object = None
+        self._version: object = None  # of the router that was loaded last
+        self._has_loaded = False
         self._last_warning = ""
 
-    def changed(self) -> bool:
+    def changed(self, budget: FetchBudget | None = None) -> bool:
         """Whether there is another router than the one that was loaded last."""
-        return self._source.read_version() != self._version
+        return self._source.read_version(budget or FetchBudget()) != self._version
 
-    def load(self) -> tuple[Router, str]:
-        """The router and the SHA-256 of its artifact. If the location cannot be read, the copy fetched last is used."""
+    def load(self, budget: FetchBudget | None = None) -> LoadedRouter:
+        """The router. If its location cannot be read at the start, the copy that was fetched last is used."""
         try:
-            return self._load()
+            return self._load(budget or FetchBudget())
         except ArtifactError as error:
-            last = self._source.find_last() if not self.digest else None
+            last = self._source.find_last() if not self._has_loaded else None
             if last is None:
                 raise
             self._warn_once(f"{error}. Serving the copy that was fetched last")
             return self._open(last)
 
-    def check(self) -> tuple[Router, str] | None:
+    def check(self, budget: FetchBudget | None = None) -> LoadedRouter | None:
         """The new router if there is one. One that cannot be used is logged once, and tried again at the next check."""
         try:
-            found = self.load() if self.changed() else None
+            budget = budget or FetchBudget()
+            found = self.load(budget) if self.changed(budget) else None
         except IR3DEError as error:
             self._warn_once(f"cannot load the new router from {self.shown}: {error}. The current router stays")
             return None
         if found is not None:
-            log.info("loaded router %s from %s", self.digest[:12], self.shown)
+            log.info("loaded router %s from %s", found.digest[:12], self.shown)
             self._last_warning = ""
         return found
 
-    def _load(self) -> tuple[Router, str]:
+    def _load(self, budget: FetchBudget) -> LoadedRouter:
         for attempt in range(_MAX_ATTEMPTS):
-            mark = self._source.read_version()
+            mark = self._source.read_version(budget)
             try:
-                folder = self._source.fetch()
+                folder = self._source.fetch(budget)
                 found = self._open(folder)
             except ArtifactError:
-                if self._source.read_version() == mark or attempt == _MAX_ATTEMPTS - 1:
+                if self._source.read_version(budget) == mark or attempt == _MAX_ATTEMPTS - 1:
                     raise
                 continue  # it was replaced meanwhile
-            if self._source.read_version() == mark or attempt == _MAX_ATTEMPTS - 1:
+            if self._source.read_version(budget) == mark or attempt == _MAX_ATTEMPTS - 1:
                 break
         self._version = mark
         self._source.drop_others(folder)
         return found
 
-    def _open(self, folder: Path) -> tuple[Router, str]:
+    def _open(self, folder: Path) -> LoadedRouter:
         from ir3de.router import Router
 
         is_fetched = folder.parent == self._cache  # nobody else writes there: it can be mapped as it is
         router = Router.load(folder, mapped=True, derived=None if is_fetched else self._cache)
-        self.header = read_header(folder)
-        self.digest = str(self.header["sha256"])
-        return router, self.digest
+        self._has_loaded = True
+        return LoadedRouter(router, read_header(folder))
 
     def _warn_once(self, message: str) -> None:
         if message != self._last_warning:

@@ -6,6 +6,7 @@ import asyncio
 import hashlib
 import json
 import re
+from collections.abc import Coroutine
 from pathlib import Path
 from typing import Any
 
@@ -35,7 +36,7 @@ async def add_expert(request: Request) -> Response:
     """Add an expert; with `merge`, extend one that exists."""
     administration = _get_administration(request)
     more = validate(ExpertAddition, await _read_json(request, administration))
-    await administration.add(more, _read_caller(request))
+    await _run_unless_left(request, administration.add(more, _read_caller(request)))
     row = next(row for row in describe_experts(administration.current) if row["name"] == more.name)
     return _respond(administration, row, status=200 if more.merge else 201)
 
@@ -44,7 +45,8 @@ async def remove_expert(request: Request) -> Response:
     """Remove an expert; its requests in flight finish."""
     administration, domain = _get_administration(request), _read_option(request, "domain", "keep")
     name = request.path_params["name"]
-    await administration.remove(name, _read_caller(request), keep_domain=domain is not None)
+    change = administration.remove(name, _read_caller(request), keep_domain=domain is not None)
+    await _run_unless_left(request, change)
     return _respond(administration, {"name": name, "removed": True})
 
 
@@ -57,14 +59,14 @@ async def replace_router(request: Request) -> Response:
     """Serve the router in another folder or at another address."""
     administration = _get_administration(request)
     given = validate(RouterReplacement, await _read_json(request, administration))
-    await administration.replace_router(given, _read_caller(request))
+    await _run_unless_left(request, administration.replace_router(given, _read_caller(request)))
     return await _respond_with_router(administration)
 
 
 async def restore_router(request: Request) -> Response:
     """Serve the configured router again."""
     administration = _get_administration(request)
-    await administration.replace_router(None, _read_caller(request))
+    await _run_unless_left(request, administration.replace_router(None, _read_caller(request)))
     return await _respond_with_router(administration)
 
 
@@ -72,7 +74,8 @@ async def reload(request: Request) -> Response:
     """Read the configuration file again; ?router=configured also drops a router that /admin changed or replaced."""
     administration, router = _get_administration(request), _read_option(request, "router", "configured")
     before = administration.current.base
-    await administration.reload(_read_caller(request), configured_router=router is not None)
+    change = administration.reload(_read_caller(request), configured_router=router is not None)
+    await _run_unless_left(request, change)
     after = administration.current.base
     restart = [
         f"server.{name}" for name, value in after.server if name != "limits" and value != getattr(before.server, name)
@@ -97,10 +100,10 @@ async def show_audit(request: Request) -> Response:
 
 def describe_experts(now: AdminState) -> list[dict[str, Any]]:
     """Experts with an endpoint, in the order of the configuration, then those that only the router has."""
-    counted = {expert["name"]: expert for expert in now.follower.header.get("experts", ())}
+    counted = {expert["name"]: expert for expert in now.loaded.header.get("experts", ())}
     changed = {expert.name for expert in now.state.experts}
     rows: list[dict[str, Any]] = []
-    for name, expert in now.snapshot.experts.items():
+    for name, expert in now.experts.items():
         rows.append(
             {
                 "name": name,
@@ -112,7 +115,7 @@ def describe_experts(now: AdminState) -> list[dict[str, Any]]:
                 **_describe_domain(now, name, counted),
             }
         )
-    unserved = [name for name in now.router.experts if name not in now.snapshot.experts]
+    unserved = [name for name in now.router.experts if name not in now.experts]
     return [*rows, *({"name": name, "upstream": None, **_describe_domain(now, name, counted)} for name in unserved)]
 
 
@@ -123,14 +126,14 @@ def _describe_domain(now: AdminState, name: str, counted: dict[str, Any]) -> dic
 
 def describe_router(now: AdminState) -> dict[str, Any]:
     """The router that serves, and whether it is the configured one."""
-    choice, header, path = now.state.router, now.follower.header, now.follower.shown
+    choice, header, path = now.state.router, now.loaded.header, now.follower.shown
     serving = bool(header.get("serving"))
     return {
         "path": path,
-        "digest": now.snapshot.digest,
+        "digest": now.digest,
         "origin": "configuration" if choice is None else "changed" if choice.own else "replaced",
         "experts": list(now.router.experts),
-        "default": now.snapshot.router.default,
+        "default": now.router.default,
         "scorer": header.get("scorer"),
         "selector": header.get("selector"),
         "changeable": not serving and not is_address(path),
@@ -177,6 +180,24 @@ async def _read_json(request: Request, administration: Administration) -> object
         raise ApiError(400, "the client disconnected before the request was complete") from None
     except (ValueError, RecursionError) as error:
         raise ApiError(400, f"the body is not JSON: {error}", "invalid_json") from None
+
+
+async def _run_unless_left(request: Request, change: Coroutine[Any, Any, None]) -> None:
+    """Make a change. If the client disconnects before it is made, it is stopped."""
+    task, left = asyncio.ensure_future(change), asyncio.ensure_future(_wait_until_left(request))
+    try:
+        await asyncio.wait((task, left), return_when=asyncio.FIRST_COMPLETED)
+        if not task.done():
+            raise ApiError(499, "the client disconnected before the change was made", "stopped")
+        task.result()
+    finally:
+        task.cancel()
+        left.cancel()
+
+
+async def _wait_until_left(request: Request) -> None:
+    while (await request.receive())["type"] != "http.disconnect":
+        pass
 
 
 def _read_option(request: Request, name: str, only: str) -> str | None:

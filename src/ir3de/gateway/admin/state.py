@@ -6,6 +6,7 @@
     cache/                routers that were fetched, and the files that workers map; may be deleted
 
 `state.json` also holds the audit line of its last change. If a crash prevents the line, it is written later from there.
+Nobody but the gateway's own user may read the files: they name endpoints, and who changed what.
 """
 
 from __future__ import annotations
@@ -14,10 +15,11 @@ import hashlib
 import json
 import logging
 import os
+import re
 import shutil
 import tempfile
-from collections.abc import Mapping
-from contextlib import suppress
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -33,6 +35,8 @@ log = logging.getLogger(__name__)
 
 KIND, VERSION = "ir3de.state", 1
 STATE, AUDIT, CACHE = "state.json", "audit.jsonl", "cache"
+
+_OWN_NAMES = re.compile(rf"{STATE}|{AUDIT}|{CACHE}|\.?router-\w+|pins-.*|\..*\.part")
 
 
 @dataclass(frozen=True)
@@ -86,10 +90,31 @@ class State:
 
 
 class StateFolder:
-    """The state folder. Writers hold the lock `files.lock_folder(folder.path)`."""
+    """The state folder. Writers hold its lock."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
+
+    @contextmanager
+    def lock(self, wait_s: float) -> Iterator[None]:
+        """Keep other writers out, and remove what a crash left. The folder is made if there is none."""
+        files.make_folder(self.path, mode=0o700)
+        with files.lock_folder(self.path, wait_s=wait_s):
+            for path in self.path.glob(f".{STATE}.*.part"):
+                path.unlink(missing_ok=True)
+            yield
+
+    def prepare(self) -> None:
+        """Make the folder, or take the permissions of others away, which earlier versions gave them."""
+        try:
+            files.make_folder(self.path, mode=0o700)
+            for path in (self.path / STATE, self.path / AUDIT):
+                if path.exists():
+                    path.chmod(0o600)
+            if all(_OWN_NAMES.fullmatch(path.name) for path in self.path.iterdir()):
+                self.path.chmod(0o700)  # a folder that holds other things, too, is not only ours
+        except OSError as error:
+            log.warning("the state folder %s is not as it should be: %s", self.path, error)
 
     def stamp(self) -> object:
         """A value that differs from one state to the next and is cheap to read."""
@@ -125,14 +150,13 @@ class StateFolder:
             "last": last,
         }
         sealed = files.seal(header)
-        files.write(self.path / STATE, files.to_json(sealed))
+        files.write(self.path / STATE, files.to_json(sealed), private=True)
         return replace(state, changes=changes, last=last, sha256=sealed["sha256"])
 
     # routers ----------------------------------------------------------------------------------------------------
 
     def new_router(self, source: Path) -> Path:
         """A folder for the next router. It has links to the files of the last one, so that few are written."""
-        files.make_folder(self.path)
         folder = Path(tempfile.mkdtemp(prefix=".router-", dir=self.path))
         if source.parent == self.path:
             for path in filter(is_ours, source.iterdir()):
@@ -148,7 +172,6 @@ class StateFolder:
             shutil.rmtree(made)
             return choice
         shutil.rmtree(folder, ignore_errors=True)
-        made.chmod(0o777 & ~files.UMASK)
         made.rename(folder)
         return choice
 
@@ -172,8 +195,7 @@ class StateFolder:
         """Append a line to the audit log, and wait until it is on disk."""
         path = self.path / AUDIT
         try:
-            files.make_folder(self.path)
-            with path.open("ab+") as file:
+            with open(path, "ab+", opener=_open_private) as file:
                 torn = file.tell() > 0 and file.seek(-1, os.SEEK_END) >= 0 and file.read(1) != b"\n"
                 file.write(b"\n" * torn + json.dumps(line).encode() + b"\n")
                 file.flush()
@@ -182,15 +204,9 @@ class StateFolder:
             raise ArtifactError(f"cannot write {path}: {error.strerror or error}") from error
 
     def complete_audit(self, state: State) -> None:
-        """Write the audit line of the last change if a crash prevented it."""
-        if not state.last or self._has_line(state):
-            return
-        try:
-            with files.lock_folder(self.path):
-                if not self._has_line(state):
-                    self.record(state.last)
-        except ArtifactError as error:  # the change is made; its line stays in the state and is tried again
-            log.error("cannot complete the audit log: %s", error)
+        """Write the audit line of the last change if a crash or a full disk prevented it."""
+        if state.last and not self._has_line(state):
+            self.record(state.last)
 
     def _has_line(self, state: State) -> bool:
         return any(line.get("change") == state.changes for line in self.history(50))
@@ -211,3 +227,7 @@ class StateFolder:
             if len(found) >= most:
                 break
         return found
+
+
+def _open_private(path: str, flags: int) -> int:
+    return os.open(path, flags, 0o600)

@@ -174,7 +174,7 @@ class ExpertConfig(Part):
 
 
 class Limits(Part):
-    """What a client may send."""
+    """What a client may send, and what a change through /admin may take."""
 
     body_bytes: int = Field(20_000_000, ge=1_000)
     """Size of the largest request body."""
@@ -184,6 +184,16 @@ class Limits(Part):
     """Seconds within which the headers must arrive."""
     body_seconds: Seconds = 30.0
     """Seconds within which the body must arrive."""
+    fit_seconds: Seconds = 600.0
+    """Seconds that a fit for /admin may take."""
+    fit_memory_bytes: int = Field(2_000_000_000, ge=100_000_000)
+    """Memory that a fit for /admin may take."""
+    fit_text_bytes: int = Field(200_000_000, ge=1_000)
+    """Size of an uploaded file after decompression."""
+    fetch_seconds: Seconds = 120.0
+    """Seconds within which a router must be fetched from an address."""
+    router_bytes: int = Field(4_000_000_000, ge=1_000_000)
+    """Size of the largest router that is fetched from an address."""
 
 
 class Server(Part):

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from time import monotonic
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, Self
 
 from ir3de.gateway.config.models import Config, ExpertConfig, read_variable
 from ir3de.gateway.experts.circuit_breaker import CircuitBreaker
@@ -75,8 +75,13 @@ class Snapshot:
     _capable: dict[frozenset[str], tuple[Expert, ...]] = field(default_factory=dict, init=False, repr=False)
 
     @classmethod
-    def from_config(cls, config: Config, router: Router, digest: str, before: Snapshot | None = None) -> Snapshot:
-        """Build a snapshot. Experts whose configuration did not change keep their queue and their breaker."""
+    def from_config(
+        cls, config: Config, router: Router, digest: str, before: Snapshot | None = None, **more: Any
+    ) -> Self:
+        """Build a snapshot. Experts whose configuration did not change keep their queue and their breaker.
+
+        `more` are the fields of a subclass.
+        """
         known = {} if before is None else before.experts
         experts = {}
         for wanted in config.experts:
@@ -84,7 +89,7 @@ class Snapshot:
             if kept is None or kept.config != wanted:
                 kept = Expert.from_config(wanted, config.server.workers)
             experts[wanted.name] = kept
-        return cls(config, apply_routing_settings(router, config), digest, experts)
+        return cls(config, apply_routing_settings(router, config), digest, experts, **more)
 
     def find_capable(self, needs: frozenset[str]) -> tuple[Expert, ...]:
         """The experts with all these capabilities; looked up again and again, so worked out once."""
@@ -98,9 +103,6 @@ class Snapshot:
     def has_context_windows(self) -> bool:
         """Whether any expert's context window is known."""
         return any(expert.config.context_window is not None for expert in self.experts.values())
-
-    def with_router(self, router: Router, digest: str) -> Snapshot:
-        return replace(self, router=apply_routing_settings(router, self.config), digest=digest)
 
 
 def apply_routing_settings(router: Router, config: Config) -> Router:
@@ -116,7 +118,10 @@ def apply_routing_settings(router: Router, config: Config) -> Router:
 
 
 class LiveSnapshot:
-    """The one reference that changes. Requests in flight keep the snapshot they began with."""
+    """The only owner of what serves now: router, experts and settings. Everybody else asks it, and a change is a swap.
+
+    Requests in flight keep the snapshot they began with.
+    """
 
     def __init__(self, snapshot: Snapshot) -> None:
         self.snapshot = snapshot
