@@ -77,6 +77,7 @@ class Upstream:
     headers: list[Mapping[str, str]] = field(default_factory=list)
     asked: list[str] = field(default_factory=list)  # experts, in the order they were asked
     left: list[str] = field(default_factory=list)  # experts whose client hung up
+    url: str = ""
 
     def app(self) -> Starlette:
         return Starlette(routes=[Route("/{expert}/v1/{path:path}", self._answer, methods=["GET", "POST"])])

@@ -22,7 +22,7 @@ calls these:
     admin/fit_process     fits a changed router, in a process of its own
     admin/state           keeps the changes on disk
 
-`app` assembles the ASGI application, `server` runs it.
+`app` assembles the ASGI application, `server` runs it. What its worker processes share is in `workers/`.
 """
 
 from typing import TYPE_CHECKING

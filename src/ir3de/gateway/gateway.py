@@ -17,7 +17,7 @@ from ir3de.gateway.experts.snapshot import LiveSnapshot, Snapshot
 from ir3de.gateway.requests.pins import Pins, create_pins
 from ir3de.gateway.telemetry.observer import Observer
 from ir3de.gateway.telemetry.tracing import Tracing
-from ir3de.gateway.telemetry.worker_folder import get_worker_folder
+from ir3de.gateway.workers.folder import get_worker_folder
 
 
 class Gateway:

@@ -22,8 +22,8 @@ from ir3de.errors import InputError, IR3DEError
 from ir3de.gateway.config.load import Source
 from ir3de.gateway.config.models import Config
 from ir3de.gateway.protocol import LimitedHttpProtocol
-from ir3de.gateway.telemetry.worker_folder import create_worker_folder
 from ir3de.gateway.validation import find_host_error
+from ir3de.gateway.workers.folder import create_worker_folder
 
 if TYPE_CHECKING:
     from starlette.types import ASGIApp

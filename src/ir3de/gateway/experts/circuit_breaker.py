@@ -105,8 +105,6 @@ class CircuitBreaker:
     def record_success(self) -> None:
         """A good answer has come to its end."""
         cells = self._cells
-        if self._failed_requests:
-            self._failed_requests.clear()
         if cells[_FAILURES] or cells[_PROBE_AT]:
             with self._lock:
                 cells[_FAILURES] = cells[_PROBE_AT] = cells[_PROBING] = 0.0
@@ -118,6 +116,8 @@ class CircuitBreaker:
         - after `waited` seconds without an answer, nothing is counted if others were answered meanwhile.
         """
         cells = self._cells
+        if not cells[_FAILURES]:
+            self._failed_requests.clear()
         is_repeated = request != 0 and request in self._failed_requests
         if (is_repeated or (waited and self._clock() - waited < cells[_ANSWERED_AT])) and not cells[_PROBE_AT]:
             return

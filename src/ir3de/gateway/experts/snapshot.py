@@ -11,8 +11,9 @@ from typing import TYPE_CHECKING, Any, Self
 
 from ir3de.gateway.config.models import Config, ExpertConfig, read_variable
 from ir3de.gateway.experts.circuit_breaker import CircuitBreaker
-from ir3de.gateway.experts.concurrency import ConcurrencyLimit
+from ir3de.gateway.experts.concurrency import ConcurrencyLimit, SharedConcurrencyLimit
 from ir3de.gateway.experts.transport import Destination
+from ir3de.gateway.workers.table import find_worker_table
 
 if TYPE_CHECKING:
     from ir3de.router import Router
@@ -38,10 +39,15 @@ class Expert:
 
     @classmethod
     def from_config(cls, config: ExpertConfig, workers: int = 1) -> Expert:
-        """The limits of the configuration are for all workers together."""
-        limit, queue = (math.ceil(n / workers) for n in (config.concurrency.limit, config.concurrency.queue))
-        breaker = CircuitBreaker(**config.breaker.model_dump())
-        return cls(config, ConcurrencyLimit(limit, queue, config.concurrency.wait), breaker)
+        """The limits are for all workers together; where workers cannot share them, each has its part."""
+        limit, queue, wait = config.concurrency.limit, config.concurrency.queue, config.concurrency.wait
+        settings = config.breaker.model_dump()
+        if (table := find_worker_table(workers)) is not None:
+            row = table.find_row(f"expert {config.model_dump_json()}")  # another configuration begins anew
+            breaker = CircuitBreaker(**settings, cells=row.common, lock=table.lock)
+            return cls(config, SharedConcurrencyLimit(limit, queue, wait, row), breaker)
+        limit, queue = math.ceil(limit / workers), math.ceil(queue / workers)
+        return cls(config, ConcurrencyLimit(limit, queue, wait), CircuitBreaker(**settings))
 
     @property
     def name(self) -> str:

@@ -15,7 +15,7 @@ from prometheus_client.registry import Collector, CollectorRegistry
 
 from ir3de.gateway.exchange_record import ExchangeRecord, Outcome
 from ir3de.gateway.telemetry.counts import Counts, Dump
-from ir3de.gateway.telemetry.worker_folder import WorkerPlace
+from ir3de.gateway.workers.folder import WorkerPlace
 
 if TYPE_CHECKING:
     from ir3de.gateway.experts.snapshot import LiveSnapshot
@@ -123,7 +123,7 @@ class Metrics:
         for name, count in in_flight.items():
             self._in_flight[self.get_label(name)] += count
         self._waiting.clear()
-        self._waiting.update((name, expert.concurrency.waiting) for name, expert in experts.items())
+        self._waiting.update((name, expert.concurrency.waiting_here) for name, expert in experts.items())
         self._breaker.clear()
         self._breaker.update((name, BREAKER_VALUES[expert.breaker.state]) for name, expert in experts.items())
         self._own = self._counts.dump()

@@ -21,7 +21,7 @@ from ir3de.gateway.telemetry.log_lines import MAX_NAME_CHARS, format_access_line
 from ir3de.gateway.telemetry.logs import LogFile
 from ir3de.gateway.telemetry.metrics import Metrics
 from ir3de.gateway.telemetry.tracing import Tracing, create_tracing
-from ir3de.gateway.telemetry.worker_folder import WorkerPlace, get_worker_folder
+from ir3de.gateway.workers.folder import WorkerPlace, get_worker_folder
 
 if TYPE_CHECKING:
     from ir3de.gateway.config.models import Logs

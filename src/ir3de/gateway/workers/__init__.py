@@ -1,0 +1,1 @@
+"""What the worker processes of one gateway share: a folder, and a table of numbers in it."""
