@@ -57,6 +57,10 @@ class Familiarity:
     within: float
     lowest: float
 
+    def __post_init__(self) -> None:
+        if not all(map(math.isfinite, (self.mean, self.between, self.within))) or math.isnan(self.lowest):
+            raise InputError(f"the numbers of a familiarity must be finite, found {self}")
+
     def deviation(self, token_mean: float, tokens: int) -> float:
         """A prompt's mean token familiarity in standard deviations from the mean; negative is less familiar."""
         return (token_mean - self.mean) / math.sqrt(self.between**2 + self.within**2 / tokens)
@@ -82,6 +86,11 @@ class Membership:
     certainty: float
     lowest: float = -math.inf
     needs_content: bool = False
+
+    def __post_init__(self) -> None:
+        weights = (self.bias, self.familiarity, self.strangeness, self.certainty)
+        if not all(map(math.isfinite, weights)) or math.isnan(self.lowest):
+            raise InputError(f"the weights of a membership must be finite, found {self}")
 
     def find_log_odds(self, familiarity: float, best: float) -> float:
         """The log-odds that a prompt is in domain, from its familiarity and its best expert's probability."""

@@ -43,8 +43,11 @@ class RouterFiles:
 
 
 def holds_router(path: str | Path) -> bool:
-    """Whether a folder holds a router."""
-    return (Path(path).expanduser() / HEADER).is_file()
+    """Whether a folder holds a router; a path that the system cannot look up holds none."""
+    try:
+        return (Path(path).expanduser() / HEADER).is_file()
+    except OSError:  # a name that is too long
+        return False
 
 
 def inspect_router(path: str | Path) -> RouterFiles:

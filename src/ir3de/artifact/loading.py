@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import gzip
 import threading
 from collections.abc import Mapping
 from contextlib import suppress
@@ -27,6 +26,7 @@ from ir3de.routing.decision import DecisionRules
 from ir3de.routing.valuation import Valuation
 from ir3de.scorers.table import Table
 from ir3de.selectors import SELECTORS
+from ir3de.storage.packing import unpack_gzip
 from ir3de.storage.tensors import Tensors, from_safetensors, read_tensors
 
 _ATTEMPTS = 100  # to read a router that is being replaced all the time
@@ -142,7 +142,8 @@ def _load_tokenizer(folder: Path, part: Mapping[str, Any]) -> Tokenizer:
     with _tokenizers_turn:
         if (known := _tokenizers.get(key := repr((part, cache is None)))) is not None:
             return known
-        made = Tokenizer(partial(gzip.decompress, packed), proof=proof, fast_cache=cache, unknown_id=part["unknown_id"])
+        definition = partial(unpack_gzip, packed, str(folder / part["file"]["name"]))
+        made = Tokenizer(definition, proof=proof, fast_cache=cache, unknown_id=part["unknown_id"])
         _tokenizers[key] = made
         return made
 

@@ -33,6 +33,7 @@ from ir3de.embedding.plain_text import NormalisingEngine, is_sentencepiece
 from ir3de.embedding.proof import EncodeBatch, Proof, cut, prove
 from ir3de.embedding.proof_cache import get_proof
 from ir3de.errors import EmbeddingError, InputError
+from ir3de.storage.packing import unpack_gzip
 
 if TYPE_CHECKING:
     import tokenizers
@@ -349,7 +350,7 @@ def _load_tokie(definition: Callable[[], bytes], cache: bytes | None) -> Any:
 
     with tempfile.TemporaryDirectory() as folder:  # the engine reads files only
         path = Path(folder, "tokenizer")
-        content = definition() if cache is None else gzip.decompress(cache)
+        content = definition() if cache is None else unpack_gzip(cache, "the compiled tokenizer")
         try:
             path.write_bytes(content)
         except OSError as error:

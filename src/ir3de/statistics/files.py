@@ -175,6 +175,7 @@ def read_statistics(content: bytes, path: Path, *, known: bool = False) -> tuple
         version = header.get("embedding_version", find_version(header["fingerprint"]))  # 0.1 wrote none
         statistics = Statistics(header["fingerprint"], header["prompts"], histogram, sums, sample, version)
         _check_numbers(header)
+        header["fingerprint"].encode()  # a text that JSON can hold, but UTF-8 cannot, has no digest
     except (KeyError, ValueError, IndexError, TypeError) as error:
         raise ArtifactError(f"{path} is damaged: {error}. Copy it again from where it came from") from error
     if not known:
