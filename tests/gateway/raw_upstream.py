@@ -22,7 +22,7 @@ from running_gateway import QUESTIONS, Running, running
 
 from ir3de.gateway.config.models import Timeouts
 from ir3de.gateway.experts.circuit_breaker import CircuitBreaker
-from ir3de.gateway.protocol import LimitedHttpProtocol
+from ir3de.gateway.serving.request_filter import RequestFilter
 
 SECRET = "sk-upstream-secret"
 LAW = QUESTIONS["law"]
@@ -84,7 +84,7 @@ class RawGateway:
         return next((float(one.rpartition(" ")[2]) for one in said.splitlines() if one.startswith(line)), 0.0)
 
 
-@pytest.fixture(scope="module", params=[{"http": LimitedHttpProtocol}, {}], ids=["our server", "any server"])
+@pytest.fixture(scope="module", params=[{"http": RequestFilter}, {}], ids=["our server", "any server"])
 def raw_gateway_session(
     request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[RawGateway]:

@@ -21,7 +21,7 @@ from uvicorn.supervisors.multiprocess import Multiprocess, Process
 from ir3de.errors import InputError, IR3DEError
 from ir3de.gateway.config.load import Source
 from ir3de.gateway.config.models import Config
-from ir3de.gateway.protocol import LimitedHttpProtocol
+from ir3de.gateway.serving.request_filter import build_request_filter
 from ir3de.gateway.validation import find_host_error
 from ir3de.gateway.workers.folder import create_worker_folder
 
@@ -90,11 +90,11 @@ def _collect_garbage_rarely() -> None:
 
 def build_uvicorn_config(config: Config, factory: str = FACTORY) -> uvicorn.Config:
     """The settings of uvicorn."""
-    made = uvicorn.Config(
+    return uvicorn.Config(
         factory,
         factory=True,
         interface="asgi3",
-        http=LimitedHttpProtocol,
+        http=build_request_filter(config.server.limits.header_seconds, 1_000_000),
         ws="none",
         lifespan="on",
         workers=config.server.workers,
@@ -106,8 +106,6 @@ def build_uvicorn_config(config: Config, factory: str = FACTORY) -> uvicorn.Conf
         timeout_graceful_shutdown=config.server.drain,  # type: ignore[arg-type] # seconds, also parts of them
         timeout_worker_healthcheck=WORKER_START_TIMEOUT_S,
     )
-    made.header_seconds = config.server.limits.header_seconds  # type: ignore[attr-defined] # read by LimitedHttpProtocol
-    return made
 
 
 def read_log_level(config: Config) -> str:

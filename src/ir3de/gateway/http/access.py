@@ -8,7 +8,9 @@ import ipaddress
 import os
 import re
 from collections.abc import Callable, Iterable, Mapping
+from contextvars import ContextVar
 from functools import lru_cache
+from typing import Protocol
 from urllib.parse import urlsplit
 
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
@@ -16,6 +18,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from ir3de.gateway.api_errors import ApiError
 from ir3de.gateway.config.models import Config, Server, read_variable
 from ir3de.gateway.provenance import PROVENANCE_HEADERS
+from ir3de.gateway.requests.client import CONNECTION_EXTENSION, ClientConnection
 
 _is_valid_request_id = re.compile(rb"[!-~]{1,128}").fullmatch
 _ALLOWED_HEADERS = b"authorization, content-type, x-session-id, x-request-id, if-match, x-api-key"
@@ -23,6 +26,16 @@ _ALLOWED_METHODS = b"GET, POST, PUT, DELETE, OPTIONS"
 
 
 OnRefusal = Callable[[Scope, ApiError], None]
+
+
+class ServerConnection(ClientConnection, Protocol):
+    """The connection of a request, which is told when the request has been answered."""
+
+    def end_request(self) -> None: ...
+
+
+# set by our own server while it receives a request; under any other server it stays None
+CURRENT_CONNECTION: ContextVar[ServerConnection | None] = ContextVar("CURRENT_CONNECTION", default=None)
 
 
 class KeyHashes:
@@ -79,6 +92,17 @@ class AccessControl:
         if scope["type"] != "http":
             await self._app(scope, receive, send)
             return
+        connection = CURRENT_CONNECTION.get()
+        if connection is None:
+            await self._answer(scope, receive, send)
+            return
+        scope.setdefault("extensions", {})[CONNECTION_EXTENSION] = connection
+        try:
+            await self._answer(scope, receive, send)
+        finally:
+            connection.end_request()
+
+    async def _answer(self, scope: Scope, receive: Receive, send: Send) -> None:
         headers: dict[bytes, bytes] = dict(scope["headers"])
         given = headers.get(b"x-request-id", b"")
         request_id = given.decode() if _is_valid_request_id(given) else os.urandom(12).hex()

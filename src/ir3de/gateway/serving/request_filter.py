@@ -1,0 +1,421 @@
+"""Stands between a client's socket and uvicorn: only complete, bounded and plain HTTP/1.1 requests pass.
+
+uvicorn's protocol is used as it is, through asyncio's interface of transports and protocols. A request that comes in
+one piece and has nothing unusual passes as it came. Any other is parsed here and written anew: its request line, its
+headers without those of the connection, and its body. What uvicorn would stumble over never reaches it: endless
+heads, trailers, `Upgrade`, two `Host` headers.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Iterable
+from email.utils import formatdate
+from functools import cache
+from http import HTTPStatus
+from typing import Any, cast
+
+import httptools
+import uvicorn
+
+from ir3de.gateway.api_errors import ApiError
+from ir3de.gateway.http.access import CURRENT_CONNECTION
+from ir3de.gateway.serving.connection_limit import ConnectionLimit
+from ir3de.gateway.serving.plain_requests import CONNECTION_HEADERS, MAX_HEAD_BYTES, MAX_HEADERS, is_plain_request
+
+MAX_PIPELINED = 32  # requests that a client may send before the first of them is answered
+HEADER_TIMEOUT_S = 10.0
+REFUSAL_LINGER_S = 1.0  # that a refused connection stays open, so that the client can read why
+
+
+class RefusedRequestError(Exception):
+    """Raised in a callback of the parser, which then stops."""
+
+
+class RequestFilter(asyncio.Protocol):
+    """The protocol of one client's connection, given to uvicorn as `http=`."""
+
+    header_seconds = HEADER_TIMEOUT_S
+    connections = ConnectionLimit(1_000_000)
+
+    def __init__(self, **uvicorn_arguments: Any) -> None:
+        self._uvicorn = uvicorn_arguments
+        self._inner: asyncio.Protocol | None = None  # uvicorn's protocol; None if the connection was refused
+        self._parser = _create_parser(self)
+        self._url = b""
+        self._headers: list[tuple[bytes, bytes]] = []
+        self._in_head = False
+        self._head_bytes = 0
+        self._head_timer: asyncio.TimerHandle | None = None
+        self._is_chunked = False
+        self._has_body = False  # the data being parsed has a part of a body
+        self._bodyless_bytes = 0  # trailers and chunk extensions
+        self._body_pieces: list[bytes] = []  # of a chunked body
+        self._is_body_complete = True
+        self._output: list[bytes] = []  # for uvicorn
+        self._unanswered = 0
+        self._problem: ApiError | None = None  # raised in a callback of the parser
+        self._is_failed = False  # nothing more is read
+        self._disconnect_callbacks: set[Callable[[], None]] = set()
+
+    # what the socket calls -------------------------------------------------------------------------------------------
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self._loop = asyncio.get_running_loop()
+        self._socket = cast(asyncio.Transport, transport)
+        if not self.connections.admit(self):
+            self._refuse()
+            return
+        self._transport = HeadBufferingTransport(self._socket, self._loop)
+        self._inner = _get_uvicorn_protocol()(**self._uvicorn)
+        self._inner.connection_made(self._transport)  # type: ignore[arg-type]
+        self._start_head_timer()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self.connections.remove(self)
+        self._stop_head_timer()
+        if self._inner is not None:
+            self._inner.connection_lost(exc)
+        for callback in tuple(self._disconnect_callbacks):
+            callback()
+
+    def data_received(self, data: bytes) -> None:
+        if self._is_failed:
+            return
+        is_between_requests = self._is_body_complete and not self._in_head
+        if is_between_requests and self._unanswered < MAX_PIPELINED and is_plain_request(data):
+            self._begin_request()
+            self._pass_on(data)
+        else:
+            self._rewrite(data)
+        if self._unanswered:
+            self._stop_head_timer()
+        elif not self._is_failed:
+            self._start_head_timer()
+
+    def eof_received(self) -> bool | None:
+        return None if self._inner is None else self._inner.eof_received()
+
+    def pause_writing(self) -> None:
+        if self._inner is not None:
+            self._inner.pause_writing()
+
+    def resume_writing(self) -> None:
+        if self._inner is not None:
+            self._inner.resume_writing()
+
+    # what the parser calls -------------------------------------------------------------------------------------------
+
+    def on_message_begin(self) -> None:
+        self._in_head, self._head_bytes = True, 0
+        self._url, self._headers = b"", []
+
+    def on_url(self, url: bytes) -> None:
+        self._url += url
+
+    def on_header(self, name: bytes, value: bytes) -> None:
+        if self._in_head:  # else it is a trailer
+            self._headers.append((name, value))
+
+    def on_headers_complete(self) -> None:
+        self._in_head = False
+        if self._parser.should_upgrade():  # see `_parse`
+            return
+        self._output.append(self._build_head())
+        self._is_body_complete, self._bodyless_bytes = False, 0
+        self._begin_request()
+
+    def on_body(self, body: bytes) -> None:
+        self._has_body = True
+        (self._body_pieces if self._is_chunked else self._output).append(body)
+
+    def on_message_complete(self) -> None:
+        if self._parser.should_upgrade():
+            return
+        if self._is_chunked:
+            self._end_chunk()
+            self._output.append(b"0\r\n\r\n")
+        self._is_body_complete = True
+
+    # what the application calls --------------------------------------------------------------------------------------
+
+    def is_body_complete(self) -> bool:
+        """Whether the whole request has arrived; it may be False a moment too long."""
+        return self._is_body_complete
+
+    def add_disconnect_callback(self, callback: Callable[[], None]) -> None:
+        """Call `callback` when the client disconnects."""
+        self._disconnect_callbacks.add(callback)
+
+    def remove_disconnect_callback(self, callback: Callable[[], None]) -> None:
+        self._disconnect_callbacks.discard(callback)
+
+    def end_request(self) -> None:
+        """A request has been answered."""
+        self._unanswered -= 1
+        if self._unanswered == 0 and not self._socket.is_closing():
+            if self._is_failed:
+                self._transport.close()
+                return
+            self.connections.set_idle(self)
+            if self._in_head:
+                self._start_head_timer()
+
+    # what the limit of connections calls -----------------------------------------------------------------------------
+
+    def close_idle(self) -> None:
+        """Close the connection, which waits for a request: another client needs its place."""
+        self._transport.close()
+
+    # -----------------------------------------------------------------------------------------------------------------
+
+    def _begin_request(self) -> None:
+        self._unanswered += 1
+        if self._unanswered == 1:
+            self.connections.set_busy(self)
+            self._transport.has_begun = False
+
+    def _rewrite(self, data: bytes) -> None:
+        """Parse the data, and pass on the requests in it, or answer with an error."""
+        was_in_head, self._has_body = self._in_head, False
+        was_in_body = not self._in_head and not self._is_body_complete
+        problem: ApiError | None
+        try:
+            self._parse(data)
+        except httptools.HttpParserError:
+            problem = self._problem or _build_invalid_request()
+        else:
+            problem = self._find_endless_part(len(data), was_in_head=was_in_head, was_in_body=was_in_body)
+        if self._body_pieces:
+            self._end_chunk()
+        if self._output:
+            output, self._output = b"".join(self._output), []
+            self._pass_on(output)
+        if problem is not None:
+            self._fail(problem)
+
+    def _parse(self, data: bytes) -> None:
+        while True:
+            try:
+                self._parser.feed_data(data)
+                return
+            except httptools.HttpParserUpgrade as upgrade:
+                # we stay with HTTP/1.1, as a server may: the rest is this request's body
+                if self._parser.get_method() == b"CONNECT":
+                    self._problem = ApiError(405, "CONNECT is not possible here: this is no proxy")
+                    raise httptools.HttpParserError from None
+                rest = data[upgrade.args[0] :]
+                self._headers = [pair for pair in self._headers if pair[0].lower() != b"upgrade"]
+                again = _join_head(self._request_line(), self._headers)
+                self._parser = _create_parser(self)
+                self._parser.feed_data(again)
+                data = rest
+
+    def _build_head(self) -> bytes:
+        """The request line and headers for uvicorn, or an error."""
+        hosts, self._is_chunked = 0, False
+        headers = []
+        for pair in self._headers:
+            name = pair[0].lower()
+            if name == b"host":
+                hosts += 1
+            elif name == b"transfer-encoding":
+                self._is_chunked = True
+                if pair[1].lower() != b"chunked":
+                    message = "the only transfer-encoding that is known here is chunked"
+                    raise self._refuse_head(501, message, "unsupported_transfer_encoding")
+            elif name in CONNECTION_HEADERS:
+                continue
+            headers.append(pair)
+        if hosts != 1 and (hosts or self._parser.get_http_version() != "1.0"):
+            raise self._refuse_head(400, f"a request needs one Host header, this one has {hosts}", "invalid_host")
+        if self._unanswered >= MAX_PIPELINED:
+            raise self._refuse_head(429, f"there may be {MAX_PIPELINED} unanswered requests on a connection")
+        if not self._url.startswith(b"/"):  # an absolute URL, as for a proxy
+            url = httptools.parse_url(self._url)
+            self._url = (url.path or b"/") + (b"?" + url.query if url.query else b"")
+        head = _join_head(self._request_line(), headers)
+        if len(head) > MAX_HEAD_BYTES or len(self._headers) > MAX_HEADERS:
+            self._problem = _build_head_too_large()
+            raise RefusedRequestError
+        return head
+
+    def _request_line(self) -> bytes:
+        parser = self._parser
+        return b"%b %b HTTP/%b\r\n" % (parser.get_method(), self._url, parser.get_http_version().encode())
+
+    def _refuse_head(self, status: int, message: str, code: str = "") -> Exception:
+        self._problem = ApiError(status, message, code)
+        return RefusedRequestError()
+
+    def _find_endless_part(self, size: int, *, was_in_head: bool, was_in_body: bool) -> ApiError | None:
+        """An error if a head, or what surrounds a body, is too large. A part that ended is not looked at."""
+        if self._in_head:
+            self._head_bytes += size if was_in_head else 0
+            return _build_head_too_large() if self._head_bytes > MAX_HEAD_BYTES else None
+        if was_in_body and not self._is_body_complete:
+            self._bodyless_bytes = 0 if self._has_body else self._bodyless_bytes + size
+            if self._bodyless_bytes > MAX_HEAD_BYTES:
+                return ApiError(431, f"trailers and chunk extensions may have {MAX_HEAD_BYTES:,} bytes: send fewer")
+        return None
+
+    def _end_chunk(self) -> None:
+        """One chunk for uvicorn of all that the client sent until now."""
+        body = b"".join(self._body_pieces)
+        self._body_pieces.clear()
+        if body:
+            self._output.append(b"%x\r\n%b\r\n" % (len(body), body))
+
+    def _pass_on(self, data: bytes) -> None:
+        """Give the data to uvicorn. What it answers at once is its refusal of a request."""
+        assert self._inner is not None
+        self._transport.holds_answers = True
+        token = CURRENT_CONNECTION.set(self)  # uvicorn starts a task for the request, which inherits the value
+        try:
+            self._inner.data_received(data)
+        finally:
+            CURRENT_CONNECTION.reset(token)
+            self._transport.holds_answers = False
+        if self._transport.held:
+            self._transport.held = False
+            self._unanswered -= 1
+            self._fail(_build_invalid_request())
+
+    def _fail(self, problem: ApiError) -> None:
+        """Answer what cannot be used, and close; requests that came before it are answered first."""
+        self._is_failed = True
+        self._stop_head_timer()
+        if self._socket.is_closing():
+            return
+        is_own_body = self._unanswered == 1 and not self._is_body_complete and not self._transport.has_begun
+        if self._unanswered == 0 or is_own_body:
+            self._transport.write(_build_answer(problem))
+            self._transport.close()
+        # else `end_request` closes
+
+    def _refuse(self) -> None:
+        """All places are taken by clients that are being served."""
+        self._is_failed = True
+        if self.connections.is_far_exceeded:
+            self._socket.abort()
+            return
+        problem = ApiError(503, "too many clients are connected: try again later", retry_after=1)
+        self._socket.write(_build_answer(problem))
+        if self._socket.can_write_eof():
+            self._socket.write_eof()
+        self._loop.call_later(REFUSAL_LINGER_S, self._socket.abort)
+
+    def _start_head_timer(self) -> None:
+        if self._head_timer is None:
+            self._head_timer = self._loop.call_later(self.header_seconds, self._on_head_timeout)
+
+    def _stop_head_timer(self) -> None:
+        if self._head_timer is not None:
+            self._head_timer.cancel()
+            self._head_timer = None
+
+    def _on_head_timeout(self) -> None:
+        self._head_timer = None
+        if self._unanswered or self._socket.is_closing():
+            return
+        if self._in_head:
+            message = f"the request's headers did not arrive within {self.header_seconds:g} s"
+            self._fail(ApiError(408, message))
+        else:
+            self._transport.close()
+
+
+class HeadBufferingTransport:
+    """A transport that sends an answer's head with the first piece of its body: one system call, one packet."""
+
+    __slots__ = ("_head", "_loop", "_transport", "has_begun", "held", "holds_answers")
+
+    def __init__(self, transport: asyncio.Transport, loop: asyncio.AbstractEventLoop) -> None:
+        self._transport, self._loop = transport, loop
+        self._head = b""
+        self.has_begun = False  # an answer has
+        self.holds_answers = False  # answers are dropped, and `held` is set
+        self.held = False
+
+    def write(self, data: bytes) -> None:
+        if self.holds_answers:
+            self.held = True
+            return
+        if self._head:
+            data, self._head = self._head + data, b""
+        elif data.startswith(b"HTTP/1.1 ") and not data.startswith(b"HTTP/1.1 1"):  # not 100 Continue
+            self._head, self.has_begun = data, True
+            self._loop.call_soon(self._flush)  # the body may come much later
+            return
+        self._transport.write(data)
+
+    def writelines(self, pieces: Iterable[bytes]) -> None:
+        self.write(b"".join(pieces))
+
+    def close(self) -> None:
+        if not self.holds_answers:
+            self._flush()
+            self._transport.close()
+
+    def _flush(self) -> None:
+        if self._head:
+            head, self._head = self._head, b""
+            self._transport.write(head)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._transport, name)
+
+
+def build_request_filter(header_seconds: float, connections: int) -> type[RequestFilter]:
+    """The protocol for all connections of a server, with their limits."""
+
+    class LimitedRequestFilter(RequestFilter):
+        __slots__ = ()
+
+    LimitedRequestFilter.header_seconds = header_seconds
+    LimitedRequestFilter.connections = ConnectionLimit(connections)
+    return LimitedRequestFilter
+
+
+@cache
+def _get_uvicorn_protocol() -> Callable[..., asyncio.Protocol]:
+    """uvicorn's own protocol, as it chooses it for this setting."""
+    settings = uvicorn.Config(_no_application, http="httptools", ws="none", log_config=None, proxy_headers=False)
+    settings.load()
+    return settings.http_protocol_class
+
+
+async def _no_application(scope: Any, receive: Any, send: Any) -> None:
+    """An application that is never called."""
+
+
+def _create_parser(callbacks: RequestFilter) -> httptools.HttpRequestParser:
+    parser = httptools.HttpRequestParser(callbacks)
+    parser.set_dangerous_leniencies(lenient_data_after_close=True)  # drops what follows `connection: close`
+    return parser
+
+
+def _join_head(request_line: bytes, headers: list[tuple[bytes, bytes]]) -> bytes:
+    return b"%b%b\r\n" % (request_line, b"".join([b"%b: %b\r\n" % pair for pair in headers]))
+
+
+def _build_answer(problem: ApiError) -> bytes:
+    body = problem.body()
+    status = HTTPStatus(problem.status)
+    headers = [
+        (b"content-type", b"application/json"),
+        (b"content-length", b"%d" % len(body)),
+        (b"connection", b"close"),
+        (b"date", formatdate(usegmt=True).encode()),
+        *problem.header_list(),
+    ]
+    return _join_head(f"HTTP/1.1 {status} {status.phrase}\r\n".encode(), headers) + body
+
+
+def _build_invalid_request() -> ApiError:
+    return ApiError(400, "this is not an HTTP/1.1 request", code="invalid_http")
+
+
+def _build_head_too_large() -> ApiError:
+    message = f"request line and headers may have {MAX_HEAD_BYTES:,} bytes together, in {MAX_HEADERS} headers"
+    return ApiError(431, f"{message}: send fewer or shorter ones")
