@@ -12,9 +12,11 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import closing, contextmanager
 from http.client import HTTPConnection
 from pathlib import Path
+from shutil import which
 from typing import Any
 
 import pytest
+from raw_sockets import eventually
 from running_gateway import ANSWER, Upstream, answer, event, served, small_router
 from starlette.requests import Request
 from starlette.responses import Response, StreamingResponse
@@ -160,6 +162,32 @@ def test_the_second_interrupt_does_not_wait(tmp_path: Path) -> None:
             assert whole.exception() is not None or whole.result()[0] >= 500
         finally:
             slow.word.set()
+
+
+def find_workers(supervisor: int) -> set[int]:
+    """The worker processes of a supervisor."""
+    listed = subprocess.run(["ps", "-ww", "-eo", "pid=,ppid=,args="], capture_output=True, text=True, check=True).stdout
+    rows = [line.split(None, 2) for line in listed.splitlines()]
+    return {int(row[0]) for row in rows if int(row[1]) == supervisor and "spawn_main" in row[2]}
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(which("ps") is None, reason="needs ps")
+def test_workers_outlive_a_router_that_is_away_but_not_their_supervisor(tmp_path: Path) -> None:
+    with served(Upstream().app()) as upstream, serving(tmp_path, upstream, "--workers=2") as gateway:
+        supervisor = gateway.process.pid
+        assert eventually(lambda: len(find_workers(supervisor)) == 2)
+        first, second = find_workers(supervisor)
+        (tmp_path / "router").rename(tmp_path / "away")
+        os.kill(first, signal.SIGKILL)
+        assert eventually(lambda: len(find_workers(supervisor) - {first}) == 2)  # another one tries
+        assert eventually(lambda: find_workers(supervisor) == {second})  # in vain
+        assert gateway.ask("law").result()[0] == 200
+        (tmp_path / "away").rename(tmp_path / "router")
+        assert eventually(lambda: len(find_workers(supervisor)) == 2)
+        assert gateway.ask("law").result()[0] == 200
+        gateway.process.kill()
+        gateway.wait_until_refused()
 
 
 @pytest.mark.slow

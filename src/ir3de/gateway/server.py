@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import gc
 import logging
+import logging.config
 import multiprocessing
 import os
 import signal
@@ -12,16 +13,19 @@ import socket
 import sys
 import threading
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, nullcontext, suppress
+from contextlib import contextmanager, suppress
+from functools import partial
+from multiprocessing.connection import Connection
 from typing import TYPE_CHECKING, Any
 
 import uvicorn
-from uvicorn.supervisors.multiprocess import Multiprocess, Process
 
 from ir3de.errors import InputError, IR3DEError
 from ir3de.gateway.config.load import Source
 from ir3de.gateway.config.models import Config
+from ir3de.gateway.serving.connection_limit import choose_backlog, choose_connection_limit, raise_descriptor_limit
 from ir3de.gateway.serving.request_filter import build_request_filter
+from ir3de.gateway.serving.supervisor import Supervisor
 from ir3de.gateway.validation import find_host_error
 from ir3de.gateway.workers.folder import create_worker_folder
 
@@ -31,7 +35,6 @@ if TYPE_CHECKING:
 FACTORY = "ir3de.gateway.server:application"
 GC_THRESHOLD_OBJECTS = 20_000  # new objects between two runs of the garbage collector
 KEEP_ALIVE_S = 75  # longer than that of load balancers, so that they close idle connections first
-WORKER_START_TIMEOUT_S = 60  # for a new worker, when SIGHUP replaces them one by one
 STARTUP_FAILURE_EXIT_CODE = 3  # exit code of a process that cannot serve, also uvicorn's own
 LEVELS = ("debug", "info", "warning", "error")
 
@@ -44,24 +47,55 @@ def serve(source: Source, *, ready: Callable[[str], None] | None = None, factory
     if refused := find_host_error(config):
         raise InputError(f"server.host: {refused}")
     source.to_environment()
+    raise_descriptor_limit()
+    configure_logging(config)
     listening = bind_socket(config.server.host, config.server.port)
-    settings = build_uvicorn_config(config, factory)
     ended = threading.Event()
     if ready is not None:
         threading.Thread(target=_announce, args=(listening, ready, ended), daemon=True).start()
     try:
-        with create_worker_folder() if config.server.workers > 1 else nullcontext(), _ignore_sigterm():
-            if config.server.workers > 1:
-                return WorkerSupervisor(settings, [listening]).serve()
-            server = uvicorn.Server(settings)
-            with suppress(KeyboardInterrupt, SystemExit):  # uvicorn raises them at the end, or if it cannot start
-                server.run(sockets=[listening])
-            if not server.started:
-                raise InputError("the gateway did not start: the messages above say why")
-            return not server.force_exit
+        if config.server.workers == 1:
+            return _serve_alone(uvicorn.Server(build_uvicorn_config(config, factory)), listening)
+        with create_worker_folder():
+            workers, target = config.server.workers, partial(run_worker, factory)
+            return Supervisor(target, listening, workers=workers, drain_seconds=config.server.drain).serve()
     finally:
         ended.set()
         listening.close()
+
+
+def _serve_alone(server: uvicorn.Server, listening: socket.socket) -> bool:
+    with _ignore_sigterm(), suppress(KeyboardInterrupt, SystemExit):  # raised at the end, or if it cannot start
+        server.run(sockets=[listening])
+    if not server.started:
+        raise InputError("the gateway did not start: the messages above say why")
+    return not server.force_exit
+
+
+def run_worker(factory: str, reports: Connection, listening: socket.socket) -> None:
+    """Serve in a process of its own, until the supervisor says stop or has gone."""
+    try:
+        config = Source.from_environment().read()
+        configure_logging(config)
+        server = uvicorn.Server(build_uvicorn_config(config, factory))
+        threading.Thread(target=_follow_supervisor, args=(server, reports), daemon=True).start()
+        with _ignore_sigterm(), suppress(KeyboardInterrupt):
+            server.run(sockets=[listening])
+    except IR3DEError as error:
+        reports.send(str(error))
+        sys.exit(STARTUP_FAILURE_EXIT_CODE)
+
+
+def _follow_supervisor(server: uvicorn.Server, reports: Connection) -> None:
+    """Tell the supervisor when the worker serves, and stop when the supervisor has ended, even if it was killed."""
+    supervisor = multiprocessing.parent_process()
+    assert supervisor is not None
+    while not server.started and supervisor.is_alive():
+        supervisor.join(0.05)
+    with suppress(OSError):
+        reports.send(None)
+    supervisor.join()
+    server.should_exit = True
 
 
 def application() -> ASGIApp:
@@ -70,13 +104,7 @@ def application() -> ASGIApp:
     from ir3de.gateway.gateway import Gateway
 
     source = Source.from_environment()
-    try:
-        app = create_app(Gateway.open(source.read(), config_path=source.path, reread=source.read))
-    except IR3DEError as error:
-        if multiprocessing.parent_process() is None:
-            raise
-        logger.error("%s", error)
-        sys.exit(STARTUP_FAILURE_EXIT_CODE)
+    app = create_app(Gateway.open(source.read(), config_path=source.path, reread=source.read))
     _collect_garbage_rarely()
     return app
 
@@ -90,22 +118,35 @@ def _collect_garbage_rarely() -> None:
 
 def build_uvicorn_config(config: Config, factory: str = FACTORY) -> uvicorn.Config:
     """The settings of uvicorn."""
+    limits, descriptors = config.server.limits, raise_descriptor_limit()
+    possible = choose_connection_limit(descriptors)
+    if limits.connections is not None and limits.connections > possible:
+        logger.warning(
+            "server.limits.connections is %d, but %d open files allow %d safely: raise the limit (ulimit -n)",
+            limits.connections,
+            descriptors,
+            possible,
+        )
     return uvicorn.Config(
         factory,
         factory=True,
         interface="asgi3",
-        http=build_request_filter(config.server.limits.header_seconds, 1_000_000),
+        http=build_request_filter(limits.header_seconds, limits.connections or possible),
         ws="none",
         lifespan="on",
-        workers=config.server.workers,
-        log_config=build_log_config(read_log_level(config)),
+        log_config=None,
         access_log=False,
         proxy_headers=False,  # nothing is decided by the client's address
         server_header=False,
+        backlog=choose_backlog(descriptors),
         timeout_keep_alive=KEEP_ALIVE_S,
         timeout_graceful_shutdown=config.server.drain,  # type: ignore[arg-type] # seconds, also parts of them
-        timeout_worker_healthcheck=WORKER_START_TIMEOUT_S,
     )
+
+
+def configure_logging(config: Config) -> None:
+    """Send messages of this process to standard error."""
+    logging.config.dictConfig(build_log_config(read_log_level(config)))
 
 
 def read_log_level(config: Config) -> str:
@@ -167,53 +208,6 @@ def format_address(listening: socket.socket) -> str:
     host, port = listening.getsockname()[:2]
     host = {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(host, host)
     return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
-
-
-class WorkerSupervisor(Multiprocess):
-    """uvicorn's supervisor. It closes the socket at a stop, and kills the workers at the second Ctrl-C."""
-
-    def serve(self) -> bool:
-        """Run until stopped; True if no worker was killed."""
-        self.was_hurried = False
-        before = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
-        try:
-            self.run()
-        finally:
-            for number, handler in before.items():
-                signal.signal(number, handler)
-        if self.failed:
-            raise InputError("the gateway did not start: the messages above say why")
-        return not self.was_hurried
-
-    @property
-    def failed(self) -> bool:
-        """Whether a worker could not start."""
-        return any(process.process.exitcode == STARTUP_FAILURE_EXIT_CODE for process in self.processes)
-
-    def terminate_all(self) -> None:
-        for listening in self.sockets:
-            listening.close()  # while any process has it open, new clients connect and then wait in vain
-        super().terminate_all()
-
-    def join_all(self) -> None:
-        self.signal_queue.clear()
-        for process in self.processes:
-            while process.process.is_alive():
-                process.process.join(0.1)
-                if signal.SIGINT in self.signal_queue and not self.was_hurried:
-                    self.was_hurried = True
-                    for one in self.processes:
-                        one.process.kill()
-
-    def keep_subprocess_alive(self) -> None:
-        if self.failed:  # the others would fail the same way
-            self.should_exit.set()
-            return
-        for index, old in enumerate(self.processes):  # uvicorn's own check waits long for a worker that just died
-            if not old.process.is_alive():
-                logger.warning("worker %d ended with code %s: starting another", old.pid, old.process.exitcode)
-                self.processes[index] = Process(self.config, self.sockets)
-                self.processes[index].start()
 
 
 def _announce(listening: socket.socket, ready: Callable[[str], None], ended: threading.Event) -> None:

@@ -184,6 +184,8 @@ class Limits(Part):
     """Seconds within which the headers must arrive."""
     body_seconds: Seconds = 30.0
     """Seconds within which the body must arrive."""
+    connections: int | None = Field(None, ge=1)
+    """Clients that may be connected to one worker; by default as many as its limit of open files allows."""
     fit_seconds: Seconds = 600.0
     """Seconds that a fit for /admin may take."""
     fit_memory_bytes: int = Field(2_000_000_000, ge=100_000_000)

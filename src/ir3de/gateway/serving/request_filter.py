@@ -178,7 +178,7 @@ class RequestFilter(asyncio.Protocol):
     def _rewrite(self, data: bytes) -> None:
         """Parse the data, and pass on the requests in it, or answer with an error."""
         was_in_head, self._has_body = self._in_head, False
-        was_in_body = not self._in_head and not self._is_body_complete
+        was_in_body = not was_in_head and not self._is_body_complete
         problem: ApiError | None
         try:
             self._parse(data)
@@ -251,7 +251,8 @@ class RequestFilter(asyncio.Protocol):
     def _find_endless_part(self, size: int, *, was_in_head: bool, was_in_body: bool) -> ApiError | None:
         """An error if a head, or what surrounds a body, is too large. A part that ended is not looked at."""
         if self._in_head:
-            self._head_bytes += size if was_in_head else 0
+            is_all_head = was_in_head or not (was_in_body or self._output)
+            self._head_bytes += size if is_all_head else 0
             return _build_head_too_large() if self._head_bytes > MAX_HEAD_BYTES else None
         if was_in_body and not self._is_body_complete:
             self._bodyless_bytes = 0 if self._has_body else self._bodyless_bytes + size

@@ -1,0 +1,207 @@
+"""Starts the workers, replaces those that end, and stops them all."""
+
+from __future__ import annotations
+
+import logging
+import multiprocessing
+import signal
+import socket
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from multiprocessing.connection import Connection, wait
+from time import monotonic
+from types import FrameType
+
+from ir3de.errors import InputError
+
+POLL_S = 0.2  # that a signal may wait
+START_TIMEOUT_S = 60.0  # for a new worker, when SIGHUP replaces them one by one
+STABLE_S = 10.0  # a worker that served for so long is replaced at once
+MAX_DELAY_S = 30.0  # between two attempts to start a worker
+STOP_GRACE_S = 10.0  # after the time in which workers end their requests
+
+# runs in a new process; it sends None when it serves, or why it cannot
+Target = Callable[[Connection, socket.socket], None]
+
+logger = logging.getLogger("ir3de.gateway")
+
+
+class Worker:
+    """A process that serves."""
+
+    def __init__(self, target: Target, listening: socket.socket) -> None:
+        spawning = multiprocessing.get_context("spawn")
+        self._reports, reports = spawning.Pipe(duplex=False)
+        self.process = spawning.Process(target=target, args=(reports, listening))
+        self.process.start()
+        reports.close()
+        self.started_at = monotonic()
+        self.is_ready = False
+        self.failure = ""  # why it cannot serve
+
+    def read_report(self) -> bool:
+        """Whether it has just become ready."""
+        was_ready = self.is_ready
+        try:
+            while self._reports.poll():
+                report = self._reports.recv()
+                self.is_ready, self.failure = report is None, report or ""
+        except (EOFError, OSError):  # it has ended
+            pass
+        return self.is_ready and not was_ready
+
+    @property
+    def has_ended(self) -> bool:
+        return not self.process.is_alive()
+
+    def describe_end(self) -> str:
+        return self.failure or f"it ended with code {self.process.exitcode}"
+
+
+@dataclass
+class Place:
+    """One of the workers that there should be; it is empty between two attempts."""
+
+    worker: Worker | None = None
+    failures: int = 0  # in a row
+    start_at: float = 0.0
+
+    def release(self) -> None:
+        """Its worker has ended: choose when to start another."""
+        assert self.worker is not None
+        was_stable = self.worker.is_ready and monotonic() - self.worker.started_at >= STABLE_S
+        delay = 0.0 if was_stable or (self.worker.is_ready and not self.failures) else 2.0**self.failures / 2
+        self.failures = 0 if was_stable else self.failures + 1
+        self.worker, self.start_at = None, monotonic() + min(MAX_DELAY_S, delay)
+
+
+class Supervisor:
+    """Keeps workers running: SIGTERM and SIGINT stop them, SIGHUP replaces them one by one."""
+
+    def __init__(self, target: Target, listening: socket.socket, *, workers: int, drain_seconds: float) -> None:
+        self._target, self._listening, self._drain_seconds = target, listening, drain_seconds
+        self._places = [Place() for _ in range(workers)]
+        self._signals: list[int] = []
+        self._has_served = False
+        self._trouble = ""  # what keeps workers from starting, as it was logged
+        self._to_replace: list[Place] = []
+        self._replacement: Worker | None = None
+        self._leaving: Worker | None = None  # it was replaced, and ends its requests
+
+    def serve(self) -> bool:
+        """Run until stopped; True if no worker was killed at a second interrupt."""
+        with self._collect_signals():
+            try:
+                while not self._read_signals():
+                    self._tend_places()
+                    self._continue_replacing()
+                    wait([worker.process.sentinel for worker in self._workers()], POLL_S)
+            except InputError:
+                self._stop()
+                raise
+            return self._stop()
+
+    def _tend_places(self) -> None:
+        for place in self._places:
+            if place.worker is None:
+                if monotonic() >= place.start_at:
+                    place.worker = self._start()
+                continue
+            if place.worker.read_report():
+                self._on_ready(place.worker)
+            if place.worker.has_ended:
+                self._on_end(place.worker)
+                place.release()
+
+    def _on_ready(self, worker: Worker) -> None:
+        if self._trouble:
+            self._trouble = ""
+            logger.info("worker %d serves: all is well again", worker.process.pid)
+        self._has_served = True
+
+    def _on_end(self, worker: Worker) -> None:
+        reason = worker.describe_end()
+        if not self._has_served:  # the others would fail the same way
+            raise InputError(f"the gateway did not start: {reason}")
+        if worker.is_ready:
+            logger.warning(
+                "worker %d ended with code %s: starting another", worker.process.pid, worker.process.exitcode
+            )
+        elif reason != self._trouble:  # once, not at each attempt
+            self._trouble = reason
+            serving = sum(place.worker is not None and place.worker.is_ready for place in self._places)
+            logger.error("a worker cannot start: %s. It is tried again; %d others serve", reason, serving)
+
+    def _continue_replacing(self) -> None:
+        """Start a new worker, wait until it is ready, let an old one go, wait until it has gone, and so on."""
+        if self._leaving is not None:
+            if not self._leaving.has_ended:
+                return
+            self._leaving = None
+        if not self._to_replace:
+            return
+        if self._replacement is None:
+            self._replacement = self._start()
+            return
+        new, place = self._replacement, self._to_replace[0]
+        new.read_report()
+        if new.is_ready:
+            self._leaving, place.worker, place.failures = place.worker, new, 0
+            self._replacement = None
+            del self._to_replace[0]
+            if self._leaving is not None:
+                self._leaving.process.terminate()
+        elif new.has_ended or monotonic() - new.started_at > START_TIMEOUT_S:
+            new.process.kill()
+            self._replacement = None
+            self._to_replace.clear()
+            why = new.describe_end() if new.has_ended else f"it was not ready within {START_TIMEOUT_S:g} s"
+            logger.error("a new worker did not start: %s. The old ones go on", why)
+
+    def _stop(self) -> bool:
+        """Let every worker end its requests; kill them at a second interrupt, or if they do not end."""
+        self._listening.close()  # while any process has it open, new clients connect and then wait in vain
+        for worker in self._workers():
+            worker.process.terminate()
+        deadline = monotonic() + self._drain_seconds + STOP_GRACE_S
+        while running := [worker for worker in self._workers() if not worker.has_ended]:
+            wait([worker.process.sentinel for worker in running], POLL_S)
+            was_hurried = signal.SIGINT in self._signals
+            if was_hurried or monotonic() > deadline:
+                for worker in running:
+                    worker.process.kill()
+                    worker.process.join()
+                if was_hurried:
+                    return False
+                logger.error("%d workers did not stop in time and were killed", len(running))
+        return True
+
+    def _start(self) -> Worker:
+        return Worker(self._target, self._listening)
+
+    def _workers(self) -> list[Worker]:
+        found = [place.worker for place in self._places]
+        return [worker for worker in (*found, self._replacement, self._leaving) if worker is not None]
+
+    def _read_signals(self) -> bool:
+        """Act on the signals that came; whether to stop."""
+        signals = list(self._signals)
+        self._signals.clear()
+        if getattr(signal, "SIGHUP", None) in signals:
+            self._to_replace = list(self._places)
+        return any(number in (signal.SIGINT, signal.SIGTERM) for number in signals)
+
+    @contextmanager
+    def _collect_signals(self) -> Iterator[None]:
+        def collect(number: int, frame: FrameType | None) -> None:
+            self._signals.append(number)
+
+        names = ("SIGINT", "SIGTERM", "SIGHUP")
+        numbers = [getattr(signal, name) for name in names if hasattr(signal, name)]
+        before = {number: signal.signal(number, collect) for number in numbers}
+        try:
+            yield
+        finally:
+            for number, handler in before.items():
+                signal.signal(number, handler)
