@@ -349,3 +349,21 @@ def test_a_connection_that_was_closed_meanwhile_is_no_failure(
     for _ in range(30):
         assert raw_gateway.ask("law").status == 200
         time.sleep(0.018)
+
+
+def test_a_request_that_is_sent_again_says_so(raw_gateway: RawGateway, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(http_transport, "CLOSE_DETECTION_S", 60.0)
+
+    async def closes_at_the_second_request(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        writer.write(answer(200, GOOD))
+        await reader.read(1)
+
+    def count_resends() -> float:
+        line = 'ir3de_resends_total{expert="law"} '
+        lines = ask(raw_gateway.url, path="/metrics").body.decode().splitlines()
+        return next((float(one.removeprefix(line)) for one in lines if one.startswith(line)), 0.0)
+
+    raw_gateway.ask("law", does=closes_at_the_second_request)
+    before = count_resends()
+    assert [raw_gateway.ask("law").headers.get("x-ir3de-resends") for _ in range(2)] == ["1", "1"]
+    assert count_resends() - before == 2

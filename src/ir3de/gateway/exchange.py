@@ -195,6 +195,9 @@ class Exchange:
         observer.request_started(expert.name)
         try:
             async with self._build_request(expert) as answer:
+                if answer.resends:
+                    self.record.resends += answer.resends
+                    observer.metrics.resends[expert.name] += answer.resends
                 if answer.status in RETRYABLE_STATUSES or answer.status >= 500:
                     raise await _read_refusal(answer, expert)
                 if 300 <= answer.status < 400:
@@ -355,7 +358,7 @@ class Exchange:
         headers = [*headers, (b"x-request-id", self.request_id.encode())]
         has_provenance = "headers" in self.snapshot.config.routing.provenance
         if self.choice is not None and self.expert is not None and has_provenance:
-            headers += build_provenance_headers(self.choice, self.expert, self.record.fallbacks)
+            headers += build_provenance_headers(self.choice, self.expert, self.record.fallbacks, self.record.resends)
         return headers
 
     def _build_member(self, expert: Expert) -> bytes:

@@ -38,6 +38,7 @@ class ExchangeRecord:
     outcome: Outcome = "ok"
     error: str = ""  # the code of the error object, if there was one
     fallbacks: list[Handover] = field(default_factory=list)
+    resends: int = 0  # how often it was sent again because a kept connection had closed
     route_seconds: float | None = None
     upstream_seconds: float | None = None  # from asking the expert that answered to the end of its answer
     first_seconds: float | None = None  # from the request to the first byte of the answer

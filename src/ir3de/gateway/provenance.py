@@ -22,17 +22,22 @@ PROVENANCE_HEADERS = (
     "x-ir3de-router",
     "x-ir3de-route-us",
     "x-ir3de-fallbacks",
+    "x-ir3de-resends",
     "x-ir3de-why",
     "x-request-id",
 )
 
 
-def build_provenance_headers(choice: Choice, expert: Expert, handovers: Sequence[Handover]) -> HeaderList:
+def build_provenance_headers(
+    choice: Choice, expert: Expert, handovers: Sequence[Handover], resends: int = 0
+) -> HeaderList:
     """The provenance as headers."""
     found = [
         *_build_name_headers(expert.name, expert.config.served_model, choice.snapshot.digest),
         _build_fallback_header(len(handovers)),
     ]
+    if resends:
+        found.append((b"x-ir3de-resends", b"%d" % resends))
     if (routed := choice.routed) is not None:
         if routed.confidence is not None:
             found.append((b"x-ir3de-confidence", b"%.4f" % routed.confidence))

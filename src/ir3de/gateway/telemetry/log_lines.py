@@ -34,7 +34,7 @@ def format_access_line(record: ExchangeRecord) -> bytes:
         f'"margin": {"null" if margin is None else f"{margin:.6f}"}, '
         f'"route_us": {"null" if route is None else f"{route * 1e6:.1f}"}, '
         f'"ttft_ms": {"null" if first is None else f"{first * 1e3:.3f}"}, '
-        f'"total_ms": {record.total_seconds * 1e3:.3f}, "fallbacks": {handed_on}, '
+        f'"total_ms": {record.total_seconds * 1e3:.3f}, "fallbacks": {handed_on}, "resends": {record.resends}, '
         f'"prompt_tokens": {"null" if record.prompt_tokens is None else record.prompt_tokens}, '
         f'"completion_tokens": {"null" if record.completion_tokens is None else record.completion_tokens}, '
         f'"cost": {"null" if record.cost is None else f"{record.cost:.9g}"}, '
@@ -81,9 +81,8 @@ def format_decision_line(record: ExchangeRecord, *, price: Price | None = None, 
 
 
 def _format_time(seconds: float) -> str:
-    milliseconds = int(seconds * 1000)
-    second = milliseconds // 1000
-    return f"{_format_second(second)}.{milliseconds - second * 1000:03}Z"
+    second = int(seconds)
+    return _format_second(second) + _MILLISECONDS[int((seconds - second) * 1000)]
 
 
 def _round(value: float | None, digits: int) -> float | None:
@@ -91,6 +90,8 @@ def _round(value: float | None, digits: int) -> float | None:
 
 
 # Most lines have the same few words, so their quoted forms are cached.
+
+_MILLISECONDS = tuple(f".{milliseconds:03}Z" for milliseconds in range(1000))
 
 
 @lru_cache(maxsize=4)

@@ -97,11 +97,11 @@ class Metrics:
         if record.first_seconds is not None:
             self._ttft[expert].add(record.first_seconds)
         if record.prompt_tokens:
-            self._tokens[expert, "prompt"] += max(0, record.prompt_tokens)
+            self._tokens[expert, "prompt"] += record.prompt_tokens
         if record.completion_tokens:
-            self._tokens[expert, "completion"] += max(0, record.completion_tokens)
+            self._tokens[expert, "completion"] += record.completion_tokens
         if record.cost:
-            self._cost[expert] += max(0.0, record.cost)
+            self._cost[expert] += record.cost
 
     def _add_expert(self, name: str) -> str:
         """The label of an expert. All its metrics are shown from now on."""
