@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-import sqlite3
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +15,7 @@ from ir3de.gateway.api_errors import ApiError, validate
 from ir3de.gateway.experts.snapshot import Snapshot
 from ir3de.gateway.requests.choice import Choice, choose
 from ir3de.gateway.requests.controls import Controls, read_controls
-from ir3de.gateway.requests.pins import MemoryPins, Pins, SharedPins, create_pins
+from ir3de.gateway.requests.pins import MemoryPins, Pins, StoredPins
 from ir3de.gateway.requests.prompt import read_prompt
 from ir3de.gateway.wire import FORMATS
 from ir3de.policies import Policy
@@ -165,11 +164,11 @@ def test_vectors_of_two_models_are_never_mixed() -> None:
 # conversations --------------------------------------------------------------------------------------------------
 
 
-@pytest.fixture(params=["memory", "shared"])
+@pytest.fixture(params=["memory", "stored"])
 def clock_and_pins(request: pytest.FixtureRequest, tmp_path: Path) -> Any:
     now = [1000.0]
     make = {"memory": lambda: MemoryPins(60, lambda: now[0])}
-    make["shared"] = lambda: SharedPins(60, tmp_path / "pins", lambda: now[0])  # type: ignore[assignment,return-value]
+    make["stored"] = lambda: StoredPins(60, tmp_path / "pins", lambda: now[0])  # type: ignore[assignment,return-value]
     pins = make[request.param]()
     yield now, pins
     pins.close()
@@ -216,21 +215,6 @@ def test_without_a_ttl_nothing_is_pinned() -> None:
     pins.put("monday", "cooking")
     found = snapshot(routing={"pinning": {"ttl": 0}})
     assert chosen(found, pins=pins, controls={"session": "monday"}).first.name == "law"
-
-
-def test_workers_that_meet_share_their_pins(tmp_path: Path) -> None:
-    one, other = create_pins(60, tmp_path), create_pins(60, tmp_path)
-    one.put("monday", "law")
-    assert other.get("monday") == "law"
-    assert b"monday" not in b"".join(path.read_bytes() for path in tmp_path.iterdir())
-    lock = sqlite3.connect(tmp_path / "pins.sqlite", isolation_level=None)
-    lock.execute("BEGIN EXCLUSIVE")
-    one.put("monday", "cooking")  # a pin that cannot be kept costs no request its answer
-    lock.execute("ROLLBACK")
-    assert other.get("monday") == "law"
-    for pins in (one, other, lock):
-        pins.close()
-    assert isinstance(create_pins(60, None), MemoryPins)
 
 
 # what a client may ask ------------------------------------------------------------------------------------------

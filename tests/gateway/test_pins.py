@@ -2,13 +2,21 @@
 
 from __future__ import annotations
 
+import json
+import os
 import sqlite3
+import subprocess
+from contextlib import closing
 from pathlib import Path
+from urllib.request import Request as UrlRequest
+from urllib.request import urlopen
 
 import pytest
+from running_gateway import QUESTIONS, Running, running
 
+import tiny
 from ir3de.gateway.requests import pins
-from ir3de.gateway.requests.pins import MemoryPins, Pins, SharedPins, create_pins
+from ir3de.gateway.requests.pins import MemoryPins, Pins, StoredPins, create_pins, find_file
 
 
 class Clock:
@@ -26,7 +34,7 @@ def clock() -> Clock:
 
 @pytest.fixture(params=["memory", "shared"])
 def both(request: pytest.FixtureRequest, clock: Clock, tmp_path: Path) -> Pins:
-    return MemoryPins(60, clock) if request.param == "memory" else SharedPins(60, tmp_path / "pins.sqlite", clock)
+    return MemoryPins(60, clock) if request.param == "memory" else StoredPins(60, tmp_path / "pins.sqlite", clock)
 
 
 def rows(path: Path) -> int:
@@ -82,35 +90,144 @@ def test_a_hundred_thousand_conversations_are_remembered_and_no_more() -> None:
 
 def test_what_has_expired_is_removed_from_the_file_when_it_is_opened(tmp_path: Path, clock: Clock) -> None:
     path = tmp_path / "pins.sqlite"
-    first = SharedPins(60, path, clock)
+    first = StoredPins(60, path, clock)
     first.put("old", "law")
     clock.now += 30
     first.put("new", "law")
     first.close()
     clock.now += 31
-    second = SharedPins(60, path, clock)
+    second = StoredPins(60, path, clock)
     assert (rows(path), second.get("old"), second.get("new")) == (1, None, "law")
     second.close()
 
 
-def test_what_has_expired_is_removed_from_the_file_while_it_is_used(
+def test_what_has_expired_is_removed_while_the_file_is_used(
     tmp_path: Path, clock: Clock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(pins, "PURGE_AFTER_PUTS", 10)
+    monkeypatch.setattr(pins, "PURGE_ROWS", 4)
     path = tmp_path / "pins.sqlite"
-    shared = SharedPins(60, path, clock)
+    stored = StoredPins(60, path, clock)
     for number in range(9):
-        shared.put(str(number), "law")
+        stored.put(str(number), "law")
+    clock.now += 30
+    stored.put("tenth", "law")
+    clock.now += 31
+    stored.tidy()
+    assert (rows(path), stored.get("tenth")) == (1, "law")
+    clock.now += 59  # nobody writes, and it is purged all the same
+    stored.tidy()
+    assert rows(path) == 1
+    clock.now += 1
+    stored.tidy()
+    assert rows(path) == 0
+    stored.close()
+
+
+def test_the_file_holds_so_many_pins_and_no_more(tmp_path: Path, clock: Clock, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(pins, "MAX_PINS", 10)
+    monkeypatch.setattr(pins, "PURGE_ROWS", 3)
+    path = tmp_path / "pins.sqlite"
+    stored = StoredPins(60, path, clock)
+    for number in range(25):
+        stored.put(str(number), "law")
+        clock.now += number % 2
+    stored.tidy()
+    assert rows(path) == 10 and stored.get("24") == "law" and stored.get("0") is None
+    stored.close()
+
+
+def test_the_memory_forgets_what_has_expired(clock: Clock) -> None:
+    memory = MemoryPins(60, clock)
+    for number in range(9):
+        memory.put(str(number), "law")
     clock.now += 61
-    assert rows(path) == 9
-    shared.put("tenth", "law")
-    assert (rows(path), shared.get("tenth")) == (1, "law")
-    for number in range(9):
-        shared.put(str(number), "law")
-    assert rows(path) == 10
-    shared.put("twentieth", "law")
-    assert rows(path) == 11  # nothing has expired
-    shared.close()
+    assert memory.get("8") is None and len(memory._pins) == 8
+    for number in range(10, 19):
+        memory.put(str(number), "law")
+    assert len(memory._pins) == 9
+
+
+def test_what_cannot_be_written_is_kept_and_written_later(
+    tmp_path: Path, clock: Clock, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    path = tmp_path / "pins.sqlite"
+    one, other = StoredPins(60, path, clock), StoredPins(60, path, clock)
+    with closing(sqlite3.connect(path, isolation_level=None)) as writer:
+        writer.execute("BEGIN IMMEDIATE")  # another worker writes, and does not end
+        for number in range(3):
+            one.put(str(number), "law")
+        assert [one.get(str(number)) for number in range(3)] == ["law"] * 3
+        assert other.get("0") is None
+        assert len(caplog.records) == 1 and "pins cannot be written: database is locked" in caplog.text
+        writer.execute("ROLLBACK")
+    one.put("at once", "law")
+    assert other.get("at once") is None  # it waits a second before it tries again
+    clock.now += 2
+    one.put("later", "law")
+    assert [other.get(session) for session in ("0", "1", "2", "at once", "later")] == ["law"] * 5
+    monkeypatch.setattr(pins, "MAX_UNWRITTEN", 2)
+    one._retry_at = clock.now + 10
+    for number in range(5):
+        one.put(f"more {number}", "law")
+    assert [one.get(f"more {number}") for number in range(5)] == [None] * 3 + ["law"] * 2
+    one.close()
+    assert other.get("more 4") == "law"
+    other.close()
+
+
+KILLED = """
+import os, signal, sys
+from pathlib import Path
+from ir3de.gateway.requests.pins import create_pins
+pins = create_pins(60, Path(sys.argv[1]))
+for number in range(100):
+    pins.put(str(number), "law")
+os.kill(os.getpid(), signal.SIGKILL)
+"""
+
+
+@pytest.mark.skipif(os.name != "posix", reason="signals and permissions")
+def test_pins_outlive_a_kill_and_nobody_else_may_read_them(tmp_path: Path) -> None:
+    command, environment = tiny.python_command(KILLED, tmp_path)
+    assert subprocess.run(command, env=environment).returncode == -9
+    again = create_pins(60, tmp_path)
+    assert [again.get(str(number)) for number in range(100)] == ["law"] * 100
+    assert {path.stat().st_mode & 0o777 for path in tmp_path.iterdir()} == {0o600}
+    again.close()
+
+
+def test_a_file_that_is_damaged_or_cannot_be_made_stops_nobody(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    find_file(tmp_path, 60).write_bytes(b"this is no database" * 100)
+    stored = create_pins(60, tmp_path)
+    assert isinstance(stored, StoredPins) and "is damaged, and pins begin anew" in caplog.text
+    stored.put("monday", "law")
+    assert stored.get("monday") == "law"
+    stored.close()
+    (tmp_path / "file").touch()
+    memory = create_pins(60, tmp_path / "file" / "state")
+    assert isinstance(memory, MemoryPins) and "so they end with this process" in caplog.text
+
+
+def test_machines_that_share_a_folder_have_a_file_each_and_leave_it_to_the_next(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def named(name: str) -> Pins:
+        monkeypatch.setattr(pins.platform, "node", lambda: name)
+        return create_pins(60, tmp_path)
+
+    one, two = named("one"), named("two")
+    one.put("monday", "law")
+    assert two.get("monday") is None
+    one.close()
+    three = named("three")  # as a container that replaces another
+    assert three.get("monday") == "law"
+    two.put("tuesday", "law"), two.close(), three.close()
+    for path in tmp_path.iterdir():
+        os.utime(path, (0, 0))
+    named("four").close()
+    assert len(list(tmp_path.iterdir())) == 1  # what nobody has used for long is removed
 
 
 def test_workers_share_their_pins_and_what_is_written_is_no_session(tmp_path: Path) -> None:
@@ -120,3 +237,25 @@ def test_workers_share_their_pins_and_what_is_written_is_no_session(tmp_path: Pa
     one.close(), other.close()
     assert b"secret" not in b"".join(path.read_bytes() for path in tmp_path.iterdir())
     assert isinstance(create_pins(60, None), MemoryPins) and isinstance(create_pins(0, tmp_path), MemoryPins)
+
+
+def test_a_gateway_that_is_started_again_knows_its_conversations_and_who_gave_an_answer(tmp_path: Path) -> None:
+    def ask(gateway: Running, path: str, headers: dict[str, str] | None = None, **body: object) -> str:
+        content = json.dumps({"model": "auto", **body}).encode()
+        request = UrlRequest(
+            f"{gateway.url}/v1/{path}", content, {"content-type": "application/json", **(headers or {})}
+        )
+        with urlopen(request) as response:
+            return str(json.load(response)["ir3de"]["expert"])
+
+    more = {name: {"capabilities": ["chat", "responses"]} for name in QUESTIONS}
+    session, vague = {"x-session-id": "monday"}, [{"role": "user", "content": "And then?"}]
+    with running(tmp_path, experts=more, state=str(tmp_path / "state")) as gateway:
+        assert ask(gateway, "responses", input=QUESTIONS["law"]) == "law"  # the answer's id is "x"
+        assert (
+            ask(gateway, "chat/completions", session, messages=[{"role": "user", "content": QUESTIONS["law"]}]) == "law"
+        )
+    with running(tmp_path, experts=more, state=str(tmp_path / "state")) as gateway:
+        assert ask(gateway, "responses", input=QUESTIONS["maths"], previous_response_id="x") == "law"
+        assert ask(gateway, "chat/completions", session, messages=vague) == "law"
+        assert ask(gateway, "responses", input=QUESTIONS["maths"]) == "maths"

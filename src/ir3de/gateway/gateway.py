@@ -5,16 +5,17 @@ from __future__ import annotations
 import asyncio
 import tempfile
 from collections.abc import Callable
-from contextlib import suppress
 from pathlib import Path
 from time import time
 
 from ir3de.gateway.admin.administration import Administration, find_state_folder, open_admin_state
+from ir3de.gateway.admin.bounded import run_in_thread
+from ir3de.gateway.admin.follow import repeat
 from ir3de.gateway.admin.state import StateFolder
 from ir3de.gateway.config.models import Config
 from ir3de.gateway.experts.http_transport import HttpTransport
 from ir3de.gateway.experts.snapshot import LiveSnapshot, Snapshot
-from ir3de.gateway.requests.pins import Pins, create_pins
+from ir3de.gateway.requests.pins import TIDY_INTERVAL_S, Pins, create_pins
 from ir3de.gateway.telemetry.observer import Observer
 from ir3de.gateway.telemetry.tracing import Tracing
 from ir3de.gateway.workers.folder import get_worker_folder
@@ -26,16 +27,19 @@ class Gateway:
     transport: HttpTransport
     administration: Administration | None = None  # None unless it was made by `Gateway.open`
 
-    def __init__(self, snapshot: Snapshot, *, config_path: Path | None = None) -> None:
+    def __init__(
+        self, snapshot: Snapshot, *, config_path: Path | None = None, state_folder: Path | None = None
+    ) -> None:
+        """Pins are kept in the state folder; without one, they end with the gateway."""
         self.live = LiveSnapshot(snapshot)
         self.config_path = config_path
         self.opened_at = int(time())
-        self._following: asyncio.Task[None] | None = None
+        self._background: list[asyncio.Task[None]] = []
         self._temporary_state: tempfile.TemporaryDirectory[str] | None = None
         self.observer = Observer(self.live)
         self.tracing: Tracing | None = self.observer.tracing
         pinning = snapshot.config.routing.pinning
-        self.pins: Pins = create_pins(pinning.ttl, get_worker_folder())
+        self.pins: Pins = create_pins(pinning.ttl, state_folder or get_worker_folder())
         self.session_headers = tuple(name.lower().encode() for name in pinning.headers)
 
     @classmethod
@@ -54,7 +58,7 @@ class Gateway:
             path = Path(temporary.name)
         folder = StateFolder(path)
         now = open_admin_state(config, None, folder)
-        gateway = cls(now, config_path=config_path)
+        gateway = cls(now, config_path=config_path, state_folder=path if temporary is None else None)
         gateway.administration = Administration(gateway.live, reread or (lambda: config), folder)
         gateway._temporary_state = temporary
         return gateway
@@ -62,14 +66,15 @@ class Gateway:
     async def start(self) -> None:
         self.transport = HttpTransport()
         self.observer.handle_sighup()
+        tidying = repeat(lambda: run_in_thread(self.pins.tidy), lambda: TIDY_INTERVAL_S)
+        self._background = [asyncio.create_task(tidying)]
         if self.administration is not None:
-            self._following = asyncio.create_task(self.administration.follow())
+            self._background.append(asyncio.create_task(self.administration.follow()))
 
     async def stop(self) -> None:
-        if self._following is not None:
-            self._following.cancel()
-            with suppress(asyncio.CancelledError):
-                await self._following
+        for task in self._background:
+            task.cancel()
+        await asyncio.gather(*self._background, return_exceptions=True)
         self.transport.close()
         self.pins.close()
         self.observer.close()

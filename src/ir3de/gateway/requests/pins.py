@@ -1,20 +1,33 @@
-"""Pins: which conversation stays with which expert, until when."""
+"""Pins: which conversation stays with which expert, until when; and who gave an answer that others refer to."""
 
 from __future__ import annotations
 
 import hashlib
 import logging
+import os
+import platform
 import sqlite3
 from collections import OrderedDict
 from collections.abc import Callable
+from contextlib import closing, suppress
 from pathlib import Path
-from time import time
+from time import sleep, time
 from typing import Protocol
+from urllib.parse import quote
 
 _log = logging.getLogger("ir3de.gateway")
 
-PURGE_AFTER_PUTS = 10_000  # of one worker, between two purges of the shared file
 MAX_PINS = 100_000  # beyond this number the least recently used pins are dropped
+MAX_UNWRITTEN = 1_000  # pins that are in memory alone while the file cannot be written
+TIDY_INTERVAL_S = 2.0  # between two calls of `tidy`
+PURGE_INTERVAL_S = 60.0  # between two purges of a file that nobody writes to
+BUSY_WAIT_S = 0.005  # for another worker; the event loop waits, too
+COMPLAINT_INTERVAL_S = 60.0  # between two warnings
+UNUSED_AFTER_S = 3_600.0  # a file of another machine is no longer in use
+RETRY_INTERVAL_S = 1.0  # after a write that failed
+PURGE_ROWS = 1_000  # removed at a time, so that no other worker waits long
+
+_WAL_BYTES = 16_000_000  # kept of the write-ahead log after a checkpoint
 
 
 class Pins(Protocol):
@@ -26,6 +39,10 @@ class Pins(Protocol):
 
     def put(self, session: str, expert: str) -> None:
         """Keep the conversation with this expert from now on."""
+        ...
+
+    def tidy(self) -> None:
+        """Drop what has expired. It may take a while: call it every few seconds, in a thread."""
         ...
 
     def close(self) -> None: ...
@@ -46,70 +63,178 @@ class MemoryPins:
         self._pins: OrderedDict[str, tuple[str, float]] = OrderedDict()
 
     def get(self, session: str) -> str | None:
-        found = self._pins.get(_shorten(session))
-        return found[0] if found is not None and self._clock() < found[1] else None
+        key = _shorten(session)
+        expert, until = self._pins.get(key, (None, 0.0))
+        if expert is not None and self._clock() >= until:
+            del self._pins[key]
+            return None
+        return expert
 
     def put(self, session: str, expert: str) -> None:
-        key = _shorten(session)
-        self._pins[key] = expert, self._clock() + self._ttl
+        key, now = _shorten(session), self._clock()
+        self._pins[key] = expert, now + self._ttl
         self._pins.move_to_end(key)
-        if len(self._pins) > MAX_PINS:
-            self._pins.popitem(last=False)
+        for _ in range(2):  # the pin that ends first comes first; two leave for one that comes
+            if len(self._pins) > MAX_PINS or next(iter(self._pins.values()))[1] < now:
+                self._pins.popitem(last=False)
+
+    def tidy(self) -> None:
+        """Nothing is left to do: `put` drops what has expired."""
 
     def close(self) -> None:
         self._pins.clear()
 
 
-def create_pins(ttl: float, shared: Path | None) -> Pins:
-    """Pins of one worker, or of all workers that share a folder."""
-    return MemoryPins(ttl) if shared is None or not ttl else SharedPins(ttl, shared / "pins.sqlite")
+def create_pins(ttl: float, folder: Path | None) -> Pins:
+    """Pins of one worker, or of all workers of this machine that share a folder."""
+    if folder is None or not ttl:
+        return MemoryPins(ttl)
+    try:
+        return StoredPins(ttl, find_file(folder, ttl))
+    except (OSError, sqlite3.Error) as error:
+        _log.warning("pins cannot be stored in %s, so they end with this process: %s", folder, error)
+        return MemoryPins(ttl)
 
 
-class SharedPins:
-    """For several workers of one machine: an SQLite file. While it cannot be used, nothing is pinned."""
+def find_file(folder: Path, ttl: float) -> Path:
+    """The file for this machine's pins. Machines that share a folder must not share a file: SQLite cannot do that.
+
+    A file that a machine of another name has closed, such as the container that this one replaces, is taken over. One
+    that nobody has used for long is removed: its pins have expired.
+    """
+    folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+    machine = hashlib.sha256(platform.node().encode()).hexdigest()[:8]
+    path = folder / f"pins-{machine}.sqlite"
+    for other in folder.glob("pins-*.sqlite"):
+        if other == path:
+            continue
+        with suppress(OSError):  # another worker does the same
+            log = other.with_name(f"{other.name}-wal")  # it is there while the file is in use, and after a crash
+            if other.stat().st_mtime < time() - max(ttl, UNUSED_AFTER_S):
+                _remove(other)
+            elif not path.exists() and not log.exists():
+                other.rename(path)
+    return path
+
+
+def _remove(path: Path) -> None:
+    for suffix in ("", "-wal", "-shm"):
+        path.with_name(path.name + suffix).unlink(missing_ok=True)
+
+
+class StoredPins:
+    """For the workers of one machine: an SQLite file. Its pins outlive a restart.
+
+    What cannot be written at once is kept in memory, and written later.
+    """
 
     def __init__(self, ttl: float, path: Path, clock: Callable[[], float] = time) -> None:
-        self._ttl, self._clock = ttl, clock
-        self._database = sqlite3.connect(path, isolation_level=None, timeout=0.1)  # it blocks the event loop
-        self._database.execute("PRAGMA journal_mode=WAL")
-        self._database.execute("PRAGMA synchronous=OFF")  # pins may be lost with the machine's power
-        self._database.execute(
-            "CREATE TABLE IF NOT EXISTS pins (session TEXT PRIMARY KEY, expert TEXT, until REAL) WITHOUT ROWID"
-        )
-        self._puts = 0
-        self._purge()
+        self._ttl, self._path, self._clock = ttl, path, clock
+        self._unwritten: OrderedDict[bytes, tuple[str, float]] = OrderedDict()
+        self._retry_at, self._purge_at, self._complain_at, self._puts = 0.0, 0.0, 0.0, 0
+        try:
+            self._database = self._connect()
+        except sqlite3.DatabaseError as error:
+            if isinstance(error, sqlite3.OperationalError):  # it cannot be opened or written
+                raise
+            _log.warning("%s is damaged, and pins begin anew: %s", path, error)
+            _remove(path)
+            self._database = self._connect()
+        self.tidy()
+
+    def _connect(self) -> sqlite3.Connection:
+        os.close(os.open(self._path, os.O_RDWR | os.O_CREAT, 0o600))  # SQLite would let others read it
+        self._path.chmod(0o600)
+        database = sqlite3.connect(self._path, isolation_level=None, timeout=BUSY_WAIT_S, check_same_thread=False)
+        try:
+            database.execute("PRAGMA journal_mode=WAL")
+            database.execute("PRAGMA synchronous=NORMAL")  # only `tidy` waits for the disk
+            database.execute("PRAGMA wal_autocheckpoint=0")
+            database.execute(
+                "CREATE TABLE IF NOT EXISTS pins (session BLOB PRIMARY KEY, expert TEXT, until REAL) WITHOUT ROWID"
+            )
+            database.execute("CREATE INDEX IF NOT EXISTS ends ON pins (until)")
+        except BaseException:
+            database.close()
+            raise
+        return database
 
     def get(self, session: str) -> str | None:
-        question = "SELECT expert FROM pins WHERE session = ? AND until > ?"
-        try:
-            found = self._database.execute(question, (_hash(session), self._clock())).fetchone()
-        except sqlite3.Error as error:
-            _log.warning("pins cannot be read: %s", error)
-            return None
-        return None if found is None else str(found[0])
+        key = _hash(session)
+        found = self._unwritten.get(key)
+        if found is None:
+            try:
+                found = self._database.execute("SELECT expert, until FROM pins WHERE session = ?", (key,)).fetchone()
+            except sqlite3.Error as error:
+                self._complain("read", error)
+        return str(found[0]) if found is not None and self._clock() < found[1] else None
 
     def put(self, session: str, expert: str) -> None:
-        row = _hash(session), expert, self._clock() + self._ttl
+        key, now = _hash(session), self._clock()
+        self._unwritten[key] = expert, now + self._ttl
+        self._unwritten.move_to_end(key)
+        self._puts += 1
+        if now >= self._retry_at:
+            self._write()
+        if len(self._unwritten) > MAX_UNWRITTEN:
+            self._unwritten.popitem(last=False)
+
+    def _write(self) -> None:
+        database, rows = self._database, [(key, *pin) for key, pin in self._unwritten.items()]
         try:
-            self._database.execute("INSERT OR REPLACE INTO pins VALUES (?, ?, ?)", row)
-            self._puts += 1
-            if self._puts % PURGE_AFTER_PUTS == 0:
-                self._purge()
+            if len(rows) > 1:
+                database.execute("BEGIN IMMEDIATE")
+            database.executemany("INSERT OR REPLACE INTO pins VALUES (?, ?, ?)", rows)
+            database.commit()
+            self._unwritten.clear()
         except sqlite3.Error as error:
-            _log.warning("pins cannot be written: %s", error)
+            with suppress(sqlite3.Error):
+                database.rollback()
+            self._retry_at = self._clock() + RETRY_INTERVAL_S
+            self._complain("written", error)
+
+    def tidy(self) -> None:
+        """Remove what has expired, and what is too much; copy the write-ahead log to the file."""
+        now, puts = self._clock(), self._puts
+        if not puts and now < self._purge_at:
+            return
+        self._puts, self._purge_at = 0, now + PURGE_INTERVAL_S
+        try:
+            address = f"file:{quote(str(self._path))}?mode=rw"  # it is not made anew if it was deleted
+            with closing(sqlite3.connect(address, uri=True, isolation_level=None, timeout=1.0)) as database:
+                while _delete(database, "WHERE until <= ? LIMIT ?", (now, PURGE_ROWS)) == PURGE_ROWS:
+                    sleep(BUSY_WAIT_S)  # other workers have their turn
+                (count,) = database.execute("SELECT count(*) FROM pins").fetchone()
+                for too_many in range(count - MAX_PINS, 0, -PURGE_ROWS):
+                    _delete(database, "ORDER BY until LIMIT ?", (min(too_many, PURGE_ROWS),))
+                    sleep(BUSY_WAIT_S)
+                database.execute(f"PRAGMA journal_size_limit={_WAL_BYTES}")
+                database.execute("PRAGMA wal_checkpoint(PASSIVE)")
+            os.utime(self._path)  # it is in use, even if nobody writes to it
+        except (sqlite3.Error, OSError) as error:
+            self._complain("tidied", error)
 
     def close(self) -> None:
+        if self._unwritten:
+            self._write()
         self._database.close()
 
-    def _purge(self) -> None:
-        """Remove the pins that have expired."""
-        self._database.execute("DELETE FROM pins WHERE until < ?", (self._clock(),))
+    def _complain(self, what: str, error: Exception) -> None:
+        """Log a warning that every request would repeat: at most once per interval."""
+        if self._clock() >= self._complain_at:
+            self._complain_at = self._clock() + COMPLAINT_INTERVAL_S
+            _log.warning("pins cannot be %s: %s", what, error)
+
+
+def _delete(database: sqlite3.Connection, which: str, values: tuple[float, ...]) -> int:
+    """Delete some rows, and return their number."""
+    return database.execute(f"DELETE FROM pins WHERE session IN (SELECT session FROM pins {which})", values).rowcount
 
 
 def _shorten(session: str) -> str:
     """A client may send a session of any length; a long one is kept as its hash."""
-    return session if len(session) <= 64 else _hash(session)
+    return session if len(session) <= 64 else _hash(session).hex()
 
 
-def _hash(session: str) -> str:
-    return hashlib.sha256(session.encode(errors="replace")).hexdigest()
+def _hash(session: str) -> bytes:
+    return hashlib.sha256(session.encode(errors="replace")).digest()
