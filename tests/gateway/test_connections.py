@@ -26,13 +26,16 @@ TLS = Path(__file__).parent / "tls"
 BODY = b'{"model": "m"}'
 ANSWER = b"HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\nok"
 
+LOOP: dict[str, Any] = {"run": asyncio.run}
 UNDER_WAY: list[asyncio.Task[None]] = []  # what servers are doing, so that a test ends after them
 
 Serve = Callable[[asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None]]
 
 
-@pytest.fixture(autouse=True)
-def no_proxies(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.fixture(autouse=True, params=["asyncio", "uvloop"])
+def usual_environment(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """No proxies, and each of the event loops."""
+    LOOP["run"] = pytest.importorskip("uvloop").run if request.param == "uvloop" else asyncio.run
     for name in (
         "http_proxy",
         "https_proxy",
@@ -104,9 +107,11 @@ def call_to(there: str | Destination, body: bytes = BODY, **more: Any) -> Upstre
 async def exchange(transport: HttpTransport, there: str | Destination, **more: Any) -> tuple[int, bytes]:
     answer = await transport.send(call_to(there, **more))
     body = b""
-    while piece := await answer.read(never()):
-        body += piece
-    answer.close()
+    try:
+        while piece := await answer.read(never()):
+            body += piece
+    finally:
+        answer.close()
     return answer.status, body
 
 
@@ -120,7 +125,7 @@ def run(work: Callable[[HttpTransport], Awaitable[None]]) -> None:
             await asyncio.wait_for(asyncio.gather(*UNDER_WAY, return_exceptions=True), 60)
             UNDER_WAY.clear()
 
-    asyncio.run(main())
+    LOOP["run"](main())
 
 
 @pytest.mark.parametrize(
@@ -206,7 +211,7 @@ class Resending:
             assert self.clock is not None
             self.clock.now += self.seconds
 
-    async def ask_twice(self, pool: HttpTransport) -> tuple[int, bytes]:
+    async def ask_twice(self, pool: HttpTransport, **more: Any) -> tuple[int, bytes]:
         """Two exchanges, the second of them on the connection that the first one left."""
         async with listening(self.serve) as port:
             base_url = f"http://127.0.0.1:{port}/v1"
@@ -216,7 +221,7 @@ class Resending:
             connection.loop = self.clock  # type: ignore[assignment]
             assert await connection.read(never()) == b"ok"
             connection.close()
-            return await exchange(pool, base_url)
+            return await exchange(pool, base_url, **more)
 
 
 @pytest.mark.parametrize("seconds", [0.0, 0.5, 1.0])
@@ -232,21 +237,54 @@ def test_a_request_on_a_connection_that_closes_at_once_is_sent_again_once(second
 
 
 @pytest.mark.parametrize(
-    ("server", "error", "requests"),
+    ("conduct", "error", "requests"),
     [
-        (Resending(seconds=1.01), ConnectionClosedError, 2),  # it may have begun to answer: a POST could be done twice
-        (Resending(b"HTTP/1.1 200 OK\r\n"), ConnectionClosedError, 2),  # it has begun to answer
-        (Resending(b"H"), ConnectionClosedError, 2),
-        (Resending(b"HTTP/1.1 200 OK\r\ncontent-length: 3\r\n\r\nok"), ConnectionClosedError, 2),
-        (Resending(b"SSH-2.0-OpenSSH\r\n"), InvalidResponseError, 2),
-        (Resending(later=b""), ConnectionClosedError, 3),  # the new connection fails too: it was no accident
+        ({"seconds": 1.01}, ConnectionClosedError, 2),  # it may have begun to answer: a POST could be done twice
+        ({"last_words": b"HTTP/1.1 200 OK\r\n"}, ConnectionClosedError, 2),  # it has begun to answer
+        ({"last_words": b"H"}, ConnectionClosedError, 2),
+        ({"last_words": b"HTTP/1.1 200 OK\r\ncontent-length: 3\r\n\r\nok"}, ConnectionClosedError, 2),
+        ({"last_words": b"SSH-2.0-OpenSSH\r\n"}, InvalidResponseError, 2),
+        ({"later": b""}, ConnectionClosedError, 3),  # the new connection fails too: it was no accident
     ],
 )
-def test_any_other_request_is_sent_once(server: Resending, error: type[OSError], requests: int) -> None:
+def test_any_other_request_is_sent_once(conduct: dict[str, Any], error: type[OSError], requests: int) -> None:
+    server = Resending(**conduct)
+
     async def work(pool: HttpTransport) -> None:
         with pytest.raises(error):
             await server.ask_twice(pool)
         assert (len(server.requests), server.connections) == (requests, requests - 1)
+
+    run(work)
+
+
+def test_an_answer_says_how_often_its_request_was_sent_again() -> None:
+    server = Resending()
+
+    async def resend(pool: HttpTransport) -> None:
+        kept: list[int] = []
+        send = pool.send
+
+        async def noting(call: UpstreamCall) -> Any:
+            answer = await send(call)
+            kept.append(answer.resends)
+            return answer
+
+        pool.send = noting  # type: ignore[method-assign]
+        await server.ask_twice(pool)
+        assert kept == [0, 1]
+
+    run(resend)
+
+
+@pytest.mark.parametrize("more", [{"may_resend": False}, {"may_resend": False, "is_repeatable": False}])
+def test_a_request_that_may_not_be_sent_again_is_not(more: dict[str, bool]) -> None:
+    server = Resending()
+
+    async def work(pool: HttpTransport) -> None:
+        with pytest.raises(ConnectionClosedError):
+            await server.ask_twice(pool, **more)
+        assert (len(server.requests), server.connections) == (2, 1)
 
     run(work)
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import gzip
 import json
+import sys
 import time
 from collections.abc import AsyncIterator
 from pathlib import Path
@@ -187,6 +188,24 @@ def test_an_answer_that_is_compressed_unasked_is_read(raw_gateway: RawGateway) -
     packed = gzip.compress(json.dumps(GOOD).encode())
     got = raw_gateway.ask("law", does=answer(200, packed, content_encoding="gzip"))
     assert (got.status, got.json["usage"], "content-encoding" in got.headers) == (200, GOOD["usage"], False)
+
+
+def test_an_answer_in_an_encoding_that_cannot_be_read_says_what_to_install(
+    raw_gateway: RawGateway, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, "brotli", None)
+    got = raw_gateway.ask("law", does=answer(200, b"...", content_encoding="br"))
+    assert (got.status, got.error["code"]) == (502, "upstream_invalid")
+    assert "pip install 'brotli>=1.2'" in got.error["message"]
+
+
+def test_gzip_of_several_members_is_read_and_one_that_is_cut_off_is_broken(raw_gateway: RawGateway) -> None:
+    content = json.dumps(GOOD).encode()
+    packed = gzip.compress(content[:20]) + gzip.compress(content[20:])
+    got = raw_gateway.ask("law", does=answer(200, packed, content_encoding="gzip"))
+    assert (got.status, got.json["usage"]) == (200, GOOD["usage"])
+    got = raw_gateway.ask("law", does=answer(200, packed[:-9], content_encoding="gzip"))
+    assert (got.status, got.error["code"]) == (502, "upstream_broken")
 
 
 def test_words_before_an_answer_are_passed_over_and_words_after_it_are_no_part_of_it(

@@ -7,17 +7,27 @@ import ssl
 from contextlib import suppress
 
 import pytest
-from test_connections import ANSWER, TLS, exchange, listening, no_proxies, replies, run  # noqa: F401
+from test_connections import ANSWER, TLS, exchange, listening, replies, run, usual_environment  # noqa: F401
 
+from ir3de.gateway.config.models import TlsFiles
 from ir3de.gateway.experts.connecting import Origin
 from ir3de.gateway.experts.http_transport import HttpTransport
-from ir3de.gateway.experts.transport import UnreachableError
+from ir3de.gateway.experts.transport import Destination, UnreachableError
 
 
 def server_context() -> ssl.SSLContext:
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.load_cert_chain(TLS / "localhost.pem", TLS / "localhost.key")
     return context
+
+
+async def exchange_alone(there: str) -> tuple[int, bytes]:
+    """On a transport that has seen no other environment."""
+    transport = HttpTransport()
+    try:
+        return await exchange(transport, there)
+    finally:
+        transport.close()
 
 
 def test_tls_is_checked(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -36,6 +46,26 @@ def test_tls_is_checked(monkeypatch: pytest.MonkeyPatch) -> None:
     run(trusted)
 
 
+def test_an_expert_has_authorities_and_a_certificate_of_its_own() -> None:
+    ours = str(TLS / "localhost.pem")
+    wanting = server_context()
+    wanting.verify_mode = ssl.CERT_REQUIRED
+    wanting.load_verify_locations(ours)
+    shown = TlsFiles(ca=ours, certificate=ours, key=str(TLS / "localhost.key"))
+
+    async def work(pool: HttpTransport) -> None:
+        async with listening(replies(ANSWER), wanting) as port:
+            base_url = f"https://localhost:{port}/v1"
+            assert await exchange(pool, Destination(base_url, tls=shown)) == (200, b"ok")
+            with pytest.raises(OSError):  # TLS 1.3 tells a client that its certificate is missing after the handshake
+                await exchange(pool, Destination(base_url, tls=TlsFiles(ca=ours)))
+            with pytest.raises(UnreachableError, match="certificate verify failed") as found:
+                await exchange(pool, base_url)
+            assert found.value.stage == "tls"
+
+    run(work)
+
+
 async def tunnel(reader: asyncio.StreamReader, writer: asyncio.StreamWriter, seen: list[bytes]) -> None:
     """A proxy that knows CONNECT alone."""
     head = await reader.readuntil(b"\r\n\r\n")
@@ -44,8 +74,13 @@ async def tunnel(reader: asyncio.StreamReader, writer: asyncio.StreamWriter, see
         writer.write(b"HTTP/1.1 407 Proxy Authentication Required\r\ncontent-length: 0\r\n\r\n")
         return
     port = int(head.split(b" ")[1].rpartition(b":")[2])
+    await join(reader, writer, port, b"HTTP/1.1 200 Connection established\r\n\r\n")
+
+
+async def join(reader: asyncio.StreamReader, writer: asyncio.StreamWriter, port: int, welcome: bytes) -> None:
+    """Connect a client to a port, and tell it so."""
     their_reader, their_writer = await asyncio.open_connection("127.0.0.1", port)
-    writer.write(b"HTTP/1.1 200 Connection established\r\n\r\n")
+    writer.write(welcome)
 
     async def pump(source: asyncio.StreamReader, sink: asyncio.StreamWriter) -> None:
         while piece := await source.read(1 << 16):
@@ -79,9 +114,88 @@ def test_proxies_of_the_environment_lead_to_experts(monkeypatch: pytest.MonkeyPa
             )
             monkeypatch.setenv("https_proxy", f"http://127.0.0.1:{proxy}")
             with pytest.raises(UnreachableError, match="407"):
-                await exchange(HttpTransport(), f"https://localhost:{expert}/v1")
+                await exchange_alone(f"https://localhost:{expert}/v1")
             monkeypatch.setenv("no_proxy", "localhost")
-            assert await exchange(HttpTransport(), f"https://localhost:{expert}/v1") == (200, b"ok")
+            assert await exchange_alone(f"https://localhost:{expert}/v1") == (200, b"ok")
+
+    run(work)
+
+
+def test_a_proxy_with_TLS_of_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("SSL_CERT_FILE", str(TLS / "localhost.pem"))
+    seen: list[bytes] = []
+
+    async def work(pool: HttpTransport) -> None:
+        async with (
+            listening(replies(ANSWER), server_context()) as expert,
+            listening(lambda reader, writer: tunnel(reader, writer, seen), server_context()) as proxy,
+            listening(replies(ANSWER, seen=seen), server_context()) as plain,
+        ):
+            monkeypatch.setenv("https_proxy", f"https://u:p%20w@localhost:{proxy}")
+            monkeypatch.setenv("http_proxy", f"https://localhost:{plain}")
+            assert await exchange(pool, f"https://localhost:{expert}/v1") == (200, b"ok")
+            assert await exchange(pool, "http://expert.example/v1") == (200, b"ok")
+            assert [head.partition(b"\r\n")[0] for head in seen] == [
+                b"CONNECT localhost:%d HTTP/1.1" % expert,
+                b"POST http://expert.example/v1/chat/completions HTTP/1.1",
+            ]
+
+    run(work)
+
+
+async def socks5(reader: asyncio.StreamReader, writer: asyncio.StreamWriter, seen: list[tuple[int, bytes]]) -> None:
+    """A SOCKS5 proxy (RFC 1928) that wants the user u and the password p."""
+    _, methods = await reader.readexactly(2)
+    assert 2 in await reader.readexactly(methods)
+    writer.write(b"\x05\x02")
+    assert await reader.readexactly(5) == b"\x01\x01u\x01p"
+    writer.write(b"\x01\x00")
+    kind = (await reader.readexactly(4))[3]
+    host = await reader.readexactly(4 if kind == 1 else (await reader.readexactly(1))[0])
+    port = int.from_bytes(await reader.readexactly(2))
+    seen.append((kind, host))
+    if host == b"refused.example":
+        writer.write(b"\x05\x05\x00\x01" + bytes(6))
+        return
+    await join(reader, writer, port, b"\x05\x00\x00\x01" + bytes(6))
+
+
+def test_socks_proxies_for_everything(monkeypatch: pytest.MonkeyPatch) -> None:
+    pytest.importorskip("python_socks")
+    monkeypatch.setenv("SSL_CERT_FILE", str(TLS / "localhost.pem"))
+    seen: list[tuple[int, bytes]] = []
+
+    async def work(pool: HttpTransport) -> None:
+        async with (
+            listening(replies(ANSWER), server_context()) as secure,
+            listening(replies(ANSWER)) as plain,
+            listening(lambda reader, writer: socks5(reader, writer, seen)) as proxy,
+        ):
+            monkeypatch.setenv("ALL_PROXY", f"socks5h://u:p@127.0.0.1:{proxy}")
+            assert await exchange(pool, f"https://localhost:{secure}/v1") == (200, b"ok")
+            assert await exchange(pool, f"http://expert.example:{plain}/v1") == (200, b"ok")  # the proxy knows the name
+            with pytest.raises(UnreachableError, match="the proxy refuses") as found:
+                await exchange(pool, f"http://refused.example:{plain}/v1")
+            assert found.value.stage == "proxy"
+            monkeypatch.setenv("ALL_PROXY", f"socks5://u:p@127.0.0.1:{proxy}")  # the gateway looks up the name
+            assert await exchange_alone(f"http://127.0.0.1:{plain}/v1") == (200, b"ok")
+            monkeypatch.setenv("no_proxy", "localhost")
+            assert await exchange_alone(f"https://localhost:{secure}/v1") == (200, b"ok")
+        assert seen == [(3, b"localhost"), (3, b"expert.example"), (3, b"refused.example"), (1, bytes([127, 0, 0, 1]))]
+
+    run(work)
+
+
+@pytest.mark.parametrize("address", ["ftp://a:1", "http://[::1"])
+def test_a_proxy_that_cannot_be_used_is_an_error_without_its_password(
+    monkeypatch: pytest.MonkeyPatch, address: str
+) -> None:
+    monkeypatch.setenv("http_proxy", address.replace("//", "//user:secret@"))
+
+    async def work(pool: HttpTransport) -> None:
+        with pytest.raises(UnreachableError, match="proxy") as found:
+            await exchange(pool, "http://expert.example/v1")
+        assert "secret" not in str(found.value)
 
     run(work)
 

@@ -70,6 +70,10 @@ def _load_certificate(context: ssl.SSLContext, certificate: str, key: str | None
     try:
         context.load_cert_chain(certificate, key, password=lambda: "")  # without this, it would ask on the terminal
     except ssl.SSLError as error:
-        files = certificate if key is None else f"{certificate} and its key {key}"
-        message = f"{files} do not fit, or are not in PEM, or the key has a password: {error.reason or error}"
-        raise TlsFileError("certificate", message) from error
+        if key is None:
+            message = (
+                f"the file {certificate} does not hold a certificate and its key in PEM: name the key's file in key"
+            )
+        else:
+            message = f"{certificate} and its key {key} do not fit, or are not in PEM, or the key has a password"
+        raise TlsFileError("certificate", f"{message} ({error.reason or error})") from error

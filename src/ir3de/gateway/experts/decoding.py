@@ -105,13 +105,13 @@ class BrotliDecoder:
     def __init__(self) -> None:
         brotli = import_module("brotli")
         self._decoder, self._errors = brotli.Decompressor(), brotli.error
-        self._rest, self._has_begun = b"", False
+        self._rest, self._has_begun, self._is_full = b"", False, False
         if not hasattr(self._decoder, "can_accept_more_data"):
             raise ImportError("brotli is older than 1.2")
 
     @property
     def has_more(self) -> bool:
-        return bool(self._rest) or not self._decoder.can_accept_more_data()
+        return bool(self._rest) or self._is_full or not self._decoder.can_accept_more_data()
 
     @property
     def is_complete(self) -> bool:
@@ -128,6 +128,7 @@ class BrotliDecoder:
                 content = self._decoder.process(given, output_buffer_limit=MAX_STEP_BYTES)
         except self._errors as error:
             raise InvalidResponseError(str(error)) from error
+        self._is_full = len(content) >= MAX_STEP_BYTES
         return content
 
 
