@@ -253,6 +253,9 @@ def test_controls_come_from_headers_and_the_body_comes_first() -> None:
         {"weights": 1},
         {"weights": {"x": 1}},
         {"weights": {"price": -1}},
+        {"weights": {"price": 1e308}},
+        {"weights": {"price": float("inf")}},  # as 1e400 is read
+        {"weights": {"price": 10**400}},
         {"weights": {"price": "\ud800" * 100_000}},
         {"\ud800": 1},
     ],
@@ -268,6 +271,7 @@ def test_controls_that_cannot_be_read_are_refused(given: Any) -> None:
     ("given", "message"),
     [
         (7, "ir3de: must be an object, found 7"),
+        ({"weights": {"price": 1e308}}, "ir3de.weights: price must be a number from 0 to 1e+12, found 1e+308"),
         ({"allow": "law"}, 'ir3de.allow: must be a valid list, found "law"'),
         ({"max_price": "1"}, 'ir3de.max_price: must be a valid number, found "1"'),
         ({"skip": 1}, "ir3de.skip: must be true or false, found 1"),

@@ -99,14 +99,14 @@ def test_envelopes_that_never_close_take_no_longer() -> None:
 @pytest.mark.parametrize(
     ("values", "least"),
     [
-        ({"messages": [said("tool", "x" * 400_000)]}, 100_000),
+        ({"messages": [said("tool", "x" * 400_000)]}, 88_000),
         (
             {"messages": [said("user", [{"type": "tool_result", "content": [{"type": "text", "text": "x" * 400}]}])]},
-            100,
+            88,
         ),
-        ({"messages": [{"role": "assistant", "tool_calls": [{"function": {"arguments": "x" * 400}}]}]}, 100),
+        ({"messages": [{"role": "assistant", "tool_calls": [{"function": {"arguments": "x" * 400}}]}]}, 88),
         ({"messages": [said("user", "法" * 8_000)]}, 8_000),
-        ({"messages": [said("user", "x")], "tools": [{"function": {"description": "x" * 400}}]}, 100),
+        ({"messages": [said("user", "x")], "tools": [{"function": {"description": "x" * 400}}]}, 88),
         ({"messages": [said("user", "x")], "max_tokens": 1_000}, 1_000),
     ],
 )

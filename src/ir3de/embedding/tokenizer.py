@@ -297,6 +297,10 @@ class Tokenizer:
         ids = np.array([token for encoding in encodings for token in encoding.ids], np.uint32)
         return ids, lengths
 
+    def _encode_with_places(self, text: str) -> tokenizers.Encoding:
+        # as a batch, because others can run meanwhile: `encode` keeps the interpreter's lock
+        return self.reference.encode_batch([text], add_special_tokens=False)[0]
+
     def pieces(self, text: str, most: int | None = None) -> list[tuple[int, str]]:
         """Each token's id with the stretch of text it stands for. The stretches make up the whole text.
 
@@ -308,14 +312,14 @@ class Tokenizer:
             return read_first(self.pieces, text, most)
         normalised = replace_lone_surrogates(lowercase_if_all_caps(text))
         text = replace_lone_surrogates(text)
-        encoding = self.reference.encode(normalised, add_special_tokens=False)
+        encoding = self._encode_with_places(normalised)
         if len(normalised) > JUDGED_CHARACTERS:
             is_random = self._is_long_random_case(normalised)
         else:
             is_random = is_random_case(normalised, len(encoding))
         if is_random:
             normalised = normalised.lower()
-            encoding = self.reference.encode(normalised, add_special_tokens=False)
+            encoding = self._encode_with_places(normalised)
         is_lowercased = normalised != text
         starts = [start for start, _ in encoding.offsets]
         if is_lowercased:

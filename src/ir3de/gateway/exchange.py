@@ -23,7 +23,6 @@ from typing import Any
 from starlette.types import Receive, Scope, Send
 
 from ir3de.gateway.api_errors import ApiError, ClientDisconnect, build_internal_error, build_type_error, encode_json
-from ir3de.gateway.config.models import RESERVED
 from ir3de.gateway.exchange_record import ExchangeRecord, read_usage
 from ir3de.gateway.experts.admission import admit, record_failure
 from ir3de.gateway.experts.circuit_breaker import parse_retry_after
@@ -32,17 +31,16 @@ from ir3de.gateway.experts.upstream import RETRYABLE_STATUSES, UpstreamFailure, 
 from ir3de.gateway.gateway import Gateway
 from ir3de.gateway.headers import HeaderList, compile_header_filter, filter_response_headers
 from ir3de.gateway.provenance import build_provenance_headers, build_provenance_member
-from ir3de.gateway.requests.choice import Choice, build_response_pin, choose, route_prompt
+from ir3de.gateway.requests.choice import Choice, build_response_pin, choose
 from ir3de.gateway.requests.client import DisconnectWatcher, find_connection, read_body
 from ir3de.gateway.requests.client_response import ClientResponse
 from ir3de.gateway.requests.controls import FIELD, NO_CONTROLS, Controls, read_controls
 from ir3de.gateway.requests.forwarding import OutgoingBody, build_head, build_path
-from ir3de.gateway.requests.json_body import JsonBody
+from ir3de.gateway.requests.json_body import read_json
 from ir3de.gateway.requests.prompt import read_prompt
 from ir3de.gateway.wire.event_stream import EventRelay, add_member, remove_member
 from ir3de.gateway.wire.format import WireFormat
 
-LONG_PROMPT_CHARS = 100_000  # routing these takes 10 ms, so it is done in a thread
 MAX_LOGGED_CHARS = 100_000  # of a prompt, where the decision log has prompts: routing reads a thousand tokens
 _RETRY_HEADERS = (b"retry-after", b"x-should-retry", b"x-ratelimit-")  # kept even if the error itself is not
 _ERROR_CODES = {"connect": "upstream_unreachable", "garbage": "upstream_invalid", "broken": "upstream_broken"}
@@ -144,7 +142,7 @@ class Exchange:
     async def _choose(self) -> Choice:
         """The experts that may answer, and which of them comes first."""
         snapshot, routing = self.snapshot, self.snapshot.config.routing
-        body = JsonBody.parse(self.content, snapshot.config.server.limits.json_depth)
+        body = await read_json(self.content, snapshot.config.server.limits.json_depth)
         self.content, values = b"", body.values
         self._read_model(values)
         prompt = read_prompt(
@@ -153,10 +151,7 @@ class Exchange:
         self.body = OutgoingBody.from_request(self.wire, body)
         if snapshot.config.logs.prompts:
             self.record.text = prompt.text[:MAX_LOGGED_CHARS]
-        routed = None
-        if len(prompt.text) > LONG_PROMPT_CHARS and self.record.asked in RESERVED:
-            routed = await asyncio.to_thread(route_prompt, snapshot, prompt, self.controls)
-        choice = choose(snapshot, self.record.asked, prompt, self.controls, self.gateway.pins, routed)
+        choice = choose(snapshot, self.record.asked, prompt, self.controls, self.gateway.pins)
         self.record.add_choice(choice)
         return choice
 
@@ -233,7 +228,7 @@ class Exchange:
             await self.response.end()
             return
         has_begun = self.response.status != 0
-        request = 0 if self.body is None else hash(self.body.body.text)
+        request = 0 if self.body is None else hash(self.body.body.content)
         record_failure(expert, failure, request=request, seconds=seconds, has_begun=has_begun)
         if not has_begun:
             raise failure

@@ -19,7 +19,7 @@ from ir3de.gateway.config.models import Part, Routing
 from ir3de.gateway.http.variants import VariantSpec, get_variant, has_variant, list_options
 from ir3de.gateway.requests.client import read_body
 from ir3de.gateway.requests.controls import CostWeights
-from ir3de.gateway.requests.json_body import JsonBody
+from ir3de.gateway.requests.json_body import read_json
 from ir3de.gateway.requests.prompt import extract_text, parse_turns
 from ir3de.gateway.wire import FORMATS
 from ir3de.selectors import MAX_TOKENS
@@ -81,7 +81,7 @@ async def route(request: Request) -> Response:
         content = await read_body(request.receive, dict(request.scope["headers"]), limits)
     except ClientDisconnect:
         return Response(status_code=400)  # which nobody reads
-    body = JsonBody.parse(content, limits.json_depth)
+    body = await read_json(content, limits.json_depth)
     asked = validate(RouteRequest, body.values, status=400, shows_found=True)
     texts = asked.read_texts(snapshot.config.routing)
     try:

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from time import perf_counter
 from typing import TYPE_CHECKING, NamedTuple
 
+from ir3de.errors import InputError
 from ir3de.gateway.api_errors import ApiError
 from ir3de.gateway.config.models import RESERVED
 from ir3de.gateway.experts.snapshot import Expert, Snapshot
@@ -57,19 +58,15 @@ class Choice:
 def route_prompt(snapshot: Snapshot, prompt: Prompt, controls: Controls) -> Routed:
     """The router's decision, and how long it took."""
     started = perf_counter()
-    decision = snapshot.router.route(prompt.text, weights=controls.weights)
+    try:
+        decision = snapshot.router.route(prompt.text, weights=controls.weights)
+    except InputError as error:  # weights times costs that no number holds
+        raise ApiError(400, str(error), "invalid_type", "ir3de.weights") from error
     seconds = perf_counter() - started
     return Routed(decision, decision.confidence, decision.expected_score, decision.margin, seconds)
 
 
-def choose(
-    snapshot: Snapshot,
-    model: str,
-    prompt: Prompt,
-    controls: Controls,
-    pins: Pins,
-    routed: Routed | None = None,
-) -> Choice:
+def choose(snapshot: Snapshot, model: str, prompt: Prompt, controls: Controls, pins: Pins) -> Choice:
     """The choice for a request, or an `ApiError`: no such model, or no expert may answer."""
     experts = snapshot.experts
     if model not in RESERVED:
@@ -89,7 +86,7 @@ def choose(
         return Choice(snapshot, eligible[0], eligible, "the first with embeddings", by_name=True)
     if controls.skip and snapshot.config.routing.shadow is None:
         return Choice(snapshot, _pick_default(snapshot, eligible), eligible, "skip")
-    routed = routed or route_prompt(snapshot, prompt, controls)
+    routed = route_prompt(snapshot, prompt, controls)
     decision = routed.decision
     first, why = _pick_decided(snapshot, decision, eligible)
     if controls.session and (pinned := _find_pinned(snapshot, prompt, controls, pins, decision, eligible)) is not None:

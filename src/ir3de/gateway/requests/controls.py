@@ -11,12 +11,14 @@ from urllib.parse import unquote
 
 from pydantic import BeforeValidator, Field, WithJsonSchema
 
+from ir3de.errors import InputError
 from ir3de.gateway.api_errors import build_type_error, validate
 from ir3de.gateway.config.models import Part
 from ir3de.gateway.headers import text
 from ir3de.policies import COSTS, Cost
 
 FIELD = "ir3de"
+MAX_WEIGHT = 1e12  # with more, costs of ordinary units would be larger than any number
 PRICE_PATTERN = r"^\d{1,12}(\.\d{1,12})?$"  # of the header's value
 _HEADERS = {
     b"x-ir3de-allow": "allow",
@@ -48,7 +50,10 @@ NO_CONTROLS = Controls()
 
 
 def _check_weights(given: Any) -> Any:
-    Cost.of(given)
+    weights = Cost.of(given)
+    for name in COSTS:
+        if (weight := getattr(weights, name)) > MAX_WEIGHT:
+            raise InputError(f"{name} must be a number from 0 to {MAX_WEIGHT:g}, found {weight:g}")
     return given
 
 
@@ -57,7 +62,7 @@ def _limit_integer(given: Any) -> Any:
     return min(given, sys.float_info.max) if type(given) is int else given
 
 
-_COST = {"type": "number", "minimum": 0}
+_COST = {"type": "number", "minimum": 0, "maximum": MAX_WEIGHT}
 _COSTS = {"type": "object", "properties": dict.fromkeys(COSTS, _COST), "additionalProperties": False}
 CostWeights = Annotated[dict[str, Any], BeforeValidator(_check_weights), WithJsonSchema(_COSTS)]
 

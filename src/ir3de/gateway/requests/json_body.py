@@ -1,15 +1,25 @@
-"""The JSON object of a request with its text, so that some fields can change and every other byte stays."""
+"""The JSON object of a request with its bytes, so that some fields can change and every other byte stays."""
 
 from __future__ import annotations
 
+import asyncio
 import json
 import re
 from collections.abc import Mapping
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from functools import lru_cache
+from itertools import accumulate, pairwise
 from json.decoder import scanstring  # type: ignore[attr-defined]
-from typing import Any, NamedTuple
+from typing import Any
 
 from ir3de.gateway.api_errors import ApiError
+from ir3de.gateway.requests.large_json import MAX_MEMBERS, JsonError, Member, NotUtf8, TooDeep, read_large
+
+SMALL_BYTES = 65_536  # parsed at once, within 5 ms whatever they hold
+MAX_INLINE_BYTES = 524_288  # so are these, if their JSON is simple, such as a chat of long texts
+MAX_INLINE_MARKS = 10_000  # brackets, commas and backslashes
+MAX_COUNTED_BYTES = 65_536  # of a line, to name the column of a fault
 
 _space = re.compile(r"[ \t\n\r]*").match
 
@@ -22,24 +32,18 @@ _odd = re.compile(r'"(?:[^"\\]|\\.)*"|(-?Infinity|NaN|\d{4300,})')  # the first 
 _scan = json.JSONDecoder(parse_constant=_refuse_constant).scan_once  # type: ignore[attr-defined]
 
 
-class Member(NamedTuple):
-    """The position of a member in the text: `"key" : value`."""
-
-    start: int
-    value: int
-    end: int
-
-
 @dataclass(frozen=True, slots=True)
 class JsonBody:
-    """A JSON object: its values, and the text they came from.
+    """A JSON object: its values, and the bytes they came from.
+
+    Of a large object, the values are what routing needs of them: see `large_json.py`.
 
     >>> body = JsonBody.parse(b'{"model" : "auto", "n":1.0, "ir3de": {"skip": true}}', depth=10)
     >>> body.rewrite({"model": "maths"}, drop="ir3de")
     b'{"model" : "maths", "n":1.0}'
     """
 
-    text: str
+    content: bytes
     values: Mapping[str, Any]
     members: Mapping[str, Member]
 
@@ -49,26 +53,40 @@ class JsonBody:
         try:
             text = content.decode()
         except UnicodeDecodeError as error:
-            raise ApiError(400, f"the request is not UTF-8: byte {error.start} is invalid", "invalid_json") from error
+            raise _build_utf8_error(error.start) from error
         try:
             values, members = _parse_members(text)
         except RecursionError as error:
             raise _build_depth_error(depth) from error
         except StopIteration as error:
-            raise _build_json_error(text, error.value, "a value is missing") from error
+            raise _build_json_error(content, _count_bytes(text, error.value), "a value is missing") from error
         except json.JSONDecodeError as error:
-            raise _build_json_error(text, error.pos, error.msg) from error
+            raise _build_json_error(content, _count_bytes(text, error.pos), error.msg) from error
         except ValueError as error:  # NaN, or a number with thousands of digits
             found = next((odd for odd in _odd.finditer(text) if odd[1]), None)
-            raise _build_json_error(text, found.start() if found else 0, "this number cannot be read") from error
+            place = _count_bytes(text, found.start()) if found else 0
+            raise _build_json_error(content, place, "this number cannot be read") from error
         if text.count("[") + text.count("{") > depth:  # fewer brackets cannot nest too deep
             _check_depth(values, depth)
-        return cls(text, values, members)
+        return cls(content, values, members if text.isascii() else _to_bytes(text, members))
+
+    @classmethod
+    def parse_large(cls, content: bytes, depth: int) -> JsonBody:
+        """The same in short steps, for a thread beside the event loop; the values are pruned."""
+        try:
+            values, members = read_large(content, depth, _scan)
+        except NotUtf8 as error:
+            raise _build_utf8_error(error.place) from error
+        except TooDeep as error:
+            raise _build_depth_error(depth) from error
+        except JsonError as error:
+            raise _build_json_error(content, error.place, error.message) from error
+        return cls(content, values, members)
 
     def rewrite(
         self, changes: Mapping[str, Any], *, drop: str = "", first_message: Mapping[str, Any] | None = None
     ) -> bytes:
-        """The text with some members changed or added, one dropped, and a message put before the others."""
+        """The bytes with some members changed or added, one dropped, and a message put before the others."""
         edits: list[tuple[int, int, str]] = []
         added = ""
         for key, value in changes.items():
@@ -83,18 +101,18 @@ class JsonBody:
         if drop in self.members:
             edits.append((*self._find_span(drop), ""))
         if added:
-            after = self.text.index("{") + 1
+            after = self.content.index(b"{") + 1
             others = set(self.members) - {drop}
             edits.append((after, after, added if others else added[:-1]))
         return self._apply_edits(sorted(edits))
 
     def _apply_edits(self, edits: list[tuple[int, int, str]]) -> bytes:
-        pieces, done = [], 0
+        whole, done = memoryview(self.content), 0
+        pieces: list[memoryview | bytes] = []
         for start, end, written in edits:
-            pieces += [self.text[done:start], written]
+            pieces += [whole[done:start], written.encode(errors="surrogatepass")]
             done = end
-        pieces.append(self.text[done:])
-        return "".join(pieces).encode(errors="surrogatepass")
+        return b"".join((*pieces, whole[done:]))
 
     def _find_span(self, key: str) -> tuple[int, int]:
         """The position of a member, with the comma that must go with it."""
@@ -103,6 +121,25 @@ class JsonBody:
         if place > 0:
             return self.members[order[place - 1]].end, member.end
         return member.start, self.members[order[1]].start if len(order) > 1 else member.end
+
+
+async def read_json(content: bytes, depth: int) -> JsonBody:
+    """Parse a request's object: at once if that is quick, otherwise in a thread while others are served."""
+    if _is_quick(content):
+        return JsonBody.parse(content, depth)
+    return await asyncio.get_running_loop().run_in_executor(_start_thread(), JsonBody.parse_large, content, depth)
+
+
+def _is_quick(content: bytes) -> bool:
+    if len(content) <= SMALL_BYTES:
+        return True
+    return len(content) <= MAX_INLINE_BYTES and sum(map(content.count, (b"[", b"{", b",", b"\\"))) <= MAX_INLINE_MARKS
+
+
+@lru_cache(maxsize=1)
+def _start_thread() -> ThreadPoolExecutor:
+    """One thread for all large requests: with more, the event loop would wait for each of them in turn."""
+    return ThreadPoolExecutor(1, thread_name_prefix="ir3de-json")
 
 
 def _parse_members(text: str) -> tuple[dict[str, Any], dict[str, Member]]:
@@ -127,6 +164,8 @@ def _parse_members(text: str) -> tuple[dict[str, Any], dict[str, Member]]:
         value, place = _scan(text, value_start)
         if key in values:
             raise json.JSONDecodeError(f"{json.dumps(key)} occurs twice", text, start)
+        if len(values) == MAX_MEMBERS:
+            raise ApiError(400, f"the request has more than {MAX_MEMBERS:,} fields, the limit here", "invalid_json")
         values[key], members[key] = value, Member(start, value_start, place)
         place = _skip_space(text, place)
         mark = text[place : place + 1]
@@ -170,6 +209,24 @@ def _build_depth_error(most: int) -> ApiError:
     return ApiError(400, f"the request's JSON nests deeper than {most} levels, the limit here", "invalid_json")
 
 
-def _build_json_error(text: str, place: int, what: str) -> ApiError:
-    line, column = text.count("\n", 0, place) + 1, place - text.rfind("\n", 0, place)
-    return ApiError(400, f"the request is not a JSON object: {what} (line {line}, column {column})", "invalid_json")
+def _build_utf8_error(place: int) -> ApiError:
+    return ApiError(400, f"the request is not UTF-8: byte {place} is invalid", "invalid_json")
+
+
+def _build_json_error(content: bytes, place: int, what: str) -> ApiError:
+    line, begin = content.count(b"\n", 0, place) + 1, content.rfind(b"\n", 0, place) + 1
+    column = 1 + sum(1 for byte in content[max(begin, place - MAX_COUNTED_BYTES) : place] if byte & 0xC0 != 0x80)
+    at = f"column {column}" if place - begin <= MAX_COUNTED_BYTES else f"byte {place}"
+    return ApiError(400, f"the request is not a JSON object: {what} (line {line}, {at})", "invalid_json")
+
+
+def _count_bytes(text: str, place: int) -> int:
+    return place if text.isascii() else len(text[:place].encode())
+
+
+def _to_bytes(text: str, members: Mapping[str, Member]) -> dict[str, Member]:
+    """Places in the text as places in its bytes."""
+    places = [place for member in members.values() for place in member]
+    sizes = [len(text[first:last].encode()) for first, last in pairwise([0, *places])]
+    counted = [*accumulate(sizes)]
+    return {key: Member(*counted[3 * n : 3 * n + 3]) for n, key in enumerate(members)}

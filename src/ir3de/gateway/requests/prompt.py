@@ -7,12 +7,13 @@ from functools import lru_cache
 from typing import Any, Literal, NamedTuple
 
 from ir3de.gateway.api_errors import ApiError
+from ir3de.gateway.requests.token_estimate import estimate_tokens
 from ir3de.gateway.wire.format import WireFormat
 from ir3de.routing.messages import MessageError, Turn, compile_envelopes
 
 TextMode = Literal["last_user", "all_user", "full"]
 
-CHARS_PER_TOKEN = 4  # of text in ASCII, roughly; other characters count as a token each
+MAX_TEXT_CHARS = 131_072  # of several turns together; routing reads the first 15,360
 MAX_TOKENS = 10**12  # a client may send a number with thousands of digits
 _READ_BY_MODELS = ("messages", "system", "prompt", "input", "instructions", "tools", "functions")
 _ATTACHMENTS = frozenset(("image_url", "input_image", "image", "input_audio", "file", "input_file", "document"))
@@ -74,8 +75,12 @@ def extract_text(turns: Sequence[Turn], how: TextMode, envelopes: Sequence[str] 
             if turn.role == "user" and (text := clean(turn)).strip():
                 return text
         return ""
-    chosen = [clean(turn) for turn in turns if how == "full" or turn.role == "user"]
-    return "\n".join(text for text in chosen if text.strip())
+    chosen, size = list[str](), 0
+    for turn in turns:
+        if size < MAX_TEXT_CHARS and (how == "full" or turn.role == "user") and (text := clean(turn)).strip():
+            chosen.append(text)
+            size += len(text)
+    return "\n".join(chosen)
 
 
 def count_tokens(values: Mapping[str, Any]) -> int:
@@ -92,9 +97,3 @@ def count_tokens(values: Mapping[str, Any]) -> int:
         elif isinstance(value, dict) and value.get("type") not in _ATTACHMENTS:
             found += value.values()
     return tokens
-
-
-def estimate_tokens(text: str) -> int:
-    """Roughly the tokens of a text, without a tokenizer."""
-    others = 0 if text.isascii() else len(text) - len(text.encode("ascii", "ignore"))
-    return (len(text) - others) // CHARS_PER_TOKEN + others
