@@ -386,3 +386,31 @@ def test_a_request_that_is_sent_again_says_so(raw_gateway: RawGateway, monkeypat
     before = count_resends()
     assert [raw_gateway.ask("law").headers.get("x-ir3de-resends") for _ in range(2)] == ["1", "1"]
     assert count_resends() - before == 2
+
+
+class ClosesAKeptConnection:
+    """An expert that answers, keeps the connection, and closes it when the next request has come."""
+
+    def __init__(self) -> None:
+        self.unanswered = 0
+
+    async def __call__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        writer.write(answer(200, GOOD))
+        if await reader.read(1):
+            self.unanswered += 1
+
+
+@pytest.mark.parametrize(("more", "resend"), [({"store": True}, True), ({"background": True}, True), ({}, False)])
+def test_what_would_be_stored_twice_is_not_sent_again_nor_anything_where_that_is_switched_off(
+    raw_gateway: RawGateway, monkeypatch: pytest.MonkeyPatch, more: dict[str, object], resend: bool
+) -> None:
+    monkeypatch.setattr(http_transport, "CLOSE_DETECTION_S", 60.0)
+    there = Destination(raw_gateway.law.config.base_url, keep_alive=600)  # however long it takes from one to the next
+    monkeypatch.setattr(raw_gateway.law, "destination", there)
+    raw_gateway.law.config = raw_gateway.law.config.model_copy(update={"resend": resend})
+    raw_gateway.raw.does = expert = ClosesAKeptConnection()
+    asked = len(raw_gateway.raw.heads)
+    assert raw_gateway.ask("law").status == 200
+    got = raw_gateway.ask("law", **more)
+    assert (got.status, got.error["code"], expert.unanswered) == (502, "upstream_broken", 1)
+    assert len(raw_gateway.raw.heads) == asked + 1

@@ -44,6 +44,7 @@ from ir3de.gateway.wire.format import WireFormat
 MAX_LOGGED_CHARS = 100_000  # of a prompt, where the decision log has prompts: routing reads a thousand tokens
 _RETRY_HEADERS = (b"retry-after", b"x-should-retry", b"x-ratelimit-")  # kept even if the error itself is not
 _ERROR_CODES = {"connect": "upstream_unreachable", "garbage": "upstream_invalid", "broken": "upstream_broken"}
+_UNAVAILABLE = frozenset(("busy", "resting", "cooling", "resources"))  # reasons for which nobody was asked
 _NO_FAULT_STATUSES = frozenset((429, 501, 505))  # it has too much to do, or not what the request wants
 _JSON: HeaderList = [(b"content-type", b"application/json")]
 _log = logging.getLogger("ir3de.gateway")
@@ -327,7 +328,7 @@ class Exchange:
 
     async def _send_failure(self, failure: UpstreamFailure) -> None:
         """No expert answered: send the error of the last one, or say what happened to it."""
-        self.record.outcome = "unavailable" if failure.reason in ("busy", "resting", "cooling") else "upstream_error"
+        self.record.outcome = "unavailable" if failure.reason in _UNAVAILABLE else "upstream_error"
         if failure.body is not None:
             self.record.error = f"upstream_{failure.status}"
             await self.response.send_whole(failure.status, self._add_headers(failure.headers), failure.body)

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 NO_EXPERT = "none"  # the label for names that are not experts
 OUTCOMES = get_args(Outcome)
 REASONS = (  # of fallbacks
-    "connect", "timeout", "408", "429", "5xx", "busy", "resting", "cooling", "garbage", "broken", "other",
+    "connect", "timeout", "408", "429", "5xx", "busy", "resting", "cooling", "garbage", "broken", "resources", "other",
 )  # fmt: skip
 BREAKER_VALUES = {"closed": 0, "half-open": 1, "open": 2, "cooling": 3}
 
