@@ -164,8 +164,8 @@ def test_a_client_that_leaves_the_line_gives_up_its_place(raw_gateway: RawGatewa
 
 @pytest.mark.slow
 def test_a_client_that_does_not_read_is_not_held_against_the_expert(raw_gateway: RawGateway) -> None:
-    for _ in range(2):
-        raw_gateway.ask("law", does=answer(500, {}))
+    for number in range(2):
+        raw_gateway.ask("law", does=answer(500, {}), user=str(number))
     before = len(raw_gateway.raw.heads)
     raw_gateway.limit(idle=3.0)
     raw_gateway.raw.does = holds(STREAM_HEAD, FIRST.replace(b"We", b"W" * 500_000) * 40)

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import asyncio
+import json
 from collections.abc import Mapping
 from typing import Any
 
 import pytest
-from raw_sockets import FIRST, STREAM_HEAD, Conduct, answer, ask, chat, says
+from raw_sockets import FIRST, STREAM_HEAD, Conduct, answer, ask, chat, eventually, says, sent
 from raw_upstream import LAW, RawGateway
+
+from ir3de.gateway import exchange
 
 FINISHED = b'data: {"id":"x","choices":[{"index":0,"delta":{},"finish_reason":"stop"}]}\n\n'
 REFUSED = {"error": {"message": "roles must alternate", "type": "server_error", "param": None, "code": 500}}
@@ -75,6 +78,34 @@ def test_a_client_cannot_open_a_breaker_for_everybody(raw_gateway: RawGateway, r
     for _ in range(3):  # so many failures open it
         body = more if "input" in more else chat(LAW, **more)
         ask(raw_gateway.url, {**body, "model": "law"}, path)
+    assert raw_gateway.law.breaker.state == "closed"
+
+
+@pytest.mark.slow
+def test_an_expert_that_gives_up_on_a_slow_reader_is_not_to_blame(
+    raw_gateway: RawGateway, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(exchange, "SLOW_CLIENT_S", 0.2)
+    gave_up = 0
+
+    async def does_not_wait(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        nonlocal gave_up
+        writer.write(STREAM_HEAD)
+        try:
+            while True:
+                writer.write(FIRST.replace(b"We", b"W" * 500_000))
+                await asyncio.wait_for(writer.drain(), 0.5)
+        except TimeoutError:
+            writer.transport.abort()
+            gave_up += 1
+
+    raw_gateway.raw.does = does_not_wait
+    for number in range(1, 4):
+        with sent(raw_gateway.url, json.dumps(chat(LAW, "law", stream=True)).encode()) as line:
+            assert eventually(lambda: gave_up == number)  # noqa: B023 - called at once
+            received = b""
+            while not received.endswith(b"\r\n0\r\n\r\n"):  # now it reads, to the end
+                received = received[-10:] + line.recv(1 << 20)
     assert raw_gateway.law.breaker.state == "closed"
 
 

@@ -42,6 +42,7 @@ from ir3de.gateway.wire.event_stream import EventRelay, add_member, remove_membe
 from ir3de.gateway.wire.format import WireFormat
 
 MAX_LOGGED_CHARS = 100_000  # of a prompt, where the decision log has prompts: routing reads a thousand tokens
+SLOW_CLIENT_S = 1.0  # an expert may break off an answer that the client does not take for that long
 _RETRY_HEADERS = (b"retry-after", b"x-should-retry", b"x-ratelimit-")  # kept even if the error itself is not
 _ERROR_CODES = {"connect": "upstream_unreachable", "garbage": "upstream_invalid", "broken": "upstream_broken"}
 _UNAVAILABLE = frozenset(("busy", "resting", "cooling", "resources"))  # reasons for which nobody was asked
@@ -228,9 +229,11 @@ class Exchange:
             expert.breaker.record_success()
             await self.response.end()
             return
-        has_begun = self.response.status != 0
+        has_begun, is_client_slow = self.response.status != 0, self.response.longest_stall >= SLOW_CLIENT_S
         request = 0 if self.body is None else hash(self.body.body.content)
-        record_failure(expert, failure, request=request, seconds=seconds, has_begun=has_begun)
+        record_failure(
+            expert, failure, request=request, seconds=seconds, has_begun=has_begun, is_client_slow=is_client_slow
+        )
         if not has_begun:
             raise failure
         await self._end_broken_stream(failure)

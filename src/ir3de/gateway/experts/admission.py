@@ -33,7 +33,13 @@ async def admit(expert: Expert) -> None:
 
 
 def record_failure(
-    expert: Expert, failure: UpstreamFailure, *, request: int = 0, seconds: float = 0.0, has_begun: bool = False
+    expert: Expert,
+    failure: UpstreamFailure,
+    *,
+    request: int = 0,
+    seconds: float = 0.0,
+    has_begun: bool = False,
+    is_client_slow: bool = False,
 ) -> None:
     """Record a failure that the expert is to blame for, and log a warning when it opens the circuit breaker.
 
@@ -43,17 +49,17 @@ def record_failure(
     if failure.is_refusal:
         breaker.record_refusal(parse_retry_after(dict(failure.headers)))
         return
-    is_cut_off = reason == "timeout" and has_begun and seconds >= expert.config.timeouts.total
-    if not failure.is_expert_fault or is_cut_off:  # it was answering: the request asked for too much
+    asked_too_much = reason == "timeout" and has_begun and seconds >= expert.config.timeouts.total
+    gave_up_on_client = reason == "broken" and has_begun and is_client_slow
+    if not failure.is_expert_fault or asked_too_much or gave_up_on_client:
         breaker.record_abandoned()
         return
     was_closed = breaker.state == "closed"
-    if failure.body is not None:  # it could still say that it failed: the request may be to blame
-        breaker.record_failure(request=request)
-    elif reason == "timeout" and not has_begun:
-        breaker.record_failure(waited=seconds)
-    else:
-        breaker.record_failure()
+    is_late = reason in ("timeout", "408") or (reason == "5xx" and failure.status == 504)
+    breaker.record_failure(
+        request=request if failure.body is not None else 0,  # it could still say that it failed: is it the request?
+        waited=seconds if is_late and not has_begun else 0.0,
+    )
     if was_closed and breaker.state == "open":
         rest, address = expert.config.breaker.rest, expert.config.base_url
         _log.warning("%s at %s: no requests for %g s, then one is tried", failure.message, address, rest)

@@ -14,7 +14,7 @@ from ir3de.gateway.requests.client import DisconnectWatcher, discard_body
 class ClientResponse:
     """The response to one request; `status` is 0 until its head was sent."""
 
-    __slots__ = ("_send", "_sending_since", "_stall_timer", "sent_bytes", "status", "watcher")
+    __slots__ = ("_send", "_sending_since", "_stall_timer", "longest_stall", "sent_bytes", "status", "watcher")
 
     def __init__(self, send: Send) -> None:
         self._send = send
@@ -22,6 +22,7 @@ class ClientResponse:
         self._stall_timer: asyncio.TimerHandle | None = None
         self.watcher: DisconnectWatcher | None = None
         self.status = self.sent_bytes = 0
+        self.longest_stall = 0.0  # seconds that the client took nothing
 
     async def send_whole(self, status: int, headers: HeaderList, body: bytes) -> None:
         """A response in one piece."""
@@ -69,10 +70,13 @@ class ClientResponse:
             self.watcher.disconnect()
 
     async def _pass(self, message: Message) -> None:
-        self._sending_since = asyncio.get_running_loop().time()
+        loop = asyncio.get_running_loop()
+        since = self._sending_since = loop.time()
         try:
             await self._send(message)
         except OSError:  # ASGI servers raise it when the client has disconnected
             raise ClientDisconnect from None
         finally:
             self._sending_since = None
+            if (stall := loop.time() - since) > self.longest_stall:
+                self.longest_stall = stall
