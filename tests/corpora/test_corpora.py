@@ -11,6 +11,7 @@ import pytest
 from corpus_files import PACKERS, TEXTS, WRITERS, Piped, json_lines, said, write, write_parquet
 
 from ir3de.corpora import read_rows, read_texts, text_of, total_bytes
+from ir3de.corpora.streams import limit_expansion
 from ir3de.errors import InputError
 
 # --- formats and compressions
@@ -35,6 +36,18 @@ def test_members_one_after_another_are_one_file(tmp_path: Path, packing: str) ->
     pack = PACKERS[packing]
     path = write(tmp_path, f"a.txt{packing}", pack(b"one\ntw") + pack(b"o\n") + pack(b"") + pack(b"three"))
     assert list(read_texts([path])) == ["one", "two", "three"]
+
+
+@pytest.mark.parametrize("packing", [packing for packing in PACKERS if packing])
+def test_what_expands_to_more_than_the_limit_is_refused(tmp_path: Path, packing: str) -> None:
+    pack, line = PACKERS[packing], b"one of ten thousand lines\n"
+    enough = write(tmp_path, f"enough.txt{packing}", pack(line * 10_000))
+    too_much = write(tmp_path, f"more.txt{packing}", pack(line * 10_000) + pack(b"\n"))  # the limit is for all members
+    with limit_expansion(10_000 * len(line)):
+        assert sum(1 for _ in read_texts([enough])) == 10_000
+        with pytest.raises(InputError, match=r"more\.txt.*: expands to more than 0\.26 MB, which is the limit here"):
+            list(read_texts([too_much]))
+    assert sum(1 for _ in read_texts([too_much])) == 10_000
 
 
 def test_zeros_after_a_member_are_padding(tmp_path: Path) -> None:

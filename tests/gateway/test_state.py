@@ -90,6 +90,10 @@ def test_a_torn_line_of_the_audit_log_spoils_no_other(tmp_path: Path) -> None:
     folder.record({"change": 3, "who": "ä"})
     assert folder.history(5) == [{"change": 3, "who": "ä"}, {"change": 1}]
     assert folder.history(1) == [{"change": 3, "who": "ä"}]
+    with (tmp_path / "audit.jsonl").open("a") as file:
+        file.writelines(f'{{"change": {number}}}\n' for number in range(4, 3_000))
+    assert [line["change"] for line in folder.history(2)] == [2_999, 2_998]
+    assert [line["change"] for line in folder.history(5_000)][-2:] == [3, 1]
 
 
 def test_where_the_state_lies(tmp_path: Path, base: Config) -> None:

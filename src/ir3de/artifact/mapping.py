@@ -101,8 +101,9 @@ def _digest(tensors: Mapping[str, npt.NDArray[Any]]) -> str:
 
 
 def _drop_others(path: Path) -> None:
-    """Tables that are gone, and their ballots; a process that still has them mapped keeps them."""
-    for other in path.parent.glob(f"{path.name.partition('-')[0]}-*.safetensors"):
+    """Tables that are gone, and their ballots; a process that has them mapped keeps them. And what a crash left."""
+    stem = path.name.partition("-")[0]
+    for other in (*path.parent.glob(f"{stem}-*.safetensors"), *path.parent.glob(f".{stem}-*.part")):
         if other != path:
             with suppress(OSError):
                 other.unlink()

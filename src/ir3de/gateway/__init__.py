@@ -14,12 +14,15 @@ calls these:
     provenance            headers and a field of the body that say which expert answered, and why
     exchange_record       what metrics, logs and traces (telemetry/) need to know
 
-`experts/snapshot` holds router, experts and settings. It is swapped in one step when one of them changes:
+`experts/snapshot` holds router, experts and settings, and is their only owner. They are swapped in one step when one of
+them changes:
 
     admin/follow          checks a folder or an address for a new router
     admin/routes          the /admin endpoints; `changes` says which changes are possible
     admin/administration  applies one change at a time, and picks up those of other workers
     admin/fit_process     fits a changed router, in a process of its own
+    admin/fetching        fetches a router from an address, within limits
+    admin/bounded         runs what may hang in threads that never keep the gateway from stopping
     admin/state           keeps the changes on disk
 
 `app` assembles the ASGI application, `server` runs it. What its worker processes share is in `workers/`.

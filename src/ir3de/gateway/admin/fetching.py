@@ -105,6 +105,8 @@ class AddressSource(FolderSource):
         folder = self._cache / hashlib.sha256(content).hexdigest()[:16]
         with files.lock_folder(self._cache, wait_s=budget.seconds_left()):
             files.make_folder(folder)
+            for left in folder.glob(".*.part"):  # by a process that was killed
+                left.unlink(missing_ok=True)
             for part in needed:
                 self._bring(folder, part, budget)
             for part in useful:

@@ -8,6 +8,7 @@ input.
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import signal
@@ -30,11 +31,12 @@ STATISTICS_SUFFIXES = (".stats", ".safetensors")
 _REFUSED_STATUS = 3  # exit status of a refusal; standard output says why
 _GRACE_S = 10.0  # after its limit of time a process that was not ended ends itself
 _MAX_OUTPUT_BYTES = 100_000  # read of what the process prints
+_DISK_FULL = (errno.ENOSPC, errno.EFBIG, getattr(errno, "EDQUOT", errno.ENOSPC))
 _FIRST_VICTIM = "1000"  # of the out-of-memory killer of Linux
 
 
-class FitFailed(Exception):  # noqa: N818 - not an error of the request: out of memory, or killed
-    """The process ended without a reason."""
+class FitFailed(Exception):  # noqa: N818 - not an error of the request
+    """The process ended without a reason: it was killed, or memory ran out; or the disk is full."""
 
 
 @dataclass(frozen=True)
@@ -70,6 +72,8 @@ def fit(order: FitOrder, stop: threading.Event | None = None) -> None:
     if status == _REFUSED_STATUS:
         refusal = json.loads(printed)
         message = refusal["message"].replace(order.file, order.file_name) if order.file else refusal["message"]
+        if refusal["kind"] == FitFailed.__name__:
+            raise FitFailed(message)
         kind: Any = getattr(errors, refusal["kind"], InputError)
         refused: Exception = kind.__new__(kind, message)
         refused.args = (message,)
@@ -164,7 +168,8 @@ def main(path: str) -> int:
     except MemoryError:
         refusal = _describe_memory(order)
     except IR3DEError as error:
-        refusal = {"kind": type(error).__name__, "message": str(error)}
+        is_disk_full = isinstance(error.__cause__, OSError) and error.__cause__.errno in _DISK_FULL
+        refusal = {"kind": FitFailed.__name__ if is_disk_full else type(error).__name__, "message": str(error)}
     json.dump(refusal, sys.stdout)
     return _REFUSED_STATUS
 

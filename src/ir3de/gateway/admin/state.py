@@ -35,6 +35,7 @@ log = logging.getLogger(__name__)
 
 KIND, VERSION = "ir3de.state", 1
 STATE, AUDIT, CACHE = "state.json", "audit.jsonl", "cache"
+MAX_LINE_BYTES = 8_192  # of a line of the audit log
 
 _OWN_NAMES = re.compile(rf"{STATE}|{AUDIT}|{CACHE}|\.?router-\w+|pins-.*|\..*\.part")
 
@@ -214,7 +215,10 @@ class StateFolder:
     def history(self, most: int) -> list[dict[str, Any]]:
         """The last lines of the audit log, newest first, without incomplete ones."""
         try:
-            lines = (self.path / AUDIT).read_bytes().splitlines()
+            with (self.path / AUDIT).open("rb") as file:
+                size = file.seek(0, os.SEEK_END)
+                file.seek(max(0, size - most * MAX_LINE_BYTES))
+                lines = file.read().splitlines()  # the first one may be incomplete
         except FileNotFoundError:
             return []
         except OSError as error:
