@@ -128,13 +128,12 @@ def test_what_is_left_out_is_counted(window: int) -> None:
     assert estimate_tokens(found["tools"][0]) > 1_000
 
 
-def test_the_first_and_the_last_texts_are_kept(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(large_json, "MIN_KEPT_BYTES", 0)
+def test_the_first_and_the_last_texts_are_kept() -> None:
     said = [f"{place} " + "égg 🙂" * 1_000 for place in range(400)]
     content = json.dumps(
         {"messages": [{"role": "user", "content": text} for text in said]}, ensure_ascii=False
     ).encode()
-    found = [message["content"] for message in JsonBody.parse_large(content, DEPTH).values["messages"]]
+    found = [message["content"] for message in JsonBody.parse_large(content, DEPTH, 0).values["messages"]]
     assert (found[:20], found[-20:]) == (said[:20], said[-20:])
     assert found[200] == said[200][:SHORT_CHARS] and estimate_tokens(found[200]) == estimate_tokens(said[200])
     assert sum(map(sys.getsizeof, found)) < 0.6 * len(content)

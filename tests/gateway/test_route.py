@@ -1,10 +1,12 @@
 """POST /v1/route says what `Router` says, and refuses what it cannot read by naming the field."""
 
+import copy
 import json
 import threading
 import urllib.error
 import urllib.request
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +15,8 @@ from running_gateway import QUESTIONS, TEXTS, Running, running, small_router
 
 import tiny
 from ir3de import AllTokens, EntropyTopK, PromptRidge, Router
-from ir3de.gateway.http.routing_api import MAX_EXPLAINED_INPUTS, MAX_INPUTS
+from ir3de.gateway.http import variants
+from ir3de.gateway.http.routing_api import MAX_EXPLAINED_CHARS, MAX_EXPLAINED_INPUTS, MAX_INPUTS, MAX_KEPT_BYTES
 
 PROMPTS = [
     *QUESTIONS.values(),
@@ -99,6 +102,64 @@ def test_another_scorer_is_fitted_from_the_same_statistics(gateway: Running) -> 
     assert "prompt-ridge" in found["options"]["scorers"]
 
 
+def test_another_scorer_is_fitted_elsewhere_and_few_variants_are_kept(
+    gateway: Running, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(*_: object, **__: object) -> None:
+        raise AssertionError("a fit enlarges this process for good")
+
+    monkeypatch.setattr(Router, "fit", fail)
+    for asked in ({"scorer": "posterior", "selector": "all"}, {"scorer": "posterior"}, {"selector": "all"}):
+        assert ask(gateway, {"input": "Is my egg void?", **asked})[0] == 200
+    assert len(variants._caches[gateway.gateway.live.snapshot.router].routers) == variants.MAX_VARIANTS
+
+
+def test_a_router_that_is_being_replaced_has_no_other_scorer_yet(tmp_path: Path) -> None:
+    with running(tmp_path) as gateway:
+        assert "blend" in ask(gateway, {"input": "x"})[1]["options"]["scorers"]
+        live = gateway.gateway.live
+        variants._caches[replaced := copy.copy(live.snapshot.router)] = variants._caches[live.snapshot.router]
+        live.swap(replace(live.snapshot, digest="0" * 64, router=replaced))
+        status, found = ask(gateway, {"input": "x", "scorer": "blend"})
+        assert status == 409 and "being replaced" in found["error"]["message"]
+
+
+# --- what a request may cost ---
+
+
+def test_a_prompt_of_megabytes_is_routed_by_its_beginning(gateway: Running) -> None:
+    text = "Is my contract void? " * 500_000
+    status, found = ask(gateway, {"input": text, "explain": True})
+    assert status == 200
+    expected = small_router().route(text).to_dict()
+    assert {name: found["data"][0][name] for name in expected} == plain(expected)
+    assert len(found["data"][0]["votes"]) == expected["tokens"] == 1024
+
+
+def test_many_long_prompts_are_routed_one_and_all(gateway: Running) -> None:
+    texts = [f"{question} " * 200 for question in QUESTIONS.values()] * 100
+    status, found = ask(gateway, {"input": texts})
+    assert status == 200
+    assert [row["expert"] for row in found["data"]] == list(QUESTIONS) * 100
+
+
+@pytest.mark.parametrize(
+    ("body", "said"),
+    [
+        (
+            {"input": ["egg " * 3_000] * 40, "explain": True},
+            f"at most {MAX_EXPLAINED_CHARS:,} are possible with explain",
+        ),
+        ({"input": ["法" * 3_000] * 40, "flips": True}, "have 120,000 characters"),
+        ({"input": ["x" * 15_000] * 1_000}, f"more than {MAX_KEPT_BYTES:,} bytes"),
+        ({"input": ["x"] * 20_000 + ["y" * 600_000]}, "more than 10,000 messages"),
+    ],
+)
+def test_what_costs_too_much_is_refused_with_its_limit(gateway: Running, body: object, said: str) -> None:
+    status, found = ask(gateway, body)
+    assert status == 413 and said in found["error"]["message"]
+
+
 def test_messages_are_read_as_the_chat_endpoint_reads_them(gateway: Running) -> None:
     messages = [
         {"role": "system", "content": "You boil eggs."},
@@ -119,8 +180,13 @@ def test_weights_are_those_of_this_request(tmp_path: Path) -> None:
             _, found = ask(gateway, {"input": "Is my contract void?", "weights": weights})
             decision = router.route("Is my contract void?", weights=weights)
             assert found["data"] == plain([{"index": 0, **decision.to_dict()}])
-        status, found = ask(gateway, {"input": "x", "weights": {"price": 1e308}})
-        assert status in (200, 400)
+        for weight, shown in (("1e308", "1e+308"), ("1e400", "inf"), ("1" + "0" * 400, "1" + "0" * 9)):
+            content = b'{"input": "x", "weights": {"price": %s}}' % weight.encode()
+            status, found = ask(gateway, content)
+            assert (status, found["error"]["param"]) == (400, "weights") and shown in found["error"]["message"]
+            chat = b'{"messages": [{"role": "user", "content": "x"}], "ir3de": {"weights": {"price": %s}}}'
+            status, found = ask(gateway, chat % weight.encode(), "/v1/chat/completions")
+            assert (status, found["error"]["param"]) == (400, "ir3de.weights") and shown in found["error"]["message"]
 
 
 def test_a_serving_copy_offers_no_scorer(tmp_path: Path) -> None:

@@ -16,6 +16,7 @@ import subprocess
 import sys
 import tempfile
 import threading
+from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -45,11 +46,12 @@ class FitOrder:
 
     source: str
     target: str
-    action: Literal["more", "remove"]  # more: a new expert, or more texts for one that exists
-    name: str
+    action: Literal["more", "remove", "scorer"]  # more: a new expert, or more texts for one that exists
+    name: str  # of the expert, or what the scorer is called
     texts: list[str] | None = None
     file: str | None = None  # instead of texts: the full path of an uploaded file
     file_name: str = ""  # what the client called that file; error messages use it
+    scorer: Mapping[str, Any] | None = None  # as a router's header describes it; the new router is a serving copy
     seconds: float = 600.0
     memory_bytes: int = 2_000_000_000
     text_bytes: int = 200_000_000  # of the file after decompression
@@ -131,8 +133,14 @@ def _read_end(file: Any) -> str:
 def apply_order(order: FitOrder) -> None:
     """Change the router and save it."""
     from ir3de.router import Router
+    from ir3de.scorers.registry import SCORERS
 
     router = Router.load(order.source)
+    if order.scorer is not None:
+        own: Any = {"selector": router.selector, "default": router.default, "policy": router.policy}
+        scorer = SCORERS.restore(order.scorer)
+        Router.fit(router.statistics, embedding=router.embedding, scorer=scorer, **own).save(order.target, serving=True)
+        return
     if order.action == "remove":
         router.remove(order.name)
     else:

@@ -5,6 +5,8 @@ from __future__ import annotations
 import asyncio
 import json
 from collections.abc import Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from functools import lru_cache
 from time import perf_counter
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -14,13 +16,16 @@ from starlette.responses import Response
 from starlette.routing import Route
 
 from ir3de.errors import InputError
+from ir3de.gateway.admin.bounded import run_in_thread
 from ir3de.gateway.api_errors import ApiError, ClientDisconnect, build_type_error, validate
 from ir3de.gateway.config.models import Part, Routing
 from ir3de.gateway.http.variants import VariantSpec, get_variant, has_variant, list_options
 from ir3de.gateway.requests.client import read_body
 from ir3de.gateway.requests.controls import CostWeights
 from ir3de.gateway.requests.json_body import read_json
+from ir3de.gateway.requests.kept_texts import SHORT_CHARS
 from ir3de.gateway.requests.prompt import extract_text, parse_turns
+from ir3de.gateway.requests.token_estimate import Beginning
 from ir3de.gateway.wire import FORMATS
 from ir3de.selectors import MAX_TOKENS
 
@@ -29,9 +34,15 @@ if TYPE_CHECKING:
     from ir3de.router import Router
 
 MAX_INPUTS = 1_000
-MAX_EXPLAINED_INPUTS = 100  # an explanation takes a kilobyte per token
-MAX_INLINE_CHARS = 4_000  # routed in the event loop, within a millisecond or two
-MAX_INLINE_FLIPS_CHARS = 400  # the same with flips, which decide once for every word
+MAX_EXPLAINED_INPUTS = 100
+MAX_EXPLAINED_CHARS = 50_000  # read of all prompts together: explaining them takes about a second
+READ_CHARS = 8_192  # of a prompt, as a rule: see embedding/beginnings.py
+MAX_KEPT_BYTES = 8_000_000  # that the prompts of a large request may take in memory
+
+# routed in the event loop, within a few milliseconds; longer ones, and more of them, in a thread
+MAX_INLINE_INPUTS = 16
+MAX_INLINE_CHARS = 4_000
+MAX_INLINE_EXPLAINED_CHARS = 200
 
 
 class RouteRequest(Part):
@@ -62,11 +73,30 @@ class RouteRequest(Part):
         """The prompts, or a `ApiError` that names the field."""
         given = {name: getattr(self, name) for name in self.model_fields_set}
         texts = _read_texts(given, routing)
-        most = MAX_EXPLAINED_INPUTS if self.explain or self.flips else MAX_INPUTS
+        most, what = (MAX_EXPLAINED_INPUTS, " with explain or flips") if self.is_explained else (MAX_INPUTS, "")
         if len(texts) > most:
-            what = " with explain or flips" if most < MAX_INPUTS else ""
             raise ApiError(400, f"input has {len(texts):,} prompts, at most {most:,} are possible{what}", param="input")
+        if any(isinstance(text, Beginning) and len(text) <= SHORT_CHARS for text in texts):
+            message = (
+                f"the prompts take more than {MAX_KEPT_BYTES:,} bytes, which is the limit here: send fewer at once"
+            )
+            raise ApiError(413, message, param="input")
+        size = sum(min(len(text), READ_CHARS) for text in texts)
+        if self.is_explained and size > MAX_EXPLAINED_CHARS:
+            message = (
+                f"the prompts have {size:,} characters that are read, at most {MAX_EXPLAINED_CHARS:,} are possible"
+            )
+            raise ApiError(413, f"{message}{what}: send fewer at once", param="input")
         return texts
+
+    @property
+    def is_explained(self) -> bool:
+        return bool(self.explain or self.flips)
+
+    def is_quick(self, texts: Sequence[str]) -> bool:
+        """Whether an answer takes a few milliseconds at most."""
+        most = MAX_INLINE_EXPLAINED_CHARS if self.is_explained else MAX_INLINE_CHARS
+        return len(texts) <= MAX_INLINE_INPUTS and sum(map(len, texts)) <= most
 
     @property
     def wanted(self) -> VariantSpec:
@@ -81,15 +111,18 @@ async def route(request: Request) -> Response:
         content = await read_body(request.receive, dict(request.scope["headers"]), limits)
     except ClientDisconnect:
         return Response(status_code=400)  # which nobody reads
-    body = await read_json(content, limits.json_depth)
-    asked = validate(RouteRequest, body.values, status=400, shows_found=True)
+    values = (await read_json(content, limits.json_depth, kept_bytes=MAX_KEPT_BYTES)).values
+    asked = validate(RouteRequest, values, status=400, shows_found=True)
     texts = asked.read_texts(snapshot.config.routing)
     try:
-        is_short = sum(map(len, texts)) <= (MAX_INLINE_FLIPS_CHARS if asked.flips else MAX_INLINE_CHARS)
-        if is_short and has_variant(snapshot.router, asked.wanted):
-            content = build_answer(snapshot.router, snapshot.digest, asked, texts)
-        else:  # long prompts, or a variant that must be built first: a thread lets others be served meanwhile
-            content = await asyncio.to_thread(build_answer, snapshot.router, snapshot.digest, asked, texts)
+        if not has_variant(snapshot, asked.wanted):  # it must be built first
+            await run_in_thread(get_variant, snapshot, asked.wanted)
+        if asked.is_quick(texts):
+            content = build_answer(snapshot, asked, texts)
+        else:
+            content = await asyncio.get_running_loop().run_in_executor(
+                _start_thread(), build_answer, snapshot, asked, texts
+            )
     except InputError as error:  # weights so large that no number holds them
         raise ApiError(400, str(error)) from error
     return Response(content, media_type="application/json")
@@ -98,38 +131,46 @@ async def route(request: Request) -> Response:
 routes = [Route("/v1/route", route, methods=["POST"])]
 
 
-def build_answer(router: Router, digest: str, asked: RouteRequest, texts: Sequence[str]) -> bytes:
+@lru_cache(maxsize=1)
+def _start_thread() -> ThreadPoolExecutor:
+    """One thread for all long requests: with more, the event loop would wait for each of them in turn."""
+    return ThreadPoolExecutor(1, thread_name_prefix="ir3de-route")
+
+
+def build_answer(snapshot: Snapshot, asked: RouteRequest, texts: Sequence[str]) -> bytes:
     """The answer as JSON."""
-    variant = get_variant(router, asked.wanted)
+    variant = get_variant(snapshot, asked.wanted)
     begin = perf_counter()
     if len(texts) == 1:
         decisions = [variant.route(texts[0], weights=asked.weights)]
     else:
         decisions = variant.route_batch(texts, weights=asked.weights)
     took = perf_counter() - begin
-    data = []
-    for index, (text, decision) in enumerate(zip(texts, decisions, strict=True)):
-        row: dict[str, Any] = {"index": index, **decision.to_dict()}
-        if asked.explain:
-            row |= variant.explain(text, weights=asked.weights).describe_parts()
-        if asked.flips:
-            row["flips"] = variant.flips(text, weights=asked.weights).to_dict()
-        data.append(row)
-    return json.dumps(
-        {
-            "object": "list",
-            "router": digest,
-            "experts": list(variant.experts),
-            "default": variant.default,
-            "calibrated": variant.calibrated,
-            "route_us": round(took / len(texts) * 1e6, 1),  # a prompt, on average
-            "data": data,
-            "options": list_options(router),
-        },
-        ensure_ascii=False,
-        allow_nan=False,
-        separators=(",", ":"),
-    ).encode(errors="replace")
+    head = {
+        "object": "list",
+        "router": snapshot.digest,
+        "experts": list(variant.experts),
+        "default": variant.default,
+        "calibrated": variant.calibrated,
+        "route_us": round(took / len(texts) * 1e6, 1),  # a prompt, on average
+    }
+    data = b",".join(  # row by row, because an explanation takes several times the memory of its JSON
+        _encode({"index": index, **decision.to_dict(), **_explain(variant, asked, text)})
+        for index, (text, decision) in enumerate(zip(texts, decisions, strict=True))
+    )
+    options = _encode(list_options(snapshot))
+    return b"".join((_encode(head)[:-1], b',"data":[', data, b'],"options":', options, b"}"))
+
+
+def _explain(variant: Router, asked: RouteRequest, text: str) -> dict[str, Any]:
+    row = variant.explain(text, weights=asked.weights).describe_parts() if asked.explain else {}
+    if asked.flips:
+        row["flips"] = variant.flips(text, weights=asked.weights).to_dict()
+    return row
+
+
+def _encode(value: Mapping[str, Any]) -> bytes:
+    return json.dumps(value, ensure_ascii=False, allow_nan=False, separators=(",", ":")).encode(errors="replace")
 
 
 def _read_texts(values: Mapping[str, Any], routing: Routing) -> list[str]:

@@ -16,6 +16,7 @@ from typing import Any
 from ir3de.gateway.api_errors import ApiError
 from ir3de.gateway.requests.large_json import MAX_MEMBERS, JsonError, Member, NotUtf8, TooDeep, read_large
 
+MIN_KEPT_BYTES = 1_000_000  # that texts of a large request may take in memory
 SMALL_BYTES = 65_536  # parsed at once, within 5 ms whatever they hold
 MAX_INLINE_BYTES = 524_288  # so are these, if their JSON is simple, such as a chat of long texts
 MAX_INLINE_MARKS = 10_000  # brackets, commas and backslashes
@@ -71,10 +72,10 @@ class JsonBody:
         return cls(content, values, members if text.isascii() else _to_bytes(text, members))
 
     @classmethod
-    def parse_large(cls, content: bytes, depth: int) -> JsonBody:
+    def parse_large(cls, content: bytes, depth: int, kept_bytes: int = MIN_KEPT_BYTES) -> JsonBody:
         """The same in short steps, for a thread beside the event loop; the values are pruned."""
         try:
-            values, members = read_large(content, depth, _scan)
+            values, members = read_large(content, depth, _scan, max(kept_bytes, len(content) // 2))
         except NotUtf8 as error:
             raise _build_utf8_error(error.place) from error
         except TooDeep as error:
@@ -123,11 +124,15 @@ class JsonBody:
         return member.start, self.members[order[1]].start if len(order) > 1 else member.end
 
 
-async def read_json(content: bytes, depth: int) -> JsonBody:
-    """Parse a request's object: at once if that is quick, otherwise in a thread while others are served."""
+async def read_json(content: bytes, depth: int, *, kept_bytes: int = MIN_KEPT_BYTES) -> JsonBody:
+    """Parse a request's object: at once if that is quick, otherwise in a thread while others are served.
+
+    Of a large request, texts are kept up to `kept_bytes`, or up to half its size.
+    """
     if _is_quick(content):
         return JsonBody.parse(content, depth)
-    return await asyncio.get_running_loop().run_in_executor(_start_thread(), JsonBody.parse_large, content, depth)
+    loop = asyncio.get_running_loop()
+    return await loop.run_in_executor(_start_thread(), JsonBody.parse_large, content, depth, kept_bytes)
 
 
 def _is_quick(content: bytes) -> bool:

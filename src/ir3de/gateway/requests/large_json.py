@@ -25,7 +25,6 @@ WINDOW_BYTES = 32_768  # the decoder takes at most 2 ms for it
 MAX_VALUES = 1_000_000  # of a request
 MAX_MEMBERS = 1_000  # fields of the request itself
 MAX_OTHER_BYTES = 262_144  # kept of fields that have no messages, all together
-MIN_KEPT_BYTES = 1_000_000  # that texts may take in memory; half the size of the request, where that is more
 BYTES_PER_TOKEN = 3  # of a list or an object that is left out
 TEXT_FIELDS = frozenset(("messages", "system", "prompt", "input", "instructions"))
 
@@ -63,21 +62,21 @@ class TooDeep(Exception):  # noqa: N818 - as RecursionError
     """The JSON nests deeper than it may."""
 
 
-def read_large(content: bytes, depth: int, scan: Any) -> tuple[dict[str, Any], dict[str, Member]]:
+def read_large(content: bytes, depth: int, scan: Any, kept_bytes: int) -> tuple[dict[str, Any], dict[str, Member]]:
     """The values of a large object, as far as routing needs them, and where its members are.
 
-    `scan` is the decoder's function that reads one value.
+    `scan` is the decoder's function that reads one value. Texts are kept up to `kept_bytes`.
     """
-    return _LargeReader(content, depth, scan).read_object()
+    return _LargeReader(content, depth, scan, kept_bytes).read_object()
 
 
 class _LargeReader:
-    def __init__(self, content: bytes, depth: int, scan: Any) -> None:
+    def __init__(self, content: bytes, depth: int, scan: Any, kept_bytes: int) -> None:
         self._content, self._most, self._scan = content, depth, scan
         self._depth = 0  # of what the reader is in
         self._counted = 0  # values so far
         self._other_bytes = 0
-        self._texts = KeptTexts(max(MIN_KEPT_BYTES, len(content) // 2))
+        self._texts = KeptTexts(kept_bytes)
         self._text, self._start, self._place = "", 0, 0  # the window, its first byte, and how far it is read
         self._load(0)
 
