@@ -251,3 +251,13 @@ def test_metrics_of_a_worker_that_cannot_be_read_are_left_out(tmp_path: Path) ->
     (tmp_path / "metrics-7.json").write_bytes(b"{")
     metrics.observe(made.record())
     assert value(read(metrics), "ir3de_requests_total", expert="law", outcome="ok") == 1
+
+
+def test_metrics_are_shown_even_if_they_cannot_be_published(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    place = WorkerPlace(tmp_path)
+    metrics = Metrics(made.live(), place)
+    (tmp_path / f"metrics-{place.number}.new").mkdir()  # so it cannot be written
+    metrics.observe(made.record())
+    for _ in range(3):
+        assert value(read(metrics), "ir3de_requests_total", expert="law", outcome="ok") == 1
+    assert caplog.text.count("other workers do not see this one's metrics") == 1

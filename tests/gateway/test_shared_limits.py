@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import fcntl
 import json
 import os
 import signal
@@ -135,6 +136,43 @@ def test_a_gateway_of_one_worker_and_a_machine_without_locks_count_by_themselves
     assert isinstance(shared, SharedConcurrencyLimit) and shared.limit == 5
     monkeypatch.setattr(tables, "fcntl", None)
     assert Expert.from_config(config, 2).concurrency.limit == 3
+
+
+def test_a_worker_that_hangs_with_the_lock_holds_up_nobody(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(tables, "MAX_LOCK_WAIT_S", 0.05)
+    table = WorkerTable(tmp_path, 2)
+    with (tmp_path / "table" / "numbers").open("rb") as other:
+        fcntl.flock(other, fcntl.LOCK_EX)  # and it never gives it back
+        row = table.find_row("law")
+        for _ in range(100):
+            with table.lock:
+                row.own[0] += 1.0
+    assert table.find_row("law").own[0] == 100.0
+    assert caplog.text.count("a worker hangs") == 1
+
+
+FULL_DISK = """
+import os, resource, signal, sys
+from ir3de.gateway.config.models import ExpertConfig
+from ir3de.gateway.experts.snapshot import Expert
+signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+resource.setrlimit(resource.RLIMIT_FSIZE, (int(sys.argv[1]), int(sys.argv[1])))
+config = ExpertConfig(name="law", base_url="http://127.0.0.1:1/v1", concurrency={"limit": 5})
+print(type(Expert.from_config(config, 2).concurrency).__name__)
+"""
+
+
+@pytest.mark.parametrize("room", [100, 2_000, 1_000_000])  # for half the header, for no row, for all
+def test_on_a_full_disk_each_worker_counts_by_itself(tmp_path: Path, room: int) -> None:
+    command, environment = tiny.python_command(FULL_DISK, room)
+    done = subprocess.run(
+        command, env={**environment, VARIABLE: str(tmp_path)}, capture_output=True, text=True, timeout=60
+    )
+    shares = room == 1_000_000
+    assert done.stdout.split() == ["SharedConcurrencyLimit" if shares else "ConcurrencyLimit"], done.stderr
+    assert ("workers cannot share numbers" in done.stderr) != shares
 
 
 WORKER = """

@@ -13,7 +13,7 @@ from ir3de.gateway.config.models import Config, ExpertConfig, read_variable
 from ir3de.gateway.experts.circuit_breaker import CircuitBreaker
 from ir3de.gateway.experts.concurrency import ConcurrencyLimit, SharedConcurrencyLimit
 from ir3de.gateway.experts.transport import Destination
-from ir3de.gateway.workers.table import find_worker_table
+from ir3de.gateway.workers.table import find_worker_row
 
 if TYPE_CHECKING:
     from ir3de.router import Router
@@ -42,9 +42,9 @@ class Expert:
         """The limits are for all workers together; where workers cannot share them, each has its part."""
         limit, queue, wait = config.concurrency.limit, config.concurrency.queue, config.concurrency.wait
         settings = config.breaker.model_dump()
-        if (table := find_worker_table(workers)) is not None:
-            row = table.find_row(f"expert {config.model_dump_json()}")  # another configuration begins anew
-            breaker = CircuitBreaker(**settings, cells=row.common, lock=table.lock)
+        name = f"expert {config.model_dump_json()}"  # another configuration begins anew
+        if (row := find_worker_row(name, workers)) is not None:
+            breaker = CircuitBreaker(**settings, cells=row.common, lock=row.table.lock)
             return cls(config, SharedConcurrencyLimit(limit, queue, wait, row), breaker)
         limit, queue = math.ceil(limit / workers), math.ceil(queue / workers)
         return cls(config, ConcurrencyLimit(limit, queue, wait), CircuitBreaker(**settings))

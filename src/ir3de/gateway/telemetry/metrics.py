@@ -6,6 +6,7 @@ import json
 import logging
 from collections.abc import Iterator, Mapping
 from pathlib import Path
+from time import monotonic
 from typing import TYPE_CHECKING, get_args
 
 from prometheus_client.core import InfoMetricFamily
@@ -30,6 +31,8 @@ BREAKER_VALUES = {"closed": 0, "half-open": 1, "open": 2, "cooling": 3}
 ROUTE_BUCKETS = (1e-5, 2e-5, 5e-5, 1e-4, 2e-4, 5e-4, 1e-3, 2e-3, 5e-3, 1e-2, 5e-2, 0.1)
 ANSWER_BUCKETS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 120, 300, 600)
 CONFIDENCE_BUCKETS = (0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 0.95, 0.99, 1.0)
+
+WARN_INTERVAL_S = 60.0
 
 _log = logging.getLogger(__name__)
 
@@ -72,6 +75,7 @@ class Metrics:
         )
         self._experts: set[str] = set()  # labels that were counted
         self._own: Dump = counts.dump()
+        self._warned = -WARN_INTERVAL_S
         if place is not None and (before := _read_dump(_path(place.folder, place.number))) is not None:
             counts.resume(before)
 
@@ -128,10 +132,18 @@ class Metrics:
         self._breaker.update((name, BREAKER_VALUES[expert.breaker.state]) for name, expert in experts.items())
         self._own = self._counts.dump()
         if self._place is not None:
-            path = _path(self._place.folder, self._place.number)
-            written = path.with_suffix(".new")
+            self._write(self._place)
+
+    def _write(self, place: WorkerPlace) -> None:
+        path = _path(place.folder, place.number)
+        written = path.with_suffix(".new")
+        try:
             written.write_text(json.dumps(self._own))
             written.replace(path)
+        except OSError as error:
+            if monotonic() - self._warned >= WARN_INTERVAL_S:
+                self._warned = monotonic()
+                _log.warning("other workers do not see this one's metrics: %s", error)
 
     def scrape(self, accept: str = "") -> tuple[bytes, str]:
         """Everything in the format that the client prefers, and its content type; the own numbers as of `refresh`."""

@@ -67,6 +67,8 @@ class WorkerPlace:
             file = os.open(self._path(number), os.O_RDWR)
         except FileNotFoundError:
             return False
+        except OSError:  # it cannot be known now: no descriptors are left
+            return True
         try:
             return not _try_lock(file)
         finally:

@@ -14,10 +14,12 @@ import hashlib
 import logging
 import mmap
 import os
+from errno import ENOSPC
 from functools import cache
+from math import inf
 from pathlib import Path
 from threading import Lock
-from time import monotonic
+from time import monotonic, sleep
 from types import TracebackType
 
 from ir3de.gateway.workers.folder import WorkerPlace, get_worker_folder
@@ -30,7 +32,10 @@ except ImportError:  # Windows
 COMMON_CELLS = 8  # numbers of a row that all workers write
 OWN_CELLS = 4  # numbers of a row for each worker
 DEAD_CHECK_INTERVAL_S = 0.5
+MAX_LOCK_WAIT_S = 1.0  # long enough for a worker that the system has not run for a while
+LOCK_RETRY_S = 60.0
 
+_AT_ONCE = 0 if fcntl is None else fcntl.LOCK_EX | fcntl.LOCK_NB
 _BYTES = 8  # of a number
 _NAME_CELLS = 4
 _COLUMNS, _ROWS, _USED_COLUMNS = range(3)
@@ -45,15 +50,35 @@ class TableLock:
 
     def __init__(self, file: int) -> None:
         self._file, self._threads = file, Lock()
+        self._gave_up = -inf
 
     def __enter__(self) -> None:
         self._threads.acquire()
-        fcntl.flock(self._file, fcntl.LOCK_EX)
+        try:
+            fcntl.flock(self._file, _AT_ONCE)
+        except BlockingIOError:
+            self._wait()
+
+    def _wait(self) -> None:
+        """Wait some microseconds, as a rule. If a worker hangs with the lock, the others must go on: without it."""
+        began = monotonic()
+        patience = MAX_LOCK_WAIT_S if began - self._gave_up > LOCK_RETRY_S else 0.0
+        while True:
+            sleep(1e-5)
+            try:
+                fcntl.flock(self._file, _AT_ONCE)
+                return
+            except BlockingIOError:
+                if monotonic() - began >= patience:
+                    break
+        if patience:
+            self._gave_up = monotonic()
+            _log.warning("a worker hangs: limits over all workers are not exact for %g s", LOCK_RETRY_S)
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        fcntl.flock(self._file, fcntl.LOCK_UN)
+        fcntl.flock(self._file, fcntl.LOCK_UN)  # which does nothing if another worker has it
         self._threads.release()
 
 
@@ -91,7 +116,7 @@ class WorkerTable:
         self._looked = monotonic()
         with self.lock:
             if os.fstat(self._file).st_size == 0:
-                os.ftruncate(self._file, _count_header_cells(2 * workers + 8) * _BYTES)
+                self._grow(_count_header_cells(2 * workers + 8))
             self._map()
             if not self._cells[_COLUMNS]:
                 self._cells[_COLUMNS] = 2.0 * workers + 8.0
@@ -135,6 +160,13 @@ class WorkerTable:
         for place in range(self._known_rows):
             self._get_row(place).clear_worker(number)
 
+    def _grow(self, cells: int) -> None:
+        """Make the file longer. It is written, so a full disk is an error here and not a signal when it is used."""
+        size = os.fstat(self._file).st_size
+        if os.pwrite(self._file, bytes(cells * _BYTES - size), size) < cells * _BYTES - size:
+            os.ftruncate(self._file, size)
+            raise OSError(ENOSPC, "no room for the workers' table")
+
     def _map(self) -> None:
         self._cells = memoryview(mmap.mmap(self._file, 0)).cast("d")  # rows of an earlier map stay valid
 
@@ -162,7 +194,7 @@ class WorkerTable:
     def _add_row(self, key: bytes) -> int:
         place = self._known_rows
         if self._find_start(place + 1) > len(self._cells):
-            os.ftruncate(self._file, self._find_start(place + _ROWS_AT_ONCE) * _BYTES)
+            self._grow(self._find_start(place + _ROWS_AT_ONCE))
             self._map()
         start = self._find_start(place)
         self._cells[start : start + _NAME_CELLS] = memoryview(key).cast("d")
@@ -175,16 +207,25 @@ def _count_header_cells(columns: int) -> int:
     return _TAKEN + columns
 
 
-def find_worker_table(workers: int) -> WorkerTable | None:
-    """The table of this process's gateway; None if it has one worker, or where workers cannot share one (Windows)."""
+def find_worker_row(name: str, workers: int) -> Row | None:
+    """The row of that name in the table of this process's gateway.
+
+    None if there is one worker, or where workers cannot share a table: on Windows, or on a full disk.
+    """
     folder = get_worker_folder() if workers > 1 else None
-    return None if folder is None or fcntl is None else _open_table(folder, workers)
+    if folder is None or fcntl is None:
+        return None
+    try:
+        table = _open_table(folder, workers)
+        if table.number < table.columns:
+            return table.find_row(name)
+        problem = "there are more workers than expected"
+    except OSError as error:
+        problem = error.strerror or str(error)
+    _log.warning("this worker limits its requests by itself, because workers cannot share numbers: %s", problem)
+    return None
 
 
 @cache
-def _open_table(folder: Path, workers: int) -> WorkerTable | None:
-    table = WorkerTable(folder, workers)
-    if table.number < table.columns:
-        return table
-    _log.warning("there are more workers than expected: this one limits its requests by itself")
-    return None
+def _open_table(folder: Path, workers: int) -> WorkerTable:
+    return WorkerTable(folder, workers)
