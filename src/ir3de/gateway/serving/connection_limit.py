@@ -22,12 +22,14 @@ class ConnectionLimit:
 
     def __init__(self, limit: int) -> None:
         self.limit = limit
+        self._open = 0
         self._idle: dict[Closable, None] = {}  # the longest idle first
 
     def admit(self, connection: Closable) -> bool:
         """Count a new connection, and say whether it may stay."""
+        self._open += 1
         PROCESS_COUNTS.connections_open += 1
-        if PROCESS_COUNTS.connections_open > self.limit:
+        if self._open > self.limit:
             if not self._idle:
                 PROCESS_COUNTS.connections_refused += 1
                 return False
@@ -41,7 +43,7 @@ class ConnectionLimit:
     @property
     def is_far_exceeded(self) -> bool:
         """Whether even the refused clients are too many to be told why."""
-        return PROCESS_COUNTS.connections_open > self.limit + MAX_REFUSED_OPEN
+        return self._open > self.limit + MAX_REFUSED_OPEN
 
     def set_busy(self, connection: Closable) -> None:
         self._idle.pop(connection, None)
@@ -51,6 +53,7 @@ class ConnectionLimit:
 
     def remove(self, connection: Closable) -> None:
         """The connection was closed."""
+        self._open -= 1
         PROCESS_COUNTS.connections_open -= 1
         self._idle.pop(connection, None)
 

@@ -16,6 +16,7 @@ from prometheus_client.registry import Collector, CollectorRegistry
 
 from ir3de.gateway.exchange_record import ExchangeRecord, Outcome
 from ir3de.gateway.telemetry.counts import Counts, Dump
+from ir3de.gateway.telemetry.process_counts import PROCESS_COUNTS
 from ir3de.gateway.workers.folder import WorkerPlace
 
 if TYPE_CHECKING:
@@ -66,8 +67,15 @@ class Metrics:
         self.resends = counts.add_counter(
             "ir3de_resends", "Requests sent again because a kept connection had closed.", "expert"
         )
-        self.log_lines_dropped = counts.add_counter("ir3de_log_lines_dropped", "Log lines that could not be written.")
-        self.connections_refused = counts.add_counter("ir3de_connections_refused", "Connections beyond the limit.")
+        self._of_process = {
+            "log_lines_dropped": counts.add_counter("ir3de_log_lines_dropped", "Log lines that could not be written."),
+            "connections_refused": counts.add_counter("ir3de_connections_refused", "Connections beyond the limit."),
+            "connections_closed_idle": counts.add_counter(
+                "ir3de_connections_closed_idle", "Idle connections closed to make room for new ones."
+            ),
+        }
+        self._seen_of_process = dict.fromkeys(self._of_process, 0)
+        self._connections = counts.add_gauge("ir3de_connections", "Clients that are connected.")
         self._in_flight = counts.add_gauge("ir3de_in_flight", "Requests being answered.", "expert")
         self._waiting = counts.add_gauge("ir3de_waiting", "Requests in line for an expert.", "expert")
         self._breaker = counts.add_gauge(
@@ -128,6 +136,11 @@ class Metrics:
             self._in_flight[self.get_label(name)] += count
         self._waiting.clear()
         self._waiting.update((name, expert.concurrency.waiting_here) for name, expert in experts.items())
+        self._connections[()] = PROCESS_COUNTS.connections_open
+        for name, counter in self._of_process.items():
+            now = getattr(PROCESS_COUNTS, name)
+            counter[()] += now - self._seen_of_process[name]
+            self._seen_of_process[name] = now
         self._breaker.clear()
         self._breaker.update((name, BREAKER_VALUES[expert.breaker.state]) for name, expert in experts.items())
         self._own = self._counts.dump()
