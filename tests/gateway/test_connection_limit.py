@@ -113,7 +113,6 @@ def test_idle_clients_do_not_take_the_last_descriptor(tmp_path: Path) -> None:
             "router": {"path": "router"},
             "experts": experts,
             "logs": {"access": None},
-            "server": {"workers": workers},
         }
         (tmp_path / "ir3de.yaml").write_text(json.dumps(given))
         command = [sys.executable, "-m", "ir3de", "serve", str(tmp_path / "ir3de.yaml"), "--port=0", "--json"]

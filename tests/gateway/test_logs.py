@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import os
 import subprocess
 from pathlib import Path
 from typing import Any
@@ -12,14 +13,16 @@ import pytest
 import running_gateway
 from hypothesis import given
 from hypothesis import strategies as st
+from raw_sockets import eventually
 
 import tiny
 from ir3de.errors import ArtifactError
-from ir3de.gateway.telemetry import log_lines
+from ir3de.gateway.telemetry import log_lines, logs
 from ir3de.gateway.telemetry.log_lines import format_access_line, format_decision_line
 from ir3de.gateway.telemetry.logs import LogFile
 from ir3de.gateway.telemetry.metrics import OUTCOMES
 from ir3de.gateway.telemetry.observer import Observer
+from ir3de.gateway.telemetry.process_counts import PROCESS_COUNTS
 
 SECRET = "sk-Geheim"
 ANYTHING = st.text(max_size=200) | st.sampled_from(["\n", '"', "\\", "\ud800", "字🙂", "\u2028", "a" * 5_000])
@@ -95,12 +98,16 @@ def test_the_decisions_log_has_what_was_decided_and_what_was_served(tmp_path: Pa
 
 def test_a_rotated_file_is_left_for_a_new_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = tmp_path / "log"
+    monkeypatch.setattr(logs, "ROTATION_CHECK_S", 3_600.0)
     log = LogFile(str(path))
     log.write(b"one\n")
+    assert eventually(lambda: path.read_text() == "one\n")
     path.rename(tmp_path / "log.1")
     log.write(b"two\n")  # not looked yet
+    assert eventually(lambda: (tmp_path / "log.1").read_text() == "one\ntwo\n")
     monkeypatch.setattr(log, "_look", 0.0)
     log.write(b"three\n")
+    assert eventually(lambda: path.exists() and path.read_text() == "three\n")
     path.rename(tmp_path / "log.2")
     log.reopen()  # as on SIGHUP
     log.write(b"four\n")
@@ -127,15 +134,18 @@ def test_a_folder_that_is_missing_is_said_at_the_start(tmp_path: Path) -> None:
 
 
 FULL = """
-import logging, resource, signal, sys
+import logging, os, resource, signal, sys
 from ir3de.gateway.telemetry.logs import LogFile
 signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
 logging.basicConfig(format="%(message)s")
 log = LogFile(sys.argv[1])
 log.write(b"a" * 99 + b"\\n")
+while not os.path.getsize(sys.argv[1]):
+    pass
 resource.setrlimit(resource.RLIMIT_FSIZE, (150, 150))  # as a disk that is full
 for _ in range(3):
     log.write(b"b" * 99 + b"\\n")
+log.close()
 print(log.lost)
 """
 
@@ -152,6 +162,67 @@ def test_a_full_disk_loses_lines_and_nothing_else(tmp_path: Path) -> None:
     assert (tmp_path / "log").read_text().splitlines() == ["a" * 99, "b" * 50, "c"]
 
 
+def fill_pipe(log: LogFile, line: bytes) -> None:
+    """Write until lines are lost, because nobody reads."""
+    while not log.lost:
+        for _ in range(1_000):
+            log.write(line)
+
+
+def test_a_log_that_nobody_reads_never_blocks_and_says_what_it_lost(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    reader, writer = os.pipe()
+    monkeypatch.setattr(logs, "MAX_QUEUE_BYTES", 100_000)
+    before = PROCESS_COUNTS.log_lines_dropped
+    log = LogFile("-")
+    log._file = writer
+    fill_pipe(log, b"x" * 99 + b"\n")
+    assert "cannot write to standard output: it takes lines more slowly than they come" in caplog.text
+    assert PROCESS_COUNTS.log_lines_dropped - before == log.lost > 0
+    log.close(0.01)  # what waited is lost now
+    assert log.lost > 900
+    written = b""
+    while not written.endswith(b"last\n"):  # somebody reads after all
+        written += os.read(reader, 65_536)
+        if log._waiting.empty() and log._thread is not None and not log._thread.is_alive():
+            os.write(writer, b"last\n")
+    assert set(written.splitlines()) == {b"x" * 99, b"last"}  # only whole lines
+    os.close(reader), os.close(writer)
+
+
+def test_a_pipe_that_somebody_made_non_blocking_loses_nothing() -> None:
+    reader, writer = os.pipe()
+    os.set_blocking(writer, False)
+    log = LogFile("-")
+    log._file = writer
+    for number in range(5_000):
+        log.write(b"%099d\n" % number)
+    read = b""
+    while len(read) < 500_000:
+        read += os.read(reader, 65_536)
+    assert [int(line) for line in read.splitlines()] == list(range(5_000)) and log.lost == 0
+    log.close()
+    os.close(reader), os.close(writer)
+
+
+STALLED = """
+import logging, logging.config, os, sys
+from ir3de.gateway.server import build_log_config
+logging.config.dictConfig(build_log_config("info"))
+for number in range(20_000):
+    logging.getLogger("ir3de.gateway").warning("%s", "x" * 500)
+sys.exit(7)
+"""
+
+
+def test_messages_that_nobody_reads_do_not_block_a_process_not_even_at_its_end() -> None:
+    command, environment = tiny.python_command(STALLED)
+    with subprocess.Popen(command, env=environment, stderr=subprocess.PIPE) as process:
+        assert process.wait(60) == 7
+        assert process.stderr is not None and b"WARNING xxx" in process.stderr.read()
+
+
 def test_several_processes_do_not_mix_their_lines(tmp_path: Path) -> None:
     script = """
 import sys
@@ -159,6 +230,7 @@ from ir3de.gateway.telemetry.logs import LogFile
 log = LogFile(sys.argv[1])
 for number in range(300):
     log.write((sys.argv[2] * 3000 + "\\n").encode())
+log.close()
 """
     workers = []
     for letter in "ab":

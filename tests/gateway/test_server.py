@@ -12,7 +12,6 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import closing, contextmanager
 from http.client import HTTPConnection
 from pathlib import Path
-from shutil import which
 from typing import Any
 
 import pytest
@@ -93,7 +92,9 @@ class Served:
 
 
 @contextmanager
-def serving(folder: Path, upstream: str, *options: str, header_seconds: float = 10.0) -> Iterator[Served]:
+def serving(
+    folder: Path, upstream: str, *options: str, header_seconds: float = 10.0, access: str | None = None
+) -> Iterator[Served]:
     """`ir3de serve` with the experts of `upstream`."""
     small_router().save(folder / "router")
     experts = [{"name": name, "base_url": f"{upstream}/{name}/v1"} for name in ("law", "maths", "cooking")]
@@ -104,7 +105,7 @@ def serving(folder: Path, upstream: str, *options: str, header_seconds: float = 
                 "router": {"path": "router"},
                 "experts": experts,
                 "server": {"limits": {"header_seconds": header_seconds}},
-                "logs": {"access": None},
+                "logs": {"access": access},
                 "state": "state",
             }
         )
@@ -164,15 +165,33 @@ def test_the_second_interrupt_does_not_wait(tmp_path: Path) -> None:
             slow.word.set()
 
 
+@pytest.mark.slow
+@pytest.mark.parametrize("workers", [1, 2])
+def test_an_access_log_that_nobody_reads_stops_nothing(tmp_path: Path, workers: int) -> None:
+    """A pipe holds some hundred lines."""
+    with (
+        served(Upstream().app()) as upstream,
+        serving(tmp_path, upstream, f"--workers={workers}", access="-") as gateway,
+    ):
+        for path, requests in (("/version", 1_000), ("/livez", 1)):
+            with closing(HTTPConnection("127.0.0.1", gateway.port, timeout=60)) as client:
+                for _ in range(requests):
+                    client.request("GET", path)
+                    with client.getresponse() as response:
+                        assert response.status == 200 and response.read()
+        assert gateway.ask("law").result()[0] == 200
+        gateway.process.terminate()
+        assert gateway.process.wait(60) == 0
+
+
 def find_workers(supervisor: int) -> set[int]:
     """The worker processes of a supervisor."""
-    listed = subprocess.run(["ps", "-ww", "-eo", "pid=,ppid=,args="], capture_output=True, text=True, check=True).stdout
-    rows = [line.split(None, 2) for line in listed.splitlines()]
-    return {int(row[0]) for row in rows if int(row[1]) == supervisor and "spawn_main" in row[2]}
+    children = Path(f"/proc/{supervisor}/task/{supervisor}/children").read_text().split()
+    return {int(pid) for pid in children if b"spawn_main" in Path(f"/proc/{pid}/cmdline").read_bytes()}
 
 
 @pytest.mark.slow
-@pytest.mark.skipif(which("ps") is None, reason="needs ps")
+@pytest.mark.skipif(not Path("/proc/self/task").exists(), reason="needs /proc")
 def test_workers_outlive_a_router_that_is_away_but_not_their_supervisor(tmp_path: Path) -> None:
     with served(Upstream().app()) as upstream, serving(tmp_path, upstream, "--workers=2") as gateway:
         supervisor = gateway.process.pid

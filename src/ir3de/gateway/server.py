@@ -33,6 +33,7 @@ if TYPE_CHECKING:
     from starlette.types import ASGIApp
 
 FACTORY = "ir3de.gateway.server:application"
+HANDLER = "ir3de.gateway.telemetry.logs.StandardErrorHandler"
 GC_THRESHOLD_OBJECTS = 20_000  # new objects between two runs of the garbage collector
 KEEP_ALIVE_S = 75  # longer than that of load balancers, so that they close idle connections first
 STARTUP_FAILURE_EXIT_CODE = 3  # exit code of a process that cannot serve, also uvicorn's own
@@ -165,7 +166,7 @@ def build_log_config(level: str) -> dict[str, Any]:
         "disable_existing_loggers": False,
         "formatters": {"plain": {"format": "%(asctime)s %(levelname)s %(message)s", "datefmt": "%Y-%m-%dT%H:%M:%S%z"}},
         "filters": {"calm": {"()": "ir3de.gateway.server.CancellationFilter"}},
-        "handlers": {"stderr": {"class": "logging.StreamHandler", "formatter": "plain", "filters": ["calm"]}},
+        "handlers": {"stderr": {"class": HANDLER, "formatter": "plain", "filters": ["calm"]}},
         "loggers": {
             "ir3de": {"handlers": ["stderr"], "level": level.upper(), "propagate": False},
             "uvicorn": {"handlers": ["stderr"], "level": quiet, "propagate": False},

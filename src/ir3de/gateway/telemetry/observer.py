@@ -46,6 +46,7 @@ class Observer:
         self.in_flight: Counter[str] = Counter()  # requests that each expert is answering
         self.tracing: Tracing | None = create_tracing()
         self._access: LogFile | None = None
+        self._replaced: list[LogFile] = []  # logs that may still have lines to write
         self._decisions: LogFile | None = None
         self._logs: Logs | None = None
         self._open_logs(live.snapshot.config.logs)
@@ -177,7 +178,7 @@ class Observer:
         if self._place is not None:
             self.metrics.refresh(self.in_flight)
             self._place.leave()
-        for lines in (self._access, self._decisions):
+        for lines in (*self._replaced, self._access, self._decisions):
             if lines is not None:
                 lines.close()
         self._access = self._decisions = None
@@ -205,13 +206,13 @@ class Observer:
         """Open the logs of a configuration; those that stay are left as they are."""
         before, self._logs = self._logs, logs
         if before is None or before.access != logs.access:
-            self._access = _replace_log(self._access, logs.access)
+            self._access = self._replace_log(self._access, logs.access)
         if before is None or before.decisions != logs.decisions:
-            self._decisions = _replace_log(self._decisions, logs.decisions)
+            self._decisions = self._replace_log(self._decisions, logs.decisions)
 
-
-def _replace_log(old: LogFile | None, path: str | None) -> LogFile | None:
-    fresh = None if path is None else LogFile(path)
-    if old is not None:
-        old.close()
-    return fresh
+    def _replace_log(self, old: LogFile | None, path: str | None) -> LogFile | None:
+        fresh = None if path is None else LogFile(path)
+        if old is not None:
+            old.close(0)
+            self._replaced.append(old)
+        return fresh
