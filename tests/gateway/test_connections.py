@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from ir3de.gateway.experts.http1 import MAX_BUFFERED_BYTES, MAX_HEAD_BYTES, Http1Connection
+from ir3de.gateway.experts.http1 import MAX_BUFFERED_BYTES, MAX_HEAD_BYTES, SLICE_BYTES, Http1Connection
 from ir3de.gateway.experts.http_transport import HttpTransport
 from ir3de.gateway.experts.transport import (
     ConnectionClosedError,
@@ -429,5 +429,42 @@ def test_idle_connections_are_closed_when_the_destination_says() -> None:
         async with listening(serve) as port:
             await exchange(pool, Destination(f"http://127.0.0.1:{port}/v1", keep_alive=0.05))
             await gone.wait()
+
+    run(work)
+
+
+def test_a_large_body_is_written_as_the_expert_takes_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    body, seen, waiting = bytes(range(256)) * 40_000, list[bytes](), list[int]()
+    write_slices = Http1Connection._write_slices
+
+    def watch(connection: Http1Connection) -> None:
+        write_slices(connection)
+        waiting.append(connection.transport.get_write_buffer_size())
+
+    monkeypatch.setattr(Http1Connection, "_write_slices", watch)
+
+    async def work(pool: HttpTransport) -> None:
+        async with listening(replies(ANSWER, seen=seen)) as port:
+            there = f"http://127.0.0.1:{port}/v1"
+            assert await exchange(pool, there, body=body) == (200, b"ok")
+            assert await exchange(pool, there) == (200, b"ok")  # on the same connection
+
+    run(work)
+    assert [one.partition(b"\r\n\r\n")[2] for one in seen] == [body, BODY]
+    assert max(waiting) <= 2 * SLICE_BYTES
+
+
+def test_an_expert_that_answers_before_it_has_read_all_is_heard() -> None:
+    async def refuse(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.readuntil(b"\r\n\r\n")
+        writer.write(b"HTTP/1.1 413 Too Large\r\ncontent-length: 0\r\n\r\n")
+        await reader.read()
+        writer.close()
+
+    async def work(pool: HttpTransport) -> None:
+        async with listening(refuse) as port:
+            answer = await pool.send(call_to(f"http://127.0.0.1:{port}/v1", b"x" * 30_000_000))
+            assert isinstance(answer, Http1Connection) and answer.status == 413 and not answer.is_reusable
+            answer.close()
 
     run(work)

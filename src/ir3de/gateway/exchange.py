@@ -36,7 +36,7 @@ from ir3de.gateway.requests.client import DisconnectWatcher, find_connection, re
 from ir3de.gateway.requests.client_response import ClientResponse
 from ir3de.gateway.requests.controls import FIELD, NO_CONTROLS, Controls, read_controls
 from ir3de.gateway.requests.forwarding import OutgoingBody, build_head, build_path
-from ir3de.gateway.requests.json_body import read_json
+from ir3de.gateway.requests.json_body import read_json, read_values
 from ir3de.gateway.requests.prompt import read_prompt
 from ir3de.gateway.wire.event_stream import EventRelay, add_member, remove_member
 from ir3de.gateway.wire.format import WireFormat
@@ -147,8 +147,11 @@ class Exchange:
         body = await read_json(self.content, snapshot.config.server.limits.json_depth)
         self.content, values = b"", body.values
         self._read_model(values)
-        prompt = read_prompt(
-            self.wire, values, routing.text, routing.envelopes, counts_tokens=snapshot.has_context_windows
+        prompt = await read_values(
+            body,
+            lambda values: read_prompt(
+                self.wire, values, routing.text, routing.envelopes, counts_tokens=snapshot.has_context_windows
+            ),
         )
         self.body = OutgoingBody.from_request(self.wire, body)
         if snapshot.config.logs.prompts:

@@ -13,6 +13,7 @@ from ir3de.gateway.experts.transport import ConnectionClosedError, InvalidRespon
 MAX_BUFFERED_BYTES = 1 << 18  # beyond this, reading from the expert pauses
 MAX_HEAD_BYTES = 1 << 16  # of an answer
 MAX_JOINED_BYTES = 1 << 16  # larger bodies are written by themselves: joining them to their head would copy them
+SLICE_BYTES = 1 << 18  # of these, so much at a time: asyncio copies what the socket does not take at once
 
 
 class Http1Connection(asyncio.Protocol):
@@ -22,9 +23,9 @@ class Http1Connection(asyncio.Protocol):
     """
 
     __slots__ = (
-        "_ended", "_error", "_has_head", "_has_length", "_head_size", "_is_persistent", "_keep", "_parser", "_paused",
-        "_pieces", "_size", "_timer", "_waiter", "_waits_until", "headers", "idle_since", "loop", "resends", "status",
-        "transport",
+        "_ended", "_error", "_has_head", "_has_length", "_head_size", "_is_full", "_is_persistent", "_keep", "_parser",
+        "_paused", "_pieces", "_size", "_timer", "_unsent", "_waiter", "_waits_until", "headers", "idle_since", "loop",
+        "resends", "status", "transport",
     )  # fmt: skip
 
     def __init__(self, keep: Callable[[Http1Connection], None]) -> None:
@@ -36,6 +37,8 @@ class Http1Connection(asyncio.Protocol):
         self._waiter: asyncio.Future[None] | None = None
         self._timer: asyncio.TimerHandle | None = None
         self._waits_until = 0.0
+        self._unsent: memoryview | None = None  # of a large body
+        self._is_full = False  # the socket takes no more for now
         self._reset()
 
     def _reset(self) -> None:
@@ -52,9 +55,15 @@ class Http1Connection(asyncio.Protocol):
         self._reset()
         if len(body) > MAX_JOINED_BYTES:
             self.transport.write(head)
-            self.transport.write(body)
+            self._unsent = memoryview(body)
+            self._write_slices()
         else:
             self.transport.write(head + body)
+
+    def _write_slices(self) -> None:
+        while self._unsent is not None and not self._is_full:
+            self.transport.write(self._unsent[:SLICE_BYTES])
+            self._unsent = self._unsent[SLICE_BYTES:] or None
 
     async def wait_for_head(self, deadline: float) -> None:
         """Wait for the head of the answer."""
@@ -106,8 +115,8 @@ class Http1Connection(asyncio.Protocol):
             return False
         if self.transport.is_closing():
             return False
-        unsent = self.transport.get_write_buffer_size()  # the expert answered early, and may never read the rest
-        return not unsent
+        # the expert may have answered early, and never read the rest
+        return self._unsent is None and not self.transport.get_write_buffer_size()
 
     # waiting ----------------------------------------------------------------------------------------------------
 
@@ -169,7 +178,15 @@ class Http1Connection(asyncio.Protocol):
         if not self._has_head and self._head_size > MAX_HEAD_BYTES:
             self._fail(InvalidResponseError("the headers are too long"))
 
+    def pause_writing(self) -> None:
+        self._is_full = True
+
+    def resume_writing(self) -> None:
+        self._is_full = False
+        self._write_slices()
+
     def connection_lost(self, error: Exception | None) -> None:
+        self._unsent = None
         if self._has_head and not self._has_length and error is None:
             self._ended = True  # the normal end of such an answer
         elif not self._ended and self._error is None:

@@ -37,6 +37,7 @@ MAX_INPUTS = 1_000
 MAX_EXPLAINED_INPUTS = 100
 MAX_EXPLAINED_CHARS = 50_000  # read of all prompts together: explaining them takes about a second
 READ_CHARS = 8_192  # of a prompt, as a rule: see embedding/beginnings.py
+BATCH_INPUTS = 50  # routed together: more would take memory
 MAX_KEPT_BYTES = 8_000_000  # that the prompts of a large request may take in memory
 
 # routed in the event loop, within a few milliseconds; longer ones, and more of them, in a thread
@@ -144,7 +145,8 @@ def build_answer(snapshot: Snapshot, asked: RouteRequest, texts: Sequence[str]) 
     if len(texts) == 1:
         decisions = [variant.route(texts[0], weights=asked.weights)]
     else:
-        decisions = variant.route_batch(texts, weights=asked.weights)
+        batches = (texts[start : start + BATCH_INPUTS] for start in range(0, len(texts), BATCH_INPUTS))
+        decisions = [one for batch in batches for one in variant.route_batch(batch, weights=asked.weights)]
     took = perf_counter() - begin
     head = {
         "object": "list",

@@ -5,16 +5,18 @@ from __future__ import annotations
 import asyncio
 import json
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import lru_cache
 from itertools import accumulate, pairwise
 from json.decoder import scanstring  # type: ignore[attr-defined]
-from typing import Any
+from typing import Any, TypeVar
 
 from ir3de.gateway.api_errors import ApiError
 from ir3de.gateway.requests.large_json import MAX_MEMBERS, JsonError, Member, NotUtf8, TooDeep, read_large
+
+T = TypeVar("T")
 
 MIN_KEPT_BYTES = 1_000_000  # that texts of a large request may take in memory
 SMALL_BYTES = 65_536  # parsed at once, within 5 ms whatever they hold
@@ -47,6 +49,7 @@ class JsonBody:
     content: bytes
     values: Mapping[str, Any]
     members: Mapping[str, Member]
+    is_large: bool = False
 
     @classmethod
     def parse(cls, content: bytes, depth: int) -> JsonBody:
@@ -82,7 +85,7 @@ class JsonBody:
             raise _build_depth_error(depth) from error
         except JsonError as error:
             raise _build_json_error(content, error.place, error.message) from error
-        return cls(content, values, members)
+        return cls(content, values, members, is_large=True)
 
     def rewrite(
         self, changes: Mapping[str, Any], *, drop: str = "", first_message: Mapping[str, Any] | None = None
@@ -133,6 +136,13 @@ async def read_json(content: bytes, depth: int, *, kept_bytes: int = MIN_KEPT_BY
         return JsonBody.parse(content, depth)
     loop = asyncio.get_running_loop()
     return await loop.run_in_executor(_start_thread(), JsonBody.parse_large, content, depth, kept_bytes)
+
+
+async def read_values(body: JsonBody, function: Callable[[Mapping[str, Any]], T]) -> T:
+    """What a function finds in a request's values: in the thread, if they are those of a large request."""
+    if not body.is_large:
+        return function(body.values)
+    return await asyncio.get_running_loop().run_in_executor(_start_thread(), function, body.values)
 
 
 def _is_quick(content: bytes) -> bool:

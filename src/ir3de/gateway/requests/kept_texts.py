@@ -57,6 +57,10 @@ class KeptTexts:
         """Count a text that was kept in a list or an object, and cut the oldest ones where that makes too many."""
         if len(text) <= SHORT_CHARS:
             return
+        if not isinstance(text, Beginning):
+            text = holder[key] = Beginning(
+                text, estimate_tokens(text)
+            )  # here, in a thread, so that nobody waits for it
         size = sys.getsizeof(text)
         self._bytes += size
         if self._bytes <= self._budget // 4:
@@ -64,7 +68,7 @@ class KeptTexts:
         self._later.append((holder, key, size))
         while self._bytes > self._budget and len(self._later) > 1:
             holder, key, size = self._later.popleft()
-            holder[key] = Beginning(holder[key][:SHORT_CHARS], estimate_tokens(holder[key]))
+            holder[key] = Beginning(holder[key][:SHORT_CHARS], holder[key].tokens)
             self._bytes -= size
 
 
