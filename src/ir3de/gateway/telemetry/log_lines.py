@@ -15,6 +15,7 @@ MAX_NAME_CHARS = 100  # of values that clients choose: a line must fit into one 
 MAX_TEXT_CHARS = 100_000  # routing reads the first thousand tokens
 MAX_RANKED = 10
 
+_ROUTED = '"confidence": %.6f, "margin": %.6f, "route_us": %.1f, "ttft_ms": %.3f, "total_ms": %.3f'
 _json = json.dumps
 _quote = json.encoder.encode_basestring_ascii
 
@@ -22,25 +23,36 @@ _quote = json.encoder.encode_basestring_ascii
 def format_access_line(record: ExchangeRecord) -> bytes:
     """The access log line of a request."""
     # built by hand: a dictionary and json.dumps take five times as long
-    expected = "" if record.expected_score is None else f'"expected_score": {record.expected_score:.6f}, '
+    words = _format_words(
+        record.method, record.endpoint, record.asked[:MAX_NAME_CHARS], record.expert, record.model,
+        record.status, record.outcome, record.error, record.why,
+    )  # fmt: skip
     handed_on = _json(record.fallbacks[:MAX_RANKED]) if record.fallbacks else "[]"
-    confidence, margin = (None, None) if record.decision is None else (record.confidence, record.margin)
-    route, first = record.route_seconds, record.first_seconds
+    prompt_tokens, completion_tokens, cost = record.prompt_tokens, record.completion_tokens, record.cost
     return (
         f'{{"time": "{_format_time(record.started)}", "request_id": {_quote(record.request_id[:MAX_NAME_CHARS])}, '
-        f"{_format_words(record.method, record.endpoint, record.asked[:MAX_NAME_CHARS], record.expert, record.model)}"
-        f"{_format_end(record.status, record.outcome, record.error, record.why)}"
-        f'"confidence": {"null" if confidence is None else f"{confidence:.6f}"}, {expected}'
-        f'"margin": {"null" if margin is None else f"{margin:.6f}"}, '
-        f'"route_us": {"null" if route is None else f"{route * 1e6:.1f}"}, '
-        f'"ttft_ms": {"null" if first is None else f"{first * 1e3:.3f}"}, '
-        f'"total_ms": {record.total_seconds * 1e3:.3f}, "fallbacks": {handed_on}, "resends": {record.resends}, '
-        f'"prompt_tokens": {"null" if record.prompt_tokens is None else record.prompt_tokens}, '
-        f'"completion_tokens": {"null" if record.completion_tokens is None else record.completion_tokens}, '
-        f'"cost": {"null" if record.cost is None else f"{record.cost:.9g}"}, '
+        f'{words}{_format_decision(record)}, "fallbacks": {handed_on}, "resends": {record.resends}, '
+        f'"prompt_tokens": {"null" if prompt_tokens is None else prompt_tokens}, '
+        f'"completion_tokens": {"null" if completion_tokens is None else completion_tokens}, '
+        f'"cost": {"null" if cost is None else f"{cost:.9g}"}, '
         f'"received_bytes": {record.received_bytes}, "sent_bytes": {record.sent_bytes}, '
         f'"stream": {"true" if record.stream else "false"}}}\n'
     ).encode()
+
+
+def _format_decision(record: ExchangeRecord) -> str:
+    """How sure the router was, and how long each step took."""
+    confidence, margin = (None, None) if record.decision is None else (record.confidence, record.margin)
+    route, first, total = record.route_seconds, record.first_seconds, record.total_seconds * 1e3
+    if confidence is not None and margin is not None and route is not None and first is not None:
+        return _ROUTED % (confidence, margin, route * 1e6, first * 1e3, total)  # most lines, and the fastest way
+    expected = "" if record.expected_score is None else f'"expected_score": {record.expected_score:.6f}, '
+    return (
+        f'"confidence": {"null" if confidence is None else f"{confidence:.6f}"}, {expected}'
+        f'"margin": {"null" if margin is None else f"{margin:.6f}"}, '
+        f'"route_us": {"null" if route is None else f"{route * 1e6:.1f}"}, '
+        f'"ttft_ms": {"null" if first is None else f"{first * 1e3:.3f}"}, "total_ms": {total:.3f}'
+    )
 
 
 def format_decision_line(record: ExchangeRecord, *, price: Price | None = None, prompts: bool = False) -> bytes:
@@ -100,13 +112,11 @@ def _format_second(seconds: int) -> str:
 
 
 @lru_cache(maxsize=1024)
-def _format_words(method: str, endpoint: str, asked: str, expert: str, model: str) -> str:
+def _format_words(
+    method: str, endpoint: str, asked: str, expert: str, model: str, status: int, outcome: str, error: str, why: str
+) -> str:
     return (
         f'"method": {_quote(method)}, "endpoint": {_quote(endpoint)}, "asked": {_quote(asked)}, '
-        f'"expert": {_quote(expert)}, "model": {_quote(model)}, '
+        f'"expert": {_quote(expert)}, "model": {_quote(model)}, "status": {status}, "outcome": {_quote(outcome)}, '
+        f'"error": {_quote(error)}, "why": {_quote(why)}, '
     )
-
-
-@lru_cache(maxsize=1024)
-def _format_end(status: int, outcome: str, error: str, why: str) -> str:
-    return f'"status": {status}, "outcome": {_quote(outcome)}, "error": {_quote(error)}, "why": {_quote(why)}, '
