@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import gc
 import json
+import re
+import threading
+import tracemalloc
 from collections.abc import Iterator
 from typing import Any
 
 import pytest
 from api_answers import EVERYTHING
-from raw_sockets import DONE, FIRST, GOOD, STREAM_HEAD, answer, ask, chat
+from raw_sockets import DONE, FIRST, GOOD, STREAM_HEAD, answer, ask, chat, dial, eventually, holds, sent
 from raw_upstream import LAW, RawGateway
 from running_gateway import QUESTIONS, Running, running
 from starlette.requests import Request
@@ -107,6 +111,47 @@ def test_asking_for_a_stream_where_there_is_none_harms_nobody(counting: Running,
         got = ask(counting.url, body, f"/v1/{path}")
         assert (got.status, got.json["input_tokens"]) == (200, 7)
     assert counting.gateway.live.snapshot.experts["law"].breaker.state == "closed"
+
+
+def test_a_request_is_let_go_once_its_answer_has_begun(raw_gateway: RawGateway) -> None:
+    """Streams last for minutes. What was asked is needed only until somebody answers."""
+    size = 300_000
+    body = json.dumps(chat("law " * (size // 4), "law", stream=True)).encode()
+    raw_gateway.ask("law", stream=True, does=STREAM_HEAD + FIRST + DONE)  # everything is loaded
+    raw_gateway.raw.does = holds(STREAM_HEAD, FIRST)
+    gc.collect()
+    tracemalloc.start()
+    try:
+        lines = [sent(raw_gateway.url, body) for _ in range(2)]
+        for line in lines:
+            got = b""
+            while b"We" not in got:
+                got += line.recv(65_536)
+        gc.collect()
+        held, _ = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert held < size
+    for line in lines:
+        line.close()
+    assert eventually(lambda: raw_gateway.quiet)  # that they have left is noticed, however large their requests were
+
+
+def test_requests_on_one_connection_are_answered_in_their_order(raw_gateway: RawGateway) -> None:
+    """Some clients send the next request before the answer to the first. A large one waits in the socket, not here."""
+    models, more = ("law", "nobody", "law"), "law " * 40_000
+    requests = [json.dumps(chat(f"{LAW} {more}", model)).encode() for model in models]
+    head = b"POST /v1/chat/completions HTTP/1.1\r\nhost: 127.0.0.1\r\ncontent-length: %d\r\n\r\n"
+    line, got = dial(raw_gateway.url), b""
+    sender = threading.Thread(target=line.sendall, args=(b"".join(head % len(one) + one for one in requests),))
+    sender.start()
+    while got.count(b'"request_id"') + got.count(b"model_not_found") < len(models):
+        piece = line.recv(65_536)
+        assert piece, "the connection was closed"
+        got += piece
+    sender.join()
+    line.close()
+    assert re.findall(rb"HTTP/1.1 (\d+)", got) == [b"200", b"404", b"200"]
 
 
 def test_headers_for_the_gateway_alone_go_no_further(raw_gateway: RawGateway) -> None:

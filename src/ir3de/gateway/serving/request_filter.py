@@ -88,6 +88,8 @@ class RequestFilter(asyncio.Protocol):
             self._pass_on(data)
         else:
             self._rewrite(data)
+        if self._unanswered > 1 and not self._socket.is_closing():  # the next request waits for the answer to the first
+            self._socket.pause_reading()
         if self._unanswered:
             self._stop_head_timer()
         elif not self._is_failed:
@@ -144,8 +146,10 @@ class RequestFilter(asyncio.Protocol):
         return self._is_body_complete
 
     def add_disconnect_callback(self, callback: Callable[[], None]) -> None:
-        """Call `callback` when the client disconnects."""
+        """Call `callback` when the client disconnects, which is noticed only while the socket is read."""
         self._disconnect_callbacks.add(callback)
+        if self._unanswered == 1:  # uvicorn pauses in a large body, and may not go on after its end
+            self._socket.resume_reading()
 
     def remove_disconnect_callback(self, callback: Callable[[], None]) -> None:
         self._disconnect_callbacks.discard(callback)
@@ -153,6 +157,8 @@ class RequestFilter(asyncio.Protocol):
     def end_request(self) -> None:
         """A request has been answered."""
         self._unanswered -= 1
+        if self._unanswered == 1 and not self._socket.is_closing():
+            self._socket.resume_reading()
         if self._unanswered == 0 and not self._socket.is_closing():
             if self._is_failed:
                 self._transport.close()
