@@ -94,7 +94,9 @@ def test_a_known_name_is_used_while_its_new_look_up_hangs(names: Names, monkeypa
         names.go_on.set()
         await resolver.resolve("hangs.example", 80)
         names.go_on.clear()
-        assert (await resolver.resolve("hangs.example", 80))[0][4] == ("127.0.0.1", 80)
+        for _ in range(3):  # the first one waits, though not for long; the others do not wait
+            assert (await resolver.resolve("hangs.example", 80))[0][4] == ("127.0.0.1", 80)
+        assert names.asked["hangs.example"] == 2
 
     asyncio.run(look_up_twice())
     assert names.asked["hangs.example"] == 2

@@ -10,6 +10,8 @@ from test_connections import TLS
 from ir3de.gateway.config import yaml_parser
 from ir3de.gateway.config.load import ConfigError, parse_config
 from ir3de.gateway.config.models import Config
+from ir3de.gateway.experts.snapshot import Expert
+from ir3de.gateway.experts.transport import Destination
 
 EXPERT = "router: {path: router}\nexperts:\n  - name: law\n    base_url: BASE\n"
 
@@ -24,6 +26,8 @@ def test_paths_start_at_the_folder_of_the_configuration() -> None:
     tls = config.experts[0].tls
     assert tls is not None
     assert (tls.ca, tls.key) == (str(TLS / "localhost.pem"), str(TLS / "localhost.key"))
+    there = Expert.from_config(config.experts[0]).destination
+    assert there == Destination("https://law.example/v1", keep_alive=60, tls=tls)
 
 
 @pytest.mark.parametrize(

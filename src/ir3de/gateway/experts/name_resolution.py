@@ -10,7 +10,7 @@ import asyncio
 import socket
 import threading
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
@@ -18,6 +18,7 @@ from ir3de.gateway.experts.transport import OutOfResourcesError, UnreachableErro
 
 ANSWER_TTL_S = 30.0  # getaddrinfo does not tell how long an answer may be kept
 REFRESH_PATIENCE_S = 1.0  # how long to wait for a new answer while there is an old one
+RETRY_S = 5.0  # how long an old answer is used before the resolver is asked again that did not give a new one
 
 AddressInfo = tuple[Any, ...]  # as `getaddrinfo` gives it: family, type, protocol, name, address
 
@@ -57,11 +58,12 @@ class NameResolver:
         else:
             done, _ = await asyncio.wait([look_up_running], timeout=REFRESH_PATIENCE_S)
             found = look_up_running.result() if done else known
-        if found.error is None:
-            return found
-        if known is not None:
+        if known is not None and (found is known or found.error is not None):
+            self._answers[host] = replace(known, expires=asyncio.get_running_loop().time() + RETRY_S)
             return known
-        raise _describe_failure(host, found.error) from found.error
+        if found.error is not None:
+            raise _describe_failure(host, found.error) from found.error
+        return found
 
     def _start(self, host: str) -> asyncio.Future[Answer]:
         if is_address(host):  # needs no resolver, and no thread
