@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, NamedTuple
 from urllib.parse import quote
 
 from ir3de.gateway.experts.snapshot import Expert
@@ -38,9 +37,8 @@ def build_head(
     return build_upstream_head(received, request_id, {**more, **trace}, forwarded)
 
 
-@dataclass(frozen=True, slots=True)
-class OutgoingBody:
-    """A request's body without its values, which take several times its memory: each expert gets its own version."""
+class OutgoingBody(NamedTuple):
+    """A request's body, without its values: each expert gets its own version."""
 
     body: JsonBody
     takes_defaults: bool
@@ -53,8 +51,7 @@ class OutgoingBody:
         takes_system_message = wire.has_system_message and not any(
             message["role"] in ("system", "developer") for message in body.values["messages"]
         )
-        is_repeatable = _is_repeatable(wire, body.values)
-        return cls(replace(body, values={}), wire.is_sampled, takes_system_message, is_repeatable)
+        return cls(body.without_values(), wire.is_sampled, takes_system_message, wire.is_repeatable(body.values))
 
     def build(self, expert: Expert) -> bytes:
         """Every byte of the client's but for the model, what the expert's configuration adds, and our own field."""
@@ -67,10 +64,3 @@ class OutgoingBody:
         if config.system_prompt is not None and self.takes_system_message:
             first = {"role": "system", "content": config.system_prompt}
         return self.body.rewrite(changes, drop=FIELD, first_message=first)
-
-
-def _is_repeatable(wire: WireFormat, values: Mapping[str, Any]) -> bool:
-    """Answers that are stored, or made in the background, would be there twice. Responses are stored by default."""
-    if values.get("background"):
-        return False
-    return values.get("store") is False if wire.capability == "responses" else not values.get("store")

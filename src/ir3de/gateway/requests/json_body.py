@@ -7,11 +7,10 @@ import json
 import re
 from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
 from functools import lru_cache
 from itertools import accumulate, pairwise
 from json.decoder import scanstring  # type: ignore[attr-defined]
-from typing import Any, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 from ir3de.gateway.api_errors import ApiError
 from ir3de.gateway.requests.large_json import MAX_MEMBERS, JsonError, Member, NotUtf8, TooDeep, read_large
@@ -25,6 +24,8 @@ MAX_INLINE_MARKS = 10_000  # brackets, commas and backslashes
 MAX_COUNTED_BYTES = 65_536  # of a line, to name the column of a fault
 
 _space = re.compile(r"[ \t\n\r]*").match
+_name = re.compile(r'"([^"\\\x00-\x1f]*)"[ \t\n\r]*:[ \t\n\r]*').match  # of a member, without escapes, and its colon
+_mark = re.compile(r"[ \t\n\r]*([,}])[ \t\n\r]*").match  # after a member
 
 
 def _refuse_constant(name: str) -> None:
@@ -35,8 +36,7 @@ _odd = re.compile(r'"(?:[^"\\]|\\.)*"|(-?Infinity|NaN|\d{4300,})')  # the first 
 _scan = json.JSONDecoder(parse_constant=_refuse_constant).scan_once  # type: ignore[attr-defined]
 
 
-@dataclass(frozen=True, slots=True)
-class JsonBody:
+class JsonBody(NamedTuple):
     """A JSON object: its values, and the bytes they came from.
 
     Of a large object, the values are what routing needs of them: see `large_json.py`.
@@ -86,6 +86,10 @@ class JsonBody:
         except JsonError as error:
             raise _build_json_error(content, error.place, error.message) from error
         return cls(content, values, members, is_large=True)
+
+    def without_values(self) -> JsonBody:
+        """The same bytes, without the values, which take several times their memory."""
+        return JsonBody(self.content, {}, self.members, self.is_large)
 
     def rewrite(
         self, changes: Mapping[str, Any], *, drop: str = "", first_message: Mapping[str, Any] | None = None
@@ -165,38 +169,37 @@ def _parse_members(text: str) -> tuple[dict[str, Any], dict[str, Member]]:
     if text[place : place + 1] != "{":
         raise json.JSONDecodeError("expected the beginning of an object", text, place)
     place = _skip_space(text, place + 1)
-    if text[place : place + 1] == "}":
-        return _finish(text, place, values, members)
-    while True:
+    mark = text[place : place + 1]
+    if mark == "}":
+        place = _skip_space(text, place + 1)
+    while mark != "}":
         start = place
-        if text[place : place + 1] != '"':
-            raise json.JSONDecodeError("expected a name in quotes", text, place)
-        key, place = scanstring(text, place + 1, True)
-        place = _skip_space(text, place)
-        if text[place : place + 1] != ":":
-            raise json.JSONDecodeError("expected a colon", text, place)
-        value_start = _skip_space(text, place + 1)
+        named = _name(text, place)
+        key, value_start = _read_name(text, place) if named is None else (named[1], named.end())
         value, place = _scan(text, value_start)
         if key in values:
             raise json.JSONDecodeError(f"{json.dumps(key)} occurs twice", text, start)
         if len(values) == MAX_MEMBERS:
             raise ApiError(400, f"the request has more than {MAX_MEMBERS:,} fields, the limit here", "invalid_json")
         values[key], members[key] = value, Member(start, value_start, place)
-        place = _skip_space(text, place)
-        mark = text[place : place + 1]
-        if mark == "}":
-            return _finish(text, place, values, members)
-        if mark != ",":
-            raise json.JSONDecodeError("expected a comma or the end of the object", text, place)
-        place = _skip_space(text, place + 1)
-
-
-def _finish(
-    text: str, place: int, values: dict[str, Any], members: dict[str, Member]
-) -> tuple[dict[str, Any], dict[str, Member]]:
-    if (after := _skip_space(text, place + 1)) != len(text):
-        raise json.JSONDecodeError("unexpected text after the object", text, after)
+        if (after := _mark(text, place)) is None:
+            message = "expected a comma or the end of the object"
+            raise json.JSONDecodeError(message, text, _skip_space(text, place))
+        mark, place = after[1], after.end()
+    if place != len(text):
+        raise json.JSONDecodeError("unexpected text after the object", text, place)
     return values, members
+
+
+def _read_name(text: str, place: int) -> tuple[str, int]:
+    """The name of a member that has escapes, and where its value begins; or what is wrong there."""
+    if text[place : place + 1] != '"':
+        raise json.JSONDecodeError("expected a name in quotes", text, place)
+    name, place = scanstring(text, place + 1, True)
+    place = _skip_space(text, place)
+    if text[place : place + 1] != ":":
+        raise json.JSONDecodeError("expected a colon", text, place)
+    return name, _skip_space(text, place + 1)
 
 
 def _skip_space(text: str, place: int) -> int:

@@ -62,8 +62,8 @@ class WireFormat(ABC):
         return ""
 
     def is_repeatable(self, values: Mapping[str, Any]) -> bool:
-        """Whether a request that may or may not have arrived can be sent again."""
-        return True
+        """Whether a request that may have arrived can be sent again. Answers that are stored would be there twice."""
+        return not values.get("store")
 
     def build_error(self, problem: ApiError) -> dict[str, Any]:
         """The error object."""

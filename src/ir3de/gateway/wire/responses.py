@@ -46,7 +46,7 @@ class ResponsesFormat(WireFormat):
         return found if isinstance(found, str) else ""
 
     def is_repeatable(self, values: Mapping[str, Any]) -> bool:
-        """The server keeps the answer where `store` is not false, or works on after the connection has ended."""
+        """Answers are stored by default here, and a server may work on in the background."""
         return values.get("store") is False and not values.get("background")
 
     def build_error_event(self, problem: ApiError) -> bytes:
