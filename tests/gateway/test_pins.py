@@ -104,13 +104,14 @@ def test_what_has_expired_is_removed_from_the_file_when_it_is_opened(tmp_path: P
 def test_what_has_expired_is_removed_while_the_file_is_used(
     tmp_path: Path, clock: Clock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(pins, "PURGE_ROWS", 4)
+    monkeypatch.setattr(pins, "BATCH_ROWS", 4)
     path = tmp_path / "pins.sqlite"
     stored = StoredPins(60, path, clock)
     for number in range(9):
         stored.put(str(number), "law")
     clock.now += 30
     stored.put("tenth", "law")
+    assert stored.flush(30)
     clock.now += 31
     stored.tidy()
     assert (rows(path), stored.get("tenth")) == (1, "law")
@@ -125,12 +126,13 @@ def test_what_has_expired_is_removed_while_the_file_is_used(
 
 def test_the_file_holds_so_many_pins_and_no_more(tmp_path: Path, clock: Clock, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(pins, "MAX_PINS", 10)
-    monkeypatch.setattr(pins, "PURGE_ROWS", 3)
+    monkeypatch.setattr(pins, "BATCH_ROWS", 3)
     path = tmp_path / "pins.sqlite"
     stored = StoredPins(60, path, clock)
     for number in range(25):
         stored.put(str(number), "law")
         clock.now += number % 2
+    assert stored.flush(30)
     stored.tidy()
     assert rows(path) == 10 and stored.get("24") == "law" and stored.get("0") is None
     stored.close()
@@ -150,28 +152,26 @@ def test_the_memory_forgets_what_has_expired(clock: Clock) -> None:
 def test_what_cannot_be_written_is_kept_and_written_later(
     tmp_path: Path, clock: Clock, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
+    monkeypatch.setattr(pins, "WRITE_WAIT_S", 0.01)
+    monkeypatch.setattr(pins, "MAX_UNWRITTEN", 3)
     path = tmp_path / "pins.sqlite"
     one, other = StoredPins(60, path, clock), StoredPins(60, path, clock)
+    one.put("first", "law")
+    assert one.flush(30) and other.get("first") == "law"
     with closing(sqlite3.connect(path, isolation_level=None)) as writer:
         writer.execute("BEGIN IMMEDIATE")  # another worker writes, and does not end
-        for number in range(3):
+        for number in range(5):
             one.put(str(number), "law")
-        assert [one.get(str(number)) for number in range(3)] == ["law"] * 3
-        assert other.get("0") is None
+        assert not one.flush(0.1)
+        assert [one.get(str(number)) for number in range(5)] == [None] * 2 + ["law"] * 3
+        assert other.get("4") is None
         assert len(caplog.records) == 1 and "pins cannot be written: database is locked" in caplog.text
         writer.execute("ROLLBACK")
-    one.put("at once", "law")
-    assert other.get("at once") is None  # it waits a second before it tries again
-    clock.now += 2
-    one.put("later", "law")
-    assert [other.get(session) for session in ("0", "1", "2", "at once", "later")] == ["law"] * 5
-    monkeypatch.setattr(pins, "MAX_UNWRITTEN", 2)
-    one._retry_at = clock.now + 10
-    for number in range(5):
-        one.put(f"more {number}", "law")
-    assert [one.get(f"more {number}") for number in range(5)] == [None] * 3 + ["law"] * 2
+    assert one.flush(30)
+    assert [other.get(str(number)) for number in range(5)] == [None] * 2 + ["law"] * 3
+    one.put("last", "law")
     one.close()
-    assert other.get("more 4") == "law"
+    assert other.get("last") == "law"
     other.close()
 
 
@@ -182,6 +182,7 @@ from ir3de.gateway.requests.pins import create_pins
 pins = create_pins(60, Path(sys.argv[1]))
 for number in range(100):
     pins.put(str(number), "law")
+assert pins.flush(30)
 os.kill(os.getpid(), signal.SIGKILL)
 """
 
@@ -231,8 +232,9 @@ def test_machines_that_share_a_folder_have_a_file_each_and_leave_it_to_the_next(
 
 
 def test_workers_share_their_pins_and_what_is_written_is_no_session(tmp_path: Path) -> None:
-    one, other = create_pins(60, tmp_path), create_pins(60, tmp_path)
+    one, other = (StoredPins(60, find_file(tmp_path, 60)) for _ in range(2))
     one.put("a secret conversation", "law")
+    assert one.flush(30)
     assert other.get("a secret conversation") == "law"
     one.close(), other.close()
     assert b"secret" not in b"".join(path.read_bytes() for path in tmp_path.iterdir())

@@ -222,7 +222,7 @@ class Administration:
 
     async def check_state(self) -> None:
         """Load what another worker changed."""
-        if self.folder.stamp() != self.current.stamp:
+        if await run_in_thread(self.folder.stamp) != self.current.stamp:  # a disk may hang
             async with self._lock:
                 self._activate(await run_in_thread(self._read_changes))
 

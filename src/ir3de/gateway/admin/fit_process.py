@@ -80,10 +80,11 @@ def fit(order: FitOrder, stop: threading.Event | None = None) -> None:
         refused: Exception = kind.__new__(kind, message)
         refused.args = (message,)
         raise refused
+    if status == -signal.SIGABRT:  # so ends what is not written in Python when it gets no memory
+        raise InputError(_describe_memory(order))
     if status < 0:
         raise FitFailed(
-            f"the fit of '{order.name}' was killed by signal {-status}: perhaps memory ran out. A fit takes about "
-            f"500 MB and may take {order.memory_bytes / 1e6:,.0f} MB (server.limits.fit_memory_bytes)"
+            f"the fit of '{order.name}' was killed by signal {-status}: perhaps memory ran out, it takes about 500 MB"
         )
     if status:
         last = (complaint.strip().splitlines() or ["no message"])[-1]
@@ -109,6 +110,14 @@ def _run(command: list[str], order: FitOrder, stop: threading.Event, **options: 
             _kill_group(process)
         assert process.stdin is not None
         process.stdin.close()
+
+
+def _describe_memory(order: FitOrder) -> str:
+    megabytes = f"{order.memory_bytes / 1e6:,.0f} MB"
+    return (
+        f"the fit of '{order.name}' needs more than {megabytes} of memory, which is the limit here "
+        "(server.limits.fit_memory_bytes): give fewer or shorter texts"
+    )
 
 
 def _kill_group(process: subprocess.Popen[bytes]) -> None:
@@ -174,22 +183,12 @@ def main(path: str) -> int:
             apply_order(order)
         return 0
     except MemoryError:
-        refusal = _describe_memory(order)
+        refusal = {"kind": InputError.__name__, "message": _describe_memory(order)}
     except IR3DEError as error:
         is_disk_full = isinstance(error.__cause__, OSError) and error.__cause__.errno in _DISK_FULL
         refusal = {"kind": FitFailed.__name__ if is_disk_full else type(error).__name__, "message": str(error)}
     json.dump(refusal, sys.stdout)
     return _REFUSED_STATUS
-
-
-def _describe_memory(order: FitOrder) -> dict[str, str]:
-    message = (
-        f"the fit of '{order.name}' needs more than {order.memory_bytes / 1e6:,.0f} MB of memory, which is the limit"
-    )
-    return {
-        "kind": "InputError",
-        "message": f"{message} here (server.limits.fit_memory_bytes): give fewer or shorter texts",
-    }
 
 
 def _end_with_parent() -> None:

@@ -7,9 +7,11 @@ import logging
 import os
 import platform
 import sqlite3
+import threading
 from collections import OrderedDict
 from collections.abc import Callable
 from contextlib import closing, suppress
+from itertools import islice
 from pathlib import Path
 from time import sleep, time
 from typing import Protocol
@@ -18,16 +20,20 @@ from urllib.parse import quote
 _log = logging.getLogger("ir3de.gateway")
 
 MAX_PINS = 100_000  # beyond this number the least recently used pins are dropped
-MAX_UNWRITTEN = 1_000  # pins that are in memory alone while the file cannot be written
+MAX_UNWRITTEN = 10_000  # pins that are in memory alone while the file cannot be written
 TIDY_INTERVAL_S = 2.0  # between two calls of `tidy`
 PURGE_INTERVAL_S = 60.0  # between two purges of a file that nobody writes to
-BUSY_WAIT_S = 0.005  # for another worker; the event loop waits, too
-COMPLAINT_INTERVAL_S = 60.0  # between two warnings
 UNUSED_AFTER_S = 3_600.0  # a file of another machine is no longer in use
-RETRY_INTERVAL_S = 1.0  # after a write that failed
-PURGE_ROWS = 1_000  # removed at a time, so that no other worker waits long
+COMPLAINT_INTERVAL_S = 60.0  # between two warnings
+READ_WAIT_S = 0.005  # the event loop waits, too; readers hardly ever wait
+WRITE_WAIT_S = 1.0  # for another worker
+CLOSE_WAIT_S = 2.0  # until everything is written
+LINGER_S = 0.001  # several pins are written together
+BATCH_ROWS = 200  # written or removed at a time, so that no other worker waits long
+BATCH_PAUSE_S = 0.005  # after a batch, and after a write that failed
 
-_WAL_BYTES = 16_000_000  # kept of the write-ahead log after a checkpoint
+_PAGE_BYTES = 4_096
+_MAX_LOG_BYTES = 4_000_000  # of the write-ahead log; beyond it, writers wait until it is emptied
 
 
 class Pins(Protocol):
@@ -125,28 +131,32 @@ def _remove(path: Path) -> None:
 class StoredPins:
     """For the workers of one machine: an SQLite file. Its pins outlive a restart.
 
-    What cannot be written at once is kept in memory, and written later.
+    A thread writes them, so that requests do not wait for the disk. Until then they are in memory.
     """
 
     def __init__(self, ttl: float, path: Path, clock: Callable[[], float] = time) -> None:
         self._ttl, self._path, self._clock = ttl, path, clock
         self._unwritten: OrderedDict[bytes, tuple[str, float]] = OrderedDict()
-        self._retry_at, self._purge_at, self._complain_at, self._puts = 0.0, 0.0, 0.0, 0
+        self._changed = threading.Condition()  # guards what is unwritten
+        self._writer: threading.Thread | None = None
+        self._closed = False
+        self._purge_at, self._complain_at, self._puts = 0.0, 0.0, 0
         try:
-            self._database = self._connect()
+            self._database = self._connect(READ_WAIT_S)
         except sqlite3.DatabaseError as error:
             if isinstance(error, sqlite3.OperationalError):  # it cannot be opened or written
                 raise
             _log.warning("%s is damaged, and pins begin anew: %s", path, error)
             _remove(path)
-            self._database = self._connect()
+            self._database = self._connect(READ_WAIT_S)
         self.tidy()
 
-    def _connect(self) -> sqlite3.Connection:
+    def _connect(self, wait_s: float) -> sqlite3.Connection:
         os.close(os.open(self._path, os.O_RDWR | os.O_CREAT, 0o600))  # SQLite would let others read it
         self._path.chmod(0o600)
-        database = sqlite3.connect(self._path, isolation_level=None, timeout=BUSY_WAIT_S, check_same_thread=False)
+        database = sqlite3.connect(self._path, isolation_level=None, timeout=wait_s, check_same_thread=False)
         try:
+            database.execute(f"PRAGMA page_size={_PAGE_BYTES}")
             database.execute("PRAGMA journal_mode=WAL")
             database.execute("PRAGMA synchronous=NORMAL")  # only `tidy` waits for the disk
             database.execute("PRAGMA wal_autocheckpoint=0")
@@ -170,53 +180,82 @@ class StoredPins:
         return str(found[0]) if found is not None and self._clock() < found[1] else None
 
     def put(self, session: str, expert: str) -> None:
-        key, now = _hash(session), self._clock()
-        self._unwritten[key] = expert, now + self._ttl
-        self._unwritten.move_to_end(key)
-        self._puts += 1
-        if now >= self._retry_at:
-            self._write()
-        if len(self._unwritten) > MAX_UNWRITTEN:
-            self._unwritten.popitem(last=False)
+        key = _hash(session)
+        with self._changed:
+            self._unwritten[key] = expert, self._clock() + self._ttl
+            self._unwritten.move_to_end(key)
+            if len(self._unwritten) > MAX_UNWRITTEN:
+                self._unwritten.popitem(last=False)
+            self._puts += 1
+            if self._writer is None:
+                self._writer = threading.Thread(target=self._write_behind, name="pins", daemon=True)
+                self._writer.start()
+            if len(self._unwritten) == 1:  # else the thread is at work
+                self._changed.notify_all()
 
-    def _write(self) -> None:
-        database, rows = self._database, [(key, *pin) for key, pin in self._unwritten.items()]
-        try:
-            if len(rows) > 1:
-                database.execute("BEGIN IMMEDIATE")
+    def flush(self, seconds: float) -> bool:
+        """Wait until everything is written; whether it is."""
+        with self._changed:
+            return self._changed.wait_for(lambda: not self._unwritten, seconds)
+
+    def _write_behind(self) -> None:
+        """Write what is put, until closed."""
+        while not (self._closed and not self._unwritten):
+            try:
+                with closing(self._connect(WRITE_WAIT_S)) as database:
+                    self._write_to(database)
+            except (sqlite3.Error, OSError) as error:
+                self._complain("written", error)
+                if self._closed:
+                    return
+                sleep(BATCH_PAUSE_S)
+
+    def _write_to(self, database: sqlite3.Connection) -> None:
+        while True:
+            with self._changed:
+                self._changed.wait_for(lambda: self._unwritten or self._closed)
+            sleep(LINGER_S)
+            with self._changed:
+                rows = [(key, *pin) for key, pin in islice(self._unwritten.items(), BATCH_ROWS)]
+            if not rows:
+                return
+            database.execute("BEGIN IMMEDIATE")
             database.executemany("INSERT OR REPLACE INTO pins VALUES (?, ?, ?)", rows)
             database.commit()
-            self._unwritten.clear()
-        except sqlite3.Error as error:
-            with suppress(sqlite3.Error):
-                database.rollback()
-            self._retry_at = self._clock() + RETRY_INTERVAL_S
-            self._complain("written", error)
+            with self._changed:
+                for key, *pin in rows:
+                    if self._unwritten.get(key) == tuple(pin):  # else it was put again meanwhile
+                        del self._unwritten[key]
+                self._changed.notify_all()
 
     def tidy(self) -> None:
         """Remove what has expired, and what is too much; copy the write-ahead log to the file."""
-        now, puts = self._clock(), self._puts
-        if not puts and now < self._purge_at:
+        now = self._clock()
+        if not self._puts and now < self._purge_at:
             return
         self._puts, self._purge_at = 0, now + PURGE_INTERVAL_S
         try:
             address = f"file:{quote(str(self._path))}?mode=rw"  # it is not made anew if it was deleted
-            with closing(sqlite3.connect(address, uri=True, isolation_level=None, timeout=1.0)) as database:
-                while _delete(database, "WHERE until <= ? LIMIT ?", (now, PURGE_ROWS)) == PURGE_ROWS:
-                    sleep(BUSY_WAIT_S)  # other workers have their turn
+            with closing(sqlite3.connect(address, uri=True, isolation_level=None, timeout=WRITE_WAIT_S)) as database:
+                while _delete(database, "WHERE until <= ? LIMIT ?", (now, BATCH_ROWS)) == BATCH_ROWS:
+                    sleep(BATCH_PAUSE_S)  # other workers have their turn
                 (count,) = database.execute("SELECT count(*) FROM pins").fetchone()
-                for too_many in range(count - MAX_PINS, 0, -PURGE_ROWS):
-                    _delete(database, "ORDER BY until LIMIT ?", (min(too_many, PURGE_ROWS),))
-                    sleep(BUSY_WAIT_S)
-                database.execute(f"PRAGMA journal_size_limit={_WAL_BYTES}")
-                database.execute("PRAGMA wal_checkpoint(PASSIVE)")
+                for too_many in range(count - MAX_PINS, 0, -BATCH_ROWS):
+                    _delete(database, "ORDER BY until LIMIT ?", (min(too_many, BATCH_ROWS),))
+                    sleep(BATCH_PAUSE_S)
+                (*_, pages, _) = database.execute("PRAGMA wal_checkpoint(PASSIVE)").fetchone()
+                if pages * _PAGE_BYTES > _MAX_LOG_BYTES:
+                    database.execute("PRAGMA wal_checkpoint(TRUNCATE)")
             os.utime(self._path)  # it is in use, even if nobody writes to it
         except (sqlite3.Error, OSError) as error:
             self._complain("tidied", error)
 
     def close(self) -> None:
-        if self._unwritten:
-            self._write()
+        with self._changed:
+            self._closed = True
+            self._changed.notify_all()
+        if self._writer is not None:
+            self._writer.join(CLOSE_WAIT_S)
         self._database.close()
 
     def _complain(self, what: str, error: Exception) -> None:
