@@ -14,9 +14,10 @@ pytest.importorskip("h2")
 from h2.errors import ErrorCodes
 from http2_server import Act, Asked, Http2Server
 from test_connections import ANSWER, BODY, TLS, call_to, exchange, listening, never, replies, run, usual_environment  # noqa: F401
-from test_tls_and_proxies import server_context
+from test_tls_and_proxies import server_context, tunnel
 
 from ir3de.gateway.config.models import TlsFiles
+from ir3de.gateway.experts import http_transport
 from ir3de.gateway.experts.http1 import MAX_BUFFERED_BYTES, Http1Connection
 from ir3de.gateway.experts.http2 import Http2Answer
 from ir3de.gateway.experts.http_transport import HttpTransport
@@ -141,6 +142,50 @@ def test_what_a_server_refuses_to_handle_is_sent_again_once(may_resend: bool) ->
                 with pytest.raises(ConnectionClosedError):
                     await transport.send(call_to(there, may_resend=False))
             assert len(servers[0].asked) == 1 + may_resend
+            transport.close()
+
+    run(work)
+
+
+@pytest.mark.parametrize("may_resend", [True, False])
+def test_a_request_on_an_idle_connection_that_closes_is_sent_again_once(
+    may_resend: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(http_transport, "CLOSE_DETECTION_S", 60.0)
+
+    async def answer_once(server: Http2Server, asked: Asked) -> None:
+        if asked.stream == 1:
+            await say_ok(server, asked)
+        else:
+            server.writer.close()
+
+    async def work(transport: HttpTransport) -> None:
+        async with serving(answer_once) as (there, servers):
+            assert await exchange(transport, there) == (200, b"ok")
+            if may_resend:
+                answer = await transport.send(call_to(there))
+                assert (answer.resends, await answer.read(never())) == (1, b"ok")
+                answer.close()
+            else:
+                with pytest.raises(ConnectionClosedError):
+                    await transport.send(call_to(there, may_resend=False))
+            assert [len(server.asked) for server in servers] == ([2, 1] if may_resend else [2])
+            transport.close()
+
+    run(work)
+
+
+def test_through_a_proxy(monkeypatch: pytest.MonkeyPatch) -> None:
+    heads: list[bytes] = []
+
+    async def work(transport: HttpTransport) -> None:
+        async with (
+            serving(say_ok) as (there, servers),
+            listening(lambda reader, writer: tunnel(reader, writer, heads)) as proxy,
+        ):
+            monkeypatch.setenv("all_proxy", f"http://u:p%20w@127.0.0.1:{proxy}")
+            assert await asyncio.gather(*(exchange(transport, there) for _ in range(3))) == [(200, b"ok")] * 3
+            assert (len(heads), len(servers)) == (1, 1)
             transport.close()
 
     run(work)

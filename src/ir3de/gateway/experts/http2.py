@@ -42,6 +42,7 @@ class Http2Connection(asyncio.Protocol):
         self.idle_since = self.loop.time()
         self.streams: dict[int, Http2Answer] = {}
         self._is_going = False  # the server takes no more requests here
+        self._has_served = False
         self._unacknowledged = 0
         self._incomplete = b""  # the beginning of a frame
         # h2 checks what the server sends. Our own headers have been checked: they come from an HTTP/1.1 parser
@@ -59,6 +60,11 @@ class Http2Connection(asyncio.Protocol):
     @property
     def is_idle(self) -> bool:
         return not self.streams
+
+    @property
+    def is_kept(self) -> bool:
+        """Whether it has served before and does nothing now."""
+        return self._has_served and not self.streams
 
     async def send(self, authority: str, path: str, head: bytes, body: bytes, deadline: float) -> Http2Answer:
         """Send a request and wait for the head of its answer."""
@@ -107,7 +113,7 @@ class Http2Connection(asyncio.Protocol):
         if not answer.has_ended and self._is_open(answer.number):
             self._h2.reset_stream(answer.number, ErrorCodes.CANCEL)
             self.flush()
-        self.idle_since = self.loop.time()
+        self.idle_since, self._has_served = self.loop.time(), True
         if self._is_going and not self.streams:
             self.transport.close()
 
@@ -180,7 +186,8 @@ class Http2Connection(asyncio.Protocol):
             self._unacknowledged += event.flow_controlled_length or 0
             if self._unacknowledged > CONNECTION_WINDOW_BYTES // 2:
                 self._h2.increment_flow_control_window(self._unacknowledged)
-                self._unacknowledged = 0
+                self._has_served = False
+        self._unacknowledged = 0
         self._incomplete = b""  # the beginning of a frame
         answer = self.streams.get(getattr(event, "stream_id", None) or 0)
         if answer is not None:

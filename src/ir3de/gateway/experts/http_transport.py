@@ -110,7 +110,10 @@ class ConnectionPool:
         return connection
 
     async def _send_http2(self, call: UpstreamCall) -> UpstreamAnswer:
-        """Send a call over HTTP/2, if the server has it. What it refuses to handle is sent again, once."""
+        """Send a call over HTTP/2, if the server has it.
+
+        What the server refuses to handle is sent again, once, and what was sent just as an idle connection closed.
+        """
         from ir3de.gateway.experts.http2 import RefusedError
 
         for resends in (0, 1):
@@ -118,10 +121,13 @@ class ConnectionPool:
             if connection is None:
                 return await self._send_http1(call)
             path, authority = f"{self._origin.path}/{call.path}", self._origin.host_header
+            was_kept, sent = connection.is_kept, connection.loop.time()
             try:
                 answer = await connection.send(authority, path, call.head, call.body, call.deadline)
-            except RefusedError:
-                if resends or not (call.may_resend and call.is_repeatable):
+            except ConnectionClosedError as error:
+                has_closed = was_kept and connection.transport.is_closing()
+                has_closed = has_closed and connection.loop.time() - sent <= CLOSE_DETECTION_S
+                if resends or not call.may_resend or not (has_closed or isinstance(error, RefusedError)):
                     raise
             else:
                 answer.resends = resends
