@@ -6,6 +6,7 @@ import re
 import socket
 import subprocess
 from collections.abc import Iterator
+from itertools import pairwise
 from pathlib import Path
 from shutil import which
 from typing import Any
@@ -18,6 +19,7 @@ from raw_sockets import ask, chat, dial, eventually
 from running_gateway import Running, running
 
 import tiny
+from ir3de.gateway.serving import request_filter
 from ir3de.gateway.serving.plain_requests import CONNECTION_HEADERS, MAX_HEAD_BYTES, MAX_HEADERS, is_plain_request
 from ir3de.gateway.serving.request_filter import MAX_PIPELINED, RequestFilter
 from ir3de.gateway.telemetry.process_counts import PROCESS_COUNTS
@@ -331,3 +333,84 @@ def test_a_plain_request_that_uvicorn_refuses_gets_an_error_object(gateway: Runn
     assert is_plain_request(sent)
     assert error(send(gateway, sent)) == (400, "invalid_http")
     assert statuses(send(gateway, LIVEZ + b"\r\n", sent)) in ([200], [200, 400])
+
+
+class Recorded:
+    """A connection to a filter, without sockets: keeps what uvicorn would get, and what the client would."""
+
+    def __init__(self, pieces: list[bytes]) -> None:
+        self.passed, self.written, self.is_closed = b"", b"", False
+        loop = asyncio.new_event_loop()
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(request_filter, "_get_uvicorn_protocol", lambda: lambda **arguments: self)
+            patch.setattr(asyncio, "get_running_loop", lambda: loop)
+            connection = RequestFilter()
+            connection.connection_made(self)  # type: ignore[arg-type]
+            for piece in pieces:
+                connection.data_received(piece)
+            connection.connection_lost(None)
+        loop.close()
+
+    def connection_made(self, transport: Any) -> None: ...
+    def connection_lost(self, error: Any) -> None: ...
+    def pause_reading(self) -> None: ...
+
+    def data_received(self, data: bytes) -> None:
+        self.passed += data
+
+    def write(self, data: bytes) -> None:
+        self.written += data
+
+    def close(self) -> None:
+        self.is_closed = True
+
+    def is_closing(self) -> bool:
+        return self.is_closed
+
+
+CHUNKED = head(b"Transfer-Encoding: chunked", b"x: y") + chunk(b"abc") + chunk(b"def") + b"0\r\nx-trailer: 1\r\n\r\n"
+SEQUENCES = st.lists(
+    st.sampled_from(
+        [
+            LIVEZ + b"\r\n",
+            head(b"content-length: 3") + b"abc",
+            CHUNKED,
+            head(b"content-length: 3", JDK) + b"abc",
+            b"GET http://127.0.0.1/livez?x HTTP/1.1\r\nhost: 127.0.0.1\r\n\r\n",
+            LIVEZ + b"host: 127.0.0.1\r\n\r\n",
+            b"\r\n",
+            b"nonsense\r\n\r\n",
+        ]
+    ),
+    min_size=1,
+    max_size=4,
+)
+
+
+@tiny.LAW
+@given(SEQUENCES, st.lists(st.integers(0, 900), max_size=6))
+def test_how_requests_are_cut_into_pieces_changes_nothing(requests: list[bytes], cuts: list[int]) -> None:
+    sent = b"".join(requests)
+    ends = [0, *sorted(min(cut, len(sent)) for cut in cuts), len(sent)]
+    whole, cut = Recorded([sent]), Recorded([sent[a:b] for a, b in pairwise(ends) if a < b])
+    assert list_requests(cut.passed) == list_requests(whole.passed)
+    assert (cut.written[:20], cut.is_closed) == (whole.written[:20], whole.is_closed)
+    assert b"trailer" not in cut.passed and b"pgrade: h2c" not in cut.passed
+
+
+def list_requests(passed: bytes) -> list[tuple[bytes, list[tuple[bytes, bytes]], bytes]]:
+    """Each request that uvicorn would see: its URL, headers and body."""
+    found: list[tuple[bytes, list[tuple[bytes, bytes]], bytes]] = []
+
+    class Collector:
+        def on_url(self, url: bytes) -> None:
+            found.append((url, [], b""))
+
+        def on_header(self, name: bytes, value: bytes) -> None:
+            found[-1][1].append((name.lower(), value))
+
+        def on_body(self, body: bytes) -> None:
+            found[-1] = (*found[-1][:2], found[-1][2] + body)
+
+    httptools.HttpRequestParser(Collector()).feed_data(passed)
+    return found

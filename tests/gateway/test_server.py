@@ -187,7 +187,8 @@ def test_an_access_log_that_nobody_reads_stops_nothing(tmp_path: Path, workers: 
 def find_workers(supervisor: int) -> set[int]:
     """The worker processes of a supervisor."""
     children = Path(f"/proc/{supervisor}/task/{supervisor}/children").read_text().split()
-    return {int(pid) for pid in children if b"spawn_main" in Path(f"/proc/{pid}/cmdline").read_bytes()}
+    commands = [(pid, Path(f"/proc/{pid}/cmdline")) for pid in children]
+    return {int(pid) for pid, command in commands if command.exists() and b"spawn_main" in command.read_bytes()}
 
 
 @pytest.mark.slow

@@ -41,7 +41,8 @@ class RequestFilter(asyncio.Protocol):
     def __init__(self, **uvicorn_arguments: Any) -> None:
         self._uvicorn = uvicorn_arguments
         self._inner: asyncio.Protocol | None = None  # uvicorn's protocol; None if the connection was refused
-        self._parser = _create_parser(self)
+        # made when it is needed: most connections need none
+        self._parser: httptools.HttpRequestParser = None  # type: ignore[assignment]
         self._url = b""
         self._headers: list[tuple[bytes, bytes]] = []
         self._in_head = False
@@ -56,7 +57,7 @@ class RequestFilter(asyncio.Protocol):
         self._unanswered = 0
         self._problem: ApiError | None = None  # raised in a callback of the parser
         self._is_failed = False  # nothing more is read
-        self._disconnect_callbacks: set[Callable[[], None]] = set()
+        self._disconnect_callbacks: list[Callable[[], None]] = []
 
     # what the socket calls -------------------------------------------------------------------------------------------
 
@@ -68,6 +69,7 @@ class RequestFilter(asyncio.Protocol):
             return
         self._transport = HeadBufferingTransport(self._socket, self._loop)
         self._inner = _get_uvicorn_protocol()(**self._uvicorn)
+        self._uvicorn.clear()
         self._inner.connection_made(self._transport)  # type: ignore[arg-type]
         self._start_head_timer()
 
@@ -147,12 +149,13 @@ class RequestFilter(asyncio.Protocol):
 
     def add_disconnect_callback(self, callback: Callable[[], None]) -> None:
         """Call `callback` when the client disconnects, which is noticed only while the socket is read."""
-        self._disconnect_callbacks.add(callback)
+        self._disconnect_callbacks.append(callback)
         if self._unanswered == 1:  # uvicorn pauses in a large body, and may not go on after its end
             self._socket.resume_reading()
 
     def remove_disconnect_callback(self, callback: Callable[[], None]) -> None:
-        self._disconnect_callbacks.discard(callback)
+        if callback in self._disconnect_callbacks:
+            self._disconnect_callbacks.remove(callback)
 
     def end_request(self) -> None:
         """A request has been answered."""
@@ -186,6 +189,8 @@ class RequestFilter(asyncio.Protocol):
         was_in_head, self._has_body = self._in_head, False
         was_in_body = not was_in_head and not self._is_body_complete
         problem: ApiError | None
+        if self._parser is None:
+            self._parser = _create_parser(self)
         try:
             self._parse(data)
         except httptools.HttpParserError:
