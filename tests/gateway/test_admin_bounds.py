@@ -247,9 +247,21 @@ def test_nothing_tells_why_a_router_could_not_be_fetched_and_no_redirect_is_foll
 def test_no_kind_of_address_is_an_error_of_the_gateway(folder: Path) -> None:  # noqa: F811
     with admin(config(folder, server={"limits": {"fetch_seconds": 0.5}})) as client:
         kinds = [*fsspec.available_protocols(), "nowhere", "simplecache::reference", "REFERENCE"]
-        for kind in kinds:
-            status, message = error(client.put("/admin/router", json={"path": f"{kind}://127.0.0.1:9/router"}))
-            assert status == 422, (kind, message)
+        places = [f"{kind}://127.0.0.1:9/router" for kind in kinds]
+        places += [
+            "http://[",
+            "http://127.0.0.1:99999/",
+            "file://",
+            "file:///dev/null",
+            "/" + "x" * 300,
+            "/dev/null",
+            "/\0",
+        ]
+        for place in places:
+            status, message = error(client.put("/admin/router", json={"path": place}))
+            assert status == 422, (place, message)
+        chained = error(client.put("/admin/router", json={"path": "memory://x::http://127.0.0.1:9/router"}))[1]
+        assert chained.startswith("cannot open memory://x::http://127.0.0.1:9/router: use a folder")
         message = error(client.put("/admin/router", json={"path": "reference://x"}))[1]
         assert message.startswith("cannot open reference://x: use a folder, or an address that begins with s3, ")
         assert names(client) == [*tiny.DOMAINS]

@@ -48,10 +48,12 @@ def load_router(path: str | Path, *, mapped: bool = False, derived: str | Path |
     table is mapped where it is, and the ballots are written beside it.
     """
     folder = Path(path).expanduser()
-    if not folder.is_dir():
-        raise ArtifactError(
-            f"no router at {folder}: " + ("it is a file" if folder.exists() else "there is no such folder")
-        )
+    try:
+        found = "" if folder.is_dir() else "it is a file" if folder.exists() else "there is no such folder"
+    except OSError as error:  # a name that is too long
+        found = error.strerror or str(error)
+    if found:
+        raise ArtifactError(f"no router at {folder}: {found}")
     shared = (folder if derived is None else Path(derived).expanduser()) if mapped else None
     for _ in range(_ATTEMPTS):
         header = stamp(folder / HEADER)

@@ -16,7 +16,7 @@ _USER = re.compile(r"(?<=://)[^/?#\s]*@")  # also in an address inside another, 
 _OPTIONS = re.compile(r"\?\S*")
 
 _STORES = ("s3", "s3a", "gs", "gcs", "az", "abfs", "abfss", "adl", "oss", "hf")
-_SERVERS = ("http", "https", "ftp", "sftp", "ssh", "smb", "hdfs", "webhdfs")
+_SERVERS = ("http", "https", "ftp", "sftp", "ssh", "smb")
 SCHEMES = (*_STORES, *_SERVERS, "file", "memory")  # of addresses that routers may come from
 
 
@@ -43,8 +43,8 @@ def hide_secrets(text: str, address: str = "") -> str:
 
 
 def check_scheme(address: str) -> None:
-    """Refuse kinds of addresses that are not for single files: archives, caches, references to other addresses."""
-    if get_scheme(address) not in SCHEMES:
+    """Refuse kinds of addresses that are not for single files: archives, caches, addresses in others (`a://x::b://y`)."""
+    if get_scheme(address) not in SCHEMES or "::" in address:
         shown = hide_secrets(address)[:200]
         raise InputError(f"cannot open {shown}: use a folder, or an address that begins with {', '.join(SCHEMES)}")
 
