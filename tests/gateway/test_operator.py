@@ -79,7 +79,7 @@ def test_who_was_asked_before_is_said(tmp_path: Path) -> None:
     assert "cannot be reached. Asked before: law (connect), " in said["message"]
 
 
-@pytest.mark.parametrize("proxy", ["socks5://u:sk-very-secret@127.0.0.1:1", "http://u:sk-very-secret@127.0.0.1:port"])
+@pytest.mark.parametrize("proxy", ["ftp://u:sk-very-secret@127.0.0.1:1", "http://u:sk-very-secret@127.0.0.1:port"])
 def test_a_proxy_that_cannot_be_used_is_told_of_without_its_password(
     tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch, proxy: str
 ) -> None:

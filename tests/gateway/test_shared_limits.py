@@ -128,7 +128,9 @@ def test_a_breaker_is_that_of_all_workers(tmp_path: Path) -> None:
 def test_a_gateway_of_one_worker_and_a_machine_without_locks_count_by_themselves(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    config = ExpertConfig(name="law", base_url="http://127.0.0.1:1/v1", concurrency={"limit": 5, "queue": 3})  # type: ignore[arg-type]
+    config = ExpertConfig(
+        name="law", base_url="http://127.0.0.1:1/v1", concurrency={"limit": 5, "queue": 3}, system_prompt="\ud800"
+    )  # type: ignore[arg-type]
     monkeypatch.setenv(VARIABLE, str(tmp_path))
     assert not isinstance(Expert.from_config(config, 1).concurrency, SharedConcurrencyLimit)
     assert list(tmp_path.iterdir()) == []

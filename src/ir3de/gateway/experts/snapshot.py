@@ -42,8 +42,7 @@ class Expert:
         """The limits are for all workers together; where workers cannot share them, each has its part."""
         limit, queue, wait = config.concurrency.limit, config.concurrency.queue, config.concurrency.wait
         settings = config.breaker.model_dump()
-        name = f"expert {config.model_dump_json()}"  # another configuration begins anew
-        if (row := find_worker_row(name, workers)) is not None:
+        if (row := find_worker_row(f"expert {config!r}", workers)) is not None:  # another configuration begins anew
             breaker = CircuitBreaker(**settings, cells=row.common, lock=row.table.lock)
             return cls(config, SharedConcurrencyLimit(limit, queue, wait, row), breaker)
         limit, queue = math.ceil(limit / workers), math.ceil(queue / workers)
