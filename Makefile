@@ -1,5 +1,5 @@
 # `make` is what CI runs.
-.PHONY: all lint test long coverage mutants fix bench docs demo
+.PHONY: all lint test long coverage mutants fix bench trust trust-long audit docs demo
 .DEFAULT_GOAL := all
 
 all: test long lint
@@ -53,6 +53,15 @@ bench:           ## speed as ratios, accuracy where IR3DE_DATA points, robustnes
 	ir3de bench soak --save results/soak.json
 	ir3de bench outcome-routing --leave-out arc_easy --save results/outcome_routing.json
 	ir3de bench strong-weak --save results/strong_weak.json
+
+trust:           ## two minutes of changed inputs at every parser and faults under a real gateway; SEED=7 tries others
+	ir3de bench trust --minutes 2 --seed $(or $(SEED),0) --findings trust-findings
+
+trust-long:      ## an hour of it, with a kill at every write; docs/reliability.md is made from its result
+	ir3de bench trust --minutes 60 --seed $(or $(SEED),0) --findings trust-findings --save results/trust.json
+
+audit:           ## known weaknesses of the installed packages; needs the network and `pip install pip-audit`
+	pip-audit --skip-editable
 
 docs:            ## the generated pages and pictures
 	python scripts/generate_cli_docs.py

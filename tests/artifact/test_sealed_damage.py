@@ -4,6 +4,7 @@ import gzip
 import hashlib
 import json
 import struct
+import tracemalloc
 from pathlib import Path
 
 import pytest
@@ -54,6 +55,15 @@ def test_packed_bytes_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     assert packing.unpack_gzip(gzip.compress(b"a" * 1_000), "the tokenizer") == b"a" * 1_000
     with pytest.raises(ArtifactError, match="more than 1,000 bytes"):
         packing.unpack_gzip(gzip.compress(b"a" * 1_001), "the tokenizer")
+
+
+def test_unpacking_takes_no_more_memory_than_what_is_unpacked() -> None:
+    tracemalloc.start()
+    try:
+        packing.unpack_gzip(gzip.compress(b"a" * 10_000), "the tokenizer")
+        assert tracemalloc.get_traced_memory()[1] < 1_000_000
+    finally:
+        tracemalloc.stop()
 
 
 def test_a_compiled_tokenizer_that_is_damaged_is_named(folder: Path) -> None:

@@ -20,6 +20,7 @@ from ir3de_lab.cli import (
     scale,
     strong_weak,
     tables,
+    trust,
     unknowns,
 )
 from ir3de_lab.cli.bench import bench
@@ -44,6 +45,7 @@ for _command in (
     gateway.gateway,
     gateway.limits,
     gateway.soak,
+    trust.trust,
     experiments.train,
     experiments.outcomes,
     run.run,

@@ -38,7 +38,7 @@ def gateway(quick: bool, workers: int, save: Path | None, out: Output) -> None:
 
     from ir3de_lab.benchmarks.gateway.measuring import QUICK, Plan, measure
 
-    circumstances = _circumstances()
+    circumstances = describe_circumstances()
     plan = replace(QUICK if quick else Plan(), workers=workers)
     figures: list[Figure] = []
     with out.spinner("measuring the gateway"):
@@ -71,7 +71,7 @@ def limits(quick: bool, only: tuple[str, ...], save: Path | None, out: Output) -
     from ir3de_lab.benchmarks.gateway.heavy_requests import SOME, judge_costs, measure_costs
     from ir3de_lab.benchmarks.gateway.holding import STREAMS, measure_streams
 
-    circumstances = _circumstances()
+    circumstances = describe_circumstances()
     with out.spinner("sending heavy requests"):
         costs = list(measure_costs(1 if quick or only else 3, only or (SOME if quick else None)))
     if only and len(costs) < len(only):
@@ -111,7 +111,7 @@ def soak(requests: int, concurrency: int, seed: int, save: Path | None, out: Out
     from ir3de_lab.benchmarks.gateway.soaking import Plan
     from ir3de_lab.benchmarks.gateway.soaking import soak as soaked
 
-    circumstances = _circumstances()
+    circumstances = describe_circumstances()
     with out.spinner(f"asking {requests:,} times"):
         report = soaked(Plan(requests=requests, concurrency=concurrency, seed=seed))
     figures = report.figures()
@@ -123,7 +123,7 @@ def soak(requests: int, concurrency: int, seed: int, save: Path | None, out: Out
         out.warn(f"{what}: {', '.join(identities)}")
 
 
-def _circumstances() -> dict[str, Any]:
+def describe_circumstances() -> dict[str, Any]:
     """The command, the commit and the machine, with the versions of what serves, and how busy it was before."""
     import os
 

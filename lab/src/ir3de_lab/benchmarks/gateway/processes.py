@@ -10,7 +10,7 @@ import sys
 import time
 import urllib.error
 import urllib.request
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from importlib.util import find_spec
@@ -88,14 +88,16 @@ def started(
     env: Mapping[str, str] | None = None,
     limits: Mapping[str, int] | None = None,
     program: str = sys.executable,
+    stdout: int | None = None,
+    stderr: int | None = None,
 ) -> Iterator[Server]:
     """A program that serves, Python by default; without `port` it writes its own on its first line.
 
     `limits` are resource limits by the name of their constant: {"NOFILE": 256}.
     """
-    told = subprocess.DEVNULL if port else subprocess.PIPE
+    told = stdout if stdout is not None else subprocess.DEVNULL if port else subprocess.PIPE
     environment = None if env is None else {**os.environ, **env}
-    process = subprocess.Popen([program, *arguments], stdout=told, text=True, env=environment)
+    process = subprocess.Popen([program, *arguments], stdout=told, stderr=stderr, text=True, env=environment)
     try:
         pin(process.pid, measured)
         limit_resources(process.pid, limits or {})
@@ -150,15 +152,22 @@ def gateway(
     *,
     env: Mapping[str, str] | None = None,
     limits: Mapping[str, int] | None = None,
+    edit: Callable[[dict[str, Any]], object] = lambda config: None,
+    stdout: int | None = None,
+    stderr: int | None = None,
     **changes: Any,
 ) -> Iterator[Server]:
-    """`ir3de serve` with the demo's router and its five experts, all of them at the one upstream."""
+    """`ir3de serve` with the demo's router and its five experts, all of them at the one upstream.
+
+    `edit` changes its configuration; `stdout` and `stderr` are descriptors.
+    """
     config = configuration(folder, upstream, **changes)
+    edit(config)
     path = folder / "gateway.yaml"
     path.write_text(json.dumps(config), encoding="utf-8")  # JSON is YAML
     port = config["server"]["port"]
     arguments = ["-m", "ir3de", "serve", str(path), "--quiet"]
-    with started(arguments, measured=True, port=port, env=env, limits=limits) as server:
+    with started(arguments, measured=True, port=port, env=env, limits=limits, stdout=stdout, stderr=stderr) as server:
         wait_for(server)
         yield server
 
