@@ -289,6 +289,32 @@ def test_a_request_that_may_not_be_sent_again_is_not(more: dict[str, bool]) -> N
     run(work)
 
 
+@pytest.mark.parametrize(
+    ("idle_seconds", "is_repeatable", "connections"), [(60, True, 1), (120, True, 2), (40, False, 1), (60, False, 2)]
+)
+def test_what_may_not_be_sent_again_avoids_connections_that_may_close_soon(
+    idle_seconds: float, is_repeatable: bool, connections: int
+) -> None:
+    places = set()
+
+    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        places.add(writer)
+        await replies(ANSWER)(reader, writer)
+
+    async def work(pool: HttpTransport) -> None:
+        async with listening(serve) as port:
+            there = Destination(f"http://127.0.0.1:{port}/v1", keep_alive=100)
+            answer = await pool.send(call_to(there))
+            assert isinstance(answer, Http1Connection)
+            assert await answer.read(never()) == b"ok"
+            answer.close()
+            answer.idle_since -= idle_seconds
+            await exchange(pool, there, is_repeatable=is_repeatable)
+        assert len(places) == connections
+
+    run(work)
+
+
 def test_a_request_on_a_new_connection_is_never_sent_again() -> None:
     seen: list[bytes] = []
 
