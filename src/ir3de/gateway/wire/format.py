@@ -63,7 +63,7 @@ class WireFormat(ABC):
 
     def is_repeatable(self, values: Mapping[str, Any]) -> bool:
         """Whether a request that may have arrived can be sent again. Answers that are stored would be there twice."""
-        return not values.get("store")
+        return not values.get("store") and not values.get("background")
 
     def build_error(self, problem: ApiError) -> dict[str, Any]:
         """The error object."""
