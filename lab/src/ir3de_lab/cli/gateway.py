@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 @save_option
 @output_options
 def gateway(quick: bool, workers: int, save: Path | None, out: Output) -> None:
-    """What the gateway adds to an expert's answer, beside a bare proxy with the same server and client library.
+    """What the gateway adds to an expert's answer, beside a bare proxy with the same server and transport.
 
     All on loopback: a stand-in for the experts, the bare proxy, the gateway with the demo's router and five experts,
     and nginx where it is installed. Requests of 100 tokens: as many as go through to an upstream that answers at once,
@@ -142,14 +142,14 @@ def _rates(figures: list[Figure]) -> Any:
 
     rows = []
     for figure in figures:
-        for name in ("bare", "gateway", "nginx"):
+        for name in ("bare", "gateway", "aiohttp", "nginx"):
             where = figure.name.partition("proxy's")[2]
             if f"{name}_added_ms" in figure.raw:
                 label = f"{figure.name.partition(', of')[0]}, {name}{where}"
                 rows.append((label, f"{figure.raw[f'{name}_added_ms']:.2f} ms"))
             elif f"{name}_us" in figure.raw:
                 rows.append((f"processor time a request, {name}{where}", f"{median(figure.raw[f'{name}_us']):,.0f} µs"))
-            elif figure.name.startswith("throughput") and name in figure.raw:
+            elif name in figure.raw and "rate" in figure.raw[name]:
                 rate = median(figure.raw[name]["rate"])
                 rows.append((f"throughput, {name}{where}", f"{number(rate)} requests/s"))
     return facts((label, line((value, FAINT))) for label, value in rows)

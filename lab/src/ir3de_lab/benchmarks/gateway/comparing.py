@@ -65,24 +65,27 @@ def spread(values: Sequence[float]) -> list[float]:
     return _rounded([float(np.percentile(values, p)) for p in (0, 25, 50, 75, 100)])
 
 
-def throughput(saturated: Rounds, what: str = "", bar: float | None = None) -> Figure:
+def throughput(saturated: Rounds, what: str = "", bar: float | None = None, base: str = "bare") -> Figure:
     """How many requests a second the gateway does, as a share of the bare proxy's."""
-    pairs = zip(saturated["gateway"], saturated["bare"], strict=True)
+    pairs = zip(saturated["gateway"], saturated[base], strict=True)
     ratios = [gateway.rate / bare.rate for gateway, bare in pairs]
-    raw = {"ratios": spread(ratios), **summary(saturated)}
-    return Figure(f"throughput, of the bare proxy's{what}", 100 * median(ratios), "%", bar, raw=raw)
+    raw = {"ratios": spread(ratios), **(summary(saturated) if base == "bare" else {})}
+    return Figure(f"throughput, of {_name(base)}{what}", 100 * median(ratios), "%", bar, raw=raw)
 
 
-def processor_time(measured: Rounds, what: str = "") -> Figure:
+def processor_time(measured: Rounds, what: str = "", base: str = "bare") -> Figure:
     """What a request costs the processor, over what it costs with the bare proxy: other programs do not count."""
-    pairs = zip(measured["gateway"], measured["bare"], strict=True)
+    pairs = zip(measured["gateway"], measured[base], strict=True)
     ratios = [gateway.cpu_us / bare.cpu_us for gateway, bare in pairs]
-    raw = {
-        "ratios": spread(ratios),
-        **{f"{name}_us": _rounded([r.cpu_us for r in found]) for name, found in measured.items()},
-    }
-    name = f"processor time a request, of the bare proxy's{what}"
-    return Figure(name, median(ratios), "×", PROCESSOR_BAR, higher_is_better=False, raw=raw)
+    raw: dict[str, Any] = {"ratios": spread(ratios)}
+    if base == "bare":
+        raw |= {f"{name}_us": _rounded([r.cpu_us for r in found]) for name, found in measured.items()}
+    name, bar = f"processor time a request, of {_name(base)}{what}", PROCESSOR_BAR if base == "bare" else None
+    return Figure(name, median(ratios), "×", bar, higher_is_better=False, raw=raw)
+
+
+def _name(base: str) -> str:
+    return "the bare proxy's" if base == "bare" else f"a bare proxy's with {base}"
 
 
 def busy_share(measured: Rounds, rates: Mapping[str, float]) -> Figure:

@@ -173,21 +173,26 @@ def measure(plan: Plan) -> Iterator[list[Figure]]:
 
 
 def _measure(plan: Plan, folder: Path) -> Iterator[list[Figure]]:
-    with servers(replace(plan, latency=0.0), folder) as running:
-        instant = Bench(plan, running, bodies(stream=False), plan.connections)
-        saturated = instant.saturation([name for name in running if name != "direct"])
-        yield [throughput(saturated, ", instant upstream", 90.0), processor_time(saturated, ", instant upstream")]
+    with (
+        servers(replace(plan, latency=0.0), folder) as running,
+        started(module("bare", upstream=running["direct"].port, transport="aiohttp"), measured=True) as usual,
+    ):
+        instant = Bench(plan, {**running, "aiohttp": usual}, bodies(stream=False), plan.connections)
+        saturated = instant.saturation([name for name in instant.servers if name != "direct"])
+        where = ", instant upstream"
+        yield [throughput(saturated, where, 90.0), processor_time(saturated, where)]
+        yield [throughput(saturated, where, base="aiohttp"), processor_time(saturated, where, "aiohttp")]
     with servers(plan, folder) as running:
         chats = Bench(plan, running, bodies(stream=False), plan.connections)
         rates = chats.rates_at_busy_share()
         measured = chats.at(rates)
         share = f"{100 * plan.busy:.0f} % busy"
-        usual, tail = (latency(measured, *bar, f", {share}") for bar in ((50, 1.1), (99, 1.3)))
-        yield [with_rounds(usual, rates, measured), tail, busy_share(measured, rates)]
+        middle, tail = (latency(measured, *bar, f", {share}") for bar in ((50, 1.1), (99, 1.3)))
+        yield [with_rounds(middle, rates, measured), tail, busy_share(measured, rates)]
         yield [processor_time(measured, f", {share}"), routing_share(measured)]
         measured = chats.at({name: rates[name] for name in TARGETS}, poisson=True)
-        usual, tail = (latency(measured, p, None, f", {share}, random arrivals") for p in (50, 99))
-        yield [with_rounds(usual, rates, measured), tail]
+        middle, tail = (latency(measured, p, None, f", {share}, random arrivals") for p in (50, 99))
+        yield [with_rounds(middle, rates, measured), tail]
         streams = Bench(plan, running, bodies(stream=True), plan.stream_connections)
         saturated = streams.saturation(PROXIES)
         rates = streams.rates_at_busy_share()
