@@ -48,6 +48,12 @@ def test_a_folder_is_followed_and_nothing_is_written_to_it(tmp_path: Path) -> No
     assert not follower.changed() and follower.check() is None
     assert tiny.contents(folder) == before
 
+    for path in folder.iterdir():  # copied over itself
+        content = path.read_bytes()
+        path.write_bytes(b"")
+        path.write_bytes(content)
+    assert not follower.changed() and follower.check() is None
+
     second.save(folder)
     assert follower.changed()
     found = follower.check()

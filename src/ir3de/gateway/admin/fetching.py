@@ -60,10 +60,17 @@ class FolderSource:
 
     def __init__(self, path: Path) -> None:
         self._path = path
+        self._stamp: object = None  # of the header that was read last
+        self._version: str | None = None
 
     def read_version(self, budget: FetchBudget) -> object:
         """A value that differs from one router to the next and is cheap to read; None if there is no router."""
-        return stamp(self._path / HEADER)
+        now = stamp(self._path / HEADER)
+        if now != self._stamp:  # a header that was only copied over itself is the same one
+            self._stamp, self._version = now, None
+            with suppress(OSError):
+                self._version = hashlib.sha256((self._path / HEADER).read_bytes()).hexdigest()
+        return self._version
 
     def fetch(self, budget: FetchBudget) -> Path:
         """A folder on this machine that holds the router."""
