@@ -29,7 +29,7 @@ import numpy.typing as npt
 
 from ir3de.embedding import Tokenizer, multilingual, packaged_models
 from ir3de.embedding.e5_file import E5File, read_e5
-from ir3de.embedding.tokenizer import canonical_definition
+from ir3de.embedding.parts import canonical_definition
 from ir3de.storage.tensors import write_tensors
 
 DEBIAN = "http://deb.debian.org/debian"

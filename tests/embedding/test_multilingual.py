@@ -22,9 +22,9 @@ from commands import complaint, run, run_json
 from ir3de.embedding import Embedding, Proof, Tokenizer, multilingual, packaged_models
 from ir3de.embedding import tokenizer as tokenizers
 from ir3de.embedding.e5_file import E5File, read_e5
+from ir3de.embedding.parts import canonical_definition
 from ir3de.embedding.plain_text import normalise
 from ir3de.embedding.proof_texts import PANEL
-from ir3de.embedding.tokenizer import canonical_definition
 from ir3de.errors import ArtifactError, EmbeddingError
 from ir3de.storage.tensors import write_tensors
 from refused import refusal

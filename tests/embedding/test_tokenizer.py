@@ -261,7 +261,7 @@ def test_a_fast_engine_that_disagrees_is_not_used(
         )
 
     expected = tiny_embeddings["byte-level BPE"].encode("a b").tolist()
-    monkeypatch.setattr(tokenizer_module, "_load_tokie", load_wrong)
+    monkeypatch.setattr(tokenizer_module, "load_engine", load_wrong)
     tokenizer = Tokenizer(tiny_embeddings["byte-level BPE"].tokenizer.definition)
     assert tokenizer.engine == "tokenizers"
     assert tokenizer.encode("a b").tolist() == expected

@@ -14,7 +14,7 @@ import tempfile
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from enum import Enum
-from functools import cached_property, lru_cache, partial
+from functools import cached_property, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -22,6 +22,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ir3de.embedding.beginnings import is_long, is_too_short, read_first, take_first, take_longest
+from ir3de.embedding.fast_engine import find_engine_version, load_engine
 from ir3de.embedding.normalisation import (
     JUDGED_CHARACTERS,
     MAX_CHARACTERS_PER_TOKEN,
@@ -32,8 +33,8 @@ from ir3de.embedding.normalisation import (
 from ir3de.embedding.plain_text import NormalisingEngine, is_sentencepiece
 from ir3de.embedding.proof import EncodeBatch, Proof, cut, prove
 from ir3de.embedding.proof_cache import get_proof
+from ir3de.embedding.word_by_word import MAX_PIECE_CHARS, MAX_TEXT_CHARS, PROVEN, WordByWord
 from ir3de.errors import EmbeddingError, InputError
-from ir3de.storage.packing import unpack_gzip
 
 if TYPE_CHECKING:
     import tokenizers
@@ -88,7 +89,8 @@ class Tokenizer:
 
     @cached_property
     def sha256(self) -> str:
-        return hashlib.sha256(self.definition).hexdigest()
+        given = vars(self).get("definition", self._given_definition)  # not kept in memory for this alone
+        return hashlib.sha256(given if isinstance(given, bytes) else given()).hexdigest()
 
     @cached_property
     def reference(self) -> tokenizers.Tokenizer:
@@ -112,10 +114,10 @@ class Tokenizer:
             import tokie
         except ImportError:
             return None
-        given, version = self._given_proof, _tokie_version()
+        given, version = self._given_proof, find_engine_version()
         known = given if given and given.version == version else None
         try:
-            engine = _load_tokie(lambda: self.definition, self._given_cache if known else None)
+            engine = load_engine(lambda: self.definition, self._given_cache if known else None)
         except tokie.TokieError:
             return None
         is_normalised = is_sentencepiece(self.definition) if known is None else known.normalised
@@ -274,12 +276,12 @@ class Tokenizer:
         """Long texts in pieces, doubtful pieces by the reference engine, the rest by the fast one, in their order."""
         assert self._fast is not None
         engine, proof = self._fast
-        cuts = [(cut(text) if proof.cuttable else None) or [text] for text in texts]
+        cuts = [self._cut(text, proof) for text in texts]
         pieces = [piece for text in cuts for piece in text]
         doubtful = np.array([proof.doubts(piece) for piece in pieces])
         parts, lengths = np.empty(len(pieces), object), np.empty(len(pieces), np.uint64)
         for chosen, encode in (
-            (np.flatnonzero(doubtful), self._encode_by_reference),
+            (np.flatnonzero(doubtful), self._encode_by_words),
             (np.flatnonzero(~doubtful), lambda sure: engine.encode_batch_flat(sure, False)),
         ):
             flat, lengths[chosen] = encode([pieces[int(i)] for i in chosen])
@@ -288,6 +290,37 @@ class Tokenizer:
                 parts[i] = part
         first_piece = np.cumsum([0, *(len(text) for text in cuts[:-1])])
         return np.concatenate(parts), np.add.reduceat(lengths, first_piece)
+
+    def _cut(self, text: str, proof: Proof) -> list[str]:
+        """A long text in pieces, and in short ones where only the doubtful ones are to be encoded word by word."""
+        found = None
+        if proof.cuttable and self._words is not None and len(text) <= MAX_TEXT_CHARS:
+            found = cut(text, MAX_PIECE_CHARS)
+        return found or (cut(text) if proof.cuttable else None) or [text]
+
+    def warm_up(self) -> None:
+        """Load what encodes texts, and find out what encodes doubtful ones, without the reference."""
+        self.encode("a")
+        self._words  # noqa: B018 - it is kept
+
+    @cached_property
+    def _words(self) -> WordByWord | None:
+        if self._fast is None:
+            return None
+        engine, proof = self._fast
+        missing = PROVEN.get((self.sha256, proof.version))
+        return None if missing is None else WordByWord(engine.encode_batch_flat, missing)
+
+    def _encode_by_words(self, texts: Sequence[str]) -> tuple[Ids, Lengths]:
+        """Doubtful texts by the fast engine, where that is possible and the reference is not at hand anyway."""
+        if self._words is None or "reference" in vars(self) or sum(map(len, texts)) > MAX_TEXT_CHARS:
+            return self._encode_by_reference(texts)
+        found = []
+        for text in texts:
+            if (ids := self._words.encode(text)) is None:
+                return self._encode_by_reference(texts)
+            found.append(ids)
+        return np.concatenate([np.empty(0, np.uint32), *found]), np.array([len(ids) for ids in found], np.uint64)
 
     def _encode_by_reference(self, texts: Sequence[str]) -> tuple[Ids, Lengths]:
         for text in texts:
@@ -332,51 +365,6 @@ class Tokenizer:
         starts[0] = 0
         # a character spread over several tokens is shown once, with the last of them
         return [(token, text[start:end]) for token, start, end in zip(encoding.ids, starts, ends, strict=True)]
-
-
-def canonical_definition(source: bytes) -> bytes:
-    """A tokenizer.json reduced to what decides the ids: the same tokenizer gives the same bytes.
-
-    Truncation, padding, the post-processor and the decoder are dropped: none of them takes part in `encode`
-    without special tokens, and files that differ only there are the same tokenizer.
-    """
-    try:
-        content = json.loads(source)
-        kept = {key: content[key] for key in ("version", "added_tokens", "normalizer", "pre_tokenizer", "model")}
-    except (ValueError, KeyError, TypeError) as error:
-        raise EmbeddingError(f"the tokenizer is not a Hugging Face tokenizer.json: {error!r}") from error
-    kept |= {"truncation": None, "padding": None, "post_processor": None, "decoder": None}
-    return json.dumps(kept, ensure_ascii=False, separators=(",", ":"), sort_keys=True).encode()
-
-
-def _load_tokie(definition: Callable[[], bytes], cache: bytes | None) -> Any:
-    import tokie
-
-    with tempfile.TemporaryDirectory() as folder:  # the engine reads files only
-        path = Path(folder, "tokenizer")
-        content = definition() if cache is None else unpack_gzip(cache, "the compiled tokenizer")
-        try:
-            path.write_bytes(content)
-        except OSError as error:
-            raise EmbeddingError(
-                f"cannot unpack the tokenizer to {folder}: {error.strerror or error}. Make room there, or name another "
-                "folder in TMPDIR"
-            ) from error
-        return tokie.Tokenizer.from_json(str(path)) if cache is None else tokie.Tokenizer.from_file(str(path))
-
-
-@lru_cache(maxsize=1)
-def _tokie_version() -> str:
-    import tokie
-
-    # the folder beside the package says it too, and importlib.metadata takes 30 ms to import
-    beside = Path(tokie.__file__).parent.parent.glob("tokie-*.dist-info")
-    found = [path.name.removesuffix(".dist-info").partition("-")[2] for path in beside]
-    if len(found) == 1:
-        return found[0]
-    from importlib.metadata import version
-
-    return version("tokie")
 
 
 def _not_text(texts: object) -> InputError:

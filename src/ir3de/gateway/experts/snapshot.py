@@ -113,6 +113,7 @@ class Snapshot:
 def apply_routing_settings(router: Router, config: Config) -> Router:
     """The router, warm, with the threshold and the default of the configuration, where it names them."""
     router.route("The first prompt loads the tokenizer, which should not be a client's.")
+    router.tokenizer.warm_up()
 
     routing, policy = config.routing, router.policy
     default = routing.default if routing.default in router.experts else None
