@@ -354,6 +354,8 @@ class Recorded:
     def connection_made(self, transport: Any) -> None: ...
     def connection_lost(self, error: Any) -> None: ...
     def pause_reading(self) -> None: ...
+    def get_write_buffer_size(self) -> int:
+        return 0
 
     def data_received(self, data: bytes) -> None:
         self.passed += data
@@ -414,3 +416,26 @@ def list_requests(passed: bytes) -> list[tuple[bytes, list[tuple[bytes, bytes]],
 
     httptools.HttpRequestParser(Collector()).feed_data(passed)
     return found
+
+
+@pytest.mark.parametrize("unread", [0, 1_000])
+def test_a_client_that_does_not_read_its_answer_is_not_waited_for_for_ever(unread: int) -> None:
+    class Unread:
+        """A transport of a client that does not read, and a loop that keeps what is asked of it."""
+
+        def __init__(self) -> None:
+            self.is_closed, self.later = False, []
+
+        def close(self) -> None:
+            self.is_closed = True
+
+        def abort(self) -> None: ...
+        def get_write_buffer_size(self) -> int:
+            return unread
+
+        def call_later(self, seconds: float, callback: Any) -> None:
+            self.later.append((seconds, callback))
+
+    client: Any = Unread()
+    request_filter.HeadBufferingTransport(client, client).close()
+    assert client.is_closed and client.later == [(request_filter.CLOSE_TIMEOUT_S, client.abort)][: bool(unread)]

@@ -25,6 +25,7 @@ from ir3de.gateway.serving.plain_requests import CONNECTION_HEADERS, MAX_HEAD_BY
 
 MAX_PIPELINED = 32  # requests that a client may send before the first of them is answered
 HEADER_TIMEOUT_S = 10.0
+CLOSE_TIMEOUT_S = 30.0  # for a client to read the rest of its answer
 REFUSAL_LINGER_S = 1.0  # that a refused connection stays open, so that the client can read why
 
 
@@ -173,8 +174,8 @@ class RequestFilter(asyncio.Protocol):
     # what the limit of connections calls -----------------------------------------------------------------------------
 
     def close_idle(self) -> None:
-        """Close the connection, which waits for a request: another client needs its place."""
-        self._transport.close()
+        """Close the connection, which waits for a request: another client needs its place at once."""
+        self._socket.abort()
 
     # -----------------------------------------------------------------------------------------------------------------
 
@@ -368,6 +369,8 @@ class HeadBufferingTransport:
         if not self.holds_answers:
             self._flush()
             self._transport.close()
+            if self._transport.get_write_buffer_size():  # it stays open until the client has read that
+                self._loop.call_later(CLOSE_TIMEOUT_S, self._transport.abort)
 
     def _flush(self) -> None:
         if self._head:
