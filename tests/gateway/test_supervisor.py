@@ -15,7 +15,7 @@ from commands import ROOT
 
 pytestmark = pytest.mark.skipif(os.name != "posix", reason="signals")
 
-# a worker reads the file that its gateway was given: "serve", or why it cannot
+# a worker reads the file that its gateway was given: "serve", "wait" (do not say that it serves), or why it cannot
 PROGRAM = """
 import logging, multiprocessing, os, signal, socket, sys, threading
 from ir3de.errors import InputError
@@ -23,13 +23,14 @@ from ir3de.gateway.serving import supervisor
 
 def work(reports, listening):
     said = open(sys.argv[1]).read()
-    if said != "serve":
+    if said not in ("serve", "wait"):
         reports.send(said)
         sys.exit(3)
     stop = threading.Event()
     signal.signal(signal.SIGTERM, lambda number, frame: stop.set())
     open(f"{sys.argv[2]}/{os.getpid()}", "w").close()
-    reports.send(None)
+    if said == "serve":
+        reports.send(None)
     while not stop.wait(0.05) and multiprocessing.parent_process().is_alive() or os.path.exists(sys.argv[1] + ".stuck"):
         pass
     os.unlink(f"{sys.argv[2]}/{os.getpid()}")
@@ -106,6 +107,18 @@ def test_a_worker_that_cannot_start_again_is_tried_until_it_can(supervised: Supe
     log = supervised.log.read_text()
     assert f"worker {killed} ended with code -9: starting another" in log
     assert log.count("cannot start") == 1 == log.count("all is well again")  # not once for each attempt
+
+
+def test_a_worker_that_is_killed_before_any_has_served_is_replaced(supervised: Supervised) -> None:
+    supervised.process.kill()
+    supervised.process.communicate()
+    supervised.said.write_text("wait")
+    supervised.start()
+    assert eventually(lambda: len(supervised.workers) == 2)
+    supervised.said.write_text("serve")
+    killed = {supervised.kill_one(), supervised.kill_one()}
+    assert eventually(lambda: len(supervised.workers - killed) == 2)
+    assert supervised.process.poll() is None
 
 
 def test_a_gateway_that_cannot_start_at_all_ends(supervised: Supervised) -> None:

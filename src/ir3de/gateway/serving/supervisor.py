@@ -19,6 +19,7 @@ POLL_S = 0.2  # that a signal may wait
 START_TIMEOUT_S = 60.0  # for a new worker, when SIGHUP replaces them one by one
 STABLE_S = 10.0  # a worker that served for so long is replaced at once
 MAX_DELAY_S = 30.0  # between two attempts to start a worker
+MAX_FIRST_KILLS = 3  # of one worker, by signals, while none has served yet
 STOP_GRACE_S = 10.0  # after the time in which workers end their requests
 
 # runs in a new process; it sends None when it serves, or why it cannot
@@ -32,7 +33,7 @@ class Worker:
 
     def __init__(self, target: Target, listening: socket.socket) -> None:
         spawning = multiprocessing.get_context("spawn")
-        self._reports, reports = spawning.Pipe(duplex=False)
+        self.reports, reports = spawning.Pipe(duplex=False)
         self.process = spawning.Process(target=target, args=(reports, listening))
         self.process.start()
         reports.close()
@@ -44,8 +45,8 @@ class Worker:
         """Whether it has just become ready."""
         was_ready = self.is_ready
         try:
-            while self._reports.poll():
-                report = self._reports.recv()
+            while self.reports.poll():
+                report = self.reports.recv()
                 self.is_ready, self.failure = report is None, report or ""
         except (EOFError, OSError):  # it has ended
             pass
@@ -96,7 +97,7 @@ class Supervisor:
                 while not self._read_signals():
                     self._tend_places()
                     self._continue_replacing()
-                    wait([worker.process.sentinel for worker in self._workers()], POLL_S)
+                    self._wait()
             except InputError:
                 self._stop()
                 raise
@@ -108,10 +109,11 @@ class Supervisor:
                 if monotonic() >= place.start_at:
                     place.worker = self._start()
                 continue
+            has_ended = place.worker.has_ended  # before its last report is read
             if place.worker.read_report():
                 self._on_ready(place.worker)
-            if place.worker.has_ended:
-                self._on_end(place.worker)
+            if has_ended:
+                self._on_end(place)
                 place.release()
 
     def _on_ready(self, worker: Worker) -> None:
@@ -120,17 +122,17 @@ class Supervisor:
             logger.info("worker %d serves: all is well again", worker.process.pid)
         self._has_served = True
 
-    def _on_end(self, worker: Worker) -> None:
-        reason = worker.describe_end()
-        if not self._has_served:  # the others would fail the same way
+    def _on_end(self, place: Place) -> None:
+        worker = place.worker
+        assert worker is not None
+        reason, code = worker.describe_end(), worker.process.exitcode or 0
+        if not self._has_served and (code >= 0 or place.failures >= MAX_FIRST_KILLS):  # others would fail likewise
             raise InputError(f"the gateway did not start: {reason}")
         if worker.is_ready:
-            logger.warning(
-                "worker %d ended with code %s: starting another", worker.process.pid, worker.process.exitcode
-            )
+            logger.warning("worker %d ended with code %s: starting another", worker.process.pid, code)
         elif reason != self._trouble:  # once, not at each attempt
             self._trouble = reason
-            serving = sum(place.worker is not None and place.worker.is_ready for place in self._places)
+            serving = sum(one.worker is not None and one.worker.is_ready for one in self._places)
             logger.error("a worker cannot start: %s. It is tried again; %d others serve", reason, serving)
 
     def _continue_replacing(self) -> None:
@@ -176,6 +178,12 @@ class Supervisor:
                     return False
                 logger.error("%d workers did not stop in time and were killed", len(running))
         return True
+
+    def _wait(self) -> None:
+        """Until a worker ends or says something, or a signal may have come."""
+        workers = self._workers()
+        talking = [worker.reports for worker in workers if not (worker.is_ready or worker.failure)]
+        wait([*talking, *(worker.process.sentinel for worker in workers)], POLL_S)
 
     def _start(self) -> Worker:
         return Worker(self._target, self._listening)
