@@ -49,7 +49,7 @@ class RawGateway:
         self.now = 0.0
         self.law.config, self.law.concurrency.wait = self._config, 60.0
         for expert in live.snapshot.experts.values():
-            expert.breaker.record_success()
+            expert.breaker = CircuitBreaker(**expert.config.breaker.model_dump())
         self.law.breaker = CircuitBreaker(3, 0.3, clock=lambda: self.now)
         self.gateway.upstream.behaviour.clear()
         self.gateway.upstream.asked.clear()

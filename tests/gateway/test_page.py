@@ -317,7 +317,7 @@ def test_an_expert_is_added_and_removed(page: Browser, gateway: Running, tmp_pat
     for _ in range(5):
         breaker.record_failure()
     page.until(lambda: "Circuit breaker open" in page.text("[data-expert=law] .health"))  # without a click
-    breaker.record_success()
+    breaker.record_beginning()
     page.find("#add-send").click()
     assert page.text("#add-wrong") == "The expert needs a name."
     prompts = tmp_path / "sailing.txt"

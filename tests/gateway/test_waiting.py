@@ -179,6 +179,21 @@ def test_answers_that_begin_well_and_always_break_open_a_breaker() -> None:
     assert breaker.state == "open"
 
 
+def test_a_stream_that_began_long_ago_does_not_close_a_breaker_when_it_ends() -> None:
+    now = [0.0]
+    breaker = CircuitBreaker(2, 10.0, clock=lambda: now[0])
+    assert breaker.allow_request()
+    breaker.record_beginning()  # a long stream
+    for _ in range(2):
+        breaker.record_failure()  # nobody can connect any more
+    breaker.record_success()  # the stream ends
+    assert breaker.state == "open"
+    now[0] = 10.0
+    assert breaker.allow_request()  # the probe
+    breaker.record_success()
+    assert breaker.state == "closed"
+
+
 def test_a_request_that_fails_again_and_again_counts_once() -> None:
     breaker = CircuitBreaker(3, 10.0, clock=lambda: 1.0)
     for _ in range(10):

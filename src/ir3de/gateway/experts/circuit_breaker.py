@@ -103,9 +103,9 @@ class CircuitBreaker:
             cells[_PROBE_AT] = cells[_PROBING] = 0.0
 
     def record_success(self) -> None:
-        """A good answer has come to its end."""
+        """A good answer has come to its end. It began long ago, perhaps: an open breaker stays open until its probe."""
         cells = self._cells
-        if cells[_FAILURES] or cells[_PROBE_AT]:
+        if cells[_PROBING] or (cells[_FAILURES] and not cells[_PROBE_AT]):
             with self._lock:
                 cells[_FAILURES] = cells[_PROBE_AT] = cells[_PROBING] = 0.0
 

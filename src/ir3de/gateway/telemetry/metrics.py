@@ -83,6 +83,7 @@ class Metrics:
         )
         self._experts: set[str] = set()  # labels that were counted
         self._own: Dump = counts.dump()
+        self._published = ""
         self._warned = -WARN_INTERVAL_S
         if place is not None and (before := _read_dump(_path(place.folder, place.number))) is not None:
             counts.resume(before)
@@ -148,11 +149,15 @@ class Metrics:
             self._write(self._place)
 
     def _write(self, place: WorkerPlace) -> None:
+        text = json.dumps(self._own)
+        if text == self._published:
+            return
         path = _path(place.folder, place.number)
         written = path.with_suffix(".new")
         try:
-            written.write_text(json.dumps(self._own))
+            written.write_text(text)
             written.replace(path)
+            self._published = text
         except OSError as error:
             if monotonic() - self._warned >= WARN_INTERVAL_S:
                 self._warned = monotonic()
