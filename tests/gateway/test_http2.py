@@ -13,8 +13,8 @@ pytest.importorskip("h2")
 
 from h2.errors import ErrorCodes
 from http2_server import Act, Asked, Http2Server
-from test_connections import ANSWER, BODY, TLS, call_to, exchange, listening, never, replies, run, usual_environment  # noqa: F401
 from test_tls_and_proxies import server_context, tunnel
+from transport_servers import ANSWER, BODY, TLS, call_to, exchange, listening, never, replies, run, usual_environment  # noqa: F401
 
 from ir3de.gateway.config.models import TlsFiles
 from ir3de.gateway.experts import http_transport

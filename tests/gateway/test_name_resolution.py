@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from contextlib import ExitStack, suppress
 
 import pytest
-from test_connections import ANSWER, call_to, exchange, listening, replies, run, usual_environment  # noqa: F401
+from transport_servers import ANSWER, call_to, exchange, listening, replies, run, usual_environment  # noqa: F401
 
 from ir3de.gateway.experts import name_resolution
 from ir3de.gateway.experts.http_transport import HttpTransport

@@ -7,7 +7,7 @@ import ssl
 from contextlib import suppress
 
 import pytest
-from test_connections import ANSWER, TLS, exchange, listening, replies, run, usual_environment  # noqa: F401
+from transport_servers import ANSWER, TLS, exchange, listening, replies, run, usual_environment  # noqa: F401
 
 from ir3de.gateway.config.models import TlsFiles
 from ir3de.gateway.experts.connecting import Origin

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from test_connections import TLS
+from transport_servers import TLS
 
 from ir3de.gateway.config import yaml_parser
 from ir3de.gateway.config.load import ConfigError, parse_config
