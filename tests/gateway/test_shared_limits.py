@@ -209,7 +209,9 @@ def test_counting_in_four_processes_is_exact_and_the_dead_leave_nothing(tmp_path
         assert all(worker.stdout.readline() == b"done\n" for worker in workers)  # type: ignore[union-attr]
         table = WorkerTable(tmp_path, 4)
         row = table.find_row("law")
-        assert list(row.common[:3]) == [4 * 3000, 0, 3]  # counted, there now, there at once at most
+        counted, now, most = row.common[:3]
+        assert (counted, now) == (4 * 3000, 0)
+        assert most <= 3  # at once; fewer if the machine is busy
         assert sum(row.list_all(0)) == 2.0
         workers[0].kill()
         workers[0].wait()
