@@ -61,7 +61,7 @@ class ClosesAKeptConnection:
             self.unanswered += 1
 
 
-@pytest.mark.parametrize(("more", "resend"), [({"store": True}, True), ({"background": True}, True), ({}, False)])
+@pytest.mark.parametrize(("more", "resend"), [({"store": True}, True), ({}, False)])
 def test_what_would_be_stored_twice_is_not_sent_again_nor_anything_where_that_is_switched_off(
     raw_gateway: RawGateway, monkeypatch: pytest.MonkeyPatch, more: dict[str, object], resend: bool
 ) -> None:
