@@ -197,6 +197,39 @@ def test_pins_outlive_a_kill_and_nobody_else_may_read_them(tmp_path: Path) -> No
     again.close()
 
 
+TOGETHER = """
+import multiprocessing, os, sys
+from pathlib import Path
+from ir3de.gateway.requests.pins import StoredPins, create_pins
+
+def work(folder, together, done):
+    together.wait()
+    pins = create_pins(60, folder)
+    pins.put(str(os.getpid()), "law")
+    together.wait()
+    pins.close()
+    done.put(isinstance(pins, StoredPins))
+
+context = multiprocessing.get_context("fork")
+for number in range(5):
+    folder, together, done = Path(sys.argv[1], str(number)), context.Barrier(6), context.Queue()
+    workers = [context.Process(target=work, args=(folder, together, done)) for _ in range(6)]
+    for worker in workers: worker.start()
+    assert all([done.get() for _ in workers])
+    for worker in workers: worker.join()
+    pins = create_pins(60, folder)
+    assert [pins.get(str(worker.pid)) for worker in workers] == ["law"] * 6
+    pins.close()
+"""
+
+
+@pytest.mark.skipif(os.name != "posix", reason="processes that are forked")
+def test_workers_that_start_and_stop_together_lose_nothing(tmp_path: Path) -> None:
+    command, environment = tiny.python_command(TOGETHER, tmp_path)
+    done = subprocess.run(command, env=environment, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+
+
 def test_a_file_that_is_damaged_or_cannot_be_made_stops_nobody(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:

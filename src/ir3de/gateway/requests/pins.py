@@ -29,6 +29,8 @@ READ_WAIT_S = 0.005  # the event loop waits, too; readers hardly ever wait
 WRITE_WAIT_S = 1.0  # for another worker
 CLOSE_WAIT_S = 2.0  # until everything is written
 LINGER_S = 0.001  # several pins are written together
+OPEN_ATTEMPTS = 100
+OPEN_PAUSE_S = 0.05  # between two attempts
 BATCH_ROWS = 200  # written or removed at a time, so that no other worker waits long
 BATCH_PAUSE_S = 0.005  # after a batch, and after a write that failed
 
@@ -152,22 +154,20 @@ class StoredPins:
         self.tidy()
 
     def _connect(self, wait_s: float) -> sqlite3.Connection:
-        os.close(os.open(self._path, os.O_RDWR | os.O_CREAT, 0o600))  # SQLite would let others read it
-        self._path.chmod(0o600)
-        database = sqlite3.connect(self._path, isolation_level=None, timeout=wait_s, check_same_thread=False)
-        try:
-            database.execute(f"PRAGMA page_size={_PAGE_BYTES}")
-            database.execute("PRAGMA journal_mode=WAL")
-            database.execute("PRAGMA synchronous=NORMAL")  # only `tidy` waits for the disk
-            database.execute("PRAGMA wal_autocheckpoint=0")
-            database.execute(
-                "CREATE TABLE IF NOT EXISTS pins (session BLOB PRIMARY KEY, expert TEXT, until REAL) WITHOUT ROWID"
-            )
-            database.execute("CREATE INDEX IF NOT EXISTS ends ON pins (until)")
-        except BaseException:
-            database.close()
-            raise
-        return database
+        _make_private(self._path)
+        for attempt in range(OPEN_ATTEMPTS):
+            database = sqlite3.connect(self._path, isolation_level=None, timeout=WRITE_WAIT_S, check_same_thread=False)
+            try:
+                _prepare(database)
+                database.execute(f"PRAGMA busy_timeout={round(wait_s * 1000)}")
+                return database
+            except BaseException as error:
+                database.close()
+                is_locked = isinstance(error, sqlite3.OperationalError) and "locked" in str(error)
+                if not is_locked or attempt == OPEN_ATTEMPTS - 1:
+                    raise
+            sleep(OPEN_PAUSE_S)  # workers that start together make the file together
+        raise AssertionError("the last attempt returns or raises")
 
     def get(self, session: str) -> str | None:
         key = _hash(session)
@@ -206,8 +206,6 @@ class StoredPins:
                     self._write_to(database)
             except (sqlite3.Error, OSError) as error:
                 self._complain("written", error)
-                if self._closed:
-                    return
                 sleep(BATCH_PAUSE_S)
 
     def _write_to(self, database: sqlite3.Connection) -> None:
@@ -256,6 +254,7 @@ class StoredPins:
             self._changed.notify_all()
         if self._writer is not None:
             self._writer.join(CLOSE_WAIT_S)
+            self._unwritten.clear()  # what cannot be written by now is lost
         self._database.close()
 
     def _complain(self, what: str, error: Exception) -> None:
@@ -263,6 +262,27 @@ class StoredPins:
         if self._clock() >= self._complain_at:
             self._complain_at = self._clock() + COMPLAINT_INTERVAL_S
             _log.warning("pins cannot be %s: %s", what, error)
+
+
+def _make_private(path: Path) -> None:
+    """Make the file, unless it is there: SQLite would let others read it.
+
+    A file that is there is not opened: closing it again would release the locks that SQLite has on it in this process.
+    """
+    with suppress(FileExistsError):
+        os.close(os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o600))
+    path.chmod(0o600)
+
+
+def _prepare(database: sqlite3.Connection) -> None:
+    database.execute(f"PRAGMA page_size={_PAGE_BYTES}")
+    database.execute("PRAGMA journal_mode=WAL")
+    database.execute("PRAGMA synchronous=NORMAL")  # only `tidy` waits for the disk
+    database.execute("PRAGMA wal_autocheckpoint=0")
+    database.execute(
+        "CREATE TABLE IF NOT EXISTS pins (session BLOB PRIMARY KEY, expert TEXT, until REAL) WITHOUT ROWID"
+    )
+    database.execute("CREATE INDEX IF NOT EXISTS ends ON pins (until)")
 
 
 def _delete(database: sqlite3.Connection, which: str, values: tuple[float, ...]) -> int:
