@@ -29,6 +29,7 @@ lint:            ## style, types, and which room may import which
 	python lab/scripts/generate_confidence_docs.py --check
 	python lab/scripts/generate_conversation_docs.py --check
 	python lab/scripts/generate_privacy_docs.py --check
+	python lab/scripts/generate_reliability_docs.py --check
 	python lab/scripts/generate_results_readme.py --check
 
 fix:             ## what a machine can put right
@@ -72,6 +73,7 @@ docs:            ## the generated pages and pictures
 	python lab/scripts/generate_confidence_docs.py
 	python lab/scripts/generate_conversation_docs.py
 	python lab/scripts/generate_privacy_docs.py
+	python lab/scripts/generate_reliability_docs.py
 	ir3de bench figures --output docs/images/experiments
 	python lab/scripts/generate_results_readme.py
 	python lab/scripts/draw_terminal.py

@@ -149,7 +149,7 @@ def _rates(figures: list[Figure]) -> Any:
                 rows.append((label, f"{figure.raw[f'{name}_added_ms']:.2f} ms"))
             elif f"{name}_us" in figure.raw:
                 rows.append((f"processor time a request, {name}{where}", f"{median(figure.raw[f'{name}_us']):,.0f} µs"))
-            elif name in figure.raw and "rate" in figure.raw[name]:
+            elif figure.name.startswith("throughput") and name in figure.raw:
                 rate = median(figure.raw[name]["rate"])
                 rows.append((f"throughput, {name}{where}", f"{number(rate)} requests/s"))
     return facts((label, line((value, FAINT))) for label, value in rows)
