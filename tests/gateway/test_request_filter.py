@@ -19,7 +19,7 @@ from raw_sockets import ask, chat, dial, eventually
 from running_gateway import Running, running
 
 import tiny
-from ir3de.gateway.serving import request_filter
+from ir3de.gateway.serving import head_buffering, request_filter
 from ir3de.gateway.serving.plain_requests import CONNECTION_HEADERS, MAX_HEAD_BYTES, MAX_HEADERS, is_plain_request
 from ir3de.gateway.serving.request_filter import MAX_PIPELINED, RequestFilter
 from ir3de.gateway.telemetry.process_counts import PROCESS_COUNTS
@@ -437,5 +437,5 @@ def test_a_client_that_does_not_read_its_answer_is_not_waited_for_for_ever(unrea
             self.later.append((seconds, callback))
 
     client: Any = Unread()
-    request_filter.HeadBufferingTransport(client, client).close()
-    assert client.is_closed and client.later == [(request_filter.CLOSE_TIMEOUT_S, client.abort)][: bool(unread)]
+    head_buffering.HeadBufferingTransport(client, client).close()
+    assert client.is_closed and client.later == [(head_buffering.CLOSE_TIMEOUT_S, client.abort)][: bool(unread)]

@@ -1,5 +1,6 @@
 """`ir3de serve` as a process: it starts, drains, hurries, and keeps slow and talkative clients at bay."""
 
+import ast
 import json
 import os
 import signal
@@ -242,6 +243,21 @@ def test_the_rest_of_a_refused_body_is_no_part_of_the_next_head(tmp_path: Path) 
             connection.sendall(piece)
             threading.Event().wait(0.1)  # each comes for itself
         assert connection.recv(65_536).startswith(b"HTTP/1.1 200 ")
+
+
+def test_only_documented_names_of_uvicorn_are_used() -> None:
+    """Others may change with any version."""
+    trees = [ast.parse(path.read_text()) for path in (ROOT / "src/ir3de/gateway").rglob("*.py")]
+    nodes = [node for tree in trees for node in ast.walk(tree)]
+    imported = {node.module for node in nodes if isinstance(node, ast.ImportFrom) and node.module}
+    imported |= {name.name for node in nodes if isinstance(node, ast.Import) for name in node.names}
+    assert {name for name in imported if name.startswith("uvicorn")} == {"uvicorn"}
+    used = {
+        node.attr
+        for node in nodes
+        if isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name) and node.value.id == "uvicorn"
+    }
+    assert used == {"Config", "Server"}
 
 
 def test_a_place_that_is_taken() -> None:

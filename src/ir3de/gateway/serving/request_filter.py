@@ -9,10 +9,8 @@ heads, trailers, `Upgrade`, two `Host` headers.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterable
-from email.utils import formatdate
+from collections.abc import Callable
 from functools import cache
-from http import HTTPStatus
 from typing import Any, cast
 
 import httptools
@@ -21,11 +19,12 @@ import uvicorn
 from ir3de.gateway.api_errors import ApiError
 from ir3de.gateway.http.access import CURRENT_CONNECTION
 from ir3de.gateway.serving.connection_limit import ConnectionLimit
+from ir3de.gateway.serving.head_buffering import HeadBufferingTransport
 from ir3de.gateway.serving.plain_requests import CONNECTION_HEADERS, MAX_HEAD_BYTES, MAX_HEADERS, is_plain_request
+from ir3de.gateway.serving.refusals import build_answer, build_head_too_large, build_invalid_request, join_head
 
 MAX_PIPELINED = 32  # requests that a client may send before the first of them is answered
 HEADER_TIMEOUT_S = 10.0
-CLOSE_TIMEOUT_S = 30.0  # for a client to read the rest of its answer
 REFUSAL_LINGER_S = 1.0  # that a refused connection stays open, so that the client can read why
 
 
@@ -195,7 +194,7 @@ class RequestFilter(asyncio.Protocol):
         try:
             self._parse(data)
         except httptools.HttpParserError:
-            problem = self._problem or _build_invalid_request()
+            problem = self._problem or build_invalid_request()
         else:
             problem = self._find_endless_part(len(data), was_in_head=was_in_head, was_in_body=was_in_body)
         if self._body_pieces:
@@ -218,7 +217,7 @@ class RequestFilter(asyncio.Protocol):
                     raise httptools.HttpParserError from None
                 rest = data[upgrade.args[0] :]
                 self._headers = [pair for pair in self._headers if pair[0].lower() != b"upgrade"]
-                again = _join_head(self._request_line(), self._headers)
+                again = join_head(self._request_line(), self._headers)
                 self._parser = _create_parser(self)
                 self._parser.feed_data(again)
                 data = rest
@@ -246,9 +245,9 @@ class RequestFilter(asyncio.Protocol):
         if not self._url.startswith(b"/"):  # an absolute URL, as for a proxy
             url = httptools.parse_url(self._url)
             self._url = (url.path or b"/") + (b"?" + url.query if url.query else b"")
-        head = _join_head(self._request_line(), headers)
+        head = join_head(self._request_line(), headers)
         if len(head) > MAX_HEAD_BYTES or len(self._headers) > MAX_HEADERS:
-            self._problem = _build_head_too_large()
+            self._problem = build_head_too_large()
             raise RefusedRequestError
         return head
 
@@ -265,7 +264,7 @@ class RequestFilter(asyncio.Protocol):
         if self._in_head:
             is_all_head = was_in_head or not (was_in_body or self._output)
             self._head_bytes += size if is_all_head else 0
-            return _build_head_too_large() if self._head_bytes > MAX_HEAD_BYTES else None
+            return build_head_too_large() if self._head_bytes > MAX_HEAD_BYTES else None
         if was_in_body and not self._is_body_complete:
             self._bodyless_bytes = 0 if self._has_body else self._bodyless_bytes + size
             if self._bodyless_bytes > MAX_HEAD_BYTES:
@@ -292,7 +291,7 @@ class RequestFilter(asyncio.Protocol):
         if self._transport.held:
             self._transport.held = False
             self._unanswered -= 1
-            self._fail(_build_invalid_request())
+            self._fail(build_invalid_request())
 
     def _fail(self, problem: ApiError) -> None:
         """Answer what cannot be used, and close; requests that came before it are answered first."""
@@ -302,7 +301,7 @@ class RequestFilter(asyncio.Protocol):
             return
         is_own_body = self._unanswered == 1 and not self._is_body_complete and not self._transport.has_begun
         if self._unanswered == 0 or is_own_body:
-            self._transport.write(_build_answer(problem))
+            self._transport.write(build_answer(problem))
             self._transport.close()
         # else `end_request` closes
 
@@ -313,7 +312,7 @@ class RequestFilter(asyncio.Protocol):
             self._socket.abort()
             return
         problem = ApiError(503, "too many clients are connected: try again later", retry_after=1)
-        self._socket.write(_build_answer(problem))
+        self._socket.write(build_answer(problem))
         if self._socket.can_write_eof():
             self._socket.write_eof()
         self._loop.call_later(REFUSAL_LINGER_S, self._socket.abort)
@@ -336,49 +335,6 @@ class RequestFilter(asyncio.Protocol):
             self._fail(ApiError(408, message))
         else:
             self._transport.close()
-
-
-class HeadBufferingTransport:
-    """A transport that sends an answer's head with the first piece of its body: one system call, one packet."""
-
-    __slots__ = ("_head", "_loop", "_transport", "has_begun", "held", "holds_answers")
-
-    def __init__(self, transport: asyncio.Transport, loop: asyncio.AbstractEventLoop) -> None:
-        self._transport, self._loop = transport, loop
-        self._head = b""
-        self.has_begun = False  # an answer has
-        self.holds_answers = False  # answers are dropped, and `held` is set
-        self.held = False
-
-    def write(self, data: bytes) -> None:
-        if self.holds_answers:
-            self.held = True
-            return
-        if self._head:
-            data, self._head = self._head + data, b""
-        elif data.startswith(b"HTTP/1.1 ") and not data.startswith(b"HTTP/1.1 1"):  # not 100 Continue
-            self._head, self.has_begun = data, True
-            self._loop.call_soon(self._flush)  # the body may come much later
-            return
-        self._transport.write(data)
-
-    def writelines(self, pieces: Iterable[bytes]) -> None:
-        self.write(b"".join(pieces))
-
-    def close(self) -> None:
-        if not self.holds_answers:
-            self._flush()
-            self._transport.close()
-            if self._transport.get_write_buffer_size():  # it stays open until the client has read that
-                self._loop.call_later(CLOSE_TIMEOUT_S, self._transport.abort)
-
-    def _flush(self) -> None:
-        if self._head:
-            head, self._head = self._head, b""
-            self._transport.write(head)
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._transport, name)
 
 
 def build_request_filter(header_seconds: float, connections: int) -> type[RequestFilter]:
@@ -408,29 +364,3 @@ def _create_parser(callbacks: RequestFilter) -> httptools.HttpRequestParser:
     parser = httptools.HttpRequestParser(callbacks)
     parser.set_dangerous_leniencies(lenient_data_after_close=True)  # drops what follows `connection: close`
     return parser
-
-
-def _join_head(request_line: bytes, headers: list[tuple[bytes, bytes]]) -> bytes:
-    return b"%b%b\r\n" % (request_line, b"".join([b"%b: %b\r\n" % pair for pair in headers]))
-
-
-def _build_answer(problem: ApiError) -> bytes:
-    body = problem.body()
-    status = HTTPStatus(problem.status)
-    headers = [
-        (b"content-type", b"application/json"),
-        (b"content-length", b"%d" % len(body)),
-        (b"connection", b"close"),
-        (b"date", formatdate(usegmt=True).encode()),
-        *problem.header_list(),
-    ]
-    return _join_head(f"HTTP/1.1 {status} {status.phrase}\r\n".encode(), headers) + body
-
-
-def _build_invalid_request() -> ApiError:
-    return ApiError(400, "this is not an HTTP/1.1 request", code="invalid_http")
-
-
-def _build_head_too_large() -> ApiError:
-    message = f"request line and headers may have {MAX_HEAD_BYTES:,} bytes together, in {MAX_HEADERS} headers"
-    return ApiError(431, f"{message}: send fewer or shorter ones")
