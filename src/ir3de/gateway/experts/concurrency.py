@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 from dataclasses import dataclass
+from math import inf
 from time import monotonic
 
 from ir3de.gateway.workers.table import Row
@@ -45,10 +46,9 @@ class ConcurrencyLimit:
 
     async def acquire(self) -> None:
         """Wait for a free slot, or raise `LimitReached`."""
-        arrived = monotonic()
-        if not self._waiters and self._take(arrived):
+        if not self._waiters and self._take():
             return
-        waiter = _Waiter(asyncio.get_running_loop().create_future(), arrived)
+        waiter = _Waiter(asyncio.get_running_loop().create_future(), monotonic())
         if not self._enter(waiter):
             raise LimitReached
         try:
@@ -67,12 +67,12 @@ class ConcurrencyLimit:
 
     def release(self) -> None:
         """Pass the slot to the next waiter, or free it."""
-        if not self._pass_on():
+        if not self._waiters or not self._pass_on():
             self._give_back()
 
     def _pass_on(self) -> bool:
         """Give a slot that is taken already to the next waiter; False if there is none."""
-        while self._waiters and self._is_next(self._waiters[0]):
+        while self._waiters and self._is_next():
             waiter = self._waiters.popleft()
             self._queue_changed()
             if not waiter.turn.done():
@@ -82,8 +82,8 @@ class ConcurrencyLimit:
 
     # what differs if all workers share the limit
 
-    def _take(self, arrived: float) -> bool:
-        """Take a slot, if one is free."""
+    def _take(self) -> bool:
+        """Take a slot, if one is free and nobody else has waited longer."""
         if self._in_use >= self.limit:
             return False
         self._in_use += 1
@@ -99,8 +99,8 @@ class ConcurrencyLimit:
         self._waiters.append(waiter)
         return True
 
-    def _is_next(self, waiter: _Waiter) -> bool:
-        """Whether nobody else has waited longer."""
+    def _is_next(self) -> bool:
+        """Whether nobody has waited longer than the first waiter here."""
         return True
 
     def _queue_changed(self) -> None:
@@ -131,13 +131,15 @@ class SharedConcurrencyLimit(ConcurrencyLimit):
     def waiting(self) -> int:
         return int(sum(self._row.list_all(_WAITING)))
 
-    def _take(self, arrived: float) -> bool:
-        return self._try_take(arrived) or (self._row.table.clear_dead_workers() and self._try_take(arrived))
+    def _take(self) -> bool:
+        return self._try_take() or (self._row.table.clear_dead_workers() and self._try_take())
 
-    def _try_take(self, arrived: float) -> bool:
+    def _try_take(self) -> bool:
         row = self._row
         with row.table.lock:
-            if sum(row.list_all(_IN_USE)) >= self.limit or self._is_older_elsewhere(arrived):
+            if sum(row.list_all(_IN_USE)) >= self.limit:
+                return False
+            if any(row.list_all(_OLDEST)) and self._is_older_elsewhere():
                 return False
             row.own[_IN_USE] += 1.0
             return True
@@ -155,11 +157,12 @@ class SharedConcurrencyLimit(ConcurrencyLimit):
             self._poll_timer = asyncio.get_running_loop().call_later(POLL_INTERVAL_S, self._poll)
         return True
 
-    def _is_next(self, waiter: _Waiter) -> bool:
-        return not self._is_older_elsewhere(waiter.arrived)
+    def _is_next(self) -> bool:
+        return not self._is_older_elsewhere()
 
-    def _is_older_elsewhere(self, arrived: float) -> bool:
+    def _is_older_elsewhere(self) -> bool:
         """Whether another worker has a waiter that came earlier. One that is overdue may hang: nobody waits for it."""
+        arrived = self._waiters[0].arrived if self._waiters else inf
         overdue = monotonic() - self.wait
         return any(overdue < oldest < arrived for oldest in self._row.list_all(_OLDEST) if oldest)
 
@@ -170,7 +173,7 @@ class SharedConcurrencyLimit(ConcurrencyLimit):
 
     def _poll(self) -> None:
         self._poll_timer = None
-        while self._waiters and self._take(self._waiters[0].arrived):
+        while self._waiters and self._take():
             if not self._pass_on():
                 self._give_back()
                 break

@@ -4,8 +4,8 @@ A row has a name. It has some numbers that all workers write (under the table's 
 only that worker writes. What belongs to a worker is cleared when the worker is dead, so a total over the workers is
 never left too high: it is always added up from the numbers of those that live.
 
-    header   columns, rows in use, columns in use, and for each column whether somebody has it
-    row      SHA-256 of the name; numbers of all; numbers of worker 0, of worker 1, …
+    header   columns, rows in use, and for each column whether a worker has it
+    row      SHA-256 of the name; numbers of all; the first number of every worker, the second one of every worker, …
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ LOCK_RETRY_S = 60.0
 _AT_ONCE = 0 if fcntl is None else fcntl.LOCK_EX | fcntl.LOCK_NB
 _BYTES = 8  # of a number
 _NAME_CELLS = 4
-_COLUMNS, _ROWS, _USED_COLUMNS = range(3)
+_COLUMNS, _ROWS = range(2)
 _TAKEN = 8  # where the header says which columns are taken
 _ROWS_AT_ONCE = 64  # that the file grows by
 
@@ -88,17 +88,17 @@ class Row:
     def __init__(self, table: WorkerTable, cells: memoryview[float]) -> None:
         self.table = table
         self.common = cells[_NAME_CELLS : _NAME_CELLS + COMMON_CELLS]
-        self._workers = cells[_NAME_CELLS + COMMON_CELLS :]
-        first = table.number * OWN_CELLS
-        self.own = self._workers[first : first + OWN_CELLS]
+        workers = cells[_NAME_CELLS + COMMON_CELLS :]
+        self._all = [workers[kind * table.columns : (kind + 1) * table.columns] for kind in range(OWN_CELLS)]
+        self.own = workers[table.number :: table.columns]
 
-    def list_all(self, cell: int) -> list[float]:
-        """That number of every worker."""
-        return list(self._workers[cell : self.table.used_columns * OWN_CELLS : OWN_CELLS])
+    def list_all(self, kind: int) -> list[float]:
+        """That number of every worker; 0 where there is none."""
+        return self._all[kind].tolist()  # type: ignore[return-value] # the stubs know integers only
 
     def clear_worker(self, number: int) -> None:
-        for cell in range(number * OWN_CELLS, (number + 1) * OWN_CELLS):
-            self._workers[cell] = 0.0
+        for numbers in self._all:
+            numbers[number] = 0.0
 
 
 class WorkerTable:
@@ -124,11 +124,6 @@ class WorkerTable:
             if self.number < self.columns:
                 self._clear_column(self.number)
                 self._cells[_TAKEN + self.number] = 1.0
-                self._cells[_USED_COLUMNS] = max(self._cells[_USED_COLUMNS], self.number + 1.0)
-
-    @property
-    def used_columns(self) -> int:
-        return int(self._cells[_USED_COLUMNS])
 
     def find_row(self, name: str) -> Row:
         """The row of that name; it is added if there is none yet."""
@@ -145,7 +140,7 @@ class WorkerTable:
         if monotonic() - self._looked < DEAD_CHECK_INTERVAL_S:
             return False
         self._looked = monotonic()
-        taken = [n for n in range(self.used_columns) if n != self.number and self._cells[_TAKEN + n]]
+        taken = [n for n in range(self.columns) if n != self.number and self._cells[_TAKEN + n]]
         found = False
         with self.lock:
             for number in taken:
@@ -176,10 +171,10 @@ class WorkerTable:
 
     @property
     def _row_cells(self) -> int:
-        return _NAME_CELLS + COMMON_CELLS + int(self._cells[_COLUMNS]) * OWN_CELLS
+        return _NAME_CELLS + COMMON_CELLS + self.columns * OWN_CELLS
 
     def _find_start(self, place: int) -> int:
-        return _count_header_cells(int(self._cells[_COLUMNS])) + place * self._row_cells
+        return _count_header_cells(self.columns) + place * self._row_cells
 
     def _read_names(self) -> None:
         """Read the names of rows that other workers have added."""
