@@ -214,6 +214,24 @@ def test_pieces_make_up_the_text(text: str) -> None:
     assert [token for token, _ in pieces] == Embedding.default().encode(text).tolist()
 
 
+@pytest.mark.parametrize("kind", KINDS)
+def test_pieces_are_where_the_reference_says(
+    kind: str, tiny_embeddings: dict[str, Embedding], texts: list[str]
+) -> None:
+    tokenizer = Embedding.default().tokenizer if kind == "byte-level BPE" else tiny_embeddings[kind].tokenizer
+    for text in (*AWKWARD, *texts[:100]):
+        encoding = tokenizer.reference.encode(text, add_special_tokens=False)
+        found = tokenizer._encode_with_places(text)
+        assert found == (encoding.ids, [start for start, _ in encoding.offsets]), text
+
+
+def test_an_explanation_does_without_the_reference() -> None:
+    known = Embedding.default().tokenizer
+    tokenizer = Tokenizer(known.definition, proof=known.proof, fast_cache=known.fast_cache)
+    assert tokenizer.pieces("naïve 👋🏽 字 Ⅷ, HOW?") == known.pieces("naïve 👋🏽 字 Ⅷ, HOW?")
+    assert "reference" not in vars(tokenizer)
+
+
 # --- the two engines ---
 
 

@@ -30,6 +30,7 @@ from ir3de.embedding.normalisation import (
     lowercase_if_all_caps,
     replace_lone_surrogates,
 )
+from ir3de.embedding.places import find_places
 from ir3de.embedding.plain_text import NormalisingEngine, is_sentencepiece
 from ir3de.embedding.proof import EncodeBatch, Proof, cut, prove
 from ir3de.embedding.proof_cache import get_proof
@@ -330,9 +331,15 @@ class Tokenizer:
         ids = np.array([token for encoding in encodings for token in encoding.ids], np.uint32)
         return ids, lengths
 
-    def _encode_with_places(self, text: str) -> tokenizers.Encoding:
+    def _encode_with_places(self, text: str) -> tuple[list[int], list[int]]:
+        """The ids, and where each token begins."""
+        if self._fast is not None:
+            ids: list[int] = self._encode_many([text])[0].tolist()
+            if (places := find_places(self._fast[0], ids, text)) is not None:
+                return ids, places
         # as a batch, because others can run meanwhile: `encode` keeps the interpreter's lock
-        return self.reference.encode_batch([text], add_special_tokens=False)[0]
+        encoding = self.reference.encode_batch([text], add_special_tokens=False)[0]
+        return encoding.ids, [start for start, _ in encoding.offsets]
 
     def pieces(self, text: str, most: int | None = None) -> list[tuple[int, str]]:
         """Each token's id with the stretch of text it stands for. The stretches make up the whole text.
@@ -345,17 +352,15 @@ class Tokenizer:
             return read_first(self.pieces, text, most)
         normalised = replace_lone_surrogates(lowercase_if_all_caps(text))
         text = replace_lone_surrogates(text)
-        encoding = self._encode_with_places(normalised)
+        ids, starts = self._encode_with_places(normalised)
         if len(normalised) > JUDGED_CHARACTERS:
             is_random = self._is_long_random_case(normalised)
         else:
-            is_random = is_random_case(normalised, len(encoding))
+            is_random = is_random_case(normalised, len(ids))
         if is_random:
             normalised = normalised.lower()
-            encoding = self._encode_with_places(normalised)
-        is_lowercased = normalised != text
-        starts = [start for start, _ in encoding.offsets]
-        if is_lowercased:
+            ids, starts = self._encode_with_places(normalised)
+        if normalised != text:
             # one capital can become two characters (İ), so offsets are translated to the original text
             place = [*(i for i, character in enumerate(text) for _ in character.lower()), len(text)]
             starts = [place[start] for start in starts]
@@ -364,7 +369,7 @@ class Tokenizer:
         ends = [*starts[1:], len(text)]  # what lies between two tokens is shown with the first
         starts[0] = 0
         # a character spread over several tokens is shown once, with the last of them
-        return [(token, text[start:end]) for token, start, end in zip(encoding.ids, starts, ends, strict=True)]
+        return [(token, text[start:end]) for token, start, end in zip(ids, starts, ends, strict=True)]
 
 
 def _not_text(texts: object) -> InputError:
