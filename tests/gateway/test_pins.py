@@ -12,11 +12,12 @@ from urllib.request import Request as UrlRequest
 from urllib.request import urlopen
 
 import pytest
-from running_gateway import QUESTIONS, Running, running
+from running_gateway import Running, running
 
 import tiny
 from ir3de.gateway.requests import pins
 from ir3de.gateway.requests.pins import MemoryPins, Pins, StoredPins, create_pins, find_file
+from saved import first_router
 
 
 class Clock:
@@ -283,14 +284,17 @@ def test_a_gateway_that_is_started_again_knows_its_conversations_and_who_gave_an
         with urlopen(request) as response:
             return str(json.load(response)["ir3de"]["expert"])
 
-    more = {name: {"capabilities": ["chat", "responses"]} for name in QUESTIONS}
+    router = first_router()
+    router.save(tmp_path / "router")
+    question = {router.route(text).best: text for text in tiny.mixed(20)}
+    more = {name: {"capabilities": ["chat", "responses"]} for name in router.experts}
     session, vague = {"x-session-id": "monday"}, [{"role": "user", "content": "And then?"}]
     with running(tmp_path, experts=more, state=str(tmp_path / "state")) as gateway:
-        assert ask(gateway, "responses", input=QUESTIONS["law"]) == "law"  # the answer's id is "x"
+        assert ask(gateway, "responses", input=question["law"]) == "law"  # the answer's id is "x"
         assert (
-            ask(gateway, "chat/completions", session, messages=[{"role": "user", "content": QUESTIONS["law"]}]) == "law"
+            ask(gateway, "chat/completions", session, messages=[{"role": "user", "content": question["law"]}]) == "law"
         )
     with running(tmp_path, experts=more, state=str(tmp_path / "state")) as gateway:
-        assert ask(gateway, "responses", input=QUESTIONS["maths"], previous_response_id="x") == "law"
+        assert ask(gateway, "responses", input=question["maths"], previous_response_id="x") == "law"
         assert ask(gateway, "chat/completions", session, messages=vague) == "law"
-        assert ask(gateway, "responses", input=QUESTIONS["maths"]) == "maths"
+        assert ask(gateway, "responses", input=question["maths"]) == "maths"
