@@ -12,6 +12,11 @@ from raw_sockets import FIRST, STREAM_HEAD, Conduct, answer, ask, chat, eventual
 from raw_upstream import LAW, RawGateway
 
 from ir3de.gateway import exchange
+from ir3de.gateway.config.models import ExpertConfig
+from ir3de.gateway.experts.admission import record_failure
+from ir3de.gateway.experts.circuit_breaker import CircuitBreaker
+from ir3de.gateway.experts.snapshot import Expert
+from ir3de.gateway.experts.upstream import UpstreamFailure
 
 FINISHED = b'data: {"id":"x","choices":[{"index":0,"delta":{},"finish_reason":"stop"}]}\n\n'
 REFUSED = {"error": {"message": "roles must alternate", "type": "server_error", "param": None, "code": 500}}
@@ -114,3 +119,33 @@ def test_an_expert_that_fails_whatever_it_is_asked_is_still_found_out(raw_gatewa
         raw_gateway.raw.does = says(answer(500, REFUSED))
         assert ask(raw_gateway.url, chat(f"{LAW} {number}", "law")).status == 500
     assert raw_gateway.law.breaker.state == "open"
+
+
+def late(status: int = 504, reason: str = "timeout") -> UpstreamFailure:
+    return UpstreamFailure(reason, "late", status)
+
+
+@pytest.mark.parametrize(
+    ("failure", "told", "state"),
+    [
+        (late(), {"seconds": 60.0}, "closed"),  # others were answered within that minute
+        (late(), {"seconds": 20.0}, "open"),
+        (late(reason="5xx"), {"seconds": 60.0}, "closed"),  # a proxy in front of it lost patience
+        (late(408, "408"), {"seconds": 60.0}, "closed"),
+        (late(reason="connect"), {"seconds": 60.0}, "open"),
+        (late(500, "5xx"), {"seconds": 60.0}, "open"),
+        (late(), {"seconds": 40.0, "has_begun": True}, "open"),  # it stopped in the middle
+        (late(), {"seconds": 600.0, "has_begun": True}, "closed"),  # it was still at it
+        (late(reason="broken"), {"has_begun": True}, "open"),
+        (late(reason="broken"), {"has_begun": True, "is_client_slow": True}, "closed"),
+        (late(reason="broken"), {"is_client_slow": True}, "open"),
+    ],
+)
+def test_what_counts_against_an_expert(failure: UpstreamFailure, told: dict[str, Any], state: str) -> None:
+    config = ExpertConfig(name="law", base_url="http://127.0.0.1:1/v1")
+    expert, now = Expert.from_config(config), [100.0]
+    expert.breaker = CircuitBreaker(1, 10.0, clock=lambda: now[0])
+    expert.breaker.record_beginning()  # of somebody else's answer
+    now[0] = 130.0
+    record_failure(expert, failure, **told)
+    assert expert.breaker.state == state

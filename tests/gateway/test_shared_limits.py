@@ -17,6 +17,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 from raw_sockets import ask, chat, eventually, sent
 from running_gateway import QUESTIONS, Upstream, config_for, failing, served, small_router
 from starlette.requests import Request
@@ -80,6 +82,50 @@ def test_places_are_those_of_all_workers_and_first_come_is_first_served(tmp_path
         assert (one.in_use, one.waiting, other.in_use, other.waiting) == (0, 0, 0, 0)
 
     asyncio.run(play())
+
+
+visits = st.lists(st.tuples(st.integers(0, 2), st.integers(0, 4), st.booleans()), min_size=1, max_size=20)
+
+
+@given(st.integers(1, 3), visits)
+@settings(max_examples=20, deadline=None)
+def test_places_of_three_workers_are_never_overdrawn_nor_lost(
+    tmp_path_factory: pytest.TempPathFactory, limit: int, told: list[tuple[int, int, bool]]
+) -> None:
+    """Each visit: in which worker, how many turns of the loop it stays, and whether it is cancelled at some time."""
+
+    async def play() -> None:
+        workers = limits(tmp_path_factory.mktemp("table"), 3, limit, queue=100)
+        inside = served = 0
+
+        async def visit(worker: SharedConcurrencyLimit, turns: int) -> None:
+            nonlocal inside, served
+            await worker.acquire()
+            inside += 1
+            assert inside <= limit
+            try:
+                for _ in range(turns):
+                    await asyncio.sleep(0)
+                served += 1
+            finally:
+                inside -= 1
+                worker.release()
+
+        tasks = [asyncio.ensure_future(visit(workers[number], turns)) for number, turns, _ in told]
+        for task, (_, turns, is_cancelled) in zip(tasks, told, strict=True):
+            for _ in range(turns):
+                await asyncio.sleep(0)
+            if is_cancelled:
+                task.cancel()
+        done = await asyncio.gather(*tasks, return_exceptions=True)
+        assert all(found is None or isinstance(found, asyncio.CancelledError) for found in done)
+        assert served == done.count(None)
+        assert [(worker.in_use, worker.waiting) for worker in workers] == [(0, 0)] * 3
+        for table in [worker._row.table for worker in workers]:  # there are many examples
+            table._place.leave()
+            os.close(table._file)
+
+    asyncio.run(asyncio.wait_for(play(), 60))
 
 
 def test_the_queue_is_that_of_all_workers(tmp_path: Path) -> None:
