@@ -28,9 +28,9 @@ def work(reports, listening):
         sys.exit(3)
     stop = threading.Event()
     signal.signal(signal.SIGTERM, lambda number, frame: stop.set())
-    open(f"{sys.argv[2]}/{os.getpid()}", "w").close()
     if said == "serve":
         reports.send(None)
+    open(f"{sys.argv[2]}/{os.getpid()}", "w").close()
     while not stop.wait(0.05) and multiprocessing.parent_process().is_alive() or os.path.exists(sys.argv[1] + ".stuck"):
         pass
     os.unlink(f"{sys.argv[2]}/{os.getpid()}")

@@ -83,7 +83,8 @@ def run_worker(factory: str, reports: Connection, listening: socket.socket) -> N
         with _ignore_sigterm(), suppress(KeyboardInterrupt):
             server.run(sockets=[listening])
     except IR3DEError as error:
-        reports.send(str(error))
+        with suppress(OSError):  # the supervisor has ended
+            reports.send(str(error))
         sys.exit(STARTUP_FAILURE_EXIT_CODE)
 
 
