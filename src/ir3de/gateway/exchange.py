@@ -15,8 +15,7 @@ from __future__ import annotations
 import asyncio
 import json
 import logging
-from collections.abc import Mapping
-from itertools import chain
+from collections.abc import Awaitable, Mapping
 from time import perf_counter
 from typing import Any
 
@@ -57,8 +56,8 @@ class InferenceEndpoint:
     def __init__(self, gateway: Gateway, wire: WireFormat) -> None:
         self._gateway, self._wire = gateway, wire
 
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        await Exchange(self._gateway, self._wire, scope, receive, send).run()
+    def __call__(self, scope: Scope, receive: Receive, send: Send) -> Awaitable[None]:
+        return Exchange(self._gateway, self._wire, scope, receive, send).run()
 
 
 class Exchange:
@@ -174,23 +173,24 @@ class Exchange:
 
     async def _ask_in_turn(self, choice: Choice) -> None:
         """Ask the first expert, and if it fails before its answer begins, its fallbacks."""
-        failure: UpstreamFailure | None = None
-        for expert in chain((choice.first,), choice.list_fallbacks()):
-            if failure is not None and self.expert is not None:
-                self.record.fallbacks.append((self.expert.name, expert.name, failure.reason))
-            self.expert = expert
-            self.record.expert, self.record.model = expert.name, expert.config.served_model
-            try:
-                await self._ask(expert)
+        failure = await self._ask(choice.first)
+        for expert in () if failure is None else choice.list_fallbacks():
+            assert failure is not None
+            self.record.fallbacks.append((self.record.expert, expert.name, failure.reason))
+            failure = await self._ask(expert)
+            if failure is None:
                 return
-            except UpstreamFailure as found:
-                failure = found
-        assert failure is not None
-        await self._send_failure(failure)
+        if failure is not None:
+            await self._send_failure(failure)
 
-    async def _ask(self, expert: Expert) -> None:
-        """Ask one expert and relay its answer. After a `UpstreamFailure` before the first byte, others can be asked."""
-        await admit(expert)
+    async def _ask(self, expert: Expert) -> UpstreamFailure | None:
+        """Ask one expert and relay its answer. Return why it failed, if others can be asked: nothing was sent yet."""
+        self.expert = expert
+        self.record.expert, self.record.model = expert.name, expert.config.served_model
+        try:
+            await admit(expert)
+        except UpstreamFailure as failure:
+            return failure
         observer, started = self.gateway.observer, perf_counter()
         observer.request_started(expert.name)
         try:
@@ -202,10 +202,14 @@ class Exchange:
                     raise await _read_refusal(answer, expert)
                 if 300 <= answer.status < 400:
                     raise UpstreamFailure("garbage", f"'{expert.name}' points to another address: correct its base_url")
-                await self._relay(answer, expert)
+                relay = (
+                    self._relay_stream if answer.is_stream else self._relay_whole
+                )  # idle streams are many: few frames
+                await relay(answer, expert)
             expert.breaker.record_success()
+            return None
         except UpstreamFailure as failure:
-            await self._handle_failure(expert, failure, perf_counter() - started)
+            return await self._handle_failure(expert, failure, perf_counter() - started)
         except BaseException:
             expert.breaker.record_abandoned()
             raise
@@ -219,42 +223,32 @@ class Exchange:
         trace = {} if self.trace is None else self.trace.forward()
         forwarded = compile_header_filter(self.snapshot.config.routing.forward_headers)
         head = build_head(self.wire, expert, self.all_received, self.request_id, trace, forwarded)
-        path, content, is_repeatable = (
-            build_path(self.wire, self.query),
-            self.body.build(expert),
-            self.body.is_repeatable,
-        )
-        return UpstreamRequest(self.gateway.transport, expert, path, head, content, is_repeatable=is_repeatable)
+        path, content = build_path(self.wire, self.query), self.body.build(expert)
+        repeatable = self.body.is_repeatable
+        return UpstreamRequest(self.gateway.transport, expert, path, head, content, is_repeatable=repeatable)
 
-    async def _handle_failure(self, expert: Expert, failure: UpstreamFailure, seconds: float) -> None:
-        """Once the answer has begun, nobody else can be asked: the client is told that it broke."""
+    async def _handle_failure(self, expert: Expert, failure: UpstreamFailure, seconds: float) -> UpstreamFailure | None:
+        """Return the failure, so that others are asked. Once the answer has begun, the client is told that it broke."""
         if self._is_complete:
             expert.breaker.record_success()
             await self.response.end()
-            return
+            return None
         has_begun, is_client_slow = self.response.status != 0, self.response.longest_stall >= SLOW_CLIENT_S
         request = 0 if self.body is None else hash(self.body.body.content)
         record_failure(
             expert, failure, request=request, seconds=seconds, has_begun=has_begun, is_client_slow=is_client_slow
         )
         if not has_begun:
-            raise failure
+            return failure
         await self._end_broken_stream(failure)
+        return None
 
     # relay ---------------------------------------------------------------------------------------------------------
 
-    async def _relay(self, answer: UpstreamResponse, expert: Expert) -> None:
-        headers = filter_response_headers(answer.headers, is_decompressed=answer.is_decompressed)
-        if answer.is_stream:
-            if not self.record.stream and "stream" not in expert.config.defaults:
-                raise UpstreamFailure(
-                    "garbage", f"'{expert.name}' answered with a stream of events, asked for a whole answer"
-                )
-            await self._relay_stream(answer, expert, headers)
-            return
+    async def _relay_whole(self, answer: UpstreamResponse, expert: Expert) -> None:
         body = await answer.read_whole()
         if body is None:
-            await self._relay_unparsed(answer, expert, headers)
+            await self._relay_unparsed(answer, expert)
             return
         if answer.status == 200:
             body = self._sign(body, answer, expert)
@@ -265,7 +259,7 @@ class Exchange:
             self.record.outcome, self.record.error = "client_error", f"upstream_{answer.status}"
         expert.breaker.record_beginning()
         self.record.first_seconds = perf_counter() - self.clock
-        await self.response.send_whole(answer.status, self._add_headers(headers), body)
+        await self.response.send_whole(answer.status, self._build_headers(answer), body)
 
     def _sign(self, body: bytes, answer: UpstreamResponse, expert: Expert) -> bytes:
         """A whole answer with provenance; its usage and id are kept. An expert may not send a provenance of its own."""
@@ -282,7 +276,11 @@ class Exchange:
             return body
         return add_member(remove_member(body, FIELD) if FIELD in content else body, member)
 
-    async def _relay_stream(self, answer: UpstreamResponse, expert: Expert, headers: HeaderList) -> None:
+    async def _relay_stream(self, answer: UpstreamResponse, expert: Expert) -> None:
+        if not self.record.stream and "stream" not in expert.config.defaults:
+            raise UpstreamFailure(
+                "garbage", f"'{expert.name}' answered with a stream of events, asked for a whole answer"
+            )
         piece = await answer.read_first_piece()
         if not piece:
             raise UpstreamFailure("broken", f"'{expert.name}' ended its stream before it began")
@@ -291,7 +289,7 @@ class Exchange:
         relay = self.relay = EventRelay(self.wire, self._build_member(expert))
         self.record.first_seconds = perf_counter() - self.clock
         self.response.limit_stalls(expert.config.timeouts.idle)
-        await self.response.start(answer.status, self._add_headers(headers))
+        await self.response.start(answer.status, self._build_headers(answer))
         try:
             while piece:
                 if ready := relay.feed(piece):
@@ -307,12 +305,12 @@ class Exchange:
             self.response_id = relay.find_response_id()
         await self.response.end(rest)
 
-    async def _relay_unparsed(self, answer: UpstreamResponse, expert: Expert, headers: HeaderList) -> None:
+    async def _relay_unparsed(self, answer: UpstreamResponse, expert: Expert) -> None:
         piece = await answer.read_first_piece()
         self.body = None
         expert.breaker.record_beginning()
         self.response.limit_stalls(expert.config.timeouts.idle)
-        await self.response.start(answer.status, self._add_headers(headers))
+        await self.response.start(answer.status, self._build_headers(answer))
         while piece:
             await self.response.send_piece(piece)
             piece = await answer.read_piece()
@@ -354,6 +352,9 @@ class Exchange:
     def _build_error(self, problem: ApiError) -> tuple[HeaderList, bytes]:
         headers = self._add_headers([*_JSON, *problem.header_list()])
         return headers, encode_json(self.wire.build_error(problem))
+
+    def _build_headers(self, answer: UpstreamResponse) -> HeaderList:
+        return self._add_headers(filter_response_headers(answer.headers, is_decompressed=answer.is_decompressed))
 
     def _add_headers(self, headers: HeaderList) -> HeaderList:
         """The request's id, and the provenance if an expert was asked."""

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from collections.abc import Coroutine
 from dataclasses import dataclass, field
 from types import TracebackType
+from typing import Any
 
-from ir3de.gateway.experts.decoding import EncodingError, check_complete, create_decoder
+from ir3de.gateway.experts.decoding import Decoder, EncodingError, check_complete, create_decoder
 from ir3de.gateway.experts.http_transport import CLOSE_DETECTION_S
 from ir3de.gateway.experts.snapshot import Expert
 from ir3de.gateway.experts.transport import (
@@ -59,19 +61,19 @@ class UpstreamResponse:
         self._decoder = create_decoder(encoding)
         self.is_decompressed = self._decoder is not None
 
-    async def read_piece(self, *, last: bool = False) -> bytes:
+    def read_piece(self, *, last: bool = False) -> Coroutine[Any, Any, bytes]:
         """The next bytes, or none at the end. After the `last` piece the end of the stream is awaited only briefly."""
         wait = min(CLOSE_DETECTION_S, self._expert.config.timeouts.idle) if last else self._expert.config.timeouts.idle
-        return await self._read(min(self._loop.time() + wait, self._last_deadline))
+        return self._read(min(self._loop.time() + wait, self._last_deadline))
 
-    async def read_first_piece(self) -> bytes:
+    def read_first_piece(self) -> Coroutine[Any, Any, bytes]:
         """The same under the time limit for the first byte."""
-        return await self._read(self._first_deadline)
+        return self._read(self._first_deadline)
 
-    async def _read(self, deadline: float) -> bytes:
-        decoder = self._decoder
-        if decoder is None:
-            return await self._answer.read(deadline)
+    def _read(self, deadline: float) -> Coroutine[Any, Any, bytes]:
+        return self._answer.read(deadline) if self._decoder is None else self._read_decoded(self._decoder, deadline)
+
+    async def _read_decoded(self, decoder: Decoder, deadline: float) -> bytes:
         while True:
             piece = b"" if decoder.has_more else await self._answer.read(deadline)
             if not piece and not decoder.has_more:
