@@ -113,6 +113,7 @@ async def route(request: Request) -> Response:
     except ClientDisconnect:
         return Response(status_code=400)  # which nobody reads
     values = (await read_json(content, limits.json_depth, kept_bytes=MAX_KEPT_BYTES)).values
+    del content  # the prompts are enough
     asked = validate(RouteRequest, values, status=400, shows_found=True)
     texts = asked.read_texts(snapshot.config.routing)
     try:
