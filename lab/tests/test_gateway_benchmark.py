@@ -160,6 +160,7 @@ def test_errors_are_just_only_where_every_attempt_failed() -> None:
     assert verdict.examples == {"unjust error": ["b", "x"], "unjust cut": ["d"]}
     assert verdict.notes["hung up"] == 1 and verdict.notes["propagated"] == 1
     assert judge([Fate("d", "answered", 200)], seen).notes == {"fallback": 1}
+    assert judge([Fate("x", "refused", 429), Fate("b", "refused", 429)], seen).notes["resting"] == 1
 
 
 def _streamed(*events: bytes, complete: bool = True) -> Answer:

@@ -18,6 +18,7 @@ from starlette.testclient import TestClient
 
 import tiny
 from ir3de import Router, collect
+from ir3de.artifact import read_header
 from ir3de.gateway.admin import fit_process
 from ir3de.gateway.api_errors import ApiError
 from ir3de.gateway.app import create_app
@@ -102,6 +103,16 @@ def test_an_expert_comes_and_goes_and_leaves_no_trace(folder: Path) -> None:
         actions = [line["action"] for line in client.get("/admin/audit").json()["data"]]
         assert actions == ["configured router", "remove expert", "merge expert", "add expert"]
     assert tiny.contents(folder / "router") == before  # the configured one is never written to
+
+
+def test_naming_the_folder_that_serves_loads_what_is_there_now(folder: Path) -> None:
+    path = str(folder / "other")
+    first_router().save(path)
+    with admin(config(folder, router={"path": str(folder / "router"), "follow": 3_600})) as client:
+        before = client.put("/admin/router", json={"path": path}).json()["digest"]
+        tiny.router(seed=1).save(path)
+        after = client.put("/admin/router", json={"path": path}).json()["digest"]
+        assert after == read_header(Path(path))["sha256"] != before
 
 
 def test_the_admins_router_wins_until_the_configured_one_is_wanted_again(folder: Path) -> None:

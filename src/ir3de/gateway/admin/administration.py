@@ -171,7 +171,9 @@ class Administration:
         """The state after the change, with its router loaded; nothing is written yet."""
         try:
             base, state = change(now, stop)
-            new = open_admin_state(base, state, self.folder, now, stop)
+            # who names a router wants what is there now, even if an earlier one from there serves already
+            is_named = state.router is not now.state.router
+            new = open_admin_state(base, state, self.folder, now, stop, reload_router=is_named)
         except Stopped:
             raise ApiError(499, "the change was stopped: the client left, or the gateway stops", "stopped") from None
         except FetchError as error:
@@ -254,8 +256,12 @@ def open_admin_state(
     folder: StateFolder,
     before: AdminState | None = None,
     stop: threading.Event | None = None,
+    *,
+    reload_router: bool = False,
 ) -> AdminState:
     """Apply the state to the configuration, and load the router unless `before` has it.
+
+    With `reload_router` it is loaded in any case.
 
     Without a state, as at the start, the folder's is read, and its audit log completed.
     """
@@ -267,7 +273,7 @@ def open_admin_state(
             with suppress(ArtifactError), folder.lock(CHANGE_WAIT_S):  # else before the next change
                 folder.complete_audit(state)
     config = state.apply_to(base, folder.path)
-    if before is not None and before.follower.location == config.router.path:
+    if before is not None and not reload_router and before.follower.location == config.router.path:
         follower, loaded = before.follower, before.loaded
     else:
         follower = RouterFollower(config.router.path, folder.cache_for(config.router.path))

@@ -81,6 +81,7 @@ NOTES = {
     "ignored": "the upstream went on to the end although the client had left",
     "hung up": "the upstream was left while the client was waiting",
     "fallback": "answered in another attempt than the first",
+    "resting": "refused without asking, because the experts had asked for a rest",
 }
 WRONGS = tuple(NOTES)[:5]
 
@@ -122,6 +123,8 @@ def _notes(one: Fate, attempts: Sequence[str]) -> Iterable[str]:
         yield one.kind
     elif one.kind == "answered":
         yield from ("fallback",) if len(attempts) > 1 else () if served else ("wrong",)
+    elif one.kind == "refused" and one.status in (429, 503) and not attempts:
+        yield "resting"
     elif one.kind == "refused" and not _all_failed(attempts):
         yield "unjust error"
     elif one.kind == "cut" and not _all_failed(attempts):

@@ -37,6 +37,9 @@ AFTERMATH_S = 0.1  # after the answer, in which stalls still count
 CAPABILITIES = ("chat", "completions", "responses", "messages", "embeddings", "tools", "vision")
 
 
+CONTROL = "a usual chat, for comparison"  # its stall is the machine's own noise
+
+
 @dataclass(frozen=True)
 class Heavy:
     """A request by its name; it is built when it is sent."""
@@ -97,6 +100,7 @@ def heavy_requests() -> list[Heavy]:
     usual = '{"role":"user","content":"Is it?"},{"role":"assistant","content":"Yes."}'
     turn = {"role": "user", "content": "What does the law say about deposits? " * 25}
     return [
+        Heavy(CONTROL, lambda: request_bytes(PATH, bodies(stream=False, count=1)[0].encode())),
         Heavy("chat, 2 MB of digits", lambda: _chat("1234567890" * 200_000)),
         Heavy("chat, 20 MB in one word", lambda: _raw(PATH, _START + '"', "a", '"}]}', joint="")),
         Heavy("chat, 20 MB of words", lambda: _raw(PATH, _START + '"', "void contract ", '"}]}', joint="")),
@@ -143,6 +147,7 @@ def heavy_requests() -> list[Heavy]:
 
 
 SOME = (  # what a quick run sends
+    CONTROL,
     "chat, 2 MB of digits",
     "chat, 20 MB in one word",
     "chat, 20 MB nested 60 deep",

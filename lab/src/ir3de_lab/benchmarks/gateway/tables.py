@@ -93,6 +93,7 @@ def soak_table(document: dict[str, Any]) -> list[str]:
         "|---|---:|",
         *(f"| requests {kind} | {count:,} |" for kind, count in kinds.items()),
         f"| answered by another expert than the first | {report['verdict']['notes'].get('fallback', 0):,} |",
+        f"| refused because the experts had asked for a rest | {report['verdict']['notes'].get('resting', 0):,} |",
         f"| failures of the upstream | {failed} |",
         f"| requests per second, {plan['concurrency']} at once | {_number(report['requests_per_second'])} |",
         f"| memory after {memory[0][0]:,} requests, MB | {memory[0][1]:.1f} |",

@@ -27,6 +27,7 @@ from ir3de_lab.benchmarks.gateway.wire import run
 WAYS = ("500", "429", "reset", "half", "garbage", "silent")  # of failing
 SLOW = "-slow"  # how the ids of requests end that take long
 HELD = "-held"  # how the ids of streams end that stay open after their first token
+REST = "retry-after-ms: 20"  # what it asks for when it fails with an error: short, since it fails at random
 GARBAGE = b"\x00\x01\x02 this is not HTTP \xff\xfe\r\n\r\n"
 _USER = re.compile(rb'"user":\s*"([^"]*)"')
 _STREAM = re.compile(rb'"stream":\s*true')
@@ -152,7 +153,7 @@ class Connection(asyncio.Protocol):
     def _answer(self, identity: str, way: str, stream: bool, slow: bool) -> None:
         if way in ("500", "429"):
             error = {"message": f"the stand-in fails as told: {identity}", "type": "server_error", "code": None}
-            self._transport.write(whole(int(way), json.dumps({"error": error}).encode(), "retry-after: 1"))
+            self._transport.write(whole(int(way), json.dumps({"error": error}).encode(), REST))
         elif way == "reset":
             linger = struct.pack("ii", 1, 0)  # close with a reset
             self._transport.get_extra_info("socket").setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, linger)
