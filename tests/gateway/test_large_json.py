@@ -5,12 +5,15 @@ from __future__ import annotations
 import asyncio
 import json
 import sys
+import urllib.request
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
+from running_gateway import running, small_router
 from test_json_body import keys, spaces, strings, values
 
 from ir3de.gateway.api_errors import ApiError
@@ -213,3 +216,26 @@ def test_small_and_simple_requests_are_read_at_once(monkeypatch: pytest.MonkeyPa
 def test_a_beginning_is_a_str_to_everybody() -> None:
     assert Beginning("law", 7) == "law" and estimate_tokens(Beginning("law", 7)) == 7
     assert json.dumps(Beginning("law", 7)) == '"law"' and kept_texts.PART_FIELDS
+
+
+def test_a_large_request_goes_on_byte_for_byte_and_is_routed_by_its_text(tmp_path: Path) -> None:
+    """Also where its values are pruned: nothing but the model is different."""
+    before = b'{ "messages" : [{"role":"system","content":"' + b"\\u0041 \\n" * 9_000 + b'"},'
+    asked = (
+        '{"role": "user" ,"content":"Is my contract void? 法\\ud83d\\ude42 '
+        + "Can my landlord evict me? " * 40_000
+        + '"}] ,\n'
+    )
+    after = b'"x":[' + b'{"a" : [1.50 , -0]},' * 2_000 + b'[]], "model":"auto","n":1.0 }\n'
+    with running(tmp_path) as gateway:
+        request = urllib.request.Request(
+            f"{gateway.url}/v1/chat/completions", before + asked.encode() + after, {"content-type": "application/json"}
+        )
+        with urllib.request.urlopen(request, timeout=60) as answer:
+            found = json.load(answer)
+        sent = gateway.upstream.bodies[-1]
+    decision = small_router().route(json.loads(asked.rpartition("}")[0] + "}")["content"])
+    assert (found["ir3de"]["expert"], decision.expert) == ("law", "law")
+    assert found["ir3de"]["confidence"] == pytest.approx(decision.confidence, abs=1e-3)
+    model = json.dumps(found["model"]).encode()
+    assert sent == before + asked.encode() + after.replace(b'"auto"', model)
