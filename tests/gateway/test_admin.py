@@ -140,6 +140,21 @@ def uploads(folder: Path) -> dict[str, bytes]:
     }
 
 
+def test_a_router_that_is_put_again_is_read_again(folder: Path) -> None:
+    """Whoever publishes a router to the folder that serves and then PUTs it has the new one with the answer."""
+    with admin(config(folder, router={"path": str(folder / "router"), "follow": 3_600})) as client:
+        first = client.get("/admin/router").json()["digest"]
+        put = {"path": str(folder / "router")}
+        assert client.put("/admin/router", json=put).json()["digest"] == first
+        Router.fit({name: [*texts, "One more."] for name, texts in tiny.DOMAINS.items()}).save(folder / "router")
+        second = client.put("/admin/router", json=put).json()["digest"]
+        assert second != first
+        assert client.gateway.live.snapshot.digest == second
+        (folder / "router" / "router.json").write_bytes(b"{")
+        assert client.put("/admin/router", json=put).status_code == 422
+        assert client.get("/admin/router").json()["digest"] == second
+
+
 def test_files_of_every_kind_give_the_same_router(folder: Path) -> None:
     expected = first_router()
     expected.add("history", HISTORY)

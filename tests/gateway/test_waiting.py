@@ -239,6 +239,12 @@ def test_an_expert_is_left_alone_as_long_as_it_asks_within_bounds(asked: float |
     now = [5.0]
     breaker = CircuitBreaker(1, 10.0, max_retry_after=60.0, cooldown=1.0, clock=lambda: now[0])
     breaker.record_refusal(asked)
+    if not asked:  # a single refusal may be about the request alone
+        assert (breaker.state, breaker.allow_request()) == ("closed", True)
+        breaker.record_beginning()
+        breaker.record_refusal(asked)
+        assert breaker.state == "closed"
+        breaker.record_refusal(asked)
     assert (breaker.state, breaker.retry_after, breaker.allow_request()) == ("cooling", seconds, False)
     breaker.record_refusal(0.5)  # of a request that was under way: it does not shorten the time
     assert breaker.retry_after == seconds

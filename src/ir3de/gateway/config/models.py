@@ -75,7 +75,7 @@ class Breaker(Part):
     max_retry_after: Seconds = 60.0
     """The longest that an expert which answers 429, or 503 with Retry-After, is left alone, whatever it asks for."""
     cooldown: Seconds = 1.0
-    """Seconds that an expert is left alone after a 429 without Retry-After."""
+    """Seconds that an expert is left alone after a second 429 in a row without Retry-After."""
 
 
 class TlsFiles(Part):

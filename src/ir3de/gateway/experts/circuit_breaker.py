@@ -62,6 +62,7 @@ class CircuitBreaker:
         self._cells: Cells = [0.0] * CELLS if cells is None else cells
         self._lock = nullcontext() if lock is None else lock
         self._failed_requests: set[int] = set()  # those of the present row of failures
+        self._refusals = 0  # in a row
 
     @property
     def state(self) -> State:
@@ -96,6 +97,7 @@ class CircuitBreaker:
         """A good answer has begun: the expert is back. If this answer breaks off after all, the breaker opens again."""
         cells = self._cells
         cells[_ANSWERED_AT] = self._clock()
+        self._refusals = 0
         if not cells[_PROBE_AT]:
             return
         with self._lock:
@@ -132,9 +134,11 @@ class CircuitBreaker:
     def record_refusal(self, retry_after: float | None = None) -> None:
         """The expert has too much to do, and may have said for how long. It is left alone, and that is no failure."""
         cells = self._cells
-        seconds = min(retry_after, self._max_retry_after) if retry_after else self._cooldown
-        with self._lock:
-            cells[_COOL_UNTIL] = max(cells[_COOL_UNTIL], self._clock() + seconds)
+        self._refusals += 1
+        if retry_after or self._refusals > 1:  # a single refusal may be about the request, or about one client's quota
+            seconds = min(retry_after, self._max_retry_after) if retry_after else self._cooldown
+            with self._lock:
+                cells[_COOL_UNTIL] = max(cells[_COOL_UNTIL], self._clock() + seconds)
         self.record_abandoned()
 
     def record_abandoned(self) -> None:
