@@ -6,6 +6,7 @@ import re
 import socket
 import subprocess
 from collections.abc import Iterator
+from contextlib import suppress
 from itertools import pairwise
 from pathlib import Path
 from shutil import which
@@ -84,22 +85,14 @@ def test_trailers_without_end_are_refused(gateway: Running, trailers: bytes) -> 
     """A quarter of a megabyte may arrive at once; then everything counts."""
     is_extension = trailers.startswith(b";")
     begin = head(b"transfer-encoding: chunked") + (b"5" if is_extension else b"0\r\n")
-    with dial(gateway.url) as connection:
-        connection.sendall(begin)
-        found = b""
-        for _ in range(1_000):
-            try:
-                connection.sendall(trailers)
-            except (BrokenPipeError, ConnectionResetError):
-                break
-        else:
-            pytest.fail("ten megabytes of trailers were read")
-        try:
-            while more := connection.recv(65_536):
-                found += more
-        except ConnectionResetError:  # it closed before it had read everything
-            return
-        assert error(found) == (431, "headers_too_large")
+    found = b""
+    with dial(gateway.url) as connection, suppress(ConnectionResetError):
+        with suppress(BrokenPipeError, ConnectionResetError):
+            for piece in (begin, *[trailers] * 100):
+                connection.sendall(piece)
+        while more := connection.recv(65_536):
+            found += more
+    assert error(found) == (431, "headers_too_large")
 
 
 def test_trailers_are_not_kept(gateway: Running, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -166,17 +159,12 @@ def test_what_is_no_request_gets_an_error_object(gateway: Running, sent: bytes, 
 @pytest.mark.parametrize("pieces", [[LIVEZ] + [b"x: " + b"y" * 8_000 + b"\r\n"] * 50, [LIVEZ + b"x: " + b"y" * 99_000]])
 def test_a_head_without_end_is_refused(gateway: Running, pieces: list[bytes]) -> None:
     found = b""
-    with dial(gateway.url) as connection:
-        for piece in pieces:
-            try:
+    with dial(gateway.url) as connection, suppress(ConnectionResetError):
+        with suppress(BrokenPipeError, ConnectionResetError):
+            for piece in pieces:
                 connection.sendall(piece)
-            except OSError:
-                break
-        try:
-            while more := connection.recv(65_536):
-                found += more
-        except ConnectionResetError:
-            return
+        while more := connection.recv(65_536):
+            found += more
     assert error(found) == (431, "headers_too_large")
 
 
@@ -354,8 +342,15 @@ class Recorded:
     def connection_made(self, transport: Any) -> None: ...
     def connection_lost(self, error: Any) -> None: ...
     def pause_reading(self) -> None: ...
+    def abort(self) -> None: ...
     def get_write_buffer_size(self) -> int:
         return 0
+
+    def can_write_eof(self) -> bool:
+        return True
+
+    def write_eof(self) -> None:
+        self.is_closed = True
 
     def data_received(self, data: bytes) -> None:
         self.passed += data

@@ -64,8 +64,12 @@ class RequestFilter(asyncio.Protocol):
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._loop = asyncio.get_running_loop()
         self._socket = cast(asyncio.Transport, transport)
-        if not self.connections.admit(self):
-            self._refuse()
+        if not self.connections.admit(self):  # all places are taken by clients that are being served
+            self._is_failed = True
+            if self.connections.is_far_exceeded:
+                self._socket.abort()
+            else:
+                self._refuse(ApiError(503, "too many clients are connected: try again later", retry_after=1))
             return
         self._transport = HeadBufferingTransport(self._socket, self._loop)
         self._inner = _get_uvicorn_protocol()(**self._uvicorn)
@@ -301,17 +305,11 @@ class RequestFilter(asyncio.Protocol):
             return
         is_own_body = self._unanswered == 1 and not self._is_body_complete and not self._transport.has_begun
         if self._unanswered == 0 or is_own_body:
-            self._transport.write(build_answer(problem))
-            self._transport.close()
+            self._refuse(problem)
         # else `end_request` closes
 
-    def _refuse(self) -> None:
-        """All places are taken by clients that are being served."""
-        self._is_failed = True
-        if self.connections.is_far_exceeded:
-            self._socket.abort()
-            return
-        problem = ApiError(503, "too many clients are connected: try again later", retry_after=1)
+    def _refuse(self, problem: ApiError) -> None:
+        """Answer, and close a little later: closing at once would discard the answer if the client still sends."""
         self._socket.write(build_answer(problem))
         if self._socket.can_write_eof():
             self._socket.write_eof()
