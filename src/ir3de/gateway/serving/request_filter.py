@@ -310,6 +310,7 @@ class RequestFilter(asyncio.Protocol):
 
     def _refuse(self, problem: ApiError) -> None:
         """Answer, and close a little later: closing at once would discard the answer if the client still sends."""
+        self._socket.pause_reading()
         self._socket.write(build_answer(problem))
         if self._socket.can_write_eof():
             self._socket.write_eof()
