@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import ctypes
-import gc
 import logging
 import logging.config
 import multiprocessing
@@ -24,6 +22,7 @@ import uvicorn
 from ir3de.errors import InputError, IR3DEError
 from ir3de.gateway.config.load import Source
 from ir3de.gateway.config.models import Config
+from ir3de.gateway.memory import collect_garbage_rarely
 from ir3de.gateway.serving.connection_limit import choose_backlog, choose_connection_limit, raise_descriptor_limit
 from ir3de.gateway.serving.request_filter import build_request_filter
 from ir3de.gateway.serving.supervisor import Supervisor
@@ -35,7 +34,6 @@ if TYPE_CHECKING:
 
 FACTORY = "ir3de.gateway.server:application"
 HANDLER = "ir3de.gateway.telemetry.logs.StandardErrorHandler"
-GC_THRESHOLD_OBJECTS = 20_000  # new objects between two runs of the garbage collector
 KEEP_ALIVE_S = 75  # longer than that of load balancers, so that they close idle connections first
 STARTUP_FAILURE_EXIT_CODE = 3  # exit code of a process that cannot serve, also uvicorn's own
 LEVELS = ("debug", "info", "warning", "error")
@@ -108,17 +106,8 @@ def application() -> ASGIApp:
 
     source = Source.from_environment()
     app = create_app(Gateway.open(source.read(), config_path=source.path, reread=source.read))
-    _collect_garbage_rarely()
+    collect_garbage_rarely()
     return app
-
-
-def _collect_garbage_rarely() -> None:
-    """Requests leave hardly any reference cycles: collect garbage rarely, and never what was there at the start."""
-    gc.collect()
-    gc.freeze()
-    gc.set_threshold(GC_THRESHOLD_OBJECTS, 20, 20)
-    with suppress(AttributeError, OSError):  # glibc keeps what loading the router has freed: 7 MB
-        ctypes.CDLL(None).malloc_trim(0)
 
 
 def build_uvicorn_config(config: Config, factory: str = FACTORY) -> uvicorn.Config:

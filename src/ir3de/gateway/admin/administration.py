@@ -37,9 +37,11 @@ from ir3de.gateway.admin.state import STATE, State, StateFolder
 from ir3de.gateway.api_errors import ApiError
 from ir3de.gateway.config.models import Config
 from ir3de.gateway.experts.snapshot import LiveSnapshot
+from ir3de.gateway.memory import release_memory
 from ir3de.storage import files
 from ir3de.storage.remote import hide_user
 
+RELEASE_DELAY_S = 5.0  # from a change of the router to giving back the memory of the one before
 STATE_CHECK_S = 1.0  # between two checks of the state file
 CHANGE_WAIT_S = 5.0  # that a change waits for another one to end
 
@@ -246,8 +248,11 @@ class Administration:
         return replace(open_admin_state(base, state, self.folder, now, stop), stamp=stamp)
 
     def _activate(self, now: AdminState) -> None:
-        if self.live.snapshot is not now:
-            self.live.swap(now)
+        if (before := self.live.snapshot) is now:
+            return
+        self.live.swap(now)
+        if before.digest != now.digest:  # requests under way may still use the router before
+            asyncio.get_running_loop().call_later(RELEASE_DELAY_S, release_memory)
 
 
 def open_admin_state(
