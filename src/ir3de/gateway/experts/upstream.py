@@ -129,14 +129,15 @@ class UpstreamRequest:
             return UpstreamResponse(self._answer, expert, first, last)
         except OSError as error:
             self._close()
-            raise _classify_error(error, expert) from error
+            # the connection keeps the error, whose traceback would keep the request and its router until a collection
+            raise _classify_error(error, expert) from error.with_traceback(None)
 
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self._close()
         if isinstance(error, OSError):
-            raise _classify_error(error, self._expert) from error
+            raise _classify_error(error, self._expert) from error.with_traceback(None)
 
     def _close(self) -> None:
         if self._answer is not None:
