@@ -86,7 +86,7 @@ class ControlsField(Part, strict=True):
 
 def read_controls(given: object, headers: Mapping[bytes, bytes], session_headers: tuple[bytes, ...]) -> Controls:
     """The controls of a request; the body's field comes before the headers."""
-    if given is None and headers.keys().isdisjoint((*_HEADERS, *session_headers)):
+    if given is None and headers.keys().isdisjoint(_HEADERS) and headers.keys().isdisjoint(session_headers):
         return NO_CONTROLS  # as with most requests
     found: dict[str, Any] = {}
     for header, name in _HEADERS.items():
