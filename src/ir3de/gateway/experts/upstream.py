@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import logging
 from collections.abc import Coroutine
 from dataclasses import dataclass, field
 from types import TracebackType
 from typing import Any
 
+from pydantic_core import from_json
+
+from ir3de.gateway.experts.circuit_breaker import parse_retry_after
 from ir3de.gateway.experts.decoding import Decoder, EncodingError, check_complete, create_decoder
 from ir3de.gateway.experts.http_transport import CLOSE_DETECTION_S
 from ir3de.gateway.experts.snapshot import Expert
@@ -20,8 +24,10 @@ from ir3de.gateway.experts.transport import (
     UpstreamAnswer,
     UpstreamCall,
 )
+from ir3de.gateway.headers import filter_response_headers
 
 RETRYABLE_STATUSES = frozenset((408, 429))  # and 5xx: another expert is asked
+_NO_FAULT_STATUSES = frozenset((429, 501, 505))  # it has too much to do, or not what the request wants
 MAX_ANSWER_BYTES = 64 << 20  # bytes of an answer that are held until it is whole
 
 _log = logging.getLogger("ir3de.gateway")
@@ -164,3 +170,27 @@ def _classify_error(error: OSError, expert: Expert) -> UpstreamFailure:
     if isinstance(error, InvalidResponseError):
         return UpstreamFailure("garbage", f"'{name}' sent something that is not HTTP", 502)
     return UpstreamFailure("broken", f"'{name}' broke off its answer", 502)
+
+
+async def read_refusal(answer: UpstreamResponse, expert: Expert) -> UpstreamFailure:
+    """Turn an error answer into a failure. The expert's body is kept only if it is a JSON object."""
+    body = await answer.read_whole()
+    reason = str(answer.status) if answer.status in RETRYABLE_STATUSES else "5xx"
+    message = f"'{expert.name}' answered with status {answer.status}"
+    kept = body if body is not None and parse_object(body) is not None else None
+    headers = filter_response_headers(answer.headers, is_decompressed=answer.is_decompressed)
+    is_refusal = answer.status == 429 or (answer.status == 503 and parse_retry_after(dict(headers)) is not None)
+    is_fault = answer.status not in _NO_FAULT_STATUSES
+    return UpstreamFailure(reason, message, answer.status, headers, kept, is_fault, is_refusal)
+
+
+def parse_object(body: bytes) -> dict[str, Any] | None:
+    """The JSON object that a body is; None if it is none."""
+    try:
+        found = from_json(body)  # three times as fast as json, and stricter
+    except ValueError:
+        try:
+            found = json.loads(body.decode("utf-8-sig"))
+        except (ValueError, RecursionError):
+            return None
+    return found if isinstance(found, dict) else None
