@@ -84,7 +84,7 @@ def choose_connection_limit(descriptors: int) -> int:
     """As many connections as the descriptors suffice for: a client's request may need another one, to its expert.
 
     >>> choose_connection_limit(256), choose_connection_limit(65_536)
-    (72, 31712)
+    (72, 31704)
     """
     free = descriptors - RESERVED_DESCRIPTORS - MAX_REFUSED_OPEN - choose_backlog(descriptors)
     return max(MIN_CONNECTIONS, free // 2)
