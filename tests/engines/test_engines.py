@@ -269,11 +269,12 @@ def test_workers_that_keep_dying_end_the_job_with_word_of_what_to_do(corpus: Pat
 
 
 def test_what_is_wrong_with_a_file_is_said_the_same_by_every_engine(tmp_path: Path) -> None:
+    threads = threading.active_count()
     write(tmp_path, "a.jsonl", json_lines(["fine"] * 30 + [{"body": 1}]))
     cases = {engine: _said(tmp_path, engine=engine, shard_bytes=60) for engine in (InProcess(), Pool(2))}
     assert len(set(cases.values())) == 1
     assert "a.jsonl, after byte 180, line 5: found no text: the row has none of" in cases.popitem()[1]
-    assert threading.active_count() == 1 and not children()
+    assert threading.active_count() <= threads and not children()
 
 
 # --- records and files that are broken
