@@ -77,7 +77,7 @@ class Exchange:
         self.query: bytes = scope["query_string"]
         self.connection = find_connection(scope)
         self.snapshot: Snapshot = gateway.live.snapshot
-        self.response = ClientResponse(send)
+        self.response = ClientResponse(send, gateway.stalls)
         self.trace = gateway.tracing.begin(self.received) if gateway.tracing is not None else None
         # what becomes known on the way
         self.content = b""  # as it came
@@ -292,7 +292,7 @@ class Exchange:
         expert.breaker.record_beginning()
         relay = self.relay = EventRelay(self.wire, self._build_member(expert))
         self.record.first_seconds = perf_counter() - self.clock
-        self.response.limit_stalls(expert.config.timeouts.idle)
+        self.response.stall_limit = expert.config.timeouts.idle
         await self.response.start(answer.status, self._build_headers(answer))
         try:
             while piece:
@@ -313,7 +313,7 @@ class Exchange:
         piece = await answer.read_first_piece()
         self.body = None
         expert.breaker.record_beginning()
-        self.response.limit_stalls(expert.config.timeouts.idle)
+        self.response.stall_limit = expert.config.timeouts.idle
         await self.response.start(answer.status, self._build_headers(answer))
         while piece:
             await self.response.send_piece(piece)

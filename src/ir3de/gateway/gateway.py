@@ -15,6 +15,7 @@ from ir3de.gateway.admin.state import StateFolder
 from ir3de.gateway.config.models import Config
 from ir3de.gateway.experts.http_transport import HttpTransport
 from ir3de.gateway.experts.snapshot import LiveSnapshot, Snapshot
+from ir3de.gateway.requests.client_response import StallWatch
 from ir3de.gateway.requests.pins import TIDY_INTERVAL_S, Pins, create_pins
 from ir3de.gateway.telemetry.observer import Observer
 from ir3de.gateway.telemetry.tracing import Tracing
@@ -40,6 +41,7 @@ class Gateway:
         self.tracing: Tracing | None = self.observer.tracing
         pinning = snapshot.config.routing.pinning
         self.pins: Pins = create_pins(pinning.ttl, state_folder or get_worker_folder())
+        self.stalls = StallWatch()
         self.session_headers = tuple(name.lower().encode() for name in pinning.headers)
 
     @classmethod

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import math
 
 from starlette.types import Message, Receive, Send
 
@@ -10,16 +11,43 @@ from ir3de.gateway.api_errors import ClientDisconnect
 from ir3de.gateway.headers import HeaderList
 from ir3de.gateway.requests.client import DisconnectWatcher, discard_body
 
+STALL_CHECK_S = 1.0  # between two looks at the clients that take nothing
+
+
+class StallWatch:
+    """Clients that take nothing for too long are treated as if they had disconnected. One timer serves all of them."""
+
+    def __init__(self) -> None:
+        self._sending: dict[ClientResponse, float] = {}  # since when
+        self._timer: asyncio.TimerHandle | None = None
+
+    def begin(self, response: ClientResponse, now: float) -> None:
+        """A piece is being sent."""
+        self._sending[response] = now
+        if self._timer is None:
+            self._timer = asyncio.get_running_loop().call_later(STALL_CHECK_S, self._check)
+
+    def end(self, response: ClientResponse) -> None:
+        """The client has taken it, or is no longer there."""
+        self._sending.pop(response, None)
+
+    def _check(self) -> None:
+        loop, self._timer = asyncio.get_running_loop(), None
+        for response, since in list(self._sending.items()):
+            if loop.time() - since >= response.stall_limit:
+                response.disconnect()
+        if self._sending:
+            self._timer = loop.call_later(STALL_CHECK_S, self._check)
+
 
 class ClientResponse:
     """The response to one request; `status` is 0 until its head was sent."""
 
-    __slots__ = ("_send", "_sending_since", "_stall_timer", "longest_stall", "sent_bytes", "status", "watcher")
+    __slots__ = ("_send", "_stalls", "longest_stall", "sent_bytes", "stall_limit", "status", "watcher")
 
-    def __init__(self, send: Send) -> None:
-        self._send = send
-        self._sending_since: float | None = None
-        self._stall_timer: asyncio.TimerHandle | None = None
+    def __init__(self, send: Send, stalls: StallWatch) -> None:
+        self._send, self._stalls = send, stalls
+        self.stall_limit = math.inf  # seconds that a client may take nothing
         self.watcher: DisconnectWatcher | None = None
         self.status = self.sent_bytes = 0
         self.longest_stall = 0.0  # seconds that the client took nothing
@@ -49,34 +77,29 @@ class ClientResponse:
         self.stop()  # a disconnect from here on is normal
         await self.send_piece(content, is_last=True)
 
-    def limit_stalls(self, seconds: float) -> None:
-        """From now on, a client that takes nothing for that long is treated as one that has disconnected."""
-        self._stall_timer = asyncio.get_running_loop().call_later(seconds, self._check_stall, seconds)
-
     def stop(self) -> None:
         """Nothing more is expected of the client."""
-        if self._stall_timer is not None:
-            self._stall_timer.cancel()
-            self._stall_timer = None
+        self.stall_limit = math.inf
         if self.watcher is not None:
             self.watcher.stop()
 
-    def _check_stall(self, seconds: float) -> None:
-        loop = asyncio.get_running_loop()
-        left = seconds if self._sending_since is None else self._sending_since + seconds - loop.time()
-        if left > 0:
-            self._stall_timer = loop.call_later(left, self._check_stall, seconds)
-        elif self.watcher is not None:
+    def disconnect(self) -> None:
+        """The client takes nothing: it is as good as gone."""
+        if self.watcher is not None:
             self.watcher.disconnect()
 
     async def _pass(self, message: Message) -> None:
         loop = asyncio.get_running_loop()
-        since = self._sending_since = loop.time()
+        since = loop.time()
+        is_watched = self.stall_limit != math.inf
+        if is_watched:
+            self._stalls.begin(self, since)
         try:
             await self._send(message)
         except OSError:  # ASGI servers raise it when the client has disconnected
             raise ClientDisconnect from None
         finally:
-            self._sending_since = None
+            if is_watched:
+                self._stalls.end(self)
             if (stall := loop.time() - since) > self.longest_stall:
                 self.longest_stall = stall

@@ -11,6 +11,7 @@ RESERVED_DESCRIPTORS = 64  # files, logs, event loop, sockets to collectors
 MAX_REFUSED_OPEN = 16  # refused clients that are being told so
 MIN_CONNECTIONS = 8
 MAX_BACKLOG = 2_048
+MAX_BURST = 96  # connections that the system has accepted and that are looked at only afterwards
 
 
 class Closable(Protocol):
@@ -84,7 +85,8 @@ def choose_connection_limit(descriptors: int) -> int:
     """As many connections as the descriptors suffice for: a client's request may need another one, to its expert.
 
     >>> choose_connection_limit(256), choose_connection_limit(65_536)
-    (72, 31704)
+    (72, 32680)
     """
-    free = descriptors - RESERVED_DESCRIPTORS - MAX_REFUSED_OPEN - choose_backlog(descriptors)
+    burst = min(choose_backlog(descriptors), MAX_BURST)
+    free = descriptors - RESERVED_DESCRIPTORS - MAX_REFUSED_OPEN - burst
     return max(MIN_CONNECTIONS, free // 2)
