@@ -7,42 +7,25 @@ import socket
 import subprocess
 from collections.abc import Iterator
 from contextlib import suppress
-from itertools import pairwise
 from pathlib import Path
 from shutil import which
 from typing import Any
 
-import httptools
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
-from raw_sockets import ask, chat, dial, eventually
+from raw_sockets import ask, dial, eventually
+from request_bytes import CHAT, JDK, LIVEZ, chunk, head
 from running_gateway import Running, running
 
-import tiny
-from ir3de.gateway.serving import head_buffering, request_filter
-from ir3de.gateway.serving.plain_requests import CONNECTION_HEADERS, MAX_HEAD_BYTES, MAX_HEADERS, is_plain_request
+from ir3de.gateway.serving import head_buffering
+from ir3de.gateway.serving.plain_requests import MAX_HEAD_BYTES, MAX_HEADERS, is_plain_request
 from ir3de.gateway.serving.request_filter import MAX_PIPELINED, RequestFilter
 from ir3de.gateway.telemetry.process_counts import PROCESS_COUNTS
-
-CHAT = json.dumps(chat("?", "law")).encode()
-LIVEZ = b"GET /livez HTTP/1.1\r\nhost: 127.0.0.1\r\n"
 
 
 @pytest.fixture(scope="module")
 def gateway(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Running]:
     with running(tmp_path_factory.mktemp("filter"), {"http": RequestFilter}) as found:
         yield found
-
-
-def head(*lines: bytes, path: bytes = b"/v1/chat/completions", host: bytes = b"host: 127.0.0.1") -> bytes:
-    return (
-        b"".join(line + b"\r\n" for line in (b"POST %b HTTP/1.1" % path, *([host] if host else ()), *lines)) + b"\r\n"
-    )
-
-
-def chunk(content: bytes) -> bytes:
-    return b"%x\r\n%b\r\n" % (len(content), content)
 
 
 def send(gateway: Running, *pieces: bytes) -> bytes:
@@ -52,7 +35,8 @@ def send(gateway: Running, *pieces: bytes) -> bytes:
         connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         for piece in pieces:
             connection.sendall(piece)
-        connection.shutdown(socket.SHUT_WR) if not pieces else None
+        if not pieces:
+            connection.shutdown(socket.SHUT_WR)
         try:
             while more := connection.recv(65_536):
                 found += more
@@ -102,9 +86,6 @@ def test_trailers_are_not_kept(gateway: Running, monkeypatch: pytest.MonkeyPatch
         connection.sendall(head(b"transfer-encoding: chunked", path=b"/livez") + b"0\r\n" + b"x: y\r\n" * 100 + b"\r\n")
         assert eventually(lambda: bool(kept))
     assert kept == [2]
-
-
-JDK = b"Connection: Upgrade, HTTP2-Settings\r\nUpgrade: h2c\r\nHTTP2-Settings: AAEAAEAAAAIAAAABAAMAAABkAAQBAAAAAAUAAEAA"
 
 
 @pytest.mark.parametrize("pieces", [1, 2, 3])
@@ -253,164 +234,11 @@ def test_closed_connections_are_not_counted(gateway: Running) -> None:
     assert eventually(lambda: PROCESS_COUNTS.connections_open == 0)
 
 
-class Parsed:
-    """What the parser says of some bytes."""
-
-    def __init__(self, data: bytes) -> None:
-        self.messages, self.bodies, self.names, self.is_whole = 0, b"", [], True
-        parser = httptools.HttpRequestParser(self)
-        parser.feed_data(data)
-        self.version, self.is_upgrade = parser.get_http_version(), parser.should_upgrade()
-
-    def on_message_begin(self) -> None:
-        self.messages, self.is_whole = self.messages + 1, False
-
-    def on_header(self, name: bytes, value: bytes) -> None:
-        self.names.append(name.lower())
-
-    def on_body(self, body: bytes) -> None:
-        self.bodies += body
-
-    def on_message_complete(self) -> None:
-        self.is_whole = True
-
-
-LINES = st.sampled_from(
-    [
-        b"host: a", b"Host:a", b"hOst : a", b"content-length: 3", b"Content-Length:\t3 ", b"content-length: 03",
-        b"content-length: +3", b"content-length: 4", b"content-length:", b"transfer-encoding: chunked", b" folded",
-        b"Transfer-Encoding : chunked", b"upgrade: h2c", b"connection: upgrade", b"connection: close", b"x", b"",
-        b"te: trailers", b"x: y\nhost: b", b"x: y\rhost: b", b"x:\x00", b"expect: 100-continue", b"x-host: a",
-        b"x: \nupgrade: h2c", b"trailer: x", b"content-length: 99999999999999999999", b"x: y",
-    ]
-)  # fmt: skip
-STARTS = st.sampled_from(
-    [
-        b"GET / HTTP/1.1",
-        b"POST /v1 HTTP/1.1",
-        b"CONNECT / HTTP/1.1",
-        b"GET / HTTP/1.0",
-        b"GET  / HTTP/1.1",
-        b"\r\nGET / HTTP/1.1",
-    ]
-)
-BODIES = st.sampled_from([b"", b"abc", b"abcd", b"3\r\nabc\r\n0\r\n\r\n", b"abcGET / HTTP/1.1\r\nhost: a\r\n\r\n"])
-
-
-@tiny.LAW
-@given(STARTS, st.lists(LINES, max_size=5), BODIES)
-def test_a_plain_request_is_one_whole_request_to_the_parser_too(start: bytes, lines: list[bytes], body: bytes) -> None:
-    data = b"\r\n".join([start, *lines, b"", body])
-    if not is_plain_request(data):
-        return
-    try:
-        found = Parsed(data)
-    except httptools.HttpParserError:
-        return  # uvicorn refuses it too
-    assert (found.messages, found.is_whole, found.version, found.is_upgrade) == (1, True, "1.1", False)
-    assert found.names.count(b"host") == 1 and found.bodies == data.split(b"\r\n\r\n", 1)[1]
-    assert not CONNECTION_HEADERS & set(found.names) and b"transfer-encoding" not in found.names
-
-
-def test_usual_requests_are_plain() -> None:
-    assert is_plain_request(LIVEZ + b"\r\n") and is_plain_request(head(b"Content-Length: %d" % len(CHAT)) + CHAT)
-
-
 def test_a_plain_request_that_uvicorn_refuses_gets_an_error_object(gateway: Running) -> None:
     sent = LIVEZ + b"x\x00y: z\r\n\r\n"
     assert is_plain_request(sent)
     assert error(send(gateway, sent)) == (400, "invalid_http")
     assert statuses(send(gateway, LIVEZ + b"\r\n", sent)) in ([200], [200, 400])
-
-
-class Recorded:
-    """A connection to a filter, without sockets: keeps what uvicorn would get, and what the client would."""
-
-    def __init__(self, pieces: list[bytes]) -> None:
-        self.passed, self.written, self.is_closed = b"", b"", False
-        loop = asyncio.new_event_loop()
-        with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(request_filter, "_get_uvicorn_protocol", lambda: lambda **arguments: self)
-            patch.setattr(asyncio, "get_running_loop", lambda: loop)
-            connection = RequestFilter()
-            connection.connection_made(self)  # type: ignore[arg-type]
-            for piece in pieces:
-                connection.data_received(piece)
-            connection.connection_lost(None)
-        loop.close()
-
-    def connection_made(self, transport: Any) -> None: ...
-    def connection_lost(self, error: Any) -> None: ...
-    def pause_reading(self) -> None: ...
-    def abort(self) -> None: ...
-    def get_write_buffer_size(self) -> int:
-        return 0
-
-    def can_write_eof(self) -> bool:
-        return True
-
-    def write_eof(self) -> None:
-        self.is_closed = True
-
-    def data_received(self, data: bytes) -> None:
-        self.passed += data
-
-    def write(self, data: bytes) -> None:
-        self.written += data
-
-    def close(self) -> None:
-        self.is_closed = True
-
-    def is_closing(self) -> bool:
-        return self.is_closed
-
-
-CHUNKED = head(b"Transfer-Encoding: chunked", b"x: y") + chunk(b"abc") + chunk(b"def") + b"0\r\nx-trailer: 1\r\n\r\n"
-SEQUENCES = st.lists(
-    st.sampled_from(
-        [
-            LIVEZ + b"\r\n",
-            head(b"content-length: 3") + b"abc",
-            CHUNKED,
-            head(b"content-length: 3", JDK) + b"abc",
-            b"GET http://127.0.0.1/livez?x HTTP/1.1\r\nhost: 127.0.0.1\r\n\r\n",
-            LIVEZ + b"host: 127.0.0.1\r\n\r\n",
-            b"\r\n",
-            b"nonsense\r\n\r\n",
-        ]
-    ),
-    min_size=1,
-    max_size=4,
-)
-
-
-@tiny.LAW
-@given(SEQUENCES, st.lists(st.integers(0, 900), max_size=6))
-def test_how_requests_are_cut_into_pieces_changes_nothing(requests: list[bytes], cuts: list[int]) -> None:
-    sent = b"".join(requests)
-    ends = [0, *sorted(min(cut, len(sent)) for cut in cuts), len(sent)]
-    whole, cut = Recorded([sent]), Recorded([sent[a:b] for a, b in pairwise(ends) if a < b])
-    assert list_requests(cut.passed) == list_requests(whole.passed)
-    assert (cut.written[:20], cut.is_closed) == (whole.written[:20], whole.is_closed)
-    assert b"trailer" not in cut.passed and b"pgrade: h2c" not in cut.passed
-
-
-def list_requests(passed: bytes) -> list[tuple[bytes, list[tuple[bytes, bytes]], bytes]]:
-    """Each request that uvicorn would see: its URL, headers and body."""
-    found: list[tuple[bytes, list[tuple[bytes, bytes]], bytes]] = []
-
-    class Collector:
-        def on_url(self, url: bytes) -> None:
-            found.append((url, [], b""))
-
-        def on_header(self, name: bytes, value: bytes) -> None:
-            found[-1][1].append((name.lower(), value))
-
-        def on_body(self, body: bytes) -> None:
-            found[-1] = (*found[-1][:2], found[-1][2] + body)
-
-    httptools.HttpRequestParser(Collector()).feed_data(passed)
-    return found
 
 
 @pytest.mark.parametrize("unread", [0, 1_000])

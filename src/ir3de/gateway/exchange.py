@@ -274,7 +274,7 @@ class Exchange:
             raise UpstreamFailure(
                 "garbage", f"'{expert.name}' answered with {kind}, asked for a stream of events", is_expert_fault=False
             )
-        self._keep_usage(content.get("usage"))
+        self.usage = usage if isinstance(usage := content.get("usage"), dict) else {}
         self.response_id = self.wire.read_response_id(content)
         if not (member := self._build_member(expert)):
             return body
@@ -305,7 +305,7 @@ class Exchange:
             elif not relay.is_done_at_end:
                 raise UpstreamFailure("broken", f"'{expert.name}' ended its stream in the middle")
         finally:
-            self._keep_usage(relay.find_usage())
+            self.usage = relay.find_usage()
             self.response_id = relay.find_response_id()
         await self.response.end(rest)
 
@@ -375,9 +375,6 @@ class Exchange:
         return build_provenance_member(self.choice, expert, self.record.fallbacks, self.request_id)
 
     # record --------------------------------------------------------------------------------------------------------
-
-    def _keep_usage(self, usage: object) -> None:
-        self.usage = usage if isinstance(usage, Mapping) else {}
 
     def _pin(self, choice: Choice) -> None:
         """Remember which expert a conversation is with, and who gave an answer that later requests may refer to."""

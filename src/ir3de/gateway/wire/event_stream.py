@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+from collections.abc import Mapping
 from typing import Any
 
 from ir3de.gateway.wire.format import WireFormat
@@ -94,9 +95,9 @@ class EventRelay:
         """An error event to end a broken stream with."""
         return b"\n\n" + event if self._inside else event
 
-    def find_usage(self) -> Any:
-        """The token usage that the stream tells."""
-        return self._wire.read_usage(_find_usage(self.head), _find_usage(self.tail))
+    def find_usage(self) -> Mapping[str, Any]:
+        """The token usage that the stream tells; empty if it does not."""
+        return self._wire.read_usage(_find_usage(self.head), _find_usage(self.tail)) or {}
 
     def find_response_id(self) -> str:
         """The id by which a later request may refer to this answer."""

@@ -11,7 +11,6 @@ import shutil
 import signal
 import socket
 import subprocess
-import tempfile
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -265,14 +264,3 @@ FAULTS: dict[str, Callable[[Fault, Path, int], None]] = {
     "router files overwritten, cut, removed": damage_router,
     "clients that leave or drip": leave_abruptly,
 }
-
-
-def inject(name: str, rounds: int) -> Fault:
-    """Inject one kind of fault, with a gateway of its own."""
-    fault = Fault(name)
-    with tempfile.TemporaryDirectory() as place:
-        try:
-            FAULTS[name](fault, Path(place), rounds)
-        except Exception as error:  # a scenario that cannot go on is a finding, not the end of the programme
-            fault.problems.append(f"{type(error).__name__}: {error}"[:500])
-    return fault

@@ -11,7 +11,6 @@ import os
 import signal
 import subprocess
 import sys
-import tempfile
 import urllib.error
 import urllib.request
 from collections.abc import Callable, Iterator, Mapping
@@ -235,14 +234,3 @@ KILLS: dict[str, Callable[[Fault, Path, int], None]] = {
     "SIGKILL at each write, /admin change": kill_admin_change,
     "bit flips and cuts in the state folder": flip_state,
 }
-
-
-def inject_kill(name: str, rounds: int) -> Fault:
-    """Inject one kind of kill, in a folder of its own."""
-    fault = Fault(name)
-    with tempfile.TemporaryDirectory() as place:
-        try:
-            KILLS[name](fault, Path(place), rounds)
-        except Exception as error:
-            fault.problems.append(f"{type(error).__name__}: {error}"[:500])
-    return fault

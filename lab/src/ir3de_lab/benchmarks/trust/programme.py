@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+import tempfile
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict
@@ -15,8 +16,9 @@ from ir3de_lab.benchmarks.gateway.processes import require_extra
 from ir3de_lab.benchmarks.trust import parsers
 from ir3de_lab.benchmarks.trust.doors import MAKERS, fuzz_door
 from ir3de_lab.benchmarks.trust.doors import NAMES as DOORS
-from ir3de_lab.benchmarks.trust.faults import FAULTS, inject
-from ir3de_lab.benchmarks.trust.kills import KILLS, inject_kill
+from ir3de_lab.benchmarks.trust.faults import FAULTS
+from ir3de_lab.benchmarks.trust.kills import KILLS
+from ir3de_lab.benchmarks.trust.traffic import Fault
 
 FUZZING_SHARE = 0.5  # of the minutes
 DOOR_WEIGHT = 3  # a door gets as much time as so many parsers of files
@@ -42,8 +44,19 @@ def run_programme(
     for name in chosen:
         if name in FAULTS or name in KILLS:
             progress(name)
-            faults.append((inject if name in FAULTS else inject_kill)(name, rounds).to_dict())
+            faults.append(inject(name, rounds).to_dict())
     return {"seed": seed, "minutes": minutes, "campaigns": campaigns, "faults": faults}
+
+
+def inject(name: str, rounds: int) -> Fault:
+    """Inject one kind of fault or kill, in a folder of its own."""
+    fault = Fault(name)
+    with tempfile.TemporaryDirectory() as place:
+        try:
+            {**FAULTS, **KILLS}[name](fault, Path(place), rounds)
+        except Exception as error:  # a scenario that cannot go on is a finding, not the end of the programme
+            fault.problems.append(f"{type(error).__name__}: {error}"[:500])
+    return fault
 
 
 def _fuzz(
