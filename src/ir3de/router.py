@@ -214,8 +214,7 @@ class Router:
         return trials
 
     def _swap(self, parts: RouterParts) -> None:
-        self._parts = parts
-        self._compiled = parts.compiled  # one reference: readers see all of the change or none of it
+        self._parts, self._compiled = parts, parts.compiled  # readers see all of the change in `_compiled`, or nothing
 
     def with_selector(self, selector: Selector) -> Router:
         """The same fit read another way: a new router, this one is unchanged."""
@@ -381,9 +380,8 @@ class Router:
     def load(path: str | Path, *, mapped: bool = False, derived: str | Path | None = None) -> Router:
         """Read a router that `save` wrote.
 
-        With `mapped=True`, processes on one machine that load it so have its numbers in memory once. What is worked
-        out from the table is then written to a file beside it. A mapped file must not be overwritten in place, as `cp`
-        does: where that may happen, name a folder `derived` for these files and for a copy of the table.
+        With `mapped=True`, processes on one machine share its numbers. Do not overwrite such a router in place, as `cp`
+        does, unless a folder `derived` is named: a copy of the table, and what is worked out from it, are kept there.
         """
         return Router(load_router(path, mapped=mapped, derived=derived))
 
