@@ -5,7 +5,10 @@ from pathlib import Path
 from typing import Any
 
 from ir3de import Router
-from ir3de.gateway.config.models import Config, ExpertConfig, Logs, Price, RouterConfig
+from ir3de.gateway.config.experts import ExpertConfig, Price
+from ir3de.gateway.config.models import Config
+from ir3de.gateway.config.routing import RouterConfig
+from ir3de.gateway.config.serving import Logs
 from ir3de.gateway.exchange_record import ExchangeRecord
 from ir3de.gateway.experts.snapshot import LiveSnapshot, Snapshot
 from ir3de.routing.decision import Decision

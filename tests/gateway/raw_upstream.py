@@ -20,7 +20,7 @@ from raw_sockets import (
 )
 from running_gateway import QUESTIONS, Running, running
 
-from ir3de.gateway.config.models import Timeouts
+from ir3de.gateway.config.experts import Timeouts
 from ir3de.gateway.experts.circuit_breaker import CircuitBreaker
 from ir3de.gateway.serving.request_filter import RequestFilter
 

@@ -18,6 +18,7 @@ from ir3de.cli.output import Output
 from ir3de.errors import ArtifactError, InputError
 from ir3de.gateway import validation
 from ir3de.gateway.config import yaml_parser
+from ir3de.gateway.config.experts import ExpertConfig
 from ir3de.gateway.config.load import (
     ConfigError,
     Source,
@@ -27,7 +28,7 @@ from ir3de.gateway.config.load import (
     parse_config,
     read,
 )
-from ir3de.gateway.config.models import Config, ExpertConfig
+from ir3de.gateway.config.models import Config
 from ir3de.gateway.config.template import build_template, suggest_endpoints
 
 pytestmark = pytest.mark.usefixtures("plain_terminal", "no_variables")

@@ -12,7 +12,7 @@ from raw_sockets import FIRST, STREAM_HEAD, Conduct, answer, ask, chat, eventual
 from raw_upstream import LAW, RawGateway
 
 from ir3de.gateway import exchange
-from ir3de.gateway.config.models import ExpertConfig
+from ir3de.gateway.config.experts import ExpertConfig
 from ir3de.gateway.experts.admission import record_failure
 from ir3de.gateway.experts.circuit_breaker import CircuitBreaker
 from ir3de.gateway.experts.snapshot import Expert

@@ -16,7 +16,7 @@ from http2_server import Act, Asked, Http2Server
 from test_tls_and_proxies import server_context, tunnel
 from transport_servers import ANSWER, BODY, TLS, call_to, exchange, listening, never, replies, run, usual_environment  # noqa: F401
 
-from ir3de.gateway.config.models import TlsFiles
+from ir3de.gateway.config.experts import TlsFiles
 from ir3de.gateway.experts import http_transport
 from ir3de.gateway.experts.http1 import MAX_BUFFERED_BYTES, Http1Connection
 from ir3de.gateway.experts.http2 import Http2Answer

@@ -12,7 +12,7 @@ from raw_sockets import ask
 from running_gateway import Running, running
 
 from ir3de.gateway.app import other_routes
-from ir3de.gateway.config.models import Server
+from ir3de.gateway.config.serving import Server
 from ir3de.gateway.http.openapi import build_document
 from ir3de.gateway.wire import FORMATS
 

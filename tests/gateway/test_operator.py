@@ -17,8 +17,8 @@ from running_gateway import QUESTIONS, failing, running, small_router
 from commands import run
 from ir3de.gateway import validation
 from ir3de.gateway.admin.state import State, StateFolder
+from ir3de.gateway.config.experts import ExpertConfig
 from ir3de.gateway.config.load import read
-from ir3de.gateway.config.models import ExpertConfig
 
 
 def ask(url: str, expert: str, model: str = "auto", **more: Any) -> APIStatusError:

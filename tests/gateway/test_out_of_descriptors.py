@@ -10,7 +10,7 @@ import pytest
 
 SCRIPT = """
 import asyncio, json, logging, os, resource, sys
-from ir3de.gateway.config.models import ExpertConfig
+from ir3de.gateway.config.experts import ExpertConfig
 from ir3de.gateway.experts.http_transport import HttpTransport
 from ir3de.gateway.experts.snapshot import Expert
 from ir3de.gateway.experts.upstream import UpstreamFailure, UpstreamRequest

@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ir3de.evaluation.perturbations import BOILERPLATE, Lengths, Wrapped
-from ir3de.gateway.config.models import Routing
+from ir3de.gateway.config.routing import Routing
 from ir3de.gateway.requests.prompt import Prompt, extract_text, read_prompt
 from ir3de.gateway.wire import FORMATS
 from ir3de.routing.messages import Turn

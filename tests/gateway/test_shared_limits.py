@@ -25,7 +25,7 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, Response, StreamingResponse
 
 import tiny
-from ir3de.gateway.config.models import ExpertConfig
+from ir3de.gateway.config.experts import ExpertConfig
 from ir3de.gateway.experts.circuit_breaker import CircuitBreaker
 from ir3de.gateway.experts.concurrency import LimitReached, SharedConcurrencyLimit
 from ir3de.gateway.experts.snapshot import Expert
@@ -203,7 +203,7 @@ def test_a_worker_that_hangs_with_the_lock_holds_up_nobody(
 
 FULL_DISK = """
 import os, resource, signal, sys
-from ir3de.gateway.config.models import ExpertConfig
+from ir3de.gateway.config.experts import ExpertConfig
 from ir3de.gateway.experts.snapshot import Expert
 signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
 resource.setrlimit(resource.RLIMIT_FSIZE, (int(sys.argv[1]), int(sys.argv[1])))

@@ -16,7 +16,8 @@ from ir3de.gateway.admin.administration import Administration, Caller, find_stat
 from ir3de.gateway.admin.changes import ExpertAddition, RouterReplacement
 from ir3de.gateway.admin.state import RouterChoice, State, StateFolder
 from ir3de.gateway.api_errors import ApiError
-from ir3de.gateway.config.models import Config, ExpertConfig
+from ir3de.gateway.config.experts import ExpertConfig
+from ir3de.gateway.config.models import Config
 from ir3de.gateway.experts.snapshot import LiveSnapshot
 from ir3de.storage import files
 from saved import first_router, second_router

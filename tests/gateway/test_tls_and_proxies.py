@@ -9,7 +9,7 @@ from contextlib import suppress
 import pytest
 from transport_servers import ANSWER, TLS, exchange, listening, replies, run, usual_environment  # noqa: F401
 
-from ir3de.gateway.config.models import TlsFiles
+from ir3de.gateway.config.experts import TlsFiles
 from ir3de.gateway.experts.connecting import Origin
 from ir3de.gateway.experts.http_transport import HttpTransport
 from ir3de.gateway.experts.transport import Destination, UnreachableError

@@ -14,9 +14,11 @@ from urllib.request import Request, urlopen
 from ir3de.errors import ArtifactError
 from ir3de.gateway.admin.administration import find_state_folder
 from ir3de.gateway.admin.state import StateFolder
+from ir3de.gateway.config.experts import ExpertConfig
 from ir3de.gateway.config.findings import Finding
 from ir3de.gateway.config.load import list_client_variables
-from ir3de.gateway.config.models import Config, ExpertConfig, read_variable
+from ir3de.gateway.config.models import Config
+from ir3de.gateway.config.part import read_variable
 from ir3de.gateway.http.access import is_loopback, read_client_keys
 
 PING_TIMEOUT_S = 5.0

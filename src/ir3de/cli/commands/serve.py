@@ -132,7 +132,7 @@ def _welcome(address: str, checked: CheckedConfig, out: Output) -> None:
     from rich.panel import Panel
 
     from ir3de.gateway.config.load import list_client_variables
-    from ir3de.gateway.config.models import read_variable
+    from ir3de.gateway.config.part import read_variable
 
     settings, router, _ = checked
     console = out.progress_console

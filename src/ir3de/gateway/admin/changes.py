@@ -17,7 +17,9 @@ from ir3de.gateway.admin.fit_process import FitOrder, fit
 from ir3de.gateway.admin.follow import LoadedRouter, RouterFollower, is_address
 from ir3de.gateway.admin.state import RouterChoice, State, StateFolder
 from ir3de.gateway.api_errors import ApiError, validate
-from ir3de.gateway.config.models import Config, ExpertConfig, Name, Part
+from ir3de.gateway.config.experts import ExpertConfig
+from ir3de.gateway.config.models import Config
+from ir3de.gateway.config.part import Name, Part
 from ir3de.gateway.experts.snapshot import Snapshot, apply_routing_settings
 from ir3de.storage.remote import check_scheme, hide_user
 

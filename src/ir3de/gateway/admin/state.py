@@ -28,7 +28,9 @@ from pydantic import ValidationError
 
 from ir3de.artifact import holds_router, inspect_router, is_ours, read_header, stamp
 from ir3de.errors import ArtifactError, InputError
-from ir3de.gateway.config.models import Config, ExpertConfig, RouterConfig
+from ir3de.gateway.config.experts import ExpertConfig
+from ir3de.gateway.config.models import Config
+from ir3de.gateway.config.routing import RouterConfig
 from ir3de.storage import files
 
 log = logging.getLogger(__name__)

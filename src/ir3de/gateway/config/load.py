@@ -13,8 +13,10 @@ from pydantic import ValidationError
 
 from ir3de.errors import InputError, describe_value
 from ir3de.gateway.config import findings, tls, yaml_parser
+from ir3de.gateway.config.experts import ExpertConfig
 from ir3de.gateway.config.findings import ConfigError, Finding, join_path, sort_findings
-from ir3de.gateway.config.models import Config, ExpertConfig, read_variable, resolve_path
+from ir3de.gateway.config.models import Config
+from ir3de.gateway.config.part import read_variable, resolve_path
 from ir3de.gateway.config.yaml_parser import Document, FieldPath
 
 DEFAULT_FILE = "ir3de.yaml"

@@ -6,8 +6,9 @@ import ssl
 from importlib.util import find_spec
 from pathlib import Path
 
+from ir3de.gateway.config.experts import TlsFiles
 from ir3de.gateway.config.findings import Finding, join_path
-from ir3de.gateway.config.models import Config, TlsFiles
+from ir3de.gateway.config.models import Config
 from ir3de.gateway.config.yaml_parser import Document, FieldPath
 
 

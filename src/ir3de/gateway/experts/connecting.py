@@ -12,7 +12,7 @@ from urllib.parse import urlsplit
 
 import aiohappyeyeballs
 
-from ir3de.gateway.config.models import TlsFiles
+from ir3de.gateway.config.experts import TlsFiles
 from ir3de.gateway.config.tls import TlsFileError, build_tls_context
 from ir3de.gateway.experts.http1 import Http1Connection
 from ir3de.gateway.experts.name_resolution import NameResolver

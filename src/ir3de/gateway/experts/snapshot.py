@@ -9,7 +9,9 @@ from functools import cached_property
 from time import monotonic
 from typing import TYPE_CHECKING, Any, Self
 
-from ir3de.gateway.config.models import Config, ExpertConfig, read_variable
+from ir3de.gateway.config.experts import ExpertConfig
+from ir3de.gateway.config.models import Config
+from ir3de.gateway.config.part import read_variable
 from ir3de.gateway.experts.circuit_breaker import CircuitBreaker
 from ir3de.gateway.experts.concurrency import ConcurrencyLimit, SharedConcurrencyLimit
 from ir3de.gateway.experts.transport import Destination

@@ -6,7 +6,7 @@ import errno
 from dataclasses import dataclass
 from typing import Literal, Protocol
 
-from ir3de.gateway.config.models import TlsFiles
+from ir3de.gateway.config.experts import TlsFiles
 
 KEEP_ALIVE_S = 4.0  # many servers close idle connections after 5 seconds
 _OUT_OF_RESOURCES = frozenset((errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM))

@@ -16,7 +16,9 @@ from urllib.parse import urlsplit
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from ir3de.gateway.api_errors import ApiError
-from ir3de.gateway.config.models import Config, Server, read_variable
+from ir3de.gateway.config.models import Config
+from ir3de.gateway.config.part import read_variable
+from ir3de.gateway.config.serving import Server
 from ir3de.gateway.provenance import PROVENANCE_HEADERS
 from ir3de.gateway.requests.client import CONNECTION_EXTENSION, ClientConnection
 

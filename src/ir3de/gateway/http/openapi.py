@@ -12,7 +12,7 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
-from ir3de.gateway.config.models import Server
+from ir3de.gateway.config.serving import Server
 from ir3de.gateway.http.access import read_client_keys
 
 DOCUMENT = Path(__file__).parent / "openapi.json"

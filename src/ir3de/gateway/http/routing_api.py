@@ -18,7 +18,8 @@ from starlette.routing import Route
 from ir3de.errors import InputError
 from ir3de.gateway.admin.bounded import run_in_thread
 from ir3de.gateway.api_errors import ApiError, ClientDisconnect, build_type_error, validate
-from ir3de.gateway.config.models import Part, Routing
+from ir3de.gateway.config.part import Part
+from ir3de.gateway.config.routing import Routing
 from ir3de.gateway.http.variants import VariantSpec, get_variant, has_variant, list_options
 from ir3de.gateway.requests.client import read_body
 from ir3de.gateway.requests.controls import CostWeights

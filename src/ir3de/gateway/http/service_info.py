@@ -9,7 +9,7 @@ from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
 from ir3de.gateway.api_errors import ApiError
-from ir3de.gateway.config.models import RESERVED
+from ir3de.gateway.config.experts import RESERVED
 from ir3de.gateway.gateway import Gateway
 
 

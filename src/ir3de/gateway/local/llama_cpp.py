@@ -17,7 +17,11 @@ from pathlib import Path
 from ir3de.corpora import examples as examples
 from ir3de.embedding import packaged_models
 from ir3de.errors import ArtifactError, InputError, MissingExtraError
-from ir3de.gateway.config.models import Concurrency, Config, ExpertConfig, Logs, RouterConfig, Timeouts, read_variable
+from ir3de.gateway.config.experts import Concurrency, ExpertConfig, Timeouts
+from ir3de.gateway.config.models import Config
+from ir3de.gateway.config.part import read_variable
+from ir3de.gateway.config.routing import RouterConfig
+from ir3de.gateway.config.serving import Logs
 from ir3de.storage.cores import count_cores
 
 DEMO_MODEL = "smollm2-135m"

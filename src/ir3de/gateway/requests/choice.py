@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from ir3de.errors import InputError
 from ir3de.gateway.api_errors import ApiError
-from ir3de.gateway.config.models import RESERVED
+from ir3de.gateway.config.experts import RESERVED
 from ir3de.gateway.experts.snapshot import Expert, Snapshot
 from ir3de.gateway.requests.controls import Controls
 from ir3de.gateway.requests.pins import Pins

@@ -13,7 +13,7 @@ from pydantic import BeforeValidator, Field, WithJsonSchema
 
 from ir3de.errors import InputError
 from ir3de.gateway.api_errors import build_type_error, validate
-from ir3de.gateway.config.models import Part
+from ir3de.gateway.config.part import Part
 from ir3de.gateway.headers import text
 from ir3de.policies import COSTS, Cost
 

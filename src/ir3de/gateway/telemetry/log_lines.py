@@ -8,7 +8,7 @@ from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from ir3de.gateway.config.models import Price
+    from ir3de.gateway.config.experts import Price
     from ir3de.gateway.exchange_record import ExchangeRecord
 
 MAX_NAME_CHARS = 100  # of values that clients choose: a line must fit into one write to a pipe

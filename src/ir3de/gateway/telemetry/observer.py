@@ -24,7 +24,7 @@ from ir3de.gateway.telemetry.tracing import Tracing, create_tracing
 from ir3de.gateway.workers.folder import WorkerPlace, get_worker_folder
 
 if TYPE_CHECKING:
-    from ir3de.gateway.config.models import Logs
+    from ir3de.gateway.config.serving import Logs
     from ir3de.gateway.experts.snapshot import LiveSnapshot
 
 PROBE_PATHS = frozenset(("/livez", "/readyz", "/health", "/metrics"))
