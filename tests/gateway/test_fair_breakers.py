@@ -11,8 +11,8 @@ import pytest
 from raw_sockets import FIRST, STREAM_HEAD, Conduct, answer, ask, chat, eventually, says, sent
 from raw_upstream import LAW, RawGateway
 
-from ir3de.gateway import exchange
 from ir3de.gateway.config.experts import ExpertConfig
+from ir3de.gateway.exchange import asking
 from ir3de.gateway.experts.admission import record_failure
 from ir3de.gateway.experts.circuit_breaker import CircuitBreaker
 from ir3de.gateway.experts.snapshot import Expert
@@ -90,7 +90,7 @@ def test_a_client_cannot_open_a_breaker_for_everybody(raw_gateway: RawGateway, r
 def test_an_expert_that_gives_up_on_a_slow_reader_is_not_to_blame(
     raw_gateway: RawGateway, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(exchange, "SLOW_CLIENT_S", 0.2)
+    monkeypatch.setattr(asking, "SLOW_CLIENT_S", 0.2)
     gave_up = 0
 
     async def does_not_wait(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:

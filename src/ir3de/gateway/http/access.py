@@ -19,6 +19,7 @@ from ir3de.gateway.api_errors import ApiError
 from ir3de.gateway.config.models import Config
 from ir3de.gateway.config.part import read_variable
 from ir3de.gateway.config.serving import Server
+from ir3de.gateway.keys.client_key import ANYBODY
 from ir3de.gateway.provenance import PROVENANCE_HEADERS
 from ir3de.gateway.requests.client import CONNECTION_EXTENSION, ClientConnection
 
@@ -108,7 +109,7 @@ class AccessControl:
         headers: dict[bytes, bytes] = dict(scope["headers"])
         given = headers.get(b"x-request-id", b"")
         request_id = given.decode() if _is_valid_request_id(given) else os.urandom(12).hex()
-        scope.setdefault("state", {}).update(request_id=request_id, headers=headers)
+        scope.setdefault("state", {}).update(request_id=request_id, headers=headers, key=ANYBODY)
         origin = headers.get(b"origin")
         if origin is not None:
             send = self._add_cors_headers(send, origin.decode("latin-1"), headers)

@@ -1,0 +1,96 @@
+"""Asks the experts that may answer, one after the other, until one of them does."""
+
+from __future__ import annotations
+
+from time import perf_counter
+from typing import TYPE_CHECKING
+
+from ir3de.gateway.exchange.relaying import end_broken_stream, relay_stream, relay_whole
+from ir3de.gateway.experts.admission import admit, record_failure
+from ir3de.gateway.experts.snapshot import Expert
+from ir3de.gateway.experts.upstream import RETRYABLE_STATUSES, UpstreamFailure, UpstreamRequest, read_refusal
+from ir3de.gateway.headers import compile_header_filter
+from ir3de.gateway.requests.choice import Choice
+from ir3de.gateway.requests.forwarding import build_head, build_path
+
+if TYPE_CHECKING:
+    from ir3de.gateway.exchange.exchange import Exchange
+
+SLOW_CLIENT_S = 1.0  # an expert may break off an answer that the client does not take for that long
+
+
+async def ask_in_turn(exchange: Exchange, choice: Choice) -> None:
+    """Ask the first expert, and if it fails before its answer begins, its fallbacks."""
+    failure = await ask(exchange, choice.first)
+    for expert in () if failure is None else choice.list_fallbacks():
+        assert failure is not None
+        exchange.record.fallbacks.append((exchange.record.expert, expert.name, failure.reason))
+        failure = await ask(exchange, expert)
+        if failure is None:
+            return
+    if failure is not None:
+        await exchange.send_failure(failure)
+
+
+async def ask(exchange: Exchange, expert: Expert) -> UpstreamFailure | None:
+    """Ask one expert and relay its answer. Return why it failed, if others can be asked: nothing was sent yet."""
+    exchange.expert = expert
+    exchange.record.expert, exchange.record.model = expert.name, expert.config.served_model
+    try:
+        await admit(expert)
+    except UpstreamFailure as failure:
+        return failure
+    observer, started = exchange.gateway.observer, perf_counter()
+    observer.request_started(expert.name)
+    try:
+        async with build_request(exchange, expert) as answer:
+            if answer.resends:
+                exchange.record.resends += answer.resends
+                observer.metrics.resends[expert.name] += answer.resends
+            if answer.status in RETRYABLE_STATUSES or answer.status >= 500:
+                raise await read_refusal(answer, expert)
+            if 300 <= answer.status < 400:
+                raise UpstreamFailure("garbage", f"'{expert.name}' points to another address: correct its base_url")
+            relay = relay_stream if answer.is_stream else relay_whole  # idle streams are many: few frames
+            await relay(exchange, answer, expert)
+        expert.breaker.record_success()
+        return None
+    except UpstreamFailure as failure:
+        return await _handle_failure(exchange, expert, failure, perf_counter() - started)
+    except BaseException:
+        expert.breaker.record_abandoned()
+        raise
+    finally:
+        exchange.record.upstream_seconds = perf_counter() - started
+        expert.concurrency.release()
+        observer.request_ended(expert.name)
+
+
+def build_request(exchange: Exchange, expert: Expert) -> UpstreamRequest:
+    """The request as this expert gets it."""
+    assert exchange.body is not None
+    trace = {} if exchange.trace is None else exchange.trace.forward()
+    forwarded = compile_header_filter(exchange.snapshot.config.routing.forward_headers)
+    head = build_head(exchange.wire, expert, exchange.all_received, exchange.request_id, trace, forwarded)
+    path, content = build_path(exchange.wire, exchange.query), exchange.body.build(expert)
+    repeatable = exchange.body.is_repeatable
+    return UpstreamRequest(exchange.gateway.transport, expert, path, head, content, is_repeatable=repeatable)
+
+
+async def _handle_failure(
+    exchange: Exchange, expert: Expert, failure: UpstreamFailure, seconds: float
+) -> UpstreamFailure | None:
+    """Return the failure, so that others are asked. Once the answer has begun, the client is told that it broke."""
+    if exchange.is_complete:
+        expert.breaker.record_success()
+        await exchange.response.end()
+        return None
+    has_begun, is_client_slow = exchange.response.status != 0, exchange.response.longest_stall >= SLOW_CLIENT_S
+    request = 0 if exchange.body is None else hash(exchange.body.body.content)
+    record_failure(
+        expert, failure, request=request, seconds=seconds, has_begun=has_begun, is_client_slow=is_client_slow
+    )
+    if not has_begun:
+        return failure
+    await end_broken_stream(exchange, failure)
+    return None

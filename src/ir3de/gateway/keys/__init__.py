@@ -1,0 +1,1 @@
+"""Who asks: the keys of clients."""
