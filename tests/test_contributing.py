@@ -20,7 +20,8 @@ def test_at_least_twenty_five_changes_are_listed() -> None:
 @pytest.mark.parametrize(("change", "path", "name"), CHANGES, ids=[change for change, _, _ in CHANGES])
 def test_a_change_is_made_where_the_page_says(change: str, path: str, name: str) -> None:
     tree = ast.parse((ROOT / path).read_text(encoding="utf-8"))
-    defined = {node.name for node in tree.body if isinstance(node, ast.FunctionDef | ast.ClassDef)}
+    kinds = ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef
+    defined = {node.name for node in tree.body if isinstance(node, kinds)}
     assert name in defined, f"{change}: {path} defines no {name}, but {', '.join(sorted(defined))}"
 
 
