@@ -267,7 +267,7 @@ def test_a_fault_of_the_gateway_itself_says_nothing_but_its_number(
     def breaks(*_: object) -> None:
         raise ValueError("the prompt was: my-secret-prompt")
 
-    monkeypatch.setattr("ir3de.gateway.exchange.exchange.choose", breaks)
+    monkeypatch.setattr("ir3de.gateway.exchange.endpoint.choose", breaks)
     got = ask(unlocked.url, LAW, x_request_id="number-7")
     assert (got.status, got.error["code"]) == (500, "internal_error")
     assert "number-7" in got.error["message"]

@@ -15,7 +15,7 @@ from starlette.types import ASGIApp
 
 from ir3de.gateway.admin import routes as admin
 from ir3de.gateway.api_errors import ApiError, build_internal_error
-from ir3de.gateway.exchange.exchange import InferenceEndpoint
+from ir3de.gateway.exchange.endpoint import InferenceEndpoint
 from ir3de.gateway.gateway import Gateway
 from ir3de.gateway.http import openapi, routing_api, service_info, static_files
 from ir3de.gateway.http.access import AccessControl

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from time import perf_counter
-from typing import TYPE_CHECKING
 
+from ir3de.gateway.exchange.exchange import Exchange
 from ir3de.gateway.exchange.relaying import end_broken_stream, relay_stream, relay_whole
 from ir3de.gateway.experts.admission import admit, record_failure
 from ir3de.gateway.experts.snapshot import Expert
@@ -12,9 +12,6 @@ from ir3de.gateway.experts.upstream import RETRYABLE_STATUSES, UpstreamFailure, 
 from ir3de.gateway.headers import compile_header_filter
 from ir3de.gateway.requests.choice import Choice
 from ir3de.gateway.requests.forwarding import build_head, build_path
-
-if TYPE_CHECKING:
-    from ir3de.gateway.exchange.exchange import Exchange
 
 SLOW_CLIENT_S = 1.0  # an expert may break off an answer that the client does not take for that long
 

@@ -4,18 +4,14 @@ from __future__ import annotations
 
 import logging
 from time import perf_counter
-from typing import TYPE_CHECKING
 
 from ir3de.gateway.api_errors import ApiError, ClientDisconnect
+from ir3de.gateway.exchange.exchange import ERROR_CODES, Exchange
 from ir3de.gateway.experts.snapshot import Expert
 from ir3de.gateway.experts.upstream import UpstreamFailure, UpstreamResponse, parse_object
 from ir3de.gateway.requests.controls import FIELD
 from ir3de.gateway.wire.event_stream import EventRelay, add_member, remove_member
 
-if TYPE_CHECKING:
-    from ir3de.gateway.exchange.exchange import Exchange
-
-ERROR_CODES = {"connect": "upstream_unreachable", "garbage": "upstream_invalid", "broken": "upstream_broken"}
 _log = logging.getLogger("ir3de.gateway")
 
 

@@ -1,0 +1,157 @@
+"""One request's way through the gateway, from its first byte to the last byte of its answer.
+
+    read      the body, within limits                                 requests/client, requests/json_body
+    choose    the experts that may answer, in their order             requests/prompt, controls, choice
+    ask       one after the other, until one of them answers          asking, experts/upstream
+    relay     its answer, whole or as a stream, with provenance       relaying, wire/, provenance
+    record    what happened, once, at the end                         exchange_record, telemetry
+
+One thing alone cancels the task of a request from outside: the client that disconnects (or the server that stops).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Mapping
+from time import perf_counter
+from typing import Any
+
+from starlette.types import Receive, Scope, Send
+
+from ir3de.gateway.api_errors import ApiError, ClientDisconnect, build_internal_error, build_type_error
+from ir3de.gateway.exchange.asking import ask_in_turn
+from ir3de.gateway.exchange.exchange import Exchange
+from ir3de.gateway.exchange_record import read_usage
+from ir3de.gateway.gateway import Gateway
+from ir3de.gateway.requests.choice import Choice, build_response_pin, choose
+from ir3de.gateway.requests.client import DisconnectWatcher, read_body
+from ir3de.gateway.requests.controls import FIELD, read_controls
+from ir3de.gateway.requests.forwarding import OutgoingBody
+from ir3de.gateway.requests.json_body import read_json, read_values
+from ir3de.gateway.requests.prompt import read_prompt
+from ir3de.gateway.wire.format import WireFormat
+
+MAX_LOGGED_CHARS = 100_000  # of a prompt, where the decision log has prompts: routing reads a thousand tokens
+_log = logging.getLogger("ir3de.gateway")
+
+
+class InferenceEndpoint:
+    """An endpoint that experts answer, as an ASGI application."""
+
+    def __init__(self, gateway: Gateway, wire: WireFormat) -> None:
+        self._gateway, self._wire = gateway, wire
+
+    def __call__(self, scope: Scope, receive: Receive, send: Send) -> Awaitable[None]:
+        return run(Exchange(self._gateway, self._wire, scope, receive, send))
+
+
+async def run(exchange: Exchange) -> None:
+    """The whole way. Whatever happens, it is recorded."""
+    try:
+        await _answer(exchange)
+    except ClientDisconnect:
+        if exchange.record.outcome == "ok" and not exchange.is_complete:
+            exchange.record.outcome = "cancelled"
+    except Exception as error:
+        exchange.record.outcome = "failed"
+        _log.error("request %s failed", exchange.request_id, exc_info=error)
+        if exchange.response.status:
+            raise
+        await exchange.send_error(build_internal_error(exchange.request_id))
+    except BaseException:
+        exchange.record.outcome, exchange.response.status = "cancelled", exchange.response.status or 500
+        raise
+    finally:
+        _finish_record(exchange)
+
+
+async def _answer(exchange: Exchange) -> None:
+    """Read, choose, ask and relay, as long as the client is there."""
+    if not await _read(exchange):
+        return
+    watcher = exchange.response.watcher = DisconnectWatcher(exchange.receive, exchange.connection)
+    try:
+        exchange.choice = await _choose(exchange)
+        await ask_in_turn(exchange, exchange.choice)
+        _pin(exchange, exchange.choice)
+    except ApiError as problem:
+        exchange.record.outcome = "client_error"
+        await exchange.send_error(problem)
+    except asyncio.CancelledError:
+        if watcher.absorb_cancellation():
+            raise ClientDisconnect from None
+        raise
+    finally:
+        exchange.response.stop()
+
+
+async def _read(exchange: Exchange) -> bool:
+    """Read the body. If it is refused before it has come, the client is told so."""
+    try:
+        exchange.content = await read_body(
+            exchange.receive, exchange.received, exchange.snapshot.config.server.limits, exchange.connection
+        )
+    except ApiError as problem:
+        exchange.record.outcome, exchange.record.error = "client_error", problem.code
+        headers, refusal = exchange.build_error(problem)
+        await exchange.response.send_early(problem.status, headers, refusal, exchange.receive)
+        return False
+    exchange.record.received_bytes = len(exchange.content)
+    return True
+
+
+async def _choose(exchange: Exchange) -> Choice:
+    """The experts that may answer, and which of them comes first."""
+    snapshot, routing = exchange.snapshot, exchange.snapshot.config.routing
+    body = await read_json(exchange.content, snapshot.config.server.limits.json_depth)
+    exchange.content, values = b"", body.values
+    _read_model(exchange, values)
+    prompt = await read_values(
+        body,
+        lambda values: read_prompt(
+            exchange.wire, values, routing.text, routing.envelopes, counts_tokens=snapshot.has_context_windows
+        ),
+    )
+    exchange.body = OutgoingBody.from_request(exchange.wire, body)
+    if snapshot.config.logs.prompts:
+        exchange.record.text = prompt.text[:MAX_LOGGED_CHARS]
+    choice = choose(snapshot, exchange.record.asked, prompt, exchange.controls, exchange.gateway.pins)
+    exchange.record.add_choice(choice)
+    return choice
+
+
+def _read_model(exchange: Exchange, values: Mapping[str, Any]) -> None:
+    """The model, whether a stream is wanted, and the controls."""
+    model, stream = values.get("model", "auto"), values.get("stream")
+    if not isinstance(model, str) or not model:
+        raise build_type_error("model", "a name such as 'auto'", model)
+    if stream is not None and not isinstance(stream, bool):
+        raise build_type_error("stream", "true or false", stream)
+    exchange.record.asked, exchange.record.stream = model, bool(stream) and exchange.wire.can_stream
+    exchange.controls = read_controls(values.get(FIELD), exchange.received, exchange.gateway.session_headers)
+    exchange.record.session = exchange.controls.session
+
+
+def _pin(exchange: Exchange, choice: Choice) -> None:
+    """Remember which expert a conversation is with, and who gave an answer that later requests may refer to."""
+    if exchange.record.outcome != "ok" or exchange.expert is None:
+        return
+    if exchange.controls.session and choice.routed is not None and choice.why != "shadow":
+        exchange.gateway.pins.put(exchange.controls.session, exchange.expert.name)
+    if exchange.response_id:
+        exchange.gateway.pins.put(build_response_pin(exchange.response_id), exchange.expert.name)
+
+
+def _finish_record(exchange: Exchange) -> None:
+    """Fill in what is known at the end, and hand the record to metrics, logs and traces."""
+    record, response = exchange.record, exchange.response
+    record.status = response.status or (499 if record.outcome == "cancelled" else 0)
+    record.sent_bytes = response.sent_bytes
+    record.total_seconds = perf_counter() - exchange.clock
+    if exchange.usage and exchange.expert is not None:
+        prompt, answer = record.prompt_tokens, record.completion_tokens = read_usage(exchange.usage)
+        record.cost = exchange.expert.config.price.compute_cost(prompt or 0, answer or 0)
+    exchange.gateway.observer.observe(record)
+    if exchange.trace is not None:
+        exchange.trace.finish(record)
