@@ -221,4 +221,4 @@ def test_no_proxy_names_hosts_or_hosts_with_their_ports(monkeypatch: pytest.Monk
 )
 def test_addresses_are_written_as_http_has_them(address: str, shown: str, place: str) -> None:
     origin = Origin.parse(address)
-    assert (origin.host_header, origin.authority, origin.request_prefix) == (shown, place, "/v1")
+    assert (origin.host_header, origin.authority, origin.build_target("x")) == (shown, place, "/v1/x")

@@ -58,10 +58,13 @@ class Origin:
         """Whether a proxy gets the request itself, with its whole address, instead of opening a tunnel."""
         return self.proxy is not None and not self.proxy.is_socks and self.scheme == "http"
 
-    @property
-    def request_prefix(self) -> str:
-        """What comes before a path in the request line."""
-        return f"http://{self.host_header}{self.path}" if self.is_forwarded else self.path
+    def build_path(self, path: str) -> str:
+        """A path below the base URL; with a slash before it, it is one of the server itself."""
+        return path if path.startswith("/") else f"{self.path}/{path}"
+
+    def build_target(self, path: str) -> str:
+        """That path as a request line has it: with the whole address if a proxy gets the request."""
+        return f"http://{self.host_header}{self.build_path(path)}" if self.is_forwarded else self.build_path(path)
 
 
 class Connector:

@@ -66,12 +66,14 @@ class Http2Connection(asyncio.Protocol):
         """Whether it has served before and does nothing now."""
         return self._has_served and not self.streams
 
-    async def send(self, authority: str, path: str, head: bytes, body: bytes, deadline: float) -> Http2Answer:
+    async def send(
+        self, authority: str, path: str, head: bytes, body: bytes, deadline: float, method: str = "POST"
+    ) -> Http2Answer:
         """Send a request and wait for the head of its answer."""
         number = self._h2.get_next_available_stream_id()
         answer = self.streams[number] = Http2Answer(self, number)
         try:
-            self._h2.send_headers(number, _list_headers(authority, path, head, len(body)), end_stream=not body)
+            self._h2.send_headers(number, _list_headers(method, authority, path, head, len(body)), end_stream=not body)
             self.flush()
             await self._send_body(answer, body, deadline)
             while not answer.status:
@@ -293,8 +295,8 @@ class NegotiatedConnection(asyncio.Protocol):
             self.chosen.connection_lost(error)
 
 
-def _list_headers(authority: str, path: str, head: bytes, length: int) -> list[tuple[bytes, bytes]]:
+def _list_headers(method: str, authority: str, path: str, head: bytes, length: int) -> list[tuple[bytes, bytes]]:
     pairs = [(name, value) for line in head.splitlines() for name, _, value in [line.partition(b": ")]]
-    first = [(b":method", b"POST"), (b":scheme", b"https"), (b":authority", authority.encode())]
+    first = [(b":method", method.encode()), (b":scheme", b"https"), (b":authority", authority.encode())]
     kept = [pair for pair in pairs if pair[0] not in _UNSENT]
     return [*first, (b":path", path.encode()), *kept, (b"content-length", str(length).encode())]

@@ -4,13 +4,19 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Coroutine
 from functools import lru_cache
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from ir3de.gateway.experts.connecting import Connector, Origin
 from ir3de.gateway.experts.http1 import Http1Connection
-from ir3de.gateway.experts.transport import ConnectionClosedError, Destination, UpstreamAnswer, UpstreamCall
+from ir3de.gateway.experts.transport import (
+    ConnectionClosedError,
+    Destination,
+    NoConnectionError,
+    UpstreamAnswer,
+    UpstreamCall,
+)
 
 if TYPE_CHECKING:
     from ir3de.gateway.experts.http2 import Http2Connection
@@ -33,7 +39,8 @@ class HttpTransport:
         """Send a call and wait for the head of its answer."""
         pool = self._pools.get(call.destination)
         if pool is None:
-            pool = ConnectionPool(call.destination, self._connector, self._schedule_sweep)
+            kind = ConnectionPool if call.destination.max_connections is None else LimitedPool
+            pool = kind(call.destination, self._connector, self._schedule_sweep)
             self._pools[call.destination] = pool
         return await pool.send(call)
 
@@ -77,7 +84,7 @@ class ConnectionPool:
         """Send a call over HTTP/1.1, or over HTTP/2 if the server has it."""
         return await (self._send_http1(call) if self._is_http1 else self._send_http2(call))
 
-    async def _send_http1(self, call: UpstreamCall) -> Http1Connection:
+    async def _send_http1(self, call: UpstreamCall) -> UpstreamAnswer:
         """Send a call on an idle connection if there is one.
 
         An expert may close an idle connection just as a request is sent. The request is then sent again, once, on a new
@@ -120,10 +127,10 @@ class ConnectionPool:
             connection = await self._find_shared(call)
             if connection is None:
                 return await self._send_http1(call)
-            path, authority = f"{self._origin.path}/{call.path}", self._origin.host_header
+            path, authority = self._origin.build_path(call.path), self._origin.host_header
             was_kept, sent = connection.is_kept, connection.loop.time()
             try:
-                answer = await connection.send(authority, path, call.head, call.body, call.deadline)
+                answer = await connection.send(authority, path, call.head, call.body, call.deadline, call.method)
             except ConnectionClosedError as error:
                 has_closed = was_kept and connection.transport.is_closing()
                 has_closed = has_closed and connection.loop.time() - sent <= CLOSE_DETECTION_S
@@ -191,15 +198,63 @@ class ConnectionPool:
         return None
 
     def _build_head(self, call: UpstreamCall) -> bytes:
+        if call.method != "POST":
+            length = b"content-length: %d\r\n" % len(call.body) if call.body else b""
+            return b"%b%b%b\r\n" % (self._build_lines_of(call.path, call.method), call.head, length)
         # clients choose the query: it is not kept
         build = self._build_lines_of if "?" in call.path else self._build_lines
         return b"%b%bcontent-length: %d\r\n\r\n" % (build(call.path), call.head, len(call.body))
 
-    def _build_lines_of(self, path: str) -> bytes:
+    def _build_lines_of(self, path: str, method: str = "POST") -> bytes:
         """The first lines of a request, which are the same each time."""
         origin = self._origin
-        lines = f"POST {origin.request_prefix}/{path} HTTP/1.1\r\nhost: {origin.host_header}\r\n".encode()
+        lines = f"{method} {origin.build_target(path)} HTTP/1.1\r\nhost: {origin.host_header}\r\n".encode()
         return lines + (origin.proxy.authorization if origin.proxy is not None and origin.is_forwarded else b"")
+
+
+class LimitedPool(ConnectionPool):
+    """A pool with so many connections at most; calls beyond them wait for one, first come, first served.
+
+    A connection is opened only where none is idle, so there are never more connections than there were calls at once:
+    it is the calls that are counted. With HTTP/2 they share a connection, and are not.
+    """
+
+    def __init__(self, destination: Destination, connector: Connector, schedule_sweep: Callable[[float], None]) -> None:
+        super().__init__(destination, connector, schedule_sweep)
+        assert destination.max_connections is not None
+        self._places = asyncio.Semaphore(destination.max_connections)
+
+    async def _send_http1(self, call: UpstreamCall) -> UpstreamAnswer:
+        try:
+            async with asyncio.timeout(_limit_connecting(call)):
+                await self._places.acquire()
+        except TimeoutError:
+            raise NoConnectionError("all connections are in use") from None
+        try:
+            return _CountedAnswer(await super()._send_http1(call), self._places.release)
+        except BaseException:
+            self._places.release()
+            raise
+
+
+class _CountedAnswer:
+    """An answer whose place in the pool is free again when it is closed."""
+
+    def __init__(self, answer: UpstreamAnswer, release: Callable[[], None]) -> None:
+        self._answer, self._release = answer, release
+        self.status, self.headers, self.resends = answer.status, answer.headers, answer.resends
+
+    def read(self, deadline: float) -> Coroutine[Any, Any, bytes]:
+        return self._answer.read(deadline)
+
+    def close(self) -> None:
+        self._answer.close()
+        release, self._release = self._release, _do_nothing
+        release()
+
+
+def _do_nothing() -> None:
+    """In place of a release that was made already."""
 
 
 def _limit_connecting(call: UpstreamCall) -> float:

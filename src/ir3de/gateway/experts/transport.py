@@ -32,6 +32,10 @@ class OutOfResourcesError(OSError):
     """The gateway's own machine has no file descriptors or memory left for a connection. The expert is not to blame."""
 
 
+class NoConnectionError(OSError):
+    """All connections that the expert may have are in use, and none has become free in time."""
+
+
 @dataclass(frozen=True)
 class Destination:
     """Where an expert is, and how it is connected. Calls to equal destinations share connections."""
@@ -40,11 +44,12 @@ class Destination:
     keep_alive: float = KEEP_ALIVE_S  # seconds that an idle connection is kept
     http2: bool = False  # offered to https:// servers; those that do not know it get HTTP/1.1
     tls: TlsFiles | None = None
+    max_connections: int | None = None  # with HTTP/1.1, of this process
 
 
 @dataclass(slots=True)
 class UpstreamCall:
-    """A POST to an expert. Deadlines are times of the event loop."""
+    """A request to an expert. Deadlines are times of the event loop."""
 
     destination: Destination
     path: str  # below the base URL, with the query
@@ -54,6 +59,7 @@ class UpstreamCall:
     deadline: float  # of the answer's head
     may_resend: bool = True  # whether to send it again where a kept connection closes at once
     is_repeatable: bool = True  # if not, it is sent on a connection that will hardly be closed just then
+    method: str = "POST"
 
 
 class UpstreamAnswer(Protocol):

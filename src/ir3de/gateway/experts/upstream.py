@@ -18,6 +18,7 @@ from ir3de.gateway.experts.http_transport import CLOSE_DETECTION_S
 from ir3de.gateway.experts.snapshot import Expert
 from ir3de.gateway.experts.transport import (
     InvalidResponseError,
+    NoConnectionError,
     OutOfResourcesError,
     Transport,
     UnreachableError,
@@ -159,6 +160,9 @@ def _classify_error(error: OSError, expert: Expert) -> UpstreamFailure:
     if isinstance(error, OutOfResourcesError):
         message = f"the gateway has no file descriptors or memory left for a connection to '{name}'"
         return UpstreamFailure("resources", message, 503, is_expert_fault=False, retry_after=1.0)
+    if isinstance(error, NoConnectionError):
+        message = f"all connections to '{name}' are in use"
+        return UpstreamFailure("busy", message, 429, is_expert_fault=False, retry_after=1.0)
     if isinstance(error, UnreachableError):
         if error.stage == "time":
             return UpstreamFailure("connect", f"'{name}' could not be reached within {limits.connect:g} s", 504)
