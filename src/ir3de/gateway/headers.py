@@ -19,6 +19,9 @@ _NOT_PASSED_ON = frozenset(  # of an answer
     b"date server set-cookie alt-svc x-request-id".split()
 )
 _OURS = (b"x-ir3de-", b"access-control-")  # the gateway sets these itself
+_JSON_KINDS = (
+    b"content-type: application/json\r\naccept: application/json, text/event-stream\r\n"  # of the body read as JSON
+)
 _BREAKS = str.maketrans("", "", "\r\n\0")
 MAX_KNOWN_NAMES = 1_000  # clients choose the names: no more are remembered
 
@@ -57,11 +60,15 @@ def compile_header_filter(names: tuple[str, ...]) -> HeaderFilter:
 
 
 def build_upstream_head(
-    received: Iterable[tuple[bytes, bytes]], request_id: str, more: Mapping[str, str], forwarded: HeaderFilter
+    received: Iterable[tuple[bytes, bytes]],
+    request_id: str,
+    more: Mapping[str, str],
+    forwarded: HeaderFilter,
+    kinds: bytes = _JSON_KINDS,
 ) -> bytes:
     """The head of an upstream request: `more` first, then the client's headers that may be forwarded."""
-    lines = [  # the body was read as JSON; the answer must not be compressed, because a field is added to it
-        b"content-type: application/json\r\naccept: application/json, text/event-stream\r\n",
+    lines = [  # the answer must not be compressed, because a field is added to it
+        kinds,
         f"accept-encoding: identity\r\nx-request-id: {request_id}\r\n".encode(),
     ]
     lines += [f"{name}: {value.translate(_BREAKS)}\r\n".encode() for name, value in more.items()]

@@ -8,7 +8,7 @@ from typing import Any
 
 import httptools
 
-from ir3de.gateway.experts.transport import ConnectionClosedError, InvalidResponseError
+from ir3de.gateway.experts.transport import ConnectionClosedError, InvalidResponseError, RequestBody
 
 MAX_BUFFERED_BYTES = 1 << 18  # beyond this, reading from the expert pauses
 MAX_HEAD_BYTES = 1 << 16  # of an answer
@@ -50,7 +50,7 @@ class Http1Connection(asyncio.Protocol):
         self._has_length = True  # otherwise the end of the connection is the end of the answer
         self._error: OSError | None = None
 
-    def write(self, head: bytes, body: bytes = b"") -> None:
+    def write(self, head: bytes, body: RequestBody = b"") -> None:
         """Send a request."""
         self._reset()
         if len(body) > MAX_JOINED_BYTES:
@@ -58,7 +58,7 @@ class Http1Connection(asyncio.Protocol):
             self._unsent = memoryview(body)
             self._write_slices()
         else:
-            self.transport.write(head + body)
+            self.transport.write(head + body[:])
 
     def _write_slices(self) -> None:
         while self._unsent is not None and not self._is_full:

@@ -21,7 +21,7 @@ from h2.exceptions import H2Error, ProtocolError
 from h2.settings import SettingCodes
 
 from ir3de.gateway.experts.http1 import MAX_BUFFERED_BYTES, MAX_HEAD_BYTES, Http1Connection
-from ir3de.gateway.experts.transport import ConnectionClosedError, InvalidResponseError
+from ir3de.gateway.experts.transport import ConnectionClosedError, InvalidResponseError, RequestBody
 
 CONNECTION_WINDOW_BYTES = 1 << 24  # large: the windows of the streams slow down those that are not read
 _GOAWAY = 0x07
@@ -67,7 +67,7 @@ class Http2Connection(asyncio.Protocol):
         return self._has_served and not self.streams
 
     async def send(
-        self, authority: str, path: str, head: bytes, body: bytes, deadline: float, method: str = "POST"
+        self, authority: str, path: str, head: bytes, body: RequestBody, deadline: float, method: str = "POST"
     ) -> Http2Answer:
         """Send a request and wait for the head of its answer."""
         number = self._h2.get_next_available_stream_id()
@@ -86,7 +86,7 @@ class Http2Connection(asyncio.Protocol):
             raise
         return answer
 
-    async def _send_body(self, answer: Http2Answer, body: bytes, deadline: float) -> None:
+    async def _send_body(self, answer: Http2Answer, body: RequestBody, deadline: float) -> None:
         rest = memoryview(body)
         while rest and not answer.has_ended:  # a server may answer before it has read everything
             window = min(self._h2.local_flow_control_window(answer.number), self._h2.max_outbound_frame_size)

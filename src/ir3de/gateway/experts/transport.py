@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import errno
 from dataclasses import dataclass
+from mmap import mmap
 from typing import Literal, Protocol
 
 from ir3de.gateway.config.experts import TlsFiles
+
+RequestBody = bytes | mmap  # the latter: a large file, which is not held in memory
 
 KEEP_ALIVE_S = 4.0  # many servers close idle connections after 5 seconds
 _OUT_OF_RESOURCES = frozenset((errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM))
@@ -54,7 +57,7 @@ class UpstreamCall:
     destination: Destination
     path: str  # below the base URL, with the query
     head: bytes  # lines such as b"accept: */*\\r\\n", with names in lower case; without host and content-length
-    body: bytes
+    body: RequestBody
     connect_seconds: float  # to open a connection
     deadline: float  # of the answer's head
     may_resend: bool = True  # whether to send it again where a kept connection closes at once

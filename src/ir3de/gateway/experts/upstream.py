@@ -20,6 +20,7 @@ from ir3de.gateway.experts.transport import (
     InvalidResponseError,
     NoConnectionError,
     OutOfResourcesError,
+    RequestBody,
     Transport,
     UnreachableError,
     UpstreamAnswer,
@@ -117,20 +118,31 @@ class UpstreamRequest:
     __slots__ = ("_answer", "_expert", "_request", "_transport")
 
     def __init__(
-        self, transport: Transport, expert: Expert, path: str, head: bytes, body: bytes, *, is_repeatable: bool = True
+        self,
+        transport: Transport,
+        expert: Expert,
+        path: str,
+        head: bytes,
+        body: RequestBody,
+        *,
+        is_repeatable: bool = True,
+        method: str = "POST",
     ) -> None:
         self._transport, self._expert = transport, expert
-        self._request: tuple[str, bytes, bytes, bool] | None = path, head, body, is_repeatable
+        self._request: tuple[str, bytes, RequestBody, bool, str] | None = path, head, body, is_repeatable, method
         self._answer: UpstreamAnswer | None = None
 
     async def __aenter__(self) -> UpstreamResponse:
         assert self._request is not None, "a request is sent once"
-        expert, limits, (path, head, body, is_repeatable) = self._expert, self._expert.config.timeouts, self._request
+        expert, limits = self._expert, self._expert.config.timeouts
+        path, head, body, is_repeatable, method = self._request
         self._request = None
         now = asyncio.get_running_loop().time()
         first, last = now + min(limits.first_token, limits.total), now + limits.total
         may_resend = is_repeatable and expert.config.resend
-        call = UpstreamCall(expert.destination, path, head, body, limits.connect, first, may_resend, is_repeatable)
+        call = UpstreamCall(
+            expert.destination, path, head, body, limits.connect, first, may_resend, is_repeatable, method
+        )
         try:
             self._answer = await self._transport.send(call)
             return UpstreamResponse(self._answer, expert, first, last)
