@@ -87,6 +87,7 @@ class AccessControl:
         self._keys = KeyHashes(read_client_keys(server))
         admin = read_variable(server.admin_token_env)
         self._admin = KeyHashes([admin] if admin else [])
+        self._admin_variable = server.admin_token_env
         self._origins = frozenset(server.cors_origins)
         # against DNS rebinding: a foreign page may reach this machine under a name of its own
         self._own_names_only = is_loopback(server.host) and not self._keys and not server.open
@@ -161,14 +162,15 @@ class AccessControl:
             self._check_admin_token(headers)
 
     def _check_admin_token(self, headers: Mapping[bytes, bytes]) -> None:
+        name = self._admin_variable
         if not self._admin:
-            raise ApiError(
-                403, "there is no admin token: set the variable that server.admin_token_env names", "no_admin"
-            )
-        if not self._admin.matches(_get_key(headers)):
+            message = f"there is no admin token: set the variable {name} to one, and start the gateway again"
+            raise ApiError(403, message, "no_admin")
+        if not self._admin.matches(given := _get_key(headers)):
+            where = f"it is the value of {name}, or in the link to the page that `ir3de serve` printed at its start"
             raise ApiError(
                 401,
-                "the admin token is missing or wrong",
+                f"the admin token is {'wrong' if given else 'missing'}: {where}",
                 "invalid_admin_token",
                 headers={"www-authenticate": "Bearer"},
             )
