@@ -20,9 +20,10 @@ from ir3de.gateway.admin.bounded import run_in_thread
 from ir3de.gateway.api_errors import ApiError, ClientDisconnect, build_type_error, validate
 from ir3de.gateway.config.part import Part
 from ir3de.gateway.config.routing import Routing
+from ir3de.gateway.http.target import find_target
 from ir3de.gateway.http.variants import VariantSpec, get_variant, has_variant, list_options
 from ir3de.gateway.requests.client import read_body
-from ir3de.gateway.requests.controls import CostWeights
+from ir3de.gateway.requests.controls import NO_CONTROLS, Controls, CostWeights
 from ir3de.gateway.requests.json_body import read_json
 from ir3de.gateway.requests.kept_texts import SHORT_CHARS
 from ir3de.gateway.requests.prompt import extract_text, parse_turns
@@ -32,7 +33,9 @@ from ir3de.selectors import MAX_TOKENS
 
 if TYPE_CHECKING:
     from ir3de.gateway.experts.snapshot import Snapshot
+    from ir3de.gateway.gateway import Gateway
     from ir3de.router import Router
+    from ir3de.routing.decision import Decision
 
 MAX_INPUTS = 1_000
 MAX_EXPLAINED_INPUTS = 100
@@ -62,6 +65,8 @@ class RouteRequest(Part):
     """Also give for whom every word speaks, and every token with its vote."""
     flips: bool | None = None
     """Also give the words without which the decision would differ."""
+    target: bool | None = None
+    """Also give whom the gateway would ask now, and how: an expert may have no endpoint, or fail."""
     selector: str | None = None
     """Try another selector."""
     k: Annotated[int, Field(ge=1, le=MAX_TOKENS)] | None = None
@@ -107,7 +112,8 @@ class RouteRequest(Part):
 
 async def route(request: Request) -> Response:
     """Say where each prompt would go."""
-    snapshot: Snapshot = request.app.state.gateway.live.snapshot
+    gateway: Gateway = request.app.state.gateway
+    snapshot = gateway.live.snapshot
     limits = snapshot.config.server.limits
     try:
         content = await read_body(request.receive, dict(request.scope["headers"]), limits)
@@ -121,10 +127,10 @@ async def route(request: Request) -> Response:
         if not has_variant(snapshot, asked.wanted):  # it must be built first
             await run_in_thread(get_variant, snapshot, asked.wanted)
         if asked.is_quick(texts):
-            content = build_answer(snapshot, asked, texts)
+            content = build_answer(gateway, snapshot, asked, texts)
         else:
             content = await asyncio.get_running_loop().run_in_executor(
-                _start_thread(), build_answer, snapshot, asked, texts
+                _start_thread(), build_answer, gateway, snapshot, asked, texts
             )
     except InputError as error:  # weights so large that no number holds them
         raise ApiError(400, str(error)) from error
@@ -140,7 +146,7 @@ def _start_thread() -> ThreadPoolExecutor:
     return ThreadPoolExecutor(1, thread_name_prefix="ir3de-route")
 
 
-def build_answer(snapshot: Snapshot, asked: RouteRequest, texts: Sequence[str]) -> bytes:
+def build_answer(gateway: Gateway, snapshot: Snapshot, asked: RouteRequest, texts: Sequence[str]) -> bytes:
     """The answer as JSON."""
     variant = get_variant(snapshot, asked.wanted)
     begin = perf_counter()
@@ -159,8 +165,9 @@ def build_answer(snapshot: Snapshot, asked: RouteRequest, texts: Sequence[str]) 
         "route_us": round(took / len(texts) * 1e6, 1),  # a prompt, on average
     }
     data = b",".join(  # row by row, because an explanation takes several times the memory of its JSON
-        _encode({"index": index, **decision.to_dict(), **_explain(variant, asked, text)})
+        _encode({"index": index, **decision.to_dict(), **_explain(variant, asked, text), **target})
         for index, (text, decision) in enumerate(zip(texts, decisions, strict=True))
+        for target in [_describe_target(gateway, snapshot, asked, text, decision) if asked.target else {}]
     )
     options = _encode(list_options(snapshot))
     return b"".join((_encode(head)[:-1], b',"data":[', data, b'],"options":', options, b"}"))
@@ -171,6 +178,15 @@ def _explain(variant: Router, asked: RouteRequest, text: str) -> dict[str, Any]:
     if asked.flips:
         row["flips"] = variant.flips(text, weights=asked.weights).to_dict()
     return row
+
+
+def _describe_target(
+    gateway: Gateway, snapshot: Snapshot, asked: RouteRequest, text: str, decision: Decision
+) -> dict[str, Any]:
+    messages = asked.messages or [{"role": "user", "content": text}]
+    controls = Controls(weights=asked.weights) if asked.weights else NO_CONTROLS
+    is_served = asked.wanted.is_served(snapshot.router)
+    return {"target": find_target(snapshot, messages, decision, controls, gateway.pins, is_served=is_served)}
 
 
 def _encode(value: Mapping[str, Any]) -> bytes:
