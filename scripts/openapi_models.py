@@ -99,6 +99,14 @@ class Fallback(OpenModel):
     reason: str
 
 
+class ChatReason(OpenModel):
+    """Of a chat with several turns of the user: the last turn, the turn that decided it, and why."""
+
+    turn: Count
+    decided: Count
+    why: Literal["routed", "stayed", "new subject", "moved"]
+
+
 class Provenance(OpenModel):
     """Which expert answered, and why."""
 
@@ -116,6 +124,11 @@ class Provenance(OpenModel):
     abstained: bool = False
     decided: str | None = None
     """The router's choice; null if none fits. Somebody must answer, so `expert` is then the nearest one."""
+    chat: ChatReason | None = None
+    reason: str = ""
+    """Why the router abstained, such as `out of domain`; missing if it did not."""
+    instead: str = ""
+    """Who answers where the router abstained: `default expert` or `nearest expert`; missing otherwise."""
 
 
 class Answer(OpenModel):
@@ -170,6 +183,45 @@ class RoutedPrompt(OpenModel):
     """The probability that the prompt belongs to any of the domains; null if that was not learnt."""
 
 
+class TurnWeight(OpenModel):
+    """The part of one turn in the decision of another."""
+
+    turn: int
+    weight: float
+    """Its share of the weighted tokens."""
+    lead: float
+    """Its share of the lead of the best expert over the next one; below zero if it speaks for the next one."""
+
+
+class RoutedTurn(OpenModel):
+    """A turn of the user in a chat."""
+
+    turn: int
+    """Counted from 0."""
+    message: int
+    """Its place among the messages."""
+    text: str
+    """Its beginning."""
+    expert: str | None
+    """The chosen expert; null if the router abstained and no default expert was named."""
+    best: str
+    """The expert that the confidence is about: the chosen one, or the nearest one."""
+    confidence: float | None
+    expected_score: float | None = None
+    abstained: bool
+    reason: str
+    """Why the router abstained; empty if it did not."""
+    why: Literal["routed", "stayed", "new subject", "moved"]
+    """By its own words; with the turns before; because it begins a new subject; or because of all turns together."""
+    decided: int
+    """The turn that decided."""
+    weights: list[TurnWeight]
+    compared: list[str] | None = None
+    """With `explain`: the experts that the words are compared for."""
+    words: list[dict[str, Any]] | None = None
+    """With `explain`: the words of the turn that decided."""
+
+
 class RouteAnswer(OpenModel):
     """The decisions, in the order of the prompts."""
 
@@ -179,6 +231,8 @@ class RouteAnswer(OpenModel):
     default: str | None
     """The expert for prompts on which the router abstains; null if none was named."""
     data: list[RoutedPrompt]
+    turns: list[RoutedTurn] | None = None
+    """Of a chat: the turns of the user, at most the last 1,000."""
     options: dict[str, Any]
 
 

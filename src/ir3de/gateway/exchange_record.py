@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from time import time
 from typing import TYPE_CHECKING, Any, Literal
@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Literal
 if TYPE_CHECKING:
     from ir3de.gateway.requests.choice import Choice
     from ir3de.routing.decision import Decision
+    from ir3de.routing.turn_explanation import TurnReason
 
 Handover = tuple[str, str, str]  # a request was handed on: from an expert, to another, and the reason
 Outcome = Literal["ok", "client_error", "upstream_error", "unavailable", "cancelled", "broken_stream", "failed"]
@@ -28,8 +29,11 @@ class ExchangeRecord:
     expected_score: float | None = None  # instead of the confidence, if an outcome router decided
     margin: float | None = None
     router: str = ""  # hash of the artifact that decided
-    why: str = ""  # "" routed; otherwise "asked by name", "pinned", "shadow", "skip", "only one", "abstained"
-    text: str = ""  # what was routed on
+    why: str = ""  # "" routed; otherwise "asked by name", "pinned", "shadow", "skip", "abstained", "refused"
+    instead: str = ""  # who answers where the router abstained
+    reason: TurnReason | None = None  # of a chat with several turns: which one decided, and why
+    text: str = ""  # what was routed on, if the decision log has prompts
+    turns: Sequence[str] = ()  # likewise, where the user's turns were routed together
     expert: str = ""  # who answered, or was asked last
     model: str = ""  # what its endpoint calls the model
     session: str = ""
@@ -52,9 +56,9 @@ class ExchangeRecord:
 
     def add_choice(self, choice: Choice) -> None:
         """Which router decided what, and why an expert was chosen."""
-        self.router, self.why = choice.snapshot.digest, choice.why
-        if choice.routed is not None:
-            self.decision, self.confidence, self.expected_score, self.margin, self.route_seconds = choice.routed
+        self.router, self.why, self.instead = choice.snapshot.digest, choice.why, choice.instead
+        if (routed := choice.routed) is not None:
+            self.decision, self.confidence, self.expected_score, self.margin, self.route_seconds, self.reason = routed
 
 
 def read_usage(usage: Mapping[str, Any]) -> tuple[int | None, int | None]:

@@ -14,21 +14,23 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Awaitable, Mapping
+from functools import partial
 from time import perf_counter
 from typing import Any
 
 from starlette.types import Receive, Scope, Send
 
 from ir3de.gateway.api_errors import ApiError, ClientDisconnect, build_internal_error, build_type_error
+from ir3de.gateway.config.experts import RESERVED
 from ir3de.gateway.exchange.asking import ask_in_turn
 from ir3de.gateway.exchange.exchange import Exchange
 from ir3de.gateway.exchange_record import read_usage
 from ir3de.gateway.gateway import Gateway
-from ir3de.gateway.requests.choice import Choice, build_response_pin, choose
+from ir3de.gateway.requests.choice import Choice, build_response_pin, choose, route_prompt
 from ir3de.gateway.requests.client import DisconnectWatcher, read_body
 from ir3de.gateway.requests.controls import FIELD, read_controls
 from ir3de.gateway.requests.forwarding import OutgoingBody
-from ir3de.gateway.requests.json_body import read_json, read_values
+from ir3de.gateway.requests.json_body import read_json, read_values, run_beside
 from ir3de.gateway.requests.prompt import read_prompt
 from ir3de.gateway.wire.format import WireFormat
 
@@ -115,9 +117,14 @@ async def _choose(exchange: Exchange) -> Choice:
     )
     exchange.body = OutgoingBody.from_request(exchange.wire, body)
     if snapshot.config.logs.prompts:
-        exchange.record.text = prompt.text[:MAX_LOGGED_CHARS]
-    choice = choose(snapshot, exchange.record.asked, prompt, exchange.controls, exchange.gateway.pins)
+        exchange.record.text, exchange.record.turns = prompt.text[:MAX_LOGGED_CHARS], prompt.turns
+    asked, controls, routed = exchange.record.asked, exchange.controls, None
+    if prompt.turns and not prompt.is_quick and asked in RESERVED:
+        routed = await run_beside(partial(route_prompt, snapshot, controls=controls), prompt)
+    choice = choose(snapshot, asked, prompt, controls, exchange.gateway.pins, routed)
     exchange.record.add_choice(choice)
+    if choice.refusal is not None:
+        raise choice.refusal
     return choice
 
 

@@ -34,8 +34,10 @@ def find_target(
     model = RESERVED[0] if is_served else _find_served(snapshot, decision)
     try:
         choice = choose(snapshot, model, prompt, controls, pins)
+        if choice.refusal is not None:
+            raise choice.refusal
     except ApiError as problem:
-        return {"expert": None, "model": model, "why": str(problem), "failing": []}
+        return {"expert": None, "model": model, "why": problem.message, "failing": []}
     first, failing = _skip_failing(choice)
     return {"expert": first.name, "model": model, "why": choice.why or "routed", "failing": failing}
 
