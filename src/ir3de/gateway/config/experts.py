@@ -10,7 +10,7 @@ from pydantic import Field, field_validator, model_validator
 
 from ir3de.gateway.config.part import Name, Part, Seconds, Variable
 
-Capability = Literal["chat", "completions", "responses", "messages", "embeddings", "tools", "vision"]
+Capability = Literal["chat", "completions", "responses", "messages", "embeddings", "tools", "vision", "audio"]
 
 RESERVED = ("auto", "ir3de/auto")  # the models that ask for routing
 
@@ -94,6 +94,8 @@ class ExpertConfig(Part):
     """The variable that holds the endpoint's key."""
     capabilities: tuple[Capability, ...] = ("chat", "completions", "tools")
     """What it can do; requests that need more go to other experts."""
+    translate: bool = True
+    """Whether it also answers `messages` if it has only `chat`, or the reverse: requests and answers are translated."""
     context_window: int | None = Field(None, ge=1)
     """Tokens of prompt and answer together; longer requests go to other experts."""
     price: Price = Price()

@@ -24,6 +24,7 @@ from ir3de.gateway.api_errors import ApiError, ClientDisconnect, build_internal_
 from ir3de.gateway.config.experts import RESERVED
 from ir3de.gateway.exchange.asking import ask_in_turn
 from ir3de.gateway.exchange.exchange import Exchange
+from ir3de.gateway.exchange.preparing import mark_untranslatable
 from ir3de.gateway.exchange_record import read_usage
 from ir3de.gateway.gateway import Gateway
 from ir3de.gateway.requests.choice import Choice, build_response_pin, choose, route_prompt
@@ -115,6 +116,8 @@ async def _choose(exchange: Exchange) -> Choice:
             exchange.wire, values, routing.text, routing.envelopes, counts_tokens=snapshot.has_context_windows
         ),
     )
+    if exchange.wire.capability in snapshot.translated and not body.is_large:
+        prompt = mark_untranslatable(prompt, exchange.wire, values)
     exchange.body = OutgoingBody.from_request(exchange.wire, body)
     if snapshot.config.logs.prompts:
         exchange.record.text, exchange.record.turns = prompt.text[:MAX_LOGGED_CHARS], prompt.turns

@@ -21,6 +21,7 @@ from ir3de.gateway.requests.client import find_connection
 from ir3de.gateway.requests.client_response import ClientResponse
 from ir3de.gateway.requests.controls import NO_CONTROLS, Controls
 from ir3de.gateway.requests.forwarding import OutgoingBody
+from ir3de.gateway.translation.translation import Translation
 from ir3de.gateway.wire.event_stream import EventRelay
 from ir3de.gateway.wire.format import WireFormat
 
@@ -52,6 +53,7 @@ class Exchange:
         self.controls: Controls = NO_CONTROLS
         self.choice: Choice | None = None
         self.expert: Expert | None = None  # who answers, or was asked last
+        self.translation: Translation | None = None  # where the expert speaks another format than the client
         self.relay: EventRelay | None = None
         self.response_id = ""  # a later request may refer to it
         self.usage: Mapping[str, Any] = {}
@@ -93,6 +95,8 @@ class Exchange:
         has_provenance = "headers" in self.snapshot.config.routing.provenance
         if self.choice is not None and self.expert is not None and has_provenance:
             headers += build_provenance_headers(self.choice, self.expert, self.record.fallbacks, self.record.resends)
+        if self.translation is not None:
+            headers += self.translation.build_headers(self.request_id)
         return headers
 
     def build_member(self, expert: Expert) -> bytes:

@@ -73,7 +73,7 @@ async def relay_stream(exchange: Exchange, answer: UpstreamResponse, expert: Exp
         elif not relay.is_done_at_end:
             raise UpstreamFailure("broken", f"'{expert.name}' ended its stream in the middle")
     finally:
-        exchange.usage = relay.find_usage()
+        exchange.usage = relay.find_usage() or answer.find_usage()
         exchange.response_id = relay.find_response_id()
     await exchange.response.end(rest)
 

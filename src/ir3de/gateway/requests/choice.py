@@ -195,7 +195,7 @@ def _find_pinned(
 
 def _find_eligible(snapshot: Snapshot, prompt: Prompt, controls: Controls) -> Sequence[Expert]:
     """The experts that can and may answer. If there is none, the error says why for each."""
-    is_simple = controls.is_unrestricted and not snapshot.has_context_windows
+    is_simple = controls.is_unrestricted and not snapshot.has_context_windows and not prompt.untranslatable
     if is_simple and (capable := snapshot.find_capable(prompt.needs)):
         return capable
     reasons = {expert: _explain_refusal(expert, prompt, controls) for expert in snapshot.experts.values()}
@@ -209,6 +209,8 @@ def _explain_refusal(expert: Expert, prompt: Prompt, controls: Controls) -> str:
     config = expert.config
     if not prompt.needs <= expert.capabilities:
         return f"has no {' or '.join(sorted(prompt.needs - expert.capabilities))} (capabilities)"
+    if prompt.untranslatable and not prompt.needs.isdisjoint(expert.translated):
+        return prompt.untranslatable
     if config.context_window is not None and prompt.tokens > config.context_window:
         return f"about {prompt.tokens:,} tokens do not fit its context of {config.context_window:,}"
     if (controls.allow is not None and expert.name not in controls.allow) or expert.name in controls.deny:

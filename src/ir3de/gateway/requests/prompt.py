@@ -31,6 +31,7 @@ class Prompt(NamedTuple):
     tool_loop: bool  # the last message is the result of a tool
     follows: str = ""  # of OpenAI's responses: the id of the response before
     turns: Sequence[str] = ()  # the user's turns, where they are routed together
+    untranslatable: str = ""  # why experts of the other kind cannot answer, if some of the experts are such
 
     @property
     def is_quick(self) -> bool:
@@ -44,6 +45,7 @@ def read_prompt(
     """Read the prompt of a request, or raise an `ApiError` that names the wrong field."""
     turns = parse_turns(wire, values)
     images = any(turn.images for turn in turns)
+    audio = any(turn.audio for turn in turns) or values.get("audio") is not None
     tools = bool(values.get("tools") or values.get("functions"))
     last = turns[-1] if turns else None
     loop = last is not None and (last.role == "tool" or (last.tool_result and not last.text.strip()))
@@ -54,7 +56,7 @@ def read_prompt(
         text = extract_text(turns, how, envelopes)
     return Prompt(
         text,
-        _collect_needs(wire.capability, tools, images),
+        _collect_needs(wire.capability, tools, images, audio),
         count_tokens(values) if counts_tokens else 0,
         loop,
         wire.find_previous_response(values),
@@ -71,8 +73,9 @@ def parse_turns(wire: WireFormat, values: Mapping[str, Any]) -> list[Turn]:
 
 
 @lru_cache(maxsize=64)
-def _collect_needs(capability: str, tools: bool, images: bool) -> frozenset[str]:
-    return frozenset([capability, *(["tools"] if tools else []), *(["vision"] if images else [])])
+def _collect_needs(capability: str, tools: bool, images: bool, audio: bool) -> frozenset[str]:
+    wanted = {capability: True, "tools": tools, "vision": images, "audio": audio}
+    return frozenset(name for name, is_wanted in wanted.items() if is_wanted)
 
 
 def list_user_turns(turns: Sequence[Turn], envelopes: Sequence[str]) -> list[tuple[int, str]]:

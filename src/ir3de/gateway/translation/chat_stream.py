@@ -72,7 +72,7 @@ class ChatToMessages(StreamTranslator):
 
     def _translate(self, name: str, content: Mapping[str, Any]) -> bytes:
         if (error := content.get("error")) is not None or name == "error":
-            self._has_ended = True
+            self.has_ended = True
             return _write(build_message_error(502, {"error": error} if error is not None else content))
         if isinstance(usage := content.get("usage"), dict):
             self._usage = usage
@@ -159,7 +159,7 @@ class ChatToMessages(StreamTranslator):
         return b"".join(events)
 
     def _finish(self) -> bytes:
-        self._has_ended = True
+        self.has_ended = True
         before = b"" if self._has_begun else self._begin({})
         has_calls = any(block.kind == "tool_use" for block in self._blocks)
         stop = build_stop(self._finish_choice or {}, self._stops, has_calls=has_calls, is_refusal=self._is_refusal)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from typing import Any
 
@@ -33,14 +32,9 @@ def build_chat_error(status: int, content: Mapping[str, Any]) -> dict[str, Any]:
     return FORMATS["chat/completions"].build_error(_read_error(status, content))
 
 
-def translate_error(wire: WireFormat, status: int, body: bytes, expert: str) -> dict[str, Any]:
-    """The error object in the client's format, from the body that an expert sent with a status."""
-    try:
-        found = json.loads(body)
-    except (ValueError, RecursionError):
-        found = None
-    content = found if isinstance(found, dict) else {"message": f"'{expert}' answered with status {status}"}
-    return wire.build_error(_read_error(status, content))
+def translate_error(wire: WireFormat, status: int, content: Mapping[str, Any] | None, expert: str) -> dict[str, Any]:
+    """The error object in the client's format, from the one that an expert sent with a status, if it sent one."""
+    return wire.build_error(_read_error(status, content or {"message": f"'{expert}' answered with status {status}"}))
 
 
 def _read_error(status: int, content: Mapping[str, Any]) -> ApiError:

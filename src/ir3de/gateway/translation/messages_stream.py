@@ -30,7 +30,7 @@ class MessagesToChat(StreamTranslator):
     def _translate(self, name: str, content: Mapping[str, Any]) -> bytes:
         kind = content.get("type", name)
         if kind == "error":
-            self._has_ended = True
+            self.has_ended = True
             return b"data: " + dump(build_chat_error(502, content)) + b"\n\n"
         if kind == "ping":
             return b": ping\n\n"
@@ -100,7 +100,7 @@ class MessagesToChat(StreamTranslator):
         )
 
     def _end_message(self) -> bytes:
-        self._has_ended = True
+        self.has_ended = True
         told = {**self._head, "choices": [], "usage": build_chat_usage(self._usage)}
         return (b"data: " + dump(told) + b"\n\n" if self._tells_usage else b"") + b"data: [DONE]\n\n"
 

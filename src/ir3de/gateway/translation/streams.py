@@ -16,7 +16,7 @@ class StreamTranslator(ABC):
 
     def __init__(self) -> None:
         self._parser = EventParser()
-        self._has_ended = False  # with its final event, or with an error
+        self.has_ended = False  # with its final event, or with an error
 
     @property
     @abstractmethod
@@ -30,12 +30,12 @@ class StreamTranslator(ABC):
     def flush(self) -> bytes:
         """The events at the end of the expert's stream. One that ended in the middle gets no final event."""
         rest = b"".join([self._pass(event) for event in self._parser.flush()])
-        return rest if self._has_ended else rest + self._end()
+        return rest if self.has_ended else rest + self._end()
 
     def _pass(self, event: Event) -> bytes:
         if event.is_comment:
             return b":" + event.data + b"\n\n"  # keeps the client's connection alive too
-        if self._has_ended:
+        if self.has_ended:
             return b""
         if event.data == b"[DONE]":
             return self._finish()

@@ -8,7 +8,8 @@ from typing import Any, ClassVar
 from urllib.parse import urlsplit
 
 from ir3de.gateway.api_errors import ApiError
-from ir3de.gateway.config.models import ExpertConfig
+from ir3de.gateway.config.experts import ExpertConfig
+from ir3de.gateway.headers import HeaderList
 from ir3de.gateway.translation.answers import build_completion, build_message
 from ir3de.gateway.translation.chat_request import DEFAULT_MAX_TOKENS, build_messages_request
 from ir3de.gateway.translation.chat_stream import ChatToMessages
@@ -26,6 +27,7 @@ _OPENAI_HOST = "api.openai.com"  # whose models refuse max_tokens; other servers
 class Translation(ABC):
     """A request that was translated for one expert."""
 
+    direction: ClassVar[bytes]  # for people
     wire: ClassVar[WireFormat]  # the expert's format
     headers: ClassVar[Mapping[str, str]] = {}  # that its API wants beside the key
 
@@ -52,10 +54,15 @@ class Translation(ABC):
     def create_stream(self) -> StreamTranslator:
         """What turns the expert's stream into the client's."""
 
+    def build_headers(self, request_id: str) -> HeaderList:
+        """For the client: that the answer was translated."""
+        return [(b"x-ir3de-translated", self.direction)]
+
 
 class MessagesByChat(Translation):
     """For clients of Anthropic's API, and experts of OpenAI's."""
 
+    direction = b"messages to chat"
     wire = FORMATS["chat/completions"]
 
     @classmethod
@@ -77,10 +84,14 @@ class MessagesByChat(Translation):
     def create_stream(self) -> StreamTranslator:
         return ChatToMessages(self._stops)
 
+    def build_headers(self, request_id: str) -> HeaderList:
+        return [*super().build_headers(request_id), (b"request-id", request_id.encode())]  # as its clients look for it
+
 
 class ChatByMessages(Translation):
     """For clients of OpenAI's API, and experts of Anthropic's."""
 
+    direction = b"chat to messages"
     wire = FORMATS["messages"]
     headers: ClassVar[Mapping[str, str]] = {"anthropic-version": ANTHROPIC_VERSION}
 
