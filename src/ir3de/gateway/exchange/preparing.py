@@ -3,18 +3,20 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
-from typing import Any
+from collections.abc import Callable, Mapping
+from typing import Any, TypeVar
 
 from ir3de.gateway.api_errors import encode_json
 from ir3de.gateway.exchange.exchange import Exchange
 from ir3de.gateway.experts.snapshot import Expert
-from ir3de.gateway.requests.json_body import run_beside
+from ir3de.gateway.requests.json_body import SMALL_BYTES, run_beside
 from ir3de.gateway.requests.prompt import Prompt, count_tokens
 from ir3de.gateway.translation.faults import UntranslatableError
 from ir3de.gateway.translation.translation import TRANSLATIONS, find_untranslatable
 from ir3de.gateway.wire.event_stream import add_member
 from ir3de.gateway.wire.format import WireFormat
+
+T = TypeVar("T")
 
 
 def mark_untranslatable(prompt: Prompt, wire: WireFormat, values: Mapping[str, Any]) -> Prompt:
@@ -31,12 +33,21 @@ async def prepare_translation(exchange: Exchange, expert: Expert) -> bool:
         await _send_token_estimate(exchange, expert, content)
         return True
     try:
-        exchange.translation = await run_beside(len(content), lambda: translation(json.loads(content), expert.config))
+        exchange.translation = await _work_on(content, lambda values: translation(values, expert.config))
     except UntranslatableError as error:
         able = [one.name for one in exchange.snapshot.experts.values() if _speaks(one, exchange.wire)]
         error.message += f". These experts need no translation: {', '.join(able)}" if able else ""
         raise
     return False
+
+
+async def _work_on(content: bytes, function: Callable[[Mapping[str, Any]], T]) -> T:
+    """What a function makes of the request's values: beside other requests, if they are large."""
+
+    def work(content: bytes) -> T:
+        return function(json.loads(content))
+
+    return work(content) if len(content) <= SMALL_BYTES else await run_beside(work, content)
 
 
 def _speaks(expert: Expert, wire: WireFormat) -> bool:
@@ -45,7 +56,7 @@ def _speaks(expert: Expert, wire: WireFormat) -> bool:
 
 async def _send_token_estimate(exchange: Exchange, expert: Expert, content: bytes) -> None:
     """OpenAI's API has no counting of tokens, so the gateway's own estimate must do."""
-    tokens = await run_beside(len(content), lambda: count_tokens(json.loads(content)))
+    tokens = await _work_on(content, count_tokens)
     body = add_member(encode_json({"input_tokens": tokens}), exchange.build_member(expert))
     headers = [(b"content-type", b"application/json"), (b"x-ir3de-estimated", b"true")]
     await exchange.response.send_whole(200, exchange.add_headers(headers), body)

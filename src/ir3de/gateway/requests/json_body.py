@@ -153,13 +153,6 @@ async def run_beside(function: Callable[[V], T], value: V) -> T:
     return await asyncio.get_running_loop().run_in_executor(_start_thread(), function, value)
 
 
-async def run_beside(size: int, function: Callable[[], T]) -> T:
-    """What a function gives: in the thread, if it works on so many bytes that others would wait."""
-    if size <= SMALL_BYTES:
-        return function()
-    return await asyncio.get_running_loop().run_in_executor(_start_thread(), function)
-
-
 def _is_quick(content: bytes) -> bool:
     if len(content) <= SMALL_BYTES:
         return True
