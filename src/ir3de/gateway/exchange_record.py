@@ -43,7 +43,10 @@ class ExchangeRecord:
     error: str = ""  # the code of the error object, if there was one
     fallbacks: list[Handover] = field(default_factory=list)
     resends: int = 0  # how often it was sent again because a kept connection had closed
+    read_seconds: float | None = None  # until the body had arrived
     route_seconds: float | None = None
+    queue_seconds: float | None = None  # in line for the expert that was asked last
+    asked_seconds: float | None = None  # from the request to asking that expert
     upstream_seconds: float | None = None  # from asking the expert that answered to the end of its answer
     first_seconds: float | None = None  # from the request to the first byte of the answer
     total_seconds: float = 0.0

@@ -90,6 +90,9 @@ class ExpertConfig(Part):
     """The base URL of its OpenAI-compatible API: http://127.0.0.1:8001/v1"""
     model: str | None = None
     """The endpoint's name of the model; by default the expert's name."""
+    provider: Name | None = None
+    """Who provides it, as OpenTelemetry names providers: openai, anthropic, aws.bedrock. By default its host or its
+    answers tell."""
     api_key_env: Variable | None = None
     """The variable that holds the endpoint's key."""
     capabilities: tuple[Capability, ...] = ("chat", "completions", "tools")

@@ -51,6 +51,8 @@ class Server(Part):
     """Whether other machines may use the gateway without a key."""
     cors_origins: tuple[str, ...] = ()
     """Origins whose pages may call the gateway from a browser; none by default."""
+    timing: bool = False
+    """Whether answers have the header Server-Timing, which says how long each phase took."""
     drain: Seconds = 30.0
     """Seconds that requests in flight get to finish after a stop."""
     limits: Limits = Limits()
@@ -61,7 +63,9 @@ class Logs(Part):
     """The logs. They hold prompts only if `prompts` is true."""
 
     access: str | None = "-"
-    """The access log, one JSON line per request: a file, - for standard output, null for none."""
+    """The access log, one line per request: a file, - for standard output, null for none."""
+    format: Literal["auto", "json", "text"] = "auto"
+    """How the access log is written: json for programs, text for people; auto is text on a terminal, json elsewhere."""
     decisions: str | None = None
     """The decision log, one JSON line per routed request, for `ir3de eval --replay`: a file."""
     prompts: bool = False

@@ -38,14 +38,18 @@ async def ask(exchange: Exchange, expert: Expert) -> UpstreamFailure | None:
     exchange.translation = None
     if exchange.wire.capability in expert.translated and await prepare_translation(exchange, expert):
         return None
+    arrived = perf_counter()
     try:
         await admit(expert)
     except UpstreamFailure as failure:
         return failure
     observer, started = exchange.gateway.observer, perf_counter()
+    exchange.record.queue_seconds, exchange.record.asked_seconds = started - arrived, started - exchange.clock
     observer.request_started(expert.name)
     try:
         async with build_request(exchange, expert) as answer:
+            if exchange.trace is not None:
+                exchange.trace.begin_answer(answer.headers)
             if exchange.translation is not None:
                 answer = TranslatedResponse(answer, exchange.translation, exchange.wire, expert.name)
             if answer.resends:

@@ -101,6 +101,7 @@ async def _read(exchange: Exchange) -> bool:
         await exchange.response.send_early(problem.status, headers, refusal, exchange.receive)
         return False
     exchange.record.received_bytes = len(exchange.content)
+    exchange.record.read_seconds = perf_counter() - exchange.clock
     return True
 
 
@@ -110,6 +111,8 @@ async def _choose(exchange: Exchange) -> Choice:
     body = await read_json(exchange.content, snapshot.config.server.limits.json_depth)
     exchange.content, values = b"", body.values
     _read_model(exchange, values)
+    if exchange.trace is not None:
+        exchange.trace.read_request(values)
     prompt = await read_values(
         body,
         lambda values: read_prompt(
@@ -164,4 +167,4 @@ def _finish_record(exchange: Exchange) -> None:
         record.cost = exchange.expert.config.price.compute_cost(prompt or 0, answer or 0)
     exchange.gateway.observer.observe(record)
     if exchange.trace is not None:
-        exchange.trace.finish(record)
+        exchange.trace.finish(record, None if exchange.expert is None else exchange.expert.config, exchange.usage)

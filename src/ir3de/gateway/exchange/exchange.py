@@ -21,6 +21,7 @@ from ir3de.gateway.requests.client import find_connection
 from ir3de.gateway.requests.client_response import ClientResponse
 from ir3de.gateway.requests.controls import NO_CONTROLS, Controls
 from ir3de.gateway.requests.forwarding import OutgoingBody
+from ir3de.gateway.telemetry.server_timing import build_server_timing
 from ir3de.gateway.translation.translation import Translation
 from ir3de.gateway.wire.event_stream import EventRelay
 from ir3de.gateway.wire.format import WireFormat
@@ -97,6 +98,8 @@ class Exchange:
             headers += build_provenance_headers(self.choice, self.expert, self.record.fallbacks, self.record.resends)
         if self.translation is not None:
             headers += self.translation.build_headers(self.request_id)
+        if self.snapshot.config.server.timing:
+            headers.append((b"server-timing", build_server_timing(self.record, perf_counter() - self.clock)))
         return headers
 
     def build_member(self, expert: Expert) -> bytes:

@@ -44,6 +44,8 @@ def _sign(exchange: Exchange, body: bytes, answer: UpstreamResponse, expert: Exp
         )
     exchange.usage = usage if isinstance(usage := content.get("usage"), dict) else {}
     exchange.response_id = exchange.wire.read_response_id(content)
+    if exchange.trace is not None:
+        exchange.trace.read_answer(content)
     if not (member := exchange.build_member(expert)):
         return body
     return add_member(remove_member(body, FIELD) if FIELD in content else body, member)
@@ -75,6 +77,8 @@ async def relay_stream(exchange: Exchange, answer: UpstreamResponse, expert: Exp
     finally:
         exchange.usage = relay.find_usage() or answer.find_usage()
         exchange.response_id = relay.find_response_id()
+        if exchange.trace is not None:
+            exchange.trace.read_events(relay.head, relay.tail)
     await exchange.response.end(rest)
 
 

@@ -25,6 +25,7 @@ from ir3de.gateway.requests.client import CONNECTION_EXTENSION, ClientConnection
 
 _is_valid_request_id = re.compile(rb"[!-~]{1,128}").fullmatch
 _ALLOWED_HEADERS = b"authorization, content-type, x-session-id, x-request-id, if-match, x-api-key"
+_EXPOSED_HEADERS = ", ".join((*PROVENANCE_HEADERS, "server-timing", "etag", "retry-after")).encode()
 _ALLOWED_METHODS = b"GET, POST, PUT, DELETE, OPTIONS"
 
 
@@ -184,7 +185,7 @@ class AccessControl:
         more = [
             (b"access-control-allow-origin", origin.encode("latin-1")),
             (b"vary", b"origin"),
-            (b"access-control-expose-headers", ", ".join((*PROVENANCE_HEADERS, "etag", "retry-after")).encode()),
+            (b"access-control-expose-headers", _EXPOSED_HEADERS),
             (b"access-control-allow-methods", _ALLOWED_METHODS),
             (b"access-control-allow-headers", headers.get(b"access-control-request-headers", _ALLOWED_HEADERS)),
             (b"access-control-max-age", b"600"),
