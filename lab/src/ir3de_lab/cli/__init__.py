@@ -45,7 +45,6 @@ for _command in (
     gateway.gateway,
     gateway.limits,
     gateway.soak,
-    gateway.versions,
     trust.trust,
     experiments.train,
     experiments.outcomes,
