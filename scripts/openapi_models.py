@@ -10,7 +10,6 @@ from typing import Annotated, Any, Literal
 from pydantic import BaseModel, ConfigDict, Field
 
 from ir3de.gateway.http import routing_api
-from ir3de.gateway.keys.definitions import KeyLimits
 from ir3de.gateway.requests.controls import ControlsField
 
 Count = Annotated[int, Field(ge=0)]
@@ -100,6 +99,14 @@ class Fallback(OpenModel):
     reason: str
 
 
+class ChatReason(OpenModel):
+    """Of a chat with several turns of the user: the last turn, the turn that decided it, and why."""
+
+    turn: Count
+    decided: Count
+    why: Literal["routed", "stayed", "new subject", "moved"]
+
+
 class Provenance(OpenModel):
     """Which expert answered, and why."""
 
@@ -117,6 +124,11 @@ class Provenance(OpenModel):
     abstained: bool = False
     decided: str | None = None
     """The router's choice; null if none fits. Somebody must answer, so `expert` is then the nearest one."""
+    chat: ChatReason | None = None
+    reason: str = ""
+    """Why the router abstained, such as `out of domain`; missing if it did not."""
+    instead: str = ""
+    """Who answers where the router abstained: `default expert` or `nearest expert`; missing otherwise."""
 
 
 class Answer(OpenModel):
@@ -171,6 +183,45 @@ class RoutedPrompt(OpenModel):
     """The probability that the prompt belongs to any of the domains; null if that was not learnt."""
 
 
+class TurnWeight(OpenModel):
+    """The part of one turn in the decision of another."""
+
+    turn: int
+    weight: float
+    """Its share of the weighted tokens."""
+    lead: float
+    """Its share of the lead of the best expert over the next one; below zero if it speaks for the next one."""
+
+
+class RoutedTurn(OpenModel):
+    """A turn of the user in a chat."""
+
+    turn: int
+    """Counted from 0."""
+    message: int
+    """Its place among the messages."""
+    text: str
+    """Its beginning."""
+    expert: str | None
+    """The chosen expert; null if the router abstained and no default expert was named."""
+    best: str
+    """The expert that the confidence is about: the chosen one, or the nearest one."""
+    confidence: float | None
+    expected_score: float | None = None
+    abstained: bool
+    reason: str
+    """Why the router abstained; empty if it did not."""
+    why: Literal["routed", "stayed", "new subject", "moved"]
+    """By its own words; with the turns before; because it begins a new subject; or because of all turns together."""
+    decided: int
+    """The turn that decided."""
+    weights: list[TurnWeight]
+    compared: list[str] | None = None
+    """With `explain`: the experts that the words are compared for."""
+    words: list[dict[str, Any]] | None = None
+    """With `explain`: the words of the turn that decided."""
+
+
 class RouteAnswer(OpenModel):
     """The decisions, in the order of the prompts."""
 
@@ -180,6 +231,8 @@ class RouteAnswer(OpenModel):
     default: str | None
     """The expert for prompts on which the router abstains; null if none was named."""
     data: list[RoutedPrompt]
+    turns: list[RoutedTurn] | None = None
+    """Of a chat: the turns of the user, at most the last 1,000."""
     options: dict[str, Any]
 
 
@@ -243,52 +296,11 @@ class Router(OpenModel):
     experts: list[str]
 
 
-class UsedWithin(OpenModel):
-    """Requests, tokens and cost of a day or a month."""
-
-    requests: Count
-    tokens: Count
-    cost: float
-
-
-class KeyUse(OpenModel):
-    """What a key has used: within the last minute, now, this day and this month."""
-
-    requests: Count
-    tokens: Count
-    concurrent: Count
-    day: UsedWithin
-    month: UsedWithin
-
-
-class Key(OpenModel):
-    """A key, what it may do, and what it has used."""
-
-    name: str
-    scopes: list[str]
-    experts: list[str] | None
-    expires: str | None
-    disabled: bool
-    limits: KeyLimits
-    used: KeyUse | None = None
-    resets: dict[str, str] | None = None
-    by_expert: list[dict[str, Any]] | None = None
-
-
-class KeyList(OpenModel):
-    """Every key, the file they come from, and what is wrong with it."""
-
-    object: Literal["list"]
-    data: list[Key]
-    file: str | None
-    problem: str | None
-
-
 class AnyObject(OpenModel):
     """An object of any fields."""
 
 
 MODELS: tuple[type[BaseModel], ...] = (
     ChatRequest, MessagesRequest, CompletionRequest, ResponseRequest, EmbeddingRequest, Answer, Model, ModelList,
-    RouteRequest, RouteAnswer, Health, Version, Error, Expert, ExpertList, Router, Key, KeyList, AnyObject,
+    RouteRequest, RouteAnswer, Health, Version, Error, Expert, ExpertList, Router, AnyObject,
 )  # fmt: skip

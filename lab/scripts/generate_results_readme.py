@@ -56,6 +56,7 @@ COMMANDS = {  # every raw file beside the settings: what makes it, and the page 
     "scale.json": ("ir3de bench scale --data DIR --save results/scale.json", "benchmarks.md"),
     "soak.json": ("ir3de bench soak --save results/soak.json", "benchmarks.md"),
     "speed.json": ("ir3de bench speed --data DIR --save results/speed.json", "benchmarks.md"),
+    "versions.json": ("ir3de bench versions --before FOLDER --save results/versions.json", "benchmarks.md"),
     "strong_weak.json": ("ir3de bench strong-weak --data DIR --save results/strong_weak.json", "outcomes.md"),
 }
 RAW = {  # what may lie in a setting's folder

@@ -8,10 +8,12 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
 from ir3de.embedding import Embedding
+from ir3de.errors import InputError
 from ir3de_lab.benchmarks.gateway.comparing import added, busy_share, latency, processor_time, throughput
 from ir3de_lab.benchmarks.gateway.fates import Fate, fate, judge
 from ir3de_lab.benchmarks.gateway.heavy_requests import BODY_BYTES, SOME, Cost, heavy_requests, judge_costs
@@ -22,6 +24,7 @@ from ir3de_lab.benchmarks.gateway.processes import Server, module, started
 from ir3de_lab.benchmarks.gateway.soaking import Plan as SoakPlan
 from ir3de_lab.benchmarks.gateway.soaking import Soak, growth_of, watched
 from ir3de_lab.benchmarks.gateway.upstream import WAYS, answer_json, event, whole
+from ir3de_lab.benchmarks.gateway.versions import VersionPlan, compare_costs, measure_versions
 from ir3de_lab.benchmarks.gateway.wire import Answer, run
 
 pytestmark = pytest.mark.slow
@@ -261,3 +264,16 @@ def test_streams_are_held_until_their_client_leaves(upstream: Server, bare: Serv
     for port in (upstream.port, bare.port):
         opened, kept, _ = hold_streams(Server(bare.process, port), 20)
         assert (opened, kept) == (20, 20)
+
+
+def test_a_version_that_costs_more_than_two_equal_ones_differ_is_seen() -> None:
+    equal = [{"before": 100.0, "now": 100.0, "again": 104.0}, {"before": 100.0, "now": 102.0, "again": 100.0}]
+    assert compare_costs("cost", equal, "us", has_bar=True).reached
+    dearer = [{"before": 90.0, "now": 100.0, "again": 104.0}, {"before": 90.0, "now": 102.0, "again": 100.0}]
+    figure = compare_costs("cost", dearer, "us", has_bar=True)
+    assert figure.reached is False and figure.bar == pytest.approx(1.04) and figure.value > 1.1
+
+
+def test_an_earlier_version_must_be_a_checkout(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match="has no src/ir3de"):
+        next(measure_versions(tmp_path, VersionPlan()))

@@ -52,7 +52,7 @@ def record(**fields: Any) -> ExchangeRecord:
     filled = {**usual, **fields}
     if (decision := filled["decision"]) is not None:
         filled = {"confidence": decision.confidence, "margin": decision.margin, **filled}
-    return ExchangeRecord("request-1", "chat/completions", **filled)
+    return ExchangeRecord("request-1", "chat", **filled)
 
 
 def log_paths(folder: Path, *, prompts: bool = False) -> Logs:

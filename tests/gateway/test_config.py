@@ -12,9 +12,6 @@ from pydantic import ValidationError
 from running_gateway import Upstream, served, small_router
 
 from commands import ROOT, complaint, run, run_json, wrong_call
-from ir3de.cli.commands.serve import _welcome
-from ir3de.cli.gateway_options import CheckedConfig
-from ir3de.cli.output import Output
 from ir3de.errors import ArtifactError, InputError
 from ir3de.gateway import validation
 from ir3de.gateway.config import yaml_parser
@@ -346,17 +343,3 @@ def test_without_the_extra_it_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     for command in (["serve"], ["config", "show"]):
         assert "needs the package 'not_there'" in complaint(*command)
         assert "pip install 'ir3de[serve]'" in complaint(*command)
-
-
-def test_the_welcome_on_a_terminal(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
-    monkeypatch.setenv("FORCE_COLOR", "1")  # by which rich takes anything for a terminal
-    monkeypatch.setenv("IR3DE_API_KEY", "sesame")
-    _welcome("http://127.0.0.1:8100", CheckedConfig(parsed(GOOD + "routing: {shadow: law}\n"), None, []), Output())
-    printed = capsys.readouterr()
-    assert printed.out == ""  # where the access log goes
-    for expected in ("http://127.0.0.1:8100/v1", "everything goes to law", "Bearer $IR3DE_API_KEY", '"model": "auto"'):
-        assert expected in printed.err
-    assert "sesame" not in printed.err
-    monkeypatch.delenv("FORCE_COLOR")
-    _welcome("http://127.0.0.1:8100", CheckedConfig(parsed(GOOD), None, []), Output())
-    assert capsys.readouterr().err == "serving on http://127.0.0.1:8100\n"

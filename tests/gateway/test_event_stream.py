@@ -163,3 +163,11 @@ def test_messages_tell_the_tokens_of_the_prompt_at_the_beginning() -> None:
         relay.feed(b'event: content_block_delta\ndata: {"delta":{"text":"' + b"x" * 300 + b'"}}\n\n')
     relay.feed(b'event: message_delta\ndata: {"usage":{"output_tokens":15}}\n\nevent: message_stop\ndata: {}\n\n')
     assert (relay.find_usage(), relay.is_done) == ({"input_tokens": 25, "output_tokens": 15}, True)
+
+
+def test_the_usage_of_a_message_has_both_parts_even_if_all_events_come_at_once() -> None:
+    events = b'data: {"type": "message_start", "message": {"usage": {"input_tokens": 25, "output_tokens": 1}}}\n\n'
+    events += b'data: {"type": "message_delta", "usage": {"output_tokens": 15}}\n\n'
+    relay = EventRelay(FORMATS["messages"])
+    relay.feed(events)
+    assert relay.find_usage() == {"input_tokens": 25, "output_tokens": 15}

@@ -3,6 +3,7 @@
 import json
 import os
 import subprocess
+import time
 from pathlib import Path
 
 import exchange_records as made
@@ -57,7 +58,28 @@ def test_a_request_is_in_every_metric_once() -> None:
     assert value(text, "ir3de_tokens_total", expert="law", direction="prompt") == 10
     assert value(text, "ir3de_tokens_total", expert="law", direction="completion") == 5
     assert value(text, "ir3de_cost_total", expert="law") == 20e-6
-    assert 'ir3de_router_info{digest="' + "d" * 64 in text
+    assert value(text, "ir3de_http_responses_total", endpoint="chat", status="2xx") == 1
+    assert value(text, "ir3de_queue_seconds_count", expert="law") == 0  # it did not wait
+    assert value(text, "ir3de_concurrency_limit", expert="law") == 64
+    assert 'ir3de_router_info{digest="' + "d" * 64 in text and 'ir3de_build_info{python="3.' in text
+
+
+def test_requests_that_waited_and_those_that_got_no_answer_are_told_apart() -> None:
+    metrics = Metrics(made.live())
+    metrics.observe(made.record(queue_seconds=2e-6))
+    metrics.observe(made.record(queue_seconds=0.3, status=0))
+    metrics.count_response("page", 304)
+    text = read(metrics)
+    assert value(text, "ir3de_queue_seconds_sum", expert="law") == 0.3
+    assert value(text, "ir3de_http_responses_total", endpoint="chat", status="none") == 1
+    assert value(text, "ir3de_http_responses_total", endpoint="page", status="3xx") == 1
+
+
+def test_a_process_is_described_as_prometheus_clients_do() -> None:
+    text = read(Metrics(made.live()))
+    assert time.time() - 3_600 < value(text, "process_start_time_seconds") <= time.time()
+    assert 1e6 < value(text, "process_resident_memory_bytes") < 1e11
+    assert value(text, "process_cpu_seconds_total") > 0 and value(text, "process_max_fds") > 0
 
 
 def test_what_was_not_reached_is_not_counted() -> None:

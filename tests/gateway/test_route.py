@@ -14,7 +14,7 @@ import pytest
 from running_gateway import QUESTIONS, TEXTS, Running, running, small_router
 
 import tiny
-from ir3de import AllTokens, EntropyTopK, PromptRidge, Router
+from ir3de import AllTokens, Conversation, EntropyTopK, PromptRidge, Router
 from ir3de.gateway.http import variants
 from ir3de.gateway.http.routing_api import MAX_EXPLAINED_CHARS, MAX_EXPLAINED_INPUTS, MAX_INPUTS, MAX_KEPT_BYTES
 
@@ -168,6 +168,73 @@ def test_messages_are_read_as_the_chat_endpoint_reads_them(gateway: Running) -> 
         {"role": "user", "content": [{"type": "text", "text": "<system-reminder>egg</system-reminder>Solve 3x = 12."}]},
     ]
     assert ask(gateway, {"messages": messages})[1]["data"] == ask(gateway, {"input": "Solve 3x = 12."})[1]["data"]
+
+
+CHAT = [
+    {"role": "system", "content": "You boil eggs."},
+    {"role": "user", "content": "Can my landlord evict me?"},
+    {"role": "assistant", "content": "No."},
+    {"role": "user", "content": "<system-reminder>egg</system-reminder>ok, and how long does that take?"},
+    {"role": "tool", "content": "Boil an egg."},
+    {"role": "user", "content": [{"type": "text", "text": "Solve 3x = 12."}]},
+]
+
+
+@pytest.mark.parametrize("explain", [False, True])
+def test_the_turns_of_a_chat_are_those_of_the_library(gateway: Running, explain: bool) -> None:
+    chat = Conversation.from_messages(small_router(), CHAT)
+    status, found = ask(gateway, {"messages": CHAT, "explain": explain})
+    assert status == 200
+    assert [(row["turn"], row["message"], row["text"]) for row in found["turns"]] == [
+        (0, 1, "Can my landlord evict me?"),
+        (1, 3, "ok, and how long does that take?"),
+        (2, 5, "Solve 3x = 12."),
+    ]
+    assert [(row["expert"], row["why"], row["decided"]) for row in found["turns"]] == [
+        ("law", "routed", 0),
+        ("law", "stayed", 0),
+        ("maths", "new subject", 2),
+    ]
+    for index, row in enumerate(found["turns"]):
+        said = plain(chat.explain(index).to_dict())
+        same = ("expert", "confidence", "abstained", "reason", "why", "decided", *(("compared", "words") * explain))
+        assert [row[name] for name in same] == [said[name] for name in same]
+        weights = [{name: one[name] for name in ("turn", "weight", "lead")} for one in said["weights"]]
+        assert row["weights"] == weights and ("words" in row) == explain
+    last = plain(chat.explain().to_dict())
+    assert [{name: row[name] for name in row if name in last} for row in found["data"]] == [
+        {name: last[name] for name in found["data"][0] if name in last}
+    ]
+    assert ("votes" in found["data"][0]) == explain
+
+
+def test_a_chat_of_one_turn_is_routed_as_a_prompt_and_flips_with_it(gateway: Running) -> None:
+    asked = {"explain": True, "flips": True}
+    as_prompt = ask(gateway, {"input": "Can my landlord evict me?", **asked})[1]
+    as_chat = ask(gateway, {"messages": CHAT[:2], **asked})[1]
+    assert as_chat["data"] == as_prompt["data"] and "turns" not in as_prompt
+    assert "flips" not in ask(gateway, {"messages": CHAT, **asked})[1]["data"][0]
+
+
+def test_a_chat_without_words_of_the_user_has_no_turns(gateway: Running) -> None:
+    _, found = ask(gateway, {"messages": CHAT[:1], "explain": True})
+    assert found["turns"] == [] and found["data"][0]["reason"] == "no known token"
+
+
+def test_a_chat_of_thousands_of_turns_shows_the_last_ones(gateway: Running) -> None:
+    messages = [{"role": "user", "content": text} for text in (*QUESTIONS.values(), "why? " * 99)] * 500
+    status, found = ask(gateway, {"messages": messages, "explain": True})
+    assert status == 200 and [row["turn"] for row in found["turns"]] == list(range(1_000, 2_000))
+    explained = [row["turn"] for row in found["turns"] if "words" in row]
+    assert 0 < len(explained) <= 100 and explained[-1] == 1_999
+    assert found["turns"][-1]["expert"] == Conversation.from_messages(small_router(), messages).decision.expert
+
+
+def test_other_ways_to_read_a_chat_have_no_turns(tmp_path: Path) -> None:
+    with running(tmp_path, routing={"text": "last_user"}) as gateway:
+        found = ask(gateway, {"messages": CHAT[:4]})[1]
+        expected = small_router().route("ok, and how long does that take?").to_dict()
+        assert "turns" not in found and found["data"] == [{"index": 0, **plain(expected)}]
 
 
 def test_weights_are_those_of_this_request(tmp_path: Path) -> None:

@@ -9,6 +9,7 @@ calls these:
     requests/choice       decides which experts may answer, and in which order they are asked
     requests/forwarding   builds the request that an expert gets
     wire/                 the formats of the APIs: turns, the end of a stream, usage, errors
+    translation/          requests and answers of Anthropic's API as those of OpenAI's, and the reverse
     experts/upstream      one exchange with an expert, and its timeouts; also circuit breakers and concurrency limits
     experts/transport     the interface of what sends requests to experts; `http_transport` is what does
     provenance            headers and a field of the body that say which expert answered, and why

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from time import time
 from typing import TYPE_CHECKING, Any, Literal
@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Literal
 if TYPE_CHECKING:
     from ir3de.gateway.requests.choice import Choice
     from ir3de.routing.decision import Decision
+    from ir3de.routing.turn_explanation import TurnReason
 
 Handover = tuple[str, str, str]  # a request was handed on: from an expert, to another, and the reason
 Outcome = Literal["ok", "client_error", "upstream_error", "unavailable", "cancelled", "broken_stream", "failed"]
@@ -28,8 +29,11 @@ class ExchangeRecord:
     expected_score: float | None = None  # instead of the confidence, if an outcome router decided
     margin: float | None = None
     router: str = ""  # hash of the artifact that decided
-    why: str = ""  # "" routed; otherwise "asked by name", "pinned", "shadow", "skip", "only one", "abstained"
-    text: str = ""  # what was routed on
+    why: str = ""  # "" routed; otherwise "asked by name", "pinned", "shadow", "skip", "abstained", "refused"
+    instead: str = ""  # who answers where the router abstained
+    reason: TurnReason | None = None  # of a chat with several turns: which one decided, and why
+    text: str = ""  # what was routed on, if the decision log has prompts
+    turns: Sequence[str] = ()  # likewise, where the user's turns were routed together
     expert: str = ""  # who answered, or was asked last
     model: str = ""  # what its endpoint calls the model
     session: str = ""
@@ -39,24 +43,25 @@ class ExchangeRecord:
     error: str = ""  # the code of the error object, if there was one
     fallbacks: list[Handover] = field(default_factory=list)
     resends: int = 0  # how often it was sent again because a kept connection had closed
+    read_seconds: float | None = None  # until the body had arrived
     route_seconds: float | None = None
+    queue_seconds: float | None = None  # in line for the expert that was asked last
+    asked_seconds: float | None = None  # from the request to asking that expert
     upstream_seconds: float | None = None  # from asking the expert that answered to the end of its answer
     first_seconds: float | None = None  # from the request to the first byte of the answer
     total_seconds: float = 0.0
     prompt_tokens: int | None = None  # as the expert says
     completion_tokens: int | None = None
     cost: float | None = None  # tokens times the expert's price
-    is_estimated: bool = False  # the expert told no tokens, so the gateway estimated them for the client's key
-    key: str = ""  # the name of the client's key; empty where it has none
     received_bytes: int = 0
     sent_bytes: int = 0
     method: str = "POST"
 
     def add_choice(self, choice: Choice) -> None:
         """Which router decided what, and why an expert was chosen."""
-        self.router, self.why = choice.snapshot.digest, choice.why
-        if choice.routed is not None:
-            self.decision, self.confidence, self.expected_score, self.margin, self.route_seconds = choice.routed
+        self.router, self.why, self.instead = choice.snapshot.digest, choice.why, choice.instead
+        if (routed := choice.routed) is not None:
+            self.decision, self.confidence, self.expected_score, self.margin, self.route_seconds, self.reason = routed
 
 
 def read_usage(usage: Mapping[str, Any]) -> tuple[int | None, int | None]:

@@ -12,6 +12,7 @@ from ir3de.gateway.experts.snapshot import Expert
 from ir3de.gateway.headers import HeaderList
 from ir3de.gateway.requests.choice import Choice
 from ir3de.gateway.requests.controls import FIELD
+from ir3de.routing.turn_explanation import TurnReason
 
 PROVENANCE_HEADERS = (
     "x-ir3de-expert",
@@ -24,6 +25,9 @@ PROVENANCE_HEADERS = (
     "x-ir3de-fallbacks",
     "x-ir3de-resends",
     "x-ir3de-why",
+    "x-ir3de-chat",
+    "x-ir3de-reason",
+    "x-ir3de-instead",
     "x-request-id",
 )
 
@@ -47,6 +51,11 @@ def build_provenance_headers(
             (b"x-ir3de-margin", b"%.4f" % routed.margin),
             (b"x-ir3de-route-us", b"%.1f" % (routed.seconds * 1e6)),
         )
+        if routed.reason is not None:
+            found.append((b"x-ir3de-chat", b'turn=%d, decided=%d, why="%b"' % _encode_reason(routed.reason)))
+        if routed.decision.abstained:
+            found.append((b"x-ir3de-reason", routed.decision.reason.encode()))
+            found += [(b"x-ir3de-instead", choice.instead.encode())] if choice.instead else []
     if choice.why:
         found.append((b"x-ir3de-why", _encode_header(choice.why)))
     return found
@@ -64,9 +73,19 @@ def build_provenance_member(choice: Choice, expert: Expert, handovers: Sequence[
             f',"decided":{_quote(routed.decision.expert)},"confidence":{value},"margin":{routed.margin:.4f}'
             f',"abstained":{"true" if routed.decision.abstained else "false"},"route_us":{routed.seconds * 1e6:.1f}'
         )
+        if routed.reason is not None:
+            turn, decided, why = routed.reason
+            text += f',"chat":{{"turn":{turn},"decided":{decided},"why":"{why}"}}'
+        if routed.decision.abstained:
+            text += f',"reason":{_quote(routed.decision.reason)}'
+            text += f',"instead":{_quote(choice.instead)}' if choice.instead else ""
     before = [{"from": one, "to": other, "reason": reason} for one, other, reason in handovers]
     text += f',"why":{_quote(choice.why or "routed")},"fallbacks":{json.dumps(before) if before else "[]"}'
     return f'{text},"request_id":{_quote_once(request_id)}}}'.encode()
+
+
+def _encode_reason(reason: TurnReason) -> tuple[int, int, bytes]:
+    return reason.turn, reason.decided, reason.why.encode()
 
 
 # There are few names, so their formatted forms are cached.

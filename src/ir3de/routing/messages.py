@@ -19,6 +19,7 @@ ENVELOPES = (
 )
 _TEXTS = frozenset(("text", "input_text", "output_text"))
 _IMAGES = frozenset(("image_url", "input_image", "image"))
+_AUDIO = frozenset(("input_audio", "audio"))
 
 
 class MessageError(InputError):
@@ -33,19 +34,20 @@ class MessageError(InputError):
 
 
 class Turn(NamedTuple):
-    """One message: its role, its text, and whether it has images or results of tools."""
+    """One message: its role, its text, and whether it has images, results of tools, or sound."""
 
     role: str
     text: str
     images: bool = False
     tool_result: bool = False
+    audio: bool = False
 
 
 def parse_messages(messages: object, param: str = "messages") -> list[Turn]:
     """The turns of a chat, or a `MessageError` that names the wrong field.
 
     >>> parse_messages([{"role": "user", "content": [{"type": "text", "text": "Is this contract void?"}]}])
-    [Turn(role='user', text='Is this contract void?', images=False, tool_result=False)]
+    [Turn(role='user', text='Is this contract void?', images=False, tool_result=False, audio=False)]
     """
     if not isinstance(messages, list):
         raise build_type_error(param, "a list of messages", messages)
@@ -77,7 +79,9 @@ def parse_message(message: object, param: str) -> Turn:
     parts = list(_parse_parts(content, f"{param}.content"))
     kinds = {kind for kind, _ in parts}
     text = "\n".join(text for kind, text in parts if kind in _TEXTS)
-    return Turn(role, text, bool(kinds & _IMAGES), role == "tool" or "tool_result" in kinds)
+    return Turn(
+        role, text, bool(kinds & _IMAGES), role == "tool" or "tool_result" in kinds, not kinds.isdisjoint(_AUDIO)
+    )
 
 
 def _parse_parts(content: list[Any], param: str) -> Iterator[tuple[str, str]]:

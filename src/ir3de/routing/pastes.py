@@ -8,8 +8,11 @@ MIN_PASTE_CHARS = 400  # shorter turns are the user's own words
 MAX_TURN_CHARS = 16_384  # of a longer turn, the beginning and the end are read
 END_CHARS = 2_048
 
-# a blank line, a fence of code, or a line that ends in a colon or a question mark
-_split_blocks = re.compile(r"\n[ \t\r]*\n\s*|```|(?<=[:?])[ \t\r]*\n").split
+# A blank line, a fence of code, or a line that ends in a colon or a question mark. Every alternative begins with a
+# character of its own, because `re` then skips all others, which halves the time.
+_split_blocks = re.compile(
+    r"\n[ \t\r]*\n\s*|```|\n(?<=[:?]\n)| (?<=[:?] )[ \t\r]*\n|\t(?<=[:?]\t)[ \t\r]*\n|\r(?<=[:?]\r)[ \t\r]*\n"
+).split
 
 
 def split_paste(text: str) -> tuple[str, str]:
@@ -24,7 +27,7 @@ def split_paste(text: str) -> tuple[str, str]:
     if len(text) > MAX_TURN_CHARS:
         text = text.strip()
         text = f"{text[: MAX_TURN_CHARS - END_CHARS]}\n\n{text[-END_CHARS:]}" if len(text) > MAX_TURN_CHARS else text
-    if len(text) < MIN_PASTE_CHARS:
+    if len(text) < MIN_PASTE_CHARS or ("\n" not in text and "```" not in text):
         return text, ""
     blocks = [block for block in _split_blocks(text) if block.strip()]
     words = []

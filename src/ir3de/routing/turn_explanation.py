@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from functools import cached_property
-from typing import Any, NamedTuple, Protocol
+from typing import Any, Literal, NamedTuple, Protocol
 
 from ir3de.routing.compiled import CompiledRouter
 from ir3de.routing.decision import Decision
@@ -13,6 +13,10 @@ from ir3de.routing.explanation import Explanation, explain
 from ir3de.selectors import Tally
 
 MIN_FACTOR = 1e-6  # turns of less weight are not shown
+
+# Why a turn goes where it goes: by its own words; with the expert of the turns before, which decided; by words that
+# begin a new subject; or because all turns together now speak for another expert than before.
+TurnWhy = Literal["routed", "stayed", "new subject", "moved"]
 
 
 class TurnRecord(NamedTuple):
@@ -29,7 +33,15 @@ class TurnRecord(NamedTuple):
     place: int  # among the messages
 
 
-_TALLY = TurnRecord._fields.index("tally")
+_TALLY, _KEPT, _DECISION = map(TurnRecord._fields.index, ("tally", "kept", "decision"))
+
+
+class TurnReason(NamedTuple):
+    """A turn, counted from 0, the turn that decided it, and why it goes where it goes."""
+
+    turn: int
+    decided: int
+    why: TurnWhy
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,13 +67,14 @@ class TurnWeight:
 class TurnExplanation:
     """Why a turn went to its expert: every turn's weight, the turn that decided, and the words of that turn.
 
-    `changed` says that the turn began a new subject, so that the turns before no longer count.
+    `changed` says that the turn began a new subject, so that the turns before no longer count. `why` says it in a word.
     """
 
     turn: int
     decision: Decision
     decided: int
     changed: bool
+    why: TurnWhy
     weights: tuple[TurnWeight, ...]
     explain_words: Callable[[], Explanation] = field(repr=False, compare=False)
 
@@ -77,6 +90,7 @@ class TurnExplanation:
             **self.decision.to_dict(),
             "decided": self.decided,
             "changed": self.changed,
+            "why": self.why,
             "weights": [weight.to_dict() for weight in self.weights],
             "experts": list(self.deciding.experts),
             **self.deciding.describe_parts(),
@@ -96,23 +110,44 @@ def explain_turn(
     compiled: CompiledRouter, tokenizer: Pieces, fields: Sequence[tuple[Any, ...]], last: int
 ) -> TurnExplanation:
     """Explain the decision of a turn. `fields` are those of the `TurnRecord` of every turn."""
-    records, factors = _find_counted(fields, last)
+    records, factors, leads = _find_leads(compiled, fields, last)
     decision = records[last].decision
-    leads = _measure_leads(compiled, decision, factors, records)
     tokens = {turn: factor * records[turn].tokens for turn, factor in factors.items()}
     whole = sum(tokens.values())
     weights = tuple(
         TurnWeight(turn, records[turn].text, records[turn].content, tokens[turn] / whole if whole else 1.0, leads[turn])
         for turn in factors
     )
-    decided = max(factors, key=lambda turn: (leads[turn], turn))
-    changed = records[last].kept == 0 and any(one[_TALLY] is not None for one in fields[:last])
+    _, decided, why = _give_reason(fields, last, leads)
 
     def explain_words() -> Explanation:
         pieces = tokenizer.pieces(_find_read_text(records[decided]), compiled.cap)
         return explain(compiled, pieces, tokenizer.unknown_id, about=decision)
 
-    return TurnExplanation(last, decision, decided, changed, weights, explain_words)
+    return TurnExplanation(last, decision, decided, why == "new subject", why, weights, explain_words)
+
+
+def find_reason(compiled: CompiledRouter, fields: Sequence[tuple[Any, ...]], last: int) -> TurnReason:
+    """Which turn decided a turn, and why: what `explain_turn` says, without weights and words."""
+    return _give_reason(fields, last, _find_leads(compiled, fields, last)[2])
+
+
+def _find_leads(
+    compiled: CompiledRouter, fields: Sequence[tuple[Any, ...]], last: int
+) -> tuple[dict[int, TurnRecord], dict[int, float], dict[int, float]]:
+    """The records of the turns that still count, what is left of their weight, and their shares of the lead."""
+    records, factors = _find_counted(fields, last)
+    return records, factors, _measure_leads(compiled, records[last].decision, factors, records)
+
+
+def _give_reason(fields: Sequence[tuple[Any, ...]], last: int, leads: Mapping[int, float]) -> TurnReason:
+    decided = max(leads, key=lambda turn: (leads[turn], turn))
+    why: TurnWhy = "routed" if decided == last else "stayed"
+    if last and fields[last][_KEPT] == 0 and any(one[_TALLY] is not None for one in fields[:last]):
+        why = "new subject"
+    elif last and fields[last - 1][_DECISION].best != fields[last][_DECISION].best:
+        why = "moved"
+    return TurnReason(last, decided, why)
 
 
 def _find_counted(fields: Sequence[tuple[Any, ...]], last: int) -> tuple[dict[int, TurnRecord], dict[int, float]]:

@@ -45,6 +45,7 @@ for _command in (
     gateway.gateway,
     gateway.limits,
     gateway.soak,
+    gateway.versions,
     trust.trust,
     experiments.train,
     experiments.outcomes,

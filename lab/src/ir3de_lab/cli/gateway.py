@@ -123,6 +123,49 @@ def soak(requests: int, concurrency: int, seed: int, save: Path | None, out: Out
         out.warn(f"{what}: {', '.join(identities)}")
 
 
+@click.command()
+@click.option(
+    "--before", required=True, type=click.Path(exists=True, file_okay=False, path_type=Path), metavar="FOLDER"
+)
+@click.option("--quick", is_flag=True, help="Half a minute instead of five, and noisier.")
+@save_option
+@output_options
+def versions(before: Path, quick: bool, save: Path | None, out: Output) -> None:
+    """What a request costs the gateway now, against an earlier version with the same settings.
+
+    FOLDER is a checkout of the earlier version, such as `git worktree add FOLDER COMMIT` makes. The two take turns, and
+    today's gateway runs a second time beside them: the bar is what two equal gateways differ by. Before
+    conversations decided, a chat was routed by its last turn alone, so chats of several turns have no bar.
+
+    \b
+    Example:
+      ir3de bench versions --before ../before --save results/versions.json
+    """
+    from dataclasses import asdict
+
+    from ir3de_lab.benchmarks.gateway.versions import QUICK, VersionPlan, measure_versions
+
+    plan = QUICK if quick else VersionPlan()
+    circumstances = describe_circumstances()
+    figures: list[Figure] = []
+    with out.spinner("comparing two versions"):
+        for found in measure_versions(before, plan):
+            figures += found
+    earlier = {"before": find_commit(before)}
+    document = {**circumstances, **earlier, "plan": asdict(plan), "figures": [figure.to_dict() for figure in figures]}
+    keep(save, document)
+    out.json(document)
+    out.result(figures_table(figures))
+
+
+def find_commit(folder: Path) -> str:
+    """The commit of a checkout; empty if it is none."""
+    import subprocess
+
+    asked = ["git", "-C", str(folder), "rev-parse", "--short=12", "HEAD"]
+    return subprocess.run(asked, capture_output=True, text=True, check=False).stdout.strip()
+
+
 def describe_circumstances() -> dict[str, Any]:
     """The command, the commit and the machine, with the versions of what serves, and how busy it was before."""
     import os

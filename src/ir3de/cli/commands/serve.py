@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -80,25 +80,41 @@ def serve(
             raise InputError("; ".join(checked.errors))
         if dry_run:
             out.result(line(("all is well: this can be served", "green")))
-        elif not _serve(source, checked, out):
+        elif not _serve(source, checked, out, demo=demo):
             context.exit(INTERRUPTED_EXIT_CODE)
 
 
-def _serve(source: Source, checked: CheckedConfig, out: Output) -> bool:
+def _serve(source: Source, checked: CheckedConfig, out: Output, *, demo: bool) -> bool:
     from ir3de.gateway import server
-
-    def ready(address: str) -> None:
-        config, router, _ = checked
-        if not out.as_json:
-            _welcome(address, checked, out)
-            return
-        experts, digest = [expert.name for expert in config.experts], None if router is None else router.digest
-        started = {"address": address, "experts": experts, "router": digest, "workers": config.server.workers}
-        click.echo(json_text(started))
+    from ir3de.gateway.http.admin_token import provide_admin_token
 
     for finding in checked.findings:
         out.warn(str(finding))
-    return server.serve(source, ready=ready)
+    # where nobody watches, what is printed ends in a log, and no token belongs there
+    shows_link = out.as_json or demo or out.shows_progress
+    with provide_admin_token(checked.config.server) if shows_link else nullcontext() as token:
+        return server.serve(source, ready=lambda address: _announce(address, source, checked, out, token))
+
+
+def _announce(address: str, source: Source, checked: CheckedConfig, out: Output, token: str | None) -> None:
+    """Say where it serves: as one line of JSON, or in words."""
+    from ir3de.gateway.admin.administration import find_state_folder
+    from ir3de.gateway.http.admin_token import build_page_link
+
+    config, router, _ = checked
+    page, state = build_page_link(address, token), find_state_folder(config, source.path)
+    if not out.as_json:
+        _welcome(address, checked, out, page=page, state=state)
+        return
+    started = {
+        "address": address,
+        "page": page,
+        "experts": [expert.name for expert in config.experts],
+        "router": None if router is None else router.digest,
+        "state": None if state is None else str(state),
+        "workers": config.server.workers,
+    }
+    click.echo(json_text(started))
 
 
 @contextmanager
@@ -127,34 +143,47 @@ def _overrides(router: str | None, experts: list[Endpoint], server: dict[str, An
     return overrides | ({"server": settings} if settings else {})
 
 
-def _welcome(address: str, checked: CheckedConfig, out: Output) -> None:
+def _welcome(address: str, checked: CheckedConfig, out: Output, *, page: str, state: Path | None = None) -> None:
     """Print the address, the experts and an example; on standard error, because the access log has standard output."""
     from rich.panel import Panel
 
     from ir3de.gateway.config.load import list_client_variables
     from ir3de.gateway.config.part import read_variable
 
-    settings, router, _ = checked
     console = out.progress_console
     if not console.is_terminal or out.quiet:
-        click.echo(f"serving on {address}", err=True)
+        click.echo(f"serving on {address}" + (f", page: {page}" if "#" in page and not out.quiet else ""), err=True)
         return
+    settings = checked.config
     key = next((name for name in list_client_variables(settings) if read_variable(name)), None)
+    rows = _list_facts(address, checked, key, state, has_own_token="#" in page)
+    console.print(Panel(facts(rows), title="IR3DE", title_align="left", border_style=FAINT, expand=False))
+    authorization = f' -H "authorization: Bearer ${key}"' if key else ""
+    question = f"{authorization} -H 'content-type: application/json' -d '{QUESTION}'"
+    # as lines of their own, which a narrow terminal does not cut into pieces
+    console.print(line(("page  ", FAINT), (page, f"bold cyan link {page}")), soft_wrap=True)
+    console.print(line(("try   ", FAINT), (f"curl {address}/v1/chat/completions{question}", "")), soft_wrap=True)
+    console.print(line(("stop  ", FAINT), ("Ctrl-C", "")))
+
+
+def _list_facts(
+    address: str, checked: CheckedConfig, key: str | None, state: Path | None, *, has_own_token: bool
+) -> list[tuple[str, RenderableType]]:
+    from ir3de.gateway.config.part import read_variable
+
+    settings, router, _ = checked
     digest = "" if router is None else f"  {router.digest[:12]}"
     who = "everybody" if settings.server.open else "only this machine"
+    variable = settings.server.admin_token_env
+    admin = f"needs the token in {variable}" if read_variable(variable) else f"off: set {variable}"
     rows: list[tuple[str, RenderableType]] = [
         ("address", line((f"{address}/v1", "bold cyan"))),
-        ("page", line((f"{address}/", "cyan"))),
         ("experts", ", ".join(expert.name for expert in settings.experts)),
         ("router", line((settings.router.path, ""), (digest, FAINT))),
         ("keys", f"clients need the key in {key}" if key else f"none: {who} can use it"),
+        ("admin", "by the link below, until it stops" if has_own_token else admin),
+        ("state", "none: changes are lost when it stops" if state is None else str(state)),
     ]
     if settings.routing.shadow:
         rows.append(("shadow", line((f"everything goes to {settings.routing.shadow}", "yellow"))))
-    console.print(Panel(facts(rows), title="IR3DE", title_align="left", border_style=FAINT, expand=False))
-    authorization = f' -H "authorization: Bearer ${key}"' if key else ""
-    console.print(
-        f"curl {address}/v1/chat/completions{authorization} -H 'content-type: application/json' -d '{QUESTION}'",
-        soft_wrap=True,
-    )
-    console.print(line(("Ctrl-C stops", FAINT)))
+    return rows

@@ -10,7 +10,7 @@ from pydantic import Field, field_validator, model_validator
 
 from ir3de.gateway.config.part import Name, Part, Seconds, Variable
 
-Capability = Literal["chat", "completions", "responses", "messages", "embeddings", "tools", "vision"]
+Capability = Literal["chat", "completions", "responses", "messages", "embeddings", "tools", "vision", "audio"]
 
 RESERVED = ("auto", "ir3de/auto")  # the models that ask for routing
 
@@ -90,17 +90,19 @@ class ExpertConfig(Part):
     """The base URL of its OpenAI-compatible API: http://127.0.0.1:8001/v1"""
     model: str | None = None
     """The endpoint's name of the model; by default the expert's name."""
+    provider: Name | None = None
+    """Who provides it, as OpenTelemetry names providers: openai, anthropic, aws.bedrock. By default its host or its
+    answers tell."""
     api_key_env: Variable | None = None
     """The variable that holds the endpoint's key."""
     capabilities: tuple[Capability, ...] = ("chat", "completions", "tools")
     """What it can do; requests that need more go to other experts."""
+    translate: bool = True
+    """Whether it also answers `messages` if it has only `chat`, or the reverse: requests and answers are translated."""
     context_window: int | None = Field(None, ge=1)
     """Tokens of prompt and answer together; longer requests go to other experts."""
     price: Price = Price()
     """Its price, for the control `max_price` and for the cost in logs and metrics."""
-    stream_usage: bool | None = None
-    """Whether to ask it for the tokens of streams, also where the client did not; the client then does not see them.
-    By default where it has a price, or the client's key is counted."""
     fallbacks: tuple[str, ...] = ()
     """Experts to ask when it fails, before the next ones of the ranking."""
     timeouts: Timeouts = Timeouts()

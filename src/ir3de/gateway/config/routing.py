@@ -42,8 +42,12 @@ class Routing(Part):
 
     default: str | None = None
     """The expert for prompts on which the router abstains; by default the router's own, else the nearest one."""
-    text: Literal["last_user", "all_user", "full"] = "last_user"
-    """The text to route: the user's last message, all messages of the user, or all messages."""
+    out_of_domain: Literal["answer", "refuse"] = "answer"
+    """What to do with prompts that are unlike every domain: the default or the nearest expert answers, or the client
+    gets status 422."""
+    text: Literal["conversation", "last_user", "all_user", "full"] = "conversation"
+    """What is routed: the user's turns, where newer ones weigh more and follow-ups stay with their expert; the user's
+    last message alone; all messages of the user as one text; or all messages as one text."""
     envelopes: tuple[str, ...] = ENVELOPES
     """Regular expressions of text that tools add to prompts; it is removed before routing."""
     threshold: float | None = Field(None, ge=0, le=1)

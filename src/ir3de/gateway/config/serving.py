@@ -38,21 +38,21 @@ class Server(Part):
     """Where the gateway listens, and who may use it."""
 
     host: str = "127.0.0.1"
-    """The address to listen on. Any address but loopback needs api_keys_env, keys_file, or open: true."""
+    """The address to listen on. Any address but loopback needs api_keys_env, or open: true."""
     port: int = Field(8100, ge=0, le=65_535)
     """The port to listen on; 0 takes a free one."""
     workers: int = Field(1, ge=1, le=256)
     """Worker processes."""
     api_keys_env: tuple[Variable, ...] = ()
     """Variables that hold clients' keys, separated by commas if there are several; by default IR3DE_API_KEY."""
-    keys_file: str | None = None
-    """File of named keys with scopes, experts and limits; it is read again when it changes."""
     admin_token_env: Variable = "IR3DE_ADMIN_TOKEN"
     """The variable that holds the token for /admin; if it is not set, there is no /admin."""
     open: bool = False
     """Whether other machines may use the gateway without a key."""
     cors_origins: tuple[str, ...] = ()
     """Origins whose pages may call the gateway from a browser; none by default."""
+    timing: bool = False
+    """Whether answers have the header Server-Timing, which says how long each phase took."""
     drain: Seconds = 30.0
     """Seconds that requests in flight get to finish after a stop."""
     limits: Limits = Limits()
@@ -63,7 +63,9 @@ class Logs(Part):
     """The logs. They hold prompts only if `prompts` is true."""
 
     access: str | None = "-"
-    """The access log, one JSON line per request: a file, - for standard output, null for none."""
+    """The access log, one line per request: a file, - for standard output, null for none."""
+    format: Literal["auto", "json", "text"] = "auto"
+    """How the access log is written: json for programs, text for people; auto is text on a terminal, json elsewhere."""
     decisions: str | None = None
     """The decision log, one JSON line per routed request, for `ir3de eval --replay`: a file."""
     prompts: bool = False

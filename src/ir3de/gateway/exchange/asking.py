@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from time import perf_counter
 
-from ir3de.gateway.exchange.accounting import wants_usage
 from ir3de.gateway.exchange.exchange import Exchange
+from ir3de.gateway.exchange.preparing import prepare_translation
 from ir3de.gateway.exchange.relaying import end_broken_stream, relay_stream, relay_whole
 from ir3de.gateway.experts.admission import admit, record_failure
 from ir3de.gateway.experts.snapshot import Expert
@@ -13,6 +13,7 @@ from ir3de.gateway.experts.upstream import RETRYABLE_STATUSES, UpstreamFailure, 
 from ir3de.gateway.headers import compile_header_filter
 from ir3de.gateway.requests.choice import Choice
 from ir3de.gateway.requests.forwarding import build_head, build_path
+from ir3de.gateway.translation.response import TranslatedResponse
 
 SLOW_CLIENT_S = 1.0  # an expert may break off an answer that the client does not take for that long
 
@@ -34,14 +35,23 @@ async def ask(exchange: Exchange, expert: Expert) -> UpstreamFailure | None:
     """Ask one expert and relay its answer. Return why it failed, if others can be asked: nothing was sent yet."""
     exchange.expert = expert
     exchange.record.expert, exchange.record.model = expert.name, expert.config.served_model
+    exchange.translation = None
+    if exchange.wire.capability in expert.translated and await prepare_translation(exchange, expert):
+        return None
+    arrived = perf_counter()
     try:
         await admit(expert)
     except UpstreamFailure as failure:
         return failure
     observer, started = exchange.gateway.observer, perf_counter()
+    exchange.record.queue_seconds, exchange.record.asked_seconds = started - arrived, started - exchange.clock
     observer.request_started(expert.name)
     try:
         async with build_request(exchange, expert) as answer:
+            if exchange.trace is not None:
+                exchange.trace.begin_answer(answer.headers)
+            if exchange.translation is not None:
+                answer = TranslatedResponse(answer, exchange.translation, exchange.wire, expert.name)
             if answer.resends:
                 exchange.record.resends += answer.resends
                 observer.metrics.resends[expert.name] += answer.resends
@@ -69,9 +79,12 @@ def build_request(exchange: Exchange, expert: Expert) -> UpstreamRequest:
     assert exchange.body is not None
     trace = {} if exchange.trace is None else exchange.trace.forward()
     forwarded = compile_header_filter(exchange.snapshot.config.routing.forward_headers)
-    head = build_head(exchange.wire, expert, exchange.all_received, exchange.request_id, trace, forwarded)
-    exchange.adds_usage = wants_usage(exchange, expert)
-    path, content = build_path(exchange.wire, exchange.query), exchange.body.build(expert, exchange.adds_usage)
+    if (translation := exchange.translation) is not None:
+        wire, path, content = translation.wire, translation.wire.path, translation.content
+        trace = {**trace, **translation.headers}
+    else:
+        wire, path, content = exchange.wire, build_path(exchange.wire, exchange.query), exchange.body.build(expert)
+    head = build_head(wire, expert, exchange.all_received, exchange.request_id, trace, forwarded)
     repeatable = exchange.body.is_repeatable
     return UpstreamRequest(exchange.gateway.transport, expert, path, head, content, is_repeatable=repeatable)
 

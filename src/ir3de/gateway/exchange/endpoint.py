@@ -14,23 +14,25 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Awaitable, Mapping
+from functools import partial
 from time import perf_counter
 from typing import Any
 
 from starlette.types import Receive, Scope, Send
 
 from ir3de.gateway.api_errors import ApiError, ClientDisconnect, build_internal_error, build_type_error
-from ir3de.gateway.exchange.accounting import expect_usage, restrict_to_key
+from ir3de.gateway.config.experts import RESERVED
 from ir3de.gateway.exchange.asking import ask_in_turn
 from ir3de.gateway.exchange.exchange import Exchange
+from ir3de.gateway.exchange.preparing import mark_untranslatable
 from ir3de.gateway.exchange_record import read_usage
 from ir3de.gateway.gateway import Gateway
-from ir3de.gateway.requests.choice import Choice, build_response_pin, choose
+from ir3de.gateway.requests.choice import Choice, build_response_pin, choose, route_prompt
 from ir3de.gateway.requests.client import DisconnectWatcher, read_body
 from ir3de.gateway.requests.controls import FIELD, read_controls
 from ir3de.gateway.requests.forwarding import OutgoingBody
-from ir3de.gateway.requests.json_body import read_json, read_values
-from ir3de.gateway.requests.prompt import read_answer_limit, read_prompt
+from ir3de.gateway.requests.json_body import read_json, read_values, run_beside
+from ir3de.gateway.requests.prompt import read_prompt
 from ir3de.gateway.wire.format import WireFormat
 
 MAX_LOGGED_CHARS = 100_000  # of a prompt, where the decision log has prompts: routing reads a thousand tokens
@@ -99,6 +101,7 @@ async def _read(exchange: Exchange) -> bool:
         await exchange.response.send_early(problem.status, headers, refusal, exchange.receive)
         return False
     exchange.record.received_bytes = len(exchange.content)
+    exchange.record.read_seconds = perf_counter() - exchange.clock
     return True
 
 
@@ -108,23 +111,26 @@ async def _choose(exchange: Exchange) -> Choice:
     body = await read_json(exchange.content, snapshot.config.server.limits.json_depth)
     exchange.content, values = b"", body.values
     _read_model(exchange, values)
+    if exchange.trace is not None:
+        exchange.trace.read_request(values)
     prompt = await read_values(
         body,
         lambda values: read_prompt(
-            exchange.wire,
-            values,
-            routing.text,
-            routing.envelopes,
-            counts_tokens=snapshot.has_context_windows or exchange.lease is not None,
+            exchange.wire, values, routing.text, routing.envelopes, counts_tokens=snapshot.has_context_windows
         ),
     )
+    if exchange.wire.capability in snapshot.translated and not body.is_large:
+        prompt = mark_untranslatable(prompt, exchange.wire, values)
     exchange.body = OutgoingBody.from_request(exchange.wire, body)
     if snapshot.config.logs.prompts:
-        exchange.record.text = prompt.text[:MAX_LOGGED_CHARS]
-    choice = choose(snapshot, exchange.record.asked, prompt, exchange.controls, exchange.gateway.pins)
+        exchange.record.text, exchange.record.turns = prompt.text[:MAX_LOGGED_CHARS], prompt.turns
+    asked, controls, routed = exchange.record.asked, exchange.controls, None
+    if prompt.turns and not prompt.is_quick and asked in RESERVED:
+        routed = await run_beside(partial(route_prompt, snapshot, controls=controls), prompt)
+    choice = choose(snapshot, asked, prompt, controls, exchange.gateway.pins, routed)
     exchange.record.add_choice(choice)
-    if exchange.lease is not None:
-        expect_usage(exchange, exchange.lease, choice, prompt.tokens, read_answer_limit(values))
+    if choice.refusal is not None:
+        raise choice.refusal
     return choice
 
 
@@ -138,8 +144,6 @@ def _read_model(exchange: Exchange, values: Mapping[str, Any]) -> None:
     exchange.record.asked, exchange.record.stream = model, bool(stream) and exchange.wire.can_stream
     exchange.controls = read_controls(values.get(FIELD), exchange.received, exchange.gateway.session_headers)
     exchange.record.session = exchange.controls.session
-    if exchange.key.experts is not None:
-        exchange.controls = restrict_to_key(exchange, exchange.key.experts)
 
 
 def _pin(exchange: Exchange, choice: Choice) -> None:
@@ -158,11 +162,9 @@ def _finish_record(exchange: Exchange) -> None:
     record.status = response.status or (499 if record.outcome == "cancelled" else 0)
     record.sent_bytes = response.sent_bytes
     record.total_seconds = perf_counter() - exchange.clock
-    if exchange.lease is not None:
-        exchange.lease.close()  # which fills in what it took
-    elif exchange.usage and exchange.expert is not None:
+    if exchange.usage and exchange.expert is not None:
         prompt, answer = record.prompt_tokens, record.completion_tokens = read_usage(exchange.usage)
         record.cost = exchange.expert.config.price.compute_cost(prompt or 0, answer or 0)
     exchange.gateway.observer.observe(record)
     if exchange.trace is not None:
-        exchange.trace.finish(record)
+        exchange.trace.finish(record, None if exchange.expert is None else exchange.expert.config, exchange.usage)

@@ -14,13 +14,15 @@ from ir3de.gateway.experts.snapshot import Expert, Snapshot
 from ir3de.gateway.experts.upstream import UpstreamFailure, UpstreamResponse
 from ir3de.gateway.gateway import Gateway
 from ir3de.gateway.headers import HeaderList, filter_response_headers
-from ir3de.gateway.keys.client_key import ClientKey, Lease
+from ir3de.gateway.keys.client_key import ClientKey
 from ir3de.gateway.provenance import build_provenance_headers, build_provenance_member
 from ir3de.gateway.requests.choice import Choice
 from ir3de.gateway.requests.client import find_connection
 from ir3de.gateway.requests.client_response import ClientResponse
 from ir3de.gateway.requests.controls import NO_CONTROLS, Controls
 from ir3de.gateway.requests.forwarding import OutgoingBody
+from ir3de.gateway.telemetry.server_timing import build_server_timing
+from ir3de.gateway.translation.translation import Translation
 from ir3de.gateway.wire.event_stream import EventRelay
 from ir3de.gateway.wire.format import WireFormat
 
@@ -39,8 +41,6 @@ class Exchange:
         self.request_id: str = scope["state"]["request_id"]
         self.record = ExchangeRecord(self.request_id, wire.capability)
         self.key: ClientKey = scope["state"]["key"]
-        self.lease: Lease | None = scope["state"].get("lease")  # None where the key's requests are not counted
-        self.record.key = self.key.name
         self.received: Mapping[bytes, bytes] = scope["state"]["headers"]
         self.all_received: HeaderList = scope["headers"]
         self.query: bytes = scope["query_string"]
@@ -54,12 +54,10 @@ class Exchange:
         self.controls: Controls = NO_CONTROLS
         self.choice: Choice | None = None
         self.expert: Expert | None = None  # who answers, or was asked last
+        self.translation: Translation | None = None  # where the expert speaks another format than the client
         self.relay: EventRelay | None = None
         self.response_id = ""  # a later request may refer to it
         self.usage: Mapping[str, Any] = {}
-        self.answer_bytes = 0  # of a whole answer
-        self.expected_prompt_tokens = 0  # an estimate, for a lease
-        self.adds_usage = False  # whether the expert was asked for the usage of a stream, and the client did not ask
 
     @property
     def is_complete(self) -> bool:
@@ -98,6 +96,10 @@ class Exchange:
         has_provenance = "headers" in self.snapshot.config.routing.provenance
         if self.choice is not None and self.expert is not None and has_provenance:
             headers += build_provenance_headers(self.choice, self.expert, self.record.fallbacks, self.record.resends)
+        if self.translation is not None:
+            headers += self.translation.build_headers(self.request_id)
+        if self.snapshot.config.server.timing:
+            headers.append((b"server-timing", build_server_timing(self.record, perf_counter() - self.clock)))
         return headers
 
     def build_member(self, expert: Expert) -> bytes:

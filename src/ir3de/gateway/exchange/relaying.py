@@ -6,12 +6,11 @@ import logging
 from time import perf_counter
 
 from ir3de.gateway.api_errors import ApiError, ClientDisconnect
-from ir3de.gateway.exchange.accounting import build_relay
 from ir3de.gateway.exchange.exchange import ERROR_CODES, Exchange
 from ir3de.gateway.experts.snapshot import Expert
 from ir3de.gateway.experts.upstream import UpstreamFailure, UpstreamResponse, parse_object
 from ir3de.gateway.requests.controls import FIELD
-from ir3de.gateway.wire.event_stream import add_member, remove_member
+from ir3de.gateway.wire.event_stream import EventRelay, add_member, remove_member
 
 _log = logging.getLogger("ir3de.gateway")
 
@@ -44,8 +43,9 @@ def _sign(exchange: Exchange, body: bytes, answer: UpstreamResponse, expert: Exp
             "garbage", f"'{expert.name}' answered with {kind}, asked for a stream of events", is_expert_fault=False
         )
     exchange.usage = usage if isinstance(usage := content.get("usage"), dict) else {}
-    exchange.answer_bytes = len(body)
     exchange.response_id = exchange.wire.read_response_id(content)
+    if exchange.trace is not None:
+        exchange.trace.read_answer(content)
     if not (member := exchange.build_member(expert)):
         return body
     return add_member(remove_member(body, FIELD) if FIELD in content else body, member)
@@ -60,7 +60,7 @@ async def relay_stream(exchange: Exchange, answer: UpstreamResponse, expert: Exp
         raise UpstreamFailure("broken", f"'{expert.name}' ended its stream before it began")
     exchange.body = None  # nobody else will be asked
     expert.breaker.record_beginning()
-    relay = exchange.relay = build_relay(exchange, expert)
+    relay = exchange.relay = EventRelay(exchange.wire, exchange.build_member(expert))
     exchange.record.first_seconds = perf_counter() - exchange.clock
     exchange.response.stall_limit = expert.config.timeouts.idle
     await exchange.response.start(answer.status, exchange.build_headers(answer))
@@ -75,8 +75,10 @@ async def relay_stream(exchange: Exchange, answer: UpstreamResponse, expert: Exp
         elif not relay.is_done_at_end:
             raise UpstreamFailure("broken", f"'{expert.name}' ended its stream in the middle")
     finally:
-        exchange.usage = relay.find_usage()
+        exchange.usage = relay.find_usage() or answer.find_usage()
         exchange.response_id = relay.find_response_id()
+        if exchange.trace is not None:
+            exchange.trace.read_events(relay.head, relay.tail)
     await exchange.response.end(rest)
 
 

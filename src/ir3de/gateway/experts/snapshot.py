@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from ir3de.router import Router
 
 WARN_INTERVAL_S = 60.0  # seconds
+_COUNTERPARTS = {"chat": "messages", "messages": "chat"}  # formats that can be translated into each other
 
 
 @dataclass(eq=False)
@@ -56,19 +57,19 @@ class Expert:
 
     @cached_property
     def capabilities(self) -> frozenset[str]:
-        return frozenset(self.config.capabilities)
+        return self.translated.union(self.config.capabilities)
+
+    @cached_property
+    def translated(self) -> frozenset[str]:
+        """The formats in which it answers only because requests and answers are translated."""
+        own = self.config.capabilities if self.config.translate else ()
+        return frozenset(name for name, other in _COUNTERPARTS.items() if name not in own and other in own)
 
     @cached_property
     def destination(self) -> Destination:
         """Where it is, and how it is connected."""
         config = self.config
         return Destination(config.base_url, config.keep_alive, config.http2, config.tls)
-
-    @cached_property
-    def asks_usage(self) -> bool:
-        """Whether to ask for the usage of streams, whoever asks: it has a price, or its configuration wants it."""
-        wanted, price = self.config.stream_usage, self.config.price
-        return bool(price.input_per_1m or price.output_per_1m) if wanted is None else wanted
 
     @cached_property
     def authorization(self) -> str | None:
@@ -111,6 +112,11 @@ class Snapshot:
             found = tuple(expert for expert in self.experts.values() if needs <= expert.capabilities)
             self._capable[needs] = found
         return found
+
+    @cached_property
+    def translated(self) -> frozenset[str]:
+        """The formats in which some expert answers only because requests and answers are translated."""
+        return frozenset().union(*(expert.translated for expert in self.experts.values()))
 
     @cached_property
     def has_context_windows(self) -> bool:

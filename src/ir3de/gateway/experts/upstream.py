@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import logging
-from collections.abc import Coroutine
+from collections.abc import Coroutine, Mapping
 from dataclasses import dataclass, field
 from types import TracebackType
 from typing import Any
@@ -89,6 +89,10 @@ class UpstreamResponse:
                 return b""
             if content := decoder.decode(piece):
                 return content
+
+    def find_usage(self) -> Mapping[str, Any]:
+        """The token usage of a stream, where the client's events do not tell it; only a translated answer has one."""
+        return {}
 
     async def read_whole(self) -> bytes | None:
         """The whole body, or None if it is too large to be held."""

@@ -20,19 +20,25 @@ from ir3de.gateway.admin.bounded import run_in_thread
 from ir3de.gateway.api_errors import ApiError, ClientDisconnect, build_type_error, validate
 from ir3de.gateway.config.part import Part
 from ir3de.gateway.config.routing import Routing
+from ir3de.gateway.http.chat_turns import SpokenTurn, describe_turns
+from ir3de.gateway.http.target import find_target
 from ir3de.gateway.http.variants import VariantSpec, get_variant, has_variant, list_options
+from ir3de.gateway.requests.choice import route_turns
 from ir3de.gateway.requests.client import read_body
-from ir3de.gateway.requests.controls import CostWeights
+from ir3de.gateway.requests.controls import NO_CONTROLS, Controls, CostWeights
 from ir3de.gateway.requests.json_body import read_json
 from ir3de.gateway.requests.kept_texts import SHORT_CHARS
-from ir3de.gateway.requests.prompt import extract_text, parse_turns
+from ir3de.gateway.requests.prompt import extract_text, list_user_turns, parse_turns, read_chat
 from ir3de.gateway.requests.token_estimate import Beginning
 from ir3de.gateway.wire import FORMATS
 from ir3de.selectors import MAX_TOKENS
 
 if TYPE_CHECKING:
     from ir3de.gateway.experts.snapshot import Snapshot
+    from ir3de.gateway.gateway import Gateway
     from ir3de.router import Router
+    from ir3de.routing.conversation import Conversation
+    from ir3de.routing.decision import Decision
 
 MAX_INPUTS = 1_000
 MAX_EXPLAINED_INPUTS = 100
@@ -57,11 +63,13 @@ class RouteRequest(Part):
     input: SkipValidation[str | Annotated[list[str], Field(min_length=1, max_length=MAX_INPUTS)]] = ""
     """A prompt, or several."""
     messages: SkipValidation[list[Any]] = []  # noqa: RUF012 - pydantic copies it
-    """Or a chat, which is routed as the chat endpoint routes it."""
+    """Or a chat, which is routed as the chat endpoint routes it: `turns` then has a row for each turn of the user."""
     explain: bool | None = None
     """Also give for whom every word speaks, and every token with its vote."""
     flips: bool | None = None
     """Also give the words without which the decision would differ."""
+    target: bool | None = None
+    """Also give whom the gateway would ask now, and how: an expert may have no endpoint, or fail."""
     selector: str | None = None
     """Try another selector."""
     k: Annotated[int, Field(ge=1, le=MAX_TOKENS)] | None = None
@@ -70,6 +78,15 @@ class RouteRequest(Part):
     """Try another scorer."""
     weights: CostWeights | None = None
     """What a unit of cost is worth, instead of the router's own."""
+
+    def read_turns(self, routing: Routing) -> list[SpokenTurn] | None:
+        """The user's turns, where a chat is routed as a conversation; None for other requests."""
+        if routing.text != "conversation" or "messages" not in self.model_fields_set:
+            return None
+        if "input" in self.model_fields_set:
+            raise _build_both_error()
+        turns = parse_turns(FORMATS["chat/completions"], {"messages": self.messages})
+        return list_user_turns(turns, routing.envelopes)
 
     def read_texts(self, routing: Routing) -> Sequence[str]:
         """The prompts, or a `ApiError` that names the field."""
@@ -107,7 +124,8 @@ class RouteRequest(Part):
 
 async def route(request: Request) -> Response:
     """Say where each prompt would go."""
-    snapshot: Snapshot = request.app.state.gateway.live.snapshot
+    gateway: Gateway = request.app.state.gateway
+    snapshot = gateway.live.snapshot
     limits = snapshot.config.server.limits
     try:
         content = await read_body(request.receive, dict(request.scope["headers"]), limits)
@@ -116,15 +134,16 @@ async def route(request: Request) -> Response:
     values = (await read_json(content, limits.json_depth, kept_bytes=MAX_KEPT_BYTES)).values
     del content  # the prompts are enough
     asked = validate(RouteRequest, values, status=400, shows_found=True)
-    texts = asked.read_texts(snapshot.config.routing)
+    turns = asked.read_turns(snapshot.config.routing)
+    texts = asked.read_texts(snapshot.config.routing) if turns is None else [text for _, text in turns]
     try:
         if not has_variant(snapshot, asked.wanted):  # it must be built first
             await run_in_thread(get_variant, snapshot, asked.wanted)
         if asked.is_quick(texts):
-            content = build_answer(snapshot, asked, texts)
+            content = build_answer(gateway, snapshot, asked, texts, turns)
         else:
             content = await asyncio.get_running_loop().run_in_executor(
-                _start_thread(), build_answer, snapshot, asked, texts
+                _start_thread(), build_answer, gateway, snapshot, asked, texts, turns
             )
     except InputError as error:  # weights so large that no number holds them
         raise ApiError(400, str(error)) from error
@@ -140,17 +159,28 @@ def _start_thread() -> ThreadPoolExecutor:
     return ThreadPoolExecutor(1, thread_name_prefix="ir3de-route")
 
 
-def build_answer(snapshot: Snapshot, asked: RouteRequest, texts: Sequence[str]) -> bytes:
-    """The answer as JSON."""
+def build_answer(
+    gateway: Gateway,
+    snapshot: Snapshot,
+    asked: RouteRequest,
+    texts: Sequence[str],
+    turns: Sequence[SpokenTurn] | None = None,
+) -> bytes:
+    """The answer as JSON. `turns` are those of a chat that is routed as a conversation."""
     variant = get_variant(snapshot, asked.wanted)
-    begin = perf_counter()
-    if len(texts) == 1:
+    begin, chat = perf_counter(), None
+    if turns:
+        chat = route_turns(variant, texts, asked.weights)
+        decisions = [chat.decision]
+    elif turns is not None:  # no words of the user
+        decisions, texts = [variant.route("", weights=asked.weights)], [""]
+    elif len(texts) == 1:
         decisions = [variant.route(texts[0], weights=asked.weights)]
     else:
         batches = (texts[start : start + BATCH_INPUTS] for start in range(0, len(texts), BATCH_INPUTS))
         decisions = [one for batch in batches for one in variant.route_batch(batch, weights=asked.weights)]
     took = perf_counter() - begin
-    head = {
+    head: dict[str, Any] = {
         "object": "list",
         "router": snapshot.digest,
         "experts": list(variant.experts),
@@ -158,12 +188,32 @@ def build_answer(snapshot: Snapshot, asked: RouteRequest, texts: Sequence[str]) 
         "calibrated": variant.calibrated,
         "route_us": round(took / len(texts) * 1e6, 1),  # a prompt, on average
     }
+    if turns is not None:
+        head["turns"] = [] if chat is None else _describe_turns(chat, asked, turns)
     data = b",".join(  # row by row, because an explanation takes several times the memory of its JSON
-        _encode({"index": index, **decision.to_dict(), **_explain(variant, asked, text)})
-        for index, (text, decision) in enumerate(zip(texts, decisions, strict=True))
+        _encode({"index": index, **decision.to_dict(), **parts, **target})
+        for index, (text, decision) in enumerate(zip(texts if chat is None else texts[-1:], decisions, strict=True))
+        for parts in [_explain(variant, asked, text) if chat is None else _explain_chat(variant, asked, chat, texts)]
+        for target in [_describe_target(gateway, snapshot, asked, text, decision) if asked.target else {}]
     )
     options = _encode(list_options(snapshot))
     return b"".join((_encode(head)[:-1], b',"data":[', data, b'],"options":', options, b"}"))
+
+
+def _describe_turns(
+    chat: Conversation, asked: RouteRequest, turns: Sequence[SpokenTurn]
+) -> Sequence[Mapping[str, Any]]:
+    explained_chars = MAX_EXPLAINED_CHARS if asked.explain else 0
+    return describe_turns(chat, turns, explained_chars=explained_chars, read_chars=READ_CHARS)
+
+
+def _explain_chat(variant: Router, asked: RouteRequest, chat: Conversation, texts: Sequence[str]) -> dict[str, Any]:
+    """The words that decided the last turn. Flips are those of a prompt, so chats of several turns have none."""
+    row = chat.explain().deciding.describe_parts() if asked.explain else {}
+    text, several = read_chat(texts)
+    if asked.flips and not several:
+        row["flips"] = variant.flips(text, weights=asked.weights).to_dict()
+    return row
 
 
 def _explain(variant: Router, asked: RouteRequest, text: str) -> dict[str, Any]:
@@ -173,15 +223,28 @@ def _explain(variant: Router, asked: RouteRequest, text: str) -> dict[str, Any]:
     return row
 
 
+def _describe_target(
+    gateway: Gateway, snapshot: Snapshot, asked: RouteRequest, text: str, decision: Decision
+) -> dict[str, Any]:
+    messages = asked.messages or [{"role": "user", "content": text}]
+    controls = Controls(weights=asked.weights) if asked.weights else NO_CONTROLS
+    is_served = asked.wanted.is_served(snapshot.router)
+    return {"target": find_target(snapshot, messages, decision, controls, gateway.pins, is_served=is_served)}
+
+
 def _encode(value: Mapping[str, Any]) -> bytes:
     return json.dumps(value, ensure_ascii=False, allow_nan=False, separators=(",", ":")).encode(errors="replace")
+
+
+def _build_both_error() -> ApiError:
+    return ApiError(400, "input and messages are two ways to say the same: send one of them", param="input")
 
 
 def _read_texts(values: Mapping[str, Any], routing: Routing) -> list[str]:
     given = values.get("input")
     if "messages" in values:
         if given is not None:
-            raise ApiError(400, "input and messages are two ways to say the same: send one of them", param="input")
+            raise _build_both_error()
         return [extract_text(parse_turns(FORMATS["chat/completions"], values), routing.text, routing.envelopes)]
     if isinstance(given, str):
         return [given]

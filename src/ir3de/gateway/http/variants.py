@@ -55,6 +55,10 @@ class VariantSpec:
     selector: str | None = None
     k: int | None = None
 
+    def is_served(self, router: Router) -> bool:
+        """Whether the router itself is wanted, as it serves requests."""
+        return _compute_key(router, self) == (None, None) and self.k in (None, getattr(router.selector, "k", None))
+
 
 @dataclass(eq=False)
 class VariantCache:

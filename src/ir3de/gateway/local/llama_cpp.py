@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import secrets
 import subprocess
 import sys
 import tempfile
@@ -19,7 +18,6 @@ from ir3de.embedding import packaged_models
 from ir3de.errors import ArtifactError, InputError, MissingExtraError
 from ir3de.gateway.config.experts import Concurrency, ExpertConfig, Timeouts
 from ir3de.gateway.config.models import Config
-from ir3de.gateway.config.part import read_variable
 from ir3de.gateway.config.routing import RouterConfig
 from ir3de.gateway.config.serving import Logs
 from ir3de.storage.cores import count_cores
@@ -169,8 +167,7 @@ def demo(say: Callable[[str], None] = lambda line: None) -> Iterator[Config]:
                 state=str(Path(folder, "state")),
                 logs=Logs(access=None),  # the page shows the traffic, and the terminal the address
             )
-            with _admin_token(config.server.admin_token_env, say):
-                yield config
+            yield config
 
 
 def _find_model(say: Callable[[str], None]) -> Path:
@@ -206,17 +203,3 @@ def _build_expert(domain: str, base_url: str) -> ExpertConfig:
         system_prompt=persona.system_prompt,
         defaults={"temperature": persona.temperature, "top_p": persona.top_p, "repeat_penalty": 1.1},
     )
-
-
-@contextmanager
-def _admin_token(variable: str, say: Callable[[str], None]) -> Iterator[None]:
-    """Set an admin token for this run, unless there is one, so that the page can show and change the experts."""
-    if read_variable(variable):
-        yield
-        return
-    os.environ[variable] = token = secrets.token_urlsafe(16)
-    say(f"Admin token of this run: {token}")
-    try:
-        yield
-    finally:
-        os.environ.pop(variable, None)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from time import perf_counter
+from time import perf_counter, sleep
 from typing import TYPE_CHECKING, NamedTuple
 
 from ir3de.errors import InputError
@@ -13,10 +13,16 @@ from ir3de.gateway.config.experts import RESERVED
 from ir3de.gateway.experts.snapshot import Expert, Snapshot
 from ir3de.gateway.requests.controls import Controls
 from ir3de.gateway.requests.pins import Pins
-from ir3de.gateway.requests.prompt import Prompt
+from ir3de.gateway.requests.prompt import MAX_INLINE_TURNS, Prompt
+from ir3de.routing.conversation import Conversation
 
 if TYPE_CHECKING:
+    from ir3de.policies import Costs
+    from ir3de.router import Router
     from ir3de.routing.decision import Decision
+    from ir3de.routing.turn_explanation import TurnReason
+
+TURNS_AT_A_TIME = 50  # of a long chat: then the event loop may have the interpreter's lock
 
 
 class Routed(NamedTuple):
@@ -27,6 +33,7 @@ class Routed(NamedTuple):
     expected_score: float | None  # instead of the confidence, if an outcome router decided
     margin: float
     seconds: float
+    reason: TurnReason | None = None  # of a chat with several turns: which one decided, and why
 
 
 @dataclass(slots=True)
@@ -39,6 +46,8 @@ class Choice:
     why: str = ""  # empty if the router decided; otherwise the reason
     routed: Routed | None = None  # None where the router was not asked
     by_name: bool = False  # then only the fallbacks of the configuration may replace it
+    instead: str = ""  # who answers where the router abstained: the default expert, or the nearest one
+    refusal: ApiError | None = None  # what the client gets instead of an answer
 
     @property
     def decision(self) -> Decision | None:
@@ -57,17 +66,36 @@ class Choice:
 
 def route_prompt(snapshot: Snapshot, prompt: Prompt, controls: Controls) -> Routed:
     """The router's decision, and how long it took."""
-    started = perf_counter()
+    started, reason = perf_counter(), None
     try:
-        decision = snapshot.router.route(prompt.text, weights=controls.weights)
+        if prompt.turns:
+            chat = route_turns(snapshot.router, prompt.turns, controls.weights)
+            decision, reason = chat.decision, chat.find_reason() if len(chat) > 1 else None
+        else:
+            decision = snapshot.router.route(prompt.text, weights=controls.weights)
     except InputError as error:  # weights times costs that no number holds
         raise ApiError(400, str(error), "invalid_type", "ir3de.weights") from error
     seconds = perf_counter() - started
-    return Routed(decision, decision.confidence, decision.expected_score, decision.margin, seconds)
+    return Routed(decision, decision.confidence, decision.expected_score, decision.margin, seconds, reason)
 
 
-def choose(snapshot: Snapshot, model: str, prompt: Prompt, controls: Controls, pins: Pins) -> Choice:
-    """The choice for a request, or an `ApiError`: no such model, or no expert may answer."""
+def route_turns(router: Router, turns: Sequence[str], weights: Costs | None = None) -> Conversation:
+    """The conversation of the user's turns, whose envelopes are removed already."""
+    chat, is_long = Conversation(router, envelopes=()), len(turns) > MAX_INLINE_TURNS
+    for place, text in enumerate(turns):
+        chat.route(text, weights=weights)
+        if is_long and place % TURNS_AT_A_TIME == 0:
+            sleep(0)
+    return chat
+
+
+def choose(
+    snapshot: Snapshot, model: str, prompt: Prompt, controls: Controls, pins: Pins, routed: Routed | None = None
+) -> Choice:
+    """The choice for a request, or an `ApiError`: no such model, or no expert may answer.
+
+    `routed` is the router's decision, where it was made before.
+    """
     experts = snapshot.experts
     if model not in RESERVED:
         if (named := experts.get(model)) is None:
@@ -86,19 +114,37 @@ def choose(snapshot: Snapshot, model: str, prompt: Prompt, controls: Controls, p
         return Choice(snapshot, eligible[0], eligible, "the first with embeddings", by_name=True)
     if controls.skip and snapshot.config.routing.shadow is None:
         return Choice(snapshot, _pick_default(snapshot, eligible), eligible, "skip")
-    routed = route_prompt(snapshot, prompt, controls)
-    decision = routed.decision
-    first, why = _pick_decided(snapshot, decision, eligible)
-    if controls.session and (pinned := _find_pinned(snapshot, prompt, controls, pins, decision, eligible)) is not None:
-        first, why = pinned, "pinned"
+    routed = routed or route_prompt(snapshot, prompt, controls)
     if (shadow := snapshot.config.routing.shadow) is not None:
-        first, why = experts[shadow], "shadow"
+        return Choice(snapshot, experts[shadow], eligible, "shadow", routed)
+    if controls.session and (pinned := _find_pinned(snapshot, prompt, controls, pins, routed, eligible)) is not None:
+        return Choice(snapshot, pinned, eligible, "pinned", routed)
+    if routed.decision.abstained:
+        return _choose_abstained(snapshot, routed, eligible)
+    first, why = _pick_decided(snapshot, routed.decision, eligible)
     return Choice(snapshot, first, eligible, why, routed)
 
 
+def _choose_abstained(snapshot: Snapshot, routed: Routed, eligible: Sequence[Expert]) -> Choice:
+    """Who answers where the router abstains: the default expert, or the nearest one; or nobody, if so configured."""
+    decision, routing = routed.decision, snapshot.config.routing
+    if routing.out_of_domain == "refuse" and decision.reason == "out of domain":
+        return Choice(snapshot, eligible[0], (), "refused", routed, refusal=_build_refusal(eligible))
+    if (default := _get(eligible, routing.default) or _get(eligible, decision.expert)) is not None:
+        return Choice(snapshot, default, eligible, "abstained", routed, instead="default expert")
+    if (nearest := _get(eligible, decision.best)) is not None:
+        return Choice(snapshot, nearest, eligible, "abstained", routed, instead="nearest expert")
+    return Choice(snapshot, eligible[0], eligible, "abstained", routed, instead="first that may answer")
+
+
+def _build_refusal(eligible: Sequence[Expert]) -> ApiError:
+    names = ", ".join(expert.name for expert in eligible)
+    message = f"out of domain: no expert is for prompts like this one. A model can also be asked by name: {names}"
+    headers = {"x-ir3de-why": "refused", "x-ir3de-reason": "out of domain"}
+    return ApiError(422, message, "out_of_domain", "model", headers=headers)
+
+
 def _pick_decided(snapshot: Snapshot, decision: Decision, eligible: Sequence[Expert]) -> tuple[Expert, str]:
-    if decision.abstained:
-        return _pick_default(snapshot, eligible, decision), "abstained"
     if expert := _get(eligible, decision.expert):
         return expert, ""
     for name, _ in decision.ranking:
@@ -107,10 +153,10 @@ def _pick_decided(snapshot: Snapshot, decision: Decision, eligible: Sequence[Exp
     return _pick_default(snapshot, eligible), "the router knows none that may answer"
 
 
-def _pick_default(snapshot: Snapshot, eligible: Sequence[Expert], decision: Decision | None = None) -> Expert:
-    """The default expert: the configuration's, else the router's. Without any, the nearest one must answer."""
-    own = snapshot.router.default if decision is None else decision.expert or decision.best
-    return _get(eligible, snapshot.config.routing.default) or _get(eligible, own) or eligible[0]
+def _pick_default(snapshot: Snapshot, eligible: Sequence[Expert]) -> Expert:
+    """The default expert: the configuration's, else the router's, else the first one."""
+    default, own = snapshot.config.routing.default, snapshot.router.default
+    return _get(eligible, default) or _get(eligible, own) or eligible[0]
 
 
 def _get(eligible: Sequence[Expert], name: str | None) -> Expert | None:
@@ -134,21 +180,22 @@ def _find_pinned(
     prompt: Prompt,
     controls: Controls,
     pins: Pins,
-    decision: Decision,
+    routed: Routed,
     eligible: Sequence[Expert],
 ) -> Expert | None:
-    """The conversation's expert, unless the router is sure of another one. Tool loops always stay."""
-    pinning = snapshot.config.routing.pinning
+    """The conversation's expert, unless the router is sure of another one. Tool loops and follow-ups always stay."""
+    pinning, decision = snapshot.config.routing.pinning, routed.decision
     if not pinning.ttl or (name := pins.get(controls.session)) is None:
         return None
     clear = not decision.abstained and decision.ranking[0][1] >= pinning.release < 1
     moves = clear and decision.expert != name and _get(eligible, decision.expert) is not None
-    return None if moves and not prompt.tool_loop else _get(eligible, name)
+    is_follow_up = routed.reason is not None and routed.reason.why == "stayed"
+    return None if moves and not prompt.tool_loop and not is_follow_up else _get(eligible, name)
 
 
 def _find_eligible(snapshot: Snapshot, prompt: Prompt, controls: Controls) -> Sequence[Expert]:
     """The experts that can and may answer. If there is none, the error says why for each."""
-    is_simple = controls.is_unrestricted and not snapshot.has_context_windows
+    is_simple = controls.is_unrestricted and not snapshot.has_context_windows and not prompt.untranslatable
     if is_simple and (capable := snapshot.find_capable(prompt.needs)):
         return capable
     reasons = {expert: _explain_refusal(expert, prompt, controls) for expert in snapshot.experts.values()}
@@ -162,6 +209,8 @@ def _explain_refusal(expert: Expert, prompt: Prompt, controls: Controls) -> str:
     config = expert.config
     if not prompt.needs <= expert.capabilities:
         return f"has no {' or '.join(sorted(prompt.needs - expert.capabilities))} (capabilities)"
+    if prompt.untranslatable and not prompt.needs.isdisjoint(expert.translated):
+        return prompt.untranslatable
     if config.context_window is not None and prompt.tokens > config.context_window:
         return f"about {prompt.tokens:,} tokens do not fit its context of {config.context_window:,}"
     if (controls.allow is not None and expert.name not in controls.allow) or expert.name in controls.deny:

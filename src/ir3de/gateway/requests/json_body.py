@@ -16,6 +16,7 @@ from ir3de.gateway.api_errors import ApiError
 from ir3de.gateway.requests.large_json import MAX_MEMBERS, JsonError, Member, NotUtf8, TooDeep, read_large
 
 T = TypeVar("T")
+V = TypeVar("V")
 
 MIN_KEPT_BYTES = 1_000_000  # that texts of a large request may take in memory
 SMALL_BYTES = 65_536  # parsed at once, within 5 ms whatever they hold
@@ -144,9 +145,12 @@ async def read_json(content: bytes, depth: int, *, kept_bytes: int = MIN_KEPT_BY
 
 async def read_values(body: JsonBody, function: Callable[[Mapping[str, Any]], T]) -> T:
     """What a function finds in a request's values: in the thread, if they are those of a large request."""
-    if not body.is_large:
-        return function(body.values)
-    return await asyncio.get_running_loop().run_in_executor(_start_thread(), function, body.values)
+    return await run_beside(function, body.values) if body.is_large else function(body.values)
+
+
+async def run_beside(function: Callable[[V], T], value: V) -> T:
+    """What a function makes of a value, in the thread for large requests, while others are served."""
+    return await asyncio.get_running_loop().run_in_executor(_start_thread(), function, value)
 
 
 def _is_quick(content: bytes) -> bool:

@@ -9,11 +9,14 @@ from typing import Any, Literal, NamedTuple
 from ir3de.gateway.api_errors import ApiError
 from ir3de.gateway.requests.token_estimate import estimate_tokens
 from ir3de.gateway.wire.format import WireFormat
-from ir3de.routing.messages import MessageError, Turn, compile_envelopes
+from ir3de.routing.messages import MessageError, Turn, compile_envelopes, remove_envelopes
+from ir3de.routing.pastes import MIN_PASTE_CHARS, split_paste
 
-TextMode = Literal["last_user", "all_user", "full"]
+TextMode = Literal["conversation", "last_user", "all_user", "full"]
 
 MAX_TEXT_CHARS = 131_072  # of several turns together; routing reads the first 15,360
+MAX_INLINE_TURNS = 100  # routed in the event loop, within a few milliseconds; longer chats in a thread
+MAX_INLINE_CHARS = 100_000  # of all turns
 MAX_TOKENS = 10**12  # a client may send a number with thousands of digits
 _READ_BY_MODELS = ("messages", "system", "prompt", "input", "instructions", "tools", "functions")
 _ATTACHMENTS = frozenset(("image_url", "input_image", "image", "input_audio", "file", "input_file", "document"))
@@ -22,11 +25,18 @@ _ATTACHMENTS = frozenset(("image_url", "input_image", "image", "input_audio", "f
 class Prompt(NamedTuple):
     """The text to route, and what else the choice of an expert depends on."""
 
-    text: str
+    text: str  # of a chat whose turns are routed together, the last one that has words
     needs: frozenset[str]  # capabilities
     tokens: int  # a rough count of the prompt and the longest answer; 0 where nobody asks for it
     tool_loop: bool  # the last message is the result of a tool
     follows: str = ""  # of OpenAI's responses: the id of the response before
+    turns: Sequence[str] = ()  # the user's turns, where they are routed together
+    untranslatable: str = ""  # why experts of the other kind cannot answer, if some of the experts are such
+
+    @property
+    def is_quick(self) -> bool:
+        """Whether it is routed within a few milliseconds."""
+        return len(self.turns) <= MAX_INLINE_TURNS and sum(map(len, self.turns)) <= MAX_INLINE_CHARS
 
 
 def read_prompt(
@@ -35,15 +45,22 @@ def read_prompt(
     """Read the prompt of a request, or raise an `ApiError` that names the wrong field."""
     turns = parse_turns(wire, values)
     images = any(turn.images for turn in turns)
+    audio = any(turn.audio for turn in turns) or values.get("audio") is not None
     tools = bool(values.get("tools") or values.get("functions"))
     last = turns[-1] if turns else None
     loop = last is not None and (last.role == "tool" or (last.tool_result and not last.text.strip()))
+    chat: Sequence[str] = ()
+    if how == "conversation":
+        text, chat = read_chat([text for _, text in list_user_turns(turns, envelopes)])
+    else:
+        text = extract_text(turns, how, envelopes)
     return Prompt(
-        extract_text(turns, how, envelopes),
-        _collect_needs(wire.capability, tools, images),
+        text,
+        _collect_needs(wire.capability, tools, images, audio),
         count_tokens(values) if counts_tokens else 0,
         loop,
         wire.find_previous_response(values),
+        chat,
     )
 
 
@@ -56,8 +73,37 @@ def parse_turns(wire: WireFormat, values: Mapping[str, Any]) -> list[Turn]:
 
 
 @lru_cache(maxsize=64)
-def _collect_needs(capability: str, tools: bool, images: bool) -> frozenset[str]:
-    return frozenset([capability, *(["tools"] if tools else []), *(["vision"] if images else [])])
+def _collect_needs(capability: str, tools: bool, images: bool, audio: bool) -> frozenset[str]:
+    wanted = {capability: True, "tools": tools, "vision": images, "audio": audio}
+    return frozenset(name for name, is_wanted in wanted.items() if is_wanted)
+
+
+def list_user_turns(turns: Sequence[Turn], envelopes: Sequence[str]) -> list[tuple[int, str]]:
+    """The user's turns without envelopes, each with its place among the messages: those of `Conversation`.
+
+    Roles that nobody knows are not the user's, and here they are no error.
+    """
+    patterns = tuple(envelopes)
+    return [
+        (place, remove_envelopes(turn.text, patterns))
+        for place, turn in enumerate(turns)
+        if turn.role == "user" and (not turn.tool_result or turn.text.strip())
+    ]
+
+
+def read_chat(spoken: Sequence[str]) -> tuple[str, Sequence[str]]:
+    """A text to route, and the turns to route together. A single turn without a paste is routed as a prompt.
+
+    That is the decision of `Conversation`, to the bit, and takes less time.
+    """
+    if not spoken:
+        return "", ()
+    if len(spoken) > 1:
+        return next((text for text in reversed(spoken) if text.strip()), ""), spoken
+    if len(text := spoken[0]) < MIN_PASTE_CHARS:
+        return text, ()
+    words, paste = split_paste(text)
+    return (text, spoken) if paste else (words, ())
 
 
 def extract_text(turns: Sequence[Turn], how: TextMode, envelopes: Sequence[str] = ()) -> str:
@@ -85,7 +131,8 @@ def extract_text(turns: Sequence[Turn], how: TextMode, envelopes: Sequence[str] 
 
 def count_tokens(values: Mapping[str, Any]) -> int:
     """Roughly the tokens of a request and of the longest answer: all text that a model reads, results of tools too."""
-    tokens = read_answer_limit(values)
+    wanted = values.get("max_completion_tokens") or values.get("max_tokens") or values.get("max_output_tokens") or 0
+    tokens = max(0, min(wanted, MAX_TOKENS)) if isinstance(wanted, int) else 0
     found: list[Any] = [values[name] for name in _READ_BY_MODELS if name in values]
     while found:
         value = found.pop()
@@ -96,9 +143,3 @@ def count_tokens(values: Mapping[str, Any]) -> int:
         elif isinstance(value, dict) and value.get("type") not in _ATTACHMENTS:
             found += value.values()
     return tokens
-
-
-def read_answer_limit(values: Mapping[str, Any]) -> int:
-    """The longest answer that the request allows, in tokens; 0 if it does not say."""
-    wanted = values.get("max_completion_tokens") or values.get("max_tokens") or values.get("max_output_tokens") or 0
-    return max(0, min(wanted, MAX_TOKENS)) if isinstance(wanted, int) else 0

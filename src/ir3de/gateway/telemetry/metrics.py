@@ -5,7 +5,10 @@ from __future__ import annotations
 import json
 import logging
 from collections.abc import Iterator, Mapping
+from functools import cache
+from importlib.metadata import version
 from pathlib import Path
+from platform import python_version
 from time import monotonic
 from typing import TYPE_CHECKING, get_args
 
@@ -16,8 +19,8 @@ from prometheus_client.registry import Collector, CollectorRegistry
 
 from ir3de.gateway.exchange_record import ExchangeRecord, Outcome
 from ir3de.gateway.telemetry.counts import Counts, Dump
-from ir3de.gateway.telemetry.key_metrics import KeyMetrics
 from ir3de.gateway.telemetry.process_counts import PROCESS_COUNTS
+from ir3de.gateway.telemetry.process_gauges import ProcessGauges
 from ir3de.gateway.workers.folder import WorkerPlace
 
 if TYPE_CHECKING:
@@ -28,6 +31,8 @@ OUTCOMES = get_args(Outcome)
 REASONS = (  # of fallbacks
     "connect", "timeout", "408", "429", "5xx", "busy", "resting", "cooling", "garbage", "broken", "resources", "other",
 )  # fmt: skip
+STATUS_CLASSES = ("none", "1xx", "2xx", "3xx", "4xx", "5xx", "none", "none", "none", "none")  # none was sent
+MIN_QUEUE_S = 0.001  # a request that had a place at once did not wait
 BREAKER_VALUES = {"closed": 0, "half-open": 1, "open": 2, "cooling": 3}
 
 ROUTE_BUCKETS = (1e-5, 2e-5, 5e-5, 1e-4, 2e-4, 5e-4, 1e-3, 2e-3, 5e-3, 1e-2, 5e-2, 0.1)
@@ -49,6 +54,9 @@ class Metrics:
         self._live, self._place = live, place
         counts = self._counts = Counts()
         self._requests = counts.add_counter("ir3de_requests", "Requests.", "expert", "outcome")
+        self._responses = counts.add_counter(
+            "ir3de_http_responses", "Responses to clients, also those that no expert gave.", "endpoint", "status"
+        )
         self._route = counts.add_histogram("ir3de_route_seconds", "Time to decide on an expert.", ROUTE_BUCKETS)
         self._confidence = counts.add_histogram(
             "ir3de_confidence", "Confidence of decisions, where it is a probability.", CONFIDENCE_BUCKETS
@@ -63,12 +71,14 @@ class Metrics:
         self._ttft = counts.add_histogram(
             "ir3de_ttft_seconds", "From a request to the first byte of its answer.", ANSWER_BUCKETS, "expert"
         )
+        self._queue = counts.add_histogram(
+            "ir3de_queue_seconds", "Time in line for an expert, of requests that had to wait.", ANSWER_BUCKETS, "expert"
+        )
         self._tokens = counts.add_counter("ir3de_tokens", "Tokens, as experts count them.", "expert", "direction")
         self._cost = counts.add_counter("ir3de_cost", "Tokens times their prices.", "expert")
         self.resends = counts.add_counter(
             "ir3de_resends", "Requests sent again because a kept connection had closed.", "expert"
         )
-        self._of_keys = KeyMetrics(counts)
         self._of_process = {
             "log_lines_dropped": counts.add_counter("ir3de_log_lines_dropped", "Log lines that could not be written."),
             "connections_refused": counts.add_counter("ir3de_connections_refused", "Connections beyond the limit."),
@@ -83,6 +93,15 @@ class Metrics:
         self._breaker = counts.add_gauge(
             "ir3de_breaker_state", "0 closed, 1 half-open, 2 open, 3 cooling.", "expert", adds_up=False
         )
+        self._limits = {
+            "limit": counts.add_gauge(
+                "ir3de_concurrency_limit", "Requests that an expert gets at once.", "expert", adds_up=False
+            ),
+            "queue": counts.add_gauge(
+                "ir3de_queue_limit", "Requests that may be in line for an expert.", "expert", adds_up=False
+            ),
+        }
+        self._process = ProcessGauges(counts)
         self._experts: set[str] = set()  # labels that were counted
         self._own: Dump = counts.dump()
         self._published = ""
@@ -98,6 +117,9 @@ class Metrics:
         """Count a request that has ended."""
         expert = record.expert if record.expert in self._experts else self._add_expert(record.expert)
         self._requests[expert, record.outcome if record.outcome in OUTCOMES else "upstream_error"] += 1
+        self._responses[record.endpoint, STATUS_CLASSES[record.status // 100 % 10]] += 1
+        if record.queue_seconds is not None and record.queue_seconds >= MIN_QUEUE_S:
+            self._queue[expert].add(record.queue_seconds)
         if record.route_seconds is not None:
             self._route[()].add(record.route_seconds)
         if record.decision is not None:
@@ -117,13 +139,10 @@ class Metrics:
             self._tokens[expert, "completion"] += record.completion_tokens
         if record.cost:
             self._cost[expert] += record.cost
-        if record.key:
-            self._of_keys.observe(record, expert)
 
-    def count_refusal(self, key: str, code: str) -> None:
-        """Count a request that was refused; `key` is empty if it came with none, or with an unknown one."""
-        if key:
-            self._of_keys.count_refusal(key, code)
+    def count_response(self, endpoint: str, status: int) -> None:
+        """Count a response that no expert gave."""
+        self._responses[endpoint, STATUS_CLASSES[status // 100 % 10]] += 1
 
     def _add_expert(self, name: str) -> str:
         """The label of an expert. All its metrics are shown from now on."""
@@ -135,7 +154,7 @@ class Metrics:
             for direction in ("prompt", "completion"):
                 self._tokens[label, direction] += 0
             self._cost[label] += 0
-            self._upstream[label], self._ttft[label]
+            self._upstream[label], self._ttft[label], self._queue[label]
         return label
 
     def refresh(self, in_flight: Mapping[str, int]) -> None:
@@ -153,6 +172,10 @@ class Metrics:
             self._seen_of_process[name] = now
         self._breaker.clear()
         self._breaker.update((name, BREAKER_VALUES[expert.breaker.state]) for name, expert in experts.items())
+        for field, gauge in self._limits.items():
+            gauge.clear()
+            gauge.update((name, getattr(expert.config.concurrency, field)) for name, expert in experts.items())
+        self._process.refresh()
         self._own = self._counts.dump()
         if self._place is not None:
             self._write(self._place)
@@ -176,7 +199,8 @@ class Metrics:
         """Everything in the format that the client prefers, and its content type; the own numbers as of `refresh`."""
         encode, content_type = choose_encoder(accept)
         registry = CollectorRegistry()
-        registry.register(_Scrape([*self._counts.build(self._read_all()), _describe_router(self._live)]))
+        described = [_describe_build(), _describe_router(self._live)]
+        registry.register(_Scrape([*self._counts.build(self._read_all()), *described]))
         return encode(registry), content_type
 
     def _read_all(self) -> Iterator[tuple[Dump, bool]]:
@@ -196,6 +220,12 @@ class _Scrape(Collector):
 
     def collect(self) -> list[Metric]:
         return self._metrics
+
+
+@cache
+def _describe_build() -> Metric:
+    facts = {"version": version("ir3de"), "python": python_version()}
+    return InfoMetricFamily("ir3de_build", "The version of the gateway.", value=facts)
 
 
 def _describe_router(live: LiveSnapshot) -> Metric:

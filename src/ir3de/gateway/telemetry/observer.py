@@ -7,7 +7,9 @@ import logging
 import signal
 import sys
 from collections import Counter
+from collections.abc import Callable
 from contextlib import suppress
+from functools import partial
 from time import perf_counter, time
 from typing import TYPE_CHECKING
 
@@ -18,17 +20,18 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from ir3de.gateway.exchange_record import ExchangeRecord, Outcome
 from ir3de.gateway.telemetry.log_lines import MAX_NAME_CHARS, format_access_line, format_decision_line
-from ir3de.gateway.telemetry.logs import LogFile
+from ir3de.gateway.telemetry.logs import STANDARD_OUTPUT, LogFile
 from ir3de.gateway.telemetry.metrics import Metrics
-from ir3de.gateway.telemetry.tracing import Tracing, create_tracing
+from ir3de.gateway.telemetry.otel import create_tracing
+from ir3de.gateway.telemetry.quiet_requests import is_quiet, name_endpoint
+from ir3de.gateway.telemetry.terminal_lines import format_terminal_line, is_terminal, wants_colours
+from ir3de.gateway.telemetry.tracing import Tracing
 from ir3de.gateway.workers.folder import WorkerPlace, get_worker_folder
 
 if TYPE_CHECKING:
-    from ir3de.gateway.api_errors import ApiError
     from ir3de.gateway.config.serving import Logs
     from ir3de.gateway.experts.snapshot import LiveSnapshot
 
-PROBE_PATHS = frozenset(("/livez", "/readyz", "/health", "/metrics"))
 OBSERVE_DELAY_S = 0.003  # finished requests are written after this delay, in batches
 MAX_PENDING_RECORDS = 1_000
 PUBLISH_INTERVAL_S = 1.0  # seconds, where there are other workers
@@ -47,6 +50,7 @@ class Observer:
         self.in_flight: Counter[str] = Counter()  # requests that each expert is answering
         self.tracing: Tracing | None = create_tracing()
         self._access: LogFile | None = None
+        self._format_access: Callable[[ExchangeRecord], bytes] = format_access_line
         self._replaced: list[LogFile] = []  # logs that may still have lines to write
         self._decisions: LogFile | None = None
         self._logs: Logs | None = None
@@ -98,7 +102,7 @@ class Observer:
         if snapshot.config.logs is not self._logs:
             self._open_logs(snapshot.config.logs)
         if self._access is not None:
-            self._access.write(format_access_line(record))
+            self._access.write(self._format_access(record))
         if self._decisions is not None and record.decision is not None:
             expert = snapshot.experts.get(record.expert)
             price = None if expert is None else expert.config.price
@@ -109,9 +113,10 @@ class Observer:
     def log_access(
         self, scope: Scope, status: int, *, began: float | None = None, error: str = "", sent: int = 0
     ) -> None:
-        """Write the access log line of a request that asked no expert. Successful probes are not logged."""
-        path = str(scope.get("path", ""))[:MAX_NAME_CHARS]
-        if self._access is None or (status < 400 and path in PROBE_PATHS):
+        """Count a request that asked no expert, and write its line of the access log, unless it needs none."""
+        path, method = str(scope.get("path", ""))[:MAX_NAME_CHARS], scope["method"]
+        self.metrics.count_response(name_endpoint(path), status)
+        if self._access is None or is_quiet(method, path, status, scope["state"]["headers"]):
             return
         seconds = 0.0 if began is None else perf_counter() - began
         outcome: Outcome = "ok" if status < 400 else "client_error" if status < 500 else "unavailable"
@@ -124,15 +129,9 @@ class Observer:
             error=error,
             total_seconds=seconds,
             sent_bytes=sent,
-            method=scope["method"],
-            key=scope["state"]["key"].name,
+            method=method,
         )
-        self._access.write(format_access_line(record))
-
-    def record_refusal(self, scope: Scope, problem: ApiError) -> None:
-        """Count and log a request that was refused before it reached an endpoint."""
-        self.metrics.count_refusal(scope["state"]["key"].name, problem.code)
-        self.log_access(scope, problem.status, error=problem.code)
+        self._access.write(self._format_access(record))
 
     def wrap(self, app: ASGIApp) -> ASGIApp:
         """Wrap an application so that its requests are in the access log."""
@@ -216,6 +215,7 @@ class Observer:
             self._access = self._replace_log(self._access, logs.access)
         if before is None or before.decisions != logs.decisions:
             self._decisions = self._replace_log(self._decisions, logs.decisions)
+        self._format_access = _choose_format(logs)
 
     def _replace_log(self, old: LogFile | None, path: str | None) -> LogFile | None:
         fresh = None if path is None else LogFile(path)
@@ -223,3 +223,11 @@ class Observer:
             old.close(0)
             self._replaced.append(old)
         return fresh
+
+
+def _choose_format(logs: Logs) -> Callable[[ExchangeRecord], bytes]:
+    """How lines of the access log are written: for people at a terminal, for programs elsewhere."""
+    is_seen = logs.access == STANDARD_OUTPUT and is_terminal(1)
+    if logs.format == "json" or (logs.format == "auto" and not is_seen):
+        return format_access_line
+    return partial(format_terminal_line, colours=is_seen and wants_colours(1))

@@ -15,6 +15,7 @@ _TAIL_BYTES = 1 << 13  # kept of the beginning and of the end of a stream, to fi
 _GAPS = (b"\n\n", b"\n\r\n", b"\r\r")  # between events
 _data = re.compile(rb"(?:^|(?<=[\r\n]))data: ?(?=\{)")
 _data_lines = re.compile(rb"(?:^|(?<=[\r\n]))(data: ?)(\{[^\r\n]*)")
+_usage = re.compile(rb'"usage": ?\{')
 _line_end = re.compile(rb"[\r\n]")
 
 
@@ -97,7 +98,7 @@ class EventRelay:
 
     def find_usage(self) -> Mapping[str, Any]:
         """The token usage that the stream tells; empty if it does not."""
-        return self._wire.read_usage(_find_usage(self.head), _find_usage(self.tail)) or {}
+        return self._wire.read_usage(_find_usage(self.head, is_first=True), _find_usage(self.tail)) or {}
 
     def find_response_id(self) -> str:
         """The id by which a later request may refer to this answer."""
@@ -115,10 +116,12 @@ class EventRelay:
         return line.group(1) + remove_member(line.group(2), self._name.strip(b'"').decode())
 
 
-def _find_usage(events: bytes) -> dict[str, Any] | None:
-    place = max(events.rfind(b'"usage":{'), events.rfind(b'"usage": {'))
-    if place < 0:
+def _find_usage(events: bytes, *, is_first: bool = False) -> dict[str, Any] | None:
+    """The last usage among these events, or the first: a short stream has both in one piece."""
+    places = [match.start() for match in _usage.finditer(events)]
+    if not places:
         return None
+    place = places[0] if is_first else places[-1]
     try:
         text = events[place:].decode(errors="replace")
         found, _ = json.JSONDecoder().raw_decode(text, text.index("{"))

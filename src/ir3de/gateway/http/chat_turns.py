@@ -1,0 +1,61 @@
+"""The turns of a chat for POST /v1/route: where each of them would go, which turn decided, and why."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from ir3de.routing.conversation import Conversation
+    from ir3de.routing.explanation import Explanation
+    from ir3de.routing.turn_explanation import TurnExplanation
+
+SpokenTurn = tuple[int, str]  # a turn of the user: its place among the messages, and its text
+
+MAX_TURNS = 1_000  # that are shown, the last ones
+MAX_EXPLAINED_TURNS = 100  # of them, with the words that decided, as far as these are not too long
+MAX_TEXT_CHARS = 200  # of a turn
+
+
+def describe_turns(
+    chat: Conversation, turns: Sequence[SpokenTurn], *, explained_chars: int, read_chars: int
+) -> list[Mapping[str, Any]]:
+    """A row for each turn, ready for JSON. The newest ones have the words that decided: `explained_chars` together.
+
+    Of each turn, `read_chars` are read.
+    """
+    rows = list[Mapping[str, Any]]()
+    known: dict[tuple[int, str], dict[str, Any]] = {}  # turns that one turn decided share its words
+    for turn in reversed(range(max(0, len(chat) - MAX_TURNS), len(chat))):
+        found = chat.explain(turn)
+        key, words = (found.decided, found.decision.best), dict[str, Any]()
+        if key in known:
+            words = known[key]
+        elif explained_chars > 0:
+            explained_chars -= min(len(turns[found.decided][1]), read_chars)
+            words = known[key] = _describe_words(found.deciding) if explained_chars >= 0 else {}
+        place, text = turns[turn]
+        row = {"turn": turn, "message": place, "text": text.strip()[:MAX_TEXT_CHARS], **_describe_turn(found)}
+        rows.append({**row, **(words if turn >= len(chat) - MAX_EXPLAINED_TURNS else {})})
+    return rows[::-1]
+
+
+def _describe_turn(found: TurnExplanation) -> dict[str, Any]:
+    decision, confidence, score = found.decision, found.decision.confidence, found.decision.expected_score
+    return {
+        "expert": decision.expert,
+        "best": decision.best,
+        "confidence": None if confidence is None else round(confidence, 6),
+        **({} if score is None else {"expected_score": round(score, 6)}),
+        "abstained": decision.abstained,
+        "reason": decision.reason,
+        "why": found.why,
+        "decided": found.decided,
+        "weights": [
+            {"turn": one.turn, "weight": round(one.weight, 6), "lead": round(one.lead, 6)} for one in found.weights
+        ],
+    }
+
+
+def _describe_words(found: Explanation) -> dict[str, Any]:
+    return {"compared": list(found.compared), "words": [word.to_dict() for word in found.words]}
