@@ -17,6 +17,7 @@ from ir3de.gateway.admin.changes import ExpertAddition, RouterReplacement
 from ir3de.gateway.http.openapi import DOCUMENT as TARGET
 from ir3de.gateway.provenance import PROVENANCE_HEADERS
 from ir3de.gateway.requests.controls import PRICE_PATTERN
+from ir3de.gateway.wire.passthrough import PASSTHROUGH_FORMATS, PassthroughFormat
 
 Schema = dict[str, Any]
 Model = type[BaseModel]
@@ -69,7 +70,12 @@ def build_document() -> Schema:
             "description": "One OpenAI-compatible endpoint in front of many experts. The model `auto` routes.",
             "license": {"name": "Apache-2.0", "identifier": "Apache-2.0"},
         },
-        "paths": {**_describe_v1(security), **_describe_service(), **_describe_admin()},
+        "paths": {
+            **_describe_v1(security),
+            **_describe_passthrough(security),
+            **_describe_service(),
+            **_describe_admin(),
+        },
         "components": {
             "schemas": definitions["$defs"],
             "responses": {f"Error{code}": _describe_error(code, text) for code, text in errors.items()},
@@ -106,6 +112,34 @@ def _describe_v1(security: list[Schema]) -> dict[str, Schema]:
             "post": _operation("Route prompts, and explain.", _answer(s.RouteAnswer), errors, security, s.RouteRequest)
         },
     }
+
+
+def _describe_passthrough(security: list[Schema]) -> dict[str, Schema]:
+    found: dict[str, Schema] = {}
+    for wire in PASSTHROUGH_FORMATS:
+        for path in filter(None, (f"/v1/{wire.path}", wire.also_at)):
+            found.setdefault(path, {})[wire.method.lower()] = _describe_passed(wire, security)
+    return found
+
+
+def _describe_passed(wire: PassthroughFormat, security: list[Schema]) -> Schema:
+    """An endpoint that is passed through: only what the gateway itself reads is described."""
+    answer: Schema = {
+        "description": "What the expert answered, unchanged.",
+        "headers": {name: {"schema": _STRING} for name in PROVENANCE_HEADERS},
+        "content": {"*/*": {}},
+    }
+    parameters = [_parameter("header", "x-ir3de-allow", _STRING, "Experts that may answer, separated by commas.")]
+    if wire.finds is not None:
+        parameters.append(_parameter("path", "id", _STRING, f"The {wire.finds}."))
+    operation = _operation(wire.summary, answer, _ERRORS | _UPSTREAM, security, None, parameters)
+    operation["responses"]["default"] = {"description": "What the expert answered, passed on unchanged."}
+    if wire.body == "json":
+        operation["requestBody"] = {"required": True, "content": _content(s.PassedRequest)}
+    elif wire.body == "form":
+        schema = {"$ref": _REF.format(model=s.PassedForm.__name__)}
+        operation["requestBody"] = {"required": True, "content": {"multipart/form-data": {"schema": schema}}}
+    return operation
 
 
 def _describe_service() -> dict[str, Schema]:

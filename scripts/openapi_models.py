@@ -91,6 +91,21 @@ class EmbeddingRequest(InferenceRequest):
     input: str | Annotated[list[Any], Field(min_length=1)]
 
 
+class PassedRequest(OpenModel):
+    """A request that is passed through."""
+
+    model: Annotated[str, Field(min_length=1)] = "auto"
+    """An expert's name asks that expert; otherwise the first one that can is asked."""
+    ir3de: ControlsField | None = None
+
+
+class PassedForm(OpenModel):
+    """A form with files that is passed through."""
+
+    model: str = "auto"
+    """An expert's name asks that expert; otherwise the first one that can is asked."""
+
+
 class Fallback(OpenModel):
     """An expert that failed, and the next one that was asked."""
 
@@ -301,6 +316,7 @@ class AnyObject(OpenModel):
 
 
 MODELS: tuple[type[BaseModel], ...] = (
-    ChatRequest, MessagesRequest, CompletionRequest, ResponseRequest, EmbeddingRequest, Answer, Model, ModelList,
+    ChatRequest, MessagesRequest, CompletionRequest, ResponseRequest, EmbeddingRequest, PassedRequest, PassedForm,
+    Answer, Model, ModelList,
     RouteRequest, RouteAnswer, Health, Version, Error, Expert, ExpertList, Router, AnyObject,
 )  # fmt: skip

@@ -15,6 +15,7 @@ from starlette.types import ASGIApp
 
 from ir3de.gateway.admin import routes as admin
 from ir3de.gateway.api_errors import ApiError, build_internal_error
+from ir3de.gateway.exchange import passthrough
 from ir3de.gateway.exchange.endpoint import InferenceEndpoint
 from ir3de.gateway.gateway import Gateway
 from ir3de.gateway.http import openapi, routing_api, service_info, static_files
@@ -52,8 +53,9 @@ def create_app(gateway: Gateway) -> ASGIApp:
 
 
 def other_routes(gateway: Gateway) -> list[Route]:
-    """Every route but those to the experts."""
+    """Every route but those whose requests are routed."""
     return [
+        *passthrough.build_routes(gateway),
         *routing_api.routes,
         *service_info.routes,
         *openapi.routes,

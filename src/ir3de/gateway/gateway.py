@@ -40,7 +40,7 @@ class Gateway:
         self.observer = Observer(self.live)
         self.tracing: Tracing | None = self.observer.tracing
         pinning = snapshot.config.routing.pinning
-        self.pins: Pins = create_pins(pinning.ttl, state_folder or get_worker_folder())
+        self.pins: Pins = create_pins(pinning.ttl, state_folder or get_worker_folder(), pinning.stored_ttl)
         self.stalls = StallWatch()
         self.session_headers = tuple(name.lower().encode() for name in pinning.headers)
 

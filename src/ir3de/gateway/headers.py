@@ -19,9 +19,7 @@ _NOT_PASSED_ON = frozenset(  # of an answer
     b"date server set-cookie alt-svc x-request-id".split()
 )
 _OURS = (b"x-ir3de-", b"access-control-")  # the gateway sets these itself
-_JSON_KINDS = (
-    b"content-type: application/json\r\naccept: application/json, text/event-stream\r\n"  # of the body read as JSON
-)
+JSON_KINDS = b"content-type: application/json\r\naccept: application/json, text/event-stream\r\n"
 _BREAKS = str.maketrans("", "", "\r\n\0")
 MAX_KNOWN_NAMES = 1_000  # clients choose the names: no more are remembered
 
@@ -64,7 +62,7 @@ def build_upstream_head(
     request_id: str,
     more: Mapping[str, str],
     forwarded: HeaderFilter,
-    kinds: bytes = _JSON_KINDS,
+    kinds: bytes = JSON_KINDS,
 ) -> bytes:
     """The head of an upstream request: `more` first, then the client's headers that may be forwarded."""
     lines = [  # the answer must not be compressed, because a field is added to it

@@ -10,7 +10,10 @@ from pydantic import Field, field_validator, model_validator
 
 from ir3de.gateway.config.part import Name, Part, Seconds, Variable
 
-Capability = Literal["chat", "completions", "responses", "messages", "embeddings", "tools", "vision", "audio"]
+Capability = Literal[
+    "chat", "completions", "responses", "messages", "embeddings", "tools", "vision", "audio", "images", "audio_speech",
+    "audio_transcriptions", "audio_translations", "rerank", "moderations", "files", "batches",
+]  # fmt: skip
 
 RESERVED = ("auto", "ir3de/auto")  # the models that ask for routing
 

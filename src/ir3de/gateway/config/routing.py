@@ -33,6 +33,8 @@ class Pinning(Part):
         "x-thread-id",
     )
     """Request headers that may name the conversation."""
+    stored_ttl: float = Field(2_592_000.0, ge=0, le=31_536_000)
+    """Seconds that the gateway knows who has a response, file or batch that was made through it; 30 days by default."""
     release: float = Field(0.95, ge=0, le=1)
     """A conversation moves to another expert from this confidence (or expected score) on; with 1 it never moves."""
 

@@ -20,6 +20,10 @@ class Limits(Part):
     """Seconds within which the headers must arrive."""
     body_seconds: Seconds = 30.0
     """Seconds within which the body must arrive."""
+    upload_bytes: int = Field(512_000_000, ge=1_000)
+    """Size of the largest upload to /v1/files, /v1/audio or /v1/images; uploads at once may have four times as much."""
+    upload_seconds: Seconds = 600.0
+    """Seconds within which an upload must arrive."""
     connections: int | None = Field(None, ge=1)
     """Clients that may be connected to one worker; by default as many as its limit of open files allows."""
     fit_seconds: Seconds = 600.0

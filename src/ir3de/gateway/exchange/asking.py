@@ -5,10 +5,12 @@ from __future__ import annotations
 from time import perf_counter
 
 from ir3de.gateway.exchange.exchange import Exchange
+from ir3de.gateway.exchange.opaque import relay_opaque
 from ir3de.gateway.exchange.preparing import prepare_translation
 from ir3de.gateway.exchange.relaying import end_broken_stream, relay_stream, relay_whole
 from ir3de.gateway.experts.admission import admit, record_failure
 from ir3de.gateway.experts.snapshot import Expert
+from ir3de.gateway.experts.transport import RequestBody
 from ir3de.gateway.experts.upstream import RETRYABLE_STATUSES, UpstreamFailure, UpstreamRequest, read_refusal
 from ir3de.gateway.headers import compile_header_filter
 from ir3de.gateway.requests.choice import Choice
@@ -60,6 +62,8 @@ async def ask(exchange: Exchange, expert: Expert) -> UpstreamFailure | None:
             if 300 <= answer.status < 400:
                 raise UpstreamFailure("garbage", f"'{expert.name}' points to another address: correct its base_url")
             relay = relay_stream if answer.is_stream else relay_whole  # idle streams are many: few frames
+            if exchange.wire.is_opaque:
+                relay = relay_opaque
             await relay(exchange, answer, expert)
         expert.breaker.record_success()
         return None
@@ -79,14 +83,17 @@ def build_request(exchange: Exchange, expert: Expert) -> UpstreamRequest:
     assert exchange.body is not None
     trace = {} if exchange.trace is None else exchange.trace.forward()
     forwarded = compile_header_filter(exchange.snapshot.config.routing.forward_headers)
+    content: RequestBody
     if (translation := exchange.translation) is not None:
         wire, path, content = translation.wire, translation.wire.path, translation.content
         trace = {**trace, **translation.headers}
     else:
         wire, path, content = exchange.wire, build_path(exchange.wire, exchange.query), exchange.body.build(expert)
-    head = build_head(wire, expert, exchange.all_received, exchange.request_id, trace, forwarded)
-    repeatable = exchange.body.is_repeatable
-    return UpstreamRequest(exchange.gateway.transport, expert, path, head, content, is_repeatable=repeatable)
+    head = build_head(wire, expert, exchange.all_received, exchange.request_id, trace, forwarded, exchange.body.kinds)
+    repeatable, method = exchange.body.is_repeatable, exchange.wire.method
+    return UpstreamRequest(
+        exchange.gateway.transport, expert, path, head, content, is_repeatable=repeatable, method=method
+    )
 
 
 async def _handle_failure(
@@ -98,7 +105,7 @@ async def _handle_failure(
         await exchange.response.end()
         return None
     has_begun, is_client_slow = exchange.response.status != 0, exchange.response.longest_stall >= SLOW_CLIENT_S
-    request = 0 if exchange.body is None else hash(exchange.body.body.content)
+    request = 0 if exchange.body is None else exchange.body.digest
     record_failure(
         expert, failure, request=request, seconds=seconds, has_begun=has_begun, is_client_slow=is_client_slow
     )

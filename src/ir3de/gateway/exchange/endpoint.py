@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from functools import partial
 from time import perf_counter
 from typing import Any
@@ -27,16 +27,20 @@ from ir3de.gateway.exchange.exchange import Exchange
 from ir3de.gateway.exchange.preparing import mark_untranslatable
 from ir3de.gateway.exchange_record import read_usage
 from ir3de.gateway.gateway import Gateway
-from ir3de.gateway.requests.choice import Choice, build_response_pin, choose, route_prompt
+from ir3de.gateway.requests.choice import Choice, choose, route_prompt
 from ir3de.gateway.requests.client import DisconnectWatcher, read_body
 from ir3de.gateway.requests.controls import FIELD, read_controls
 from ir3de.gateway.requests.forwarding import OutgoingBody
 from ir3de.gateway.requests.json_body import read_json, read_values, run_beside
 from ir3de.gateway.requests.prompt import read_prompt
+from ir3de.gateway.requests.stored_objects import scope_id
 from ir3de.gateway.wire.format import WireFormat
 
 MAX_LOGGED_CHARS = 100_000  # of a prompt, where the decision log has prompts: routing reads a thousand tokens
 _log = logging.getLogger("ir3de.gateway")
+
+Reading = Callable[[Exchange], Awaitable[None]]
+Choosing = Callable[[Exchange], Awaitable[Choice]]
 
 
 class InferenceEndpoint:
@@ -46,13 +50,13 @@ class InferenceEndpoint:
         self._gateway, self._wire = gateway, wire
 
     def __call__(self, scope: Scope, receive: Receive, send: Send) -> Awaitable[None]:
-        return run(Exchange(self._gateway, self._wire, scope, receive, send))
+        return run(Exchange(self._gateway, self._wire, scope, receive, send), read_content, choose_routed)
 
 
-async def run(exchange: Exchange) -> None:
+async def run(exchange: Exchange, read: Reading, choose: Choosing) -> None:
     """The whole way. Whatever happens, it is recorded."""
     try:
-        await _answer(exchange)
+        await _answer(exchange, read, choose)
     except ClientDisconnect:
         if exchange.record.outcome == "ok" and not exchange.is_complete:
             exchange.record.outcome = "cancelled"
@@ -69,13 +73,18 @@ async def run(exchange: Exchange) -> None:
         _finish_record(exchange)
 
 
-async def _answer(exchange: Exchange) -> None:
+async def _answer(exchange: Exchange, read: Reading, choose: Choosing) -> None:
     """Read, choose, ask and relay, as long as the client is there."""
-    if not await _read(exchange):
+    try:
+        await read(exchange)
+    except ApiError as problem:  # the rest of the request may still be on its way
+        exchange.record.outcome, exchange.record.error = "client_error", problem.code
+        headers, refusal = exchange.build_error(problem)
+        await exchange.response.send_early(problem.status, headers, refusal, exchange.receive)
         return
     watcher = exchange.response.watcher = DisconnectWatcher(exchange.receive, exchange.connection)
     try:
-        exchange.choice = await _choose(exchange)
+        exchange.choice = await choose(exchange)
         await ask_in_turn(exchange, exchange.choice)
         _pin(exchange, exchange.choice)
     except ApiError as problem:
@@ -89,23 +98,15 @@ async def _answer(exchange: Exchange) -> None:
         exchange.response.stop()
 
 
-async def _read(exchange: Exchange) -> bool:
-    """Read the body. If it is refused before it has come, the client is told so."""
-    try:
-        exchange.content = await read_body(
-            exchange.receive, exchange.received, exchange.snapshot.config.server.limits, exchange.connection
-        )
-    except ApiError as problem:
-        exchange.record.outcome, exchange.record.error = "client_error", problem.code
-        headers, refusal = exchange.build_error(problem)
-        await exchange.response.send_early(problem.status, headers, refusal, exchange.receive)
-        return False
+async def read_content(exchange: Exchange) -> None:
+    """Read the body."""
+    limits = exchange.snapshot.config.server.limits
+    exchange.content = await read_body(exchange.receive, exchange.received, limits, exchange.connection)
     exchange.record.received_bytes = len(exchange.content)
     exchange.record.read_seconds = perf_counter() - exchange.clock
-    return True
 
 
-async def _choose(exchange: Exchange) -> Choice:
+async def choose_routed(exchange: Exchange) -> Choice:
     """The experts that may answer, and which of them comes first."""
     snapshot, routing = exchange.snapshot, exchange.snapshot.config.routing
     body = await read_json(exchange.content, snapshot.config.server.limits.json_depth)
@@ -121,6 +122,8 @@ async def _choose(exchange: Exchange) -> Choice:
     )
     if exchange.wire.capability in snapshot.translated and not body.is_large:
         prompt = mark_untranslatable(prompt, exchange.wire, values)
+    if prompt.follows:
+        prompt = prompt._replace(follows=_scope_response(exchange, prompt.follows))
     exchange.body = OutgoingBody.from_request(exchange.wire, body)
     if snapshot.config.logs.prompts:
         exchange.record.text, exchange.record.turns = prompt.text[:MAX_LOGGED_CHARS], prompt.turns
@@ -146,14 +149,21 @@ def _read_model(exchange: Exchange, values: Mapping[str, Any]) -> None:
     exchange.record.session = exchange.controls.session
 
 
+def _scope_response(exchange: Exchange, response_id: str) -> str:
+    """The id of the answer that a request continues, as the pins know it: keys continue their own answers only."""
+    key = exchange.key.name
+    if key and exchange.stored_objects.find("response", response_id) is None:
+        message = f"no response {response_id[:200]!r}: it was not made here, or it is gone"
+        raise ApiError(400, message, "previous_response_not_found", "previous_response_id")
+    return scope_id(response_id, key)
+
+
 def _pin(exchange: Exchange, choice: Choice) -> None:
-    """Remember which expert a conversation is with, and who gave an answer that later requests may refer to."""
+    """Remember which expert a conversation is with."""
     if exchange.record.outcome != "ok" or exchange.expert is None:
         return
     if exchange.controls.session and choice.routed is not None and choice.why != "shadow":
         exchange.gateway.pins.put(exchange.controls.session, exchange.expert.name)
-    if exchange.response_id:
-        exchange.gateway.pins.put(build_response_pin(exchange.response_id), exchange.expert.name)
 
 
 def _finish_record(exchange: Exchange) -> None:

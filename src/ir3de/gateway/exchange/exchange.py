@@ -20,7 +20,8 @@ from ir3de.gateway.requests.choice import Choice
 from ir3de.gateway.requests.client import find_connection
 from ir3de.gateway.requests.client_response import ClientResponse
 from ir3de.gateway.requests.controls import NO_CONTROLS, Controls
-from ir3de.gateway.requests.forwarding import OutgoingBody
+from ir3de.gateway.requests.forwarding import RequestContent
+from ir3de.gateway.requests.stored_objects import StoredObjects
 from ir3de.gateway.telemetry.server_timing import build_server_timing
 from ir3de.gateway.translation.translation import Translation
 from ir3de.gateway.wire.event_stream import EventRelay
@@ -50,14 +51,18 @@ class Exchange:
         self.trace = gateway.tracing.begin(self.received) if gateway.tracing is not None else None
         # what becomes known on the way
         self.content = b""  # as it came
-        self.body: OutgoingBody | None = None  # to be sent to experts; None once an answer has begun
+        self.body: RequestContent | None = None  # to be sent to experts; None once an answer has begun
         self.controls: Controls = NO_CONTROLS
         self.choice: Choice | None = None
         self.expert: Expert | None = None  # who answers, or was asked last
         self.translation: Translation | None = None  # where the expert speaks another format than the client
         self.relay: EventRelay | None = None
-        self.response_id = ""  # a later request may refer to it
         self.usage: Mapping[str, Any] = {}
+
+    @property
+    def stored_objects(self) -> StoredObjects:
+        """What experts store for the key that asks."""
+        return StoredObjects(self.gateway.pins, self.key.name, self.snapshot.config.routing.pinning.stored_ttl)
 
     @property
     def is_complete(self) -> bool:

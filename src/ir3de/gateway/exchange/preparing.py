@@ -9,6 +9,7 @@ from typing import Any, TypeVar
 from ir3de.gateway.api_errors import encode_json
 from ir3de.gateway.exchange.exchange import Exchange
 from ir3de.gateway.experts.snapshot import Expert
+from ir3de.gateway.requests.forwarding import OutgoingBody
 from ir3de.gateway.requests.json_body import SMALL_BYTES, run_beside
 from ir3de.gateway.requests.prompt import Prompt, count_tokens
 from ir3de.gateway.translation.faults import UntranslatableError
@@ -27,7 +28,7 @@ def mark_untranslatable(prompt: Prompt, wire: WireFormat, values: Mapping[str, A
 
 async def prepare_translation(exchange: Exchange, expert: Expert) -> bool:
     """Translate the request for an expert. Whether the client has its answer already, and nobody need be asked."""
-    assert exchange.body is not None
+    assert isinstance(exchange.body, OutgoingBody)
     content, translation = exchange.body.body.content, TRANSLATIONS.get(exchange.wire.path)
     if translation is None:
         await _send_token_estimate(exchange, expert, content)

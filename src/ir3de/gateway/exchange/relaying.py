@@ -19,18 +19,23 @@ async def relay_whole(exchange: Exchange, answer: UpstreamResponse, expert: Expe
     """A whole answer, as one piece. What is too large to be held is sent on as it comes."""
     body = await answer.read_whole()
     if body is None:
-        await _relay_unparsed(exchange, answer, expert)
+        await relay_unparsed(exchange, answer, expert)
         return
     if answer.status == 200:
         body = _sign(exchange, body, answer, expert)
     elif answer.status >= 400:
-        if answer.status == 401 and expert.should_warn():
-            variable = expert.config.api_key_env or "none"
-            _log.warning("'%s' refuses the gateway's key (api_key_env: %s)", expert.name, variable)
-        exchange.record.outcome, exchange.record.error = "client_error", f"upstream_{answer.status}"
+        note_refusal(exchange, answer, expert)
     expert.breaker.record_beginning()
     exchange.record.first_seconds = perf_counter() - exchange.clock
     await exchange.response.send_whole(answer.status, exchange.build_headers(answer), body)
+
+
+def note_refusal(exchange: Exchange, answer: UpstreamResponse, expert: Expert) -> None:
+    """The expert refuses the request, which is the client's affair, or the operator's if it is about the key."""
+    if answer.status == 401 and expert.should_warn():
+        variable = expert.config.api_key_env or "none"
+        _log.warning("'%s' refuses the gateway's key (api_key_env: %s)", expert.name, variable)
+    exchange.record.outcome, exchange.record.error = "client_error", f"upstream_{answer.status}"
 
 
 def _sign(exchange: Exchange, body: bytes, answer: UpstreamResponse, expert: Expert) -> bytes:
@@ -43,7 +48,8 @@ def _sign(exchange: Exchange, body: bytes, answer: UpstreamResponse, expert: Exp
             "garbage", f"'{expert.name}' answered with {kind}, asked for a stream of events", is_expert_fault=False
         )
     exchange.usage = usage if isinstance(usage := content.get("usage"), dict) else {}
-    exchange.response_id = exchange.wire.read_response_id(content)
+    if exchange.wire.stores_answers and (response_id := exchange.wire.read_response_id(content)):
+        exchange.stored_objects.remember("response", response_id, expert.name)
     if exchange.trace is not None:
         exchange.trace.read_answer(content)
     if not (member := exchange.build_member(expert)):
@@ -64,9 +70,13 @@ async def relay_stream(exchange: Exchange, answer: UpstreamResponse, expert: Exp
     exchange.record.first_seconds = perf_counter() - exchange.clock
     exchange.response.stall_limit = expert.config.timeouts.idle
     await exchange.response.start(answer.status, exchange.build_headers(answer))
+    is_unknown = exchange.wire.stores_answers  # others may ask for it before it is complete, or cancel it
     try:
         while piece:
             if ready := relay.feed(piece):
+                if is_unknown and (response_id := relay.find_response_id()):
+                    exchange.stored_objects.remember("response", response_id, expert.name)
+                    is_unknown = False
                 await exchange.response.send_piece(ready)
             piece = await answer.read_piece(last=relay.is_ending)
         rest = relay.flush()
@@ -76,17 +86,17 @@ async def relay_stream(exchange: Exchange, answer: UpstreamResponse, expert: Exp
             raise UpstreamFailure("broken", f"'{expert.name}' ended its stream in the middle")
     finally:
         exchange.usage = relay.find_usage() or answer.find_usage()
-        exchange.response_id = relay.find_response_id()
         if exchange.trace is not None:
             exchange.trace.read_events(relay.head, relay.tail)
     await exchange.response.end(rest)
 
 
-async def _relay_unparsed(exchange: Exchange, answer: UpstreamResponse, expert: Expert) -> None:
-    """An answer that is too large to be read."""
+async def relay_unparsed(exchange: Exchange, answer: UpstreamResponse, expert: Expert) -> None:
+    """An answer that is not read, as it comes."""
     piece = await answer.read_first_piece()
     exchange.body = None
     expert.breaker.record_beginning()
+    exchange.record.first_seconds = perf_counter() - exchange.clock
     exchange.response.stall_limit = expert.config.timeouts.idle
     await exchange.response.start(answer.status, exchange.build_headers(answer))
     while piece:

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import errno
 from dataclasses import dataclass
-from mmap import mmap
 from typing import Literal, Protocol
 
 from ir3de.gateway.config.experts import TlsFiles
 
-RequestBody = bytes | mmap  # the latter: a large file, which is not held in memory
+RequestBody = bytes | memoryview  # the latter: of a large file, which is not held in memory
 
 KEEP_ALIVE_S = 4.0  # many servers close idle connections after 5 seconds
 _OUT_OF_RESOURCES = frozenset((errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM))

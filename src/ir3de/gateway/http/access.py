@@ -154,7 +154,7 @@ class AccessControl:
             )
 
     def _check_key(self, path: str, headers: Mapping[bytes, bytes]) -> None:
-        if path.startswith("/v1/"):
+        if path.startswith(("/v1/", "/v2/")):
             if self._keys and not self._keys.matches(_get_key(headers)):
                 raise ApiError(
                     401, "the API key is missing or not one of this gateway's", headers={"www-authenticate": "Bearer"}

@@ -29,7 +29,7 @@ def _build_document(needs_key: bool) -> dict[str, Any]:
     document["info"]["version"] = version("ir3de")
     if not needs_key:
         for path, operations in document["paths"].items():
-            if path.startswith("/v1/"):
+            if path.startswith(("/v1/", "/v2/")):
                 for operation in operations.values():
                     del operation["security"]
     return document

@@ -105,7 +105,7 @@ def choose(
                 "model_not_found",
                 "model",
             )
-        others = [expert for expert in experts.values() if not _explain_refusal(expert, prompt, controls)]
+        others = [expert for expert in experts.values() if not explain_refusal(expert, prompt, controls)]
         return Choice(snapshot, named, others, "asked by name", by_name=True)
     eligible = _find_eligible(snapshot, prompt, controls)
     if prompt.follows and (keeper := _find_responder(snapshot, prompt, pins, eligible)) is not None:
@@ -198,14 +198,15 @@ def _find_eligible(snapshot: Snapshot, prompt: Prompt, controls: Controls) -> Se
     is_simple = controls.is_unrestricted and not snapshot.has_context_windows and not prompt.untranslatable
     if is_simple and (capable := snapshot.find_capable(prompt.needs)):
         return capable
-    reasons = {expert: _explain_refusal(expert, prompt, controls) for expert in snapshot.experts.values()}
+    reasons = {expert: explain_refusal(expert, prompt, controls) for expert in snapshot.experts.values()}
     if found := [expert for expert, reason in reasons.items() if not reason]:
         return found
     refused = "; ".join(f"{expert.name}: {reason}" for expert, reason in reasons.items())
     raise ApiError(400, f"no expert may answer this request. {refused}", "no_eligible_expert", "model")
 
 
-def _explain_refusal(expert: Expert, prompt: Prompt, controls: Controls) -> str:
+def explain_refusal(expert: Expert, prompt: Prompt, controls: Controls) -> str:
+    """Why an expert cannot or may not answer; empty if it can and may."""
     config = expert.config
     if not prompt.needs <= expert.capabilities:
         return f"has no {' or '.join(sorted(prompt.needs - expert.capabilities))} (capabilities)"

@@ -38,7 +38,7 @@ async def read_body(
         raise ApiError(415, f"the request is compressed ({coding[:50]}): send it without content-encoding")
     announced = headers.get(b"content-length", b"0")
     if announced.isdigit() and int(announced) > limits.body_bytes:
-        raise build_too_large_error(limits)
+        raise build_too_large_error(limits.body_bytes)
     if connection is not None and connection.is_body_complete():  # nothing to wait for: no timer is needed
         return await _read_pieces(receive, limits)
     try:
@@ -59,7 +59,7 @@ async def _read_pieces(receive: Receive, limits: Limits) -> bytes:
         pieces.append(message.get("body", b""))
         size += len(pieces[-1])
         if size > limits.body_bytes:
-            raise build_too_large_error(limits)
+            raise build_too_large_error(limits.body_bytes)
         if not message.get("more_body"):
             return pieces[0] if len(pieces) == 1 else b"".join(pieces)
 
@@ -72,8 +72,8 @@ async def discard_body(receive: Receive, seconds: float = DISCARD_TIMEOUT_S) -> 
                 pass
 
 
-def build_too_large_error(limits: Limits) -> ApiError:
-    message = f"the request is larger than {limits.body_bytes:,} bytes, which is the limit here"
+def build_too_large_error(limit_bytes: int) -> ApiError:
+    message = f"the request is larger than {limit_bytes:,} bytes, which is the limit here"
     return ApiError(413, message, headers={"connection": "close"})
 
 

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Protocol
 from urllib.parse import quote
 
 from ir3de.gateway.experts.snapshot import Expert
-from ir3de.gateway.headers import HeaderFilter, HeaderList, build_upstream_head
+from ir3de.gateway.experts.transport import RequestBody
+from ir3de.gateway.headers import JSON_KINDS, HeaderFilter, HeaderList, build_upstream_head
 from ir3de.gateway.requests.controls import FIELD
 from ir3de.gateway.requests.json_body import JsonBody
 from ir3de.gateway.wire.format import WireFormat
@@ -27,14 +28,34 @@ def build_head(
     request_id: str,
     trace: Mapping[str, str],
     forwarded: HeaderFilter,
+    kinds: bytes = JSON_KINDS,
 ) -> bytes:
-    """The headers: the expert's key, the trace, and those of the client that may be forwarded."""
+    """The headers: what the body is, the expert's key, the trace, and those of the client that may be forwarded."""
     more: dict[str, str] = {}
     if expert.authorization is not None:
         more["authorization"] = expert.authorization
         if wire.capability == "messages":  # as Anthropic's API has it
             more["x-api-key"] = expert.authorization.removeprefix("Bearer ")
-    return build_upstream_head(received, request_id, {**more, **trace}, forwarded)
+    return build_upstream_head(received, request_id, {**more, **trace}, forwarded, kinds)
+
+
+class RequestContent(Protocol):
+    """What is sent to an expert: JSON, a form, or nothing."""
+
+    @property
+    def is_repeatable(self) -> bool:
+        """Whether an expert that gets it twice does nothing twice but answer."""
+
+    @property
+    def kinds(self) -> bytes:
+        """The headers that say what is sent and what may come."""
+
+    @property
+    def digest(self) -> int:
+        """The same number for the same body."""
+
+    def build(self, expert: Expert) -> RequestBody:
+        """The body as this expert gets it."""
 
 
 class OutgoingBody(NamedTuple):
@@ -52,6 +73,16 @@ class OutgoingBody(NamedTuple):
             message["role"] in ("system", "developer") for message in body.values["messages"]
         )
         return cls(body.without_values(), wire.is_sampled, takes_system_message, wire.is_repeatable(body.values))
+
+    @property
+    def kinds(self) -> bytes:
+        """The headers that say what is sent and what may come."""
+        return JSON_KINDS
+
+    @property
+    def digest(self) -> int:
+        """The same number for the same body."""
+        return hash(self.body.content)
 
     def build(self, expert: Expert) -> bytes:
         """Every byte of the client's but for the model, what the expert's configuration adds, and our own field."""

@@ -45,8 +45,8 @@ class Pins(Protocol):
         """The expert of a conversation, unless the pin has expired."""
         ...
 
-    def put(self, session: str, expert: str) -> None:
-        """Keep the conversation with this expert from now on."""
+    def put(self, session: str, expert: str, seconds: float | None = None) -> None:
+        """Keep the conversation with this expert from now on, for so long; by default for the time of all pins."""
         ...
 
     def tidy(self) -> None:
@@ -78,11 +78,11 @@ class MemoryPins:
             return None
         return expert
 
-    def put(self, session: str, expert: str) -> None:
+    def put(self, session: str, expert: str, seconds: float | None = None) -> None:
         key, now = _shorten(session), self._clock()
-        self._pins[key] = expert, now + self._ttl
+        self._pins[key] = expert, now + (self._ttl if seconds is None else seconds)
         self._pins.move_to_end(key)
-        for _ in range(2):  # the pin that ends first comes first; two leave for one that comes
+        for _ in range(2):  # of equally long pins the one that ends first comes first; two leave for one that comes
             if len(self._pins) > MAX_PINS or next(iter(self._pins.values()))[1] < now:
                 self._pins.popitem(last=False)
 
@@ -93,12 +93,13 @@ class MemoryPins:
         self._pins.clear()
 
 
-def create_pins(ttl: float, folder: Path | None) -> Pins:
-    """Pins of one worker, or of all workers of this machine that share a folder."""
-    if folder is None or not ttl:
+def create_pins(ttl: float, folder: Path | None, longest: float = 0.0) -> Pins:
+    """Pins of one worker, or of all workers of this machine that share a folder; some are kept for `longest`."""
+    longest = max(ttl, longest)
+    if folder is None or not longest:
         return MemoryPins(ttl)
     try:
-        return StoredPins(ttl, find_file(folder, ttl))
+        return StoredPins(ttl, find_file(folder, longest))
     except (OSError, sqlite3.Error) as error:
         _log.warning("pins cannot be stored in %s, so they end with this process: %s", folder, error)
         return MemoryPins(ttl)
@@ -179,10 +180,10 @@ class StoredPins:
                 self._complain("read", error)
         return str(found[0]) if found is not None and self._clock() < found[1] else None
 
-    def put(self, session: str, expert: str) -> None:
+    def put(self, session: str, expert: str, seconds: float | None = None) -> None:
         key = _hash(session)
         with self._changed:
-            self._unwritten[key] = expert, self._clock() + self._ttl
+            self._unwritten[key] = expert, self._clock() + (self._ttl if seconds is None else seconds)
             self._unwritten.move_to_end(key)
             if len(self._unwritten) > MAX_UNWRITTEN:
                 self._unwritten.popitem(last=False)

@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from ir3de.gateway.config.serving import Logs
     from ir3de.gateway.experts.snapshot import LiveSnapshot
 
+RECORDED = "is_recorded"  # in the state of a request whose exchange is recorded by itself
 OBSERVE_DELAY_S = 0.003  # finished requests are written after this delay, in batches
 MAX_PENDING_RECORDS = 1_000
 PUBLISH_INTERVAL_S = 1.0  # seconds, where there are other workers
@@ -151,7 +152,8 @@ class Observer:
             try:
                 await app(scope, receive, count_and_send)
             finally:
-                self.log_access(scope, status, began=began, sent=sent)
+                if RECORDED not in scope["state"]:
+                    self.log_access(scope, status, began=began, sent=sent)
 
         return log_request
 

@@ -98,7 +98,7 @@ class EventRelay:
 
     def find_usage(self) -> Mapping[str, Any]:
         """The token usage that the stream tells; empty if it does not."""
-        return self._wire.read_usage(_find_usage(self.head, is_first=True), _find_usage(self.tail)) or {}
+        return self._wire.read_usage(find_usage(self.head, is_first=True), find_usage(self.tail)) or {}
 
     def find_response_id(self) -> str:
         """The id by which a later request may refer to this answer."""
@@ -116,7 +116,7 @@ class EventRelay:
         return line.group(1) + remove_member(line.group(2), self._name.strip(b'"').decode())
 
 
-def _find_usage(events: bytes, *, is_first: bool = False) -> dict[str, Any] | None:
+def find_usage(events: bytes, *, is_first: bool = False) -> dict[str, Any] | None:
     """The last usage among these events, or the first: a short stream has both in one piece."""
     places = [match.start() for match in _usage.finditer(events)]
     if not places:

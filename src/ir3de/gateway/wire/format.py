@@ -10,7 +10,10 @@ from typing import Any, Literal
 from ir3de.gateway.api_errors import ApiError, encode_json
 from ir3de.routing.messages import Turn
 
-Capability = Literal["chat", "completions", "responses", "messages", "embeddings"]
+Capability = Literal[
+    "chat", "completions", "responses", "messages", "embeddings", "images", "audio_speech", "audio_transcriptions",
+    "audio_translations", "rerank", "moderations", "files", "batches",
+]  # fmt: skip
 
 _error_event = re.compile(rb'(?m)^event: ?error\s|^(?:data|error): ?\{\s*"(?:error|type)": ?(?:\{|"error")')
 
@@ -21,12 +24,15 @@ class WireFormat(ABC):
     The schemas of the APIs are not repeated here. Only what routing and relaying need is read; the rest passes unread.
     """
 
+    method = "POST"
     path: str  # below /v1/
     capability: Capability  # what an expert needs to answer
     can_stream = True  # where it cannot, a client's `stream: true` is the expert's affair
     is_sampled = True  # whether an expert's defaults for sampling apply
     has_system_message = False  # whether a system message may be put before the others
     needs_head = False  # whether usage or id are told at the beginning of a stream
+    stores_answers = False  # whether later requests may refer to an answer
+    is_opaque = False  # whether requests and answers pass unread: nothing is routed
     final_event: re.Pattern[bytes]  # of a stream that is complete
 
     @abstractmethod

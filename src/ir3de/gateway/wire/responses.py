@@ -18,7 +18,7 @@ class ResponsesFormat(WireFormat):
 
     path = "responses"
     capability = "responses"
-    needs_head = True
+    needs_head = stores_answers = True
     final_event = re.compile(  # which may be an error
         rb"(?m)^data: ?\[DONE\]|^event: ?(?:response\.(?:completed|incomplete|failed)|error)\s"
         rb'|"type": ?"response\.(?:completed|incomplete|failed)"'

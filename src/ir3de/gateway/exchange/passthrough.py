@@ -1,0 +1,119 @@
+"""Endpoints that are passed through: the model, or who has a stored object, names the expert; nothing is routed."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from starlette.routing import Route
+from starlette.types import Receive, Scope, Send
+
+from ir3de.gateway.api_errors import build_type_error
+from ir3de.gateway.exchange.endpoint import read_content, run
+from ir3de.gateway.exchange.exchange import Exchange
+from ir3de.gateway.gateway import Gateway
+from ir3de.gateway.headers import text
+from ir3de.gateway.requests.choice import Choice
+from ir3de.gateway.requests.controls import FIELD, read_controls
+from ir3de.gateway.requests.json_body import read_json
+from ir3de.gateway.requests.named_choice import choose_by_name, choose_keeper
+from ir3de.gateway.requests.passed_body import NoBody, PassedBody
+from ir3de.gateway.requests.upload import Upload, read_upload
+from ir3de.gateway.telemetry.observer import RECORDED
+from ir3de.gateway.wire.passthrough import PASSTHROUGH_FORMATS, PassthroughFormat
+
+
+class PassthroughEndpoint:
+    """An endpoint that is passed through, as an ASGI application."""
+
+    def __init__(self, gateway: Gateway, wire: PassthroughFormat) -> None:
+        self._gateway, self._wire = gateway, wire
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        scope["state"][RECORDED] = True
+        exchange = PassthroughExchange(self._gateway, self._wire, scope, receive, send)
+        try:
+            await run(exchange, read_passed, choose_named)
+        finally:
+            exchange.close()
+
+
+class PassthroughExchange(Exchange):
+    """One request that is passed through, and its answer."""
+
+    def __init__(self, gateway: Gateway, wire: PassthroughFormat, scope: Scope, receive: Receive, send: Send) -> None:
+        super().__init__(gateway, wire, scope, receive, send)
+        self.format = wire
+        self.object_id: str = scope.get("path_params", {}).get("id", "")
+        self.record.method = wire.method
+        self.upload: Upload | None = None
+
+    def close(self) -> None:
+        """Let go of what the client has uploaded."""
+        if self.upload is not None:
+            self.upload.close()
+
+
+async def read_passed(exchange: Exchange) -> None:
+    """Read what the client sends: JSON, a form, or nothing."""
+    assert isinstance(exchange, PassthroughExchange)
+    if exchange.format.body != "form":
+        if exchange.format.method == "POST":
+            await read_content(exchange)
+        return
+    limits, received = exchange.snapshot.config.server.limits, exchange.received
+    kind = text(received.get(b"content-type", b""))
+    exchange.upload = Upload(kind, has_model=exchange.format.has_model)
+    await read_upload(exchange.upload, exchange.receive, received, limits)
+    exchange.record.received_bytes = exchange.upload.size
+
+
+async def choose_named(exchange: Exchange) -> Choice:
+    """The expert that the request names, or that has what it is about."""
+    assert isinstance(exchange, PassthroughExchange)
+    values: dict[str, Any] = {}
+    if exchange.upload is not None:
+        exchange.body = exchange.upload
+        values = {"model": exchange.upload.model, FIELD: exchange.upload.controls}
+    elif exchange.format.body == "json":
+        body = await read_json(exchange.content, exchange.snapshot.config.server.limits.json_depth)
+        exchange.content = b""
+        exchange.body, values = PassedBody.from_request(exchange.format, body), dict(body.values)
+    else:
+        exchange.body = NoBody(exchange.format.is_repeatable({}))
+    choice = _choose(exchange, values)
+    exchange.record.add_choice(choice)
+    return choice
+
+
+def _choose(exchange: PassthroughExchange, values: dict[str, Any]) -> Choice:
+    model = values.get("model", "auto")
+    if not isinstance(model, str) or not model:
+        raise build_type_error("model", "the name of an expert, or 'auto'", model)
+    exchange.controls = read_controls(values.get(FIELD), exchange.received, exchange.gateway.session_headers)
+    exchange.record.session = exchange.controls.session
+    wire, snapshot, objects = exchange.format, exchange.snapshot, exchange.stored_objects
+    if wire.finds is not None:
+        keeper = objects.find(wire.finds, exchange.object_id)
+        choice = choose_keeper(
+            snapshot, wire, wire.finds, exchange.object_id, keeper, exchange.controls, is_shared=not exchange.key.name
+        )
+        exchange.wire = wire.with_id(exchange.object_id)
+        return choice
+    if isinstance(file_id := values.get("input_file_id"), str) and wire.makes == "batch":
+        keeper = objects.find("file", file_id)
+        return choose_keeper(
+            snapshot, wire, "file", file_id, keeper, exchange.controls,
+            is_shared=not exchange.key.name, param="input_file_id",
+        )  # fmt: skip
+    exchange.record.asked = model
+    return choose_by_name(snapshot, wire, model, exchange.controls)
+
+
+def build_routes(gateway: Gateway) -> list[Route]:
+    """A route for each endpoint that is passed through."""
+    routes = []
+    for wire in PASSTHROUGH_FORMATS:
+        endpoint = PassthroughEndpoint(gateway, wire)
+        paths = [f"/v1/{wire.path}", *([wire.also_at] if wire.also_at else [])]
+        routes += [Route(path, endpoint, methods=[wire.method]) for path in paths]
+    return routes

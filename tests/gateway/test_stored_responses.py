@@ -1,0 +1,151 @@
+"""Stored responses go back to the expert that gave them, and only for the key that asked."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import openai
+import pytest
+from api_answers import RESPONSE_EVENTS, SAID
+from object_servers import ObjectServer, serving_objects
+from running_gateway import QUESTIONS, Running
+
+from ir3de.gateway.exchange.exchange import Exchange
+from ir3de.gateway.keys.client_key import ANYBODY, ClientKey
+from ir3de.gateway.requests.pins import MemoryPins
+from ir3de.gateway.requests.stored_objects import StoredObjects
+
+Served = tuple[Running, ObjectServer]
+NAMES = {"Bearer a": "alice", "Bearer b": "bob"}
+
+
+@pytest.fixture(scope="module")
+def found(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
+    with serving_objects(tmp_path_factory.mktemp("stored")) as found:
+        yield found
+
+
+@pytest.fixture(autouse=True)
+def keys(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The name of the key, as the access control will find it."""
+
+    def get(exchange: Exchange) -> ClientKey:
+        name = NAMES.get(exchange.received.get(b"authorization", b"").decode())
+        return ANYBODY if name is None else ClientKey(name)
+
+    monkeypatch.setattr(Exchange, "key", property(get, lambda exchange, key: None), raising=False)
+
+
+def connect(found: Served, key: str = "none") -> Any:
+    found[1].seen.clear()
+    return openai.OpenAI(base_url=f"{found[0].url}/v1", api_key=key, max_retries=0)
+
+
+@pytest.mark.parametrize("key", ["none", "a"])
+@pytest.mark.parametrize("stream", [False, True])
+def test_whoever_answered_is_asked_again(found: Served, key: str, stream: bool) -> None:
+    with connect(found, key) as client:
+        for expert, question in QUESTIONS.items():
+            made = client.responses.create(model="auto", input=question, stream=stream)
+            response = next(iter(made)).response if stream else made
+            if stream:
+                made.close()  # the id is known from the first event on
+            assert client.responses.retrieve(response.id).output_text == SAID
+            assert list(client.responses.input_items.list(response.id)) == []
+            events = list(client.responses.retrieve(response.id, stream=True))
+            assert len(events) == len(RESPONSE_EVENTS)
+            assert events[-1].response.id == response.id
+            more = client.responses.create(model="auto", input="Prove it.", previous_response_id=response.id)
+            assert more.ir3de["expert"] == expert
+            client.responses.delete(response.id)
+            with pytest.raises(openai.NotFoundError, match=f"{expert} has no"):  # the expert says so itself
+                client.responses.retrieve(response.id)
+            assert {name for name, _ in found[1].asked} == {expert}
+            found[1].seen.clear()
+
+
+def test_a_response_in_the_background_can_be_cancelled(found: Served) -> None:
+    with connect(found, "a") as client:
+        made = client.responses.create(model="auto", input=QUESTIONS["cooking"], background=True)
+        assert made.status == "queued"
+        assert client.responses.cancel(made.id).status == "cancelled"
+        raw = client.responses.with_raw_response.retrieve(made.id)
+    assert found[1].asked[1:] == [
+        ("cooking", f"POST responses/{made.id}/cancel"),
+        ("cooking", f"GET responses/{made.id}"),
+    ]
+    assert raw.headers["x-ir3de-expert"] == "cooking"
+    assert raw.headers["x-ir3de-why"] == "pinned"
+
+
+def test_another_key_learns_nothing(found: Served) -> None:
+    with connect(found, "a") as alice:
+        mine = alice.responses.create(model="auto", input=QUESTIONS["law"]).id
+        file = alice.files.create(file=("x", b"{}"), purpose="batch").id
+        made = alice.batches.create(input_file_id=file, endpoint="/v1/responses", completion_window="24h")
+        batch, output = made.id, made.output_file_id
+        assert alice.files.retrieve(file).id == file
+    for key in ("b", "none"):
+        with connect(found, key) as other:
+            for ask in (other.responses.retrieve, other.responses.delete, other.responses.cancel):
+                told = []
+                for response_id in (mine, "resp_of_nobody"):
+                    with pytest.raises(openai.NotFoundError) as problem:
+                        ask(response_id)
+                    told.append((problem.value.body, response_id))
+                (one, its_id), (another, other_id) = told
+                assert str(one).replace(its_id, other_id) == str(another)
+    with connect(found, "b") as bob:
+        for ask, name in (
+            (bob.files.retrieve, file),
+            (bob.files.content, file),
+            (bob.files.delete, file),
+            (bob.batches.retrieve, batch),
+            (bob.batches.cancel, batch),
+        ):
+            with pytest.raises(openai.NotFoundError):
+                ask(name)
+        with pytest.raises(openai.NotFoundError):
+            bob.batches.create(input_file_id=file, endpoint="/v1/responses", completion_window="24h")
+        with pytest.raises(openai.BadRequestError) as problem:
+            bob.responses.create(model="auto", input=QUESTIONS["law"], previous_response_id=mine)
+        assert problem.value.code == "previous_response_not_found"
+        assert found[1].seen == []
+        assert list(bob.files.list()) == list(bob.batches.list()) == []
+    with connect(found, "a") as alice:
+        assert [one.id for one in alice.files.list()] == [file, output]
+        assert [one.id for one in alice.batches.list()] == [batch]
+
+
+def test_stored_responses_survive_a_restart(tmp_path: Path) -> None:
+    """With a state folder, even if pinning is off and the expert was asked by name."""
+    routing = {"pinning": {"ttl": 0}}
+    kept: dict[str, Any] = {}
+    for start in range(2):
+        with serving_objects(tmp_path, state=str(tmp_path / "state"), routing=routing) as found:
+            if start == 0:
+                with connect(found, "a") as client:
+                    kept["id"] = client.responses.create(model="maths", input="x").id
+                kept["objects"] = found[1].objects
+            else:
+                found[1].objects = kept["objects"]
+                with connect(found, "a") as client:
+                    assert client.responses.retrieve(kept["id"]).output_text == SAID
+                assert found[1].asked == [("maths", f"GET responses/{kept['id']}")]
+
+
+def test_a_list_keeps_its_form() -> None:
+    objects = StoredObjects(MemoryPins(60), "alice", 60)
+    objects.remember("file", "f2", "law")
+    rows = [{"id": "f1"}, {"id": "f2"}, "odd"]
+    answer = {"object": "list", "data": rows, "first_id": "f1", "last_id": "f3", "has_more": True}
+    assert objects.keep_own("file", answer) == {
+        "object": "list",
+        "data": [{"id": "f2"}],
+        "first_id": "f2",
+        "last_id": "f2",
+        "has_more": True,
+    }
+    assert objects.keep_own("file", {"data": []}) == {"data": []}
