@@ -165,7 +165,7 @@ def _get(eligible: Sequence[Expert], name: str | None) -> Expert | None:
 
 def _find_responder(snapshot: Snapshot, prompt: Prompt, pins: Pins, eligible: Sequence[Expert]) -> Expert | None:
     """The expert whose server has the answer that the request refers to."""
-    if not snapshot.config.routing.pinning.ttl or snapshot.config.routing.shadow is not None:
+    if not snapshot.config.routing.pinning.stored_ttl or snapshot.config.routing.shadow is not None:
         return None
     return _get(eligible, pins.get(build_response_pin(prompt.follows)))
 
