@@ -108,6 +108,7 @@ def _describe_v1(security: list[Schema]) -> dict[str, Schema]:
     return found | {
         "/v1/models": {"get": _operation("`auto`, and every expert.", _answer(s.ModelList), _ERRORS, security)},
         "/v1/models/{name}": {"get": _operation("One model.", _answer(s.Model), _ERRORS, security, None, [name])},
+        "/v1/usage": {"get": _operation("What the key may use and has used.", _answer(s.Key), _ERRORS, security)},
         "/v1/route": {
             "post": _operation("Route prompts, and explain.", _answer(s.RouteAnswer), errors, security, s.RouteRequest)
         },
@@ -191,6 +192,7 @@ def _describe_admin() -> dict[str, Schema]:
             "delete": change("Serve the configured router again.", s.Router),
         },
         "/admin/reload": {"post": change("Read the configuration again.", s.AnyObject, configured)},
+        "/admin/keys": {"get": _operation("Every key.", _answer(s.KeyList), _ERRORS | _CHANGES, [{"admin": []}])},
         "/admin/audit": {"get": show("The last changes, newest first.", s.AnyObject, last)},
     }
 

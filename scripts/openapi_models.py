@@ -10,6 +10,7 @@ from typing import Annotated, Any, Literal
 from pydantic import BaseModel, ConfigDict, Field
 
 from ir3de.gateway.http import routing_api
+from ir3de.gateway.keys.definitions import KeyLimits
 from ir3de.gateway.requests.controls import ControlsField
 
 Count = Annotated[int, Field(ge=0)]
@@ -311,6 +312,47 @@ class Router(OpenModel):
     experts: list[str]
 
 
+class UsedWithin(OpenModel):
+    """Requests, tokens and cost of a day or a month."""
+
+    requests: Count
+    tokens: Count
+    cost: float
+
+
+class KeyUse(OpenModel):
+    """What a key has used: within the last minute, now, this day and this month."""
+
+    requests: Count
+    tokens: Count
+    concurrent: Count
+    day: UsedWithin
+    month: UsedWithin
+
+
+class Key(OpenModel):
+    """A key, what it may do, and what it has used."""
+
+    name: str
+    scopes: list[str]
+    experts: list[str] | None
+    expires: str | None
+    disabled: bool
+    limits: KeyLimits
+    used: KeyUse | None = None
+    resets: dict[str, str] | None = None
+    by_expert: list[dict[str, Any]] | None = None
+
+
+class KeyList(OpenModel):
+    """Every key, the file they come from, and what is wrong with it."""
+
+    object: Literal["list"]
+    data: list[Key]
+    file: str | None
+    problem: str | None
+
+
 class AnyObject(OpenModel):
     """An object of any fields."""
 
@@ -318,5 +360,5 @@ class AnyObject(OpenModel):
 MODELS: tuple[type[BaseModel], ...] = (
     ChatRequest, MessagesRequest, CompletionRequest, ResponseRequest, EmbeddingRequest, PassedRequest, PassedForm,
     Answer, Model, ModelList,
-    RouteRequest, RouteAnswer, Health, Version, Error, Expert, ExpertList, Router, AnyObject,
+    RouteRequest, RouteAnswer, Health, Version, Error, Expert, ExpertList, Router, Key, KeyList, AnyObject,
 )  # fmt: skip

@@ -18,7 +18,7 @@ from ir3de.gateway.api_errors import ApiError, build_internal_error
 from ir3de.gateway.exchange import passthrough
 from ir3de.gateway.exchange.endpoint import InferenceEndpoint
 from ir3de.gateway.gateway import Gateway
-from ir3de.gateway.http import openapi, routing_api, service_info, static_files
+from ir3de.gateway.http import key_usage, openapi, routing_api, service_info, static_files
 from ir3de.gateway.http.access import AccessControl
 from ir3de.gateway.wire import FORMATS
 
@@ -48,7 +48,8 @@ def create_app(gateway: Gateway) -> ASGIApp:
         observer.wrap(app),
         gateway.live.snapshot.config,
         inference,
-        lambda scope, problem: observer.log_access(scope, problem.status, error=problem.code),
+        observer.record_refusal,
+        gateway.keys,
     )
 
 
@@ -61,6 +62,7 @@ def other_routes(gateway: Gateway) -> list[Route]:
         *openapi.routes,
         *gateway.observer.routes,
         *admin.routes,
+        *key_usage.routes,
         *static_files.routes,
     ]
 

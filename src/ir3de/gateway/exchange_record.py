@@ -53,6 +53,8 @@ class ExchangeRecord:
     prompt_tokens: int | None = None  # as the expert says
     completion_tokens: int | None = None
     cost: float | None = None  # tokens times the expert's price
+    is_estimated: bool = False  # the expert told no tokens, so the gateway estimated them for the client's key
+    key: str = ""  # the name of the client's key; empty where it has none
     received_bytes: int = 0
     sent_bytes: int = 0
     method: str = "POST"

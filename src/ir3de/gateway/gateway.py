@@ -15,6 +15,8 @@ from ir3de.gateway.admin.state import StateFolder
 from ir3de.gateway.config.models import Config
 from ir3de.gateway.experts.http_transport import HttpTransport
 from ir3de.gateway.experts.snapshot import LiveSnapshot, Snapshot
+from ir3de.gateway.keys.definitions import read_keys_file
+from ir3de.gateway.keys.store import CHECK_INTERVAL_S, KeyStore
 from ir3de.gateway.requests.client_response import StallWatch
 from ir3de.gateway.requests.pins import TIDY_INTERVAL_S, Pins, create_pins
 from ir3de.gateway.telemetry.observer import Observer
@@ -41,6 +43,7 @@ class Gateway:
         self.tracing: Tracing | None = self.observer.tracing
         pinning = snapshot.config.routing.pinning
         self.pins: Pins = create_pins(pinning.ttl, state_folder or get_worker_folder(), pinning.stored_ttl)
+        self.keys = KeyStore(snapshot.config.server, state_folder)
         self.stalls = StallWatch()
         self.session_headers = tuple(name.lower().encode() for name in pinning.headers)
 
@@ -52,6 +55,8 @@ class Gateway:
 
         `reread` reads the configuration again when /admin asks for it.
         """
+        if config.server.keys_file is not None:
+            read_keys_file(Path(config.server.keys_file))  # a broken one stops the start before anything is opened
         path, temporary = find_state_folder(config, config_path), None
         if path is None and (shared := get_worker_folder()) is not None:
             path = shared / "state"
@@ -72,6 +77,9 @@ class Gateway:
         self._background = [asyncio.create_task(tidying)]
         if self.administration is not None:
             self._background.append(asyncio.create_task(self.administration.follow()))
+        if self.keys.path is not None:
+            following = repeat(lambda: run_in_thread(self.keys.check), lambda: CHECK_INTERVAL_S)
+            self._background.append(asyncio.create_task(following))
 
     async def stop(self) -> None:
         for task in self._background:
@@ -79,6 +87,7 @@ class Gateway:
         await asyncio.gather(*self._background, return_exceptions=True)
         self.transport.close()
         self.pins.close()
+        self.keys.close()
         self.observer.close()
         if self._temporary_state is not None:
             self._temporary_state.cleanup()

@@ -11,7 +11,7 @@ from pathlib import Path
 from urllib.error import HTTPError, URLError
 from urllib.request import Request, urlopen
 
-from ir3de.errors import ArtifactError
+from ir3de.errors import ArtifactError, IR3DEError
 from ir3de.gateway.admin.administration import find_state_folder
 from ir3de.gateway.admin.state import StateFolder
 from ir3de.gateway.config.experts import ExpertConfig
@@ -19,7 +19,9 @@ from ir3de.gateway.config.findings import Finding
 from ir3de.gateway.config.load import list_client_variables
 from ir3de.gateway.config.models import Config
 from ir3de.gateway.config.part import read_variable
-from ir3de.gateway.http.access import is_loopback, read_client_keys
+from ir3de.gateway.http.access import is_loopback
+from ir3de.gateway.keys.definitions import read_keys_file
+from ir3de.gateway.keys.store import find_unknown_experts, list_environment_keys
 
 PING_TIMEOUT_S = 5.0
 
@@ -76,13 +78,27 @@ def check_consistency(config: Config, router: RouterFacts | None) -> list[Findin
         findings.append(Finding("warning", "logs.prompts", "has no effect without logs.decisions: name a file there"))
     if refused := find_host_error(config):
         findings.append(Finding("error", "server.host", refused))
-    return findings
+    return [*findings, *check_keys_file(config)]
+
+
+def check_keys_file(config: Config) -> list[Finding]:
+    """Problems of the keys file, and experts that only it names."""
+    if config.server.keys_file is None:
+        return []
+    try:
+        entries = read_keys_file(Path(config.server.keys_file)).keys
+    except IR3DEError as error:
+        return [Finding("error", "server.keys_file", str(error))]
+    return [
+        Finding("warning", "server.keys_file", f"keys.{place}.experts: there is no expert {name!r}")
+        for place, name in find_unknown_experts(entries, config.by_name)
+    ]
 
 
 def find_host_error(config: Config) -> str | None:
     """Why the gateway must not listen on its host: other machines need a key, or server.open."""
     server = config.server
-    if is_loopback(server.host) or server.open or read_client_keys(server):
+    if is_loopback(server.host) or server.open or server.keys_file or list_environment_keys(server):
         return None
     names = " or ".join(list_client_variables(config))
     return (

@@ -166,9 +166,11 @@ def _get_administration(request: Request) -> Administration:
 
 
 def _read_caller(request: Request) -> Caller:
-    """The token itself is never stored: the first digits of its hash tell tokens apart."""
+    """The token itself is never stored: a key has a name, and the first digits of their hashes tell tokens apart."""
     token = request.headers.get("authorization", "").partition(" ")[2].strip() or request.headers.get("x-api-key", "")
     label = f"token {hashlib.sha256(token.encode()).hexdigest()[:8]}" if token else ""
+    if name := request.state.key.name:
+        label = f"key {name}"
     return Caller(label, str(getattr(request.state, "request_id", "")), request.headers.get("if-match"))
 
 

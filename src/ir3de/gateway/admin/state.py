@@ -39,7 +39,7 @@ KIND, VERSION = "ir3de.state", 1
 STATE, AUDIT, CACHE = "state.json", "audit.jsonl", "cache"
 MAX_LINE_BYTES = 8_192  # of a line of the audit log
 
-_OWN_NAMES = re.compile(rf"{STATE}|{AUDIT}|{CACHE}|\.?router-\w+|pins-.*|\..*\.part")
+_OWN_NAMES = re.compile(rf"{STATE}|{AUDIT}|{CACHE}|\.?router-\w+|pins-.*|keys.*\.numbers.*|\..*\.part")
 
 
 @dataclass(frozen=True)

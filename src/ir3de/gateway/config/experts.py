@@ -106,6 +106,9 @@ class ExpertConfig(Part):
     """Tokens of prompt and answer together; longer requests go to other experts."""
     price: Price = Price()
     """Its price, for the control `max_price` and for the cost in logs and metrics."""
+    stream_usage: bool | None = None
+    """Whether to ask it for the tokens of streams, also where the client did not; the client then does not see them.
+    By default where it has a price, or the client's key is counted."""
     fallbacks: tuple[str, ...] = ()
     """Experts to ask when it fails, before the next ones of the ranking."""
     timeouts: Timeouts = Timeouts()

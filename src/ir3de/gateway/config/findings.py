@@ -47,12 +47,14 @@ class ConfigError(InputError):
         super().__init__(f"{name}: {many}" + "; ".join(map(str, findings)))
 
 
-def convert_errors(document: Document, details: Iterable[ErrorDetails]) -> list[Finding]:
-    """Pydantic's errors as findings with the lines of the file."""
+def convert_errors(
+    document: Document, details: Iterable[ErrorDetails], root: type[BaseModel] = Config
+) -> list[Finding]:
+    """Pydantic's errors as findings with the lines of the file; `root` is the model of the whole file."""
     details = list(details)
     paths = [detail["loc"] for detail in details]
     whole = [one for one in details if one["type"] != "too_short" or not _is_above(one["loc"], paths)]
-    return [_convert_error(document, detail) for detail in whole]
+    return [_convert_error(document, detail, root) for detail in whole]
 
 
 def describe_unset(name: str) -> str:
@@ -74,8 +76,8 @@ def find_literal_secrets(document: Document, value: Any, path: FieldPath) -> Ite
             yield from find_literal_secrets(document, below, (*path, key))
 
 
-def _convert_error(document: Document, detail: ErrorDetails) -> Finding:
-    path, message = detail["loc"], _describe_error(detail)
+def _convert_error(document: Document, detail: ErrorDetails, root: type[BaseModel]) -> Finding:
+    path, message = detail["loc"], _describe_error(detail, root)
     if not path and (parts := re.match(r"([\w.]+): (.*)", message)):  # checks of the whole name the field themselves
         path, message = tuple(int(part) if part.isdecimal() else part for part in parts[1].split(".")), parts[2]
     return Finding("error", join_path(path), message, document.line(path))
@@ -86,12 +88,12 @@ def _is_above(path: FieldPath, others: Iterable[FieldPath]) -> bool:
     return any(len(other) > len(path) and other[: len(path)] == path for other in others)
 
 
-def _describe_error(detail: ErrorDetails) -> str:
+def _describe_error(detail: ErrorDetails, root: type[BaseModel]) -> str:
     path, kind, value = detail["loc"], detail["type"], detail["input"]
     if kind == "missing":
         return "this field is missing"
     if kind == "extra_forbidden":
-        return "there is no such field" + _suggest_field(str(path[-1]), path[:-1])
+        return "there is no such field" + _suggest_field(str(path[-1]), path[:-1], root)
     if kind == "too_short":
         return "should not be empty"
     if kind == "value_error":
@@ -104,19 +106,19 @@ def _describe_error(detail: ErrorDetails) -> str:
     return f"{wanted}, found {describe_value(value)}{hint}"
 
 
-def _suggest_field(field: str, path: FieldPath) -> str:
-    part = _find_part(path)
+def _suggest_field(field: str, path: FieldPath, root: type[BaseModel]) -> str:
+    part = _find_part(path, root)
     here = list(part.model_fields) if part else []
     if close := get_close_matches(field, here, n=1, cutoff=0.6):
         return f", did you mean {close[0]}?"
-    elsewhere = [place for place in _list_places(Config, ()) if place.rpartition(".")[2] == field]
+    elsewhere = [place for place in _list_places(root, ()) if place.rpartition(".")[2] == field]
     if elsewhere:
         return f" here, did you mean {' or '.join(elsewhere)}?"
     return f": there are {', '.join(here)}" if here else ""
 
 
-def _find_part(path: FieldPath) -> type[BaseModel] | None:
-    part: type[BaseModel] | None = Config
+def _find_part(path: FieldPath, root: type[BaseModel]) -> type[BaseModel] | None:
+    part: type[BaseModel] | None = root
     for step in path:
         if isinstance(step, int):
             continue

@@ -125,6 +125,7 @@ def resolve_paths(config: Config, path: Path) -> Config:
             "router": config.router.model_copy(update={"path": absolute(config.router.path)}),
             "logs": logs.model_copy(update={"access": absolute(logs.access), "decisions": absolute(logs.decisions)}),
             "state": absolute(config.state),
+            "server": config.server.model_copy(update={"keys_file": absolute(config.server.keys_file)}),
             "experts": tuple(map(absolute_tls, config.experts)),
         }
     )

@@ -42,13 +42,15 @@ class Server(Part):
     """Where the gateway listens, and who may use it."""
 
     host: str = "127.0.0.1"
-    """The address to listen on. Any address but loopback needs api_keys_env, or open: true."""
+    """The address to listen on. Any address but loopback needs api_keys_env, keys_file, or open: true."""
     port: int = Field(8100, ge=0, le=65_535)
     """The port to listen on; 0 takes a free one."""
     workers: int = Field(1, ge=1, le=256)
     """Worker processes."""
     api_keys_env: tuple[Variable, ...] = ()
     """Variables that hold clients' keys, separated by commas if there are several; by default IR3DE_API_KEY."""
+    keys_file: str | None = None
+    """File of named keys with scopes, experts and limits; it is read again when it changes."""
     admin_token_env: Variable = "IR3DE_ADMIN_TOKEN"
     """The variable that holds the token for /admin; if it is not set, there is no /admin."""
     open: bool = False

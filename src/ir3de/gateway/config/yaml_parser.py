@@ -55,14 +55,15 @@ _Loader.add_constructor("tag:yaml.org,2002:int", lambda _, node: int(node.value)
 _Loader.add_constructor("tag:yaml.org,2002:float", lambda _, node: float(node.value))
 
 
-def read(path: Path) -> Document:
+def read(path: Path, what: str = "configuration", advice: str = "") -> Document:
     """Read a file. Raises ArtifactError if it cannot be read, InputError if it is not YAML."""
     try:
         content = path.read_bytes()
     except FileNotFoundError:
-        raise ArtifactError(f"no configuration at {path}: write one with `ir3de config init {path}`") from None
+        advice = advice or f"write one with `ir3de config init {path}`"
+        raise ArtifactError(f"no {what} at {path}: {advice}") from None
     except OSError as error:
-        raise ArtifactError(f"cannot read the configuration {path}: {error.strerror or error}") from error
+        raise ArtifactError(f"cannot read the {what} {path}: {error.strerror or error}") from error
     try:
         text = content.decode("utf-8-sig")
     except UnicodeDecodeError as error:

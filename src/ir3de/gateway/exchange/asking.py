@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from time import perf_counter
 
+from ir3de.gateway.exchange.accounting import build_content
 from ir3de.gateway.exchange.exchange import Exchange
 from ir3de.gateway.exchange.opaque import relay_opaque
 from ir3de.gateway.exchange.preparing import prepare_translation
@@ -84,11 +85,13 @@ def build_request(exchange: Exchange, expert: Expert) -> UpstreamRequest:
     trace = {} if exchange.trace is None else exchange.trace.forward()
     forwarded = compile_header_filter(exchange.snapshot.config.routing.forward_headers)
     content: RequestBody
+    exchange.adds_usage = False
     if (translation := exchange.translation) is not None:
         wire, path, content = translation.wire, translation.wire.path, translation.content
         trace = {**trace, **translation.headers}
     else:
-        wire, path, content = exchange.wire, build_path(exchange.wire, exchange.query), exchange.body.build(expert)
+        wire, path = exchange.wire, build_path(exchange.wire, exchange.query)
+        content = build_content(exchange, exchange.body, expert)
     head = build_head(wire, expert, exchange.all_received, exchange.request_id, trace, forwarded, exchange.body.kinds)
     repeatable, method = exchange.body.is_repeatable, exchange.wire.method
     return UpstreamRequest(

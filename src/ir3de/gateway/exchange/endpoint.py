@@ -22,6 +22,7 @@ from starlette.types import Receive, Scope, Send
 
 from ir3de.gateway.api_errors import ApiError, ClientDisconnect, build_internal_error, build_type_error
 from ir3de.gateway.config.experts import RESERVED
+from ir3de.gateway.exchange.accounting import expect_usage, measure, restrict_to_key
 from ir3de.gateway.exchange.asking import ask_in_turn
 from ir3de.gateway.exchange.exchange import Exchange
 from ir3de.gateway.exchange.preparing import mark_untranslatable
@@ -32,7 +33,7 @@ from ir3de.gateway.requests.client import DisconnectWatcher, read_body
 from ir3de.gateway.requests.controls import FIELD, read_controls
 from ir3de.gateway.requests.forwarding import OutgoingBody
 from ir3de.gateway.requests.json_body import read_json, read_values, run_beside
-from ir3de.gateway.requests.prompt import read_prompt
+from ir3de.gateway.requests.prompt import read_answer_limit, read_prompt
 from ir3de.gateway.requests.stored_objects import scope_id
 from ir3de.gateway.wire.format import WireFormat
 
@@ -55,6 +56,8 @@ class InferenceEndpoint:
 
 async def run(exchange: Exchange, read: Reading, choose: Choosing) -> None:
     """The whole way. Whatever happens, it is recorded."""
+    if exchange.lease is not None:
+        exchange.lease.measure = partial(measure, exchange)
     try:
         await _answer(exchange, read, choose)
     except ClientDisconnect:
@@ -117,7 +120,11 @@ async def choose_routed(exchange: Exchange) -> Choice:
     prompt = await read_values(
         body,
         lambda values: read_prompt(
-            exchange.wire, values, routing.text, routing.envelopes, counts_tokens=snapshot.has_context_windows
+            exchange.wire,
+            values,
+            routing.text,
+            routing.envelopes,
+            counts_tokens=snapshot.has_context_windows or exchange.lease is not None,
         ),
     )
     if exchange.wire.capability in snapshot.translated and not body.is_large:
@@ -134,6 +141,8 @@ async def choose_routed(exchange: Exchange) -> Choice:
     exchange.record.add_choice(choice)
     if choice.refusal is not None:
         raise choice.refusal
+    if exchange.lease is not None:
+        expect_usage(exchange, exchange.lease, choice, prompt.tokens, read_answer_limit(values))
     return choice
 
 
@@ -147,6 +156,8 @@ def _read_model(exchange: Exchange, values: Mapping[str, Any]) -> None:
     exchange.record.asked, exchange.record.stream = model, bool(stream) and exchange.wire.can_stream
     exchange.controls = read_controls(values.get(FIELD), exchange.received, exchange.gateway.session_headers)
     exchange.record.session = exchange.controls.session
+    if exchange.key.experts is not None:
+        exchange.controls = restrict_to_key(exchange, model, exchange.key.experts)
 
 
 def _scope_response(exchange: Exchange, response_id: str) -> str:
@@ -172,7 +183,9 @@ def _finish_record(exchange: Exchange) -> None:
     record.status = response.status or (499 if record.outcome == "cancelled" else 0)
     record.sent_bytes = response.sent_bytes
     record.total_seconds = perf_counter() - exchange.clock
-    if exchange.usage and exchange.expert is not None:
+    if exchange.lease is not None:
+        exchange.lease.close()  # which fills in what it took
+    elif exchange.usage and exchange.expert is not None:
         prompt, answer = record.prompt_tokens, record.completion_tokens = read_usage(exchange.usage)
         record.cost = exchange.expert.config.price.compute_cost(prompt or 0, answer or 0)
     exchange.gateway.observer.observe(record)

@@ -14,7 +14,7 @@ from ir3de.gateway.experts.snapshot import Expert, Snapshot
 from ir3de.gateway.experts.upstream import UpstreamFailure, UpstreamResponse
 from ir3de.gateway.gateway import Gateway
 from ir3de.gateway.headers import HeaderList, filter_response_headers
-from ir3de.gateway.keys.client_key import ClientKey
+from ir3de.gateway.keys.client_key import ClientKey, Lease
 from ir3de.gateway.provenance import build_provenance_headers, build_provenance_member
 from ir3de.gateway.requests.choice import Choice
 from ir3de.gateway.requests.client import find_connection
@@ -42,6 +42,8 @@ class Exchange:
         self.request_id: str = scope["state"]["request_id"]
         self.record = ExchangeRecord(self.request_id, wire.capability)
         self.key: ClientKey = scope["state"]["key"]
+        self.lease: Lease | None = scope["state"].get("lease")  # None where the key's requests are not counted
+        self.record.key = self.key.name
         self.received: Mapping[bytes, bytes] = scope["state"]["headers"]
         self.all_received: HeaderList = scope["headers"]
         self.query: bytes = scope["query_string"]
@@ -58,6 +60,9 @@ class Exchange:
         self.translation: Translation | None = None  # where the expert speaks another format than the client
         self.relay: EventRelay | None = None
         self.usage: Mapping[str, Any] = {}
+        self.answer_bytes = 0  # of a whole answer
+        self.expected_prompt_tokens = 0  # an estimate, for a lease
+        self.adds_usage = False  # whether the expert was asked for the usage of a stream, and the client did not ask
 
     @property
     def stored_objects(self) -> StoredObjects:

@@ -8,6 +8,7 @@ from starlette.routing import Route
 from starlette.types import Receive, Scope, Send
 
 from ir3de.gateway.api_errors import build_type_error
+from ir3de.gateway.exchange.accounting import restrict_to_key
 from ir3de.gateway.exchange.endpoint import read_content, run
 from ir3de.gateway.exchange.exchange import Exchange
 from ir3de.gateway.gateway import Gateway
@@ -91,6 +92,8 @@ def _choose(exchange: PassthroughExchange, values: dict[str, Any]) -> Choice:
         raise build_type_error("model", "the name of an expert, or 'auto'", model)
     exchange.controls = read_controls(values.get(FIELD), exchange.received, exchange.gateway.session_headers)
     exchange.record.session = exchange.controls.session
+    if exchange.key.experts is not None:
+        exchange.controls = restrict_to_key(exchange, model, exchange.key.experts)
     wire, snapshot, objects = exchange.format, exchange.snapshot, exchange.stored_objects
     if wire.finds is not None:
         keeper = objects.find(wire.finds, exchange.object_id)

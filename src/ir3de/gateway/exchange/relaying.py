@@ -6,11 +6,12 @@ import logging
 from time import perf_counter
 
 from ir3de.gateway.api_errors import ApiError, ClientDisconnect
+from ir3de.gateway.exchange.accounting import build_relay
 from ir3de.gateway.exchange.exchange import ERROR_CODES, Exchange
 from ir3de.gateway.experts.snapshot import Expert
 from ir3de.gateway.experts.upstream import UpstreamFailure, UpstreamResponse, parse_object
 from ir3de.gateway.requests.controls import FIELD
-from ir3de.gateway.wire.event_stream import EventRelay, add_member, remove_member
+from ir3de.gateway.wire.event_stream import add_member, remove_member
 
 _log = logging.getLogger("ir3de.gateway")
 
@@ -50,6 +51,7 @@ def _sign(exchange: Exchange, body: bytes, answer: UpstreamResponse, expert: Exp
     exchange.usage = usage if isinstance(usage := content.get("usage"), dict) else {}
     if exchange.wire.stores_answers and (response_id := exchange.wire.read_response_id(content)):
         exchange.stored_objects.remember("response", response_id, expert.name)
+    exchange.answer_bytes = len(body)
     if exchange.trace is not None:
         exchange.trace.read_answer(content)
     if not (member := exchange.build_member(expert)):
@@ -66,7 +68,7 @@ async def relay_stream(exchange: Exchange, answer: UpstreamResponse, expert: Exp
         raise UpstreamFailure("broken", f"'{expert.name}' ended its stream before it began")
     exchange.body = None  # nobody else will be asked
     expert.breaker.record_beginning()
-    relay = exchange.relay = EventRelay(exchange.wire, exchange.build_member(expert))
+    relay = exchange.relay = build_relay(exchange, expert, answer)
     exchange.record.first_seconds = perf_counter() - exchange.clock
     exchange.response.stall_limit = expert.config.timeouts.idle
     await exchange.response.start(answer.status, exchange.build_headers(answer))

@@ -72,6 +72,12 @@ class Expert:
         return Destination(config.base_url, config.keep_alive, config.http2, config.tls)
 
     @cached_property
+    def asks_usage(self) -> bool:
+        """Whether to ask for the usage of streams, whoever asks: it has a price, or its configuration wants it."""
+        wanted, price = self.config.stream_usage, self.config.price
+        return bool(price.input_per_1m or price.output_per_1m) if wanted is None else wanted
+
+    @cached_property
     def authorization(self) -> str | None:
         """The header that the endpoint wants, from the environment."""
         key = read_variable(self.config.api_key_env)

@@ -2,26 +2,28 @@
 
 from __future__ import annotations
 
-import hashlib
 import hmac
 import ipaddress
 import os
 import re
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Mapping
 from contextvars import ContextVar
 from functools import lru_cache
-from typing import Protocol
+from typing import Any, Protocol
 from urllib.parse import urlsplit
 
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from ir3de.gateway.api_errors import ApiError
+from ir3de.gateway.api_errors import ApiError, encode_json
 from ir3de.gateway.config.models import Config
 from ir3de.gateway.config.part import read_variable
-from ir3de.gateway.config.serving import Server
-from ir3de.gateway.keys.client_key import ANYBODY
+from ir3de.gateway.http.counted_response import count_sent
+from ir3de.gateway.keys.client_key import ANYBODY, ClientKey, Lease, build_key_error
+from ir3de.gateway.keys.rate_headers import build_rate_headers
+from ir3de.gateway.keys.store import KeyStore, hash_key
 from ir3de.gateway.provenance import PROVENANCE_HEADERS
 from ir3de.gateway.requests.client import CONNECTION_EXTENSION, ClientConnection
+from ir3de.gateway.wire import FORMATS
 
 _is_valid_request_id = re.compile(rb"[!-~]{1,128}").fullmatch
 _ALLOWED_HEADERS = b"authorization, content-type, x-session-id, x-request-id, if-match, x-api-key"
@@ -51,25 +53,15 @@ class KeyHashes:
     """
 
     def __init__(self, keys: Iterable[str]) -> None:
-        self._hashes = [_hash(key) for key in keys]
+        self._hashes = [hash_key(key) for key in keys]
 
     def __bool__(self) -> bool:
         return bool(self._hashes)
 
     def matches(self, key: str) -> bool:
-        found = _hash(key)
+        found = hash_key(key)
         matches = [hmac.compare_digest(found, known) for known in self._hashes]  # all of them: constant time
         return any(matches)
-
-
-def _hash(key: str) -> bytes:
-    return hashlib.sha256(key.encode(errors="replace")).digest()
-
-
-def read_client_keys(server: Server) -> list[str]:
-    """Clients' keys from the environment variables that are named, or from IR3DE_API_KEY."""
-    found = [read_variable(variable) for variable in server.api_keys_env or ("IR3DE_API_KEY",)]
-    return [key.strip() for several in found if several for key in several.split(",") if key.strip()]
 
 
 class AccessControl:
@@ -79,19 +71,24 @@ class AccessControl:
     """
 
     def __init__(
-        self, app: ASGIApp, config: Config, direct: Mapping[str, ASGIApp], on_refusal: OnRefusal | None = None
+        self,
+        app: ASGIApp,
+        config: Config,
+        direct: Mapping[str, ASGIApp],
+        on_refusal: OnRefusal | None = None,
+        keys: KeyStore | None = None,
     ) -> None:
         self._app = app
         self._direct = direct
         self._on_refusal = on_refusal
         server = config.server
-        self._keys = KeyHashes(read_client_keys(server))
+        self._keys = keys or KeyStore(server)
         admin = read_variable(server.admin_token_env)
         self._admin = KeyHashes([admin] if admin else [])
         self._admin_variable = server.admin_token_env
         self._origins = frozenset(server.cors_origins)
         # against DNS rebinding: a foreign page may reach this machine under a name of its own
-        self._own_names_only = is_loopback(server.host) and not self._keys and not server.open
+        self._own_names_only = is_loopback(server.host) and self._keys.is_open and not server.open
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
@@ -124,17 +121,25 @@ class AccessControl:
                 await send({"type": "http.response.body", "body": b""})
                 return
             path = _get_path(scope)
-            self._check_key(path, headers)
+            lease = self._check_key(path, headers, scope["state"])
         except ApiError as problem:
-            await send_error(send, problem, request_id)
+            await send_error(send, problem, request_id, _get_path(scope), scope["state"]["key"])
             if self._on_refusal is not None:
                 self._on_refusal(scope, problem)
             return
+        if lease is None:
+            await self._dispatch(scope, receive, send, path)
+            return
+        try:
+            await self._dispatch(scope, receive, count_sent(send, lease, is_anthropic=_is_anthropic(path)), path)
+        finally:
+            lease.close()
+
+    def _dispatch(self, scope: Scope, receive: Receive, send: Send, path: str) -> Awaitable[None]:
         direct = self._direct.get(path) if scope["method"] == "POST" else None
         if direct is not None:
-            await direct(scope, receive, send)
-        else:
-            await self._app(scope, receive, _add_request_id(send, request_id))
+            return direct(scope, receive, send)
+        return self._app(scope, receive, _add_request_id(send, scope["state"]["request_id"]))
 
     def _check_host_and_origin(self, headers: Mapping[bytes, bytes]) -> None:
         """Refuse unknown host names and origins."""
@@ -153,21 +158,34 @@ class AccessControl:
                 "wrong_origin",
             )
 
-    def _check_key(self, path: str, headers: Mapping[bytes, bytes]) -> None:
+    def _check_key(self, path: str, headers: Mapping[bytes, bytes], state: dict[str, Any]) -> Lease | None:
+        """Find out who asks, and return the lease of a request that is counted."""
         if path.startswith(("/v1/", "/v2/")):
-            if self._keys and not self._keys.matches(_get_key(headers)):
-                raise ApiError(
-                    401, "the API key is missing or not one of this gateway's", headers={"www-authenticate": "Bearer"}
-                )
+            if self._keys.is_open:
+                return None
+            key = self._keys.find(_get_key(headers))
+            if key is None:
+                raise build_key_error("the API key is missing or not one of this gateway's")
+            state["key"] = key
+            needed = _find_scope(path)
+            key.check(needed)
+            if needed == "inference" and key.account is not None:
+                lease = state["lease"] = key.admit()
+                return lease
         elif path.startswith("/admin"):
-            self._check_admin_token(headers)
+            self._check_admin(headers, state)
+        return None
 
-    def _check_admin_token(self, headers: Mapping[bytes, bytes]) -> None:
-        name = self._admin_variable
-        if not self._admin:
+    def _check_admin(self, headers: Mapping[bytes, bytes], state: dict[str, Any]) -> None:
+        """The admin token opens /admin, and so does a key with the scope for it."""
+        name, given = self._admin_variable, _get_key(headers)
+        if self._keys.has_admins and (key := self._keys.find(given)) is not None:
+            state["key"] = key
+            key.check("admin")
+        elif not self._admin and not self._keys.has_admins:
             message = f"there is no admin token: set the variable {name} to one, and start the gateway again"
             raise ApiError(403, message, "no_admin")
-        if not self._admin.matches(given := _get_key(headers)):
+        elif not self._admin.matches(given):
             where = f"it is the value of {name}, or in the link to the page that `ir3de serve` printed at its start"
             raise ApiError(
                 401,
@@ -211,17 +229,31 @@ def _add_request_id(send: Send, request_id: str) -> Send:
     return send_with_headers
 
 
-async def send_error(send: Send, problem: ApiError, request_id: str) -> None:
-    """Send an error object."""
-    body = problem.body()
+async def send_error(send: Send, problem: ApiError, request_id: str, path: str = "", key: ClientKey = ANYBODY) -> None:
+    """Send an error object, in the format of the API that was called."""
+    wire = FORMATS.get(path.removeprefix("/v1/")) or FORMATS["messages" if _is_anthropic(path) else "chat/completions"]
+    body = encode_json(wire.build_error(problem))
     headers = [
         (b"content-type", b"application/json"),
         (b"content-length", str(len(body)).encode()),
         (b"x-request-id", request_id.encode()),
         *problem.header_list(),
     ]
+    if problem.status == 429 and key.account is not None:
+        headers += build_rate_headers(key.account.read_rates(key.limits), is_anthropic=_is_anthropic(path))
     await send({"type": "http.response.start", "status": problem.status, "headers": headers})
     await send({"type": "http.response.body", "body": body})
+
+
+def _find_scope(path: str) -> str:
+    """What a key must be allowed for that path; empty if any key may."""
+    if path.startswith(("/v1/models", "/v1/usage")):
+        return "models" if path.startswith("/v1/models") else ""
+    return "route" if path.startswith("/v1/route") else "inference"
+
+
+def _is_anthropic(path: str) -> bool:
+    return path.startswith("/v1/messages")
 
 
 def _get_path(scope: Scope) -> str:

@@ -13,14 +13,14 @@ from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
 from ir3de.gateway.config.serving import Server
-from ir3de.gateway.http.access import read_client_keys
+from ir3de.gateway.keys.store import list_environment_keys
 
 DOCUMENT = Path(__file__).parent / "openapi.json"
 
 
 def build_document(server: Server) -> dict[str, Any]:
     """The document of a gateway: /v1 is marked as needing a key only where the gateway demands one."""
-    return _build_document(bool(read_client_keys(server)))
+    return _build_document(server.keys_file is not None or bool(list_environment_keys(server)))
 
 
 @lru_cache(maxsize=2)

@@ -11,6 +11,7 @@ from starlette.routing import Route
 from ir3de.gateway.api_errors import ApiError
 from ir3de.gateway.config.experts import RESERVED
 from ir3de.gateway.gateway import Gateway
+from ir3de.gateway.keys.client_key import ClientKey
 
 
 def _get_gateway(request: Request) -> Gateway:
@@ -25,14 +26,16 @@ def _describe_model(name: str, gateway: Gateway) -> dict[str, object]:
 async def list_models(request: Request) -> Response:
     """`auto`, and every expert by name."""
     gateway = _get_gateway(request)
-    names = [*RESERVED, *gateway.live.snapshot.experts]
+    key: ClientKey = request.state.key
+    names = [*RESERVED, *filter(key.may_ask, gateway.live.snapshot.experts)]
     return JSONResponse({"object": "list", "data": [_describe_model(name, gateway) for name in names]})
 
 
 async def show_model(request: Request) -> Response:
     """`auto`, or one expert."""
     gateway, name = _get_gateway(request), request.path_params["name"]
-    if name not in RESERVED and name not in gateway.live.snapshot.experts:
+    key: ClientKey = request.state.key
+    if name not in RESERVED and (name not in gateway.live.snapshot.experts or not key.may_ask(name)):
         raise ApiError(404, f"no model {name[:200]!r}: GET /v1/models lists them", "model_not_found", "model")
     return JSONResponse(_describe_model(name, gateway))
 

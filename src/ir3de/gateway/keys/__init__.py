@@ -1,1 +1,1 @@
-"""Who asks: the keys of clients."""
+"""Who asks, and how much they may: named keys, their limits, and what each of them has used."""

@@ -1,15 +1,132 @@
-"""Who asks."""
+"""Who asks: a key by its name, what it may do, and how much."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from math import inf
+from time import time
+from typing import TYPE_CHECKING, NamedTuple
+
+from ir3de.gateway.api_errors import ApiError
+from ir3de.gateway.keys.account import Refusal
+from ir3de.gateway.keys.definitions import SCOPES, KeyLimits
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from ir3de.gateway.keys.account import Account, Rates
+
+NO_LIMITS = KeyLimits()
+_ALL_BUT_ADMIN = frozenset(SCOPES) - {"admin"}
 
 
-@dataclass(frozen=True, slots=True)
+class Spending(NamedTuple):
+    """What the answer to a request took."""
+
+    expert: str
+    prompt_tokens: int
+    answer_tokens: int
+    cost: float
+    is_estimated: bool  # the expert did not tell its tokens
+
+
+@dataclass(frozen=True, slots=True, eq=False)
 class ClientKey:
     """The key that a request came with; the key itself is not kept."""
 
-    name: str = ""  # for logs, metrics and traces; empty where keys have no names
+    name: str = ""  # for logs, metrics and traces; empty where the gateway asks for no key
+    scopes: frozenset[str] = _ALL_BUT_ADMIN
+    experts: frozenset[str] | None = None  # that may answer it; None for all
+    limits: KeyLimits = NO_LIMITS
+    expires_at: float = inf  # seconds since 1970
+    is_disabled: bool = False
+    account: Account | None = field(default=None, repr=False)  # None where nothing is counted
+
+    def check(self, scope: str) -> None:
+        """Raise an `ApiError` if the key no longer works, or may not do that; any key may do what needs no scope."""
+        if self.is_disabled:
+            raise build_key_error(f"the API key '{self.name}' is switched off: ask the gateway's operator")
+        if self.expires_at != inf and time() >= self.expires_at:
+            raise build_key_error(f"the API key '{self.name}' has expired: ask the gateway's operator for a new one")
+        if scope and scope not in self.scopes:
+            may = ", ".join(sorted(self.scopes)) or "nothing"
+            message = f"the API key '{self.name}' has no scope '{scope}', only {may}"
+            raise ApiError(403, message, "missing_scope")
+
+    def may_ask(self, expert: str) -> bool:
+        return self.experts is None or expert in self.experts
+
+    def admit(self) -> Lease | None:
+        """Count a request that begins, or raise an `ApiError` if a limit has been reached."""
+        if self.account is None:
+            return None
+        found = self.account.admit(self.limits)
+        if isinstance(found, Refusal):
+            raise build_limit_error(self.name, found)
+        return Lease(self, self.account, found)
 
 
 ANYBODY = ClientKey()  # where the gateway asks for no key
+
+
+class Lease:
+    """One request of a key, from its admission to its end, when what it took is charged: once, whatever happens."""
+
+    __slots__ = ("_account", "_cost", "_key", "_since", "_tokens", "is_open", "measure")
+
+    def __init__(self, key: ClientKey, account: Account, since: int) -> None:
+        self._key, self._account, self._since = key, account, since
+        self._tokens, self._cost = 0, 0.0  # expected, and charged already
+        self.is_open = True
+        self.measure: Callable[[], Spending | None] | None = None  # asked at the end; None if nothing was answered
+
+    def expect(self, tokens: int, cost: float) -> None:
+        """Charge what the request is expected to take, or raise an `ApiError` if a limit was reached meanwhile."""
+        refusal = self._account.expect(self._key.limits, tokens, cost, since=self._since)
+        if refusal is not None:
+            raise build_limit_error(self._key.name, refusal)
+        self._tokens, self._cost = tokens, cost
+
+    def close(self) -> None:
+        """Charge what the request took instead of what was expected. This comes before the last byte is sent."""
+        if not self.is_open:
+            return
+        self.is_open = False
+        spent = None if self.measure is None else self.measure()
+        self.measure = None
+        tokens, cost, is_estimated = 0, 0.0, False
+        if spent is not None:
+            tokens, cost, is_estimated = spent.prompt_tokens + spent.answer_tokens, spent.cost, spent.is_estimated
+            self._account.add_for_expert(spent.expert, tokens, cost, is_estimated=is_estimated)
+        self._account.end(tokens - self._tokens, cost - self._cost, since=self._since, is_estimated=is_estimated)
+
+    @property
+    def has_rates(self) -> bool:
+        """Whether the key has limits that answers tell."""
+        limits = self._key.limits
+        return limits.requests_per_minute is not None or limits.tokens_per_minute is not None
+
+    def read_rates(self) -> Rates:
+        return self._account.read_rates(self._key.limits)
+
+
+def build_key_error(message: str) -> ApiError:
+    """The error for a key that does not work."""
+    return ApiError(401, message, headers={"www-authenticate": "Bearer"})
+
+
+def build_limit_error(name: str, refusal: Refusal) -> ApiError:
+    """The error for a limit that has been reached."""
+    limit, value, wait = refusal
+    messages = {
+        "requests_per_minute": f"has made {value:,.0f} requests within a minute, its limit",
+        "tokens_per_minute": f"has used {value:,.0f} tokens within a minute, its limit",
+        "concurrent": f"has {value:,.0f} requests at once, its limit: wait for one of them",
+        "budget_per_day": f"has used up its budget of {value:g} for this day (UTC)",
+        "budget_per_month": f"has used up its budget of {value:g} for this month (UTC)",
+    }
+    problem = ApiError(429, f"the API key '{name}' {messages[limit]}", retry_after=wait)
+    if limit.startswith("budget"):  # trying again in a moment is useless, and the official clients would
+        problem.code = problem.kind = "insufficient_quota"
+        problem.headers["x-should-retry"] = "false"
+    return problem

@@ -65,6 +65,7 @@ class OutgoingBody(NamedTuple):
     takes_defaults: bool
     takes_system_message: bool
     is_repeatable: bool  # whether an expert that gets it twice does nothing twice but answer
+    usage_options: Mapping[str, Any] | None = None  # `stream_options` that ask for usage; None where they do already
 
     @classmethod
     def from_request(cls, wire: WireFormat, body: JsonBody) -> OutgoingBody:
@@ -72,7 +73,8 @@ class OutgoingBody(NamedTuple):
         takes_system_message = wire.has_system_message and not any(
             message["role"] in ("system", "developer") for message in body.values["messages"]
         )
-        return cls(body.without_values(), wire.is_sampled, takes_system_message, wire.is_repeatable(body.values))
+        repeatable, options = wire.is_repeatable(body.values), wire.build_usage_options(body.values)
+        return cls(body.without_values(), wire.is_sampled, takes_system_message, repeatable, options)
 
     @property
     def kinds(self) -> bytes:
@@ -84,13 +86,15 @@ class OutgoingBody(NamedTuple):
         """The same number for the same body."""
         return hash(self.body.content)
 
-    def build(self, expert: Expert) -> bytes:
+    def build(self, expert: Expert, asks_usage: bool = False) -> bytes:
         """Every byte of the client's but for the model, what the expert's configuration adds, and our own field."""
         config, members = expert.config, self.body.members
         changes: dict[str, Any] = {}
         if config.defaults and self.takes_defaults:
             changes = {key: value for key, value in config.defaults.items() if key not in members}
         changes["model"] = config.served_model
+        if asks_usage:
+            changes["stream_options"] = self.usage_options
         first = None
         if config.system_prompt is not None and self.takes_system_message:
             first = {"role": "system", "content": config.system_prompt}

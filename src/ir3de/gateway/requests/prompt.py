@@ -131,8 +131,7 @@ def extract_text(turns: Sequence[Turn], how: TextMode, envelopes: Sequence[str] 
 
 def count_tokens(values: Mapping[str, Any]) -> int:
     """Roughly the tokens of a request and of the longest answer: all text that a model reads, results of tools too."""
-    wanted = values.get("max_completion_tokens") or values.get("max_tokens") or values.get("max_output_tokens") or 0
-    tokens = max(0, min(wanted, MAX_TOKENS)) if isinstance(wanted, int) else 0
+    tokens = read_answer_limit(values)
     found: list[Any] = [values[name] for name in _READ_BY_MODELS if name in values]
     while found:
         value = found.pop()
@@ -143,3 +142,9 @@ def count_tokens(values: Mapping[str, Any]) -> int:
         elif isinstance(value, dict) and value.get("type") not in _ATTACHMENTS:
             found += value.values()
     return tokens
+
+
+def read_answer_limit(values: Mapping[str, Any]) -> int:
+    """The longest answer that the request allows, in tokens; 0 if it does not say."""
+    wanted = values.get("max_completion_tokens") or values.get("max_tokens") or values.get("max_output_tokens") or 0
+    return max(0, min(wanted, MAX_TOKENS)) if isinstance(wanted, int) else 0

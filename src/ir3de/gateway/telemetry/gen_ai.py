@@ -91,6 +91,7 @@ def build_span_attributes(
         "ir3de.queue_seconds": record.queue_seconds,
         "ir3de.ttft_seconds": record.first_seconds,
         "ir3de.cost": record.cost,
+        "ir3de.key": record.key or None,
         **build_decision_attributes(record),
     }
 

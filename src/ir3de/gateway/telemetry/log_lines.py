@@ -36,8 +36,14 @@ def format_access_line(record: ExchangeRecord) -> bytes:
         f'"completion_tokens": {"null" if completion_tokens is None else completion_tokens}, '
         f'"cost": {"null" if cost is None else f"{cost:.9g}"}, '
         f'"received_bytes": {record.received_bytes}, "sent_bytes": {record.sent_bytes}, '
-        f'"stream": {"true" if record.stream else "false"}}}\n'
+        f'"stream": {"true" if record.stream else "false"}{_format_key(record) if record.key else ""}}}\n'
     ).encode()
+
+
+def _format_key(record: ExchangeRecord) -> str:
+    """Who asked, and whether tokens and cost are an estimate."""
+    estimated = ', "estimated": true' if record.is_estimated else ""
+    return f', "key": {_quote(record.key[:MAX_NAME_CHARS])}{estimated}'
 
 
 def _format_decision(record: ExchangeRecord) -> str:
@@ -81,6 +87,7 @@ def format_decision_line(record: ExchangeRecord, *, price: Price | None = None, 
         "prompt_tokens": record.prompt_tokens,
         "completion_tokens": record.completion_tokens,
         "cost": record.cost,
+        **({"key": record.key} if record.key else {}),
     }
     if price is not None:
         line["price"] = {"input_per_1m": price.input_per_1m, "output_per_1m": price.output_per_1m}

@@ -19,6 +19,7 @@ from prometheus_client.registry import Collector, CollectorRegistry
 
 from ir3de.gateway.exchange_record import ExchangeRecord, Outcome
 from ir3de.gateway.telemetry.counts import Counts, Dump
+from ir3de.gateway.telemetry.key_metrics import KeyMetrics
 from ir3de.gateway.telemetry.process_counts import PROCESS_COUNTS
 from ir3de.gateway.telemetry.process_gauges import ProcessGauges
 from ir3de.gateway.workers.folder import WorkerPlace
@@ -79,6 +80,7 @@ class Metrics:
         self.resends = counts.add_counter(
             "ir3de_resends", "Requests sent again because a kept connection had closed.", "expert"
         )
+        self._of_keys = KeyMetrics(counts)
         self._of_process = {
             "log_lines_dropped": counts.add_counter("ir3de_log_lines_dropped", "Log lines that could not be written."),
             "connections_refused": counts.add_counter("ir3de_connections_refused", "Connections beyond the limit."),
@@ -139,6 +141,13 @@ class Metrics:
             self._tokens[expert, "completion"] += record.completion_tokens
         if record.cost:
             self._cost[expert] += record.cost
+        if record.key:
+            self._of_keys.observe(record, expert)
+
+    def count_refusal(self, key: str, code: str) -> None:
+        """Count a request that was refused; `key` is empty if it came with none, or with an unknown one."""
+        if key:
+            self._of_keys.count_refusal(key, code)
 
     def count_response(self, endpoint: str, status: int) -> None:
         """Count a response that no expert gave."""

@@ -29,6 +29,7 @@ from ir3de.gateway.telemetry.tracing import Tracing
 from ir3de.gateway.workers.folder import WorkerPlace, get_worker_folder
 
 if TYPE_CHECKING:
+    from ir3de.gateway.api_errors import ApiError
     from ir3de.gateway.config.serving import Logs
     from ir3de.gateway.experts.snapshot import LiveSnapshot
 
@@ -131,8 +132,14 @@ class Observer:
             total_seconds=seconds,
             sent_bytes=sent,
             method=method,
+            key=scope["state"]["key"].name,
         )
         self._access.write(self._format_access(record))
+
+    def record_refusal(self, scope: Scope, problem: ApiError) -> None:
+        """Count and log a request that was refused before it reached an endpoint."""
+        self.metrics.count_refusal(scope["state"]["key"].name, problem.code)
+        self.log_access(scope, problem.status, error=problem.code)
 
     def wrap(self, app: ASGIApp) -> ASGIApp:
         """Wrap an application so that its requests are in the access log."""

@@ -10,7 +10,13 @@ from ir3de.gateway.api_errors import ApiError, encode_json
 from ir3de.gateway.wire.format import WireFormat
 from ir3de.routing.messages import Turn, parse_message, parse_messages
 
-_ERROR_TYPES = {404: "not_found_error", 413: "request_too_large", 503: "overloaded_error", 504: "timeout_error"}
+_ERROR_TYPES = {
+    404: "not_found_error",
+    413: "request_too_large",
+    429: "rate_limit_error",
+    503: "overloaded_error",
+    504: "timeout_error",
+}
 
 
 class MessagesFormat(WireFormat):

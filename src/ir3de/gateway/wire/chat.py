@@ -23,6 +23,14 @@ class ChatFormat(WireFormat):
     def parse_turns(self, values: Mapping[str, Any]) -> list[Turn]:
         return parse_messages(values.get("messages"))
 
+    def build_usage_options(self, values: Mapping[str, Any]) -> Mapping[str, Any] | None:
+        if not values.get("stream"):
+            return None
+        given = values.get("stream_options")
+        if given is not None and (not isinstance(given, dict) or given.get("include_usage")):
+            return None
+        return {**(given or {}), "include_usage": True}
+
     def is_complete_at_end(self, events: bytes) -> bool:
         """Some servers end without [DONE] (ik_llama.cpp, older TGI): then the reason for the end is enough."""
         return self.is_complete(events) or _finish_reason.search(events) is not None
@@ -52,6 +60,9 @@ class EmbeddingsFormat(ChatFormat):
     path = "embeddings"
     capability = "embeddings"
     can_stream = is_sampled = has_system_message = False
+
+    def build_usage_options(self, values: Mapping[str, Any]) -> Mapping[str, Any] | None:
+        return None
 
     def parse_turns(self, values: Mapping[str, Any]) -> list[Turn]:
         given = values.get("input")

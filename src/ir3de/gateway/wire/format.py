@@ -55,6 +55,10 @@ class WireFormat(ABC):
         """The token usage of a stream, from what was found near its beginning and near its end."""
         return tail
 
+    def build_usage_options(self, values: Mapping[str, Any]) -> Mapping[str, Any] | None:
+        """`stream_options` that ask for the usage of a stream; None if it is told anyway, or cannot be asked for."""
+        return None
+
     def read_response_id(self, answer: Mapping[str, Any]) -> str:
         """The id by which a later request may refer to this answer; empty if there is none."""
         return ""

@@ -1,0 +1,109 @@
+"""What a request takes, in tokens and cost: expected before an expert is asked, measured at the end."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from ir3de.gateway.api_errors import ApiError
+from ir3de.gateway.config.experts import RESERVED
+from ir3de.gateway.exchange.exchange import Exchange
+from ir3de.gateway.exchange_record import read_usage
+from ir3de.gateway.experts.snapshot import Expert
+from ir3de.gateway.experts.transport import RequestBody
+from ir3de.gateway.experts.upstream import UpstreamResponse
+from ir3de.gateway.keys.client_key import Lease, Spending
+from ir3de.gateway.requests.choice import Choice
+from ir3de.gateway.requests.controls import Controls
+from ir3de.gateway.requests.forwarding import OutgoingBody, RequestContent
+from ir3de.gateway.wire.event_stream import EventRelay
+from ir3de.gateway.wire.usage_events import AccountingRelay
+
+ASSUMED_ANSWER_TOKENS = 1_000  # where the request does not limit its answer
+BYTES_PER_TOKEN = 5  # of a whole answer that does not tell its usage, JSON included
+
+
+def restrict_to_key(exchange: Exchange, asked: str, experts: frozenset[str]) -> Controls:
+    """The controls with the experts of the key. Another one that was asked for by its name is refused here."""
+    controls = exchange.controls
+    if asked not in RESERVED and asked not in experts:
+        there = ", ".join(name for name in exchange.snapshot.experts if name in experts) or "none"
+        message = f"the API key '{exchange.key.name}' may not ask {asked[:200]!r}: it may ask auto, and by name {there}"
+        is_there = asked in exchange.snapshot.experts
+        raise ApiError(403 if is_there else 404, message, "" if is_there else "model_not_found", "model")
+    shadow = exchange.snapshot.config.routing.shadow
+    if shadow is not None and shadow not in experts:
+        raise ApiError(403, f"the API key '{exchange.key.name}' may not ask {shadow!r}, which answers everything here")
+    return replace(controls, allow=experts if controls.allow is None else controls.allow & experts)
+
+
+def expect_usage(exchange: Exchange, lease: Lease, choice: Choice, tokens: int, answer_limit: int) -> None:
+    """Charge an estimate; `tokens` are those of the prompt and of the longest answer that was allowed."""
+    prompt = exchange.expected_prompt_tokens = max(0, tokens - answer_limit)
+    answer = (answer_limit or ASSUMED_ANSWER_TOKENS) if exchange.wire.is_sampled else 0
+    lease.expect(prompt + answer, choice.first.config.price.compute_cost(prompt, answer))
+
+
+def measure(exchange: Exchange) -> Spending | None:
+    """What the request took, which the record is told, too; None if nothing was answered.
+
+    An expert that has begun to answer, or would have if the client had waited, and tells no usage: an estimate.
+    """
+    record, expert = exchange.record, exchange.expert
+    usage = exchange.usage
+    if expert is None or (not usage and (exchange.wire.is_opaque or not _has_worked(exchange))):
+        return None
+    prompt, answer = read_usage(usage)
+    is_estimated = prompt is None and answer is None
+    if is_estimated:
+        prompt, answer = exchange.expected_prompt_tokens, _estimate_answer(exchange)
+    cost = expert.config.price.compute_cost(prompt or 0, answer or 0)
+    record.prompt_tokens, record.completion_tokens = prompt, answer
+    record.cost, record.is_estimated = cost, is_estimated
+    return Spending(expert.name, prompt or 0, answer or 0, cost, is_estimated)
+
+
+def _has_worked(exchange: Exchange) -> bool:
+    """Whether an expert has answered, or was answering when the client left."""
+    if exchange.relay is not None or exchange.answer_bytes:
+        return True
+    was_asked = exchange.record.upstream_seconds is not None
+    return was_asked and (exchange.response.status == 200 or exchange.record.outcome == "cancelled")
+
+
+def _estimate_answer(exchange: Exchange) -> int:
+    """The tokens of an answer that does not tell them: servers send one in an event, as a rule."""
+    if not exchange.wire.is_sampled:
+        return 0
+    if isinstance(exchange.relay, AccountingRelay):
+        return exchange.relay.events
+    return (exchange.answer_bytes or exchange.response.sent_bytes) // BYTES_PER_TOKEN
+
+
+def build_content(exchange: Exchange, body: RequestContent, expert: Expert) -> RequestBody:
+    """The body for this expert, which asks for the usage of a stream if that is counted."""
+    if isinstance(body, OutgoingBody) and _wants_usage(exchange, body, expert):
+        exchange.adds_usage = True
+        return body.build(expert, asks_usage=True)
+    return body.build(expert)
+
+
+def _wants_usage(exchange: Exchange, body: OutgoingBody, expert: Expert) -> bool:
+    """Whether to ask this expert for the usage of its stream, which the client has not asked for."""
+    if body.usage_options is None or "stream_options" in expert.config.defaults:
+        return False
+    return expert.asks_usage or (exchange.lease is not None and expert.config.stream_usage is not False)
+
+
+def build_relay(exchange: Exchange, expert: Expert, answer: UpstreamResponse) -> EventRelay:
+    """The relay of a stream. One that is counted has the request charged before its final event is sent."""
+    member, lease = exchange.build_member(expert), exchange.lease
+    if lease is None and not exchange.adds_usage:
+        return EventRelay(exchange.wire, member)
+
+    def end() -> None:
+        exchange.usage = relay.find_usage() or answer.find_usage()
+        if lease is not None:
+            lease.close()
+
+    relay = AccountingRelay(exchange.wire, member, drops_usage=exchange.adds_usage, on_end=end)
+    return relay

@@ -1,0 +1,201 @@
+"""The account of a key: what it uses, counted over all workers, and whether a request is within its limits.
+
+A request is refused if a limit has been reached when it comes, and admitted otherwise. What it will take is known only
+at its end. Until then an estimate counts in its place, so that requests which come together cannot all be admitted on
+the same remainder. The estimate is charged at once: if a worker dies, it stays.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from time import time
+from typing import TYPE_CHECKING, NamedTuple
+
+from ir3de.gateway.keys.usage import TOTALS_WIDTH, WIDTH, Minute, Totals, find_day, find_month
+from ir3de.gateway.workers.number_file import NumberFile, NumberRow, Numbers
+from ir3de.gateway.workers.table import Row, find_worker_row
+
+if TYPE_CHECKING:
+    from ir3de.gateway.keys.definitions import KeyLimits
+
+CONCURRENT_RETRY_S = 1.0  # when to try again after too many requests at once
+
+_IN_FLIGHT = 0  # of each worker
+
+
+class Refusal(NamedTuple):
+    """A limit that has been reached: which one, its value, and in how many seconds to try again."""
+
+    limit: str  # a field of `KeyLimits`
+    value: float
+    retry_after: float
+
+
+class RateState(NamedTuple):
+    """A limit of requests or tokens per minute: how much is left, and in how many seconds all of it is there again."""
+
+    limit: int
+    remaining: int
+    reset: float
+
+
+class Rates(NamedTuple):
+    """The limits of the minute; None where there is none."""
+
+    requests: RateState | None
+    tokens: RateState | None
+
+
+class Slots:
+    """How many requests of a key are in flight, over all workers. The account's lock guards it."""
+
+    def __init__(self, row: Row | None) -> None:
+        self._row, self._own = row, 0
+
+    def count(self) -> int:
+        return self._own if self._row is None else int(sum(self._row.list_all(_IN_FLIGHT)))
+
+    def add(self, more: int) -> None:
+        self._own += more
+        if self._row is not None:
+            self._row.own[_IN_FLIGHT] = float(self._own)
+
+    def clear_dead_workers(self) -> bool:
+        return self._row is not None and self._row.table.clear_dead_workers()
+
+
+class Account:
+    """What one key uses."""
+
+    def __init__(self, row: NumberRow, slots: Slots, find_expert_row: Callable[[str], NumberRow]) -> None:
+        self._row, self._slots, self._find_expert_row = row, slots, find_expert_row
+        self.clock = time
+
+    def admit(self, limits: KeyLimits) -> Refusal | int:
+        """Count a request that begins: return its second. If a limit has been reached, say which one."""
+        found = self._row.change(lambda numbers: self._admit(numbers, limits))
+        if isinstance(found, Refusal) and found.limit == "concurrent" and self._slots.clear_dead_workers():
+            found = self._row.change(lambda numbers: self._admit(numbers, limits))
+        return found
+
+    def _admit(self, numbers: Numbers, limits: KeyLimits) -> Refusal | int:
+        now = self.clock()
+        minute, totals = Minute(numbers, now), Totals(numbers, now)
+        if (refusal := _find_refusal(minute, totals, limits)) is not None:
+            return refusal
+        if limits.concurrent is not None and self._slots.count() >= limits.concurrent:
+            return Refusal("concurrent", limits.concurrent, CONCURRENT_RETRY_S)
+        minute.add_request()
+        totals.add_request()
+        self._slots.add(1)
+        return minute.second
+
+    def expect(self, limits: KeyLimits, tokens: int, cost: float, *, since: int) -> Refusal | None:
+        """Charge what a request is expected to take. If others have reached a limit meanwhile, it has not been made."""
+
+        def charge(numbers: Numbers) -> Refusal | None:
+            now = self.clock()
+            minute, totals = Minute(numbers, now), Totals(numbers, now)
+            refusal = _find_spent(minute, totals, limits)
+            if refusal is None:
+                minute.add_tokens(tokens, since=since)
+                totals.add(tokens, cost, since=since)
+            else:
+                minute.take_request_back(since)
+                totals.take_request_back(since)
+            return refusal
+
+        return self._row.change(charge)
+
+    def end(self, tokens: int, cost: float, *, since: int, is_estimated: bool) -> None:
+        """A request has ended, and took so much more than was expected (or less: then the numbers are negative)."""
+
+        def settle(numbers: Numbers) -> None:
+            now = self.clock()
+            Minute(numbers, now).add_tokens(tokens, since=since)
+            totals = Totals(numbers, now)
+            totals.add(tokens, cost, since=since)
+            if is_estimated:
+                totals.add_estimated()
+            self._slots.add(-1)
+
+        self._row.change(settle)
+
+    def add_for_expert(self, expert: str, tokens: int, cost: float, *, is_estimated: bool) -> None:
+        """What an expert's answer to the key took."""
+
+        def add(numbers: Numbers) -> None:
+            totals = Totals(numbers, self.clock())
+            totals.add_request()
+            totals.add(tokens, cost, since=totals.now)
+            if is_estimated:
+                totals.add_estimated()
+
+        self._find_expert_row(expert).change(add)
+
+    def read_rates(self, limits: KeyLimits) -> Rates:
+        """How much of the minute is left."""
+        minute = Minute(self._row.read(), self.clock())
+        requests = tokens = None
+        if (most := limits.requests_per_minute) is not None:
+            used = minute.requests
+            requests = RateState(most, max(0, most - used), minute.find_requests_wait(used))
+        if (most := limits.tokens_per_minute) is not None:
+            used = minute.tokens
+            tokens = RateState(most, max(0, most - used), minute.find_tokens_wait(used))
+        return Rates(requests, tokens)
+
+    def read(self) -> tuple[Minute, Totals, int]:
+        """The numbers as they are now, and the requests in flight."""
+        self._slots.clear_dead_workers()
+        numbers, now = self._row.read(), self.clock()
+        return Minute(numbers, now), Totals(numbers, now), self._slots.count()
+
+    def read_for_expert(self, expert: str) -> Totals:
+        return Totals(self._find_expert_row(expert).read(), self.clock())
+
+
+def _find_refusal(minute: Minute, totals: Totals, limits: KeyLimits) -> Refusal | None:
+    """The limit that has been reached; of several, as a rule the one for which the wait is longest."""
+    if (refusal := _find_spent(minute, totals, limits)) is not None:
+        return refusal
+    if (most := limits.requests_per_minute) is not None and (used := minute.requests) >= most:
+        return Refusal("requests_per_minute", most, minute.find_requests_wait(used - most + 1))
+    return None
+
+
+def _find_spent(minute: Minute, totals: Totals, limits: KeyLimits) -> Refusal | None:
+    """The limit of cost or tokens that has been reached."""
+    now = totals.now
+    if (most := limits.budget_per_month) is not None and totals.month.cost >= most:
+        return Refusal("budget_per_month", most, find_month(now).ends - now)
+    if (most := limits.budget_per_day) is not None and totals.day.cost >= most:
+        return Refusal("budget_per_day", most, find_day(now).ends - now)
+    if (most := limits.tokens_per_minute) is not None and (used := minute.tokens) >= most:
+        return Refusal("tokens_per_minute", most, minute.find_tokens_wait(used - most + 1))
+    return None
+
+
+class Accounts:
+    """The accounts of all keys, in two files of the state folder; without a folder they end with the process."""
+
+    def __init__(self, folder: Path | None, workers: int) -> None:
+        self._workers = workers
+        self._file = NumberFile(None if folder is None else folder / "keys.numbers", WIDTH)
+        self._by_expert = NumberFile(None if folder is None else folder / "keys-experts.numbers", TOTALS_WIDTH)
+        self._accounts: dict[str, Account] = {}
+
+    def find(self, name: str) -> Account:
+        """The account of the key of that name."""
+        found = self._accounts.get(name)
+        if found is None:
+            slots = Slots(find_worker_row(f"key {name}", self._workers))
+            found = self._accounts[name] = Account(
+                self._file.find_row(name), slots, lambda expert: self._by_expert.find_row(f"{name}\0{expert}")
+            )
+        return found
+
+    def close(self) -> None:
+        self._file.close()
+        self._by_expert.close()

@@ -1,0 +1,135 @@
+"""All keys of a gateway: those of the keys file, which is read again when it changes, and those of the environment."""
+
+from __future__ import annotations
+
+import hashlib
+import logging
+from collections.abc import Iterable, Mapping
+from math import inf
+from pathlib import Path
+
+from ir3de.errors import IR3DEError
+from ir3de.gateway.config.part import read_variable
+from ir3de.gateway.config.serving import Server
+from ir3de.gateway.keys.account import Accounts
+from ir3de.gateway.keys.client_key import ANYBODY, ClientKey
+from ir3de.gateway.keys.definitions import KeyEntry, KeysFile, parse_moment, read_keys_file
+from ir3de.gateway.workers.table import find_worker_row
+
+CHECK_INTERVAL_S = 1.0  # between two looks at the keys file
+
+_log = logging.getLogger("ir3de.gateway")
+
+
+def list_environment_keys(server: Server) -> list[tuple[str, str]]:
+    """Names and keys from the environment variables that the configuration names, or from IR3DE_API_KEY.
+
+    A key is called as its variable; if the variable holds several, the others have a number.
+    """
+    found: list[tuple[str, str]] = []
+    for variable in server.api_keys_env or ("IR3DE_API_KEY",):
+        keys = [key.strip() for key in (read_variable(variable) or "").split(",") if key.strip()]
+        found += [(variable if place == 1 else f"{variable}-{place}", key) for place, key in enumerate(keys, 1)]
+    return found
+
+
+class KeyStore:
+    """The keys by their hashes. A new keys file replaces all of them at once; a broken one changes nothing."""
+
+    def __init__(self, server: Server, state_folder: Path | None = None) -> None:
+        self.path = None if server.keys_file is None else Path(server.keys_file)
+        self._workers = server.workers
+        self._accounts = None if self.path is None else Accounts(state_folder, server.workers)
+        self._of_environment = {hash_key(key): self._build_plain(name) for name, key in list_environment_keys(server)}
+        self._by_hash: Mapping[bytes, ClientKey] = self._of_environment
+        self.is_open = self.path is None and not self._of_environment  # the gateway asks for no key
+        self.problem: str | None = None  # of the keys file as it is now, while an older one is in force
+        self._stamp: object = None
+        if self.path is not None:
+            self._stamp = _stamp(self.path)
+            self._by_hash = self._index(read_keys_file(self.path))
+
+    def find(self, key: str) -> ClientKey | None:
+        """Who has that key. It is looked up by its hash: how long that takes says nothing about other keys."""
+        return ANYBODY if self.is_open else self._by_hash.get(hash_key(key))
+
+    def list_all(self) -> list[ClientKey]:
+        """Every key with a name, in the order of the file."""
+        return list(self._by_hash.values())
+
+    @property
+    def has_admins(self) -> bool:
+        """Whether a key may use /admin."""
+        return any("admin" in key.scopes for key in self._by_hash.values())
+
+    def check(self) -> None:
+        """Read the keys file again if it has changed. A broken file is told once, and the keys stay as they are."""
+        if self.path is None or (stamp := _stamp(self.path)) == self._stamp:
+            return
+        try:
+            by_hash = self._index(read_keys_file(self.path))
+        except IR3DEError as error:
+            self._stamp, self.problem = stamp, str(error)
+            if self._claim(f"keys problem {stamp} {error}"):
+                _log.error("%s. The keys stay as they were", error)
+            return
+        if _stamp(self.path) != stamp:  # somebody is writing it: the next check reads it whole
+            return
+        self._stamp, self.problem, self._by_hash = stamp, None, by_hash
+        if self._claim(f"keys loaded {stamp}"):
+            _log.info("loaded %d keys from %s", len(by_hash) - len(self._of_environment), self.path)
+
+    def close(self) -> None:
+        if self._accounts is not None:
+            self._accounts.close()
+
+    def _claim(self, what: str) -> bool:
+        """Whether this worker is the first to say that."""
+        row = find_worker_row(what, self._workers)
+        if row is None:
+            return True
+        with row.table.lock:
+            row.common[0] += 1.0
+            return row.common[0] == 1.0
+
+    def _index(self, file: KeysFile) -> dict[bytes, ClientKey]:
+        return {**self._of_environment, **{_read_hash(entry): self._build(entry) for entry in file.keys}}
+
+    def _build(self, entry: KeyEntry) -> ClientKey:
+        return ClientKey(
+            entry.name,
+            frozenset(entry.scopes),
+            None if entry.experts is None else frozenset(entry.experts),
+            entry.limits,
+            inf if entry.expires is None else parse_moment(entry.expires),
+            entry.disabled,
+            None if self._accounts is None else self._accounts.find(entry.name),
+        )
+
+    def _build_plain(self, name: str) -> ClientKey:
+        return ClientKey(name, account=None if self._accounts is None else self._accounts.find(name))
+
+
+def hash_key(key: str) -> bytes:
+    return hashlib.sha256(key.encode(errors="replace")).digest()
+
+
+def _read_hash(entry: KeyEntry) -> bytes:
+    if entry.hash is not None:
+        return bytes.fromhex(entry.hash.partition(":")[2])
+    return hash_key(read_variable(entry.key_env) or "")
+
+
+def _stamp(path: Path) -> object:
+    """A value that differs from one content of the file to the next, as a rule."""
+    try:
+        found = path.stat()
+    except OSError as error:
+        return error.errno
+    return found.st_mtime_ns, found.st_size, found.st_ino
+
+
+def find_unknown_experts(entries: Iterable[KeyEntry], known: Iterable[str]) -> list[tuple[int, str]]:
+    """Experts that keys name and the gateway does not have, with the places of the keys."""
+    names = set(known)
+    return [(place, name) for place, entry in enumerate(entries) for name in entry.experts or () if name not in names]

@@ -1,0 +1,174 @@
+"""Rows of numbers in a file that outlives the gateway, read and changed by all workers under one lock.
+
+    header   what the file is, and how many numbers a row has
+    row      SHA-256 of the name; the numbers
+
+A change is written at once, so a gateway that is killed loses none. It is the system that writes to the disk: a machine
+that loses its power may lose the last seconds.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import logging
+import os
+import struct
+from array import array
+from collections.abc import Callable
+from contextlib import AbstractContextManager
+from pathlib import Path
+from threading import Lock
+from time import monotonic
+from typing import TypeAlias, TypeVar
+
+from ir3de.gateway.workers.table import TableLock
+
+try:
+    import fcntl
+except ImportError:  # Windows
+    fcntl = None  # type: ignore[assignment]
+
+T = TypeVar("T")
+Numbers: TypeAlias = "array[float]"
+
+COMPLAINT_INTERVAL_S = 60.0  # between two warnings
+
+_HEADER = struct.Struct("<16sQQ")
+_MARK = b"ir3de numbers 1\n"
+_NAME_BYTES = 32
+
+_log = logging.getLogger("ir3de.gateway")
+
+
+class NumberRow:
+    """The numbers of one name."""
+
+    def __init__(self, file: NumberFile, place: int | None) -> None:
+        self._file, self._place = file, place
+        self._last = array("d", bytes(8 * file.width))  # where the file cannot be read
+
+    def change(self, function: Callable[[Numbers], T]) -> T:
+        """Call a function that reads and changes the numbers, while nobody else does."""
+        with self._file.lock:
+            numbers = self._read()
+            result = function(numbers)
+            self._last = numbers
+            self._write(numbers)
+            return result
+
+    def read(self) -> Numbers:
+        """A copy of the numbers."""
+        with self._file.lock:
+            return self._read()
+
+    def _read(self) -> Numbers:
+        if self._place is not None:
+            try:
+                return self._file.read_at(self._place)
+            except OSError as error:
+                self._file.complain("read", error)
+        return self._last[:]
+
+    def _write(self, numbers: Numbers) -> None:
+        if self._place is not None:
+            try:
+                self._file.write_at(self._place, numbers)
+            except OSError as error:
+                self._file.complain("written", error)
+
+
+class NumberFile:
+    """A file of rows. Without a path, or where workers cannot share files, the numbers end with the process."""
+
+    def __init__(self, path: Path | None, width: int) -> None:
+        self.width, self.path = width, path
+        self.lock: AbstractContextManager[bool | None] = Lock()
+        self._file, self._rows = -1, dict[str, NumberRow]()
+        self._places: dict[bytes, int] = {}
+        self._complain_at = 0.0
+        if path is None or fcntl is None:
+            return
+        try:
+            path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+            self._file = os.open(path, os.O_RDWR | os.O_CREAT, 0o600)
+            self.lock = TableLock(self._file)
+            with self.lock:
+                self._check_header()
+        except OSError as error:
+            self.complain("kept", error)
+            self.close()
+            self.lock = Lock()
+
+    @property
+    def _row_bytes(self) -> int:
+        return _NAME_BYTES + 8 * self.width
+
+    def find_row(self, name: str) -> NumberRow:
+        """The row of that name; it is added if there is none yet."""
+        found = self._rows.get(name)
+        if found is None:
+            found = self._rows[name] = NumberRow(self, self._find_place(name))
+        return found
+
+    def close(self) -> None:
+        if self._file >= 0:
+            os.close(self._file)
+            self._file = -1
+
+    def read_at(self, place: int) -> Numbers:
+        content = os.pread(self._file, 8 * self.width, place)
+        if len(content) < 8 * self.width:
+            raise OSError(f"{self.path} has become shorter")
+        return array("d", content)
+
+    def write_at(self, place: int, numbers: Numbers) -> None:
+        os.pwrite(self._file, numbers.tobytes(), place)
+
+    def complain(self, what: str, error: OSError) -> None:
+        """Log a warning that every request would repeat: at most once per interval."""
+        if monotonic() >= self._complain_at:
+            self._complain_at = monotonic() + COMPLAINT_INTERVAL_S
+            _log.warning("numbers in %s cannot be %s, so this worker counts alone: %s", self.path, what, error)
+
+    def _check_header(self) -> None:
+        """Write the header of a new file. A file that is not ours, or damaged, is put aside."""
+        content, size = os.pread(self._file, _HEADER.size, 0), os.fstat(self._file).st_size
+        wanted = _HEADER.pack(_MARK, self.width, 0)
+        if content == wanted:
+            return
+        if size:
+            assert self.path is not None
+            aside = self.path.with_name(f"{self.path.name}.damaged")
+            aside.write_bytes(self.path.read_bytes())
+            _log.warning("%s is damaged: it is kept as %s, and its numbers begin anew", self.path, aside.name)
+            os.ftruncate(self._file, 0)
+        os.pwrite(self._file, wanted, 0)
+
+    def _find_place(self, name: str) -> int | None:
+        """Where the numbers of a name begin; None if there is no file, or no room in it."""
+        if self._file < 0:
+            return None
+        key = hashlib.sha256(name.encode()).digest()
+        try:
+            with self.lock:
+                self._read_names()
+                return self._places[key] if key in self._places else self._add_row(key)
+        except OSError as error:
+            self.complain("kept", error)
+            return None
+
+    def _read_names(self) -> None:
+        """Read the names of rows that other workers have added."""
+        place, size = _HEADER.size + len(self._places) * self._row_bytes, os.fstat(self._file).st_size
+        while place + self._row_bytes <= size:
+            self._places[os.pread(self._file, _NAME_BYTES, place)] = place + _NAME_BYTES
+            place += self._row_bytes
+
+    def _add_row(self, key: bytes) -> int:
+        place = _HEADER.size + len(self._places) * self._row_bytes
+        content = key + bytes(8 * self.width)
+        if os.pwrite(self._file, content, place) < len(content):
+            os.ftruncate(self._file, place)
+            raise OSError("no room")
+        self._places[key] = place + _NAME_BYTES
+        return place + _NAME_BYTES

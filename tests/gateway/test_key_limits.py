@@ -1,0 +1,241 @@
+"""How much a key may use: the sliding minute, days and months, and what several workers count together."""
+
+from __future__ import annotations
+
+import subprocess
+from array import array
+from collections import deque
+from datetime import UTC, datetime
+from pathlib import Path
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import tiny
+from ir3de.gateway.keys.account import Account, Accounts, Refusal, Slots
+from ir3de.gateway.keys.definitions import KeyLimits
+from ir3de.gateway.keys.usage import WIDTH, Minute, Totals, find_day, find_month
+from ir3de.gateway.workers.number_file import NumberFile
+
+MIDDAY = datetime(2026, 11, 16, 12, tzinfo=UTC).timestamp()
+
+
+class Clock:
+    def __init__(self, now: float = MIDDAY) -> None:
+        self.now = now
+
+    def __call__(self) -> float:
+        return self.now
+
+
+def open_account(path: Path | None = None, clock: Clock | None = None, name: str = "ada") -> tuple[Account, Clock]:
+    file, experts = NumberFile(path, WIDTH), NumberFile(None, WIDTH)
+    account = Account(file.find_row(name), Slots(None), experts.find_row)
+    account.clock = clock or Clock()  # type: ignore[assignment]
+    return account, account.clock  # type: ignore[return-value]
+
+
+steps = st.lists(st.tuples(st.floats(0, 40), st.integers(1, 4)), max_size=40)
+
+
+@given(st.integers(0, 6), steps)
+@settings(deadline=None)
+def test_a_request_is_admitted_exactly_if_fewer_than_the_limit_came_in_the_sixty_seconds_before(
+    limit: int, told: list[tuple[float, int]]
+) -> None:
+    """Against a list of all requests; each step is a pause, and how many requests come then."""
+    account, clock = open_account()
+    limits, admitted = KeyLimits(requests_per_minute=limit), deque[int]()
+    for pause, requests in told:
+        clock.now += pause
+        second = int(clock.now)
+        while admitted and second - admitted[0] >= 60:
+            admitted.popleft()
+        for _ in range(requests):
+            found = account.admit(limits)
+            assert isinstance(found, Refusal) == (len(admitted) >= limit)
+            if not isinstance(found, Refusal):
+                admitted.append(second)
+            elif limit:
+                assert found.retry_after == pytest.approx(admitted[len(admitted) - limit] + 60 - clock.now)
+        rates = account.read_rates(limits).requests
+        assert rates is not None and rates.remaining == limit - len(admitted)
+        assert rates.reset == pytest.approx(max(0.0, admitted[-1] + 60 - clock.now) if admitted else 0.0)
+
+
+charges = st.lists(st.tuples(st.floats(0, 30), st.integers(0, 50), st.integers(0, 50)), max_size=30)
+
+
+@given(st.integers(1, 100), charges)
+@settings(deadline=None)
+def test_tokens_are_those_that_were_told_at_the_end_and_no_request_below_the_limit_is_refused(
+    limit: int, told: list[tuple[float, int, int]]
+) -> None:
+    """Each request: a pause before it, what it is expected to take, and what it takes."""
+    account, clock = open_account()
+    limits, used = KeyLimits(tokens_per_minute=limit), deque[tuple[int, int]]()
+    for pause, expected, taken in told:
+        clock.now += pause
+        while used and int(clock.now) - used[0][0] >= 60:
+            used.popleft()
+        total = sum(tokens for _, tokens in used)
+        since = account.admit(limits)
+        assert isinstance(since, Refusal) == (total >= limit)
+        if isinstance(since, Refusal):
+            continue
+        assert account.expect(limits, expected, 0.0, since=since) is None
+        account.end(taken - expected, 0.0, since=since, is_estimated=False)
+        used.append((since, taken))
+        rates = account.read_rates(limits).tokens
+        assert rates is not None and rates.remaining == max(0, limit - total - taken)
+
+
+def test_what_is_expected_of_others_counts_and_a_request_refused_for_it_was_not_made() -> None:
+    account, _ = open_account()
+    limits = KeyLimits(tokens_per_minute=100, requests_per_minute=10)
+    first, second = account.admit(limits), account.admit(limits)
+    assert isinstance(first, int) and isinstance(second, int)
+    assert account.expect(limits, 100, 0.0, since=first) is None
+    refusal = account.expect(limits, 1, 0.0, since=second)
+    assert refusal is not None and refusal.limit == "tokens_per_minute"
+    minute, totals, concurrent = account.read()
+    assert (minute.requests, totals.day.requests, totals.month.requests, concurrent) == (1, 1, 1, 2)
+    account.end(0, 0.0, since=second, is_estimated=False)
+    account.end(5 - 100, 0.0, since=first, is_estimated=True)
+    minute, totals, concurrent = account.read()
+    assert (minute.tokens, totals.day.tokens, totals.month.tokens, totals.estimated, concurrent) == (5, 5, 5, 1, 0)
+
+
+def test_budgets_begin_anew_with_the_day_and_the_month() -> None:
+    account, clock = open_account(clock=Clock(datetime(2026, 12, 30, 23, 59, tzinfo=UTC).timestamp()))
+    limits = KeyLimits(budget_per_day=1.0, budget_per_month=1.5)
+
+    def spend(cost: float) -> Refusal | None:
+        since = account.admit(limits)
+        if isinstance(since, Refusal):
+            return since
+        assert account.expect(limits, 10, cost * 2, since=since) is None
+        account.end(0, -cost, since=since, is_estimated=False)
+        return None
+
+    assert [spend(0.6), spend(0.6)] == [None, None]  # over by less than a request
+    assert spend(0.1) == Refusal("budget_per_day", 1.0, 60.0)
+    clock.now += 61
+    assert spend(0.4) is None
+    assert spend(0.1) == Refusal("budget_per_month", 1.5, 86_400 - 1.0)
+    clock.now += 86_400
+    assert spend(0.1) is None
+    _, totals, _ = account.read()
+    assert (totals.day.cost, totals.month.cost, totals.month.requests) == (pytest.approx(0.1), pytest.approx(0.1), 1)
+
+
+def test_an_estimate_of_yesterday_is_not_taken_back_from_today() -> None:
+    account, clock = open_account(clock=Clock(find_day(MIDDAY).ends - 1))
+    limits = KeyLimits(budget_per_day=1.0)
+    since = account.admit(limits)
+    assert isinstance(since, int)
+    account.expect(limits, 1_000, 0.9, since=since)
+    clock.now += 2
+    later = account.admit(limits)
+    assert isinstance(later, int)
+    account.expect(limits, 100, 0.5, since=later)
+    account.end(-900, -0.8, since=since, is_estimated=False)
+    assert account.read()[1].day == (1, 100, 0.5)
+
+
+@pytest.mark.parametrize("jump", [-5, -59])
+def test_a_clock_that_is_set_back_a_little_frees_nothing(jump: float) -> None:
+    account, clock = open_account()
+    limits = KeyLimits(requests_per_minute=1)
+    assert account.admit(limits) == int(clock.now)
+    clock.now += jump
+    assert isinstance(account.admit(limits), Refusal)
+
+
+def test_a_clock_that_was_far_in_the_future_locks_nobody_out() -> None:
+    account, clock = open_account()
+    limits = KeyLimits(requests_per_minute=1)
+    clock.now += 5_000_000
+    assert not isinstance(account.admit(limits), Refusal)
+    clock.now -= 5_000_000
+    assert not isinstance(account.admit(limits), Refusal)
+
+
+@given(st.integers(0, 4_000_000_000))
+def test_days_and_months_are_those_of_the_calendar(now: int) -> None:
+    day, month = find_day(now), find_month(now)
+    last, first = (datetime.fromtimestamp(moment, UTC) for moment in (month.ends - 1, month.ends))
+    here = datetime.fromtimestamp(now, UTC)
+    assert (last.year, last.month) == (here.year, here.month)
+    assert (first.day, first.hour, first.minute, first.second) == (1, 0, 0, 0)
+    assert 0 < day.ends - now <= 86_400 and day.ends % 86_400 == 0
+
+
+def test_numbers_of_a_file_outlive_whoever_wrote_them(tmp_path: Path) -> None:
+    account, clock = open_account(tmp_path / "numbers")
+    limits = KeyLimits(requests_per_minute=2)
+    assert isinstance(account.admit(limits), int)
+    again, _ = open_account(tmp_path / "numbers", clock)
+    other, _ = open_account(tmp_path / "numbers", clock, name="bea")
+    assert isinstance(other.admit(limits), int)
+    assert isinstance(again.admit(limits), int)
+    assert isinstance(again.admit(limits), Refusal) and isinstance(account.admit(limits), Refusal)
+    assert (tmp_path / "numbers").stat().st_mode & 0o077 == 0
+
+
+@pytest.mark.parametrize("content", [b"x", b"not at all what was written here, but quite long" * 100])
+def test_a_damaged_file_is_put_aside(tmp_path: Path, content: bytes, caplog: pytest.LogCaptureFixture) -> None:
+    path = tmp_path / "numbers"
+    path.write_bytes(content)
+    account, _ = open_account(path)
+    assert isinstance(account.admit(KeyLimits()), int)
+    assert "is damaged" in caplog.text
+    assert (tmp_path / "numbers.damaged").read_bytes() == content
+
+
+def test_a_file_that_cannot_be_written_or_shrinks_leaves_the_worker_counting(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    limits = KeyLimits(requests_per_minute=2)
+    account, _ = open_account(tmp_path / "numbers")
+    assert isinstance(account.admit(limits), int)
+    (tmp_path / "numbers").write_bytes(b"")
+    assert isinstance(account.admit(limits), int)
+    assert isinstance(account.admit(limits), Refusal)
+    (tmp_path / "file").write_text("no folder")
+    nowhere, _ = open_account(tmp_path / "file" / "numbers")
+    assert isinstance(nowhere.admit(limits), int) and isinstance(nowhere.admit(limits), int)
+    assert isinstance(nowhere.admit(limits), Refusal)
+    assert caplog.text.count("counts alone") == 2
+
+
+def test_experts_have_numbers_of_their_own(tmp_path: Path) -> None:
+    ada, bea = (Accounts(tmp_path, 1).find(name) for name in ("ada", "bea"))
+    ada.add_for_expert("law", 30, 0.25, is_estimated=True)
+    ada.add_for_expert("law", 10, 0.25, is_estimated=False)
+    found = Accounts(tmp_path, 1).find("ada").read_for_expert("law")
+    assert (found.month, found.day, found.estimated) == ((2, 40, 0.5), (2, 40, 0.5), 1)
+    assert ada.read_for_expert("maths").month == bea.read_for_expert("law").month == (0, 0, 0.0)
+
+
+def test_a_new_row_is_zero() -> None:
+    numbers = array("d", bytes(8 * WIDTH))
+    assert (Minute(numbers, MIDDAY).requests, Totals(numbers, MIDDAY).month) == (0, (0, 0, 0.0))
+
+
+COUNTER = """
+import sys
+from pathlib import Path
+from ir3de.gateway.keys.account import Account, Accounts, Refusal
+from ir3de.gateway.keys.definitions import KeyLimits
+account, limits = Accounts(Path(sys.argv[1]), 1).find("ada"), KeyLimits(requests_per_minute=1500)
+account.clock = lambda: 1_790_000_000.0
+print(sum(not isinstance(account.admit(limits), Refusal) for _ in range(1000)))
+"""
+
+
+def test_counting_in_three_processes_is_exact(tmp_path: Path) -> None:
+    command, environment = tiny.python_command(COUNTER, tmp_path)
+    workers = [subprocess.Popen(command, env=environment, stdout=subprocess.PIPE) for _ in range(3)]
+    assert sum(int(worker.communicate(timeout=60)[0]) for worker in workers) == 1_500

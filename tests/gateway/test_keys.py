@@ -1,0 +1,455 @@
+"""Named keys: who may do what, how much, and what is said of them in answers, logs and metrics."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import re
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from client_keys import bearer, key, secret, write_keys
+from raw_sockets import Got, ask, chat, eventually, sent
+from running_gateway import QUESTIONS, Running, answer, running
+from starlette.requests import Request
+from starlette.responses import Response, StreamingResponse
+
+from ir3de.errors import InputError
+from ir3de.gateway.keys.definitions import read_keys_file
+from ir3de.gateway.keys.store import KeyStore
+
+LAW = chat(QUESTIONS["law"])
+MESSAGES = {"model": "auto", "max_tokens": 9, "messages": LAW["messages"]}
+PRICE = {"input_per_1m": 1_000.0, "output_per_1m": 2_000.0}  # an answer of the tests costs 10 and 5 tokens: 0.02
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("keys")
+
+
+@pytest.fixture(scope="module")
+def gateway(folder: Path) -> Iterator[Running]:
+    """A gateway with keys; tests that use up a limit have a key of their own."""
+    file = write_keys(
+        folder / "keys.yaml",
+        key("free"),
+        key("lawyer", experts=["law"]),
+        key("watcher", scopes=["models"]),
+        key("chief", scopes=["admin"]),
+        key("old", expires="2001-01-31"),
+        key("off", disabled=True),
+        key("three", requests_per_minute=3),
+        key("anthropic", requests_per_minute=2, tokens_per_minute=1_000),
+        key("words", tokens_per_minute=20),
+        key("single", concurrent=1),
+        key("poor", budget_per_day=0.03, budget_per_month=10),
+        key("streams", tokens_per_minute=1_000_000),
+        key("leaver", budget_per_day=10),
+        key("counted"),
+        key("plain"),
+    )
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("IR3DE_API_KEY", "sk-plain-old, sk-second")
+        patch.setenv("IR3DE_ADMIN_TOKEN", "root")
+        experts = {
+            "law": {"price": PRICE, "capabilities": ["chat", "completions", "messages", "responses", "tools"]},
+            "maths": {"stream_usage": False},
+        }
+        logs = {"access": str(folder / "access.log"), "decisions": str(folder / "decisions.log")}
+        with running(folder, server={"keys_file": str(file)}, experts=experts, logs=logs) as found:
+            yield found
+
+
+def describe(gateway: Running, name: str) -> dict[str, Any]:
+    listed = ask(gateway.url, path="/admin/keys", authorization="Bearer root").json
+    return next(row for row in listed["data"] if row["name"] == name)
+
+
+def as_law(name: str, **fields: Any) -> tuple[dict[str, Any], dict[str, str]]:
+    return chat(QUESTIONS["law"], "law", **fields), bearer(name)
+
+
+# who ------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("name", "status", "code", "words"),
+    [
+        ("nobody", 401, "invalid_api_key", "not one of this gateway's"),
+        ("old", 401, "invalid_api_key", "'old' has expired"),
+        ("off", 401, "invalid_api_key", "'off' is switched off"),
+        ("watcher", 403, "missing_scope", "'watcher' has no scope 'inference', only models"),
+    ],
+)
+def test_a_key_that_may_not_ask_is_told_why_in_the_format_of_the_api(
+    gateway: Running, name: str, status: int, code: str, words: str
+) -> None:
+    got = ask(gateway.url, LAW, **bearer(name))
+    assert (got.status, got.error["code"]) == (status, code) and words in got.error["message"]
+    assert secret(name) not in got.body.decode()
+    told = ask(gateway.url, MESSAGES, "/v1/messages", **{"x-api-key": secret(name)})
+    kind = {401: "authentication_error", 403: "permission_error"}[status]
+    assert (told.status, told.json["type"], told.json["error"]["type"]) == (status, "error", kind)
+    assert ask(gateway.url, LAW, **bearer("free")).status == 200
+
+
+def test_scopes_say_what_a_key_may_do(gateway: Running) -> None:
+    may = {
+        name: [
+            ask(gateway.url, LAW, **bearer(name)).status,
+            ask(gateway.url, {"input": "Is it void?"}, "/v1/route", **bearer(name)).status,
+            ask(gateway.url, path="/v1/models", **bearer(name)).status,
+            ask(gateway.url, path="/v1/usage", **bearer(name)).status,
+            ask(gateway.url, path="/admin/experts", **bearer(name)).status,
+        ]
+        for name in ("free", "watcher", "chief")
+    }
+    assert may == {
+        "free": [200, 200, 200, 200, 403],
+        "watcher": [403, 403, 200, 200, 403],
+        "chief": [403, 403, 403, 200, 200],
+    }
+    assert ask(gateway.url, path="/admin/experts", authorization="Bearer root").status == 200
+    assert ask(gateway.url, path="/admin/experts", authorization="Bearer wrong").status == 401
+    assert ask(gateway.url, {}, "/admin/reload", **bearer("chief")).status == 200
+    audit = ask(gateway.url, path="/admin/audit", **bearer("chief")).json["data"]
+    assert audit[0]["who"] == "key chief"
+
+
+def test_only_the_experts_of_a_key_answer_it(gateway: Running) -> None:
+    for question in QUESTIONS.values():
+        assert ask(gateway.url, chat(question), **bearer("lawyer")).headers["x-ir3de-expert"] == "law"
+    assert ask(gateway.url, chat(QUESTIONS["law"], "law"), **bearer("lawyer")).status == 200
+    refused = ask(gateway.url, chat(QUESTIONS["maths"], "maths"), **bearer("lawyer"))
+    assert (refused.status, refused.error["param"]) == (403, "model")
+    assert "may not ask 'maths'" in refused.error["message"] and "cooking" not in refused.error["message"]
+    told = ask(gateway.url, {**MESSAGES, "model": "maths"}, "/v1/messages", **bearer("lawyer"))
+    assert (told.status, told.json["error"]["type"]) == (403, "permission_error")
+    unknown = ask(gateway.url, chat("x", "surgery"), **bearer("lawyer"))
+    assert (unknown.status, unknown.error["code"]) == (404, "model_not_found")
+    both = {**chat(QUESTIONS["maths"]), "ir3de": {"allow": ["maths"]}}
+    assert ask(gateway.url, both, **bearer("lawyer")).error["code"] == "no_eligible_expert"
+    models = ask(gateway.url, path="/v1/models", **bearer("lawyer")).json["data"]
+    assert [model["id"] for model in models] == ["auto", "ir3de/auto", "law"]
+    assert ask(gateway.url, path="/v1/models/maths", **bearer("lawyer")).status == 404
+
+
+def test_keys_of_the_environment_go_on_working_and_are_called_as_their_variable(gateway: Running) -> None:
+    for given in ("sk-plain-old", "sk-second"):
+        assert ask(gateway.url, LAW, authorization=f"Bearer {given}").status == 200
+    usage = ask(gateway.url, path="/v1/usage", authorization="Bearer sk-second").json
+    assert usage["name"] == "IR3DE_API_KEY-2" and usage["used"]["requests"] == 1
+
+
+# how much -------------------------------------------------------------------------------------------------------
+
+
+def test_requests_per_minute_and_the_headers_of_openai(gateway: Running) -> None:
+    async def tells_its_own(request: Request, asked: dict[str, Any]) -> Response:
+        found = await answer(request, asked)
+        found.headers["x-ratelimit-remaining-requests"] = "77"
+        return found
+
+    gateway.upstream.behaviour["law"] = tells_its_own
+    answers = [ask(gateway.url, *as_law("three")[:1], **bearer("three")) for _ in range(4)]
+    del gateway.upstream.behaviour["law"]
+    assert [got.status for got in answers] == [200, 200, 200, 429]
+    assert [got.headers["x-ratelimit-remaining-requests"] for got in answers] == ["2", "1", "0", "0"]
+    last = answers[-1]
+    assert last.headers["x-ratelimit-limit-requests"] == "3" and "x-ratelimit-limit-tokens" not in last.headers
+    assert re.fullmatch(r"(\d+\.?\d*s|1m0s)", last.headers["x-ratelimit-reset-requests"])
+    assert 1 <= int(last.headers["retry-after"]) <= 60
+    assert last.error["code"] == "rate_limit_exceeded" and "3 requests within a minute" in last.error["message"]
+
+
+def test_the_headers_of_anthropic(gateway: Running) -> None:
+    def tell(body: dict[str, Any]) -> Got:
+        return ask(gateway.url, body, "/v1/messages", **{"x-api-key": secret("anthropic")})
+
+    first, second, third = tell(MESSAGES), tell(MESSAGES), tell(MESSAGES)
+    assert [first.status, second.status, third.status] == [200, 200, 429]
+    assert third.json["type"] == "error" and third.json["error"]["type"] == "rate_limit_error"
+    assert first.headers["anthropic-ratelimit-requests-limit"] == "2"
+    assert third.headers["anthropic-ratelimit-requests-remaining"] == "0"
+    assert first.headers["anthropic-ratelimit-tokens-remaining"] == str(1_000 - 15)
+    assert re.fullmatch(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ", third.headers["anthropic-ratelimit-requests-reset"])
+    assert not any(name.startswith("x-ratelimit") for name in first.headers)
+
+
+def test_tokens_per_minute_are_what_the_expert_says(gateway: Running) -> None:
+    body, headers = as_law("words")
+    answers = [ask(gateway.url, body, **headers) for _ in range(3)]
+    assert [got.status for got in answers] == [200, 200, 429]  # 15 tokens each, and 20 are the limit
+    assert [got.headers["x-ratelimit-remaining-tokens"] for got in answers] == ["5", "0", "0"]
+    assert "20 tokens within a minute" in answers[-1].error["message"]
+    assert describe(gateway, "words")["used"]["tokens"] == 30
+
+
+def test_requests_at_once(gateway: Running) -> None:
+    goes_on = threading.Event()
+
+    async def waits(request: Request, asked: dict[str, Any]) -> Response:
+        while not goes_on.is_set():
+            await asyncio.sleep(0.005)
+        return await answer(request, asked)
+
+    gateway.upstream.behaviour["law"] = waits
+    body, headers = as_law("single")
+    held = sent(gateway.url, json.dumps(body).encode(), **headers)
+    try:
+        assert eventually(lambda: describe(gateway, "single")["used"]["concurrent"] == 1)
+        got = ask(gateway.url, body, **headers)
+        assert (got.status, got.headers["retry-after"]) == (429, "1") and "1 requests at once" in got.error["message"]
+        goes_on.set()
+        assert held.recv(12) == b"HTTP/1.1 200"
+        assert [ask(gateway.url, body, **headers).status for _ in range(3)] == [200] * 3
+    finally:
+        goes_on.set()
+        held.close()
+        del gateway.upstream.behaviour["law"]
+
+
+def test_a_budget_that_is_used_up(gateway: Running) -> None:
+    body, headers = as_law("poor", max_tokens=1)
+    answers = [ask(gateway.url, body, **headers) for _ in range(3)]
+    assert [got.status for got in answers] == [200, 200, 429]  # 0.02 each, over by less than a request
+    last = answers[-1]
+    assert (last.error["code"], last.error["type"]) == ("insufficient_quota", "insufficient_quota")
+    assert last.headers["x-should-retry"] == "false" and int(last.headers["retry-after"]) >= 1
+    told = ask(gateway.url, MESSAGES, "/v1/messages", **headers)
+    assert (told.status, told.json["error"]["type"]) == (429, "rate_limit_error")
+    assert describe(gateway, "poor")["used"]["day"] == {"requests": 2, "tokens": 30, "cost": 0.04}
+    assert ask(gateway.url, LAW, **bearer("free")).status == 200
+
+
+# streams --------------------------------------------------------------------------------------------------------
+
+
+def stream_of(gateway: Running, name: str, expert: str = "law", **fields: Any) -> Got:
+    return ask(gateway.url, chat(QUESTIONS["law"], expert, stream=True, **fields), **bearer(name))
+
+
+async def answers_as_openai(request: Request, asked: dict[str, Any]) -> Response:
+    """A stream with its usage in an event of its own, and only if it was asked for."""
+
+    async def events() -> Any:
+        yield b'data: {"id":"1","choices":[{"index":0,"delta":{"content":"Yes"},"finish_reason":null}]}\n\n'
+        yield b'data: {"id":"1","choices":[{"index":0,"delta":{},"finish_reason":"stop"}]}\r\n\r\n'
+        if (asked.get("stream_options") or {}).get("include_usage"):
+            yield b'data: {"id":"1","choices":[],"usage":{"prompt_tokens":70,"completion_tokens":7}}\n\n'
+        yield b"data: [DONE]\n\n"
+
+    return StreamingResponse(events(), media_type="text/event-stream")
+
+
+def test_the_usage_of_streams_is_asked_for_and_taken_out_again(gateway: Running) -> None:
+    gateway.upstream.behaviour["law"] = gateway.upstream.behaviour["maths"] = answers_as_openai
+    try:
+        before = describe(gateway, "streams")["used"]["month"]
+        got = stream_of(gateway, "streams")
+        assert json.loads(gateway.upstream.bodies[-1])["stream_options"] == {"include_usage": True}
+        assert b"usage" not in got.body and got.body.endswith(b'"stop"}]}\r\n\r\ndata: [DONE]\n\n')
+        used = describe(gateway, "streams")["used"]["month"]
+        assert (used["tokens"] - before["tokens"], used["estimated"]) == (77, before["estimated"])
+        refused = stream_of(gateway, "streams", stream_options={"include_usage": False, "x": 1})
+        assert json.loads(gateway.upstream.bodies[-1])["stream_options"] == {"include_usage": True, "x": 1}
+        assert b"usage" not in refused.body
+        wanted = stream_of(gateway, "streams", stream_options={"include_usage": True})
+        assert b'"usage":{"prompt_tokens":70,' in wanted.body
+        assert describe(gateway, "streams")["used"]["month"]["tokens"] - before["tokens"] == 3 * 77
+        unasked = stream_of(gateway, "streams", "maths")  # it must not be asked: stream_usage is false
+        assert "stream_options" not in json.loads(gateway.upstream.bodies[-1]) and b"usage" not in unasked.body
+        after = describe(gateway, "streams")
+        assert after["used"]["month"]["estimated"] == before["estimated"] + 1
+        assert [row["expert"] for row in after["by_expert"]] == ["maths", "law"]
+    finally:
+        gateway.upstream.behaviour.clear()
+
+
+def test_a_client_that_leaves_has_used_what_came_so_far_and_its_place_is_free(gateway: Running) -> None:
+    left = threading.Event()
+
+    async def never_ends(request: Request, asked: dict[str, Any]) -> Response:
+        async def events() -> Any:
+            try:
+                for _ in range(5):
+                    yield b'data: {"choices":[{"delta":{"content":"a"}}]}\n\n'
+                while True:
+                    await asyncio.sleep(0.01)
+                    yield b": still here\n\n"
+            finally:
+                left.set()
+
+        return StreamingResponse(events(), media_type="text/event-stream")
+
+    gateway.upstream.behaviour["law"] = never_ends
+    try:
+        held = sent(gateway.url, json.dumps(chat("Is it void?", "law", stream=True)).encode(), **bearer("leaver"))
+        seen = b""
+        while seen.count(b"data:") < 5:
+            seen += held.recv(4096)
+        expected = describe(gateway, "leaver")["used"]
+        assert expected["tokens"] > 1_000 and expected["day"]["cost"] > 2.0  # as long an answer as may be expected
+        held.close()
+        assert left.wait(10)
+        assert eventually(lambda: describe(gateway, "leaver")["used"]["concurrent"] == 0)
+        used = describe(gateway, "leaver")["used"]
+        assert 5 < used["tokens"] < 20 and used["month"]["estimated"] == 1
+        assert 0.01 < used["day"]["cost"] < 0.03
+    finally:
+        gateway.upstream.behaviour.clear()
+
+
+def test_failures_cost_nothing(gateway: Running) -> None:
+    async def fails(request: Request, asked: dict[str, Any]) -> Response:
+        return Response('{"error": {"message": "no"}}', 400, media_type="application/json")
+
+    gateway.upstream.behaviour["cooking"] = fails
+    try:
+        before = describe(gateway, "counted")["used"]
+        assert ask(gateway.url, chat("x", "cooking"), **bearer("counted")).status == 400
+        assert ask(gateway.url, b"{", **bearer("counted")).status == 400
+        after = describe(gateway, "counted")["used"]
+        assert (after["tokens"], after["concurrent"], after["day"]["cost"]) == (before["tokens"], 0, 0)
+        assert after["day"]["requests"] == before["day"]["requests"] + 2
+    finally:
+        gateway.upstream.behaviour.clear()
+
+
+# what is said of them -------------------------------------------------------------------------------------------
+
+
+def test_the_name_is_in_logs_and_metrics_and_the_key_is_nowhere(gateway: Running, folder: Path) -> None:
+    assert ask(gateway.url, LAW, **bearer("counted"), **{"x-request-id": "named"}).status == 200
+    ask(gateway.url, LAW, **bearer("nobody"), **{"x-request-id": "unnamed"})
+    ask(gateway.url, path="/v1/models", **bearer("watcher"), **{"x-request-id": "listed"})
+
+    def read_lines() -> dict[str, Any]:
+        lines = map(json.loads, (folder / "access.log").read_text().splitlines())
+        return {line["request_id"]: line for line in lines}
+
+    assert eventually(lambda: {"named", "unnamed", "listed"} <= read_lines().keys())
+    lines = read_lines()
+    assert (lines["named"]["key"], lines["listed"]["key"]) == ("counted", "watcher")
+    assert "key" not in lines["unnamed"] and lines["unnamed"]["error"] == "invalid_api_key"
+    decided = [json.loads(line) for line in (folder / "decisions.log").read_text().splitlines()]
+    assert "counted" in [line.get("key") for line in decided if line["request_id"] == "named"]
+    metrics = ask(gateway.url, path="/metrics").body.decode()
+    assert 'ir3de_key_requests_total{expert="law",key="counted"}' in metrics
+    assert 'ir3de_key_tokens_total{direction="prompt",expert="law",key="counted"}' in metrics
+    assert 'ir3de_key_cost_total{expert="law",key="counted"}' in metrics
+    assert re.search(r'ir3de_key_refusals_total\{code="missing_scope",key="watcher"\} [1-9]', metrics)
+    written = metrics + (folder / "access.log").read_text() + (folder / "decisions.log").read_text()
+    assert "sk-ir3de" not in written and "sk-plain" not in written
+
+
+def test_admin_lists_every_key(gateway: Running, folder: Path) -> None:
+    listed = ask(gateway.url, path="/admin/keys", authorization="Bearer root").json
+    assert (listed["file"], listed["problem"]) == (str(folder / "keys.yaml"), None)
+    row = next(row for row in listed["data"] if row["name"] == "lawyer")
+    assert row["experts"] == ["law"] and row["scopes"] == ["inference", "models", "route"] and not row["disabled"]
+    assert set(row["limits"]) == {
+        "requests_per_minute", "tokens_per_minute", "concurrent", "budget_per_day", "budget_per_month",
+    }  # fmt: skip
+    assert set(row["used"]) == {"requests", "tokens", "concurrent", "day", "month"}
+    assert set(row["resets"]) == {"requests", "tokens", "day", "month"}
+    assert next(row for row in listed["data"] if row["name"] == "old")["expires"] == "2001-02-01T00:00:00Z"
+    own = ask(gateway.url, path="/v1/usage", **bearer("lawyer")).json
+    assert own["object"] == "usage" and {field: own[field] for field in ("name", "limits")} == {
+        "name": "lawyer",
+        "limits": row["limits"],
+    }
+
+
+# the file -------------------------------------------------------------------------------------------------------
+
+
+def test_the_file_is_read_again_and_a_broken_one_changes_nothing(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("IR3DE_ADMIN_TOKEN", "root")
+    file = write_keys(tmp_path / "keys.yaml", key("ada", requests_per_minute=5))
+    with running(tmp_path, server={"keys_file": str(file)}) as found:
+
+        def get_status(name: str) -> int:
+            return ask(found.url, path="/v1/models", **bearer(name)).status
+
+        def get_problem() -> Any:
+            return ask(found.url, path="/admin/keys", authorization="Bearer root").json["problem"]
+
+        assert ask(found.url, LAW, **bearer("ada")).headers["x-ratelimit-remaining-requests"] == "4"
+        assert (get_status("ada"), get_status("bea")) == (200, 401)
+        file.write_text("keys: [{name: ada, hash: plain}]")
+        assert eventually(get_problem)
+        assert "line 1, keys.0.hash" in get_problem() and get_status("ada") == 200
+        write_keys(file, key("ada", requests_per_minute=2), key("bea"))
+        assert eventually(lambda: get_status("bea") == 200)
+        assert get_problem() is None
+        assert ask(found.url, LAW, **bearer("ada")).headers["x-ratelimit-remaining-requests"] == "0"
+        file.unlink()
+        assert eventually(get_problem)
+        assert "no keys file" in get_problem() and get_status("bea") == 200
+        write_keys(file)
+        assert eventually(lambda: get_status("ada") == 401)
+    assert caplog.text.count("The keys stay as they were") == 2
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("", "expected `keys:`"),
+        ("[]", "expected `keys:`"),
+        ("keys: 3", "keys: should be"),
+        ("keys: [{name: a, key: sk-123}]", "no keys in the file"),
+        ("keys: [{name: a}]", "needs either hash or key_env"),
+        ("keys: [{name: a, key_env: NOT_SET_HERE}]", "NOT_SET_HERE is not set"),
+        ("keys:\n- {name: a, key_env: HOME}\n- {name: a, key_env: PATH}", "line 3, keys.1.name: keys.0 has the same"),
+        ("keys: [{name: a, key_env: HOME, expires: soon}]", "must look like 2027-01-31"),
+        ("keys: [{name: a, key_env: HOME, scopes: [everything]}]", "'inference', 'route', 'models' or 'admin'"),
+        ("keys: [{name: a, key_env: HOME, limits: {concurent: 3}}]", "did you mean concurrent?"),
+        ("keys: [{name: a, key_env: HOME, limits: {concurrent: -3}}]", "greater than or equal to 0"),
+        ("keys: [\n", "this is not YAML"),
+    ],
+)
+def test_a_wrong_file_is_explained(tmp_path: Path, text: str, message: str) -> None:
+    (tmp_path / "keys.yaml").write_text(text)
+    with pytest.raises(InputError, match=re.escape(message)):
+        read_keys_file(tmp_path / "keys.yaml")
+
+
+def test_without_keys_nobody_is_named_and_nothing_is_counted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("IR3DE_API_KEY", raising=False)
+    with running(tmp_path, logs={"access": str(tmp_path / "access.log")}) as found:
+        assert found.gateway.keys.is_open
+        got = ask(found.url, chat(QUESTIONS["law"], "law", stream=True))
+        assert got.status == 200 and not any("ratelimit" in name for name in got.headers)
+        assert b"stream_options" not in found.upstream.bodies[-1]
+        assert ask(found.url, path="/v1/usage").status == 404
+        metrics = ask(found.url, path="/metrics").body
+        assert b"ir3de_key_requests_total{" not in metrics
+        assert eventually(lambda: (tmp_path / "access.log").read_text().count("\n") >= 2)
+    assert '"key"' not in (tmp_path / "access.log").read_text()
+    assert not list(tmp_path.rglob("*.numbers"))
+
+
+def test_a_file_that_is_broken_at_the_start_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "keys.yaml").write_text("keys: [{name: a}]")
+    with (
+        pytest.raises(InputError, match="needs either hash or key_env"),
+        running(tmp_path, server={"keys_file": str(tmp_path / "keys.yaml")}),
+    ):
+        pass
+
+
+def test_a_key_in_a_variable_works_like_one_with_a_hash(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    from ir3de.gateway.config.serving import Server
+
+    monkeypatch.setenv("ADAS_KEY", "sk-ada")
+    (tmp_path / "keys.yaml").write_text("keys: [{name: ada, key_env: ADAS_KEY}]")
+    store = KeyStore(Server(keys_file=str(tmp_path / "keys.yaml")))
+    found = store.find("sk-ada")
+    assert found is not None and found.name == "ada" and store.find("sk-eve") is None
