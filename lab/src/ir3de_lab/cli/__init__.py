@@ -20,6 +20,7 @@ from ir3de_lab.cli import (
     scale,
     strong_weak,
     tables,
+    translation,
     trust,
     unknowns,
 )
@@ -46,6 +47,7 @@ for _command in (
     gateway.limits,
     gateway.soak,
     gateway.versions,
+    translation.translation,
     trust.trust,
     experiments.train,
     experiments.outcomes,
