@@ -1,6 +1,6 @@
-"""OpenAI's own client for JavaScript, unchanged but for its baseURL.
+"""OpenAI's own client for JavaScript, and Anthropic's, unchanged but for their baseURL.
 
-npm install --prefix DIR openai
+npm install --prefix DIR openai @anthropic-ai/sdk
 IR3DE_NODE_MODULES=DIR pytest -m node
 """
 
@@ -77,3 +77,15 @@ def test_the_example_for_javascript(tmp_path: Path) -> None:
         said = run(ROOT / "examples" / "clients" / "chat.mjs", tmp_path, gateway).splitlines()
     assert said[0] == said[2] == SAID
     assert said[1].startswith("law ")
+
+
+@pytest.mark.skipif(not (MODULES / "@anthropic-ai" / "sdk").is_dir(), reason="needs npm install @anthropic-ai/sdk")
+def test_anthropic_s_client_for_javascript_and_an_expert_of_openai_s_api(tmp_path: Path) -> None:
+    with serving(tmp_path, experts={"law": {"capabilities": ["chat", "tools"]}}) as gateway:
+        found = json.loads(run(Path(__file__).parent / "node" / "anthropic.mjs", tmp_path, gateway))
+    assert found == {
+        "whole": [SAID, "end_turn", 10, 5],
+        "streamed": [SAID, "end_turn", 10, 5],
+        "tools": ["tool_use", "weather", {"city": "Zürich"}],
+        "refused": ["BadRequestError", 400, "container"],
+    }
