@@ -12,9 +12,11 @@ from urllib.request import urlopen
 
 import pytest
 from api_answers import CHAT, MESSAGE, MESSAGE_EVENTS, SAID, breaking_off, saying, serving, tell_all, without_provenance
-from running_gateway import QUESTIONS, TEXTS, Running
+from running_gateway import QUESTIONS, TEXTS, Running, Upstream, served
 
+from ir3de.gateway.config.experts import ExpertConfig
 from ir3de.gateway.exchange_record import ExchangeRecord
+from ir3de.gateway.validation import ping_experts
 
 CAPABILITIES = {"law": ["chat", "tools", "vision"], "maths": ["messages", "tools"], "cooking": ["chat", "messages"]}
 KEY = "IR3DE_TEST_EXPERT_KEY"
@@ -223,6 +225,17 @@ def test_sound_goes_only_to_those_who_hear(tmp_path: Any) -> None:
         got = chat(gateway, "law", messages=spoken, ir3de={"deny": ["maths"]})
     assert (got.status, got.error["code"]) == (400, "no_eligible_expert")
     assert "law: has no audio (capabilities)" in got.error["message"]
+
+
+def test_an_expert_with_anthropic_s_api_is_pinged_as_that_wants_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(KEY, "secret")
+    upstream = Upstream()
+    with served(upstream.app()) as address:
+        told = {"base_url": f"{address}/claude/v1", "api_key_env": KEY, "capabilities": ["messages"]}
+        upstream.behaviour["claude"] = saying(b'{"data": [{"id": "claude", "type": "model"}]}')
+        assert ping_experts([ExpertConfig.model_validate({"name": "claude", **told})]) == []
+    sent = upstream.headers[0]
+    assert (sent["x-api-key"], sent["anthropic-version"]) == ("secret", "2023-06-01")
 
 
 # errors ---------------------------------------------------------------------------------------------------------------

@@ -22,6 +22,7 @@ from ir3de.gateway.config.part import read_variable
 from ir3de.gateway.http.access import is_loopback
 from ir3de.gateway.keys.definitions import read_keys_file
 from ir3de.gateway.keys.store import find_unknown_experts, list_environment_keys
+from ir3de.gateway.translation.translation import ANTHROPIC_VERSION
 
 PING_TIMEOUT_S = 5.0
 
@@ -122,6 +123,8 @@ def _ping(expert: ExpertConfig) -> str:
     """What is wrong with the endpoint; empty if nothing is."""
     key = read_variable(expert.api_key_env)
     headers = {"authorization": f"Bearer {key}"} if key else {}
+    if "messages" in expert.capabilities:  # Anthropic's API wants these
+        headers |= {"anthropic-version": ANTHROPIC_VERSION, **({"x-api-key": key} if key else {})}
     try:
         with urlopen(Request(f"{expert.base_url}/models", headers=headers), timeout=PING_TIMEOUT_S) as response:
             listed = json.load(response)["data"]
