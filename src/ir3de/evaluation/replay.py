@@ -13,6 +13,7 @@ from ir3de.embedding.normalisation import replace_lone_surrogates
 from ir3de.errors import InputError
 from ir3de.evaluation.accuracy import JSONReport, route_in_batches
 from ir3de.router import Router
+from ir3de.routing.conversation import Conversation
 from ir3de.routing.decision import Decision
 
 MAX_DAMAGED_LINES = 1_000  # a file with more is not a decision log
@@ -34,6 +35,7 @@ class LoggedDecision:
     cost: float | None
     price: tuple[float, float] | None  # of the expert that served, for a million tokens of each
     expected_score: float | None = None  # instead of the confidence, if an outcome router decided
+    turns: tuple[str, ...] = ()  # of a chat whose turns were routed together
 
     @classmethod
     def read(cls, row: Mapping[str, object]) -> LoggedDecision | None:
@@ -58,6 +60,7 @@ class LoggedDecision:
             _number(row.get("cost")),
             _pair(price, "input_per_1m", "output_per_1m") if isinstance(price, Mapping) else None,
             _number(row.get("expected_score")),
+            _read_turns(row.get("turns")),
         )
 
 
@@ -151,7 +154,8 @@ def replay_log(
     damage = damage or DamagedLines()
     counts = _Counts(router.experts)
     for batch, decisions in route_in_batches(router, _parse_rows(rows, damage, counts), lambda row: row.text):
-        for row, decision in zip(batch, decisions, strict=True):
+        for row, found in zip(batch, decisions, strict=True):
+            decision = route_turns(router, row.turns) if row.turns else found
             counts.count(row, decision)
             if on_move is not None and (decision.expert or decision.best) != row.expert:
                 on_move(row, decision)
@@ -274,6 +278,20 @@ class _Counts:
         prices = [(spent, self.prices[name]) for name, spent in known.items()]
         now = sum((spent[1] * price[0] + spent[2] * price[1]) / 1e6 for spent, price in prices)
         return ReplayCosts(int(prompts), then, now)
+
+
+def route_turns(router: Router, turns: Iterable[str]) -> Decision:
+    """The decision of a chat whose turns have no envelopes any more, as in a decision log."""
+    chat = Conversation(router, envelopes=())
+    for text in turns:
+        chat.route(text)
+    return chat.decision
+
+
+def _read_turns(given: object) -> tuple[str, ...]:
+    if not isinstance(given, list) or not all(isinstance(text, str) for text in given):
+        return ()
+    return tuple(map(replace_lone_surrogates, given))
 
 
 def _number(value: object) -> float | None:

@@ -15,6 +15,15 @@ _split_blocks = re.compile(
 ).split
 
 
+def shorten_turn(text: str) -> str:
+    """What is read of a turn: of a long one, its beginning and its end. Shortened again, it stays as it is."""
+    if len(text) > MAX_TURN_CHARS:
+        text = text.strip()
+    if len(text) > MAX_TURN_CHARS:
+        text = f"{text[: MAX_TURN_CHARS - END_CHARS - 2]}\n\n{text[-END_CHARS:]}"
+    return text
+
+
 def split_paste(text: str) -> tuple[str, str]:
     """A long turn as the user's own words and the paste. Words are a short block at the beginning or the end.
 
@@ -24,9 +33,7 @@ def split_paste(text: str) -> tuple[str, str]:
     >>> words
     'Please summarise this:'
     """
-    if len(text) > MAX_TURN_CHARS:
-        text = text.strip()
-        text = f"{text[: MAX_TURN_CHARS - END_CHARS]}\n\n{text[-END_CHARS:]}" if len(text) > MAX_TURN_CHARS else text
+    text = shorten_turn(text)
     if len(text) < MIN_PASTE_CHARS or ("\n" not in text and "```" not in text):
         return text, ""
     blocks = [block for block in _split_blocks(text) if block.strip()]

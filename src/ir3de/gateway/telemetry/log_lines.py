@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from datetime import UTC, datetime
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any
+
+from ir3de.routing.pastes import shorten_turn
 
 if TYPE_CHECKING:
     from ir3de.gateway.config.experts import Price
@@ -31,7 +34,8 @@ def format_access_line(record: ExchangeRecord) -> bytes:
     prompt_tokens, completion_tokens, cost = record.prompt_tokens, record.completion_tokens, record.cost
     return (
         f'{{"time": "{_format_time(record.started)}", "request_id": {_quote(record.request_id[:MAX_NAME_CHARS])}, '
-        f'{words}{_format_decision(record)}, "fallbacks": {handed_on}, "resends": {record.resends}, '
+        f"{words}{_format_decision(record)}{_format_reasons(record)}, "
+        f'"fallbacks": {handed_on}, "resends": {record.resends}, '
         f'"prompt_tokens": {"null" if prompt_tokens is None else prompt_tokens}, '
         f'"completion_tokens": {"null" if completion_tokens is None else completion_tokens}, '
         f'"cost": {"null" if cost is None else f"{cost:.9g}"}, '
@@ -61,6 +65,34 @@ def _format_decision(record: ExchangeRecord) -> str:
     )
 
 
+def _format_reasons(record: ExchangeRecord) -> str:
+    """Which turn of a chat decided, and why the router abstained; nothing for most requests."""
+    if record.reason is None and (record.decision is None or not record.decision.abstained):
+        return ""
+    return "".join(f', "{name}": {_json(value)}' for name, value in _describe_reasons(record).items())
+
+
+def _describe_reasons(record: ExchangeRecord) -> dict[str, Any]:
+    """The fields `chat`, `reason` and `instead`, as far as there is something to say."""
+    found: dict[str, Any] = {} if record.reason is None else {"chat": record.reason._asdict()}
+    if record.decision is not None and record.decision.abstained:
+        found["reason"] = record.decision.reason
+        if record.instead:
+            found["instead"] = record.instead
+    return found
+
+
+def _shorten_turns(turns: Sequence[str]) -> list[str]:
+    """What routing reads of the last turns, as many as fit into `MAX_TEXT_CHARS`."""
+    kept, left = list[str](), MAX_TEXT_CHARS
+    for text in map(shorten_turn, reversed(turns)):
+        left -= len(text)
+        if left < 0:
+            break
+        kept.append(text)
+    return kept[::-1]
+
+
 def format_decision_line(record: ExchangeRecord, *, price: Price | None = None, prompts: bool = False) -> bytes:
     """The decision log line of a routed request; it has the text only with `prompts`."""
     decision = record.decision
@@ -81,6 +113,7 @@ def format_decision_line(record: ExchangeRecord, *, price: Price | None = None, 
         "reason": decision.reason,
         "in_domain": _round(decision.in_domain, 6),
         "why": record.why,
+        **_describe_reasons(record),
         "fallbacks": [list(handed_on) for handed_on in record.fallbacks[:MAX_RANKED]],
         "status": record.status,
         "outcome": record.outcome,
@@ -93,6 +126,8 @@ def format_decision_line(record: ExchangeRecord, *, price: Price | None = None, 
         line["price"] = {"input_per_1m": price.input_per_1m, "output_per_1m": price.output_per_1m}
     if prompts:
         line["text"] = record.text[:MAX_TEXT_CHARS]
+        if record.turns:
+            line["turns"] = _shorten_turns(record.turns)
     try:
         return json.dumps(line, ensure_ascii=False).encode() + b"\n"
     except UnicodeEncodeError:  # a lone surrogate: JSON can escape it, UTF-8 cannot encode it
