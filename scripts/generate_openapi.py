@@ -13,7 +13,7 @@ from pydantic import BaseModel
 from pydantic.json_schema import models_json_schema
 
 import openapi_models as s
-from ir3de.gateway.admin.changes import ExpertAddition, RouterReplacement
+from ir3de.gateway.admin.changes import ExpertAddition, ReplicaChange, RouterReplacement
 from ir3de.gateway.http.openapi import DOCUMENT as TARGET
 from ir3de.gateway.provenance import PROVENANCE_HEADERS
 from ir3de.gateway.requests.controls import PRICE_PATTERN
@@ -24,7 +24,7 @@ Model = type[BaseModel]
 
 _STRING: Schema = {"type": "string"}
 _REF = "#/components/schemas/{model}"
-_MODELS: tuple[Model, ...] = (*s.MODELS, ExpertAddition, RouterReplacement)
+_MODELS: tuple[Model, ...] = (*s.MODELS, ExpertAddition, ReplicaChange, RouterReplacement)
 _ERRORS = {
     "400": "The request cannot be read, or no expert may answer it; `param` names the field.",
     "401": "The key is missing or wrong.",
@@ -178,6 +178,7 @@ def _describe_admin() -> dict[str, Schema]:
         return show(summary, answer, match, *parameters, body=body)
 
     name = _parameter("path", "name", _STRING, "The expert.")
+    replica = _parameter("path", "replica", _STRING, "The replica's name, as GET /admin/experts has it.")
     keep = _parameter("query", "domain", {"enum": ["keep"]}, "Remove the endpoint only; the router keeps the domain.")
     configured = _parameter("query", "router", {"enum": ["configured"]}, "Serve the configured router.")
     last = _parameter("query", "last", {"type": "integer", "minimum": 1, "maximum": 10_000, "default": 100}, "Lines.")
@@ -186,6 +187,9 @@ def _describe_admin() -> dict[str, Schema]:
     return {
         "/admin/experts": {"get": show("Every expert.", s.ExpertList), "post": added},
         "/admin/experts/{name}": {"delete": change("Remove an expert.", s.AnyObject, name, keep)},
+        "/admin/experts/{name}/replicas/{replica}": {
+            "put": change("Drain a replica, or give it requests again.", s.Replica, name, replica, body=ReplicaChange)
+        },
         "/admin/router": {
             "get": show("The router that serves.", s.Router),
             "put": change("Serve another router.", s.Router, body=RouterReplacement),

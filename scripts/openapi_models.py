@@ -284,6 +284,20 @@ class Error(OpenModel):
 # /admin ---------------------------------------------------------------------------------------------------------
 
 
+class Replica(OpenModel):
+    """One address of an expert."""
+
+    name: str
+    base_url: str
+    state: Literal["up", "warming", "down", "drained", "closed", "open", "half-open", "cooling"]
+    """Whether it gets requests, and if not, why."""
+    breaker: Literal["closed", "open", "half-open", "cooling"]
+    drained: bool
+    in_flight: Count
+    """Requests that it is answering, over all workers."""
+    weight: float
+
+
 class Expert(OpenModel):
     """An expert, its upstream and its domain."""
 
@@ -295,6 +309,7 @@ class Expert(OpenModel):
     breaker: Literal["closed", "open", "half-open", "cooling"] = "closed"
     in_flight: Count = 0
     waiting: Count = 0
+    replicas: list[Replica] = []
 
 
 class ExpertList(OpenModel):

@@ -53,7 +53,7 @@ def outcome_router() -> Router:
 @contextmanager
 def served(app: ASGIApp, **options: Any) -> Iterator[str]:
     """The application on a free port of this machine: its address."""
-    server = uvicorn.Server(uvicorn.Config(app, port=0, log_level="critical", access_log=False, **options))
+    server = uvicorn.Server(uvicorn.Config(app, log_level="critical", access_log=False, **{"port": 0, **options}))
     thread = threading.Thread(target=server.run, daemon=True)
     thread.start()
     try:

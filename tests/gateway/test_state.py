@@ -352,3 +352,16 @@ def test_another_router_is_kept_over_a_restart_until_the_configured_one_is_wante
 
 def tiny_router_of(folder: Path, name: str) -> Path:
     return Router.fit({name: ["a text"]}, embedding=tiny.embedding()).save(folder / name)
+
+
+def test_drained_replicas_are_kept_until_they_are_not_or_their_expert_goes(tmp_path: Path, base: Config) -> None:
+    folder, state = StateFolder(tmp_path), State()
+    for label in ("a", "b", "a"):
+        state = state.with_drained("law", label, is_drained=True)
+    state = state.with_drained("maths", "c", is_drained=True)
+    assert folder.write(state, {}).drained == folder.read().drained == {"law": ("b", "a"), "maths": ("c",)}
+    state = state.with_drained("law", "b", is_drained=False).without("maths", base)
+    assert folder.write(state, {}).drained == folder.read().drained == {"law": ("a",)}
+    state = state.with_drained("law", "a", is_drained=False)
+    folder.write(state, {})
+    assert "drained" not in json.loads((tmp_path / "state.json").read_text()) and folder.read().drained == {}

@@ -42,6 +42,8 @@ class ExchangeRecord:
     outcome: Outcome = "ok"
     error: str = ""  # the code of the error object, if there was one
     fallbacks: list[Handover] = field(default_factory=list)
+    replica: str = ""  # which replica of the expert answered, or was asked last
+    retries: int = 0  # other replicas that were asked before it
     resends: int = 0  # how often it was sent again because a kept connection had closed
     read_seconds: float | None = None  # until the body had arrived
     route_seconds: float | None = None

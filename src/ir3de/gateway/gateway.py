@@ -13,6 +13,7 @@ from ir3de.gateway.admin.bounded import run_in_thread
 from ir3de.gateway.admin.follow import repeat
 from ir3de.gateway.admin.state import StateFolder
 from ir3de.gateway.config.models import Config
+from ir3de.gateway.experts.health import HealthChecker
 from ir3de.gateway.experts.http_transport import HttpTransport
 from ir3de.gateway.experts.snapshot import LiveSnapshot, Snapshot
 from ir3de.gateway.keys.definitions import read_keys_file
@@ -66,6 +67,7 @@ class Gateway:
         folder = StateFolder(path)
         now = open_admin_state(config, None, folder)
         gateway = cls(now, config_path=config_path, state_folder=path if temporary is None else None)
+        now.apply_drains()
         gateway.administration = Administration(gateway.live, reread or (lambda: config), folder)
         gateway._temporary_state = temporary
         return gateway
@@ -74,7 +76,8 @@ class Gateway:
         self.transport = HttpTransport()
         self.observer.handle_sighup()
         tidying = repeat(lambda: run_in_thread(self.pins.tidy), lambda: TIDY_INTERVAL_S)
-        self._background = [asyncio.create_task(tidying)]
+        checker = HealthChecker(self.live, self.transport, self.observer.count_health_check)
+        self._background = [asyncio.create_task(tidying), asyncio.create_task(checker.run())]
         if self.administration is not None:
             self._background.append(asyncio.create_task(self.administration.follow()))
         if self.keys.path is not None:

@@ -28,6 +28,7 @@ from ir3de.gateway.admin.changes import (
     RouterReplacement,
     add_expert,
     choose_router,
+    drain_replica,
     remove_expert,
 )
 from ir3de.gateway.admin.fetching import FetchBudget, FetchError
@@ -95,6 +96,15 @@ class Administration:
             return now.base, remove_expert(now, self.folder, name, stop, keep_domain=keep_domain)
 
         await self._run_change(change, caller, action="remove expert", expert=name)
+
+    async def drain(self, name: str, label: str, caller: Caller, *, is_drained: bool) -> None:
+        """Give a replica no more requests, or requests again."""
+
+        def change(now: AdminState, stop: threading.Event) -> tuple[Config, State]:
+            return now.base, drain_replica(now, name, label, is_drained=is_drained)
+
+        action = "drain replica" if is_drained else "undrain replica"
+        await self._run_change(change, caller, action=action, expert=name, replica=label)
 
     async def replace_router(self, given: RouterReplacement | None, caller: Caller) -> None:
         """Serve another router, or the configured one again."""
@@ -251,6 +261,7 @@ class Administration:
         if (before := self.live.snapshot) is now:
             return
         self.live.swap(now)
+        now.apply_drains()
         if before.digest != now.digest:  # requests under way may still use the router before
             asyncio.get_running_loop().call_later(RELEASE_DELAY_S, release_memory)
 

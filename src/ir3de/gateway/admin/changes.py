@@ -67,6 +67,13 @@ class AdminState(Snapshot):
     follower: RouterFollower
     loaded: LoadedRouter  # without the configuration's threshold and default
 
+    def apply_drains(self) -> None:
+        """Let the replicas know which of them are drained. Requests that have begun there go on."""
+        for name, expert in self.experts.items():
+            labels = self.state.drained.get(name, ())
+            for replica in expert.replicas:
+                replica.set_drained(replica.label in labels)
+
     def with_router(self, loaded: LoadedRouter) -> AdminState:
         """The same with a router that was published meanwhile."""
         router = apply_routing_settings(loaded.router, self.config)
@@ -92,13 +99,35 @@ def add_expert(now: AdminState, folder: StateFolder, more: ExpertAddition, stop:
         if "name" in more.upstream:
             raise ApiError(422, "upstream.name: leave it out, `name` is enough", "invalid_field", "upstream.name")
         expert = validate(ExpertConfig, {"name": name, **more.upstream}, "upstream")
-        _check_variable(expert, now.base)
+        _check_variables(expert, now.base)
         state = state.with_expert(expert)
         state.apply_to(now.base, folder.path)  # raises if they do not fit together, before anything is fitted
     if not domain:
         return state
     check_changeable(now, "leave out texts and file")
     return replace(state, router=_refit(now, folder, "more", more, stop))
+
+
+class ReplicaChange(Part):
+    """What is to become of a replica."""
+
+    drain: Annotated[bool, Field(strict=True)]
+    """Whether it gets no more requests; those that have begun go on to their end."""
+
+
+def drain_replica(now: AdminState, name: str, label: str, *, is_drained: bool) -> State:
+    """The state in which a replica is drained, or is not."""
+    expert = now.experts.get(name)
+    if expert is None:
+        raise ApiError(404, f"no expert {name[:200]!r}: GET /admin/experts lists them", "expert_not_found")
+    if not expert.replicas:
+        message = f"{name!r} has one address, in base_url: name it in replicas to drain it, or DELETE the expert"
+        raise ApiError(409, message, "no_replicas")
+    labels = [replica.label for replica in expert.replicas]
+    if label not in labels:
+        message = f"no replica {label[:200]!r} of {name!r}: there are {', '.join(labels)}"
+        raise ApiError(404, message, "replica_not_found")
+    return now.state.with_drained(name, label, is_drained=is_drained)
 
 
 def remove_expert(now: AdminState, folder: StateFolder, name: str, stop: Event, *, keep_domain: bool) -> State:
@@ -156,12 +185,14 @@ def check_changeable(now: AdminState, otherwise: str) -> None:
         )
 
 
-def _check_variable(expert: ExpertConfig, config: Config) -> None:
+def _check_variables(expert: ExpertConfig, config: Config) -> None:
     """An admin must not be able to send any secret of this process to an address of their choice."""
-    found, place = expert.api_key_env, "upstream.api_key_env"
-    configured = {known.api_key_env for known in config.experts}
-    if found is None or found in configured or found.startswith(EXPERT_VARIABLE_PREFIX):
+    allowed = {name for known in config.experts for name in known.list_variables()}
+    named = [name for name in expert.list_variables() if not name.startswith(EXPERT_VARIABLE_PREFIX)]
+    found = next((name for name in named if name not in allowed), None)
+    if found is None:
         return
+    place = "upstream.api_key_env" if found == expert.api_key_env else "upstream.replicas"
     message = f"{place}: {found} is not allowed. Use a variable that the configuration names for an expert, or one"
     raise ApiError(422, f"{message} that begins with {EXPERT_VARIABLE_PREFIX}", "invalid_field", place)
 

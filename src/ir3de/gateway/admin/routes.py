@@ -17,9 +17,10 @@ from starlette.routing import Route
 from ir3de.artifact import read_header
 from ir3de.errors import IR3DEError
 from ir3de.gateway.admin.administration import Administration, Caller
-from ir3de.gateway.admin.changes import AdminState, ExpertAddition, RouterReplacement
+from ir3de.gateway.admin.changes import AdminState, ExpertAddition, ReplicaChange, RouterReplacement
 from ir3de.gateway.admin.follow import is_address
 from ir3de.gateway.api_errors import ApiError, ClientDisconnect, validate
+from ir3de.gateway.experts.snapshot import Expert
 from ir3de.gateway.requests.client import read_body
 from ir3de.storage.remote import hide_user
 
@@ -48,6 +49,16 @@ async def remove_expert(request: Request) -> Response:
     change = administration.remove(name, _read_caller(request), keep_domain=domain is not None)
     await _run_unless_left(request, change)
     return _respond(administration, {"name": name, "removed": True})
+
+
+async def change_replica(request: Request) -> Response:
+    """Drain a replica of an expert, or give it requests again."""
+    administration, name, label = _get_administration(request), *_read_replica(request)
+    wanted = validate(ReplicaChange, await _read_json(request, administration))
+    change = administration.drain(name, label, _read_caller(request), is_drained=wanted.drain)
+    await _run_unless_left(request, change)
+    rows = next(row["replicas"] for row in describe_experts(administration.current) if row["name"] == name)
+    return _respond(administration, next(row for row in rows if row["name"] == label))
 
 
 async def show_router(request: Request) -> Response:
@@ -112,11 +123,33 @@ def describe_experts(now: AdminState) -> list[dict[str, Any]]:
                 "breaker": expert.breaker.state,
                 "in_flight": expert.concurrency.in_use,
                 "waiting": expert.concurrency.waiting,
+                "replicas": describe_replicas(expert),
                 **_describe_domain(now, name, counted),
             }
         )
     unserved = [name for name in now.router.experts if name not in now.experts]
     return [*rows, *({"name": name, "upstream": None, **_describe_domain(now, name, counted)} for name in unserved)]
+
+
+def describe_replicas(expert: Expert) -> list[dict[str, Any]]:
+    """Each address of an expert; the one of an expert without replicas, too."""
+    if not expert.replicas:
+        breaker, busy = expert.breaker.state, expert.concurrency.in_use
+        own = {"state": "up" if breaker == "closed" else breaker, "breaker": breaker, "drained": False}
+        label = expert.config.base_url.partition("://")[2]
+        return [{"name": label, "base_url": expert.config.base_url, **own, "in_flight": busy, "weight": 1.0}]
+    return [
+        {
+            "name": replica.label,
+            "base_url": replica.config.base_url,
+            "state": replica.state,
+            "breaker": replica.breaker.state,
+            "drained": replica.is_drained,
+            "in_flight": replica.in_flight,
+            "weight": replica.weight,
+        }
+        for replica in expert.replicas
+    ]
 
 
 def _describe_domain(now: AdminState, name: str, counted: dict[str, Any]) -> dict[str, Any]:
@@ -163,6 +196,11 @@ def _get_administration(request: Request) -> Administration:
     if found is None:
         raise ApiError(404, "this gateway was built without /admin: open it with Gateway.open")
     return found
+
+
+def _read_replica(request: Request) -> tuple[str, str]:
+    """The expert and the replica that the path names."""
+    return request.path_params["name"], request.path_params["replica"]
 
 
 def _read_caller(request: Request) -> Caller:
@@ -221,6 +259,7 @@ routes = [
     Route("/admin/experts", list_experts, methods=["GET"]),
     Route("/admin/experts", add_expert, methods=["POST"]),
     Route("/admin/experts/{name:path}", remove_expert, methods=["DELETE"]),
+    Route("/admin/experts/{name:path}/replicas/{replica:path}", change_replica, methods=["PUT"]),
     Route("/admin/router", show_router, methods=["GET"]),
     Route("/admin/router", replace_router, methods=["PUT"]),
     Route("/admin/router", restore_router, methods=["DELETE"]),

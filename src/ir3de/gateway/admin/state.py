@@ -62,6 +62,7 @@ class State:
     changes: int = 0
     last: Mapping[str, Any] = field(default_factory=dict)  # the audit line of the last change
     sha256: str = ""  # of the file's content
+    drained: Mapping[str, tuple[str, ...]] = field(default_factory=dict)  # names of replicas, by their expert
 
     def apply_to(self, base: Config, folder: Path) -> Config:
         """The configuration with the changes."""
@@ -89,7 +90,14 @@ class State:
         """The state without that expert; `base` says whether the configuration has it."""
         experts = tuple(own for own in self.experts if own.name != name)
         gone = (name,) if name in base.by_name and name not in self.removed else ()
-        return replace(self, experts=experts, removed=(*self.removed, *gone))
+        drained = {expert: labels for expert, labels in self.drained.items() if expert != name}
+        return replace(self, experts=experts, removed=(*self.removed, *gone), drained=drained)
+
+    def with_drained(self, name: str, label: str, *, is_drained: bool) -> State:
+        """The state in which a replica of that expert gets no requests, or gets them again."""
+        labels = [one for one in self.drained.get(name, ()) if one != label] + [label] * is_drained
+        drained = {expert: own for expert, own in self.drained.items() if expert != name}
+        return replace(self, drained=drained | ({name: tuple(labels)} if labels else {}))
 
 
 class StateFolder:
@@ -133,9 +141,11 @@ class StateFolder:
         try:
             router = None if header["router"] is None else RouterChoice(**header["router"])
             experts = tuple(ExpertConfig(**expert) for expert in header["experts"])
+            drained = {name: tuple(labels) for name, labels in header.get("drained", {}).items()}
             counters = int(header["reloads"]), int(header["changes"])
-            return State(experts, tuple(header["removed"]), router, *counters, header["last"], header["sha256"])
-        except (KeyError, TypeError, ValueError) as error:
+            removed, last = tuple(header["removed"]), header["last"]
+            return State(experts, removed, router, *counters, last, header["sha256"], drained)
+        except (AttributeError, KeyError, TypeError, ValueError) as error:
             raise ArtifactError(f"{path} is damaged: {error!r}. Put a copy of it back, or delete it") from error
 
     def write(self, state: State, line: Mapping[str, Any]) -> State:
@@ -147,6 +157,7 @@ class StateFolder:
             "version": VERSION,
             "experts": [expert.model_dump(mode="json", exclude_defaults=True) for expert in state.experts],
             "removed": list(state.removed),
+            **({"drained": {name: list(labels) for name, labels in state.drained.items()}} if state.drained else {}),
             "router": None if state.router is None else vars(state.router),
             "reloads": state.reloads,
             "changes": changes,

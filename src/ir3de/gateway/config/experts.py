@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import re
 from typing import Any, Literal, Self
-from urllib.parse import urlsplit
 
 from pydantic import Field, field_validator, model_validator
 
 from ir3de.gateway.config.part import Name, Part, Seconds, Variable
+from ir3de.gateway.config.replicas import BaseUrl, HealthChecks, ReplicaConfig, Replicas, Retries
 
 Capability = Literal[
     "chat", "completions", "responses", "messages", "embeddings", "tools", "vision", "audio", "images", "audio_speech",
@@ -84,12 +83,20 @@ class TlsFiles(Part):
         return self
 
 
+def _take_first_address(fields: dict[str, Any]) -> str:
+    """The base URL of an expert that names its replicas alone."""
+    first = next(iter(fields.get("replicas", ())), "")
+    return first.base_url if isinstance(first, ReplicaConfig) else first
+
+
 class ExpertConfig(Part):
-    """An expert: an OpenAI-compatible endpoint and its properties."""
+    """An expert: an OpenAI-compatible endpoint, or several that are alike, and its properties."""
 
     name: Name
     """The name that the router has for it; clients may also ask for it by this name."""
-    base_url: str
+    replicas: Replicas = ()
+    """Instead of base_url: its addresses, if there are several. Each is a base URL, or an object that says more."""
+    base_url: BaseUrl = Field(default_factory=_take_first_address, validate_default=True)
     """The base URL of its OpenAI-compatible API: http://127.0.0.1:8001/v1"""
     model: str | None = None
     """The endpoint's name of the model; by default the expert's name."""
@@ -117,6 +124,18 @@ class ExpertConfig(Part):
     """How many requests it gets at once."""
     breaker: Breaker = Breaker()
     """When to stop asking it."""
+    health: HealthChecks = HealthChecks()
+    """How its replicas are checked."""
+    retries: Retries = Retries()
+    """What happens when one of its replicas fails."""
+    slow_start: float = Field(5.0, ge=0, le=86_400)
+    """Seconds in which a replica that comes back gets its share of the requests little by little; 0: all at once."""
+    hedge_after: Seconds | None = None
+    """Seconds without a first byte after which a second replica is asked, too: the first one to answer wins. By
+    default none is. Only requests that may be repeated are."""
+    max_connections: int | None = Field(None, ge=1, le=100_000)
+    """Connections to each address that a worker may have; by default as many as there are requests at once. HTTP/2
+    needs few, and is not limited."""
     keep_alive: Seconds = 4.0
     """Seconds that an idle connection is kept. Shorter than the endpoint's own: many servers close after 5 seconds."""
     resend: bool = True
@@ -130,26 +149,6 @@ class ExpertConfig(Part):
     defaults: dict[str, Any] = {}  # noqa: RUF012 - pydantic copies it
     """Fields to add to requests that lack them: {temperature: 0.2}"""
 
-    @field_validator("base_url")
-    @classmethod
-    def _is_web_address(cls, value: str) -> str:
-        parts = urlsplit(value)
-        if "@" in (parts.netloc or value):
-            raise ValueError("must not contain a user or password: name a variable in api_key_env")
-        if parts.scheme not in ("http", "https") or not parts.hostname:
-            raise ValueError(f"must look like http://127.0.0.1:8001/v1, found {value!r}")
-        if re.search(r"[^!-~]", value):
-            raise ValueError("must have no spaces and only ASCII: write others as %C3%A4, in a host as xn--…")
-        try:
-            port = parts.port
-        except ValueError:
-            port = 0
-        if port == 0:
-            raise ValueError("must have a port from 1 to 65535, or none")
-        if parts.query or parts.fragment:
-            raise ValueError("must end with the path: no ? and no #")
-        return value.rstrip("/")
-
     @field_validator("name")
     @classmethod
     def _is_not_reserved(cls, value: str) -> str:
@@ -161,9 +160,33 @@ class ExpertConfig(Part):
 
     @model_validator(mode="after")
     def _tls_needs_https(self) -> Self:
-        if self.base_url.startswith("http://") and (self.http2 or self.tls is not None):
+        addresses = [self.base_url, *(replica.base_url for replica in self.list_replicas())]
+        has_plain = any(address.startswith("http://") for address in addresses)
+        if has_plain and (self.http2 or self.tls is not None):
             raise ValueError(f"{'http2' if self.http2 else 'tls'} needs an address that begins with https://")
         return self
+
+    @model_validator(mode="after")
+    def _replicas_fit(self) -> Self:
+        replicas = self.list_replicas()
+        if not replicas:
+            return self
+        if self.base_url != replicas[0].base_url:
+            raise ValueError("name one address in base_url, or all of them in replicas, but not others in both")
+        for kind in ("base_url", "label"):
+            named = [getattr(replica, kind) for replica in replicas]
+            if twice := sorted({one for one in named if named.count(one) > 1}):
+                raise ValueError(f"the replicas {', '.join(twice)} occur twice: give each an address and a name")
+        return self
+
+    def list_replicas(self) -> tuple[ReplicaConfig, ...]:
+        """Its replicas; none if it has one address, in `base_url`."""
+        return tuple(one if isinstance(one, ReplicaConfig) else ReplicaConfig(base_url=one) for one in self.replicas)
+
+    def list_variables(self) -> tuple[str, ...]:
+        """The variables that hold its keys: its own, and those of its replicas."""
+        named = (self.api_key_env, *(replica.api_key_env for replica in self.list_replicas()))
+        return tuple(dict.fromkeys(name for name in named if name is not None))
 
     @property
     def served_model(self) -> str:

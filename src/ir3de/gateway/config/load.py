@@ -134,7 +134,7 @@ def resolve_paths(config: Config, path: Path) -> Config:
 def list_variables(config: Config) -> dict[str, bool]:
     """Every environment variable that may hold a secret, and whether it is set."""
     names = [*list_client_variables(config), config.server.admin_token_env]
-    names += [expert.api_key_env for expert in config.experts if expert.api_key_env]
+    names += [name for expert in config.experts for name in expert.list_variables()]
     return {name: read_variable(name) is not None for name in names}
 
 
@@ -148,6 +148,11 @@ def find_unset_variables(config: Config, document: Document) -> list[Finding]:
     named: list[tuple[FieldPath, str | None]] = [
         *((("server", "api_keys_env", index), name) for index, name in enumerate(config.server.api_keys_env)),
         *((("experts", index, "api_key_env"), expert.api_key_env) for index, expert in enumerate(config.experts)),
+        *(
+            (("experts", index, "replicas", place, "api_key_env"), replica.api_key_env)
+            for index, expert in enumerate(config.experts)
+            for place, replica in enumerate(expert.list_replicas())
+        ),
     ]
     unset = [(path, findings.describe_unset(name)) for path, name in named if name and not read_variable(name)]
     return [Finding("error", join_path(path), message, document.line(path)) for path, message in unset]

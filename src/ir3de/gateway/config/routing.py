@@ -56,6 +56,9 @@ class Routing(Part):
     """Abstain below this confidence; by default the router's own threshold."""
     fallbacks: int = Field(2, ge=0, le=100)
     """Other experts to try when the first one fails."""
+    deadline: Seconds | None = None
+    """Seconds, counted from the arrival of a request, within which its answer must begin, whoever is asked meanwhile;
+    then the client gets status 504. By default the timeouts of the experts alone count."""
     pinning: Pinning = Pinning()
     """Conversations stay with their expert."""
     shadow: str | None = None

@@ -1,4 +1,4 @@
-"""Asks the experts that may answer, one after the other, until one of them does."""
+"""Asks one expert, or one of its replicas, and relays its answer."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ from time import perf_counter
 
 from ir3de.gateway.exchange.accounting import build_content
 from ir3de.gateway.exchange.exchange import Exchange
+from ir3de.gateway.exchange.hedging import BegunRequest
 from ir3de.gateway.exchange.opaque import relay_opaque
 from ir3de.gateway.exchange.preparing import prepare_translation
 from ir3de.gateway.exchange.relaying import end_broken_stream, relay_stream, relay_whole
@@ -14,43 +15,36 @@ from ir3de.gateway.experts.snapshot import Expert
 from ir3de.gateway.experts.transport import RequestBody
 from ir3de.gateway.experts.upstream import RETRYABLE_STATUSES, UpstreamFailure, UpstreamRequest, read_refusal
 from ir3de.gateway.headers import compile_header_filter
-from ir3de.gateway.requests.choice import Choice
 from ir3de.gateway.requests.forwarding import build_head, build_path
 from ir3de.gateway.translation.response import TranslatedResponse
 
 SLOW_CLIENT_S = 1.0  # an expert may break off an answer that the client does not take for that long
 
 
-async def ask_in_turn(exchange: Exchange, choice: Choice) -> None:
-    """Ask the first expert, and if it fails before its answer begins, its fallbacks."""
-    failure = await ask(exchange, choice.first)
-    for expert in () if failure is None else choice.list_fallbacks():
-        assert failure is not None
-        exchange.record.fallbacks.append((exchange.record.expert, expert.name, failure.reason))
-        failure = await ask(exchange, expert)
-        if failure is None:
-            return
-    if failure is not None:
-        await exchange.send_failure(failure)
+async def ask(
+    exchange: Exchange, expert: Expert, begun: BegunRequest | None = None, *, is_admitted: bool = False
+) -> UpstreamFailure | None:
+    """Ask one expert and relay its answer. Return why it failed, if others can be asked: nothing was sent yet.
 
-
-async def ask(exchange: Exchange, expert: Expert) -> UpstreamFailure | None:
-    """Ask one expert and relay its answer. Return why it failed, if others can be asked: nothing was sent yet."""
+    For a replica that `is_admitted`, whoever picked it has done what comes before; in a race, its answer has `begun`.
+    """
     exchange.expert = expert
     exchange.record.expert, exchange.record.model = expert.name, expert.config.served_model
-    exchange.translation = None
-    if exchange.wire.capability in expert.translated and await prepare_translation(exchange, expert):
-        return None
-    arrived = perf_counter()
-    try:
-        await admit(expert)
-    except UpstreamFailure as failure:
-        return failure
-    observer, started = exchange.gateway.observer, perf_counter()
-    exchange.record.queue_seconds, exchange.record.asked_seconds = started - arrived, started - exchange.clock
+    if not is_admitted:
+        exchange.translation = None
+        if exchange.wire.capability in expert.translated and await prepare_translation(exchange, expert):
+            return None
+        arrived = perf_counter()
+        try:
+            await admit(expert, exchange.deadline)
+        except UpstreamFailure as failure:
+            return failure
+        exchange.record.queue_seconds = perf_counter() - arrived
+    observer, started = exchange.gateway.observer, perf_counter() if begun is None else begun.started
+    exchange.record.asked_seconds = started - exchange.clock
     observer.request_started(expert.name)
     try:
-        async with build_request(exchange, expert) as answer:
+        async with begun or build_request(exchange, expert) as answer:
             if exchange.trace is not None:
                 exchange.trace.begin_answer(answer.headers)
             if exchange.translation is not None:
@@ -75,7 +69,7 @@ async def ask(exchange: Exchange, expert: Expert) -> UpstreamFailure | None:
         raise
     finally:
         exchange.record.upstream_seconds = perf_counter() - started
-        expert.concurrency.release()
+        expert.leave()
         observer.request_ended(expert.name)
 
 
@@ -95,7 +89,14 @@ def build_request(exchange: Exchange, expert: Expert) -> UpstreamRequest:
     head = build_head(wire, expert, exchange.all_received, exchange.request_id, trace, forwarded, exchange.body.kinds)
     repeatable, method = exchange.body.is_repeatable, exchange.wire.method
     return UpstreamRequest(
-        exchange.gateway.transport, expert, path, head, content, is_repeatable=repeatable, method=method
+        exchange.gateway.transport,
+        expert,
+        path,
+        head,
+        content,
+        is_repeatable=repeatable,
+        method=method,
+        deadline=exchange.deadline,
     )
 
 
@@ -107,12 +108,19 @@ async def _handle_failure(
         expert.breaker.record_success()
         await exchange.response.end()
         return None
+    note_failure(exchange, expert, failure, seconds)
+    if not exchange.response.status:
+        return failure
+    await end_broken_stream(exchange, failure)
+    return None
+
+
+def note_failure(exchange: Exchange, expert: Expert, failure: UpstreamFailure, seconds: float) -> None:
+    """Tell the expert's circuit breaker. That the request as a whole took too long is nobody's fault."""
+    if failure.status == 504 and exchange.is_overdue:
+        failure.is_expert_fault = False
     has_begun, is_client_slow = exchange.response.status != 0, exchange.response.longest_stall >= SLOW_CLIENT_S
     request = 0 if exchange.body is None else exchange.body.digest
     record_failure(
         expert, failure, request=request, seconds=seconds, has_begun=has_begun, is_client_slow=is_client_slow
     )
-    if not has_begun:
-        return failure
-    await end_broken_stream(exchange, failure)
-    return None

@@ -23,9 +23,9 @@ from starlette.types import Receive, Scope, Send
 from ir3de.gateway.api_errors import ApiError, ClientDisconnect, build_internal_error, build_type_error
 from ir3de.gateway.config.experts import RESERVED
 from ir3de.gateway.exchange.accounting import expect_usage, measure, restrict_to_key
-from ir3de.gateway.exchange.asking import ask_in_turn
 from ir3de.gateway.exchange.exchange import Exchange
 from ir3de.gateway.exchange.preparing import mark_untranslatable
+from ir3de.gateway.exchange.turns import ask_in_turn
 from ir3de.gateway.exchange_record import read_usage
 from ir3de.gateway.gateway import Gateway
 from ir3de.gateway.requests.choice import Choice, choose, route_prompt

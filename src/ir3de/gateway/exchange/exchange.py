@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Mapping
+from math import inf
 from time import perf_counter
 from typing import Any
 
@@ -29,7 +31,12 @@ from ir3de.gateway.wire.format import WireFormat
 
 _RETRY_HEADERS = (b"retry-after", b"x-should-retry", b"x-ratelimit-")  # kept even if the error itself is not
 _UNAVAILABLE = frozenset(("busy", "resting", "cooling", "resources"))  # reasons for which nobody was asked
-ERROR_CODES = {"connect": "upstream_unreachable", "garbage": "upstream_invalid", "broken": "upstream_broken"}
+ERROR_CODES = {
+    "connect": "upstream_unreachable",
+    "garbage": "upstream_invalid",
+    "broken": "upstream_broken",
+    "deadline": "deadline_exceeded",
+}
 _JSON: HeaderList = [(b"content-type", b"application/json")]
 
 
@@ -58,6 +65,7 @@ class Exchange:
         self.choice: Choice | None = None
         self.expert: Expert | None = None  # who answers, or was asked last
         self.translation: Translation | None = None  # where the expert speaks another format than the client
+        self.deadline = inf  # when an answer must have begun, as a time of the event loop
         self.relay: EventRelay | None = None
         self.usage: Mapping[str, Any] = {}
         self.answer_bytes = 0  # of a whole answer
@@ -73,6 +81,11 @@ class Exchange:
     def is_complete(self) -> bool:
         """Whether a stream has sent its final event, even if its connection is still open."""
         return self.relay is not None and self.relay.is_done
+
+    @property
+    def is_overdue(self) -> bool:
+        """Whether an answer should have begun by now."""
+        return self.deadline < inf and asyncio.get_running_loop().time() >= self.deadline
 
     async def send_failure(self, failure: UpstreamFailure) -> None:
         """No expert answered: send the error of the last one, or say what happened to it."""

@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
+from math import inf
 
 from ir3de.gateway.experts.circuit_breaker import parse_retry_after
 from ir3de.gateway.experts.concurrency import LimitReached
-from ir3de.gateway.experts.snapshot import Expert
+from ir3de.gateway.experts.expert import Expert
+from ir3de.gateway.experts.replica_set import ReplicatedExpert
 from ir3de.gateway.experts.upstream import UpstreamFailure
 
 _log = logging.getLogger("ir3de.gateway")
 
 
-async def admit(expert: Expert) -> None:
+async def admit(expert: Expert, deadline: float = inf) -> None:
     """Pass the circuit breaker, and wait for the concurrency limit; or raise an `UpstreamFailure`."""
     if not expert.breaker.allow_request():
         wait = expert.breaker.retry_after
@@ -22,7 +25,10 @@ async def admit(expert: Expert) -> None:
         message = f"'{expert.name}' has failed repeatedly; its circuit breaker is open"
         raise UpstreamFailure("resting", message, 503, retry_after=wait, is_expert_fault=False)
     try:
-        await expert.concurrency.acquire()
+        if deadline == inf:
+            await expert.concurrency.acquire()
+        else:
+            await _acquire_by(expert, deadline)
     except LimitReached:
         expert.breaker.record_abandoned()
         message = f"'{expert.name}' has reached its concurrency limit"
@@ -30,6 +36,40 @@ async def admit(expert: Expert) -> None:
     except BaseException:
         expert.breaker.record_abandoned()
         raise
+
+
+async def admit_to_replicas(expert: ReplicatedExpert, deadline: float = inf) -> None:
+    """Wait for the concurrency limit, if any replica can be asked at all; or raise an `UpstreamFailure`."""
+    state = expert.breaker.state
+    if state in ("open", "cooling"):
+        raise build_absence(expert)
+    try:
+        await _acquire_by(expert, deadline)
+    except LimitReached:
+        message = f"'{expert.name}' has reached its concurrency limit"
+        raise UpstreamFailure("busy", message, 429, retry_after=1.0, is_expert_fault=False) from None
+
+
+async def _acquire_by(expert: Expert, deadline: float) -> None:
+    try:
+        async with asyncio.timeout_at(deadline if deadline < inf else None):
+            await expert.concurrency.acquire()
+    except TimeoutError:
+        raise LimitReached from None
+
+
+def build_absence(expert: ReplicatedExpert) -> UpstreamFailure:
+    """The failure of an expert none of whose replicas can be asked."""
+    reason, status = ("cooling", 429) if expert.breaker.state == "cooling" else ("resting", 503)
+    wait = expert.breaker.retry_after
+    return UpstreamFailure(reason, expert.describe_absence(), status, retry_after=wait, is_expert_fault=False)
+
+
+def may_ask_another(failure: UpstreamFailure, *, is_repeatable: bool) -> bool:
+    """Whether another replica may get the request: if it may be repeated, or has not arrived or was turned away."""
+    if failure.reason == "resources":  # the gateway's own, which another replica would need as well
+        return False
+    return is_repeatable or failure.is_refusal or failure.reason in ("connect", "busy", "resting", "cooling")
 
 
 def record_failure(

@@ -141,6 +141,18 @@ class CircuitBreaker:
                 cells[_COOL_UNTIL] = max(cells[_COOL_UNTIL], self._clock() + seconds)
         self.record_abandoned()
 
+    def close(self) -> None:
+        """The expert works, as somebody knows who need not ask it: forget its failures."""
+        cells = self._cells
+        if cells[_PROBE_AT] or cells[_FAILURES]:
+            with self._lock:
+                cells[_FAILURES] = cells[_PROBE_AT] = cells[_PROBING] = 0.0
+
+    @property
+    def is_open(self) -> bool:
+        """Whether only a probe may pass, now or after its rest."""
+        return bool(self._cells[_PROBE_AT])
+
     def record_abandoned(self) -> None:
         """The request ended before the expert could answer: the next one may probe at once."""
         cells = self._cells

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 from dataclasses import dataclass
-from math import inf
+from math import ceil, inf
 from time import monotonic
 
 from ir3de.gateway.workers.table import Row
@@ -65,6 +65,10 @@ class ConcurrencyLimit:
             raise
         # `release` has passed its slot on: `in_use` does not change
 
+    def try_acquire(self) -> bool:
+        """Take a slot that is free now."""
+        return not self._waiters and self._take()
+
     def release(self) -> None:
         """Pass the slot to the next waiter, or free it."""
         if not self._waiters or not self._pass_on():
@@ -105,6 +109,13 @@ class ConcurrencyLimit:
 
     def _queue_changed(self) -> None:
         """The queue has become shorter."""
+
+
+def create_limit(limit: int, queue: int, wait: float, workers: int, row: Row | None) -> ConcurrencyLimit:
+    """A limit for all workers together; where workers cannot share one, each has its part."""
+    if row is not None:
+        return SharedConcurrencyLimit(limit, queue, wait, row)
+    return ConcurrencyLimit(ceil(limit / workers), ceil(queue / workers), wait)
 
 
 _IN_USE, _WAITING, _OLDEST = range(3)  # of each worker; the oldest is when its first waiter arrived

@@ -2,86 +2,17 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from time import monotonic
 from typing import TYPE_CHECKING, Any, Self
 
-from ir3de.gateway.config.experts import ExpertConfig
 from ir3de.gateway.config.models import Config
-from ir3de.gateway.config.part import read_variable
-from ir3de.gateway.experts.circuit_breaker import CircuitBreaker
-from ir3de.gateway.experts.concurrency import ConcurrencyLimit, SharedConcurrencyLimit
-from ir3de.gateway.experts.transport import Destination
-from ir3de.gateway.workers.table import find_worker_row
+from ir3de.gateway.experts.expert import Expert as Expert  # who needs snapshots needs experts
+from ir3de.gateway.experts.replica_set import create_expert
 
 if TYPE_CHECKING:
     from ir3de.router import Router
-
-WARN_INTERVAL_S = 60.0  # seconds
-_COUNTERPARTS = {"chat": "messages", "messages": "chat"}  # formats that can be translated into each other
-
-
-@dataclass(eq=False)
-class Expert:
-    """An expert as it is served: its configuration, concurrency limit and circuit breaker."""
-
-    config: ExpertConfig
-    concurrency: ConcurrencyLimit
-    breaker: CircuitBreaker
-    _complained: float = -math.inf
-
-    def should_warn(self) -> bool:
-        """Whether to log a warning that every request would repeat: at most once per interval."""
-        if monotonic() - self._complained < WARN_INTERVAL_S:
-            return False
-        self._complained = monotonic()
-        return True
-
-    @classmethod
-    def from_config(cls, config: ExpertConfig, workers: int = 1) -> Expert:
-        """The limits are for all workers together; where workers cannot share them, each has its part."""
-        limit, queue, wait = config.concurrency.limit, config.concurrency.queue, config.concurrency.wait
-        settings = config.breaker.model_dump()
-        if (row := find_worker_row(f"expert {config!r}", workers)) is not None:  # another configuration begins anew
-            breaker = CircuitBreaker(**settings, cells=row.common, lock=row.table.lock)
-            return cls(config, SharedConcurrencyLimit(limit, queue, wait, row), breaker)
-        limit, queue = math.ceil(limit / workers), math.ceil(queue / workers)
-        return cls(config, ConcurrencyLimit(limit, queue, wait), CircuitBreaker(**settings))
-
-    @property
-    def name(self) -> str:
-        return self.config.name
-
-    @cached_property
-    def capabilities(self) -> frozenset[str]:
-        return self.translated.union(self.config.capabilities)
-
-    @cached_property
-    def translated(self) -> frozenset[str]:
-        """The formats in which it answers only because requests and answers are translated."""
-        own = self.config.capabilities if self.config.translate else ()
-        return frozenset(name for name, other in _COUNTERPARTS.items() if name not in own and other in own)
-
-    @cached_property
-    def destination(self) -> Destination:
-        """Where it is, and how it is connected."""
-        config = self.config
-        return Destination(config.base_url, config.keep_alive, config.http2, config.tls)
-
-    @cached_property
-    def asks_usage(self) -> bool:
-        """Whether to ask for the usage of streams, whoever asks: it has a price, or its configuration wants it."""
-        wanted, price = self.config.stream_usage, self.config.price
-        return bool(price.input_per_1m or price.output_per_1m) if wanted is None else wanted
-
-    @cached_property
-    def authorization(self) -> str | None:
-        """The header that the endpoint wants, from the environment."""
-        key = read_variable(self.config.api_key_env)
-        return None if key is None else f"Bearer {key}"
 
 
 @dataclass(frozen=True)
@@ -107,7 +38,7 @@ class Snapshot:
         for wanted in config.experts:
             kept = known.get(wanted.name)
             if kept is None or kept.config != wanted:
-                kept = Expert.from_config(wanted, config.server.workers)
+                kept = create_expert(wanted, config.server.workers)
             experts[wanted.name] = kept
         return cls(config, apply_routing_settings(router, config), digest, experts, **more)
 

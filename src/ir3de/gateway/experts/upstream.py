@@ -7,6 +7,7 @@ import json
 import logging
 from collections.abc import Coroutine, Mapping
 from dataclasses import dataclass, field
+from math import inf
 from types import TracebackType
 from typing import Any
 
@@ -56,6 +57,7 @@ class UpstreamResponse:
         self._answer, self._expert = answer, expert
         self._first_deadline, self._last_deadline = first_deadline, last_deadline
         self._loop = asyncio.get_running_loop()
+        self._early: bytes | None = None  # the first bytes, if somebody has waited for them
         self.status = answer.status
         self.headers = answer.headers
         self.resends = answer.resends  # how often the request was sent again
@@ -69,6 +71,10 @@ class UpstreamResponse:
         self._decoder = create_decoder(encoding)
         self.is_decompressed = self._decoder is not None
 
+    def end_by(self, deadline: float) -> None:
+        """Let the answer end earlier than the expert's own limit says."""
+        self._last_deadline = deadline
+
     def read_piece(self, *, last: bool = False) -> Coroutine[Any, Any, bytes]:
         """The next bytes, or none at the end. After the `last` piece the end of the stream is awaited only briefly."""
         wait = min(CLOSE_DETECTION_S, self._expert.config.timeouts.idle) if last else self._expert.config.timeouts.idle
@@ -76,7 +82,15 @@ class UpstreamResponse:
 
     def read_first_piece(self) -> Coroutine[Any, Any, bytes]:
         """The same under the time limit for the first byte."""
-        return self._read(self._first_deadline)
+        return self._read(self._first_deadline) if self._early is None else self._take_early(self._early)
+
+    async def await_first_piece(self) -> None:
+        """Wait for the first bytes, which `read_first_piece` then has at once."""
+        self._early = await self._read(self._first_deadline)
+
+    async def _take_early(self, early: bytes) -> bytes:
+        self._early = None
+        return early
 
     def _read(self, deadline: float) -> Coroutine[Any, Any, bytes]:
         return self._answer.read(deadline) if self._decoder is None else self._read_decoded(self._decoder, deadline)
@@ -116,10 +130,10 @@ class UpstreamRequest:
 
     Errors of the expert and timeouts are raised as `UpstreamFailure`. If the block ends before the answer does, the
     connection is closed; otherwise it is kept for the next request. A request that is not `is_repeatable` is never sent
-    twice. The body is let go as soon as the answer begins.
+    twice. The body is let go as soon as the answer begins, which it must do by the `deadline` (a whole one must end).
     """
 
-    __slots__ = ("_answer", "_expert", "_request", "_transport")
+    __slots__ = ("_answer", "_deadline", "_expert", "_request", "_transport")
 
     def __init__(
         self,
@@ -131,8 +145,9 @@ class UpstreamRequest:
         *,
         is_repeatable: bool = True,
         method: str = "POST",
+        deadline: float = inf,
     ) -> None:
-        self._transport, self._expert = transport, expert
+        self._transport, self._expert, self._deadline = transport, expert, deadline
         self._request: tuple[str, bytes, RequestBody, bool, str] | None = path, head, body, is_repeatable, method
         self._answer: UpstreamAnswer | None = None
 
@@ -142,14 +157,17 @@ class UpstreamRequest:
         path, head, body, is_repeatable, method = self._request
         self._request = None
         now = asyncio.get_running_loop().time()
-        first, last = now + min(limits.first_token, limits.total), now + limits.total
+        first, last = min(now + limits.first_token, now + limits.total, self._deadline), now + limits.total
         may_resend = is_repeatable and expert.config.resend
         call = UpstreamCall(
             expert.destination, path, head, body, limits.connect, first, may_resend, is_repeatable, method
         )
         try:
             self._answer = await self._transport.send(call)
-            return UpstreamResponse(self._answer, expert, first, last)
+            response = UpstreamResponse(self._answer, expert, first, last)
+            if self._deadline < last and not response.is_stream:
+                response.end_by(self._deadline)
+            return response
         except OSError as error:
             self._close()
             # the connection keeps the error, whose traceback would keep the request and its router until a collection

@@ -60,8 +60,16 @@ def _describe_health(gateway: Gateway) -> dict[str, object]:
     snapshot = gateway.live.snapshot
     experts = {name: expert.breaker.state for name, expert in snapshot.experts.items()}
     states = set(experts.values())
-    status = "unavailable" if states == {"open"} else "degraded" if states & {"open", "cooling"} else "ok"
-    return {"status": status, "router": snapshot.digest[:16], "experts": experts}
+    # without their addresses, which are not for everybody
+    replicas = {
+        name: [replica.state for replica in expert.replicas]
+        for name, expert in snapshot.experts.items()
+        if expert.replicas
+    }
+    is_degraded = states & {"open", "cooling"} or any({"open", "down"} & set(found) for found in replicas.values())
+    status = "unavailable" if states == {"open"} else "degraded" if is_degraded else "ok"
+    shown = {"replicas": replicas} if replicas else {}
+    return {"status": status, "router": snapshot.digest[:16], "experts": experts, **shown}
 
 
 async def show_version(request: Request) -> Response:

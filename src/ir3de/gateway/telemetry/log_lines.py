@@ -36,6 +36,7 @@ def format_access_line(record: ExchangeRecord) -> bytes:
         f'{{"time": "{_format_time(record.started)}", "request_id": {_quote(record.request_id[:MAX_NAME_CHARS])}, '
         f"{words}{_format_decision(record)}{_format_reasons(record)}, "
         f'"fallbacks": {handed_on}, "resends": {record.resends}, '
+        f"{_format_replica(record) if record.replica else ''}"
         f'"prompt_tokens": {"null" if prompt_tokens is None else prompt_tokens}, '
         f'"completion_tokens": {"null" if completion_tokens is None else completion_tokens}, '
         f'"cost": {"null" if cost is None else f"{cost:.9g}"}, '
@@ -48,6 +49,10 @@ def _format_key(record: ExchangeRecord) -> str:
     """Who asked, and whether tokens and cost are an estimate."""
     estimated = ', "estimated": true' if record.is_estimated else ""
     return f', "key": {_quote(record.key[:MAX_NAME_CHARS])}{estimated}'
+
+
+def _format_replica(record: ExchangeRecord) -> str:
+    return f'"replica": {_quote(record.replica)}, "retries": {record.retries}, '
 
 
 def _format_decision(record: ExchangeRecord) -> str:

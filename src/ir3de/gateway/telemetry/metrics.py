@@ -22,6 +22,7 @@ from ir3de.gateway.telemetry.counts import Counts, Dump
 from ir3de.gateway.telemetry.key_metrics import KeyMetrics
 from ir3de.gateway.telemetry.process_counts import PROCESS_COUNTS
 from ir3de.gateway.telemetry.process_gauges import ProcessGauges
+from ir3de.gateway.telemetry.replica_metrics import ReplicaMetrics
 from ir3de.gateway.workers.folder import WorkerPlace
 
 if TYPE_CHECKING:
@@ -104,6 +105,7 @@ class Metrics:
             ),
         }
         self._process = ProcessGauges(counts)
+        self.replicas = ReplicaMetrics(counts)
         self._experts: set[str] = set()  # labels that were counted
         self._own: Dump = counts.dump()
         self._published = ""
@@ -131,6 +133,8 @@ class Metrics:
                 self._abstained[()] += 1
         for giver, taker, reason in record.fallbacks:
             self._fallbacks[self.get_label(giver), self.get_label(taker), limit_reason(reason)] += 1
+        if record.retries:
+            self.replicas.retries[expert] += record.retries
         if record.upstream_seconds is not None:
             self._upstream[expert].add(record.upstream_seconds)
         if record.first_seconds is not None:
@@ -185,6 +189,7 @@ class Metrics:
             gauge.clear()
             gauge.update((name, getattr(expert.config.concurrency, field)) for name, expert in experts.items())
         self._process.refresh()
+        self.replicas.refresh(experts.values())
         self._own = self._counts.dump()
         if self._place is not None:
             self._write(self._place)

@@ -31,6 +31,7 @@ from ir3de.gateway.workers.folder import WorkerPlace, get_worker_folder
 if TYPE_CHECKING:
     from ir3de.gateway.api_errors import ApiError
     from ir3de.gateway.config.serving import Logs
+    from ir3de.gateway.experts.replica import Replica
     from ir3de.gateway.experts.snapshot import LiveSnapshot
 
 RECORDED = "is_recorded"  # in the state of a request whose exchange is recorded by itself
@@ -71,6 +72,10 @@ class Observer:
     def request_ended(self, expert: str) -> None:
         """Its answer has ended, or was given up."""
         self.in_flight[expert] -= 1
+
+    def count_health_check(self, replica: Replica, is_good: bool) -> None:
+        """A replica was checked."""
+        self.metrics.replicas.health_checks[replica.name, replica.label, "ok" if is_good else "failed"] += 1
 
     def observe(self, record: ExchangeRecord) -> None:
         """Queue the record of a finished request; records are written a moment later, several at a time.

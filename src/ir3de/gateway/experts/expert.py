@@ -1,0 +1,87 @@
+"""An expert as it is served: its configuration, and what is known of it meanwhile."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, field
+from functools import cached_property
+from time import monotonic
+from typing import TYPE_CHECKING
+
+from ir3de.gateway.config.experts import ExpertConfig
+from ir3de.gateway.config.part import read_variable
+from ir3de.gateway.experts.circuit_breaker import CircuitBreaker
+from ir3de.gateway.experts.concurrency import ConcurrencyLimit, create_limit
+from ir3de.gateway.experts.transport import Destination
+from ir3de.gateway.workers.table import find_worker_row
+
+if TYPE_CHECKING:
+    from ir3de.gateway.experts.replica import Replica
+
+WARN_INTERVAL_S = 60.0
+_COUNTERPARTS = {"chat": "messages", "messages": "chat"}  # formats that can be translated into each other
+
+
+@dataclass(eq=False)
+class Expert:
+    """An expert as it is served: its configuration, concurrency limit and circuit breaker."""
+
+    config: ExpertConfig
+    concurrency: ConcurrencyLimit
+    breaker: CircuitBreaker
+    replicas: tuple[Replica, ...] = field(default=(), init=False)  # those of a `ReplicatedExpert`
+    _complained: float = field(default=-math.inf, init=False)
+
+    def should_warn(self) -> bool:
+        """Whether to log a warning that every request would repeat: at most once per interval."""
+        if monotonic() - self._complained < WARN_INTERVAL_S:
+            return False
+        self._complained = monotonic()
+        return True
+
+    @classmethod
+    def from_config(cls, config: ExpertConfig, workers: int = 1) -> Expert:
+        """The limits are for all workers together; where workers cannot share them, each has its part."""
+        settings = config.breaker.model_dump()
+        row = find_worker_row(f"expert {config!r}", workers)  # another configuration begins anew
+        if row is None:
+            breaker = CircuitBreaker(**settings)
+        else:
+            breaker = CircuitBreaker(**settings, cells=row.common, lock=row.table.lock)
+        return cls(config, create_limit(**config.concurrency.model_dump(), workers=workers, row=row), breaker)
+
+    def leave(self) -> None:
+        """A request that was admitted has ended."""
+        self.concurrency.release()
+
+    @property
+    def name(self) -> str:
+        return self.config.name
+
+    @cached_property
+    def capabilities(self) -> frozenset[str]:
+        return self.translated.union(self.config.capabilities)
+
+    @cached_property
+    def translated(self) -> frozenset[str]:
+        """The formats in which it answers only because requests and answers are translated."""
+        own = self.config.capabilities if self.config.translate else ()
+        return frozenset(name for name, other in _COUNTERPARTS.items() if name not in own and other in own)
+
+    @cached_property
+    def destination(self) -> Destination:
+        """Where it is, and how it is connected."""
+        config = self.config
+        return Destination(config.base_url, config.keep_alive, config.http2, config.tls, config.max_connections)
+
+    @cached_property
+    def asks_usage(self) -> bool:
+        """Whether to ask for the usage of streams, whoever asks: it has a price, or its configuration wants it."""
+        wanted, price = self.config.stream_usage, self.config.price
+        return bool(price.input_per_1m or price.output_per_1m) if wanted is None else wanted
+
+    @cached_property
+    def authorization(self) -> str | None:
+        """The header that the endpoint wants, from the environment."""
+        key = read_variable(self.config.api_key_env)
+        return None if key is None else f"Bearer {key}"
