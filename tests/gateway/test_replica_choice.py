@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 from pydantic import ValidationError
 
 from ir3de.gateway.config.experts import ExpertConfig
-from ir3de.gateway.experts import replica as replicas_module
-from ir3de.gateway.experts.replica import Replica
+from ir3de.gateway.experts import expert as replicas_module
+from ir3de.gateway.experts.expert import Replica
 from ir3de.gateway.experts.replica_set import ReplicatedExpert, create_expert
 from ir3de.gateway.workers import table as tables
 from ir3de.gateway.workers.folder import VARIABLE

@@ -18,7 +18,7 @@ from running_gateway import ANSWER, QUESTIONS, Behaviour, Running, Upstream, ans
 from starlette.requests import Request
 from starlette.responses import Response, StreamingResponse
 
-from ir3de.gateway.experts.replica import Replica
+from ir3de.gateway.experts.expert import Replica
 
 LAW = QUESTIONS["law"]
 NAMES = ("law-a", "law-b", "law-c")

@@ -8,7 +8,7 @@ from contextlib import AsyncExitStack
 from time import perf_counter
 from types import TracebackType
 
-from ir3de.gateway.experts.replica import Replica
+from ir3de.gateway.experts.expert import Replica
 from ir3de.gateway.experts.replica_set import ReplicatedExpert
 from ir3de.gateway.experts.upstream import (
     RETRYABLE_STATUSES,

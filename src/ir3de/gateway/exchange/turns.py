@@ -13,8 +13,8 @@ from ir3de.gateway.exchange.exchange import Exchange
 from ir3de.gateway.exchange.hedging import Race
 from ir3de.gateway.exchange.preparing import prepare_translation
 from ir3de.gateway.experts.admission import admit_to_replicas, build_absence, may_ask_another
+from ir3de.gateway.experts.expert import Replica
 from ir3de.gateway.experts.health import log_change
-from ir3de.gateway.experts.replica import Replica
 from ir3de.gateway.experts.replica_set import ReplicatedExpert
 from ir3de.gateway.experts.snapshot import Expert
 from ir3de.gateway.experts.upstream import UpstreamFailure, UpstreamResponse

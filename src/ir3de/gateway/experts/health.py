@@ -7,7 +7,7 @@ import logging
 from collections.abc import Callable, Iterator
 from time import monotonic
 
-from ir3de.gateway.experts.replica import Replica
+from ir3de.gateway.experts.expert import Replica
 from ir3de.gateway.experts.snapshot import LiveSnapshot
 from ir3de.gateway.experts.transport import NoConnectionError, OutOfResourcesError, Transport, UpstreamCall
 

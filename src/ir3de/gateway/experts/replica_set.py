@@ -10,8 +10,7 @@ from typing import Any
 from ir3de.gateway.config.experts import ExpertConfig
 from ir3de.gateway.experts.circuit_breaker import CircuitBreaker, State
 from ir3de.gateway.experts.concurrency import ConcurrencyLimit, create_limit
-from ir3de.gateway.experts.expert import Expert
-from ir3de.gateway.experts.replica import Replica
+from ir3de.gateway.experts.expert import Expert, Replica
 from ir3de.gateway.workers.table import find_worker_row
 
 _BEST_FIRST: tuple[State, ...] = ("closed", "half-open", "cooling", "open")

@@ -31,7 +31,7 @@ from ir3de.gateway.workers.folder import WorkerPlace, get_worker_folder
 if TYPE_CHECKING:
     from ir3de.gateway.api_errors import ApiError
     from ir3de.gateway.config.serving import Logs
-    from ir3de.gateway.experts.replica import Replica
+    from ir3de.gateway.experts.expert import Replica
     from ir3de.gateway.experts.snapshot import LiveSnapshot
 
 RECORDED = "is_recorded"  # in the state of a request whose exchange is recorded by itself
