@@ -16,8 +16,7 @@ from ir3de.gateway.config.models import Config
 from ir3de.gateway.experts.health import HealthChecker
 from ir3de.gateway.experts.http_transport import HttpTransport
 from ir3de.gateway.experts.snapshot import LiveSnapshot, Snapshot
-from ir3de.gateway.keys.definitions import read_keys_file
-from ir3de.gateway.keys.store import CHECK_INTERVAL_S, KeyStore
+from ir3de.gateway.keys.store import CHECK_INTERVAL_S, KeyStore, read_keys_in_force
 from ir3de.gateway.requests.client_response import StallWatch
 from ir3de.gateway.requests.pins import TIDY_INTERVAL_S, Pins, create_pins
 from ir3de.gateway.telemetry.observer import Observer
@@ -57,7 +56,7 @@ class Gateway:
         `reread` reads the configuration again when /admin asks for it.
         """
         if config.server.keys_file is not None:
-            read_keys_file(Path(config.server.keys_file))  # a broken one stops the start before anything is opened
+            read_keys_in_force(Path(config.server.keys_file))  # a broken one stops the start before anything is opened
         path, temporary = find_state_folder(config, config_path), None
         if path is None and (shared := get_worker_folder()) is not None:
             path = shared / "state"

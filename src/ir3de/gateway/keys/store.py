@@ -14,7 +14,9 @@ from ir3de.gateway.config.serving import Server
 from ir3de.gateway.keys.account import Accounts
 from ir3de.gateway.keys.client_key import ANYBODY, ClientKey
 from ir3de.gateway.keys.definitions import KeyEntry, KeysFile, parse_moment, read_keys_file
+from ir3de.gateway.workers.folder import get_worker_folder
 from ir3de.gateway.workers.table import find_worker_row
+from ir3de.storage import files
 
 CHECK_INTERVAL_S = 1.0  # between two looks at the keys file
 
@@ -47,7 +49,8 @@ class KeyStore:
         self._stamp: object = None
         if self.path is not None:
             self._stamp = _stamp(self.path)
-            self._by_hash = self._index(read_keys_file(self.path))
+            file, self.problem = read_keys_in_force(self.path)
+            self._by_hash = self._index(file)
 
     def find(self, key: str) -> ClientKey | None:
         """Who has that key. It is looked up by its hash: how long that takes says nothing about other keys."""
@@ -66,16 +69,18 @@ class KeyStore:
         """Read the keys file again if it has changed. A broken file is told once, and the keys stay as they are."""
         if self.path is None or (stamp := _stamp(self.path)) == self._stamp:
             return
+        problem, by_hash = None, self._by_hash
         try:
-            by_hash = self._index(read_keys_file(self.path))
+            by_hash = self._index(_read_and_keep(self.path))
         except IR3DEError as error:
-            self._stamp, self.problem = stamp, str(error)
-            if self._claim(f"keys problem {stamp} {error}"):
-                _log.error("%s. The keys stay as they were", error)
-            return
+            problem = str(error)
         if _stamp(self.path) != stamp:  # somebody is writing it: the next check reads it whole
             return
-        self._stamp, self.problem, self._by_hash = stamp, None, by_hash
+        self._stamp, self.problem, self._by_hash = stamp, problem, by_hash
+        if problem is not None:
+            if self._claim(f"keys problem {stamp} {problem}"):
+                _log.error("%s. The keys stay as they were", problem)
+            return
         if self._claim(f"keys loaded {stamp}"):
             _log.info("loaded %d keys from %s", len(by_hash) - len(self._of_environment), self.path)
 
@@ -108,6 +113,38 @@ class KeyStore:
 
     def _build_plain(self, name: str) -> ClientKey:
         return ClientKey(name, account=None if self._accounts is None else self._accounts.find(name))
+
+
+def read_keys_in_force(path: Path) -> tuple[KeysFile, str | None]:
+    """The keys file, or if it is broken, the one that other workers have in force, and what is wrong with the new one.
+
+    A worker may have to start in the place of one that died while the file is broken.
+    """
+    try:
+        return _read_and_keep(path), None
+    except IR3DEError as error:
+        kept = _find_kept_file()
+        if kept is None or not kept.exists():
+            raise
+        return read_keys_file(kept), str(error)
+
+
+def _read_and_keep(path: Path) -> KeysFile:
+    """The keys file. Workers keep a copy of it, as long as they serve."""
+    found, kept = read_keys_file(path), _find_kept_file()
+    if kept is not None:
+        content = found.model_dump_json(exclude_defaults=True)
+        try:
+            if not kept.exists() or kept.read_text("utf-8") != content:
+                files.write(kept, content.encode(), private=True)
+        except (OSError, IR3DEError) as error:
+            _log.warning("the keys cannot be kept for workers that start later: %s", error)
+    return found
+
+
+def _find_kept_file() -> Path | None:
+    folder = get_worker_folder()
+    return None if folder is None else folder / "keys.yaml"
 
 
 def hash_key(key: str) -> bytes:
