@@ -46,6 +46,7 @@ for _command in (
     gateway.gateway,
     gateway.limits,
     gateway.soak,
+    gateway.keys,
     gateway.versions,
     translation.translation,
     trust.trust,

@@ -158,6 +158,38 @@ def versions(before: Path, quick: bool, save: Path | None, out: Output) -> None:
     out.result(figures_table(figures))
 
 
+@click.command()
+@click.option("--requests", type=click.IntRange(min=1), default=10_000, show_default=True, metavar="N")
+@click.option("--keys", "many", type=click.IntRange(min=1), default=20, show_default=True, metavar="N")
+@click.option("--workers", type=click.IntRange(min=1), default=2, show_default=True, help="Processes of the gateway.")
+@click.option("--seed", default=0, show_default=True, help="In which order the keys come.")
+@save_option
+@output_options
+def keys(requests: int, many: int, workers: int, seed: int, save: Path | None, out: Output) -> None:
+    """Whether limits of keys are exact, over several workers: no key beyond its limit, and none refused below it.
+
+    For each kind of limit, all requests of all keys are sent at once, each on a connection of its own. Then keys send
+    as many at once as they may, the next as soon as one is answered; and one after the other, while the gateway
+    expects much longer answers than come. A stand-in for the experts counts whose requests reach it.
+
+    \b
+    Example:
+      ir3de bench keys --save results/keys.json
+    """
+    from dataclasses import asdict
+
+    from ir3de_lab.benchmarks.gateway.key_limits import Plan, measure_key_limits
+
+    plan = Plan(requests=requests, keys=many, workers=workers, seed=seed)
+    circumstances = describe_circumstances()
+    with out.spinner(f"sending {requests:,} requests of {many} keys at once, against each kind of limit"):
+        figures = [figure for kind in measure_key_limits(plan) for figure in kind.figures()]
+    document = {**circumstances, "plan": asdict(plan), "figures": [figure.to_dict() for figure in figures]}
+    keep(save, document)
+    out.json(document)
+    out.result(figures_table(figures))
+
+
 def find_commit(folder: Path) -> str:
     """The commit of a checkout; empty if it is none."""
     import subprocess
