@@ -167,6 +167,7 @@ class Metrics:
             for direction in ("prompt", "completion"):
                 self._tokens[label, direction] += 0
             self._cost[label] += 0
+            self.resends[label] += 0
             self._upstream[label], self._ttft[label], self._queue[label]
         return label
 

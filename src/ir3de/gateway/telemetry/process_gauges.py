@@ -31,7 +31,7 @@ class ProcessGauges:
         )
         self._memory = counts.add_gauge("process_resident_memory_bytes", "Resident memory of all workers.")
         self._files = counts.add_gauge("process_open_fds", "Open files of all workers.")
-        self._max_files = counts.add_gauge("process_max_fds", "Files that one worker may open.", adds_up=False)
+        self._max_files = counts.add_gauge("process_max_fds", "Files that all workers may open.")
         self._cpu = counts.add_counter("process_cpu_seconds", "CPU time of all workers.")
         self._seen_cpu = 0.0
         self._started[()] = round(_STARTED, 3)

@@ -1,0 +1,101 @@
+"""The dashboard and the alerts ask for nothing that the gateway does not tell."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+import raw_sockets
+import yaml
+from monitored_run import ALERTS, MONITORING, fill_in, make_traffic, monitored_gateway, read_alerts, read_panels
+from prometheus_client.parser import text_string_to_metric_families as parse
+
+from ir3de.gateway.telemetry.metrics import OUTCOMES, REASONS
+
+promql = pytest.importorskip("promql_parser")
+
+ADDED = {"job", "instance"}  # labels of Prometheus' own
+VALUES: dict[str, set[str]] = {"outcome": set(OUTCOMES), "reason": set(REASONS), "job": {"ir3de", ".*"}}
+Labels = dict[str, dict[str, set[str]]]  # of each metric: its labels, and their values
+
+
+@pytest.fixture(scope="module")
+def told(tmp_path_factory: pytest.TempPathFactory) -> Labels:
+    """What a gateway with traffic and faults tells Prometheus."""
+    with monitored_gateway(tmp_path_factory.mktemp("monitoring")) as gateway:
+        make_traffic(gateway)
+        text = raw_sockets.ask(gateway.url, path="/metrics").body.decode()
+    found: Labels = {"up": {}}
+    for sample in (sample for family in parse(text) for sample in family.samples):
+        labels = found.setdefault(sample.name, {})
+        for name, value in sample.labels.items():
+            labels.setdefault(name, set()).add(value)
+    return found
+
+
+def walk(expression: Any) -> Iterator[Any]:
+    """The expression and everything inside it."""
+    yield expression
+    inside = [getattr(expression, name, None) for name in ("lhs", "rhs", "expr", "param", "vector_selector")]
+    for one in (*inside, *(getattr(expression, "args", None) or ())):
+        if one is not None and hasattr(one, "prettify"):
+            yield from walk(one)
+
+
+def list_selectors(expression: Any) -> list[Any]:
+    return [one for one in walk(expression) if type(one).__name__ == "VectorSelector"]
+
+
+def find_faults(expression: str, told: Labels) -> list[str]:
+    """What the expression asks for that nobody tells."""
+    tree, faults = promql.parse(expression), []
+    for selector in list_selectors(tree):
+        if (labels := told.get(selector.name)) is None:
+            faults.append(f"no metric {selector.name}")
+            continue
+        for matcher in selector.matchers.matchers:
+            if matcher.name not in {*labels, *ADDED}:
+                faults.append(f"{selector.name} has no label {matcher.name}")
+            known = VALUES.get(matcher.name, set()) | labels.get(matcher.name, set()) | {".*"}
+            faults += [f"{matcher.name} is never {one}" for one in matcher.value.split("|") if one not in known]
+    for part in walk(tree):
+        if type(part).__name__ == "AggregateExpr" and part.modifier is not None:
+            inside = [set(told.get(one.name, {})) for one in list_selectors(part.expr)]
+            faults += [f"nothing to group by {name}" for name in set(part.modifier.labels) - ADDED.union(*inside)]
+    return faults
+
+
+@pytest.mark.parametrize("alert", read_alerts())
+def test_an_alert_asks_for_metrics_and_labels_that_there_are(alert: str, told: Labels) -> None:
+    assert find_faults(read_alerts()[alert], told) == []
+
+
+@pytest.mark.parametrize("panel", read_panels())
+def test_a_panel_asks_for_metrics_and_labels_that_there_are(panel: str, told: Labels) -> None:
+    assert find_faults(fill_in(read_panels()[panel]), told) == []
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        "rate(ir3de_request_total[5m])",
+        "sum by (model) (ir3de_breaker_state)",
+        'ir3de_requests_total{outcome="bad"}',
+        'ir3de_abstain_total{expert="law"}',
+    ],
+)
+def test_what_there_is_not_would_be_found(wrong: str, told: Labels) -> None:
+    assert find_faults(wrong, told)
+
+
+def test_the_operators_rules_are_those_of_prometheus() -> None:
+    rule = yaml.safe_load((MONITORING / "prometheus-rule.yaml").read_text())
+    assert rule["spec"] == yaml.safe_load(ALERTS.read_text())
+
+
+def test_every_alert_says_how_bad_it_is_and_what_to_do() -> None:
+    for group in yaml.safe_load(ALERTS.read_text())["groups"]:
+        for rule in group["rules"]:
+            assert rule["labels"]["severity"] in ("critical", "warning"), rule["alert"]
+            assert rule["annotations"]["summary"] and rule["annotations"]["description"].endswith("."), rule["alert"]
