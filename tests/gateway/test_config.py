@@ -200,11 +200,9 @@ def test_where_the_file_is_looked_for(monkeypatch: pytest.MonkeyPatch) -> None:
 def manifests() -> dict[str, str]:
     deploy = ROOT / "examples" / "deploy"
     compose = yaml.safe_load((deploy / "compose.yaml").read_text("utf-8"))
-    kubernetes = list(yaml.safe_load_all((deploy / "kubernetes.yaml").read_text("utf-8")))
-    assert [part["kind"] for part in kubernetes] == ["ConfigMap", "Deployment", "Service"]
     return {
         "compose": compose["configs"]["gateway"]["content"],
-        "kubernetes": kubernetes[0]["data"]["ir3de.yaml"],
+        **{name: (deploy / "kubernetes" / name / "ir3de.yaml").read_text("utf-8") for name in ("base", "production")},
         **{path.stem: path.read_text("utf-8") for path in EXAMPLES},
         "template": build_template("router", suggest_endpoints(["law", "on", "1"])),
     }
@@ -215,7 +213,11 @@ def test_recipes_satisfy_loader_and_schema(name: str, text: str) -> None:
     config = parsed(text, secrets=False)
     SCHEMA.validate(yaml_parser.parse(text, name).value)
     assert len(config.experts) > 1
-    if name in ("compose", "kubernetes"):  # in a container the gateway has to be reached, and its settings cannot
+    if name in (
+        "compose",
+        "base",
+        "production",
+    ):  # in a container the gateway has to be reached, and its settings cannot
         assert config.server.host == "0.0.0.0" and config.server.api_keys_env and config.state
 
 

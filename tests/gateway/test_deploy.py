@@ -35,15 +35,6 @@ def find(kind: str, folder: Path = BASE) -> dict[str, Any]:
     return found
 
 
-@pytest.mark.parametrize("path", [BASE / "ir3de.yaml", PRODUCTION / "ir3de.yaml", DEPLOY / "compose.yaml"], ids=str)
-def test_the_gateway_can_be_configured_so(path: Path) -> None:
-    content = yaml.safe_load(path.read_text())
-    config = Config.model_validate(
-        yaml.safe_load(content["configs"]["gateway"]["content"]) if path.name == "compose.yaml" else content
-    )
-    assert config.server.host == "0.0.0.0" and config.server.api_keys_env
-
-
 def test_every_file_that_is_named_is_there() -> None:
     for path in KUSTOMIZATIONS:
         said = yaml.safe_load(path.read_text())
