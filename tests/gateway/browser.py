@@ -62,6 +62,15 @@ class Browser:
         element.clear()
         element.send_keys(text)
 
+    def tap(self, selector: str) -> None:
+        """With a finger, not a mouse."""
+        element = self.find(selector)
+        self.run("arguments[0].scrollIntoView({block: 'center'})", element)
+        box = self.run("return arguments[0].getBoundingClientRect()", element)
+        point = {"x": box["x"] + box["width"] / 2, "y": box["y"] + box["height"] / 2}
+        for kind, points in (("touchStart", [point]), ("touchEnd", [])):
+            self.driver.execute_cdp_cmd("Input.dispatchTouchEvent", {"type": kind, "touchPoints": points})
+
     def press(self, *keys: str) -> None:
         from selenium.webdriver.common.action_chains import ActionChains
 
@@ -70,6 +79,7 @@ class Browser:
     def size(self, width: int, height: int) -> None:
         metrics = {"width": width, "height": height, "deviceScaleFactor": 1, "mobile": width < 500}
         self.driver.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", metrics)
+        self.driver.execute_cdp_cmd("Emulation.setTouchEmulationEnabled", {"enabled": width < 500})
 
     def prefer(self, **features: str) -> None:
         """As the system's settings have it: prefers_color_scheme="dark"."""

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import json
-import urllib.request
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -44,7 +43,7 @@ def page(gateway: Running, chromium: Browser) -> Iterator[Browser]:
     chromium.size(1280, 900)
     chromium.prefer(prefers_color_scheme="light", prefers_reduced_motion="reduce")
     gateway.upstream.behaviour.clear()
-    chromium.open(f"{gateway.url}/#admin={TOKEN}")
+    chromium.open(f"{gateway.url}/#token={TOKEN}")
     chromium.until(lambda: chromium.all(".word"))
     yield chromium
     assert chromium.console() == []
@@ -109,7 +108,8 @@ def test_it_says_that_none_fits_and_who_is_nearest(page: Browser, gateway: Runni
     gateway.upstream.asked.clear()
     page.find("#send").click()
     page.until(lambda: page.text("#answer-text") == "".join(ANSWER) and not page.find("#stop").is_displayed())
-    assert gateway.upstream.asked == [nearest] and "Becauseabstained" in page.text("#answer-facts")
+    assert gateway.upstream.asked == [nearest]
+    assert "Becauseabstained: the nearest expert answers" in page.text("#answer-facts")
     typed(page, PROMPT)
     assert page.text("#winner") == small_router().route(PROMPT).expert
 
@@ -151,13 +151,69 @@ def test_the_slider_says_how_many_tokens_vote(page: Browser) -> None:
     page.find("[for=selector-entropy]").click()
     page.until(lambda: sum(one["counted"] for one in words(page)) == counted(EntropyTopK(10)))
     page.find("#k").send_keys("\ue012" * 7)  # seven times to the left
-    page.until(lambda: page.text("#k-shown") == "3" and "3 of" in page.text("#cost-of-it"))
+    tokens = small_router().route(PROMPT).tokens
+    page.until(lambda: page.text("#cost-of-it").startswith(f"3 of {tokens} tokens decided"))
+    assert page.text("#k-shown") == f"3 of {tokens} tokens"
     wanted = small_router().with_selector(EntropyTopK(3)).explain(PROMPT)
     assert [one["counted"] for one in words(page)] == [word.counted for word in wanted.words]
     assert page.text("#winner") == wanted.decision.expert
-    page.run("document.querySelector('#scorer').value = 'paper'")
+    page.find("#k").send_keys("\ue010")  # End: no more tokens vote than the prompt has
+    page.until(lambda: page.text("#k-shown") == f"{tokens} of {tokens} tokens")
+    typed(page, "egg")
+    assert page.find("#k").get_attribute("max") == str(small_router().route("egg").tokens)
+    typed(page, "x")
+    assert page.text("#k-shown") == "1 of 1 token" and page.text("#cost-of-it").startswith("1 of 1 token decided")
+    typed(page, PROMPT)  # what was chosen for the longer prompt
+    assert page.text("#k-shown") == f"{tokens} of {tokens} tokens"
+    assert "as the router is served (average, as fitted)" in page.text("#reading-note")
+
+
+def choose(page: Browser, selector: str, scorer: str = "") -> None:
+    """Choose them, and wait until the page has followed."""
+    text = page.run("return document.documentElement.dataset.ready")
+    page.run("delete document.documentElement.dataset.ready")
+    page.find(f"[for=selector-{selector}]").click()
+    page.run("const s = document.querySelector('#scorer'); s.value = arguments[0] || s.options[0].value", scorer)
     page.run("document.querySelector('#scorer').dispatchEvent(new Event('change'))")
-    page.until(lambda: "as it is served (average, as fitted)" in page.text("#reading-note"))
+    page.until(lambda: page.run("return document.documentElement.dataset.ready") == text)
+
+
+@browser_test
+def test_the_button_names_the_expert_that_answers_under_every_setting(page: Browser, gateway: Running) -> None:
+    announced = []
+    for text, settings in {
+        "contract a egg x": [("average",), ("all",), ("entropy",), ("average", "paper"), ("entropy", "paper")],
+        "hi": [("average",), ("entropy",)],
+    }.items():
+        choose(page, "average")
+        typed(page, text)
+        for setting in settings:
+            choose(page, *setting)
+            announced.append(page.text("#send-to"))
+            gateway.upstream.asked.clear()
+            page.find("#send").click()
+            page.until(lambda: gateway.upstream.asked and "Done" in page.text("#answer-facts"))
+            page.until(lambda: not page.find("#stop").is_displayed())
+            assert gateway.upstream.asked == announced[-1:]
+            assert f"Expert{announced[-1]}" in page.text("#answer-facts")
+            assert page.text("#winner") in (announced[-1], "none fits")
+    assert len(set(announced[:5])) > 1  # the settings differ in what they decide
+
+
+@browser_test
+def test_the_button_names_who_is_asked_instead_and_says_why(page: Browser, gateway: Running) -> None:
+    breaker = gateway.gateway.live.snapshot.experts["law"].breaker
+    for _ in range(5):
+        breaker.record_failure()
+    typed(page, "Is my contract void?")
+    announced = page.text("#send-to")
+    assert page.text("#winner") == "law" != announced
+    assert page.text("#target-note") == f"law fails at present, so {announced} is asked."
+    page.find("#send").click()
+    page.until(lambda: f"Expert{announced}" in page.text("#answer-facts"))
+    breaker.record_beginning()
+    typed(page, "Is my contract void? ")
+    assert page.text("#send-to") == "law" and not page.find("#target-note").is_displayed()
 
 
 @browser_test
@@ -193,8 +249,14 @@ def test_the_last_prompt_typed_is_the_one_shown_and_examples_are_a_click_away(pa
     for text in ("Solve x", "Is my contract void", "How do I boil an egg"):
         page.type("#prompt", text)
     page.until(lambda: page.text("#winner") == "cooking")
-    page.find(".chip[title*=irrational]").click()
-    page.until(lambda: "irrational" in page.text("#words"))
+    chips = page.run(
+        "return [...document.querySelectorAll('#examples .chip')].map(one => [one.textContent, one.title])"
+    )
+    router = small_router()
+    assert {name for name, _ in chips if " and " not in name} == set(TEXTS)  # one for each expert of this very router
+    assert all(router.route(text).expert in name.split(" and ") for name, text in chips)
+    page.find("#examples .chip:last-child").click()
+    page.until(lambda: page.text("#words") == chips[-1][1] and page.text("#winner") == chips[-1][0])
     typed(page, "<img src=x onerror=alert(1)> <b>egg</b>")
     assert page.text("#words") == "<img src=x onerror=alert(1)> <b>egg</b>"
     assert page.all("#words img, #words b, #flip img") == []
@@ -255,120 +317,3 @@ def test_stopping_leaves_the_expert_and_keeps_what_was_said(page: Browser, gatew
     page.until(lambda: page.text("#answer-state") == "Stopped.")
     page.until(left.is_set)
     assert page.find("#send").is_enabled() and page.text("#answer-text").startswith("and and")
-
-
-# the other views ------------------------------------------------------------------------------------------------
-
-
-@browser_test
-def test_tabs_are_turned_by_keys(page: Browser) -> None:
-    page.find("#tab-playground").click()
-    page.press("\ue014")
-    assert page.run("return document.activeElement.id") == "tab-traffic"
-    assert page.find("#traffic").is_displayed() and not page.find("#playground").is_displayed()
-    page.press("\ue010")
-    assert page.run("return document.activeElement.id") == "tab-experts"
-    page.press("\ue014")
-    assert page.find("#playground").is_displayed()
-    chosen = page.run("return [...document.querySelectorAll('[role=tab]')].map(t => [t.ariaSelected, t.tabIndex])")
-    assert chosen == [["true", 0], ["false", -1], ["false", -1]]
-
-
-@browser_test
-def test_traffic_shows_what_went_through(page: Browser, gateway: Running) -> None:
-    typed(page, "How do I boil an egg?")
-    page.find("#send").click()
-    page.until(lambda: page.text("#answer-text") == "".join(ANSWER))
-    page.find("#tab-traffic").click()
-    count = (
-        "return Number(document.querySelector('[data-expert=cooking] td.share span:nth-child(2)')?.textContent || 0)"
-    )
-    page.until(lambda: page.run(count) >= 1)
-    before = page.run(count)
-    body = json.dumps({"model": "cooking", "messages": [{"role": "user", "content": "An egg?"}]}).encode()
-    headers = {"content-type": "application/json"}
-    urllib.request.urlopen(urllib.request.Request(f"{gateway.url}/v1/chat/completions", body, headers)).close()
-    page.until(lambda: page.run(count) == before + 1)  # without a click: it looks every two seconds
-    assert len(page.all("#rate rect")) == 60 and len(page.all("#confidence rect")) == 10
-    assert [one.text for one in page.all("#totals dt")] == ["Requests", "In flight", "Errors", "Cancelled", "Abstained"]
-    heights = "return [...document.querySelectorAll('#rate rect')].map(one => Number(one.getAttribute('height')))"
-    page.until(lambda: max(page.run(heights)) > 0)
-    assert page.text("#history-note") == "Counted since this page was opened."
-    assert "since the gateway started" in page.text("#totals")
-    first = page.run("return document.querySelector('#totals dd').textContent")
-    page.run("document.querySelector('#period').value = 'recent'")
-    page.run("document.querySelector('#period').dispatchEvent(new Event('change'))")
-    assert "since this page was opened" in page.text("#totals")
-    shown = page.run("return document.querySelector('#totals dd').textContent")
-    assert 1 <= int(shown) <= int(first)
-    for name in ("p50", "p99", "First token"):
-        assert (
-            page.run(f"return document.querySelector('[data-expert=cooking] [data-name=\"{name}\"]').textContent")
-            != "–"
-        )
-
-
-@browser_test
-def test_an_expert_is_added_and_removed(page: Browser, gateway: Running, tmp_path: Path) -> None:
-    page.find("#tab-experts").click()
-    page.until(lambda: len(page.all(".person")) == len(TEXTS))
-    assert [one.text for one in page.all(".health")] == ["Healthy"] * len(TEXTS)
-    breaker = gateway.gateway.live.snapshot.experts["law"].breaker
-    for _ in range(5):
-        breaker.record_failure()
-    page.until(lambda: "Circuit breaker open" in page.text("[data-expert=law] .health"))  # without a click
-    breaker.record_beginning()
-    page.find("#add-send").click()
-    assert page.text("#add-wrong") == "The expert needs a name."
-    prompts = tmp_path / "sailing.txt"
-    prompts.write_text(
-        "How do I tie a bowline?\nWhen do I reef the mainsail?\nWho gives way, port or starboard tack?\n"
-    )
-    page.find("#add-file").send_keys(str(prompts))
-    assert page.find("#add-name").get_attribute("value") == "sailing"
-    page.type("#add-url", f"{gateway.url}/v1")
-    page.find("#add-send").click()
-    page.until(lambda: len(page.all(".person")) == len(TEXTS) + 1)
-    assert "3" in page.text("[data-expert=sailing] .facts")
-    assert "sailing" in gateway.gateway.live.snapshot.router.experts
-    page.find("#tab-playground").click()
-    typed(page, "When do I reef the mainsail?")
-    assert page.text("#winner") == "sailing"
-    page.find("#tab-experts").click()
-    page.find("[aria-label='Remove sailing']").click()
-    assert page.find("#confirm").is_displayed()
-    page.press("\ue00c")  # Escape: nothing is removed
-    assert not page.find("#confirm").is_displayed() and len(page.all(".person")) == len(TEXTS) + 1
-    page.find("[aria-label='Remove sailing']").click()
-    page.find("#confirm-yes").click()
-    page.until(lambda: len(page.all(".person")) == len(TEXTS))
-    assert "sailing" not in gateway.gateway.live.snapshot.experts
-
-
-@browser_test
-def test_keys_come_from_the_address_or_are_asked_for(page: Browser, gateway: Running) -> None:
-    assert TOKEN not in page.driver.current_url
-    page.run("sessionStorage.clear()")
-    page.find("#tab-experts").click()
-    page.until(lambda: page.find("#keys").is_displayed())
-    page.type("#admin-token", TOKEN)
-    page.press("\ue007")
-    page.until(lambda: page.all(".person"))
-    assert not page.find("#experts-notice").is_displayed()
-    assert [line for line in page.console() if "401" not in line] == []  # the refusal itself is told on the console
-
-
-@browser_test
-@pytest.mark.parametrize("scheme", ["light", "dark"])
-def test_it_fits_a_phone_and_follows_the_system_in_light_and_dark(page: Browser, scheme: str) -> None:
-    page.size(*PHONE)
-    page.prefer(prefers_color_scheme=scheme)
-    typed(page, f"{PROMPT} {'long' * 40}")
-    for view in ("playground", "traffic", "experts"):
-        page.find(f"#tab-{view}").click()
-        page.until(lambda view=view: page.find(f"#{view}").is_displayed())
-        assert page.run("return document.documentElement.scrollWidth") <= PHONE[0], view
-    brightness = "return Number(getComputedStyle(document.documentElement).backgroundColor.match(/\\d+/)[0]) > 128"
-    assert page.run(brightness) is (scheme == "light")
-    page.find("#theme").click()
-    assert page.run(brightness) is (scheme == "dark")

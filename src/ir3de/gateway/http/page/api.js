@@ -1,5 +1,7 @@
 // The gateway's API: keys, errors as they are told, streams event by event.
 
+import { begin } from "./dom.js";
+
 export class Refused extends Error {
   constructor(status, message, code) {
     super(message);
@@ -31,17 +33,19 @@ export const keys = {
       // without storage there is nowhere to keep them
     }
   },
-  // #admin=…&key=… in the address is taken, and taken out of the address
-  fromAddress() {
+  // #token=… (the admin token) and #key=… in the address are taken, and taken out of the address
+  takeFromAddress() {
     const given = new URLSearchParams(location.hash.slice(1));
-    if (!given.has("admin") && !given.has("key")) return;
-    keys.keep(given.get("key") ?? keys.api, given.get("admin") ?? keys.admin);
-    given.delete("admin");
+    if (!given.has("token") && !given.has("key")) return;
+    keys.keep(given.get("key") ?? keys.api, given.get("token") ?? keys.admin);
+    given.delete("token");
     given.delete("key");
     const rest = given.toString().replace(/=$/, "");
     history.replaceState(null, "", location.pathname + location.search + (rest ? `#${rest}` : ""));
   },
 };
+
+keys.takeFromAddress(); // before anything is asked for
 
 export async function ask(path, { method = "GET", body, signal, headers = {} } = {}) {
   const secret = path.startsWith("admin/") ? keys.admin : keys.api;
@@ -66,10 +70,7 @@ export async function ask(path, { method = "GET", body, signal, headers = {} } =
   throw new Refused(response.status, error.message || `The gateway answered ${response.status}.`, error.code);
 }
 
-export function explainError(error) {
-  if (error.status === 401) return "This view needs the admin token: open Keys above.";
-  return error.status ? error.message : "The gateway cannot be reached.";
-}
+export const explainError = (error) => (error.status ? begin(error.message) : "The gateway cannot be reached.");
 
 export const askJSON = async (path, options) => (await ask(path, options)).json();
 

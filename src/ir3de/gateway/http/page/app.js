@@ -1,12 +1,14 @@
 // The frame: tabs, theme, keys.
 
 import { keys } from "./api.js";
+import { chat } from "./chat.js";
 import { find } from "./dom.js";
 import { experts } from "./experts.js";
+import { keysView } from "./keys.js";
 import { playground } from "./playground.js";
 import { traffic } from "./traffic.js";
 
-const views = { playground, traffic, experts };
+const views = { playground, chat, traffic, experts, keys: keysView };
 const tabs = [...document.querySelectorAll("[role=tab]")];
 let shown = null;
 
@@ -56,7 +58,7 @@ function setUpTheme() {
 }
 
 function setUpKeys() {
-  const dialog = find("keys");
+  const dialog = find("own-keys");
   const open = () => {
     if (dialog.open) return;
     find("api-key").value = keys.api;
@@ -83,7 +85,6 @@ function setUpKeys() {
   }
 }
 
-keys.fromAddress();
 setUpTheme();
 setUpKeys();
 for (const tab of tabs) {
@@ -91,7 +92,7 @@ for (const tab of tabs) {
   tab.addEventListener("keydown", turnTabs);
 }
 addEventListener("hashchange", () => {
-  keys.fromAddress();
+  keys.takeFromAddress();
   show(location.hash.slice(1));
 });
 show(location.hash.slice(1));

@@ -32,6 +32,10 @@ export function tell(element, text) {
   say(element, text || "");
 }
 
+export const count = (value, noun) => `${number(value)} ${noun}${value === 1 ? "" : "s"}`;
+export const begin = (text) => text.charAt(0).toUpperCase() + text.slice(1);
+export const list = (words) => words.join(", ").replace(/, ([^,]*)$/, " and $1");
+
 const whole = new Intl.NumberFormat("en");
 export const number = (value) => (Number.isFinite(value) ? whole.format(value) : "–");
 export const percent = (share) => (share > 0.995 && share < 1 ? "> 99 %" : `${Math.round(share * 100)} %`);

@@ -3,6 +3,8 @@
 import { ask, explainError } from "./api.js";
 import { learn, named } from "./colors.js";
 import { find, make, number, say, tell } from "./dom.js";
+import { showRefusal, showUnlocked } from "./locked.js";
+import { drawReplicas } from "./replicas.js";
 
 const EVERY = 4000;
 const HEALTH = {
@@ -23,13 +25,9 @@ async function look() {
     const response = await ask("admin/experts");
     version = response.headers.get("etag");
     show(await response.json());
-    tell(find("experts-notice"), "");
+    showUnlocked("experts");
   } catch (error) {
-    tell(find("experts-notice"), explainError(error));
-    if (error.status === 401) {
-      document.dispatchEvent(new CustomEvent("ir3de-keys-wanted", { detail: "admin" }));
-      return;
-    }
+    if (showRefusal("experts", error)) return;
   }
   if (open) timer = setTimeout(look, EVERY);
 }
@@ -46,8 +44,10 @@ function show(found) {
     if (before?.dataset.content === content) continue; // what is in focus stays in focus
     const item = person(one);
     item.dataset.content = content;
+    const focused = before?.contains(document.activeElement) ? document.activeElement.getAttribute("aria-label") : null;
     if (before) before.replaceWith(item);
     else place.append(item);
+    if (focused) item.querySelector(`[aria-label="${CSS.escape(focused)}"]`)?.focus();
   }
   for (const gone of present.values()) gone.remove();
 }
@@ -58,10 +58,10 @@ function person(one) {
   const address = [upstream?.base_url, upstream?.model].filter(Boolean).join(" · ");
   const leave = { class: "button", type: "button", "aria-label": `Remove ${one.name}`, on: { click: () => remove(one.name) } };
   const facts = [
-    ["in flight", one.in_flight],
+    ["requests in flight", one.in_flight],
     ["waiting", one.waiting],
-    ["prompts", one.prompts],
-    ["tokens", one.tokens],
+    ["prompts it was fitted from", one.prompts],
+    ["their tokens", one.tokens],
   ];
   return make(
     "li",
@@ -69,11 +69,12 @@ function person(one) {
     make(
       "div",
       { class: "row" },
-      named(one.name, "h3"),
+      named(one.name, "h2"),
       make("span", { class: `health ${kind}` }, word),
     ),
     make("p", { class: "quiet" }, upstream ? address : "The router has its domain, but it has no endpoint."),
     one.routed ? null : make("p", { class: "quiet" }, "The router does not know it. It answers only when asked by name."),
+    drawReplicas(one, drain),
     make(
       "div",
       { class: "row" },
@@ -103,6 +104,15 @@ async function change(path, options) {
   await look();
 }
 
+async function drain(name, replica, isDrained) {
+  const path = `admin/experts/${encodeURIComponent(name)}/replicas/${encodeURIComponent(replica)}`;
+  try {
+    await change(path, { method: "PUT", body: { drain: isDrained } });
+  } catch (error) {
+    tell(find("experts-notice"), explainError(error));
+  }
+}
+
 function remove(name) {
   const dialog = find("confirm");
   say(find("confirm-title"), `Remove ${name}?`);
@@ -113,7 +123,7 @@ function remove(name) {
     try {
       await change(`admin/experts/${encodeURIComponent(name)}`, { method: "DELETE" });
     } catch (error) {
-      tell(find("experts-notice"), error.message);
+      tell(find("experts-notice"), explainError(error));
     }
   };
   dialog.showModal();

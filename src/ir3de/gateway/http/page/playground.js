@@ -1,46 +1,36 @@
 // Type a prompt and see, as you type, who would answer, and why.
 
 import { askJSON } from "./api.js";
-import { answers } from "./answer.js";
+import { setUpAnswers } from "./answer.js";
 import { colour, learn, named } from "./colors.js";
-import { find, make, NONE_FITS, percent, say } from "./dom.js";
+import { count, find, list, make, NONE_FITS, percent, say } from "./dom.js";
+import { findExamples } from "./examples.js";
+import { readOptions, setUpOptions, showOptions } from "./options.js";
+import { explainTarget, nameTarget } from "./target.js";
 import { showWords, visible } from "./words.js";
 
-const EXAMPLES = [
-  ["Lawyers in Rome", "How did lawyers in ancient Rome prove that a will was forged?"],
-  ["A broken leg", "The tenant stopped paying rent after breaking a leg: may the landlord terminate the lease?"],
-  ["√2", "Prove that √2 is irrational."],
-  ["Largest orders", "Write a SQL query for the ten largest orders of each customer."],
-  ["Function or theorem", "Write a function that proves a theorem"],
-  ["Fever", "Why does a fever rise in the evening, and when should I call a doctor?"],
-];
-const SELECTORS = {
-  average: ["Average", "The mean score of all tokens decides"],
-  all: ["All", "Every token has a vote"],
-  entropy: ["Entropy", "The tokens of lowest entropy have a vote"],
-};
-const WAIT = 60; // milliseconds without a key before the gateway is asked
+const WAIT_MS = 60; // without a key before the gateway is asked
 const RANKED = 12;
 
 const prompt = find("prompt");
-const reading = { selector: null, scorer: null, k: null };
-let served = null; // how the gateway itself reads
 let asking = null; // the request under way: the last one wins
 let timer = 0;
+let shown = { text: null, target: null }; // what the button was made for
 
 function later() {
   clearTimeout(timer);
-  timer = setTimeout(look, WAIT);
+  timer = setTimeout(look, WAIT_MS);
 }
 
 async function look() {
+  clearTimeout(timer);
   asking?.abort();
   const mine = (asking = new AbortController());
-  const body = { input: prompt.value, explain: true, flips: true };
-  for (const [name, value] of Object.entries(reading)) if (value !== null) body[name] = value;
+  const text = prompt.value;
+  const body = { messages: [{ role: "user", content: text }], explain: true, flips: true, target: true, ...readOptions() };
   try {
     const found = await askJSON("v1/route", { method: "POST", body, signal: mine.signal });
-    if (mine === asking) show(found, body.input);
+    if (mine === asking) show(found, text);
   } catch (error) {
     if (error.name === "AbortError" || mine !== asking) return;
     say(find("winner"), "…");
@@ -54,30 +44,40 @@ function show(found, text) {
   learn(found.experts);
   find("winner-swatch").style.setProperty("--colour", row.expert === null ? "var(--line)" : colour(row.expert));
   say(find("winner"), row.expert ?? NONE_FITS);
-  say(find("sure"), sentence(row, found));
-  say(find("send-to"), row.expert ?? row.ranking[0].expert); // somebody must answer: the nearest expert
-  say(find("cost-of-it"), `${row.counted} of ${row.tokens} tokens decided, in ${microseconds(found.route_us)}`);
+  say(find("sure"), describeSureness(row, found));
+  say(find("cost-of-it"), `${row.counted} of ${count(row.tokens, "token")} decided, in ${microseconds(found.route_us)}`);
+  showOptions(found.options, row.tokens);
+  showTarget(row, text);
   showRanking(row);
   showWords(row, row.flips, text);
   showFlips(row);
   showLegend(row.compared);
-  showOptions(found.options);
+  showExamples(found.router);
   document.documentElement.dataset.ready = text; // for whoever waits for it, such as a test
+}
+
+// The button names the expert that will be asked, which need not be the one that was chosen.
+function showTarget(row, text) {
+  shown = { text, target: row.target };
+  nameTarget(find("send"), row.target);
+  const why = explainTarget(row.target, row.expert ?? row.ranking[0]?.expert);
+  find("target-note").hidden = !why;
+  say(find("target-note"), why);
 }
 
 const microseconds = (value) => (value < 1000 ? `${Math.round(value)} µs` : `${(value / 1000).toFixed(1)} ms`);
 
-function sentence(row, found) {
-  if (row.abstained) return whyAbstained(row);
+function describeSureness(row, found) {
+  if (row.abstained) return explainAbstention(row);
   if (row.expected_score !== undefined) return `expected score ${row.expected_score.toFixed(2)}`;
-  const votes = (reading.selector || found.options.selector) !== "average";
+  const votes = (readOptions().selector || found.options.selector) !== "average";
   const words = `${percent(row.confidence)} ${found.calibrated ? "confidence" : votes ? "of the votes" : "of the score"}`;
   return row.out_of_domain ? `${words}, out of domain` : words;
 }
 
-function whyAbstained(row) {
+function explainAbstention(row) {
   const reasons = {
-    "no known token": "no known token",
+    "no known token": "no known word",
     "low confidence": `a confidence of ${percent(row.confidence)} is too low`,
     "low expected score": `an expected score of ${row.expected_score?.toFixed(2)} is too low`,
     "out of domain": "the prompt is out of domain",
@@ -90,16 +90,16 @@ function whyAbstained(row) {
 }
 
 function showRanking(row) {
-  const list = find("ranking");
-  const present = new Map([...list.children].map((item) => [item.dataset.expert, item]));
-  const shown = row.ranking.slice(0, RANKED);
-  const largest = Math.max(1, ...shown.map((one) => one.expected_score ?? 0)); // expected scores may be larger than 1
-  shown.forEach(({ expert, probability, expected_score }, index) => {
+  const place = find("ranking");
+  const present = new Map([...place.children].map((item) => [item.dataset.expert, item]));
+  const ranked = row.ranking.slice(0, RANKED);
+  const largest = Math.max(1, ...ranked.map((one) => one.expected_score ?? 0)); // expected scores may be larger than 1
+  ranked.forEach(({ expert, probability, expected_score }, index) => {
     let item = present.get(expert);
     if (!item) {
       const track = make("span", { class: "track" }, make("i"));
       item = make("li", { "data-expert": expert }, make("span", { class: "name" }, expert), track, make("span", { class: "value" }));
-      list.append(item);
+      place.append(item);
     }
     present.delete(expert);
     item.style.setProperty("--colour", colour(expert));
@@ -109,15 +109,15 @@ function showRanking(row) {
     say(item.querySelector(".value"), probability === undefined ? expected_score.toFixed(2) : percent(probability));
   });
   for (const gone of present.values()) gone.remove();
-  list.style.setProperty("--rows", shown.length);
-  const ranked = [...list.children].sort((one, other) => one.style.getPropertyValue("--row") - other.style.getPropertyValue("--row"));
-  const move = list.moveBefore || list.insertBefore; // the former lets a row glide to its place
-  ranked.forEach((item, index) => item !== list.children[index] && move.call(list, item, list.children[index]));
+  place.style.setProperty("--rows", ranked.length);
+  const sorted = [...place.children].sort((one, other) => one.style.getPropertyValue("--row") - other.style.getPropertyValue("--row"));
+  const move = place.moveBefore || place.insertBefore; // the former lets a row glide to its place
+  sorted.forEach((item, index) => item !== place.children[index] && move.call(place, item, place.children[index]));
 }
 
 function showFlips(row) {
   const quoted = (index) => make("b", {}, `“${visible(row.words[index].text)}”`);
-  const { alone, together } = row.flips;
+  const { alone, together } = row.flips ?? { alone: [], together: null };
   const parts = [];
   if (alone.length) {
     const first = alone.find((one) => one.place === together.places[0]);
@@ -128,7 +128,7 @@ function showFlips(row) {
   } else if (together) {
     const { places, expert } = together;
     if (places.length > 4) parts.push(`Only without all ${places.length} underlined words`);
-    else parts.push("Only without ", ...listedParts(places.map(quoted)), " together");
+    else parts.push("Only without ", ...joinParts(places.map(quoted)), " together");
     parts.push(...(expert === null ? [" would none fit."] : [" would this go to ", named(expert), "."]));
   } else if (row.tokens) {
     parts.push("No few words would change this decision.");
@@ -138,74 +138,71 @@ function showFlips(row) {
 
 const wouldGo = (expert) => (expert === null ? [" none would fit"] : [" this would go to ", named(expert)]);
 
-const listedParts = (parts) => parts.flatMap((part, index) => (index ? [index === parts.length - 1 ? " and " : ", ", part] : [part]));
+const joinParts = (parts) => parts.flatMap((part, index) => (index ? [index === parts.length - 1 ? " and " : ", ", part] : [part]));
 
-function showLegend([best, next]) {
-  const entries = [[best, "+"], ...(next === undefined ? [] : [[next, "−"]])];
+function showLegend([best, next] = []) {
+  const entries = [[best, "+"], [next, "−"]].filter(([name]) => name !== undefined);
   find("legend").replaceChildren(...entries.map(([name, sign]) => make("li", {}, named(name), make("span", { class: "quiet" }, ` ${sign}`))));
 }
 
-function showOptions(options) {
-  const known = JSON.stringify(options);
-  if (served === known) return;
-  served = known;
-  const chosen = reading.selector || options.selector;
-  const field = find("selectors");
-  field.replaceChildren(field.firstElementChild);
-  for (const name of options.selectors) {
-    const [label, title] = SELECTORS[name] || [name, ""];
-    const input = make("input", { type: "radio", name: "selector", value: name, id: `selector-${name}`, on: { change: choose } });
-    input.checked = name === chosen;
-    field.append(make("label", { title, for: `selector-${name}` }, input, make("span", {}, label)));
+// examples -----------------------------------------------------------------------------------------------------------
+
+async function showExamples(router) {
+  const place = find("examples");
+  if (place.dataset.router === router) return;
+  place.dataset.router = router;
+  try {
+    offer(await findExamples(router));
+  } catch {
+    place.dataset.router = ""; // there will be another time
   }
-  if (reading.k === null) find("k").value = options.k;
-  const scorers = options.scorers.includes(options.scorer) ? options.scorers : [options.scorer, ...options.scorers];
-  find("scorer").replaceChildren(...scorers.map((name) => make("option", { value: name }, name)));
-  find("scorer").value = reading.scorer || options.scorer;
-  find("scorer-field").hidden = options.scorers.length < 2;
-  find("reading").hidden = options.selectors.length < 2 && options.scorers.length < 2;
-  reflect();
 }
 
-function choose() {
-  const options = JSON.parse(served);
-  const selector = document.querySelector("[name=selector]:checked")?.value || options.selector;
-  const scorer = find("scorer").value || options.scorer;
-  reading.selector = selector === options.selector ? null : selector;
-  reading.scorer = scorer === options.scorer ? null : scorer;
-  reading.k = selector === "entropy" ? Number(find("k").value) : null;
-  reflect();
-  later();
+function offer(examples) {
+  const chips = examples.map(({ text, experts }) => {
+    const click = () => {
+      prompt.value = text;
+      look();
+    };
+    const label = `${experts.length > 1 ? "Between " : "For "}${list(experts)}: ${text}`;
+    return make("button", { class: "chip", type: "button", title: text, "aria-label": label, on: { click } }, ...joinParts(experts.map((name) => named(name))));
+  });
+  find("examples").replaceChildren(...chips);
 }
 
-function reflect() {
-  const options = JSON.parse(served);
-  const selector = reading.selector || options.selector;
-  say(find("k-shown"), find("k").value);
-  find("k-field").hidden = selector !== "entropy";
-  const own = `${(SELECTORS[options.selector] || [options.selector])[0].toLowerCase()}, ${options.scorer}`;
-  const same = !reading.selector && !reading.scorer && (reading.k === null || reading.k === options.k);
-  const trying = `For trying out only: requests use the router as it is served (${own}).`;
-  say(find("reading-note"), same ? SELECTORS[selector]?.[1] || "" : trying);
+async function beginWithAnExample() {
+  if (prompt.value) return;
+  const first = (await findExamples().catch(() => []))[0]?.text ?? "";
+  if (prompt.value || !first) return;
+  prompt.value = first;
+  prompt.addEventListener("focus", () => prompt.value === first && prompt.select(), { once: true });
+}
+
+// ----------------------------------------------------------------------------------------------------------------------
+
+// What the button sends: never what it was not made for.
+async function getRequest() {
+  if (!prompt.value.trim()) return null;
+  if (shown.text !== prompt.value) await look();
+  const { text, target } = shown;
+  return text === prompt.value && target?.expert ? { content: text, model: target.model } : null;
 }
 
 function setUp() {
-  prompt.value = EXAMPLES[0][1];
-  prompt.addEventListener("focus", () => prompt.value === EXAMPLES[0][1] && prompt.select(), { once: true });
   prompt.addEventListener("input", later);
   prompt.addEventListener("keydown", (event) => {
     if (event.key === "Enter" && (event.ctrlKey || event.metaKey)) find("send").click();
   });
-  find("k").addEventListener("input", choose);
-  find("scorer").addEventListener("change", choose);
-  find("examples").append(
-    ...EXAMPLES.map(([label, text]) =>
-      make("button", { class: "chip", type: "button", title: text, on: { click: () => ((prompt.value = text), look()) } }, label),
-    ),
-  );
-  answers(() => prompt.value);
+  setUpOptions(later);
+  setUpAnswers(getRequest);
 }
 
 setUp();
+const begun = beginWithAnExample();
 
-export const playground = { show: look };
+export const playground = {
+  async show() {
+    await begun;
+    look();
+  },
+};

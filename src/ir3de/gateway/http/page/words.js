@@ -1,7 +1,9 @@
 // A prompt's words, each in the colour of the expert it speaks for; what one gives to each expert, in a bubble.
 
 import { colour, named } from "./colors.js";
-import { draw, find, make, NONE_FITS } from "./dom.js";
+import { count, draw, find, make, NONE_FITS } from "./dom.js";
+
+const STRONGEST = 0.93; // the share of the full colour that the word of the largest contribution gets
 
 const place = find("words");
 const bubble = find("bubble");
@@ -14,7 +16,24 @@ export const visible = (text) => text.trim() || text.replaceAll("\n", "⏎").rep
 const signed = (value) => (value > 0 ? "+" : "") + value.toFixed(2).replace("-", "−");
 
 // Whom a word speaks for: the best expert, or the next one where its contribution is below zero.
-const side = (word) => compared[word.contribution < 0 && compared.length > 1 ? 1 : 0];
+const choose = (word, [best, next]) => (word.contribution < 0 && next !== undefined ? next : best);
+const side = (word) => choose(word, compared);
+const split = (text) => {
+  const word = text.trim();
+  const start = word ? text.indexOf(word) : text.length;
+  return [text.slice(0, start), word, text.slice(start + word.length)];
+};
+
+// The words as plain text in their colours, to be read and not to be walked.
+export function paintWords(row) {
+  const strongest = Math.max(...row.words.map((word) => Math.abs(word.contribution)), 1e-9);
+  return row.words.flatMap((word) => {
+    const [before, text, after] = split(word.text);
+    const share = word.counted ? Math.abs(word.contribution) / strongest : 0;
+    const vars = { "--colour": colour(choose(word, row.compared)), "--strength": (STRONGEST * share).toFixed(3) };
+    return [before, text && make("span", { class: "word", vars }, text), after].filter(Boolean);
+  });
+}
 
 export function showWords(row, flips, text) {
   ({ words, compared } = row);
@@ -25,16 +44,15 @@ export function showWords(row, flips, text) {
   hideBubble();
   const made = words.flatMap((word, index) => element(word, index, strongest, alone.get(index), together.has(index)));
   const read = words.reduce((length, word) => length + word.text.length, 0);
-  if (read < text.length) made.push(make("span", { class: "beyond" }, ` and more: the first ${row.tokens} tokens are read`));
+  if (words.length && read < text.length) made.push(make("span", { class: "beyond" }, ` and more, which is not read: ${count(words.length, "word")} are`));
   place.replaceChildren(...made);
   place.classList.toggle("empty", !made.length);
 }
 
 // The word as an element, and before it the space that it begins with, which has no colour.
 function element(word, index, strongest, other, together) {
-  const text = word.text.trim();
-  const before = text ? word.text.slice(0, word.text.indexOf(text)) : "";
-  const after = text ? word.text.slice(before.length + text.length) : word.text.replace(/[^\n]/g, "");
+  const [before, text, rest] = split(word.text);
+  const after = text ? rest : word.text.replace(/[^\n]/g, "");
   const said = [visible(word.text), word.counted ? `${signed(word.contribution)}, speaks for ${side(word)}` : "not counted"];
   if (other) said.push(`without it ${other}`);
   const kinds = ["word", !word.counted && "filtered", other && "alone", together && "together", !text && "space"];
@@ -49,11 +67,11 @@ function element(word, index, strongest, other, together) {
       tabindex: index === current ? "0" : "-1",
       "data-index": index,
       "data-for": side(word),
-      vars: { "--colour": colour(side(word)), "--strength": (0.93 * share).toFixed(3) },
+      vars: { "--colour": colour(side(word)), "--strength": (STRONGEST * share).toFixed(3) },
     },
     visible(word.text),
   );
-  return [before, made, after];
+  return text ? [before, made, after] : [made, after];
 }
 
 function showBubble(element) {

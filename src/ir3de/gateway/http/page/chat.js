@@ -1,0 +1,211 @@
+// A chat with the gateway, which shows turn by turn who answers and why, also for the message that is being typed.
+
+import { askJSON } from "./api.js";
+import { colour, learn, named } from "./colors.js";
+import { find, make, NONE_FITS, say } from "./dom.js";
+import { describeSureness, drawEvidence, explainTurn, nameReason } from "./evidence.js";
+import { findExamples } from "./examples.js";
+import { listFacts, streamAnswer } from "./stream.js";
+import { explainTarget, nameTarget } from "./target.js";
+import { paintWords } from "./words.js";
+
+const WAIT_MS = 80; // without a key before the gateway is asked
+const FOLLOW_UP = "Ok, and how long does that take?";
+
+const box = find("chat-text");
+let messages = []; // that were answered, as clients send them
+let asking = null; // the preview under way: the last one wins
+let running = null; // the answer under way
+let timer = 0;
+let preview = { text: null, target: null, turn: null, turns: [] };
+
+// who would answer ---------------------------------------------------------------------------------------------------
+
+function later() {
+  clearTimeout(timer);
+  timer = setTimeout(look, WAIT_MS);
+}
+
+async function look() {
+  clearTimeout(timer);
+  asking?.abort();
+  const mine = (asking = new AbortController());
+  const text = box.value.trim();
+  const all = text ? [...messages, { role: "user", content: text }] : messages;
+  find("chat-send").disabled = !text;
+  if (!all.length) return showNothing();
+  try {
+    const body = { messages: all, explain: true, target: true };
+    const found = await askJSON("v1/route", { method: "POST", body, signal: mine.signal });
+    if (mine === asking) show(found, text);
+  } catch (error) {
+    if (error.name === "AbortError" || mine !== asking) return;
+    say(find("chat-winner"), "…");
+    say(find("chat-sure"), error.message);
+    if (error.status === 401) document.dispatchEvent(new CustomEvent("ir3de-keys-wanted", { detail: "api" }));
+  }
+}
+
+function showNothing() {
+  preview = { text: "", target: null, turn: null, turns: [] };
+  find("chat-decision").hidden = true;
+  say(find("chat-note"), "");
+  say(find("chat-send").querySelector("span"), "Send");
+  say(find("chat-send").querySelector("b"), "");
+  offerMessages();
+  find("chat").dataset.ready = "";
+}
+
+function show(found, text) {
+  const row = found.data[0];
+  const turns = found.turns ?? [];
+  const last = turns.at(-1) ?? { ...row, turn: 0, decided: 0, why: "routed", weights: [] };
+  learn(found.experts);
+  preview = { text, target: row.target, turn: last, turns };
+  find("chat-decision").hidden = false;
+  say(find("chat-decision-title"), text ? "Who would answer this message" : "Who answered last");
+  find("chat-winner-swatch").style.setProperty("--colour", row.expert === null ? "var(--line)" : colour(row.expert));
+  say(find("chat-winner"), row.expert ?? NONE_FITS);
+  say(find("chat-sure"), describeSureness(row, found.calibrated));
+  say(find("chat-why"), explainTurn(last));
+  find("chat-evidence").replaceChildren(drawEvidence(last, turns));
+  if (text) nameTarget(find("chat-send"), row.target);
+  say(find("chat-note"), text ? explainTarget(row.target, row.expert ?? row.ranking[0]?.expert) : "");
+  find("chat-alone").hidden = found.turns !== undefined;
+  offerMessages(found.router);
+  find("chat").dataset.ready = text; // for whoever waits for it, such as a test
+}
+
+// the thread -----------------------------------------------------------------------------------------------------------
+
+function addTurn(text, { turn, turns }) {
+  const message = turn.words && turn.decided === turn.turn ? paintWords(turn) : [text];
+  const parts = {
+    who: make("p", { class: "who" }),
+    answer: make("div", { class: "text", "aria-live": "polite", "aria-busy": "true" }),
+    facts: make("dl", { class: "facts" }),
+  };
+  const summary = make("summary", {}, "Why, and how long it took");
+  const why = make("details", { class: "why" }, summary, make("p", {}, explainTurn(turn)), drawEvidence(turn, turns), parts.facts);
+  const item = make(
+    "li",
+    { class: "turn streaming", "data-turn": turn.turn },
+    make("p", { class: "message" }, make("span", { class: "hidden" }, "You: "), ...message),
+    make("div", { class: "reply" }, parts.who, parts.answer, why),
+  );
+  find("thread").append(item);
+  find("chat-empty").hidden = true;
+  return { item, turn, ...parts };
+}
+
+// The expert is the one that answers, and the reason is that of the decision.
+function showWho(entry, known) {
+  const expert = known.expert ?? entry.turn.expert ?? NONE_FITS;
+  entry.item.dataset.expert = expert;
+  const said = make("span", { class: "quiet" }, known.tried?.length ? `after ${known.tried.join(", ")} failed` : nameReason(entry.turn));
+  entry.who.replaceChildren(named(expert), said);
+  entry.facts.replaceChildren(...listFacts(known));
+}
+
+async function send() {
+  const text = box.value.trim();
+  if (!text || running) return;
+  if (preview.text !== text) await look();
+  if (preview.text !== text || !preview.target?.expert || running) return;
+  const mine = (running = new AbortController());
+  const entry = addTurn(text, preview);
+  const asked = [...messages, { role: "user", content: text }];
+  let said = "";
+  box.value = "";
+  setBusy(true);
+  try {
+    const onText = (piece) => {
+      said += piece;
+      entry.answer.append(piece);
+      keepInSight();
+    };
+    await streamAnswer({ messages: asked, model: "auto", signal: mine.signal, onText, onKnown: (known) => showWho(entry, known) });
+  } catch (error) {
+    fail(entry, error, text, said);
+  } finally {
+    if (said) messages = [...asked, { role: "assistant", content: said }];
+    running = null;
+    entry.item.classList.remove("streaming");
+    entry.answer.setAttribute("aria-busy", "false");
+    setBusy(false);
+    look();
+  }
+}
+
+function fail(entry, error, text, said) {
+  const isStopped = error.name === "AbortError";
+  const what = isStopped ? "Stopped." : error.message || "The gateway cannot be reached.";
+  entry.answer.append(make("p", isStopped ? { class: "quiet" } : { class: "wrong", role: "alert" }, what));
+  if (said) return;
+  entry.item.classList.add("failed"); // it is no part of the conversation, and can be sent again
+  if (!box.value) box.value = text;
+  if (error.status === 401) document.dispatchEvent(new CustomEvent("ir3de-keys-wanted", { detail: "api" }));
+}
+
+function setBusy(on) {
+  if (!on && document.activeElement === find("chat-stop")) box.focus(); // which the keyboard would lose
+  find("chat-stop").hidden = !on;
+  find("chat-send").setAttribute("aria-disabled", on);
+  find("chat-new").disabled = on;
+  keepInSight();
+}
+
+function keepInSight() {
+  const end = document.documentElement.scrollHeight - innerHeight;
+  if (end - scrollY < 240) scrollTo({ top: end });
+}
+
+function startAgain() {
+  messages = [];
+  find("thread").replaceChildren();
+  find("chat-empty").hidden = false;
+  box.value = "";
+  look();
+  box.focus();
+}
+
+// messages to try ------------------------------------------------------------------------------------------------------
+
+async function offerMessages(router) {
+  const examples = (await findExamples(router).catch(() => [])).filter((one) => one.experts.length === 1);
+  const last = find("thread").lastElementChild?.dataset.expert;
+  const subjects = examples.filter((one) => one.experts[0] !== last);
+  const offered = last ? [["Follow-up", FOLLOW_UP], ...subjects.slice(0, 3).map((one) => [one, one.text])] : subjects.slice(0, 5).map((one) => [one, one.text]);
+  const known = JSON.stringify(offered);
+  const place = find("chat-examples");
+  if (place.dataset.offered === known) return;
+  place.dataset.offered = known;
+  place.replaceChildren(...offered.map(([about, text]) => makeChip(about, text)));
+}
+
+function makeChip(about, text) {
+  const click = () => {
+    box.value = text;
+    box.focus();
+    look();
+  };
+  const label = typeof about === "string" ? [about] : [named(about.experts[0])];
+  const spoken = `${typeof about === "string" ? about : about.experts[0]}: ${text}`;
+  return make("button", { class: "chip", type: "button", title: text, "aria-label": spoken, on: { click } }, ...label);
+}
+
+function setUp() {
+  box.addEventListener("input", later);
+  box.addEventListener("keydown", (event) => {
+    if (event.key !== "Enter" || event.shiftKey || event.isComposing) return;
+    event.preventDefault();
+    send();
+  });
+  find("chat-send").addEventListener("click", send);
+  find("chat-stop").addEventListener("click", () => running?.abort());
+  find("chat-new").addEventListener("click", startAgain);
+}
+
+setUp();
+
+export const chat = { show: look };

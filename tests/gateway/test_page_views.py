@@ -1,0 +1,385 @@
+"""The other views of the page; all of it with the keyboard alone, on a phone, in the dark, and for axe."""
+
+from __future__ import annotations
+
+import json
+import os
+import urllib.request
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from browser import Browser, open_browser
+from running_gateway import ANSWER, TEXTS, Running, failing, running
+
+TOKEN = "the-admin-token"
+PHONE = (390, 844)
+VIEWS = ("playground", "chat", "traffic", "experts", "keys")
+AXE = Path(os.environ.get("IR3DE_NODE_MODULES", "")) / "node_modules" / "axe-core" / "axe.min.js"
+
+pytestmark = pytest.mark.browser
+
+
+@pytest.fixture(scope="module")
+def gateway(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Running]:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("IR3DE_ADMIN_TOKEN", TOKEN)
+        with running(tmp_path_factory.mktemp("page")) as found:
+            yield found
+
+
+@pytest.fixture(scope="module")
+def chromium(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Browser]:
+    with open_browser(tmp_path_factory.mktemp("profile")) as found:
+        yield found
+
+
+@pytest.fixture
+def page(gateway: Running, chromium: Browser) -> Iterator[Browser]:
+    """The page, opened by its link; at the end nothing was complained about, and nobody else was asked for anything."""
+    chromium.size(1280, 900)
+    chromium.prefer(prefers_color_scheme="light", prefers_reduced_motion="reduce")
+    gateway.upstream.behaviour.clear()
+    chromium.open(f"{gateway.url}/#token={TOKEN}")
+    chromium.until(lambda: chromium.all(".word"))
+    yield chromium
+    assert chromium.console() == []
+    assert {address.split("/", 3)[2] for address in chromium.addresses()} <= {gateway.url.split("/")[2]}
+
+
+def show(page: Browser, view: str) -> None:
+    page.find(f"#tab-{view}").click()
+    page.until(lambda: page.find(f"#{view}").is_displayed())
+
+
+# chat ---------------------------------------------------------------------------------------------------------------
+
+
+def say(page: Browser, text: str) -> None:
+    """Type a message, and wait until the page says who would answer it."""
+    page.type("#chat-text", text)
+    page.until(lambda: page.run("return document.querySelector('#chat').dataset.ready") == text)
+
+
+def send(page: Browser, text: str) -> str:
+    """Send a message with the Enter key; return whom the button named before."""
+    say(page, text)
+    announced = page.text("#chat-send b")
+    turns = len(page.all(".turn"))
+    page.press("\ue007")
+    page.until(lambda: len(page.all(".turn")) == turns + 1 and not page.all(".turn.streaming"))
+    return announced
+
+
+def test_a_conversation_shows_turn_by_turn_who_answers_and_why(page: Browser, gateway: Running) -> None:
+    show(page, "chat")
+    assert not page.find("#chat-decision").is_displayed() and not page.find("#chat-send").is_enabled()
+    gateway.upstream.asked.clear()
+    turns = ["Can my landlord evict me?", "Ok, and how long does that take?", "How do I boil an egg?"]
+    announced = [send(page, text) for text in turns]
+    assert announced == ["law", "law", "cooking"] == gateway.upstream.asked
+    who = page.run("return [...document.querySelectorAll('.turn .who')].map(one => one.textContent)")
+    assert [one.partition(" %")[2] for one in who] == [
+        " · by its own words",
+        " · stayed: turn 1 decides",
+        " · new subject",
+    ]
+    assert [one.text for one in page.all(".turn .text")] == ["".join(ANSWER)] * 3
+    # the words that decide have colours, and a follow-up has none that do
+    painted = "return [...document.querySelectorAll('.message')].map(one => one.querySelectorAll('.word').length)"
+    assert [number > 0 for number in page.run(painted)] == [True, False, True]
+    assert page.run("return [...document.querySelectorAll('.message')].map(m => m.lastChild && m.textContent)") == [
+        f"You: {text}" for text in turns
+    ]
+    sent = json.loads(gateway.upstream.bodies[-1])["messages"]
+    assert [message["role"] for message in sent] == ["user", "assistant", "user", "assistant", "user"]
+    page.find(".turn:nth-child(2) summary").click()
+    said = page.text(".turn:nth-child(2) .why")
+    assert "It stays with law: of all turns, turn 1 speaks most for it." in said and "Expertlaw" in said
+    say(page, "and for how many minutes?")
+    assert page.text("#chat-winner") == page.text("#chat-send b") == "cooking"
+    assert "turn 3" in page.text("#chat-why") and page.text("#chat-evidence .decides .name") == "Turn 3"
+    page.find("#chat-new").click()
+    assert page.all(".turn") == [] and page.find("#chat-empty").is_displayed()
+    page.until(lambda: not page.find("#chat-decision").is_displayed())
+
+
+def test_a_message_that_fails_is_no_part_of_the_chat_and_can_be_sent_again(page: Browser, gateway: Running) -> None:
+    show(page, "chat")
+    send(page, "Can my landlord evict me?")
+    for name in TEXTS:
+        gateway.upstream.behaviour[name] = failing(400)
+    send(page, "Is my contract void?")
+    assert page.find(".turn.failed .wrong").is_displayed()
+    assert page.find("#chat-text").get_attribute("value") == "Is my contract void?"
+    gateway.upstream.behaviour.clear()
+    page.press("\ue007")
+    page.until(lambda: len(page.all(".turn")) == 3 and not page.all(".turn.streaming"))
+    asked = [message["content"] for message in json.loads(gateway.upstream.bodies[-1])["messages"]]
+    assert asked == ["Can my landlord evict me?", "".join(ANSWER), "Is my contract void?"]
+    chips = page.run("return [...document.querySelectorAll('#chat-examples .chip')].map(one => one.textContent)")
+    assert chips[0] == "Follow-up" and set(chips[1:]) == set(TEXTS) - {"law"}
+    assert [line for line in page.console() if "400" not in line] == []  # the refusal itself is told on the console
+
+
+# traffic, experts, keys -----------------------------------------------------------------------------------------------
+
+
+def test_traffic_shows_what_went_through(page: Browser, gateway: Running) -> None:
+    show(page, "chat")
+    send(page, "How do I boil an egg?")
+    show(page, "traffic")
+    count = (
+        "return Number(document.querySelector('[data-expert=cooking] td.share span:nth-child(2)')?.textContent || 0)"
+    )
+    page.until(lambda: page.run(count) >= 1)
+    before = page.run(count)
+    body = json.dumps({"model": "cooking", "messages": [{"role": "user", "content": "An egg?"}]}).encode()
+    headers = {"content-type": "application/json"}
+    urllib.request.urlopen(urllib.request.Request(f"{gateway.url}/v1/chat/completions", body, headers)).close()
+    page.until(lambda: page.run(count) == before + 1)  # without a click: it looks every two seconds
+    assert len(page.all("#rate rect")) == 60 and len(page.all("#confidence rect")) == 10
+    assert [one.text for one in page.all("#totals dt")] == ["Requests", "In flight", "Errors", "Cancelled", "Abstained"]
+    heights = "return [...document.querySelectorAll('#rate rect')].map(one => Number(one.getAttribute('height')))"
+    page.until(lambda: max(page.run(heights)) > 0)
+    assert page.text("#history-note") == "Counted since this page was opened."
+    assert "since the gateway started" in page.text("#totals")
+    first = page.run("return document.querySelector('#totals dd').textContent")
+    page.run("document.querySelector('#period').value = 'recent'")
+    page.run("document.querySelector('#period').dispatchEvent(new Event('change'))")
+    assert "since this page was opened" in page.text("#totals")
+    shown = page.run("return document.querySelector('#totals dd').textContent")
+    assert 1 <= int(shown) <= int(first)
+    for name in ("p50", "p99", "First token"):
+        assert (
+            page.run(f"return document.querySelector('[data-expert=cooking] [data-name=\"{name}\"]').textContent")
+            != "–"
+        )
+
+
+def test_an_expert_is_added_and_removed(page: Browser, gateway: Running, tmp_path: Path) -> None:
+    show(page, "experts")
+    page.until(lambda: len(page.all(".person")) == len(TEXTS))
+    assert [one.text for one in page.all(".health")] == ["Healthy"] * len(TEXTS)
+    breaker = gateway.gateway.live.snapshot.experts["law"].breaker
+    for _ in range(5):
+        breaker.record_failure()
+    page.until(lambda: "Circuit breaker open" in page.text("[data-expert=law] .health"))  # without a click
+    breaker.record_beginning()
+    page.find("#add-send").click()
+    assert page.text("#add-wrong") == "The expert needs a name."
+    prompts = tmp_path / "sailing.txt"
+    prompts.write_text(
+        "How do I tie a bowline?\nWhen do I reef the mainsail?\nWho gives way, port or starboard tack?\n"
+    )
+    page.find("#add-file").send_keys(str(prompts))
+    assert page.find("#add-name").get_attribute("value") == "sailing"
+    page.type("#add-url", f"{gateway.url}/v1")
+    page.find("#add-send").click()
+    page.until(lambda: len(page.all(".person")) == len(TEXTS) + 1)
+    assert "3" in page.text("[data-expert=sailing] .facts")
+    assert "sailing" in gateway.gateway.live.snapshot.router.experts
+    show(page, "playground")
+    page.type("#prompt", "When do I reef the mainsail?")
+    page.until(lambda: page.text("#winner") == page.text("#send-to") == "sailing")
+    show(page, "experts")
+    page.find("[aria-label='Remove sailing']").click()
+    assert page.find("#confirm").is_displayed()
+    page.press("\ue00c")  # Escape: nothing is removed
+    assert not page.find("#confirm").is_displayed() and len(page.all(".person")) == len(TEXTS) + 1
+    page.find("[aria-label='Remove sailing']").click()
+    page.find("#confirm-yes").click()
+    page.until(lambda: len(page.all(".person")) == len(TEXTS))
+    assert "sailing" not in gateway.gateway.live.snapshot.experts
+
+
+def test_the_link_opens_everything_and_leaves_no_token_behind(page: Browser) -> None:
+    assert TOKEN not in page.driver.current_url and page.run("return sessionStorage.getItem('ir3de-admin')") == TOKEN
+    assert page.run("return Object.values(localStorage).join() + document.cookie").find(TOKEN) == -1
+    for view in ("traffic", "experts", "keys"):
+        show(page, view)
+        page.until(lambda view=view: not page.all(f"#{view}-locked:not([hidden]), #{view}-notice:not([hidden])"))
+    assert not any(TOKEN in address for address in page.addresses())
+
+
+def test_a_token_that_is_missing_or_wrong_is_said_to_be_so(page: Browser, gateway: Running) -> None:
+    page.run("sessionStorage.clear()")
+    show(page, "experts")
+    page.until(lambda: "This view needs the admin token" in page.text("#experts-locked"))
+    assert "it is the value of IR3DE_ADMIN_TOKEN, or in the link" in page.text("#experts-locked")
+    assert not page.find("#experts-content").is_displayed()
+    page.find("#experts-locked button").click()
+    assert page.run("return document.activeElement.id") == "admin-token"
+    page.type("#admin-token", "guessed")
+    page.press("\ue007")
+    page.until(lambda: "The admin token of this tab is wrong" in page.text("#experts-locked"))
+    show(page, "keys")
+    page.until(lambda: "The admin token of this tab is wrong" in page.text("#keys-locked"))
+    page.find("#keys-locked button").click()
+    page.type("#admin-token", TOKEN)
+    page.find("#save-keys").click()
+    page.until(lambda: not page.find("#keys-locked").is_displayed())
+    show(page, "experts")
+    page.until(lambda: page.all(".person"))
+    assert [line for line in page.console() if "401" not in line] == []  # the refusals are told on the console
+
+
+def test_where_there_is_no_token_the_variable_is_named(
+    chromium: Browser, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("ROOT_TOKEN", raising=False)
+    with running(tmp_path, server={"admin_token_env": "ROOT_TOKEN"}) as gateway:
+        chromium.open(f"{gateway.url}/#experts")
+        chromium.until(lambda: "set the variable ROOT_TOKEN" in chromium.text("#experts-locked"))
+        assert chromium.all("#experts-locked button") == []  # which would not help
+        show(chromium, "traffic")
+        chromium.until(lambda: "Requests" in chromium.text("#totals"))  # needs no token
+
+
+# keyboard, phone, dark, axe -------------------------------------------------------------------------------------------
+
+
+def test_tabs_are_turned_by_keys(page: Browser) -> None:
+    page.find("#tab-playground").click()
+    for view in (*VIEWS[1:], VIEWS[0]):
+        page.press("\ue014")
+        assert page.run("return document.activeElement.id") == f"tab-{view}"
+        assert page.find(f"#{view}").is_displayed()
+    page.press("\ue010")
+    assert page.run("return document.activeElement.id") == "tab-keys"
+    page.press("\ue011")
+    chosen = page.run("return [...document.querySelectorAll('[role=tab]')].map(t => [t.ariaSelected, t.tabIndex])")
+    assert chosen == [["true", 0], *[["false", -1]] * 4]
+
+
+CONTROLS = """
+const isStop = (one) => one.checkVisibility({visibilityProperty: true}) && !one.disabled && one.tabIndex >= 0
+    && !(one.type === 'radio' && !one.checked) && !one.closest('dialog:not([open])');
+return [...document.querySelectorAll('a[href], button, input, select, textarea, summary, [tabindex]')].filter(isStop)
+    .map((one) => one.id || one.getAttribute('aria-label') || one.textContent.trim());
+"""
+FOCUSED = """
+const one = document.activeElement;
+const marked = (e) => getComputedStyle(e).outlineStyle !== 'none' || getComputedStyle(e).boxShadow !== 'none';
+const near = [one, one.nextElementSibling, one.closest('.composer'), one.closest('.drop')];
+return [one.id || one.getAttribute('aria-label') || one.textContent.trim(), near.some((e) => e && marked(e))];
+"""
+
+
+def walk(page: Browser) -> None:
+    """Everything that can be used is reached with the Tab key, in the order of the page, and can be seen when it is."""
+    page.run("document.activeElement.blur(); scrollTo(0, 0)")
+    page.run("document.body.tabIndex = -1; document.body.focus(); document.body.removeAttribute('tabindex')")
+    wanted = page.run(CONTROLS)
+    reached = []
+    for _ in wanted:
+        page.press("\ue004")
+        name, is_marked = page.run(FOCUSED)
+        assert is_marked, name
+        reached.append(name)
+    assert reached == wanted
+
+
+def test_everything_is_done_with_the_keyboard_alone(page: Browser, gateway: Running) -> None:
+    walk(page)
+    page.run("document.activeElement.blur()")
+    page.run("document.querySelector('#prompt').focus()")
+    page.press("Is my contract void?")
+    page.until(lambda: page.text("#send-to") == "law" and page.text("#words") == "Is my contract void?")
+    gateway.upstream.asked.clear()
+    while page.run("return document.activeElement.id") != "send":
+        page.press("\ue004")
+    page.press("\ue00d")  # the space bar presses it
+    page.until(lambda: page.text("#answer-text") == "".join(ANSWER))
+    assert gateway.upstream.asked == ["law"] and page.run("return document.activeElement.id") == "send"
+    page.find("#tab-playground").send_keys("\ue014")
+    page.press("\ue004", "\ue004", "\ue004", "\ue004")  # key, theme, new conversation, message
+    assert page.run("return document.activeElement.id") == "chat-text"
+    send(page, "Can my landlord evict me?")
+    page.run("document.querySelector('.turn summary').focus()")
+    page.press("\ue007")
+    assert page.find(".turn .evidence").is_displayed()
+    walk(page)
+    show(page, "experts")
+    page.until(lambda: page.all(".person"))
+    walk(page)
+    page.run("document.querySelector('[aria-label=\"Remove law\"]').focus()")
+    page.press("\ue007")
+    assert page.run("return document.activeElement.textContent") == "Cancel"  # what does least comes first
+    page.press("\ue007")
+    assert not page.find("#confirm").is_displayed() and "law" in gateway.gateway.live.snapshot.experts
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_it_fits_a_phone_and_follows_the_system_in_light_and_dark(page: Browser, scheme: str) -> None:
+    page.size(*PHONE)
+    page.prefer(prefers_color_scheme=scheme)
+    page.type("#prompt", f"Is my contract void? {'long' * 40}")
+    page.tap("#send")
+    page.until(lambda: page.text("#answer-text") == "".join(ANSWER))
+    page.tap("#tab-chat")
+    page.type("#chat-text", f"Can my landlord evict me? {'long' * 40}")
+    page.until(lambda: page.text("#chat-send b"))
+    page.tap("#chat-send")
+    page.until(lambda: len(page.all(".turn")) == 1 and not page.all(".turn.streaming"))
+    for view in VIEWS:
+        page.tap(f"#tab-{view}")
+        page.until(lambda view=view: page.find(f"#{view}").is_displayed())
+        assert page.run("return document.documentElement.scrollWidth") <= PHONE[0], view
+    small = """return [...document.querySelectorAll('button')].filter(b => b.checkVisibility())
+        .map(b => [b.textContent.trim() || b.ariaLabel, b.getBoundingClientRect().height]).filter(([, h]) => h < 24)"""
+    assert page.run(small) == []
+    brightness = "return Number(getComputedStyle(document.documentElement).backgroundColor.match(/\\d+/)[0]) > 128"
+    assert page.run(brightness) is (scheme == "light")
+    page.tap("#theme")
+    assert page.run(brightness) is (scheme == "dark")
+
+
+@pytest.mark.skipif(not AXE.is_file(), reason="needs IR3DE_NODE_MODULES=DIR after npm install --prefix DIR axe-core")
+def test_axe_finds_nothing_wrong_with_any_view(page: Browser) -> None:
+    page.run(AXE.read_text())
+    page.find("[for=selector-entropy]").click()
+    page.find("#send").click()
+    page.until(lambda: page.text("#answer-text") == "".join(ANSWER))
+    found = {"playground": check_with_axe(page)}
+    show(page, "chat")
+    found["empty chat"] = check_with_axe(page)
+    send(page, "Can my landlord evict me?")
+    send(page, "Ok, and how long does that take?")
+    page.find(".turn:nth-child(2) summary").click()
+    say(page, "How do I boil an egg?")
+    found["chat"] = check_with_axe(page)
+    for view, wanted in (("traffic", "#by-expert tbody tr"), ("experts", ".person"), ("keys", "#keys-content")):
+        show(page, view)
+        page.until(lambda wanted=wanted: page.all(wanted))
+        found[view] = check_with_axe(page)
+    page.find("#open-keys").click()
+    found["your keys"] = check_with_axe(page)
+    page.press("\ue00c")
+    show(page, "experts")
+    page.find("[aria-label='Remove law']").click()
+    found["confirm"] = check_with_axe(page)
+    page.press("\ue00c")
+    page.size(*PHONE)
+    for view in VIEWS:
+        show(page, view)
+        found[f"{view} on a phone"] = check_with_axe(page, "target-size", "scrollable-region-focusable")
+    page.run("sessionStorage.clear()")
+    show(page, "experts")
+    page.until(lambda: page.find("#experts-locked").is_displayed())
+    found["locked"] = check_with_axe(page)
+    assert {view: problems for view, problems in found.items() if problems} == {}
+    page.console()  # the refusal of the last view
+
+
+def check_with_axe(page: Browser, *rules: str) -> list[str]:
+    """What it complains about in light, and in the dark, where only colours differ: the rule, and where."""
+    run = """const [rules, done] = [arguments[0], arguments[arguments.length - 1]];
+        const only = rules.length ? {runOnly: {type: 'rule', values: rules}} : {};
+        axe.run(document, {resultTypes: ['violations'], ...only}).then((found) => done(found.violations.flatMap(
+            (rule) => rule.nodes.map((node) => `${rule.id}: ${node.target.join(' ')}: ${node.failureSummary}`))))"""
+    found: list[str] = page.driver.execute_async_script(run, rules)
+    page.prefer(prefers_color_scheme="dark", prefers_reduced_motion="reduce")
+    found += page.driver.execute_async_script(run, ["color-contrast"])
+    page.prefer(prefers_color_scheme="light", prefers_reduced_motion="reduce")
+    return found
