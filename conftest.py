@@ -44,6 +44,14 @@ HfFolder = Callable[..., Path]
 _STORED_AS = {"F32": "<f4", "F16": "<f2"}
 
 
+@pytest.fixture(autouse=True, scope="session")
+def _own_state_home(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    """What gateways keep is not written into the home folder of whoever runs the tests."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("XDG_STATE_HOME", str(tmp_path_factory.mktemp("state-home")))
+        yield
+
+
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Tests with a marker are left out where what they need is not installed."""
     absent = {

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import threading
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
@@ -257,7 +258,7 @@ def test_a_deadline_for_all_attempts_together_is_a_504_and_nobodys_fault(tmp_pat
 
 
 def test_a_deadline_holds_in_the_queue_and_ends_with_the_beginning_of_a_stream(tmp_path: Path) -> None:
-    began = asyncio.Event()
+    began = threading.Event()
 
     async def slowly(request: Request, asked: dict[str, Any]) -> Response:
         async def events() -> Any:
@@ -319,3 +320,74 @@ def test_a_limit_of_connections_for_each_replica(tmp_path: Path) -> None:
         assert got.headers["retry-after"] == "1" and len(gateway.upstream.asked) == 3
         for line in held:
             line.close()
+
+
+def change(gateway: Running, label: str, body: object, expert: str = "law", **headers: str) -> Any:
+    path = f"/admin/experts/{expert}/replicas/{label}"
+    return ask(gateway.url, body, path, "PUT", authorization=f"Bearer {TOKEN}", **headers)
+
+
+def test_a_replica_is_drained_by_admin_and_its_requests_go_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("IR3DE_ADMIN_TOKEN", TOKEN)
+    state = {"state": str(tmp_path / "state")}
+    with replicated(tmp_path, {"slow_start": 600}, **state) as gateway:
+        gate = threading.Event()
+
+        async def wait(request: Request, asked: dict[str, Any]) -> Response:
+            while not gate.is_set():
+                await asyncio.sleep(0.01)
+            return await answer(request, asked)
+
+        fail_all(gateway, wait)
+        line = sent(gateway.url, json.dumps(chat(LAW)).encode())
+        assert eventually(lambda: len(gateway.upstream.asked) == 1)
+        busy = gateway.upstream.asked.pop()
+        drained = change(gateway, busy, {"drain": True})
+        assert drained.status == 200 and drained.headers["etag"]
+        assert {name: drained.json[name] for name in ("name", "state", "drained", "in_flight", "breaker")} == {
+            "name": busy, "state": "drained", "drained": True, "in_flight": 1, "breaker": "closed"
+        }  # fmt: skip
+        fail_all(gateway, answer)
+        assert {ask(gateway.url, chat(LAW)).status for _ in range(6)} == {200}
+        assert busy not in gateway.upstream.asked
+        gate.set()
+        assert b"depends" in line.recv(65_536)
+        line.close()
+        listed = ask(gateway.url, path="/admin/experts", authorization=f"Bearer {TOKEN}").json["data"]
+        rows = {row["name"]: row["replicas"] for row in listed}
+        assert [row["state"] for row in rows["law"]].count("drained") == 1
+        assert rows["maths"][0]["state"] == "up" and len(rows["maths"]) == 1
+        assert metric(gateway, f'ir3de_replica_up{{expert="law",replica="{busy}"}}') == 0
+    with replicated(tmp_path, {"slow_start": 600}, **state) as gateway:
+        assert [replica.label for replica in replicas_of(gateway) if replica.state == "drained"] == [busy]
+        assert change(gateway, busy, {"drain": False}).json["state"] == "warming"
+        history = ask(gateway.url, path="/admin/audit", authorization=f"Bearer {TOKEN}").json["data"]
+        done = [(row["action"], row["expert"], row["replica"], row["outcome"]) for row in history]
+        assert done == [("undrain replica", "law", busy, "done"), ("drain replica", "law", busy, "done")]
+
+
+def test_drains_that_cannot_be_are_refused_and_all_drained_is_a_503(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("IR3DE_ADMIN_TOKEN", TOKEN)
+    with replicated(tmp_path) as gateway:
+        for label, body, expert, status, code in (
+            ("law-x", {"drain": True}, "law", 404, "replica_not_found"),
+            ("law-a", {"drain": True}, "medicine", 404, "expert_not_found"),
+            ("law-a", {"drain": True}, "maths", 409, "no_replicas"),
+            ("law-a", {"drain": 1}, "law", 422, "invalid_field"),
+            ("law-a", {}, "law", 422, "invalid_field"),
+            ("law-a", {"drain": True, "now": True}, "law", 422, "invalid_field"),
+        ):
+            got = change(gateway, label, body, expert)
+            assert (got.status, got.error["code"]) == (status, code), got.body
+        assert change(gateway, "law-a", {"drain": True}, if_match='"other"').status == 412
+        path = "/admin/experts/law/replicas/law-a"
+        assert ask(gateway.url, {"drain": True}, path, "PUT").status == 401
+        assert states(gateway) == ["up"] * 3
+        for name in NAMES:
+            assert change(gateway, name, {"drain": True}).status == 200
+        got = ask(gateway.url, chat(LAW, "law"))
+        assert got.status == 503 and got.headers["retry-after"] == "1"
+        assert got.error["message"] == "no replica of 'law' can be asked now: 3 drained"
+        assert ask(gateway.url, chat(LAW)).headers["x-ir3de-fallbacks"] == "1"

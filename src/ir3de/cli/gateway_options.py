@@ -31,7 +31,7 @@ def need_gateway(*, local: bool = False) -> None:
 
 
 def parse_experts(context: click.Context, parameter: click.Parameter, given: Iterable[str]) -> list[Endpoint]:
-    """NAME=URL[#MODEL] as endpoints; a click callback."""
+    """NAME=URL[,URL…][#MODEL] as endpoints; a click callback."""
     from ir3de.gateway.config.template import Endpoint
 
     try:
@@ -43,10 +43,10 @@ def parse_experts(context: click.Context, parameter: click.Parameter, given: Ite
 expert_option = click.option(
     "--expert",
     "experts",
-    metavar="NAME=URL[#MODEL]",
+    metavar="NAME=URL[,URL…][#MODEL]",
     multiple=True,
     callback=parse_experts,
-    help="An expert and its OpenAI-compatible endpoint; may be repeated.",
+    help="An expert and its OpenAI-compatible endpoint, or several that are alike; may be repeated.",
 )
 config_argument = click.argument("file", metavar="[FILE]", required=False)
 
@@ -102,7 +102,7 @@ def _show_experts(config: Config, router: RouterFacts | None, out: Output) -> No
         known = "–" if router is None else "yes" if expert.name in router.experts else "no"
         shown.add_row(
             line((expert.name, "bold")),
-            expert.base_url,
+            "\n".join(expert.list_addresses()),
             expert.served_model,
             line((", ".join(expert.capabilities), FAINT)),
             expert.api_key_env or "–",

@@ -110,13 +110,22 @@ def find_host_error(config: Config) -> str | None:
 
 def ping_experts(experts: Sequence[ExpertConfig]) -> list[Finding]:
     """Ask all endpoints for their models, in parallel."""
-    with ThreadPoolExecutor(max_workers=max(1, min(32, len(experts)))) as pool:
-        answers = list(pool.map(_ping, experts))
+    endpoints = [(index, one) for index, expert in enumerate(experts) for one in _split_into_replicas(expert)]
+    with ThreadPoolExecutor(max_workers=max(1, min(32, len(endpoints)))) as pool:
+        answers = list(pool.map(_ping, [endpoint for _, endpoint in endpoints]))
     return [
         Finding("warning", f"experts.{index}", f"{expert.name} at {expert.base_url}: {answer}")
-        for index, (expert, answer) in enumerate(zip(experts, answers, strict=True))
+        for (index, expert), answer in zip(endpoints, answers, strict=True)
         if answer
     ]
+
+
+def _split_into_replicas(expert: ExpertConfig) -> list[ExpertConfig]:
+    """An expert for each address."""
+    if not expert.replicas:
+        return [expert]
+    own = [(replica.base_url, replica.api_key_env or expert.api_key_env) for replica in expert.list_replicas()]
+    return [expert.model_copy(update={"base_url": url, "api_key_env": key, "replicas": ()}) for url, key in own]
 
 
 def _ping(expert: ExpertConfig) -> str:

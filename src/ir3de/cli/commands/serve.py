@@ -19,7 +19,7 @@ from ir3de.cli.gateway_options import (
 )
 from ir3de.cli.options import output_options
 from ir3de.cli.output import FAINT, Output, facts, json_text, line
-from ir3de.errors import InputError
+from ir3de.errors import ArtifactError, InputError
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
@@ -39,6 +39,7 @@ QUESTION = '{"model": "auto", "messages": [{"role": "user", "content": "Can my l
 @click.option("--port", type=click.IntRange(0, 65_535), help="Port to listen on; 0 picks a free one.  [default: 8100]")
 @click.option("--workers", type=click.IntRange(1, 256), help="Number of processes.  [default: 1]")
 @click.option("--open", "is_open", is_flag=True, help="Serve other machines without a key.")
+@click.option("--state", metavar="FOLDER", help="Folder for the changes made through /admin.")
 @click.option("--dry-run", is_flag=True, help="Check everything, show it, and do not serve.")
 @click.option("--demo", is_flag=True, help="Serve a small router and local experts that need nothing else.")
 @output_options
@@ -50,6 +51,7 @@ def serve(
     router: str | None,
     experts: list[Endpoint],
     is_open: bool,
+    state: str | None,
     dry_run: bool,
     demo: bool,
     out: Output,
@@ -58,7 +60,8 @@ def serve(
     """Serve the experts behind one OpenAI-compatible endpoint.
 
     Clients send model="auto" and each prompt goes to the right expert; a page at / shows why. Without FILE, the
-    gateway reads $IR3DE_CONFIG or ir3de.yaml; with --router and --expert it needs no file.
+    gateway reads $IR3DE_CONFIG or ir3de.yaml; with --router and --expert it needs no file. What /admin changes is
+    kept in a folder, which is named at the start, and is there again after a restart of the same command.
 
     Ctrl-C lets running requests finish; a second Ctrl-C stops at once.
 
@@ -72,7 +75,9 @@ def serve(
         raise click.UsageError("--demo brings its own router and experts: leave the file, --router and --expert out")
     need_gateway(local=demo)
     overrides = _overrides(router, experts, server, is_open=is_open)
-    with _open_source(file, overrides, out, demo=demo) as source:
+    if state is not None:
+        overrides["state"] = str(Path(state).expanduser().absolute())
+    with _open_source(file, overrides, out, demo=demo, dry_run=dry_run) as source:
         checked = check_config(source.read(), source.path)
         if dry_run:
             show_checked(checked, out)
@@ -118,7 +123,9 @@ def _announce(address: str, source: Source, checked: CheckedConfig, out: Output,
 
 
 @contextmanager
-def _open_source(file: str | None, overrides: dict[str, Any], out: Output, *, demo: bool) -> Iterator[Source]:
+def _open_source(
+    file: str | None, overrides: dict[str, Any], out: Output, *, demo: bool, dry_run: bool
+) -> Iterator[Source]:
     """The configuration file with the overrides; no file if they suffice. With `demo`, local experts run meanwhile."""
     from ir3de.gateway.config.load import Source, find_config_file, merge_overrides
 
@@ -129,7 +136,29 @@ def _open_source(file: str | None, overrides: dict[str, Any], out: Output, *, de
             yield Source(None, merge_overrides(config.model_dump(mode="json"), overrides))
     else:
         enough = file is None and "router" in overrides and "experts" in overrides
+        if enough and "state" not in overrides:
+            overrides = overrides | _keep_state(overrides, out, dry_run=dry_run)
         yield Source(None if enough else find_config_file(file), overrides)
+
+
+def _keep_state(overrides: dict[str, Any], out: Output, *, dry_run: bool) -> dict[str, Any]:
+    """The setting that keeps changes through /admin; none if no folder can be written, which is said."""
+    from ir3de.gateway.admin.state_home import find_relatives, find_state_home, prepare_state_home
+
+    served = overrides["router"]["path"], overrides["experts"]
+    try:
+        folder = find_state_home(*served)
+        if not dry_run:
+            prepare_state_home(folder, *served)
+    except (ArtifactError, RuntimeError) as error:  # RuntimeError: this user has no home folder
+        out.warn(f"changes made through /admin are lost when this gateway stops: {error}. Name a folder with --state")
+        return {}
+    if relatives := find_relatives(folder):
+        out.warn(
+            f"changes that were made under other --expert options are not used here. They are in {relatives[0]}: "
+            "--state with that folder takes them over"
+        )
+    return {"state": str(folder)}
 
 
 def _overrides(router: str | None, experts: list[Endpoint], server: dict[str, Any], *, is_open: bool) -> dict[str, Any]:
@@ -152,7 +181,8 @@ def _welcome(address: str, checked: CheckedConfig, out: Output, *, page: str, st
 
     console = out.progress_console
     if not console.is_terminal or out.quiet:
-        click.echo(f"serving on {address}" + (f", page: {page}" if "#" in page and not out.quiet else ""), err=True)
+        more = [f"page: {page}"] * ("#" in page) + ([] if state is None else [f"state: {state}"])
+        click.echo(", ".join([f"serving on {address}", *(() if out.quiet else more)]), err=True)
         return
     settings = checked.config
     key = next((name for name in list_client_variables(settings) if read_variable(name)), None)

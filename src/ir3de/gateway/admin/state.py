@@ -3,6 +3,7 @@
     state.json            experts added, replaced and removed, and the router; written last, in one step
     router-<digest>/      the router as /admin changed it
     audit.jsonl           who changed what, one line per change
+    gateway.json          what is served, where a command line named it
     cache/                routers that were fetched, and the files that workers map; may be deleted
 
 `state.json` also holds the audit line of its last change. If a crash prevents the line, it is written later from there.
@@ -39,7 +40,7 @@ KIND, VERSION = "ir3de.state", 1
 STATE, AUDIT, CACHE = "state.json", "audit.jsonl", "cache"
 MAX_LINE_BYTES = 8_192  # of a line of the audit log
 
-_OWN_NAMES = re.compile(rf"{STATE}|{AUDIT}|{CACHE}|\.?router-\w+|pins-.*|keys.*\.numbers.*|\..*\.part")
+_OWN_NAMES = re.compile(rf"{STATE}|{AUDIT}|{CACHE}|gateway\.json|\.?router-\w+|pins-.*|keys.*\.numbers.*|\..*\.part")
 
 
 @dataclass(frozen=True)

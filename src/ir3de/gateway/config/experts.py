@@ -160,8 +160,7 @@ class ExpertConfig(Part):
 
     @model_validator(mode="after")
     def _tls_needs_https(self) -> Self:
-        addresses = [self.base_url, *(replica.base_url for replica in self.list_replicas())]
-        has_plain = any(address.startswith("http://") for address in addresses)
+        has_plain = any(address.startswith("http://") for address in self.list_addresses())
         if has_plain and (self.http2 or self.tls is not None):
             raise ValueError(f"{'http2' if self.http2 else 'tls'} needs an address that begins with https://")
         return self
@@ -182,6 +181,10 @@ class ExpertConfig(Part):
     def list_replicas(self) -> tuple[ReplicaConfig, ...]:
         """Its replicas; none if it has one address, in `base_url`."""
         return tuple(one if isinstance(one, ReplicaConfig) else ReplicaConfig(base_url=one) for one in self.replicas)
+
+    def list_addresses(self) -> tuple[str, ...]:
+        """All its base URLs."""
+        return tuple(replica.base_url for replica in self.list_replicas()) or (self.base_url,)
 
     def list_variables(self) -> tuple[str, ...]:
         """The variables that hold its keys: its own, and those of its replicas."""

@@ -13,11 +13,12 @@ FIRST_PORT = 8001
 
 
 class Endpoint(NamedTuple):
-    """An expert as the command line names it: NAME=URL, or NAME=URL#MODEL."""
+    """An expert as the command line names it: NAME=URL, NAME=URL,URL… for replicas, and #MODEL after either."""
 
     name: str
-    base_url: str
+    base_url: str  # the first one
     model: str | None = None
+    replicas: tuple[str, ...] = ()  # all of them, if there are several
 
     @classmethod
     def parse(cls, text: str) -> Endpoint:
@@ -26,7 +27,15 @@ class Endpoint(NamedTuple):
         if not (name.strip() and equals and address.startswith(("http://", "https://"))):
             raise ValueError(f"expected NAME=URL or NAME=URL#MODEL, found {text!r}: law=http://127.0.0.1:8001/v1")
         url, _, model = address.partition("#")
-        return cls(name.strip(), url, model or None)
+        first, *others = (one.strip() for one in re.split(r",(?=\s*https?://)", url))
+        return cls(name.strip(), first, model or None, (first, *others) if others else ())
+
+    @property
+    def setting(self) -> str:
+        """Its address or addresses, as a line of the configuration."""
+        if not self.replicas:
+            return f"base_url: {_quote(self.base_url)}"
+        return f"replicas: [{', '.join(json.dumps(address) for address in self.replicas)}]"
 
 
 def build_template(router: str, experts: Sequence[Endpoint]) -> str:
@@ -34,13 +43,13 @@ def build_template(router: str, experts: Sequence[Endpoint]) -> str:
     first, *others = experts
     model = f"    # model: {_quote(first.name)}".ljust(56) + "# what the endpoint calls the model"
     lines = []
-    for name, base_url, served in others:
-        lines.append(f"  - name: {_quote(name)}\n    base_url: {_quote(base_url)}\n")
-        lines.append(f"    model: {_quote(served)}\n" if served else "")
+    for other in others:
+        lines.append(f"  - name: {_quote(other.name)}\n    {other.setting}\n")
+        lines.append(f"    model: {_quote(other.model)}\n" if other.model else "")
     return Template(Path(__file__).with_suffix(".yaml").read_text(encoding="utf-8")).substitute(
         router=_quote(router),
         name=_quote(first.name),
-        base_url=_quote(first.base_url),
+        address=first.setting,
         model=f"    model: {_quote(first.model)}" if first.model else model,
         others="".join(lines),
     )
