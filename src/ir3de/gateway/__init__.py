@@ -39,6 +39,7 @@ if TYPE_CHECKING:
     from ir3de.gateway.experts.http_transport import HttpTransport
     from ir3de.gateway.experts.transport import Destination, UpstreamCall
     from ir3de.gateway.gateway import Gateway
+    from ir3de.gateway.hooks.contract import AfterHook, BeforeHook, HookAnswer, HookRefusal, HookRequest, HookVerdict
     from ir3de.gateway.local import local_model
     from ir3de.gateway.server import application, serve
 else:
@@ -50,15 +51,22 @@ else:
             "experts.http_transport": "HttpTransport",
             "experts.transport": "Destination UpstreamCall",
             "gateway": "Gateway",
+            "hooks.contract": "AfterHook BeforeHook HookAnswer HookRefusal HookRequest HookVerdict",
             "local": "local_model",
             "server": "application serve",
         },
     )
 
 __all__ = [
+    "AfterHook",
+    "BeforeHook",
     "Config",
     "Destination",
     "Gateway",
+    "HookAnswer",
+    "HookRefusal",
+    "HookRequest",
+    "HookVerdict",
     "HttpTransport",
     "UpstreamCall",
     "application",

@@ -8,14 +8,17 @@ from collections.abc import Callable
 from pathlib import Path
 from time import time
 
+from ir3de.errors import InputError
 from ir3de.gateway.admin.administration import Administration, find_state_folder, open_admin_state
 from ir3de.gateway.admin.bounded import run_in_thread
 from ir3de.gateway.admin.follow import repeat
 from ir3de.gateway.admin.state import StateFolder
+from ir3de.gateway.api_errors import ApiError
 from ir3de.gateway.config.models import Config
 from ir3de.gateway.experts.health import HealthChecker
 from ir3de.gateway.experts.http_transport import HttpTransport
 from ir3de.gateway.experts.snapshot import LiveSnapshot, Snapshot
+from ir3de.gateway.hooks.running import HookRunner, load_hooks
 from ir3de.gateway.keys.store import CHECK_INTERVAL_S, KeyStore, read_keys_in_force
 from ir3de.gateway.requests.client_response import StallWatch
 from ir3de.gateway.requests.pins import TIDY_INTERVAL_S, Pins, create_pins
@@ -45,6 +48,7 @@ class Gateway:
         self.pins: Pins = create_pins(pinning.ttl, state_folder or get_worker_folder(), pinning.stored_ttl)
         self.keys = KeyStore(snapshot.config.server, state_folder)
         self.stalls = StallWatch()
+        self._hooks: HookRunner | None = None
         self.session_headers = tuple(name.lower().encode() for name in pinning.headers)
 
     @classmethod
@@ -57,6 +61,7 @@ class Gateway:
         """
         if config.server.keys_file is not None:
             read_keys_in_force(Path(config.server.keys_file))  # a broken one stops the start before anything is opened
+        load_hooks(config.hooks)  # what cannot be loaded is told at the start
         path, temporary = find_state_folder(config, config_path), None
         if path is None and (shared := get_worker_folder()) is not None:
             path = shared / "state"
@@ -70,6 +75,18 @@ class Gateway:
         gateway.administration = Administration(gateway.live, reread or (lambda: config), folder)
         gateway._temporary_state = temporary
         return gateway
+
+    def get_hooks(self, snapshot: Snapshot) -> HookRunner | None:
+        """The hooks of a snapshot's configuration; None if it has none."""
+        config = snapshot.config.hooks
+        if not config.before and not config.after:
+            return None
+        if self._hooks is None or self._hooks.config != config:
+            try:
+                self._hooks = HookRunner(config, self.observer.metrics.count_hook)
+            except InputError as error:  # of a configuration that was read again
+                raise ApiError(502, "a hook of this gateway cannot be loaded: see its log", "hook_failed") from error
+        return self._hooks
 
     async def start(self) -> None:
         self.transport = HttpTransport()

@@ -127,6 +127,7 @@ def resolve_paths(config: Config, path: Path) -> Config:
             "state": absolute(config.state),
             "server": config.server.model_copy(update={"keys_file": absolute(config.server.keys_file)}),
             "experts": tuple(map(absolute_tls, config.experts)),
+            "hooks": config.hooks.resolve(path),
         }
     )
 
@@ -135,6 +136,7 @@ def list_variables(config: Config) -> dict[str, bool]:
     """Every environment variable that may hold a secret, and whether it is set."""
     names = [*list_client_variables(config), config.server.admin_token_env]
     names += [name for expert in config.experts for name in expert.list_variables()]
+    names += [hook.token_env for hook in (*config.hooks.before, *config.hooks.after) if hook.token_env]
     return {name: read_variable(name) is not None for name in names}
 
 
@@ -153,6 +155,8 @@ def find_unset_variables(config: Config, document: Document) -> list[Finding]:
             for index, expert in enumerate(config.experts)
             for place, replica in enumerate(expert.list_replicas())
         ),
+        *((("hooks", "before", index, "token_env"), hook.token_env) for index, hook in enumerate(config.hooks.before)),
+        *((("hooks", "after", index, "token_env"), hook.token_env) for index, hook in enumerate(config.hooks.after)),
     ]
     unset = [(path, findings.describe_unset(name)) for path, name in named if name and not read_variable(name)]
     return [Finding("error", join_path(path), message, document.line(path)) for path, message in unset]

@@ -8,6 +8,7 @@ from typing import Literal, Self
 from pydantic import Field, model_validator
 
 from ir3de.gateway.config.experts import ExpertConfig
+from ir3de.gateway.config.hooks import Hooks
 from ir3de.gateway.config.part import Part
 from ir3de.gateway.config.routing import RouterConfig, Routing
 from ir3de.gateway.config.serving import Logs, Server
@@ -30,6 +31,8 @@ class Config(Part):
     """How an expert is chosen for a request."""
     logs: Logs = Logs()
     """The logs."""
+    hooks: Hooks = Hooks()
+    """What sees requests and answers on their way, for guardrails and redaction."""
     state: str | None = None
     """Folder for the changes made through /admin; by default `ir3de-state` next to this file."""
 

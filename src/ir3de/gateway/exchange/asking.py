@@ -7,6 +7,7 @@ from time import perf_counter
 from ir3de.gateway.exchange.accounting import build_content
 from ir3de.gateway.exchange.exchange import Exchange
 from ir3de.gateway.exchange.hedging import BegunRequest
+from ir3de.gateway.exchange.hooked import relay_hooked
 from ir3de.gateway.exchange.opaque import relay_opaque
 from ir3de.gateway.exchange.preparing import prepare_translation
 from ir3de.gateway.exchange.relaying import end_broken_stream, relay_stream, relay_whole
@@ -59,7 +60,10 @@ async def ask(
             relay = relay_stream if answer.is_stream else relay_whole  # idle streams are many: few frames
             if exchange.wire.is_opaque:
                 relay = relay_opaque
-            await relay(exchange, answer, expert)
+            if exchange.snapshot.has_after_hooks:
+                await relay_hooked(exchange, answer, expert, relay)
+            else:
+                await relay(exchange, answer, expert)
         expert.breaker.record_success()
         return None
     except UpstreamFailure as failure:

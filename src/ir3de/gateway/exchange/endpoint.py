@@ -24,6 +24,7 @@ from ir3de.gateway.api_errors import ApiError, ClientDisconnect, build_internal_
 from ir3de.gateway.config.experts import RESERVED
 from ir3de.gateway.exchange.accounting import expect_usage, measure, restrict_to_key
 from ir3de.gateway.exchange.exchange import Exchange
+from ir3de.gateway.exchange.hooked import show_request
 from ir3de.gateway.exchange.preparing import mark_untranslatable
 from ir3de.gateway.exchange.turns import ask_in_turn
 from ir3de.gateway.exchange_record import read_usage
@@ -91,7 +92,7 @@ async def _answer(exchange: Exchange, read: Reading, choose: Choosing) -> None:
         await ask_in_turn(exchange, exchange.choice)
         _pin(exchange, exchange.choice)
     except ApiError as problem:
-        exchange.record.outcome = "client_error"
+        exchange.record.outcome = "client_error" if problem.status < 500 else "failed"
         await exchange.send_error(problem)
     except asyncio.CancelledError:
         if watcher.absorb_cancellation():
@@ -113,7 +114,10 @@ async def choose_routed(exchange: Exchange) -> Choice:
     """The experts that may answer, and which of them comes first."""
     snapshot, routing = exchange.snapshot, exchange.snapshot.config.routing
     body = await read_json(exchange.content, snapshot.config.server.limits.json_depth)
-    exchange.content, values = b"", body.values
+    exchange.content = b""
+    if snapshot.has_before_hooks:
+        body = await show_request(exchange, body)
+    values = body.values
     _read_model(exchange, values)
     if exchange.trace is not None:
         exchange.trace.read_request(values)

@@ -11,6 +11,7 @@ from ir3de.gateway.api_errors import build_type_error
 from ir3de.gateway.exchange.accounting import restrict_to_key
 from ir3de.gateway.exchange.endpoint import read_content, run
 from ir3de.gateway.exchange.exchange import Exchange
+from ir3de.gateway.exchange.hooked import show_form, show_request
 from ir3de.gateway.gateway import Gateway
 from ir3de.gateway.headers import text
 from ir3de.gateway.requests.choice import Choice
@@ -74,10 +75,14 @@ async def choose_named(exchange: Exchange) -> Choice:
     values: dict[str, Any] = {}
     if exchange.upload is not None:
         exchange.body = exchange.upload
+        if exchange.snapshot.has_before_hooks:
+            await show_form(exchange)
         values = {"model": exchange.upload.model, FIELD: exchange.upload.controls}
     elif exchange.format.body == "json":
         body = await read_json(exchange.content, exchange.snapshot.config.server.limits.json_depth)
         exchange.content = b""
+        if exchange.snapshot.has_before_hooks:
+            body = await show_request(exchange, body)
         exchange.body, values = PassedBody.from_request(exchange.format, body), dict(body.values)
     else:
         exchange.body = NoBody(exchange.format.is_repeatable({}))

@@ -56,6 +56,16 @@ class Snapshot:
         return frozenset().union(*(expert.translated for expert in self.experts.values()))
 
     @cached_property
+    def has_before_hooks(self) -> bool:
+        """Whether any hook sees requests."""
+        return bool(self.config.hooks.before)
+
+    @cached_property
+    def has_after_hooks(self) -> bool:
+        """Whether any hook sees answers."""
+        return bool(self.config.hooks.after)
+
+    @cached_property
     def has_context_windows(self) -> bool:
         """Whether any expert's context window is known."""
         return any(expert.config.context_window is not None for expert in self.experts.values())

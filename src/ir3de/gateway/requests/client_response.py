@@ -52,6 +52,16 @@ class ClientResponse:
         self.status = self.sent_bytes = 0
         self.longest_stall = 0.0  # seconds that the client took nothing
 
+    def also_send_to(self, other: Send) -> None:
+        """From now on somebody else gets the same."""
+        client = self._send
+
+        async def send_to_both(message: Message) -> None:
+            await client(message)
+            await other(message)
+
+        self._send = send_to_both
+
     async def send_whole(self, status: int, headers: HeaderList, body: bytes) -> None:
         """A response in one piece."""
         await self.start(status, [*headers, (b"content-length", str(len(body)).encode())])
