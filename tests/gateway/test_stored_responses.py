@@ -9,44 +9,40 @@ from typing import Any
 import openai
 import pytest
 from api_answers import RESPONSE_EVENTS, SAID
+from client_keys import key, secret, write_keys
 from object_servers import ObjectServer, serving_objects
-from running_gateway import QUESTIONS, Running
+from running_gateway import QUESTIONS, Running, running, served
 
-from ir3de.gateway.exchange.exchange import Exchange
-from ir3de.gateway.keys.client_key import ANYBODY, ClientKey
 from ir3de.gateway.requests.pins import MemoryPins
 from ir3de.gateway.requests.stored_objects import StoredObjects
 
 Served = tuple[Running, ObjectServer]
-NAMES = {"Bearer a": "alice", "Bearer b": "bob"}
 
 
 @pytest.fixture(scope="module")
 def found(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
-    with serving_objects(tmp_path_factory.mktemp("stored")) as found:
+    folder = tmp_path_factory.mktemp("stored")
+    file = write_keys(folder / "keys.yaml", key("alice"), key("bob"), key("carol", experts=["maths"]))
+    with serving_objects(folder, server={"keys_file": str(file)}) as found:
         yield found
 
 
-@pytest.fixture(autouse=True)
-def keys(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The name of the key, as the access control will find it."""
-
-    def get(exchange: Exchange) -> ClientKey:
-        name = NAMES.get(exchange.received.get(b"authorization", b"").decode())
-        return ANYBODY if name is None else ClientKey(name)
-
-    monkeypatch.setattr(Exchange, "key", property(get, lambda exchange, key: None), raising=False)
+@pytest.fixture(scope="module")
+def open_to_all(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
+    with serving_objects(tmp_path_factory.mktemp("open")) as found:
+        yield found
 
 
-def connect(found: Served, key: str = "none") -> Any:
+def connect(found: Served, name: str = "nobody") -> Any:
     found[1].seen.clear()
-    return openai.OpenAI(base_url=f"{found[0].url}/v1", api_key=key, max_retries=0)
+    return openai.OpenAI(base_url=f"{found[0].url}/v1", api_key=secret(name), max_retries=0)
 
 
-@pytest.mark.parametrize("key", ["none", "a"])
+@pytest.mark.parametrize("which", ["found", "open_to_all"])
 @pytest.mark.parametrize("stream", [False, True])
-def test_whoever_answered_is_asked_again(found: Served, key: str, stream: bool) -> None:
-    with connect(found, key) as client:
+def test_whoever_answered_is_asked_again(request: pytest.FixtureRequest, which: str, stream: bool) -> None:
+    found: Served = request.getfixturevalue(which)
+    with connect(found, "alice") as client:
         for expert, question in QUESTIONS.items():
             made = client.responses.create(model="auto", input=question, stream=stream)
             response = next(iter(made)).response if stream else made
@@ -67,7 +63,7 @@ def test_whoever_answered_is_asked_again(found: Served, key: str, stream: bool) 
 
 
 def test_a_response_in_the_background_can_be_cancelled(found: Served) -> None:
-    with connect(found, "a") as client:
+    with connect(found, "alice") as client:
         made = client.responses.create(model="auto", input=QUESTIONS["cooking"], background=True)
         assert made.status == "queued"
         assert client.responses.cancel(made.id).status == "cancelled"
@@ -81,14 +77,14 @@ def test_a_response_in_the_background_can_be_cancelled(found: Served) -> None:
 
 
 def test_another_key_learns_nothing(found: Served) -> None:
-    with connect(found, "a") as alice:
+    with connect(found, "alice") as alice:
         mine = alice.responses.create(model="auto", input=QUESTIONS["law"]).id
         file = alice.files.create(file=("x", b"{}"), purpose="batch").id
         made = alice.batches.create(input_file_id=file, endpoint="/v1/responses", completion_window="24h")
         batch, output = made.id, made.output_file_id
         assert alice.files.retrieve(file).id == file
-    for key in ("b", "none"):
-        with connect(found, key) as other:
+    for name in ("bob", "carol"):
+        with connect(found, name) as other:
             for ask in (other.responses.retrieve, other.responses.delete, other.responses.cancel):
                 told = []
                 for response_id in (mine, "resp_of_nobody"):
@@ -97,7 +93,7 @@ def test_another_key_learns_nothing(found: Served) -> None:
                     told.append((problem.value.body, response_id))
                 (one, its_id), (another, other_id) = told
                 assert str(one).replace(its_id, other_id) == str(another)
-    with connect(found, "b") as bob:
+    with connect(found, "bob") as bob:
         for ask, name in (
             (bob.files.retrieve, file),
             (bob.files.content, file),
@@ -114,7 +110,7 @@ def test_another_key_learns_nothing(found: Served) -> None:
         assert problem.value.code == "previous_response_not_found"
         assert found[1].seen == []
         assert list(bob.files.list()) == list(bob.batches.list()) == []
-    with connect(found, "a") as alice:
+    with connect(found, "alice") as alice:
         assert [one.id for one in alice.files.list()] == [file, output]
         assert [one.id for one in alice.batches.list()] == [batch]
 
@@ -122,18 +118,51 @@ def test_another_key_learns_nothing(found: Served) -> None:
 def test_stored_responses_survive_a_restart(tmp_path: Path) -> None:
     """With a state folder, even if pinning is off and the expert was asked by name."""
     routing = {"pinning": {"ttl": 0}}
+    server = {"keys_file": str(write_keys(tmp_path / "keys.yaml", key("alice")))}
     kept: dict[str, Any] = {}
     for start in range(2):
-        with serving_objects(tmp_path, state=str(tmp_path / "state"), routing=routing) as found:
+        with serving_objects(tmp_path, state=str(tmp_path / "state"), routing=routing, server=server) as found:
             if start == 0:
-                with connect(found, "a") as client:
+                with connect(found, "alice") as client:
                     kept["id"] = client.responses.create(model="maths", input="x").id
                 kept["objects"] = found[1].objects
             else:
                 found[1].objects = kept["objects"]
-                with connect(found, "a") as client:
+                with connect(found, "alice") as client:
                     assert client.responses.retrieve(kept["id"]).output_text == SAID
                 assert found[1].asked == [("maths", f"GET responses/{kept['id']}")]
+
+
+def test_a_key_asks_its_own_experts_only(found: Served) -> None:
+    """Neither by name, nor by what it has."""
+    with connect(found, "carol") as carol:
+        for ask in (
+            lambda: carol.images.generate(model="law", prompt="x"),
+            lambda: carol.files.list(),
+            lambda: carol.moderations.create(input="x"),
+        ):
+            with pytest.raises(openai.APIStatusError) as problem:
+                ask()
+            assert problem.value.status_code in (400, 403)
+        assert found[1].seen == []
+
+
+def test_the_replica_that_has_it_is_asked(tmp_path: Path) -> None:
+    """Replicas do not share what they store."""
+    servers = ObjectServer(), ObjectServer(made=100)
+    with served(servers[0].app()) as one, served(servers[1].app()) as other:
+        addresses = [f"{one}/law/v1", f"{other}/law/v1"]
+        law = {"base_url": addresses[0], "replicas": addresses, "capabilities": ["responses"]}
+        experts = {"law": {**law, "health": {"active": False}}}
+        with running(tmp_path, experts=experts) as gateway, connect((gateway, servers[0])) as client:
+            made = [client.responses.create(model="law", input="x").id for _ in range(8)]
+            for response_id in made:
+                assert client.responses.retrieve(response_id).id == response_id
+                follow = client.responses.create(model="auto", input="x", previous_response_id=response_id)
+                client.responses.delete(follow.id)
+    assert [len(server.objects) for server in servers] == [4, 4]
+    for server in servers:
+        assert sum(method == "POST" for _, method, _, _ in server.seen) == 8  # each was continued where it is
 
 
 def test_a_list_keeps_its_form() -> None:

@@ -170,6 +170,7 @@ def _scope_response(exchange: Exchange, response_id: str) -> str:
     if key and exchange.stored_objects.find("response", response_id) is None:
         message = f"no response {response_id[:200]!r}: it was not made here, or it is gone"
         raise ApiError(400, message, "previous_response_not_found", "previous_response_id")
+    exchange.keeper = exchange.stored_objects.find_replica("response", response_id)
     return scope_id(response_id, key)
 
 

@@ -66,6 +66,7 @@ class Exchange:
         self.expert: Expert | None = None  # who answers, or was asked last
         self.translation: Translation | None = None  # where the expert speaks another format than the client
         self.deadline = inf  # when an answer must have begun, as a time of the event loop
+        self.keeper = ""  # the replica that has what the request is about
         self.relay: EventRelay | None = None
         self.usage: Mapping[str, Any] = {}
         self.answer_bytes = 0  # of a whole answer
@@ -75,7 +76,8 @@ class Exchange:
     @property
     def stored_objects(self) -> StoredObjects:
         """What experts store for the key that asks."""
-        return StoredObjects(self.gateway.pins, self.key.name, self.snapshot.config.routing.pinning.stored_ttl)
+        seconds = self.snapshot.config.routing.pinning.stored_ttl
+        return StoredObjects(self.gateway.pins, self.key.name, seconds, self.record.replica)
 
     @property
     def is_complete(self) -> bool:

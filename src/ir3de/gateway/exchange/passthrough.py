@@ -17,8 +17,9 @@ from ir3de.gateway.headers import text
 from ir3de.gateway.requests.choice import Choice
 from ir3de.gateway.requests.controls import FIELD, read_controls
 from ir3de.gateway.requests.json_body import read_json
-from ir3de.gateway.requests.named_choice import choose_by_name, choose_keeper
+from ir3de.gateway.requests.named_choice import StoredAt, choose_by_name, choose_keeper
 from ir3de.gateway.requests.passed_body import NoBody, PassedBody
+from ir3de.gateway.requests.stored_objects import build_unknown_error
 from ir3de.gateway.requests.upload import Upload, read_upload
 from ir3de.gateway.telemetry.observer import RECORDED
 from ir3de.gateway.wire.passthrough import PASSTHROUGH_FORMATS, PassthroughFormat
@@ -99,22 +100,26 @@ def _choose(exchange: PassthroughExchange, values: dict[str, Any]) -> Choice:
     exchange.record.session = exchange.controls.session
     if exchange.key.experts is not None:
         exchange.controls = restrict_to_key(exchange, model, exchange.key.experts)
-    wire, snapshot, objects = exchange.format, exchange.snapshot, exchange.stored_objects
+    wire = exchange.format
     if wire.finds is not None:
-        keeper = objects.find(wire.finds, exchange.object_id)
-        choice = choose_keeper(
-            snapshot, wire, wire.finds, exchange.object_id, keeper, exchange.controls, is_shared=not exchange.key.name
-        )
+        choice = _choose_keeper(exchange, wire.finds, exchange.object_id)
         exchange.wire = wire.with_id(exchange.object_id)
         return choice
     if isinstance(file_id := values.get("input_file_id"), str) and wire.makes == "batch":
-        keeper = objects.find("file", file_id)
-        return choose_keeper(
-            snapshot, wire, "file", file_id, keeper, exchange.controls,
-            is_shared=not exchange.key.name, param="input_file_id",
-        )  # fmt: skip
+        return _choose_keeper(exchange, "file", file_id, "input_file_id")
     exchange.record.asked = model
-    return choose_by_name(snapshot, wire, model, exchange.controls)
+    return choose_by_name(exchange.snapshot, wire, model, exchange.controls)
+
+
+def _choose_keeper(exchange: PassthroughExchange, kind: str, object_id: str, param: str | None = None) -> Choice:
+    """The expert that has an object, and the replica."""
+    objects, key = exchange.stored_objects, exchange.key
+    keeper = objects.find(kind, object_id)
+    if keeper is not None and not key.may_ask(keeper):
+        raise build_unknown_error(kind, object_id, param)
+    exchange.keeper = objects.find_replica(kind, object_id)
+    found = StoredAt(kind, object_id, keeper, is_shared=not key.name, param=param)
+    return choose_keeper(exchange.snapshot, exchange.format, found, exchange.controls)
 
 
 def build_routes(gateway: Gateway) -> list[Route]:

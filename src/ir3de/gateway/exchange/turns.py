@@ -61,6 +61,8 @@ async def ask_replicas(exchange: Exchange, expert: ReplicatedExpert) -> Upstream
     try:
         assert exchange.body is not None
         is_repeatable, tried = exchange.body.is_repeatable, list[Replica]()
+        if exchange.keeper:  # others do not have what the request is about
+            tried = [replica for replica in expert.replicas if replica.label != exchange.keeper]
         is_hedged = is_repeatable and expert.config.hedge_after is not None
         failures: list[UpstreamFailure] = []
         while (replica := expert.pick(tried, may_probe=is_repeatable and not tried)) is not None:

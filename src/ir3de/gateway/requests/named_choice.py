@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 from ir3de.gateway.api_errors import ApiError
 from ir3de.gateway.config.experts import RESERVED
 from ir3de.gateway.experts.snapshot import Expert, Snapshot
@@ -29,29 +31,30 @@ def choose_by_name(snapshot: Snapshot, wire: PassthroughFormat, model: str, cont
     return Choice(snapshot, eligible[0], eligible, f"the first with {wire.capability}", by_name=True)
 
 
-def choose_keeper(
-    snapshot: Snapshot,
-    wire: PassthroughFormat,
-    kind: str,
-    object_id: str,
-    keeper: str | None,
-    controls: Controls,
-    *,
-    is_shared: bool,
-    param: str | None = None,
-) -> Choice:
+class StoredAt(NamedTuple):
+    """What a request is about, and who has it."""
+
+    kind: str
+    object_id: str
+    keeper: str | None  # an expert; None if it is not known
+    is_shared: bool  # whether all clients share all objects: keys have no names
+    param: str | None = None  # the field that names it
+
+
+def choose_keeper(snapshot: Snapshot, wire: PassthroughFormat, stored: StoredAt, controls: Controls) -> Choice:
     """The expert that has an object. No other one is asked if it fails.
 
-    Where keys have no names (`is_shared`), all objects are everybody's: one that is not known here may have been made
-    elsewhere, and the only expert with the capability is asked for it.
+    Where clients share all objects, one that is not known here may have been made elsewhere, and the only expert with
+    the capability is asked for it.
     """
-    if is_object_id(object_id) is None:
-        raise build_unknown_error(kind, object_id, param)
-    if keeper is not None and (expert := snapshot.experts.get(keeper)) is not None:
+    unknown = build_unknown_error(stored.kind, stored.object_id, stored.param)
+    if is_object_id(stored.object_id) is None:
+        raise unknown
+    if stored.keeper is not None and (expert := snapshot.experts.get(stored.keeper)) is not None:
         return Choice(snapshot, expert, (), "pinned", by_name=True)
     eligible = _find_eligible(snapshot, wire, controls)
-    if keeper is not None or not is_shared or len(eligible) > 1:
-        raise build_unknown_error(kind, object_id, param)
+    if stored.keeper is not None or not stored.is_shared or len(eligible) > 1:
+        raise unknown
     return Choice(snapshot, eligible[0], (), f"the only one with {wire.capability}", by_name=True)
 
 

@@ -27,18 +27,26 @@ def scope_id(object_id: str, key: str) -> str:
 
 
 class StoredObjects:
-    """The stored objects of one key."""
+    """The stored objects of one key; `replica` is the address that answers now, of an expert with several."""
 
-    def __init__(self, pins: Pins, key: str, seconds: float) -> None:
-        self._pins, self._key, self._seconds = pins, key, seconds
+    def __init__(self, pins: Pins, key: str, seconds: float, replica: str = "") -> None:
+        self._pins, self._key, self._seconds, self._replica = pins, key, seconds, replica
 
     def find(self, kind: str, object_id: str) -> str | None:
         """The expert that has an object; None if it is not known, or another key's."""
         return self._pins.get(f"{kind} {scope_id(object_id, self._key)}")
 
+    def find_replica(self, kind: str, object_id: str) -> str:
+        """The replica that has an object; empty if its expert has one address."""
+        return self._pins.get(f"replica with {kind} {scope_id(object_id, self._key)}") or ""
+
     def remember(self, kind: str, object_id: str, expert: str) -> None:
-        if self._seconds:
-            self._pins.put(f"{kind} {scope_id(object_id, self._key)}", expert, self._seconds)
+        if not self._seconds:
+            return
+        name = f"{kind} {scope_id(object_id, self._key)}"
+        self._pins.put(name, expert, self._seconds)
+        if self._replica:
+            self._pins.put(f"replica with {name}", self._replica, self._seconds)
 
     def remember_answer(self, kind: str, answer: dict[str, Any], expert: str) -> None:
         """Remember the object that an answer is, and the files that it names."""
