@@ -19,7 +19,7 @@ from ir3de.gateway.config.models import Config
 from ir3de.gateway.config.part import read_variable
 from ir3de.gateway.http.counted_response import count_sent
 from ir3de.gateway.keys.client_key import ANYBODY, ClientKey, Lease, build_key_error
-from ir3de.gateway.keys.rate_headers import build_rate_headers
+from ir3de.gateway.keys.rate_headers import RATE_HEADERS, build_rate_headers
 from ir3de.gateway.keys.store import KeyStore, hash_key
 from ir3de.gateway.provenance import PROVENANCE_HEADERS
 from ir3de.gateway.requests.client import CONNECTION_EXTENSION, ClientConnection
@@ -27,7 +27,7 @@ from ir3de.gateway.wire import FORMATS
 
 _is_valid_request_id = re.compile(rb"[!-~]{1,128}").fullmatch
 _ALLOWED_HEADERS = b"authorization, content-type, x-session-id, x-request-id, if-match, x-api-key"
-_EXPOSED_HEADERS = ", ".join((*PROVENANCE_HEADERS, "server-timing", "etag", "retry-after")).encode()
+_EXPOSED_HEADERS = ", ".join((*PROVENANCE_HEADERS, "server-timing", "etag", "retry-after", *RATE_HEADERS)).encode()
 _ALLOWED_METHODS = b"GET, POST, PUT, DELETE, OPTIONS"
 
 

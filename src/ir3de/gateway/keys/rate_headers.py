@@ -9,6 +9,9 @@ from ir3de.gateway.headers import HeaderList
 from ir3de.gateway.keys.account import Rates, RateState
 
 BEGINNINGS = (b"x-ratelimit-", b"anthropic-ratelimit-")  # an expert's own are about the gateway's key
+RATE_HEADERS = tuple(
+    f"x-ratelimit-{part}-{what}" for what in ("requests", "tokens") for part in ("limit", "remaining", "reset")
+)
 
 
 def build_rate_headers(rates: Rates, *, is_anthropic: bool = False, now: float | None = None) -> HeaderList:
