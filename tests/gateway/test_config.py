@@ -224,7 +224,9 @@ def test_recipes_satisfy_loader_and_schema(name: str, text: str) -> None:
 def test_comments_of_the_template_are_the_defaults() -> None:
     text = build_template("router", suggest_endpoints(["law", "maths"]))
     shown = re.sub(r"^( *)# (?=\S+:|  )", r"\1", text.split("version: 1", 1)[1], flags=re.M)
-    no_default = "default|shadow|threshold|decisions|state|api_key_env|price|context_window|system_prompt|defaults"
+    no_default = (
+        "default|shadow|threshold|decisions|state|api_key_env|price|context_window|system_prompt|defaults|keys_file"
+    )
     shown = re.sub(rf"^ *({no_default}):.*\n", "", shown, flags=re.M)
     config = parsed(shown.replace("    model: law ", "    model: null "), secrets=False)
     plain = parsed(build_template("router", suggest_endpoints(["law", "maths"])))
