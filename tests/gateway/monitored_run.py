@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import hashlib
 import json
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -12,7 +13,7 @@ from typing import Any
 
 import raw_sockets
 import yaml
-from running_gateway import QUESTIONS, Running, answer, failing, running
+from running_gateway import QUESTIONS, Running, Upstream, answer, failing, running, served
 from starlette.requests import Request
 from starlette.responses import Response
 
@@ -21,32 +22,61 @@ DASHBOARD = MONITORING / "grafana" / "dashboards" / "ir3de.json"
 ALERTS = MONITORING / "alerts.yaml"
 
 
+KEY, POOR_KEY = "sk-team", "sk-poor"
+
+
+def _write_keys(path: Path) -> None:
+    """One key with a budget, and one that may ask nothing."""
+    limits = {"team": {"budget_per_day": 1, "budget_per_month": 20}, "poor": {"requests_per_minute": 0}}
+    secrets = {"team": KEY, "poor": POOR_KEY}
+    keys = [
+        {"name": name, "hash": f"sha256:{hashlib.sha256(secrets[name].encode()).hexdigest()}", "limits": limits[name]}
+        for name in secrets
+    ]
+    path.write_text(yaml.safe_dump({"version": 1, "keys": keys}))
+
+
 @contextmanager
 def monitored_gateway(folder: Path) -> Iterator[Running]:
-    """One expert answers, one takes only one request at once, and one fails."""
-    experts = {
-        "law": {"price": {"input_per_1m": 1, "output_per_1m": 2}},
-        "maths": {"concurrency": {"limit": 1, "queue": 8}},
-        "cooking": {"breaker": {"failures": 1, "rest": 600}},
-    }
-    with running(folder, experts=experts) as gateway:
+    """One expert has replicas, of which one fails and one is slow; one takes one request at once; and one fails."""
+    behind = Upstream()
+    _write_keys(folder / "keys.yaml")
+    with served(behind.app()) as address:
+        replicas = [{"name": name, "base_url": f"{address}/{name}/v1"} for name in ("good", "bad", "slow")]
+        experts = {
+            "law": {
+                "price": {"input_per_1m": 1, "output_per_1m": 2},
+                "base_url": replicas[0]["base_url"],
+                "replicas": replicas,
+                "retries": {"backoff": 0},
+                "slow_start": 0,
+                "hedge_after": 0.01,
+                "health": {"interval": 0.2},
+            },
+            "maths": {"concurrency": {"limit": 1, "queue": 8}},
+            "cooking": {"breaker": {"failures": 1, "rest": 600}},
+        }
+        with running(folder, experts=experts, server={"keys_file": str(folder / "keys.yaml")}) as gateway:
+            behind.behaviour |= {"bad": failing(500), "slow": _answer_slowly}
+            gateway.upstream.behaviour |= {"maths": _answer_slowly, "cooking": failing(500)}
+            yield gateway
 
-        async def answer_slowly(request: Request, asked: dict[str, Any]) -> Response:
-            await asyncio.sleep(0.01)
-            return await answer(request, asked)
 
-        gateway.upstream.behaviour["maths"] = answer_slowly
-        gateway.upstream.behaviour["cooking"] = failing(500)
-        yield gateway
+async def _answer_slowly(request: Request, asked: dict[str, Any]) -> Response:
+    await asyncio.sleep(0.05)
+    return await answer(request, asked)
 
 
 def make_traffic(gateway: Running) -> None:
     """One round of requests of all kinds."""
 
-    def ask(question: str, model: str = "auto", **more: Any) -> int:
-        return raw_sockets.ask(gateway.url, raw_sockets.chat(question, model, **more)).status
+    def ask(question: str, model: str = "auto", key: str = KEY, **more: Any) -> int:
+        body = raw_sockets.chat(question, model, **more)
+        return raw_sockets.ask(gateway.url, body, authorization=f"Bearer {key}").status
 
-    assert ask(QUESTIONS["law"]) == ask(QUESTIONS["law"], stream=True) == 200
+    for _ in range(4):  # every replica has its turn
+        assert ask(QUESTIONS["law"]) == ask(QUESTIONS["law"], stream=True) == 200
+    assert ask(QUESTIONS["law"], key=POOR_KEY) == 429
     assert ask(QUESTIONS["cooking"]) == 200  # another expert answered
     assert ask(QUESTIONS["cooking"], "cooking") in (500, 503)
     assert ask(" ") == 200  # the router abstains

@@ -156,4 +156,4 @@ def test_grafanas_own_model_reads_the_dashboard() -> None:
     read = models.Dashboard.from_json(given)
     assert len(read.panels) == len(given["panels"])
     queries = [one.name for one in read.templating.list_val]
-    assert queries == ["datasource", "job", "instance", "expert"]
+    assert queries == ["datasource", "job", "instance", "expert", "key"]

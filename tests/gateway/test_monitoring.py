@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -99,3 +100,22 @@ def test_every_alert_says_how_bad_it_is_and_what_to_do() -> None:
         for rule in group["rules"]:
             assert rule["labels"]["severity"] in ("critical", "warning"), rule["alert"]
             assert rule["annotations"]["summary"] and rule["annotations"]["description"].endswith("."), rule["alert"]
+
+
+def test_budgets_and_a_broken_keys_file_are_told(tmp_path: Path) -> None:
+    with monitored_gateway(tmp_path) as gateway:
+        make_traffic(gateway)
+
+        def tell() -> dict[str, float]:
+            text = raw_sockets.ask(gateway.url, path="/metrics").body.decode()
+            wanted = [line.rpartition(" ") for line in text.splitlines() if line.startswith("ir3de_key")]
+            return {name: float(value) for name, _, value in wanted}
+
+        told = tell()
+        assert told['ir3de_key_budget{key="team",period="day"}'] == 1
+        assert told['ir3de_key_budget{key="team",period="month"}'] == 20
+        assert 0 < told['ir3de_key_budget_used{key="team",period="day"}'] < 1
+        assert not any('budget{key="poor"' in name for name in told)  # it has none
+        assert told["ir3de_keys_file_valid"] == 1
+        (tmp_path / "keys.yaml").write_text("keys: [")
+        assert raw_sockets.eventually(lambda: tell()["ir3de_keys_file_valid"] == 0)

@@ -59,13 +59,13 @@ def test_lines_are_aligned_and_say_what_is_unusual() -> None:
     odd = made.record(
         started=0, expert="maths", why="asked by name", confidence=None, decision=None, total_seconds=12.3456,
         status=504, outcome="upstream_error", error="upstream_timeout", fallbacks=[("law", "maths", "timeout")],
-        prompt_tokens=None, completion_tokens=None,
+        prompt_tokens=None, completion_tokens=None, retries=2, key="team",
     )  # fmt: skip
     unusual = format_terminal_line(odd).decode()
     assert usual.index(" ms") == unusual.index(" ms")
     assert re.fullmatch(r"\d\d:\d\d:\d\d 200 law +routed \d\.\d\d +500 ms 10 \+ 5 tokens\n", usual)
     assert re.fullmatch(
-        r"\d\d:\d\d:\d\d 504 maths +asked by name +12 346 ms +after law timeout, upstream_error, upstream_timeout\n",
+        r"\d\d:\d\d:\d\d 504 maths +asked by name +12 346 ms +after law timeout, 2 retries, upstream_error, upstream_timeout, key team\n",
         unusual,
     )
 

@@ -47,6 +47,8 @@ class Gateway:
         pinning = snapshot.config.routing.pinning
         self.pins: Pins = create_pins(pinning.ttl, state_folder or get_worker_folder(), pinning.stored_ttl)
         self.keys = KeyStore(snapshot.config.server, state_folder)
+        if self.keys.path is not None:
+            self.observer.metrics.keys = self.keys
         self.stalls = StallWatch()
         self._hooks: HookRunner | None = None
         self.session_headers = tuple(name.lower().encode() for name in pinning.headers)

@@ -87,6 +87,8 @@ def build_span_attributes(
         "ir3de.stream": record.stream,
         "ir3de.fallbacks": len(record.fallbacks),
         "ir3de.fallback_reasons": [f"{giver}: {reason}" for giver, _, reason in record.fallbacks[:10]] or None,
+        "ir3de.replica": record.replica or None,
+        "ir3de.retries": record.retries or None,
         "ir3de.resends": record.resends or None,
         "ir3de.queue_seconds": record.queue_seconds,
         "ir3de.ttft_seconds": record.first_seconds,
@@ -108,6 +110,9 @@ def build_decision_attributes(record: ExchangeRecord) -> Attributes:
         "ir3de.expected_score": record.expected_score,
         "ir3de.margin": record.margin,
         "ir3de.abstained": decision.abstained,
+        "ir3de.reason": decision.reason if decision.abstained else None,
+        "ir3de.instead": record.instead or None,
+        "ir3de.chat_why": None if record.reason is None else record.reason.why,
     }
 
 

@@ -19,6 +19,7 @@ from prometheus_client.registry import Collector, CollectorRegistry
 
 from ir3de.gateway.exchange_record import ExchangeRecord, Outcome
 from ir3de.gateway.telemetry.counts import Counts, Dump
+from ir3de.gateway.telemetry.key_budgets import build_budget_metrics
 from ir3de.gateway.telemetry.key_metrics import KeyMetrics
 from ir3de.gateway.telemetry.process_counts import PROCESS_COUNTS
 from ir3de.gateway.telemetry.process_gauges import ProcessGauges
@@ -27,6 +28,7 @@ from ir3de.gateway.workers.folder import WorkerPlace
 
 if TYPE_CHECKING:
     from ir3de.gateway.experts.snapshot import LiveSnapshot
+    from ir3de.gateway.keys.store import KeyStore
 
 NO_EXPERT = "none"  # the label for names that are not experts
 OUTCOMES = get_args(Outcome)
@@ -54,6 +56,7 @@ class Metrics:
 
     def __init__(self, live: LiveSnapshot, place: WorkerPlace | None = None) -> None:
         self._live, self._place = live, place
+        self.keys: KeyStore | None = None  # where there is a keys file
         counts = self._counts = Counts()
         self._requests = counts.add_counter("ir3de_requests", "Requests.", "expert", "outcome")
         self._responses = counts.add_counter(
@@ -220,6 +223,8 @@ class Metrics:
         encode, content_type = choose_encoder(accept)
         registry = CollectorRegistry()
         described = [_describe_build(), _describe_router(self._live)]
+        if self.keys is not None:
+            described += build_budget_metrics(self.keys)
         registry.register(_Scrape([*self._counts.build(self._read_all()), *described]))
         return encode(registry), content_type
 

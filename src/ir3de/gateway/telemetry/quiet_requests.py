@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from ir3de.gateway.wire import FORMATS
+
 _PROBES = frozenset(("/livez", "/readyz", "/health"))
 _PREFIXES = (  # of a path, and the name of what lies there
     ("/v1/route", "route"),
@@ -12,15 +14,20 @@ _PREFIXES = (  # of a path, and the name of what lies there
     ("/admin", "admin"),
     ("/page/", "page"),
 )
-_ENDPOINTS = {"/": "page", "/metrics": "metrics", "/version": "info", "/openapi.json": "info"}
-ENDPOINTS = ("probe", "page", "metrics", "info", "route", "models", "admin", "other")  # all names
+_ENDPOINTS: dict[str, str] = {
+    "/": "page",
+    "/metrics": "metrics",
+    "/version": "info",
+    "/openapi.json": "info",
+    **{f"/v1/{path}": wire.capability for path, wire in FORMATS.items()},  # refused before an expert was asked
+}
 
 
 def name_endpoint(path: str) -> str:
     """One of a few names for any path, because clients choose paths.
 
-    >>> name_endpoint("/livez"), name_endpoint("/page/app.js"), name_endpoint("/admin/experts"), name_endpoint("/x")
-    ('probe', 'page', 'admin', 'other')
+    >>> name_endpoint("/livez"), name_endpoint("/page/app.js"), name_endpoint("/v1/messages"), name_endpoint("/x")
+    ('probe', 'page', 'messages', 'other')
     """
     if path in _PROBES:
         return "probe"

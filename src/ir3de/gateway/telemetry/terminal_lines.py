@@ -54,7 +54,7 @@ def format_terminal_line(record: ExchangeRecord, *, colours: bool = False) -> by
 def _describe_reason(record: ExchangeRecord) -> str:
     if not record.expert:
         return f"{record.method} {record.endpoint}" if record.endpoint.startswith("/") else record.endpoint
-    why = record.why or "routed"
+    why = record.why or ("routed" if record.reason is None else record.reason.why)
     return why if record.confidence is None else f"{why} {record.confidence:.2f}"
 
 
@@ -68,6 +68,8 @@ def _describe_unusual(record: ExchangeRecord) -> str:
     parts = [f"{giver} {reason}" for giver, _, reason in record.fallbacks[:3]]
     if parts:
         parts = [f"after {', '.join(parts)}"]
+    if record.retries:
+        parts.append(f"{record.retries} {'retry' if record.retries == 1 else 'retries'}")
     if record.expert and record.endpoint != "chat":
         parts.append(record.endpoint)
     if record.stream and record.first_seconds is not None:
@@ -76,6 +78,8 @@ def _describe_unusual(record: ExchangeRecord) -> str:
         parts.append(record.outcome)
     if record.error:
         parts.append(record.error)
+    if record.key:
+        parts.append(f"key {record.key}")
     return _make_printable(", ".join(parts))
 
 
