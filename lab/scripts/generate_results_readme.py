@@ -49,6 +49,7 @@ COMMANDS = {  # every raw file beside the settings: what makes it, and the page 
         "outcomes.md",
     ),
     "privacy.json": ("ir3de bench privacy --data DIR --save results/privacy.json", "privacy.md"),
+    "replicas.json": ("ir3de bench replicas --save results/replicas.json", "replicas.md"),
     "reproduce.json": ("python lab/scripts/reproduce.py --run", "experiments.md"),
     "rivals.json": ("ir3de bench rivals --data DIR --encoder SOURCE --save results/rivals.json", "benchmarks.md"),
     "robustness.json": ("ir3de bench robustness --data DIR --save results/robustness.json", "benchmarks.md"),

@@ -47,6 +47,7 @@ for _command in (
     gateway.limits,
     gateway.soak,
     gateway.keys,
+    gateway.replicas,
     gateway.versions,
     translation.translation,
     trust.trust,

@@ -190,6 +190,42 @@ def keys(requests: int, many: int, workers: int, seed: int, save: Path | None, o
     out.result(figures_table(figures))
 
 
+@click.command()
+@click.option("--quick", is_flag=True, help="Twenty seconds instead of forty, with shorter intervals.")
+@click.option("--workers", type=click.IntRange(min=1), default=2, show_default=True, help="Processes of the gateway.")
+@save_option
+@output_options
+def replicas(quick: bool, workers: int, save: Path | None, out: Output) -> None:
+    """What becomes of requests while one of three replicas is killed, and another is slow, and both come back.
+
+    A hundred requests a second go to an expert with three replicas, each a process. The first is killed and started
+    again; then the second answers ten times as slowly for a while. No answer may fail. A replica that is back must
+    have four fifths of its share again, over a second, within the interval of the health checks.
+
+    \b
+    Example:
+      ir3de bench replicas --save results/replicas.json
+    """
+    from dataclasses import asdict, replace
+
+    from ir3de_lab.benchmarks.gateway.replicas import NAMES, QUICK, Plan, measure_replicas
+
+    plan = replace(QUICK if quick else Plan(), workers=workers)
+    circumstances = describe_circumstances()
+    with out.spinner(f"asking for {plan.seconds:.0f} seconds while replicas come and go"):
+        report = measure_replicas(plan)
+    figures = report.figures()
+    document = {**circumstances, "plan": asdict(plan), "figures": [figure.to_dict() for figure in figures]}
+    keep(save, document)
+    out.json(document)
+    shown = table("second", *(f"share of {name}" for name in NAMES), "", right=("second",))
+    happened = report.name_seconds()
+    for row in report.list_shares():
+        shares = (f"{row[name]:.2f}" for name in NAMES)
+        shown.add_row(str(row["second"]), *shares, happened.get(int(row["second"]), ""))
+    out.result(shown, figures_table(figures))
+
+
 def find_commit(folder: Path) -> str:
     """The commit of a checkout; empty if it is none."""
     import subprocess

@@ -3,7 +3,8 @@
     python -m ir3de_lab.benchmarks.gateway.upstream --latency 0.01
 
 writes its port on standard output and serves until it is stopped. Any POST is a chat completion, streamed where the
-body says so; the body's "user" is the request's id, and the answer repeats it. GET /counts and GET /seen tell.
+body says so; the body's "user" is the request's id, and the answer repeats it. GET /counts and GET /seen tell. SIGUSR1
+makes all its answers slow, SIGUSR2 fast again.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ import asyncio
 import json
 import random
 import re
+import signal
 import socket
 import struct
 import sys
@@ -52,6 +54,7 @@ class Ledger:
 
     counts: Counter[str] = field(default_factory=Counter)
     seen: dict[str, list[str]] = field(default_factory=dict)  # id: how each attempt ended, in their order
+    is_slow: bool = False
 
     def begin(self, identity: str) -> tuple[list[str], int]:
         attempts = self.seen.setdefault(identity, [])
@@ -135,7 +138,7 @@ class Connection(asyncio.Protocol):
         stream = _STREAM.search(self._body) is not None
         failing = self._behaviour.failing and self._dice.random() < self._behaviour.failing
         way = self._dice.choice(self._behaviour.ways) if failing else ""
-        slow = identity.endswith(SLOW)
+        slow = self._ledger.is_slow or identity.endswith(SLOW)
         wait = self._behaviour.slow if slow else self._behaviour.latency
         if way == "silent":
             self._end(way)
@@ -197,6 +200,9 @@ async def serve(behaviour: Behaviour, port: int) -> None:
     """Serve until stopped; the port is written on standard output."""
     ledger, dice = Ledger(), random.Random(behaviour.seed)
     loop = asyncio.get_running_loop()
+    for name, is_slow in (("SIGUSR1", True), ("SIGUSR2", False)):
+        if number := getattr(signal, name, None):  # not on Windows
+            loop.add_signal_handler(number, setattr, ledger, "is_slow", is_slow)
     server = await loop.create_server(lambda: Connection(behaviour, ledger, dice), "127.0.0.1", port)
     sys.stdout.write(f"{server.sockets[0].getsockname()[1]}\n")
     sys.stdout.flush()
