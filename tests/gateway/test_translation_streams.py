@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from itertools import pairwise
 from typing import Any
 
@@ -296,7 +297,15 @@ def test_comments_pass() -> None:
     assert ChatToMessages().feed(b": keep-alive\n\n") == b": keep-alive\n\n"
 
 
-@pytest.mark.parametrize("content", [b"data: {broken\n\n", b"data: [1]\n\n", b'data: {"type": "message_stop"}\n\n'])
+@pytest.mark.parametrize(
+    "content",
+    [
+        b"data: {broken\n\n",
+        b"data: [1]\n\n",
+        b'data: {"type": "message_stop"}\n\n',
+        named([TOOL_USE[0], {**TOOL_USE[5], "index": []}]),
+    ],
+)
 def test_what_is_no_stream_is_unreadable(content: bytes) -> None:
     with pytest.raises(UnreadableAnswer):
         MessagesToChat().feed(content)
@@ -310,3 +319,43 @@ def test_an_event_that_never_ends_is_refused() -> None:
 
 def test_lines_of_data_belong_together() -> None:
     assert EventParser().feed(b"id: 1\ndata: a\ndata:b\nretry: 3\n\n\n") == [Event("", b"a\nb")]
+
+
+# whatever an expert sends ---------------------------------------------------------------------------------------------
+
+NAMES = (
+    "type", "message", "content_block", "delta", "index", "usage", "choices", "error", "content", "tool_calls", "text",
+    "function", "arguments", "name", "id", "input", "partial_json", "stop_reason", "finish_reason", "refusal", "model",
+    "reasoning_content", "thinking", "stop_details", "code", "prompt_tokens", "prompt_tokens_details", "input_tokens",
+)  # fmt: skip
+KINDS = (
+    "message_start", "content_block_start", "content_block_delta", "content_block_stop", "message_delta",
+    "message_stop", "error", "text", "tool_use", "thinking", "text_delta", "input_json_delta", "tool_calls", "stop",
+)  # fmt: skip
+values: st.SearchStrategy[Any] = st.recursive(
+    st.none() | st.booleans() | st.integers(-1, 600) | st.sampled_from(KINDS) | st.just(""),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.sampled_from(NAMES), inner, max_size=5),
+    max_leaves=15,
+)
+objects = st.dictionaries(st.sampled_from(NAMES), values, max_size=6)
+begun = {"type": "message_start", "message": {"id": "m"}, "choices": [{"delta": {"content": "He"}}]}
+
+
+@pytest.mark.parametrize("create", [ChatToMessages, MessagesToChat])
+@given(events=st.lists(objects, max_size=6))
+def test_any_events_are_translated_or_unreadable(
+    create: Callable[[], StreamTranslator], events: list[dict[str, Any]]
+) -> None:
+    content = b"".join(b"data: %b\n\n" % json.dumps(event).encode() for event in [begun, *events])
+    try:
+        found = translate(create(), content)
+    except UnreadableAnswer:
+        return
+    assert all(isinstance(event, dict) for event in read(found))
+
+
+@given(answer=objects)
+def test_any_answer_is_translated_or_unreadable(answer: dict[str, Any]) -> None:
+    for build in (build_message, build_completion):
+        with suppress(UnreadableAnswer):
+            assert json.dumps(build(answer))

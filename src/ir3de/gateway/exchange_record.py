@@ -69,8 +69,10 @@ class ExchangeRecord:
 
 
 def read_usage(usage: Mapping[str, Any]) -> tuple[int | None, int | None]:
-    """The tokens of prompt and answer, as an expert counts them."""
+    """The tokens of prompt and answer, as an expert counts them. Anthropic's API tells those of its cache apart."""
     prompt = _parse_count(usage.get("prompt_tokens", usage.get("input_tokens")))
+    if prompt is not None and "cache_read_input_tokens" in usage:
+        prompt += sum(_parse_count(usage.get(f"cache_{name}_input_tokens")) or 0 for name in ("read", "creation"))
     answer = _parse_count(usage.get("completion_tokens", usage.get("output_tokens")))
     return prompt, answer
 

@@ -20,7 +20,7 @@ class MessagesToChat(StreamTranslator):
         super().__init__()
         self._tells_usage = tells_usage
         self._head: dict[str, Any] = {}  # what all chunks have in common
-        self._calls: dict[object, tuple[int, object]] = {}  # by the index of the block: that of the call, and its input
+        self._calls: dict[int, tuple[int, object]] = {}  # by the index of the block: that of the call, and its input
         self._usage: dict[str, Any] = {}
 
     @property
@@ -39,11 +39,11 @@ class MessagesToChat(StreamTranslator):
         if not self._head:
             raise UnreadableAnswer(f"{str(kind)[:50]} before message_start")
         if kind == "content_block_start":
-            return self._begin_block(content.get("index"), _get_object(content, "content_block"))
+            return self._begin_block(_get_index(content), _get_object(content, "content_block"))
         if kind == "content_block_delta":
-            return self._translate_delta(content.get("index"), _get_object(content, "delta"))
+            return self._translate_delta(_get_index(content), _get_object(content, "delta"))
         if kind == "content_block_stop":
-            return self._end_block(content.get("index"))
+            return self._end_block(_get_index(content))
         if kind == "message_delta":
             return self._read_end(content)
         return self._end_message() if kind == "message_stop" else b""
@@ -58,7 +58,7 @@ class MessagesToChat(StreamTranslator):
         self._add_usage(message.get("usage"))
         return self._write({"role": "assistant", "content": ""})
 
-    def _begin_block(self, place: object, block: Mapping[str, Any]) -> bytes:
+    def _begin_block(self, place: int, block: Mapping[str, Any]) -> bytes:
         kind = block.get("type")
         if kind == "text":
             return self._write_text("content", block.get("text"))
@@ -72,7 +72,7 @@ class MessagesToChat(StreamTranslator):
         call = {"index": number, "id": block.get("id") or "", "type": "function", "function": function}
         return self._write({"tool_calls": [call]})
 
-    def _translate_delta(self, place: object, delta: Mapping[str, Any]) -> bytes:
+    def _translate_delta(self, place: int, delta: Mapping[str, Any]) -> bytes:
         kind = delta.get("type")
         if kind == "text_delta":
             return self._write_text("content", delta.get("text"))
@@ -86,7 +86,7 @@ class MessagesToChat(StreamTranslator):
             return self._write_arguments(number, str(text))
         return b""
 
-    def _end_block(self, place: object) -> bytes:
+    def _end_block(self, place: int) -> bytes:
         """A call whose input did not come in parts: all of it, even if it is empty."""
         number, given = self._calls.get(place, (0, None))
         return b"" if given is None else self._write_arguments(number, write_json(given))
@@ -125,4 +125,11 @@ def _get_object(content: Mapping[str, Any], name: str) -> Mapping[str, Any]:
     found = content.get(name)
     if not isinstance(found, dict):
         raise UnreadableAnswer(f"an event without {name}")
+    return found
+
+
+def _get_index(content: Mapping[str, Any]) -> int:
+    found = content.get("index")
+    if not isinstance(found, int):
+        raise UnreadableAnswer("an event without index")
     return found
