@@ -53,6 +53,7 @@ bench:           ## speed as ratios, accuracy where IR3DE_DATA points, robustnes
 	ir3de bench limits --save results/limits.json
 	ir3de bench replicas --save results/replicas.json
 	ir3de bench soak --save results/soak.json
+	ir3de bench translation --save results/translation.json
 	ir3de bench versions --before $(BEFORE) --save results/versions.json  # BEFORE is a checkout of the earlier version
 	ir3de bench outcome-routing --leave-out arc_easy --save results/outcome_routing.json
 	ir3de bench strong-weak --save results/strong_weak.json

@@ -11,11 +11,26 @@ from urllib.request import Request as HttpRequest
 from urllib.request import urlopen
 
 import pytest
-from api_answers import CHAT, MESSAGE, MESSAGE_EVENTS, SAID, breaking_off, saying, serving, tell_all, without_provenance
-from running_gateway import QUESTIONS, TEXTS, Running, Upstream, served
+from api_answers import (
+    CHAT,
+    MESSAGE,
+    MESSAGE_EVENTS,
+    SAID,
+    answer_as_servers_do,
+    breaking_off,
+    saying,
+    serving,
+    tell_all,
+    without_provenance,
+)
+from client_keys import bearer, key, write_keys
+from running_gateway import QUESTIONS, TEXTS, Running, Upstream, served, small_router
 
+from ir3de.gateway.app import create_app
 from ir3de.gateway.config.experts import ExpertConfig
+from ir3de.gateway.config.models import Config
 from ir3de.gateway.exchange_record import ExchangeRecord
+from ir3de.gateway.gateway import Gateway
 from ir3de.gateway.validation import ping_experts
 
 CAPABILITIES = {"law": ["chat", "tools", "vision"], "maths": ["messages", "tools"], "cooking": ["chat", "messages"]}
@@ -51,8 +66,9 @@ def gateway(one_gateway: Running) -> Running:
     return one_gateway
 
 
-def post(gateway: Running, path: str, body: dict[str, Any]) -> Got:
-    asked = HttpRequest(f"{gateway.url}/v1/{path}", json.dumps(body).encode(), {"content-type": "application/json"})
+def post(gateway: Running, path: str, body: dict[str, Any], **headers: str) -> Got:
+    sent = {"content-type": "application/json", **headers}
+    asked = HttpRequest(f"{gateway.url}/v1/{path}", json.dumps(body).encode(), sent)
     try:
         with urlopen(asked, timeout=30) as answer:
             return Got(answer.status, dict(answer.headers), answer.read())
@@ -236,6 +252,43 @@ def test_an_expert_with_anthropic_s_api_is_pinged_as_that_wants_it(monkeypatch: 
         assert ping_experts([ExpertConfig.model_validate({"name": "claude", **told})]) == []
     sent = upstream.headers[0]
     assert (sent["x-api-key"], sent["anthropic-version"]) == ("secret", "2023-06-01")
+
+
+def test_a_counted_key_is_charged_for_what_was_used(tmp_path: Any) -> None:
+    keys = write_keys(tmp_path / "keys.json", key("counted", tokens_per_minute=100_000))
+    experts = {name: {"capabilities": CAPABILITIES[name]} for name in TEXTS}
+    seen: list[ExchangeRecord] = []
+    with (
+        serving(tmp_path, experts=experts, server={"keys_file": str(keys)}) as gateway,
+        pytest.MonkeyPatch.context() as on,
+    ):
+        on.setattr(gateway.gateway.observer, "observe", seen.append)
+        body = {"model": "maths", "stream": True, "messages": [{"role": "user", "content": "?"}]}
+        got = post(gateway, "chat/completions", body, **bearer("counted"))
+        more = post(gateway, "messages", {**body, "model": "law", "max_tokens": 9}, **bearer("counted"))
+    assert b"usage" not in got.body and got.body.endswith(b"data: [DONE]\n\n") and b"message_stop" in more.body
+    told = [(one.prompt_tokens, one.completion_tokens, one.is_estimated) for one in seen]
+    assert told == [(10, 5, False)] * 2
+
+
+@pytest.mark.parametrize("hedged", [{}, {"hedge_after": 0.01}])
+def test_another_replica_of_the_other_kind_answers(tmp_path: Any, hedged: dict[str, Any]) -> None:
+    small_router().save(tmp_path / "router")
+    upstream = Upstream({"one": saying(b'{"error":{"message":"no"}}', 500), "two": answer_as_servers_do})
+    with served(upstream.app()) as address:
+        replicas = [f"{address}/{name}/v1" for name in ("one", "two")]
+        expert = {"name": "law", "replicas": replicas, "capabilities": ["chat"], "health": {"interval": 60}, **hedged}
+        config = {"router": {"path": str(tmp_path / "router")}, "experts": [expert], "logs": {"access": None}}
+        gateway = Gateway.open(Config.model_validate(config))
+        with served(create_app(gateway)) as url:
+            running = Running(url, upstream, gateway)
+            for is_streamed in (False, True, False):
+                got = message(running, "law", stream=is_streamed)
+                assert (got.status, got.headers["x-ir3de-translated"]) == (200, "messages to chat")
+                assert b'"type":"message"' in got.body
+            upstream.behaviour["two"] = upstream.behaviour["one"]
+            got = message(running, "law")
+    assert (got.status, got.error["type"], got.error["message"]) == (500, "api_error", "no")
 
 
 # errors ---------------------------------------------------------------------------------------------------------------

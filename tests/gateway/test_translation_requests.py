@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 
 from ir3de.gateway.api_errors import ApiError
 from ir3de.gateway.config.experts import ExpertConfig
+from ir3de.gateway.exchange_record import read_usage
 from ir3de.gateway.translation import chat_request, messages_request
 from ir3de.gateway.translation.answers import (
     FINISH_REASONS,
@@ -306,6 +307,9 @@ def test_an_expert_s_settings_are_applied_in_its_own_format() -> None:
         b'{"model":"gpt","seed":1,"messages":[{"role":"system","content":"Be a lawyer."},'
         b'{"role":"user","content":"Hi"}],"max_completion_tokens":5,"temperature":1}'
     )
+    silent = ExpertConfig.model_validate({**config, "stream_usage": False})
+    assert b"stream_options" in MessagesByChat({**asked, "stream": True}, hosted).content
+    assert b"stream_options" not in MessagesByChat({**asked, "stream": True}, silent).content
     claude = ExpertConfig.model_validate({**config, "capabilities": ["messages"], "defaults": {"max_tokens": 99}})
     assert ChatByMessages({"messages": says()}, claude).content == (
         b'{"model":"gpt","system":"Be a lawyer.","messages":[{"role":"user","content":"Hi"}],"max_tokens":99}'
@@ -375,6 +379,7 @@ def test_usage_survives_there_and_back(plain: int, read: int, written: int, answ
         "output_tokens": answer,
     }  # fmt: skip
     there = build_chat_usage(usage)
+    assert read_usage(there) == read_usage(usage) == (plain + read + written, answer)
     assert there["total_tokens"] == sum(usage.values())
     assert build_message_usage(there) == usage
 

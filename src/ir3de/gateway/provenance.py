@@ -28,6 +28,8 @@ PROVENANCE_HEADERS = (
     "x-ir3de-chat",
     "x-ir3de-reason",
     "x-ir3de-instead",
+    "x-ir3de-translated",
+    "x-ir3de-estimated",
     "x-request-id",
 )
 

@@ -25,13 +25,13 @@ def translation(save: Path | None, out: Output) -> None:
       ir3de bench translation --save results/translation.json
     """
     from ir3de_lab.benchmarks.measurement import circumstances
-    from ir3de_lab.benchmarks.translation.comparing import compare
+    from ir3de_lab.benchmarks.translation.comparing import compare, find_versions
 
     with out.spinner("asking natively and translated"):
         rows = list(compare())
     equal = sum(row.is_equal for row in rows)
     document = {
-        "circumstances": circumstances(),
+        "circumstances": {**circumstances(), **find_versions()},
         "equal": equal,
         "cases": len(rows),
         "rows": [row.to_dict() for row in rows],

@@ -74,6 +74,8 @@ class MessagesByChat(Translation):
         self._stops = tuple(one for one in wanted if isinstance(one, str)) if isinstance(wanted, list) else ()
         is_new = urlsplit(config.base_url).hostname == _OPENAI_HOST or "max_completion_tokens" in config.defaults
         request = build_chat_request(values, tokens_field="max_completion_tokens" if is_new else "max_tokens")
+        if config.stream_usage is False:  # it cannot tell it
+            request.pop("stream_options", None)
         if config.system_prompt is not None and not any(one["role"] == "system" for one in request["messages"]):
             request["messages"].insert(0, {"role": "system", "content": config.system_prompt})
         return request

@@ -61,6 +61,11 @@ def compare() -> Iterator[Row]:
                     yield Row(name, case, "streamed" if is_streamed else "whole", *equal)
 
 
+def find_versions() -> dict[str, str]:
+    """The versions of the clients."""
+    return {name: str(_load(name).__version__) for name in ("anthropic", "openai")}
+
+
 Ask = Callable[[dict[str, Any], bool], Seen]
 
 
