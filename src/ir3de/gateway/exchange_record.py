@@ -44,6 +44,8 @@ class ExchangeRecord:
     fallbacks: list[Handover] = field(default_factory=list)
     replica: str = ""  # which replica of the expert answered, or was asked last
     retries: int = 0  # other replicas that were asked before it
+    cache: str = ""  # hit or miss; empty where the answer cannot be kept
+    cache_age: float = 0.0  # seconds, of a hit
     resends: int = 0  # how often it was sent again because a kept connection had closed
     read_seconds: float | None = None  # until the body had arrived
     route_seconds: float | None = None

@@ -20,6 +20,7 @@ from ir3de.gateway.experts.http_transport import HttpTransport
 from ir3de.gateway.experts.snapshot import LiveSnapshot, Snapshot
 from ir3de.gateway.hooks.running import HookRunner, load_hooks
 from ir3de.gateway.keys.store import CHECK_INTERVAL_S, KeyStore, read_keys_in_force
+from ir3de.gateway.requests.answer_cache import AnswerCache
 from ir3de.gateway.requests.client_response import StallWatch
 from ir3de.gateway.requests.pins import TIDY_INTERVAL_S, Pins, create_pins
 from ir3de.gateway.telemetry.observer import Observer
@@ -51,6 +52,7 @@ class Gateway:
             self.observer.metrics.keys = self.keys
         self.stalls = StallWatch()
         self._hooks: HookRunner | None = None
+        self._cache: AnswerCache | None = None
         self.session_headers = tuple(name.lower().encode() for name in pinning.headers)
 
     @classmethod
@@ -77,6 +79,16 @@ class Gateway:
         gateway.administration = Administration(gateway.live, reread or (lambda: config), folder)
         gateway._temporary_state = temporary
         return gateway
+
+    def get_cache(self, snapshot: Snapshot) -> AnswerCache | None:
+        """The answers that this snapshot's experts gave; None if it keeps none, or no longer serves."""
+        config = snapshot.config.cache
+        if not config.ttl or snapshot is not self.live.snapshot:
+            return None
+        if self._cache is None or self._cache.config != config:
+            self._cache = AnswerCache(config)
+        self._cache.set_owner(snapshot)
+        return self._cache
 
     def get_hooks(self, snapshot: Snapshot) -> HookRunner | None:
         """The hooks of a snapshot's configuration; None if it has none."""

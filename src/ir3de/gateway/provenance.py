@@ -25,6 +25,8 @@ PROVENANCE_HEADERS = (
     "x-ir3de-fallbacks",
     "x-ir3de-resends",
     "x-ir3de-why",
+    "x-ir3de-cache",
+    "age",
     "x-ir3de-chat",
     "x-ir3de-reason",
     "x-ir3de-instead",

@@ -7,6 +7,7 @@ from typing import Literal, Self
 
 from pydantic import Field, model_validator
 
+from ir3de.gateway.config.cache import Cache
 from ir3de.gateway.config.experts import ExpertConfig
 from ir3de.gateway.config.hooks import Hooks
 from ir3de.gateway.config.part import Part
@@ -31,6 +32,8 @@ class Config(Part):
     """How an expert is chosen for a request."""
     logs: Logs = Logs()
     """The logs."""
+    cache: Cache = Cache()
+    """The response cache; off by default."""
     hooks: Hooks = Hooks()
     """What sees requests and answers on their way, for guardrails and redaction."""
     state: str | None = None

@@ -49,6 +49,8 @@ def measure(exchange: Exchange) -> Spending | None:
     An expert that has begun to answer, or would have if the client had waited, and tells no usage: an estimate.
     """
     record, expert = exchange.record, exchange.expert
+    if record.cache == "hit":  # nobody was asked
+        return None
     usage = exchange.usage
     if expert is None or (not usage and (exchange.wire.is_opaque or not _has_worked(exchange))):
         return None

@@ -5,6 +5,7 @@ from __future__ import annotations
 from time import perf_counter
 
 from ir3de.gateway.exchange.accounting import build_content
+from ir3de.gateway.exchange.caching import CopiedResponse
 from ir3de.gateway.exchange.exchange import Exchange
 from ir3de.gateway.exchange.hedging import BegunRequest
 from ir3de.gateway.exchange.hooked import relay_hooked
@@ -50,6 +51,8 @@ async def ask(
                 exchange.trace.begin_answer(answer.headers)
             if exchange.translation is not None:
                 answer = TranslatedResponse(answer, exchange.translation, exchange.wire, expert.name)
+            if exchange.cache_key:
+                answer = CopiedResponse(answer, exchange, exchange.snapshot.config.cache.answer_bytes)
             if answer.resends:
                 exchange.record.resends += answer.resends
                 observer.metrics.resends[expert.name] += answer.resends
@@ -64,6 +67,8 @@ async def ask(
                 await relay_hooked(exchange, answer, expert, relay)
             else:
                 await relay(exchange, answer, expert)
+            if isinstance(answer, CopiedResponse):
+                answer.keep()
         expert.breaker.record_success()
         return None
     except UpstreamFailure as failure:

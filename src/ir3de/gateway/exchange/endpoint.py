@@ -23,6 +23,7 @@ from starlette.types import Receive, Scope, Send
 from ir3de.gateway.api_errors import ApiError, ClientDisconnect, build_internal_error, build_type_error
 from ir3de.gateway.config.experts import RESERVED
 from ir3de.gateway.exchange.accounting import expect_usage, measure, restrict_to_key
+from ir3de.gateway.exchange.caching import answer_from_cache
 from ir3de.gateway.exchange.exchange import Exchange
 from ir3de.gateway.exchange.hooked import show_request
 from ir3de.gateway.exchange.preparing import mark_untranslatable
@@ -89,7 +90,8 @@ async def _answer(exchange: Exchange, read: Reading, choose: Choosing) -> None:
     watcher = exchange.response.watcher = DisconnectWatcher(exchange.receive, exchange.connection)
     try:
         exchange.choice = await choose(exchange)
-        await ask_in_turn(exchange, exchange.choice)
+        if not exchange.snapshot.caches_answers or not await answer_from_cache(exchange, exchange.choice):
+            await ask_in_turn(exchange, exchange.choice)
         _pin(exchange, exchange.choice)
     except ApiError as problem:
         exchange.record.outcome = "client_error" if problem.status < 500 else "failed"

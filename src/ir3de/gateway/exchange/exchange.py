@@ -66,6 +66,7 @@ class Exchange:
         self.expert: Expert | None = None  # who answers, or was asked last
         self.translation: Translation | None = None  # where the expert speaks another format than the client
         self.deadline = inf  # when an answer must have begun, as a time of the event loop
+        self.cache_key = b""  # to keep the answer with
         self.keeper = ""  # the replica that has what the request is about
         self.relay: EventRelay | None = None
         self.usage: Mapping[str, Any] = {}
@@ -121,6 +122,10 @@ class Exchange:
         has_provenance = "headers" in self.snapshot.config.routing.provenance
         if self.choice is not None and self.expert is not None and has_provenance:
             headers += build_provenance_headers(self.choice, self.expert, self.record.fallbacks, self.record.resends)
+        if self.record.cache:
+            headers.append((b"x-ir3de-cache", self.record.cache.encode()))
+            if self.record.cache == "hit":
+                headers.append((b"age", b"%d" % self.record.cache_age))
         if self.translation is not None:
             headers += self.translation.build_headers(self.request_id)
         if self.snapshot.config.server.timing:

@@ -56,6 +56,11 @@ class Snapshot:
         return frozenset().union(*(expert.translated for expert in self.experts.values()))
 
     @cached_property
+    def caches_answers(self) -> bool:
+        """Whether there is a response cache."""
+        return self.config.cache.ttl > 0
+
+    @cached_property
     def has_before_hooks(self) -> bool:
         """Whether any hook sees requests."""
         return bool(self.config.hooks.before)

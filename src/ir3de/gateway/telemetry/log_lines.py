@@ -41,7 +41,8 @@ def format_access_line(record: ExchangeRecord) -> bytes:
         f'"completion_tokens": {"null" if completion_tokens is None else completion_tokens}, '
         f'"cost": {"null" if cost is None else f"{cost:.9g}"}, '
         f'"received_bytes": {record.received_bytes}, "sent_bytes": {record.sent_bytes}, '
-        f'"stream": {"true" if record.stream else "false"}{_format_key(record) if record.key else ""}}}\n'
+        f'"stream": {"true" if record.stream else "false"}{_format_key(record) if record.key else ""}'
+        f"{_format_cache(record) if record.cache else ''}}}\n"
     ).encode()
 
 
@@ -53,6 +54,10 @@ def _format_key(record: ExchangeRecord) -> str:
 
 def _format_replica(record: ExchangeRecord) -> str:
     return f'"replica": {_quote(record.replica)}, "retries": {record.retries}, '
+
+
+def _format_cache(record: ExchangeRecord) -> str:
+    return f', "cache": "{record.cache}"'
 
 
 def _format_decision(record: ExchangeRecord) -> str:

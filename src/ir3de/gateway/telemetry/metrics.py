@@ -85,6 +85,7 @@ class Metrics:
             "ir3de_resends", "Requests sent again because a kept connection had closed.", "expert"
         )
         self._of_keys = KeyMetrics(counts)
+        self._cache = counts.add_counter("ir3de_cache", "Looks into the response cache.", "result")
         self._hooks = counts.add_counter("ir3de_hook_calls", "Calls of hooks.", "hook", "outcome")
         self._of_process = {
             "log_lines_dropped": counts.add_counter("ir3de_log_lines_dropped", "Log lines that could not be written."),
@@ -120,6 +121,10 @@ class Metrics:
     def get_label(self, expert: str) -> str:
         """The expert's name if it is configured, or was when it was first counted."""
         return expert if expert in self._experts or expert in self._live.snapshot.experts else NO_EXPERT
+
+    def count_cache(self, result: str) -> None:
+        """Count a look into the response cache."""
+        self._cache[result] += 1
 
     def count_hook(self, hook: str, outcome: str) -> None:
         """Count a call of a hook."""
