@@ -47,6 +47,7 @@ bench:           ## speed as ratios, accuracy where IR3DE_DATA points, robustnes
 	ir3de bench novelty --save results/novelty.json
 	ir3de bench confidence --save results/confidence.json
 	ir3de bench conversations --data $(IR3DE_DATA) --choose --save results/conversations.json
+	ir3de bench chats --data $(IR3DE_DATA) --save results/chats.json
 	ir3de bench privacy --save results/privacy.json
 	ir3de bench scale --save results/scale.json
 	ir3de bench gateway --save results/gateway.json

@@ -57,6 +57,19 @@ def weights(document: dict[str, Any]) -> list[str]:
     return [f"The defaults are {defaults}.", "", *lines, *(line for _, line in sorted(found))]
 
 
+def gateway(document: dict[str, Any]) -> list[str]:
+    """The means over the sets through the gateway, and the gain of follow-ups."""
+    groups = {**GROUPS, "follow-ups": "follow-ups"}
+    shown = ("all", "first", "same subject", "follow-ups", "switches", "pastes", "tool loops")
+    rows = [row for row in document["rows"] if row["data"] == "mean"]
+    lines = [f"| routing | {' | '.join(groups[name] for name in shown)} |", "|---|" + "---:|" * len(shown)]
+    lines += [f"| {row['routing']} | {' | '.join(_percent(row['accuracy'][name]) for name in shown)} |" for row in rows]
+    by_way = {row["routing"]: row["accuracy"]["follow-ups"] for row in rows}
+    same = f"Of {document['turns']:,} turns, {document['different']} went elsewhere than the library sends them."
+    gain = f"Follow-ups gain {by_way['gateway'] - by_way['last message']:.1f} points over routing by the last message."
+    return [*lines, "", f"{same} {gain}"]
+
+
 def _percent(value: float | None) -> str:
     return "–" if value is None else f"{value:.1f}"
 
@@ -65,6 +78,7 @@ def main() -> int:
     text = renew_parts(
         PAGE.read_text(encoding="utf-8"), raw("conversations"), (accuracy, costs, weights, circumstances)
     )
+    text = renew_parts(text, raw("chats"), (gateway,))
     return write_or_compare({PAGE: text}, __file__)
 
 

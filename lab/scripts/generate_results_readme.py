@@ -30,6 +30,7 @@ COMMANDS = {  # every raw file beside the settings: what makes it, and the page 
     "accuracy.json": ("ir3de bench accuracy --data DIR --save results/accuracy.json", "benchmarks.md"),
     "big.json": ("ir3de bench big --save results/big.json", "benchmarks.md"),
     "big_cuda.json": ("ir3de bench big --device cuda --save results/big_cuda.json", "benchmarks.md"),
+    "chats.json": ("ir3de bench chats --data DIR --save results/chats.json", "conversations.md"),
     "confidence.json": ("ir3de bench confidence --data DIR --save results/confidence.json", "confidence.md"),
     "conversations.json": (
         "ir3de bench conversations --data DIR --choose --save results/conversations.json",

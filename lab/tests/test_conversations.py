@@ -14,6 +14,7 @@ from ir3de.policies import TurnWeights
 from ir3de_lab.benchmarks import conversations as bench
 from ir3de_lab.benchmarks import follow_ups
 from ir3de_lab.benchmarks.chats import Chat, Sources, Turn, build_chats, split_held_out
+from ir3de_lab.benchmarks.gateway.chatting import list_requests
 
 PROMPTS = {name: tiny.sentences(name, 40, seed=3, longest=12) for name in tiny.DOMAINS}
 DOCUMENTS = [" ".join(tiny.mixed(20, seed=seed)) for seed in range(5)]
@@ -54,7 +55,9 @@ def test_documents_of_the_set_itself_are_cut_to_questions() -> None:
 
 def test_shares_are_counted_by_kind_of_turn() -> None:
     turns = [Turn("a", "law", "first"), Turn("b", "law", "follow-up"), Turn("c", "maths", "switch")]
-    row = bench._row("x", "way", [Chat("switch", [], turns)] * 2, [["law", "law", "law"], ["law", "maths", "maths"]])
+    row = bench.count_right(
+        "x", "way", [Chat("switch", [], turns)] * 2, [["law", "law", "law"], ["law", "maths", "maths"]]
+    )
     assert row.accuracy == {
         "all": pytest.approx(400 / 6), "first": 100, "follow-ups": 50, "without content": 50, "switches": 50,
         "follow-ups that stay": 50,
@@ -63,17 +66,40 @@ def test_shares_are_counted_by_kind_of_turn() -> None:
     assert bench.average([row, other])[0].accuracy["all"] == pytest.approx(200 / 6)
 
 
+def write_suite(folder: Path) -> Path:
+    for domain in tiny.DOMAINS:
+        (folder / "suites" / "one" / domain).mkdir(parents=True)
+        for split, seed in (("train", 0), ("test", 1)):
+            lines = [json.dumps({"text": text}) for text in tiny.sentences(domain, 60, seed=seed)]
+            (folder / "suites" / "one" / domain / f"{split}.jsonl").write_text("\n".join(lines), "utf-8")
+    return folder / "suites"
+
+
+def test_every_turn_of_a_chat_is_a_request_that_ends_with_it() -> None:
+    for chat in build_chats(Sources("tiny", "test", PROMPTS, DOCUMENTS), 3):
+        asked = list(list_requests(chat))
+        assert len(asked) == len(chat.turns) and all(messages[-1]["role"] == "user" for messages in asked)
+        heard = [Conversation.from_messages(tiny.router(), messages).turns[-1].text for messages in asked]
+        assert all(turn.text in text for turn, text in zip(chat.turns, heard, strict=True))
+
+
+@pytest.mark.slow
+@pytest.mark.usefixtures("plain_terminal")
+def test_chats_with_a_gateway_go_where_the_library_sends_them(tmp_path: Path) -> None:
+    kept = tmp_path / "kept.json"
+    shown = run("bench", "chats", "--data", write_suite(tmp_path), "--chats", "2", "--save", kept)
+    document = json.loads(kept.read_text("utf-8"))
+    assert "gateway" in shown.stdout and document["different"] == 0 < document["turns"]
+    by_way = {row["routing"]: row["accuracy"] for row in document["rows"] if row["data"] == "mean"}
+    assert by_way["gateway"] == by_way["library"] != by_way["last message"]
+
+
 @pytest.mark.slow
 @pytest.mark.usefixtures("plain_terminal")
 def test_the_command_measures_and_chooses(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    for domain in tiny.DOMAINS:
-        (tmp_path / "suites" / "one" / domain).mkdir(parents=True)
-        for split, seed in (("train", 0), ("test", 1)):
-            lines = [json.dumps({"text": text}) for text in tiny.sentences(domain, 60, seed=seed)]
-            (tmp_path / "suites" / "one" / domain / f"{split}.jsonl").write_text("\n".join(lines), "utf-8")
     monkeypatch.setattr(bench, "GRID", {"decay": (0.5, 1.0), "cap": (16,)})
     kept = tmp_path / "kept.json"
-    shown = run("bench", "conversations", "--data", tmp_path / "suites", "--chats", "3", "--choose", "--save", kept)
+    shown = run("bench", "conversations", "--data", write_suite(tmp_path), "--chats", "3", "--choose", "--save", kept)
     document = json.loads(kept.read_text("utf-8"))
     assert "Cost of a turn" in shown.stdout and document["weights"]["decay"] == TurnWeights().decay
     by_way = {row["routing"]: row["accuracy"] for row in document["rows"] if row["data"] == "mean"}

@@ -140,6 +140,15 @@ def test_a_long_chat_is_routed_beside_the_event_loop(gateway: Running, monkeypat
         (chat_of(*[LANDLORD, FOLLOW_UP] * 1_000), "ir3de-json"),
         (chat_of("x " * 100_000, *ASKED[:2]), "ir3de-json"),
         (chat_of(*ASKED[:2], "Boil an egg. " * (MAX_INLINE_BYTES // 4), *ASKED), "ir3de-json"),
+        (chat_of(QUESTIONS["maths"], "Boil an egg. " * (MAX_INLINE_BYTES // 4) + f"\n\n{LANDLORD}"), "ir3de-json"),
+        (
+            [
+                message
+                for text in ASKED * 9
+                for message in (*chat_of(f"{text} " * 9), {"role": "tool", "content": "Boil an egg. " * 8_000})
+            ],
+            "",
+        ),
     ):
         got = ask(gateway.url, {"model": "auto", "messages": messages})
         decision = Conversation.from_messages(small_router(), messages).decision

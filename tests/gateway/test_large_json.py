@@ -19,10 +19,11 @@ from test_json_body import keys, spaces, strings, values
 from ir3de.gateway.api_errors import ApiError
 from ir3de.gateway.requests import kept_texts, large_json
 from ir3de.gateway.requests.json_body import MAX_INLINE_BYTES, SMALL_BYTES, JsonBody, read_json
-from ir3de.gateway.requests.kept_texts import MAX_ITEMS, MAX_KEPT_CHARS, SHORT_CHARS
+from ir3de.gateway.requests.kept_texts import MAX_END_CHARS, MAX_ITEMS, MAX_KEPT_CHARS, SHORT_CHARS
 from ir3de.gateway.requests.large_json import MAX_MEMBERS, MAX_VALUES
 from ir3de.gateway.requests.token_estimate import Beginning, estimate_tokens
 from ir3de.routing.messages import parse_messages
+from ir3de.routing.pastes import shorten_turn
 
 LAW = settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 DEPTH = 64
@@ -112,11 +113,13 @@ def test_messages_are_read_as_those_of_a_small_request(window: int, messages: li
     assert parse_messages(found["messages"]) == parse_messages(JsonBody.parse(content, DEPTH).values["messages"])
 
 
-def test_of_a_long_text_the_beginning_is_kept_and_all_is_counted() -> None:
-    text = "Is this contract void? 法 " * 20_000
+@pytest.mark.parametrize("more", [-1, 0, 1, MAX_END_CHARS - 1, MAX_END_CHARS, MAX_END_CHARS + 1, 400_000])
+def test_of_a_long_text_the_beginning_and_the_end_are_kept_and_all_is_counted(more: int) -> None:
+    text = ("Is this contract void? 法 " * 30_000)[: MAX_KEPT_CHARS + more]
     content = json.dumps({"messages": [{"role": "user", "content": text}]}).encode()
     kept = JsonBody.parse_large(content, DEPTH).values["messages"][0]["content"]
-    assert kept == text[:MAX_KEPT_CHARS]
+    between = "\n\n" if more > MAX_END_CHARS else ""
+    assert kept == text[:MAX_KEPT_CHARS] + between + text[max(MAX_KEPT_CHARS, len(text) - MAX_END_CHARS) :]
     assert estimate_tokens(kept) == pytest.approx(estimate_tokens(text), rel=0.01)
 
 
@@ -140,6 +143,33 @@ def test_the_first_and_the_last_texts_are_kept() -> None:
     assert (found[:20], found[-20:]) == (said[:20], said[-20:])
     assert found[200] == said[200][:SHORT_CHARS] and estimate_tokens(found[200]) == estimate_tokens(said[200])
     assert sum(map(sys.getsizeof, found)) < 0.6 * len(content)
+
+
+@pytest.mark.parametrize("role_first", [True, False])
+@pytest.mark.parametrize("parts", [True, False])
+def test_the_user_s_turns_are_kept_before_all_others(role_first: bool, parts: bool) -> None:
+    messages: list[dict[str, Any]] = []
+    for place in range(200):
+        for role, text in (("user", f"{place} is the contract void? " * 10), ("tool", f"{place} boil " * 2_000)):
+            content = [{"type": "text", "text": text}] if parts else text
+            message = {"role": role, "content": content}
+            messages.append(message if role_first else dict(reversed(message.items())))
+        messages.append({"type": "function_call_output", "output": "egg " * 500})
+    content = json.dumps({"messages": messages}).encode()
+    found = JsonBody.parse_large(content, DEPTH, 0).values["messages"]
+    for sent, kept in zip(messages, found, strict=True):
+        if sent.get("role") == "user":
+            assert kept["content"] == sent["content"]
+    assert any(len(str(kept.get("content"))) < 200 for kept in found)
+
+
+def test_of_the_user_s_long_turns_what_routing_reads_is_kept_last() -> None:
+    long, short = "Is the contract void? " * 4_000, "Boil the egg. " * 100
+    messages = [{"role": "user", "content": text} for text in [long, short] * 40]
+    content = json.dumps({"messages": messages}).encode()
+    found = [one["content"] for one in JsonBody.parse_large(content, DEPTH, 0).values["messages"]]
+    assert found[1::2] == [short] * 40
+    assert {*found[::2]} == {long, shorten_turn(long)} and found[-2] == long
 
 
 def test_token_ids_are_no_text(window: int) -> None:

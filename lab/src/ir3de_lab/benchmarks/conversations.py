@@ -6,7 +6,7 @@ the figures that count are measured on chats of the test prompts, with follow-up
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from itertools import product
 from statistics import mean
@@ -80,10 +80,12 @@ class Prepared:
     test: list[Chat]
 
 
-def prepare(materials: Sequence[Material], count: int) -> Iterator[Prepared]:
-    """Fit a router on each set, and build its chats. Documents to paste come from sets of documents."""
+def prepare(materials: Sequence[Material], count: int, only: Collection[str] = ()) -> Iterator[Prepared]:
+    """Fit a router on each set, or on `only` these, and build its chats. Documents to paste come from other sets."""
     limited = {one.name: (_limit(one.train), _limit(one.splits["test"])) for one in materials}
     for name, (train, test) in limited.items():
+        if only and name not in only:
+            continue
         fitted, held = split_held_out(train)
         chats = {}
         for split, prompts, place in (("train", held, 0), ("test", test, 1)):
@@ -115,8 +117,8 @@ def measure(prepared: Prepared, chats: Sequence[Chat]) -> list[Row]:
     last = [[one.best for one in router.route_batch(turn.text for turn in chat.turns)] for chat in chats]
     whole = [[one.best for one in router.route_batch(_whole_texts(chat))] for chat in chats]
     return [
-        _row(prepared.name, "last message", chats, last),
-        _row(prepared.name, "whole text", chats, whole),
+        count_right(prepared.name, "last message", chats, last),
+        count_right(prepared.name, "whole text", chats, whole),
         measure_conversations(prepared, chats),
     ]
 
@@ -125,14 +127,15 @@ def measure_conversations(prepared: Prepared, chats: Sequence[Chat], weights: Tu
     """Conversation routing, with the default weights or others."""
     made = [Conversation.from_messages(prepared.router, chat.messages, turn_weights=weights) for chat in chats]
     chosen = [[turn.decision.best for turn in conversation.turns] for conversation in made]
-    return _row(prepared.name, "conversation", chats, chosen)
+    return count_right(prepared.name, "conversation", chats, chosen)
 
 
 def _whole_texts(chat: Chat) -> list[str]:
     return ["\n".join(turn.text for turn in chat.turns[: place + 1]) for place in range(len(chat.turns))]
 
 
-def _row(name: str, way: str, chats: Sequence[Chat], chosen: Sequence[Sequence[str]]) -> Row:
+def count_right(name: str, way: str, chats: Sequence[Chat], chosen: Sequence[Sequence[str]]) -> Row:
+    """The shares of turns at the right expert, from the experts that were chosen for each turn of each chat."""
     right: dict[str, list[bool]] = {}
     stays: list[bool] = []
     for chat, experts in zip(chats, chosen, strict=True):

@@ -40,6 +40,7 @@ for _command in (
     languages.languages,
     confidence.confidence,
     conversations.conversations,
+    conversations.chats,
     privacy.privacy,
     outcome_routing.outcome_routing,
     strong_weak.strong_weak,

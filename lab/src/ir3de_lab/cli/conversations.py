@@ -1,4 +1,4 @@
-"""bench conversations: chats routed by their last message, by their whole text, and turn by turn."""
+"""bench conversations and bench chats: chats routed turn by turn, by the library and through a real gateway."""
 
 from __future__ import annotations
 
@@ -62,6 +62,48 @@ def conversations(data: Path, only: Sequence[str], chats: int, choose: bool, sav
     keep(save, document)
     out.json(document)
     out.result(_table(rows), heading("Cost of a turn"), _cost_table(costs))
+
+
+@click.command()
+@click.option("--data", type=click.Path(exists=True, file_okay=False, path_type=Path), required=True,
+              help="Folder of suites, and of intents in `intents/`.")  # fmt: skip
+@click.option("--only", multiple=True, metavar="NAME", help="Measure only this suite or set; may be repeated.")
+@click.option("--chats", "count", default=20, show_default=True, type=click.IntRange(min=1),
+              help="Chats of each kind and set: the first ones of `bench conversations`.")  # fmt: skip
+@save_option
+@output_options
+def chats(data: Path, only: Sequence[str], count: int, save: Path | None, out: Output) -> None:
+    """Share of turns at the right expert through a real gateway, with the official client and no header.
+
+    The chats of `bench conversations` are held turn by turn: real HTTP to `ir3de serve`, a stand-in behind it. Beside
+    it stand the library's decisions, which must be the same, and routing by the last message. It needs
+    `pip install openai`.
+
+    \b
+    Example:
+      ir3de bench chats --data suites/ --save results/chats.json
+    """
+    from ir3de_lab.benchmarks import conversations as bench
+    from ir3de_lab.benchmarks.defaults import read_material
+    from ir3de_lab.benchmarks.gateway.chatting import compare
+    from ir3de_lab.benchmarks.measurement import circumstances
+
+    materials = list(read_material(data))
+    with out.spinner("holding chats with a gateway"):
+        found = [compare(one) for one in bench.prepare(materials, count, only)]
+    rows = bench.average([row for one in found for row in one.rows]) + [row for one in found for row in one.rows]
+    different = sum(one.different for one in found)
+    document = {
+        "circumstances": circumstances(),
+        "chats": count,
+        "turns": sum(one.turns for one in found),
+        "different": different,
+        "rows": [row.to_dict() for row in rows],
+    }
+    keep(save, document)
+    out.json(document)
+    out.result(_table(rows))
+    out.note(f"{different} of {document['turns']:,} turns went elsewhere than the library sends them")
 
 
 def _table(rows: Sequence[Row]) -> Table:

@@ -1,6 +1,7 @@
 """What is kept of the messages of a large request: the texts and roles that routing reads, and an estimate of the rest.
 
-The first and the last texts of a chat are kept, as far as they fit: routing reads the last one, or all from the first.
+The first texts of a chat are kept, and of the others the user's turns before those of other roles and newer ones before
+older ones, as far as they fit: routing reads the user's turns, or all texts from the first.
 """
 
 from __future__ import annotations
@@ -8,16 +9,28 @@ from __future__ import annotations
 import sys
 from collections import deque
 from collections.abc import Mapping, Sequence
-from typing import Any
+from heapq import heappop, heappush
+from typing import Any, NamedTuple
 
 from ir3de.gateway.api_errors import ApiError
 from ir3de.gateway.requests.token_estimate import Beginning, estimate_all, estimate_tokens
+from ir3de.routing.pastes import END_CHARS, MAX_TURN_CHARS, shorten_turn
 
 MAX_ITEMS = 10_000  # messages, and parts of messages
 MAX_SCALARS = 1_000  # numbers in lists, such as token ids: routing does not read them
-MAX_KEPT_CHARS = 131_072  # of one text; once envelopes are removed, routing reads 15,360
+MAX_KEPT_CHARS = 131_072  # of the beginning of a text; once envelopes are removed, routing reads 15,360
+MAX_END_CHARS = 4 * END_CHARS  # also kept of a longer one: a question may stand behind what was pasted
 SHORT_CHARS = 64  # kept of a text in the middle of a chat whose texts do not fit
 PART_FIELDS = ("role", "type", "content", "text", "output")  # of messages and their parts
+
+
+class _Kept(NamedTuple):
+    """Where a text is kept, its number and its size in memory."""
+
+    number: int
+    holder: Any
+    key: Any
+    size: int
 
 
 class KeptTexts:
@@ -25,8 +38,12 @@ class KeptTexts:
 
     def __init__(self, budget: int) -> None:
         self._budget = budget
-        self._bytes = self._items = self.scalars = 0
-        self._later: deque[tuple[Any, Any, int]] = deque()  # texts behind the first ones: their holder, key and size
+        self._bytes = self._items = self._texts = self.scalars = 0
+        # texts behind the first ones, oldest first
+        self._message: deque[_Kept] = deque()  # of the message that is being read: its role may come last
+        self._others: deque[_Kept] = deque()  # of all roles but the user
+        self._long_turns: deque[_Kept] = deque()  # of the user, of which routing reads the beginning and the end
+        self._turns: list[_Kept] = []  # of the user, as a heap
 
     def hold_items(self) -> _Items:
         return _Items(self)
@@ -63,13 +80,48 @@ class KeptTexts:
             )  # here, in a thread, so that nobody waits for it
         size = sys.getsizeof(text)
         self._bytes += size
+        self._texts += 1
         if self._bytes <= self._budget // 4:
             return
-        self._later.append((holder, key, size))
-        while self._bytes > self._budget and len(self._later) > 1:
-            holder, key, size = self._later.popleft()
-            holder[key] = Beginning(holder[key][:SHORT_CHARS], holder[key].tokens)
-            self._bytes -= size
+        self._message.append(_Kept(self._texts, holder, key, size))
+        while self._bytes > self._budget and self._cut_one():
+            pass
+
+    def end_message(self, role: object) -> None:
+        """The role of the message that was read, whose texts are now among those of its kind."""
+        for kept in self._message:
+            if role != "user":
+                self._others.append(kept)
+            elif len(kept.holder[kept.key]) > MAX_TURN_CHARS:
+                self._long_turns.append(kept)
+            else:
+                heappush(self._turns, kept)
+        self._message.clear()
+
+    def _cut_one(self) -> bool:
+        """Cut the text that is needed least; whether there was one."""
+        if self._others:
+            kept = self._others.popleft()
+        elif self._long_turns:
+            kept = self._long_turns.popleft()
+            size = self._replace(kept, shorten_turn(kept.holder[kept.key]))
+            heappush(self._turns, kept._replace(size=size))
+            return True
+        elif self._turns:
+            kept = heappop(self._turns)
+        elif len(self._message) > 1:
+            kept = self._message.popleft()
+        else:
+            return False
+        self._replace(kept, kept.holder[kept.key][:SHORT_CHARS])
+        return True
+
+    def _replace(self, kept: _Kept, text: str) -> int:
+        """Keep a shorter text instead; its size. What is cut to `SHORT_CHARS` is no longer counted."""
+        made = kept.holder[kept.key] = Beginning(text, kept.holder[kept.key].tokens)
+        size = sys.getsizeof(made) if len(text) > SHORT_CHARS else 0
+        self._bytes += size - kept.size
+        return size
 
 
 class _Items:
@@ -119,6 +171,8 @@ class _Fields:
             self._texts.keep(value, self._values, name)
 
     def finish(self) -> dict[str, Any]:
+        if "role" in self._values or "output" in self._values:  # a message, or the result of a tool
+            self._texts.end_message(self._values.get("role"))
         if self._left_out:
             self._values[""] = Beginning("", self._left_out)
         return self._values

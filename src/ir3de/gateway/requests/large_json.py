@@ -18,7 +18,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from ir3de.gateway.api_errors import ApiError
-from ir3de.gateway.requests.kept_texts import MAX_KEPT_CHARS, PART_FIELDS, SHORT_CHARS, KeptTexts
+from ir3de.gateway.requests.kept_texts import MAX_END_CHARS, MAX_KEPT_CHARS, PART_FIELDS, SHORT_CHARS, KeptTexts
 from ir3de.gateway.requests.token_estimate import Beginning, estimate_all, estimate_tokens
 
 WINDOW_BYTES = 32_768  # the decoder takes at most 2 ms for it
@@ -273,8 +273,8 @@ class _LargeReader:
         return (int(commas[-1]), False) if commas.size else (None, False)
 
     def _read_long_string(self) -> str:
-        """A string that does not end in this window, in pieces; only its beginning is kept."""
-        place, kept, size, tokens = self._byte(self._place + 1), list[str](), 0, 0
+        """A string that does not end in this window, in pieces; only its beginning and its end are kept."""
+        place, kept, size, tokens, end_text = self._byte(self._place + 1), list[str](), 0, 0, ""
         while True:
             text = self._decode_text(place)
             end = _string(text).end()  # type: ignore[union-attr]
@@ -283,7 +283,8 @@ class _LargeReader:
             tokens += estimate_tokens(piece)
             if size < MAX_KEPT_CHARS:
                 kept.append(piece)
-                size += len(piece)
+            size += len(piece)
+            end_text = (end_text + piece)[-MAX_END_CHARS:]
             place = self._byte(end)
             if text[end : end + 1] == '"':
                 break
@@ -293,6 +294,9 @@ class _LargeReader:
         self._text, self._place = "", 0
         self._load(place + 1)
         text = "".join(kept)[:MAX_KEPT_CHARS]
+        if size > MAX_KEPT_CHARS:
+            between = "" if size <= MAX_KEPT_CHARS + MAX_END_CHARS else "\n\n"
+            text += between + end_text[-(size - MAX_KEPT_CHARS) :]
         if not text.isascii():  # two halves of a character may have been read apart
             text = text.encode("utf-16", "surrogatepass").decode("utf-16", "surrogatepass")
         return Beginning(text, tokens)
