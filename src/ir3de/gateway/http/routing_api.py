@@ -6,7 +6,7 @@ import asyncio
 import json
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from functools import lru_cache
+from functools import lru_cache, partial
 from time import perf_counter
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -190,10 +190,10 @@ def build_answer(
     }
     if turns is not None:
         head["turns"] = [] if chat is None else _describe_turns(chat, asked, turns)
+    explain = partial(_explain, variant, asked) if chat is None else partial(_explain_chat, variant, asked, chat)
     data = b",".join(  # row by row, because an explanation takes several times the memory of its JSON
-        _encode({"index": index, **decision.to_dict(), **parts, **target})
+        _encode({"index": index, **decision.to_dict(), **explain(text), **target})
         for index, (text, decision) in enumerate(zip(texts if chat is None else texts[-1:], decisions, strict=True))
-        for parts in [_explain(variant, asked, text) if chat is None else _explain_chat(variant, asked, chat, texts)]
         for target in [_describe_target(gateway, snapshot, asked, text, decision) if asked.target else {}]
     )
     options = _encode(list_options(snapshot))
@@ -207,11 +207,10 @@ def _describe_turns(
     return describe_turns(chat, turns, explained_chars=explained_chars, read_chars=READ_CHARS)
 
 
-def _explain_chat(variant: Router, asked: RouteRequest, chat: Conversation, texts: Sequence[str]) -> dict[str, Any]:
+def _explain_chat(variant: Router, asked: RouteRequest, chat: Conversation, text: str) -> dict[str, Any]:
     """The words that decided the last turn. Flips are those of a prompt, so chats of several turns have none."""
     row = chat.explain().deciding.describe_parts() if asked.explain else {}
-    text, several = read_chat(texts)
-    if asked.flips and not several:
+    if asked.flips and len(chat) == 1 and not read_chat([(0, text)])[1]:
         row["flips"] = variant.flips(text, weights=asked.weights).to_dict()
     return row
 

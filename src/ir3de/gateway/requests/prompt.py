@@ -9,7 +9,7 @@ from typing import Any, Literal, NamedTuple
 from ir3de.gateway.api_errors import ApiError
 from ir3de.gateway.requests.token_estimate import estimate_tokens
 from ir3de.gateway.wire.format import WireFormat
-from ir3de.routing.messages import MessageError, Turn, compile_envelopes, remove_envelopes
+from ir3de.routing.messages import MessageError, Turn, compile_envelopes
 from ir3de.routing.pastes import MIN_PASTE_CHARS, split_paste
 
 TextMode = Literal["conversation", "last_user", "all_user", "full"]
@@ -51,7 +51,7 @@ def read_prompt(
     loop = last is not None and (last.role == "tool" or (last.tool_result and not last.text.strip()))
     chat: Sequence[str] = ()
     if how == "conversation":
-        text, chat = read_chat([text for _, text in list_user_turns(turns, envelopes)])
+        text, chat = read_chat(list_user_turns(turns, envelopes))
     else:
         text = extract_text(turns, how, envelopes)
     return Prompt(
@@ -83,27 +83,29 @@ def list_user_turns(turns: Sequence[Turn], envelopes: Sequence[str]) -> list[tup
 
     Roles that nobody knows are not the user's, and here they are no error.
     """
-    patterns = tuple(envelopes)
-    return [
-        (place, remove_envelopes(turn.text, patterns))
-        for place, turn in enumerate(turns)
-        if turn.role == "user" and (not turn.tool_result or turn.text.strip())
-    ]
+    found, removers = [], compile_envelopes(tuple(envelopes))
+    for place, turn in enumerate(turns):
+        if turn.role == "user" and (not turn.tool_result or turn.text.strip()):
+            text = turn.text
+            for remove in removers:
+                text = remove(text)
+            found.append((place, text))
+    return found
 
 
-def read_chat(spoken: Sequence[str]) -> tuple[str, Sequence[str]]:
+def read_chat(spoken: Sequence[tuple[int, str]]) -> tuple[str, Sequence[str]]:
     """A text to route, and the turns to route together. A single turn without a paste is routed as a prompt.
 
     That is the decision of `Conversation`, to the bit, and takes less time.
     """
-    if not spoken:
-        return "", ()
-    if len(spoken) > 1:
-        return next((text for text in reversed(spoken) if text.strip()), ""), spoken
-    if len(text := spoken[0]) < MIN_PASTE_CHARS:
+    if len(spoken) != 1:
+        texts = [text for _, text in spoken]
+        return next((text for text in reversed(texts) if text.strip()), ""), texts
+    text = spoken[0][1]
+    if len(text) < MIN_PASTE_CHARS:
         return text, ()
     words, paste = split_paste(text)
-    return (text, spoken) if paste else (words, ())
+    return (text, [text]) if paste else (words, ())
 
 
 def extract_text(turns: Sequence[Turn], how: TextMode, envelopes: Sequence[str] = ()) -> str:
