@@ -304,6 +304,18 @@ def test_a_client_that_leaves_has_used_what_came_so_far_and_its_place_is_free(ga
         gateway.upstream.behaviour.clear()
 
 
+def test_counting_tokens_is_free(gateway: Running) -> None:
+    async def counts(request: Request, asked: dict[str, Any]) -> Response:
+        return Response('{"input_tokens": 7}', media_type="application/json")
+
+    gateway.upstream.behaviour["law"] = counts
+    before = describe(gateway, "plain")["used"]
+    assert ask(gateway.url, MESSAGES, "/v1/messages/count_tokens", **bearer("plain")).status == 200
+    gateway.upstream.behaviour.clear()
+    after = describe(gateway, "plain")["used"]
+    assert (after["requests"], after["tokens"], after["month"]["estimated"]) == (before["requests"] + 1, 0, 0)
+
+
 def test_failures_cost_nothing(gateway: Running) -> None:
     async def fails(request: Request, asked: dict[str, Any]) -> Response:
         return Response('{"error": {"message": "no"}}', 400, media_type="application/json")

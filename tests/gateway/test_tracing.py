@@ -45,7 +45,7 @@ def test_spans_lie_in_the_clients_trace_and_the_experts_in_them(
 ) -> None:
     trace = begun(tracing)
     forwarded = trace.forward()
-    trace.finish(made.record(asked="auto", started=1_000.0))
+    trace.finish(made.record(asked="auto", started=1_000.0, key="research"))
     route, chat = exporter.get_finished_spans()
     assert (route.name, chat.name) == ("route", "chat law-7b")
     assert f"{chat.context.trace_id:032x}" == TRACE and f"{chat.parent.span_id:016x}" == PARENT
@@ -55,7 +55,7 @@ def test_spans_lie_in_the_clients_trace_and_the_experts_in_them(
     assert (route.start_time, route.end_time - route.start_time) == (1_000 * 10**9, 30_000)
     said = dict(chat.attributes)
     assert said["gen_ai.operation.name"] == "chat" and said["gen_ai.request.model"] == "law-7b"
-    assert said["ir3de.asked"] == "auto" and said["ir3de.expert"] == "law"
+    assert said["ir3de.asked"] == "auto" and said["ir3de.expert"] == "law" and said["ir3de.key"] == "research"
     assert (said["gen_ai.usage.input_tokens"], said["gen_ai.usage.output_tokens"]) == (10, 5)
     assert route.attributes["ir3de.confidence"] == said["ir3de.confidence"] == made.decided().confidence
     assert chat.status.status_code is StatusCode.UNSET

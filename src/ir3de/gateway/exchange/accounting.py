@@ -38,6 +38,8 @@ def restrict_to_key(exchange: Exchange, asked: str, experts: frozenset[str]) -> 
 
 def expect_usage(exchange: Exchange, lease: Lease, choice: Choice, tokens: int, answer_limit: int) -> None:
     """Charge an estimate; `tokens` are those of the prompt and of the longest answer that was allowed."""
+    if not exchange.wire.is_charged:
+        return
     prompt = exchange.expected_prompt_tokens = max(0, tokens - answer_limit)
     answer = (answer_limit or ASSUMED_ANSWER_TOKENS) if exchange.wire.is_sampled else 0
     lease.expect(prompt + answer, choice.first.config.price.compute_cost(prompt, answer))
@@ -52,7 +54,7 @@ def measure(exchange: Exchange) -> Spending | None:
     if record.cache == "hit":  # nobody was asked
         return None
     usage = exchange.usage
-    if expert is None or (not usage and (exchange.wire.is_opaque or not _has_worked(exchange))):
+    if expert is None or (not usage and not (exchange.wire.is_charged and _has_worked(exchange))):
         return None
     prompt, answer = read_usage(usage)
     is_estimated = prompt is None and answer is None

@@ -7,6 +7,8 @@ import logging
 from collections.abc import Iterable, Mapping
 from math import inf
 from pathlib import Path
+from time import time
+from typing import NamedTuple
 
 from ir3de.errors import IR3DEError
 from ir3de.gateway.config.part import read_variable
@@ -19,6 +21,7 @@ from ir3de.gateway.workers.table import find_worker_row
 from ir3de.storage import files
 
 CHECK_INTERVAL_S = 1.0  # between two looks at the keys file
+SETTLED_S = 2.0  # after a change, the file is read at each look for so long
 
 _log = logging.getLogger("ir3de.gateway")
 
@@ -46,11 +49,11 @@ class KeyStore:
         self._by_hash: Mapping[bytes, ClientKey] = self._of_environment
         self.is_open = self.path is None and not self._of_environment  # the gateway asks for no key
         self.problem: str | None = None  # of the keys file as it is now, while an older one is in force
-        self._stamp: object = None
+        self._stamp: Stamp | None = None  # of the file that was read last, once it has not changed for a while
+        self._file = KeysFile(keys=())
         if self.path is not None:
-            self._stamp = _stamp(self.path)
-            file, self.problem = read_keys_in_force(self.path)
-            self._by_hash = self._index(file)
+            self._file, self.problem = read_keys_in_force(self.path)
+            self._by_hash = self._index(self._file)
 
     def find(self, key: str) -> ClientKey | None:
         """Who has that key. It is looked up by its hash: how long that takes says nothing about other keys."""
@@ -69,20 +72,25 @@ class KeyStore:
         """Read the keys file again if it has changed. A broken file is told once, and the keys stay as they are."""
         if self.path is None or (stamp := _stamp(self.path)) == self._stamp:
             return
-        problem, by_hash = None, self._by_hash
+        problem, file = None, self._file
         try:
-            by_hash = self._index(_read_and_keep(self.path))
+            file = _read_and_keep(self.path)
         except IR3DEError as error:
             problem = str(error)
         if _stamp(self.path) != stamp:  # somebody is writing it: the next check reads it whole
             return
-        self._stamp, self.problem, self._by_hash = stamp, problem, by_hash
+        if time() - stamp.changed >= SETTLED_S:  # until then a change may leave no trace in the file's time
+            self._stamp = stamp
+        is_known = (file, problem) == (self._file, self.problem)
+        self._file, self.problem, self._by_hash = file, problem, self._index(file)
+        if is_known:
+            return
         if problem is not None:
             if self._claim(f"keys problem {stamp} {problem}"):
                 _log.error("%s. The keys stay as they were", problem)
             return
         if self._claim(f"keys loaded {stamp}"):
-            _log.info("loaded %d keys from %s", len(by_hash) - len(self._of_environment), self.path)
+            _log.info("loaded %d keys from %s", len(file.keys), self.path)
 
     def close(self) -> None:
         if self._accounts is not None:
@@ -157,13 +165,20 @@ def _read_hash(entry: KeyEntry) -> bytes:
     return hash_key(read_variable(entry.key_env) or "")
 
 
-def _stamp(path: Path) -> object:
-    """A value that differs from one content of the file to the next, as a rule."""
+class Stamp(NamedTuple):
+    """What differs from one content of a file to the next, as a rule."""
+
+    changed: float  # seconds since 1970
+    size: int
+    number: int
+
+
+def _stamp(path: Path) -> Stamp:
     try:
         found = path.stat()
     except OSError as error:
-        return error.errno
-    return found.st_mtime_ns, found.st_size, found.st_ino
+        return Stamp(0.0, 0, error.errno or 0)
+    return Stamp(found.st_mtime_ns / 1e9, found.st_size, found.st_ino)
 
 
 def find_unknown_experts(entries: Iterable[KeyEntry], known: Iterable[str]) -> list[tuple[int, str]]:

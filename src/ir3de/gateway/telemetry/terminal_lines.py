@@ -70,6 +70,8 @@ def _describe_unusual(record: ExchangeRecord) -> str:
         parts = [f"after {', '.join(parts)}"]
     if record.retries:
         parts.append(f"{record.retries} {'retry' if record.retries == 1 else 'retries'}")
+    if record.key:
+        parts.append(f"key {record.key[:_EXPERT_WIDTH]}")
     if record.expert and record.endpoint != "chat":
         parts.append(record.endpoint)
     if record.stream and record.first_seconds is not None:

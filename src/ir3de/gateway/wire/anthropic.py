@@ -50,4 +50,4 @@ class CountTokensFormat(MessagesFormat):
     """`/v1/messages/count_tokens`: the same request, answered with a number."""
 
     path = "messages/count_tokens"
-    can_stream = is_sampled = False
+    can_stream = is_sampled = is_charged = False

@@ -32,6 +32,7 @@ class WireFormat(ABC):
     has_system_message = False  # whether a system message may be put before the others
     needs_head = False  # whether usage or id are told at the beginning of a stream
     stores_answers = False  # whether later requests may refer to an answer
+    is_charged = True  # whether an answer that tells no usage is charged by an estimate
     is_opaque = False  # whether requests and answers pass unread: nothing is routed
     final_event: re.Pattern[bytes]  # of a stream that is complete
 

@@ -30,6 +30,7 @@ class PassthroughFormat(WireFormat):
 
     can_stream = is_sampled = False
     is_opaque = True
+    is_charged = False
 
     def with_id(self, object_id: str) -> PassthroughFormat:
         """The path of one object."""
