@@ -21,50 +21,13 @@ from ir3de.gateway.telemetry.gen_ai_metrics import MAX_MODELS, GenAiMetrics
 from ir3de.gateway.telemetry.tracing import Tracing
 
 otel = pytest.importorskip("opentelemetry.sdk.trace")
+from collected_telemetry import Collected  # noqa: E402
 from opentelemetry.sdk.metrics import MeterProvider  # noqa: E402
-from opentelemetry.sdk.metrics.export import HistogramDataPoint, InMemoryMetricReader  # noqa: E402
-from opentelemetry.sdk.trace import ReadableSpan  # noqa: E402
+from opentelemetry.sdk.metrics.export import InMemoryMetricReader  # noqa: E402
 from opentelemetry.sdk.trace.export import SimpleSpanProcessor  # noqa: E402
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter  # noqa: E402
 from opentelemetry.semconv._incubating.attributes import gen_ai_attributes  # noqa: E402
 from opentelemetry.semconv._incubating.metrics import gen_ai_metrics  # noqa: E402
-
-
-class Collected:
-    """A gateway whose spans and metrics stay in memory."""
-
-    def __init__(self, gateway: Running) -> None:
-        self.gateway = gateway
-        self.upstream = gateway.upstream
-        self.exporter, self.reader = InMemorySpanExporter(), InMemoryMetricReader()
-        provider = otel.TracerProvider()
-        provider.add_span_processor(SimpleSpanProcessor(self.exporter))
-        gateway.gateway.tracing = Tracing(provider, MeterProvider([self.reader]))
-
-    def ask(self, path: str, body: dict[str, Any], **headers: str) -> raw_sockets.Got:
-        return raw_sockets.ask(self.gateway.url, body, f"/v1/{path}", **headers)
-
-    @property
-    def span(self) -> ReadableSpan:
-        """The only span of a request so far."""
-
-        def find() -> list[ReadableSpan]:
-            return [span for span in self.exporter.get_finished_spans() if span.name != "route"]
-
-        assert raw_sockets.eventually(lambda: bool(find()))  # it ends after the answer
-        (span,) = find()
-        return span
-
-    @property
-    def said(self) -> dict[str, Any]:
-        return dict(self.span.attributes or {})
-
-    @property
-    def points(self) -> dict[str, list[HistogramDataPoint]]:
-        """The points of each metric, as they are collected now."""
-        found = self.reader.get_metrics_data()
-        scopes = [] if found is None else [scope for one in found.resource_metrics for scope in one.scope_metrics]
-        return {metric.name: list(metric.data.data_points) for scope in scopes for metric in scope.metrics}
 
 
 @pytest.fixture(scope="module")

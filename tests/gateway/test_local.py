@@ -18,6 +18,7 @@ import pytest
 pytest.importorskip("xllamacpp")
 openai = pytest.importorskip("openai")
 
+import running_gateway  # noqa: E402
 from running_gateway import served  # noqa: E402
 
 from ir3de.corpora.examples import DOMAINS  # noqa: E402
@@ -76,6 +77,22 @@ def test_it_answers_the_official_client_and_ends_where_it_was_told(alone: str) -
     assert (answer.model, answer.usage.completion_tokens, answer.choices[0].finish_reason) == ("small", 3, "length")
     longer = client(alone).chat.completions.create(model="any", messages=HELLO, max_completion_tokens=5)
     assert longer.usage.completion_tokens == 5
+
+
+@pytest.mark.local
+@pytest.mark.parametrize("stream", [False, True])
+def test_spans_name_it_as_it_names_itself(alone: str, tmp_path: Path, stream: bool) -> None:
+    pytest.importorskip("opentelemetry.sdk")
+    from collected_telemetry import Collected
+
+    with running_gateway.running(tmp_path, experts={"law": {"base_url": alone, "model": "any"}}) as gateway:
+        collected = Collected(gateway)
+        body = {"model": "law", "messages": HELLO, "stream": stream, "stream_options": {"include_usage": True}}
+        assert collected.ask("chat/completions", body).status == 200
+        said = collected.said
+    assert collected.span.name == "chat any" and said["gen_ai.provider.name"] == "llama.cpp"
+    assert said["gen_ai.response.model"] == "small" and said["gen_ai.response.id"].startswith("chatcmpl-")
+    assert said["gen_ai.response.finish_reasons"] == ("length",) and said["gen_ai.usage.output_tokens"] == 3
 
 
 @pytest.mark.local

@@ -1,4 +1,4 @@
-"""Spans and metrics on their way to a collector: a real gateway process, and a server that reads OTLP over HTTP."""
+"""Spans and metrics on their way to a collector: a real gateway, and a server that reads OTLP over HTTP."""
 
 from __future__ import annotations
 

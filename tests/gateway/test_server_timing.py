@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from pathlib import Path
 
@@ -60,3 +61,20 @@ def test_no_name_of_an_expert_breaks_the_header(name: str, seconds: float) -> No
     record = made.record(expert=name, asked_seconds=0.0, fallbacks=[(name, name, "5xx")])
     value = build_server_timing(record, seconds).decode("ascii")
     assert parse(value)["total"][1] == pytest.approx(seconds * 1e3, abs=0.001)
+
+
+@pytest.mark.browser
+def test_a_browser_reads_every_phase(tmp_path: Path) -> None:
+    pytest.importorskip("selenium")
+    from browser import open_browser
+
+    ask = "return fetch('/v1/chat/completions', {method: 'POST', body: arguments[0]}).then(answer => answer.text())"
+    read = """
+        const entries = performance.getEntriesByType('resource').filter(one => one.name.endsWith('/chat/completions'))
+        return entries.at(-1)?.serverTiming.map(({name, duration, description}) => [name, duration, description])"""
+    with running(tmp_path, server={"timing": True}) as gateway, open_browser(tmp_path / "profile") as browser:
+        browser.open(gateway.url)
+        browser.run(ask, json.dumps(raw_sockets.chat(QUESTIONS["law"])))
+        phases = browser.until(lambda: browser.run(read))
+    assert [name for name, _, _ in phases] == ["read", "route", "queue", "upstream", "total"]
+    assert phases[3][2] == "law" and all(duration >= 0 for _, duration, _ in phases)
