@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from ir3de.gateway.exchange_record import ExchangeRecord
 
 MAX_NAME_CHARS = 100  # of a value that clients choose
-_EXPERT_WIDTH, _WHY_WIDTH, _MS_WIDTH, _TOKENS_WIDTH = 16, 20, 12, 18
+_EXPERT_WIDTH, _WHY_WIDTH, _MS_WIDTH, _TOKENS_WIDTH = 16, 25, 10, 18
 _DIM, _BOLD, _RED, _GREEN, _YELLOW = "\x1b[2m", "\x1b[1m", "\x1b[31m", "\x1b[32m", "\x1b[33m"
 _RESET = "\x1b[0m"
 
@@ -35,7 +35,7 @@ def format_terminal_line(record: ExchangeRecord, *, colours: bool = False) -> by
     >>> record = ExchangeRecord("r", "chat", started=0, expert="law", status=200, total_seconds=0.4123, why="pinned")
     >>> record.prompt_tokens, record.completion_tokens = 10, 5
     >>> format_terminal_line(record)[9:].decode()
-    '200 law              pinned                    412 ms 10 + 5 tokens\\n'
+    '200 law              pinned                        412 ms 10 + 5 tokens\\n'
     """
     expert = _fit(record.expert or "-", _EXPERT_WIDTH)
     why = _fit(_describe_reason(record), _WHY_WIDTH)
@@ -68,6 +68,8 @@ def _describe_unusual(record: ExchangeRecord) -> str:
     parts = [f"{giver} {reason}" for giver, _, reason in record.fallbacks[:3]]
     if parts:
         parts = [f"after {', '.join(parts)}"]
+    if record.decision is not None and record.decision.abstained and record.decision.reason:
+        parts.append(record.decision.reason)
     if record.retries:
         parts.append(f"{record.retries} {'retry' if record.retries == 1 else 'retries'}")
     if record.key:
@@ -78,7 +80,7 @@ def _describe_unusual(record: ExchangeRecord) -> str:
         parts.append(f"first byte {record.first_seconds * 1e3:.0f} ms")
     if record.outcome not in ("ok", "client_error"):
         parts.append(record.outcome)
-    if record.error:
+    if record.error and record.error != record.outcome:
         parts.append(record.error)
     if record.key:
         parts.append(f"key {record.key}")
