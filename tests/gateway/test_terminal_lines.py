@@ -6,8 +6,6 @@ import json
 import os
 import pty
 import re
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -68,40 +66,31 @@ def test_lines_are_aligned_and_say_what_is_unusual() -> None:
     assert re.fullmatch(rf"\d\d:\d\d:\d\d 504 maths +asked by name +12 346 ms +{after}\n", unusual)
 
 
-SCRIPT = """
-import sys
-sys.path.insert(0, sys.argv[1])
-import exchange_records as made
-from ir3de.gateway.config.models import Logs
-from ir3de.gateway.telemetry.observer import Observer
-observer = Observer(made.live(Logs.model_validate_json(sys.argv[2])))
-observer.observe(made.record())
-observer.close()
-"""
-
-
-def show(logs: dict[str, Any], *, terminal: bool, **variables: str) -> str:
-    """What a process with these logs writes to its standard output."""
-    command, environment = tiny.python_command(SCRIPT, Path(__file__).parent, json.dumps(logs))
-    environment = {**environment, "TERM": "xterm", **variables}
-    if not terminal:
-        return subprocess.run(command, env=environment, capture_output=True, text=True, check=True).stdout
-    ours, theirs = pty.openpty()
-    subprocess.run(command, env=environment, stdout=theirs, check=True)
-    os.close(theirs)
+def show(logs: dict[str, Any], *, terminal: bool) -> str:
+    """What a request leaves on this process' standard output, which is a terminal or a pipe."""
+    ours, theirs = pty.openpty() if terminal else os.pipe()
+    before = os.dup(1)
+    os.dup2(theirs, 1)
     try:
+        observer = Observer(made.live(Logs.model_validate(logs)))
+        observer.observe(made.record())
+        observer.close()
         return os.read(ours, 65_536).decode()
     finally:
-        os.close(ours)
+        os.dup2(before, 1)
+        for file in (before, ours, theirs):
+            os.close(file)
 
 
-@pytest.mark.skipif(sys.platform == "win32", reason="no pseudo-terminals")
-def test_a_terminal_gets_text_and_programs_get_json() -> None:
+def test_a_terminal_gets_text_and_programs_get_json(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TERM", "xterm")
+    monkeypatch.delenv("NO_COLOR", raising=False)
     assert "\x1b[32m200\x1b[0m" in show({}, terminal=True)
-    assert "\x1b" not in (plain := show({}, terminal=True, NO_COLOR="1")) and " 200 law " in plain
     assert json.loads(show({"format": "json"}, terminal=True))["expert"] == "law"
     assert json.loads(show({}, terminal=False))["expert"] == "law"
     assert " 200 law " in (text := show({"format": "text"}, terminal=False)) and "\x1b" not in text
+    monkeypatch.setenv("NO_COLOR", "1")
+    assert " 200 law " in (plain := show({}, terminal=True)) and "\x1b" not in plain
 
 
 def test_a_file_may_be_text_too(tmp_path: Path) -> None:
