@@ -72,8 +72,6 @@ def _describe_unusual(record: ExchangeRecord) -> str:
         parts.append(record.decision.reason)
     if record.retries:
         parts.append(f"{record.retries} {'retry' if record.retries == 1 else 'retries'}")
-    if record.key:
-        parts.append(f"key {record.key[:_EXPERT_WIDTH]}")
     if record.expert and record.endpoint != "chat":
         parts.append(record.endpoint)
     if record.stream and record.first_seconds is not None:
@@ -83,7 +81,7 @@ def _describe_unusual(record: ExchangeRecord) -> str:
     if record.error and record.error != record.outcome:
         parts.append(record.error)
     if record.key:
-        parts.append(f"key {record.key}")
+        parts.append(f"key {record.key[:_EXPERT_WIDTH]}")
     return _make_printable(", ".join(parts))
 
 
