@@ -13,7 +13,7 @@ from ir3de.policies import Costs, TurnWeights
 from ir3de.routing.compiled import CompiledRouter
 from ir3de.routing.content import ENOUGH_WORDS, count_content
 from ir3de.routing.decision import Decision, make_decision, require_content
-from ir3de.routing.messages import ENVELOPES, Turn, compile_envelopes, parse_messages
+from ir3de.routing.messages import ENVELOPES, Turn, compile_envelopes, find_envelope_mark, parse_messages
 from ir3de.routing.pastes import MIN_PASTE_CHARS, split_paste
 from ir3de.routing.turn_explanation import TurnExplanation, TurnReason, TurnRecord, explain_turn, find_reason
 from ir3de.selectors import AllTokens, EntropyTopK, Ids, Tally
@@ -82,7 +82,7 @@ class Conversation:
         self._encode, self._unknown = self._tokenizer.encode, self._tokenizer.unknown_id
         self._turn_weights = turn_weights or TurnWeights()
         self._removers = compile_envelopes(tuple(envelopes))
-        self._envelope_mark = "<" if envelopes == ENVELOPES else ""  # what a text with an envelope has in it
+        self._envelope_mark = find_envelope_mark(envelopes)
         self._rules = rules = self._compiled.rules
         ballots = self._compiled.ballots
         self._sum_ballots, self._selector_cap = ballots.tally, rules.selector.cap

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from time import sleep
 from typing import TYPE_CHECKING, Any
+
+from ir3de.gateway.requests.prompt import MAX_INLINE_TURNS
 
 if TYPE_CHECKING:
     from ir3de.routing.conversation import Conversation
@@ -19,12 +22,11 @@ MAX_TEXT_CHARS = 200  # of a turn
 
 def describe_turns(
     chat: Conversation, turns: Sequence[SpokenTurn], *, explained_chars: int, read_chars: int
-) -> list[Mapping[str, Any]]:
-    """A row for each turn, ready for JSON. The newest ones have the words that decided: `explained_chars` together.
+) -> Iterator[Mapping[str, Any]]:
+    """A row for each turn, newest first, ready for JSON.
 
-    Of each turn, `read_chars` are read.
+    The newest ones have the words that decided: `explained_chars` together, where `read_chars` of each turn are read.
     """
-    rows = list[Mapping[str, Any]]()
     known: dict[tuple[int, str], dict[str, Any]] = {}  # turns that one turn decided share its words
     for turn in reversed(range(max(0, len(chat) - MAX_TURNS), len(chat))):
         found = chat.explain(turn)
@@ -36,8 +38,9 @@ def describe_turns(
             words = known[key] = _describe_words(found.deciding) if explained_chars >= 0 else {}
         place, text = turns[turn]
         row = {"turn": turn, "message": place, "text": text.strip()[:MAX_TEXT_CHARS], **_describe_turn(found)}
-        rows.append({**row, **(words if turn >= len(chat) - MAX_EXPLAINED_TURNS else {})})
-    return rows[::-1]
+        yield {**row, **(words if turn >= len(chat) - MAX_EXPLAINED_TURNS else {})}
+        if len(chat) > MAX_INLINE_TURNS:
+            sleep(0)  # whoever waits for the interpreter's lock has it now
 
 
 def _describe_turn(found: TurnExplanation) -> dict[str, Any]:

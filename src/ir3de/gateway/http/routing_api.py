@@ -180,7 +180,7 @@ def build_answer(
         batches = (texts[start : start + BATCH_INPUTS] for start in range(0, len(texts), BATCH_INPUTS))
         decisions = [one for batch in batches for one in variant.route_batch(batch, weights=asked.weights)]
     took = perf_counter() - begin
-    head: dict[str, Any] = {
+    head = {
         "object": "list",
         "router": snapshot.digest,
         "experts": list(variant.experts),
@@ -188,23 +188,24 @@ def build_answer(
         "calibrated": variant.calibrated,
         "route_us": round(took / len(texts) * 1e6, 1),  # a prompt, on average
     }
-    if turns is not None:
-        head["turns"] = [] if chat is None else _describe_turns(chat, asked, turns)
     explain = partial(_explain, variant, asked) if chat is None else partial(_explain_chat, variant, asked, chat)
     data = b",".join(  # row by row, because an explanation takes several times the memory of its JSON
         _encode({"index": index, **decision.to_dict(), **explain(text), **target})
         for index, (text, decision) in enumerate(zip(texts if chat is None else texts[-1:], decisions, strict=True))
         for target in [_describe_target(gateway, snapshot, asked, text, decision) if asked.target else {}]
     )
+    shown = b"" if turns is None else b'"turns":[%b],' % _describe_turns(chat, asked, turns)
     options = _encode(list_options(snapshot))
-    return b"".join((_encode(head)[:-1], b',"data":[', data, b'],"options":', options, b"}"))
+    return b"".join((_encode(head)[:-1], b",", shown, b'"data":[', data, b'],"options":', options, b"}"))
 
 
-def _describe_turns(
-    chat: Conversation, asked: RouteRequest, turns: Sequence[SpokenTurn]
-) -> Sequence[Mapping[str, Any]]:
+def _describe_turns(chat: Conversation | None, asked: RouteRequest, turns: Sequence[SpokenTurn]) -> bytes:
+    """The rows of the turns as JSON."""
+    if chat is None:
+        return b""
     explained_chars = MAX_EXPLAINED_CHARS if asked.explain else 0
-    return describe_turns(chat, turns, explained_chars=explained_chars, read_chars=READ_CHARS)
+    rows = describe_turns(chat, turns, explained_chars=explained_chars, read_chars=READ_CHARS)
+    return b",".join([_encode(row) for row in rows][::-1])
 
 
 def _explain_chat(variant: Router, asked: RouteRequest, chat: Conversation, text: str) -> dict[str, Any]:

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from ir3de.routing.decision import Decision
     from ir3de.routing.turn_explanation import TurnReason
 
-TURNS_AT_A_TIME = 50  # of a long chat: then the event loop may have the interpreter's lock
+TURNS_AT_A_TIME = 8  # of a long chat: then the event loop may have the interpreter's lock
 
 
 class Routed(NamedTuple):

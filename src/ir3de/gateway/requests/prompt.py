@@ -9,7 +9,7 @@ from typing import Any, Literal, NamedTuple
 from ir3de.gateway.api_errors import ApiError
 from ir3de.gateway.requests.token_estimate import estimate_tokens
 from ir3de.gateway.wire.format import WireFormat
-from ir3de.routing.messages import MessageError, Turn, compile_envelopes
+from ir3de.routing.messages import MessageError, Turn, compile_envelopes, find_envelope_mark
 from ir3de.routing.pastes import MIN_PASTE_CHARS, split_paste
 
 TextMode = Literal["conversation", "last_user", "all_user", "full"]
@@ -83,12 +83,13 @@ def list_user_turns(turns: Sequence[Turn], envelopes: Sequence[str]) -> list[tup
 
     Roles that nobody knows are not the user's, and here they are no error.
     """
-    found, removers = [], compile_envelopes(tuple(envelopes))
+    found, removers, mark = [], compile_envelopes(tuple(envelopes)), find_envelope_mark(envelopes)
     for place, turn in enumerate(turns):
         if turn.role == "user" and (not turn.tool_result or turn.text.strip()):
             text = turn.text
-            for remove in removers:
-                text = remove(text)
+            if mark in text:
+                for remove in removers:
+                    text = remove(text)
             found.append((place, text))
     return found
 

@@ -99,6 +99,7 @@ def heavy_requests() -> list[Heavy]:
     tool = '{"type":"function","function":{"name":"f","parameters":{"type":"object","properties":{}}}}'
     usual = '{"role":"user","content":"Is it?"},{"role":"assistant","content":"Yes."}'
     turn = {"role": "user", "content": "What does the law say about deposits? " * 25}
+    short = {"role": "user", "content": "My deposit?"}
     return [
         Heavy(CONTROL, lambda: request_bytes(PATH, bodies(stream=False, count=1)[0].encode())),
         Heavy("chat, 2 MB of digits", lambda: _chat("1234567890" * 200_000)),
@@ -117,6 +118,9 @@ def heavy_requests() -> list[Heavy]:
         Heavy("chat, 20 MB of tools", lambda: _raw(PATH, _BASIS[:-11] + '"tools":[', tool, "]}")),
         Heavy("chat, 20 MB of tiny messages", lambda: _raw(PATH, '{"model":"auto","messages":[', usual, "]}")),
         Heavy("chat, 1,000 messages", lambda: _post(PATH, {"model": "auto", "messages": [turn] * 1000})),
+        Heavy("chat, 2,000 short turns", lambda: _post(PATH, {"model": "auto", "messages": [short] * 2000})),
+        Heavy("chat, 9,900 turns, 10 MB", lambda: _post(PATH, {"model": "auto", "messages": [turn] * 9900})),
+        Heavy("route, 9,900 turns", lambda: _post("/v1/route", {"messages": [turn] * 9900, "explain": True})),
         Heavy("chat, 400 kB of tool results", lambda: _post(PATH, {"model": "auto", "messages": _results(400_000)})),
         Heavy("chat, 20 MB image", lambda: _chat([_image(19_000_000), {"type": "text", "text": "What is this?"}])),
         Heavy("chat, 17,000 characters", lambda: _chat("What does the law say? " * 740)),
