@@ -16,7 +16,7 @@ from api_answers import EVERYTHING, SAID, WORDS, saying, tell_all
 from hook_functions import DOES, LET_GO, SEEN
 from object_servers import serving_objects
 from raw_sockets import ask, chat
-from running_gateway import QUESTIONS, TEXTS, Running, running, served
+from running_gateway import QUESTIONS, TEXTS, Running, config_for, running, served
 from starlette.applications import Starlette
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
@@ -24,6 +24,7 @@ from starlette.routing import Route
 
 from ir3de.errors import InputError
 from ir3de.gateway.config.hooks import HookConfig, Hooks
+from ir3de.gateway.gateway import Gateway
 from ir3de.gateway.hooks import calling
 
 Base = tuple[Running, str]
@@ -287,8 +288,9 @@ def test_endpoints_that_are_passed_through(tmp_path: Path) -> None:
     ],
 )
 def test_a_hook_that_cannot_be_loaded_is_told_at_the_start(tmp_path: Path, name: str, part: str) -> None:
-    with pytest.raises(InputError, match=part), running(tmp_path, hooks={"before": [{"call": name}]}):
-        pass
+    config = config_for("http://127.0.0.1:1", tmp_path / "router", hooks={"before": [{"call": name}]})
+    with pytest.raises(InputError, match=part):
+        Gateway.open(config)
 
 
 @pytest.mark.parametrize(

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import json
-import threading
 import warnings
 from collections.abc import Iterator
+from dataclasses import replace
 from email import message_from_bytes
 from email.message import Message
 from pathlib import Path
@@ -14,11 +14,12 @@ from typing import Any
 import openai
 import pytest
 from object_servers import SPEECH, ObjectServer, serving_objects
-from raw_sockets import ask, dial
+from raw_sockets import ask, dial, eventually
 from running_gateway import Running
 
 from ir3de.gateway.requests import upload
 from ir3de.gateway.serving.request_filter import RequestFilter
+from ir3de.gateway.wire.passthrough import PASSTHROUGH_FORMATS
 
 Served = tuple[Running, ObjectServer]
 
@@ -117,7 +118,7 @@ def test_a_large_file_goes_through_the_disk(found: Served, client: Any, monkeypa
     assert form["model"] == b"law-v1"
     assert len(written) > 3
     assert max(written) < 2 * upload.MEMORY_BYTES
-    assert upload._in_use == 0
+    assert eventually(lambda: upload._in_use == 0)
 
 
 @pytest.mark.parametrize(
@@ -136,7 +137,7 @@ def test_forms_that_cannot_be_used(found: Served, body: bytes, kind: str, status
     assert (got.status, got.error["code"]) == (status, code)
     assert server.seen == []
     assert ask(gateway.url, {"input": "x"}, "/v1/moderations").status == 200
-    assert upload._in_use == 0
+    assert eventually(lambda: upload._in_use == 0)
 
 
 def test_a_client_that_leaves_while_it_uploads(found: Served) -> None:
@@ -145,12 +146,44 @@ def test_a_client_that_leaves_while_it_uploads(found: Served) -> None:
     line.sendall(b"POST /v1/files HTTP/1.1\r\nhost: x\r\ncontent-type: multipart/form-data; boundary=b\r\n")
     line.sendall(b"content-length: 20000000\r\n\r\n--b\r\n" + b"x" * 1_000)
     line.close()
-    for _ in range(500):
-        if upload._in_use == 0:
-            break
-        threading.Event().wait(0.01)
-    assert upload._in_use == 0
+    assert eventually(lambda: upload._in_use == 0)
     assert server.seen == []
+
+
+def test_uploads_are_bounded_together(found: Served, monkeypatch: pytest.MonkeyPatch) -> None:
+    gateway, server = found
+    monkeypatch.setattr(upload, "_in_use", 24_000_000)  # four times the largest one
+    got = ask(gateway.url, b"--b--\r\n", "/v1/files", content_type="multipart/form-data; boundary=b")
+    assert (got.status, got.headers["retry-after"]) == (503, "5")
+    assert eventually(lambda: upload._in_use == 24_000_000)
+    assert server.seen == []
+
+
+def test_an_upload_that_does_not_come(found: Served) -> None:
+    gateway, _ = found
+    live = gateway.gateway.live
+    before, config = live.snapshot, live.snapshot.config
+    limits = config.server.limits.model_copy(update={"upload_seconds": 0.05})
+    server = config.server.model_copy(update={"limits": limits})
+    live.swap(replace(before, config=config.model_copy(update={"server": server})))
+    try:
+        line = dial(gateway.url)
+        line.sendall(b"POST /v1/files HTTP/1.1\r\nhost: 127.0.0.1\r\ncontent-length: 20\r\n")
+        line.sendall(b"content-type: multipart/form-data; boundary=b\r\n\r\n--b")
+        assert line.recv(12) == b"HTTP/1.1 408"
+        line.close()
+    finally:
+        live.swap(before)
+
+
+def test_every_path_needs_a_key(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("IR3DE_API_KEY", "sesame")
+    with serving_objects(tmp_path) as (gateway, server):
+        for wire in PASSTHROUGH_FORMATS:
+            for path in filter(None, (f"/v1/{wire.path}", wire.also_at)):
+                got = ask(gateway.url, None, path.replace("{id}", "x"), wire.method)
+                assert (got.status, got.error["code"]) == (401, "invalid_api_key")
+        assert server.seen == []
 
 
 def test_files_and_batches_stay_with_their_expert(found: Served, client: Any) -> None:
