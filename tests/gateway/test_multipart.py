@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from email import message_from_bytes
 from typing import Any
 
 import pytest
@@ -58,6 +59,10 @@ def test_all_but_what_is_taken_passes_however_it_is_cut(parts: list[tuple[str, b
         build_part("n", b"1", "; filename"),
         build_part("n", b"1").replace(b"\r\n\r\n", b"\r\ncontent-disposition: form-data; name=model\r\n\r\n"),
         LINE + b"\r\ncontent-disposition: attachment; name=model\r\n\r\n1\r\n",
+        build_part("n", b"1", '\n; name="model"'),
+        build_part("n", b"1", '\r\n folded; name="model"'),
+        LINE
+        + b'\r\ncontent-disposition: \0; name=model\r\n--\r\ncontent-disposition: form-data; name="n"\r\n\r\n1\r\n',
         LINE + b"\r\n" + b"x" * 20_000,
         build_part("model", b"x" * 70_000),
         build_part("model", b"\xff"),
@@ -90,3 +95,31 @@ def test_boundaries(said: str, boundary: Any) -> None:
     with pytest.raises(ApiError) as problem:
         read_boundary(said)
     assert problem.value.status == 415
+
+
+PIECES = st.lists(
+    st.sampled_from(
+        [
+            b"--b0undary", b"--", b"\r\n", b"\n", b"\r", b" ", b"\t", b";", b"=", b'"', b"\\", b"%6d", b"\x00", b":",
+            b"content-disposition: form-data", b"Content-Disposition:form-data", b"; name=", b'; name="model"',
+            b"; name=model", b"; name*=utf-8''model", b'; name="n"', b'; filename="model"', b"content-type: text/plain",
+            b"model", b"\r\n\r\n", b"\r\n--b0undary\r\n", b"\r\n--b0undary--\r\n", b"value",
+        ]
+    ),
+    max_size=40,
+).map(b"".join)  # fmt: skip
+
+
+@given(PIECES)
+def test_another_reader_finds_no_model_in_what_passes(content: bytes) -> None:
+    """Whatever a client sends: it is refused, or the model is taken out for other readers, too."""
+    reader = FormReader(LINE[2:], ("model",))
+    try:
+        passed = reader.feed(LINE + b"\r\n" + content + b"\r\n" + LINE + b"--\r\n")
+    except ApiError as problem:
+        assert problem.status == 400
+        return
+    head = b"content-type: multipart/form-data; boundary=b0undary\r\n\r\n"
+    message = message_from_bytes(head + passed + reader.closing)
+    parts: Any = message.get_payload() if message.is_multipart() else []
+    assert "model" not in [part.get_param("name", header="content-disposition") for part in parts]

@@ -13,7 +13,12 @@ calls these:
     experts/upstream      one exchange with an expert, and its timeouts; also circuit breakers and concurrency limits
     experts/transport     the interface of what sends requests to experts; `http_transport` is what does
     provenance            headers and a field of the body that say which expert answered, and why
+    hooks/                the operator's own callables before a request and after its answer
+    requests/answer_cache answers that are given again to equal requests
     exchange_record       what metrics, logs and traces (telemetry/) need to know
+
+`exchange/passthrough` has the way of requests that are not routed: files, images, stored responses and the like. Their
+formats are in `wire/passthrough`, uploads in `requests/upload`.
 
 `experts/snapshot` holds router, experts and settings, and is their only owner. They are swapped in one step when one of
 them changes:

@@ -16,7 +16,7 @@ MAX_HEAD_BYTES = 16_384  # of a part
 MAX_PARTS = 1_000
 
 _boundary = re.compile(r'multipart/form-data\s*;\s*boundary=(?:"([^"\\]{1,70})"|([^\s;"]{1,70}))\s*', re.IGNORECASE)
-_disposition = re.compile(rb"(?:^|\r\n)content-disposition:[ \t]*form-data[ \t]*(;[^\r\n]*)", re.IGNORECASE)
+_header = re.compile(rb"([!#$%&'*+.^_`|~0-9A-Za-z-]+):[ \t]*([\t -~\x80-\xff]*)")  # no line ends and no other controls
 _parameter = re.compile(rb';[ \t]*([a-z*]+)=(?:"((?:[^"\\\r\n]|\\.)*)"|([^\s;"]+))[ \t]*', re.IGNORECASE)
 
 
@@ -153,10 +153,14 @@ class FormReader:
 
 def _read_name(head: bytes) -> str:
     """The name of a part."""
-    found = _disposition.findall(head)
-    if len(found) != 1:
-        _refuse("each part needs one content-disposition: form-data with a name")
-    place, names = 0, []
+    lines = [_header.fullmatch(line) for line in head.split(b"\r\n")]
+    found = [line[2] for line in lines if line is not None and line[1].lower() == b"content-disposition"]
+    if None in lines or len(found) != 1:
+        _refuse("each part needs one content-disposition, and plain headers")
+    kind = found[0].partition(b";")[0]
+    if kind.strip().lower() != b"form-data":
+        _refuse("each part must be form-data")
+    names, place = [], len(kind)
     while place < len(found[0]):
         parameter = _parameter.match(found[0], place)
         if parameter is None:
