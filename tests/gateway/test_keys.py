@@ -11,9 +11,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from api_answers import answer_as_servers_do, breaking_off
 from client_keys import bearer, key, secret, write_keys
 from raw_sockets import Got, ask, chat, eventually, sent
-from running_gateway import QUESTIONS, Running, answer, running
+from running_gateway import QUESTIONS, Running, answer, failing, running
 from starlette.requests import Request
 from starlette.responses import Response, StreamingResponse
 
@@ -51,6 +52,9 @@ def gateway(folder: Path) -> Iterator[Running]:
         key("leaver", budget_per_day=10),
         key("counted"),
         key("plain"),
+        key("breaks"),
+        key("falls"),
+        key("translated"),
     )
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("IR3DE_API_KEY", "sk-plain-old, sk-second")
@@ -58,6 +62,7 @@ def gateway(folder: Path) -> Iterator[Running]:
         experts = {
             "law": {"price": PRICE, "capabilities": ["chat", "completions", "messages", "responses", "tools"]},
             "maths": {"stream_usage": False},
+            "cooking": {"capabilities": ["messages"]},
         }
         logs = {"access": str(folder / "access.log"), "decisions": str(folder / "decisions.log")}
         with running(folder, server={"keys_file": str(file)}, experts=experts, logs=logs) as found:
@@ -136,6 +141,8 @@ def test_only_the_experts_of_a_key_answer_it(gateway: Running) -> None:
     models = ask(gateway.url, path="/v1/models", **bearer("lawyer")).json["data"]
     assert [model["id"] for model in models] == ["auto", "ir3de/auto", "law"]
     assert ask(gateway.url, path="/v1/models/maths", **bearer("lawyer")).status == 404
+    routed = ask(gateway.url, {"input": QUESTIONS["maths"], "target": True}, "/v1/route", **bearer("lawyer")).json
+    assert (routed["data"][0]["expert"], routed["data"][0]["target"]["expert"]) == ("maths", "law")
 
 
 def test_keys_of_the_environment_go_on_working_and_are_called_as_their_variable(gateway: Running) -> None:
@@ -300,6 +307,39 @@ def test_a_client_that_leaves_has_used_what_came_so_far_and_its_place_is_free(ga
         used = describe(gateway, "leaver")["used"]
         assert 5 < used["tokens"] < 20 and used["month"]["estimated"] == 1
         assert 0.01 < used["day"]["cost"] < 0.03
+    finally:
+        gateway.upstream.behaviour.clear()
+
+
+def test_a_stream_that_breaks_off_is_charged_by_what_came_and_a_fallback_to_who_answered(gateway: Running) -> None:
+    gateway.upstream.behaviour["law"] = breaking_off([b'data: {"choices":[{"delta":{"content":"a"}}]}\n\n'] * 3)
+    gateway.upstream.behaviour["maths"] = failing(500)
+    gateway.upstream.behaviour["cooking"] = answer_as_servers_do
+    try:
+        got = stream_of(gateway, "breaks")
+        assert b"ended its stream in the middle" in got.body
+        used = describe(gateway, "breaks")
+        assert used["used"]["month"]["estimated"] == 1 and 3 < used["used"]["tokens"] < 20
+        body = {**chat(QUESTIONS["maths"]), "ir3de": {"deny": ["law"]}}
+        assert ask(gateway.url, body, **bearer("falls")).headers["x-ir3de-expert"] == "cooking"
+        found = describe(gateway, "falls")
+        assert [(row["expert"], row["tokens"]) for row in found["by_expert"]] == [("cooking", 15)]
+        assert (found["used"]["tokens"], found["used"]["day"]["cost"], found["used"]["concurrent"]) == (15, 0, 0)
+    finally:
+        gateway.upstream.behaviour.clear()
+
+
+@pytest.mark.parametrize("stream", [False, True])
+def test_translated_answers_are_charged_by_what_the_expert_says(gateway: Running, stream: bool) -> None:
+    """A chat for an expert that has only messages: it tells 10 and 5 tokens, and the client has not asked for them."""
+    gateway.upstream.behaviour["cooking"] = answer_as_servers_do
+    try:
+        before = describe(gateway, "translated")["used"]["month"]
+        got = ask(gateway.url, chat("An egg?", "cooking", stream=stream, max_tokens=9), **bearer("translated"))
+        assert got.status == 200 and (b"usage" in got.body) != stream
+        after = describe(gateway, "translated")["used"]["month"]
+        assert (after["tokens"] - before["tokens"], after["estimated"]) == (15, 0)
+        assert json.loads(gateway.upstream.bodies[-1])["max_tokens"] == 9
     finally:
         gateway.upstream.behaviour.clear()
 

@@ -140,10 +140,10 @@ async def route(request: Request) -> Response:
         if not has_variant(snapshot, asked.wanted):  # it must be built first
             await run_in_thread(get_variant, snapshot, asked.wanted)
         if asked.is_quick(texts):
-            content = build_answer(gateway, snapshot, asked, texts, turns)
+            content = build_answer(gateway, snapshot, asked, texts, turns, request.state.key.experts)
         else:
             content = await asyncio.get_running_loop().run_in_executor(
-                _start_thread(), build_answer, gateway, snapshot, asked, texts, turns
+                _start_thread(), build_answer, gateway, snapshot, asked, texts, turns, request.state.key.experts
             )
     except InputError as error:  # weights so large that no number holds them
         raise ApiError(400, str(error)) from error
@@ -165,8 +165,12 @@ def build_answer(
     asked: RouteRequest,
     texts: Sequence[str],
     turns: Sequence[SpokenTurn] | None = None,
+    allowed: frozenset[str] | None = None,
 ) -> bytes:
-    """The answer as JSON. `turns` are those of a chat that is routed as a conversation."""
+    """The answer as JSON. `turns` are those of a chat that is routed as a conversation.
+
+    The target is one of the experts that the client's key may ask (`allowed`).
+    """
     variant = get_variant(snapshot, asked.wanted)
     begin, chat = perf_counter(), None
     if turns:
@@ -192,7 +196,7 @@ def build_answer(
     data = b",".join(  # row by row, because an explanation takes several times the memory of its JSON
         _encode({"index": index, **decision.to_dict(), **explain(text), **target})
         for index, (text, decision) in enumerate(zip(texts if chat is None else texts[-1:], decisions, strict=True))
-        for target in [_describe_target(gateway, snapshot, asked, text, decision) if asked.target else {}]
+        for target in [_describe_target(gateway, snapshot, asked, text, decision, allowed) if asked.target else {}]
     )
     shown = b"" if turns is None else b'"turns":[%b],' % _describe_turns(chat, asked, turns)
     options = _encode(list_options(snapshot))
@@ -224,10 +228,15 @@ def _explain(variant: Router, asked: RouteRequest, text: str) -> dict[str, Any]:
 
 
 def _describe_target(
-    gateway: Gateway, snapshot: Snapshot, asked: RouteRequest, text: str, decision: Decision
+    gateway: Gateway,
+    snapshot: Snapshot,
+    asked: RouteRequest,
+    text: str,
+    decision: Decision,
+    allowed: frozenset[str] | None,
 ) -> dict[str, Any]:
     messages = asked.messages or [{"role": "user", "content": text}]
-    controls = Controls(weights=asked.weights) if asked.weights else NO_CONTROLS
+    controls = Controls(allowed, weights=asked.weights) if asked.weights or allowed is not None else NO_CONTROLS
     is_served = asked.wanted.is_served(snapshot.router)
     return {"target": find_target(snapshot, messages, decision, controls, gateway.pins, is_served=is_served)}
 
