@@ -17,7 +17,7 @@ from api_answers import never
 from raw_sockets import ask, chat, eventually, raw_expert, says, sent
 from running_gateway import ANSWER, QUESTIONS, Behaviour, Running, Upstream, answer, failing, running, served
 from starlette.requests import Request
-from starlette.responses import Response, StreamingResponse
+from starlette.responses import JSONResponse, Response, StreamingResponse
 
 from ir3de.gateway.experts.expert import Replica
 
@@ -307,6 +307,30 @@ def test_hedges_lose_fail_and_spare_what_must_not_be_repeated(tmp_path: Path) ->
         with sent(gateway.url, json.dumps(chat(LAW, "law")).encode()):
             assert eventually(lambda: len(gateway.upstream.asked) == 3)  # the client leaves both
         assert eventually(lambda: is_quiet(gateway))
+
+
+def test_what_a_replica_has_stored_is_asked_of_it_alone(tmp_path: Path) -> None:
+    law = {"hedge_after": 0.02, "capabilities": ["chat", "responses"], "timeouts": {"first_token": 0.3}}
+
+    async def respond(request: Request, asked: dict[str, Any]) -> Response:
+        return JSONResponse({"id": "resp_1", "object": "response", "status": "completed", "output": [], "usage": {}})
+
+    with replicated(tmp_path, law) as gateway:
+        fail_all(gateway, respond)
+        assert ask(gateway.url, {"model": "law", "input": LAW}, "/v1/responses").status == 200
+        keeper = gateway.upstream.asked.pop()
+        follow_up = {"model": "law", "input": "And then?", "previous_response_id": "resp_1", "store": False}
+        for _ in range(4):
+            assert ask(gateway.url, follow_up, "/v1/responses").status == 200
+        assert set(gateway.upstream.asked) == {keeper}
+        fail_all(gateway, never)  # and nobody else is asked because it is slow, or fails
+        gateway.upstream.asked.clear()
+        assert ask(gateway.url, follow_up, "/v1/responses").status == 504
+        assert gateway.upstream.asked == [keeper]
+        replica = next(replica for replica in replicas_of(gateway) if replica.label == keeper)
+        replica.set_drained(True)
+        got = ask(gateway.url, follow_up, "/v1/responses")
+        assert got.status == 503 and "that has what the request refers to" in got.error["message"]
 
 
 def test_a_limit_of_connections_for_each_replica(tmp_path: Path) -> None:

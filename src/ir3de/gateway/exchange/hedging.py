@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from contextlib import AsyncExitStack
 from time import perf_counter
 from types import TracebackType
@@ -51,13 +51,16 @@ class Race:
         self._running: dict[asyncio.Task[BegunRequest], Replica] = {}
         self.second: Replica | None = None
 
-    async def run(self, first: Replica, hedge_after: float) -> tuple[Replica, BegunRequest]:
-        """Who answers, and the answer; or the failure of whoever failed last. `first` was picked by the caller."""
+    async def run(self, first: Replica, tried: Collection[Replica], hedge_after: float) -> tuple[Replica, BegunRequest]:
+        """Who answers, and the answer; or the failure of whoever failed last.
+
+        `first` was picked by the caller; the second one is none of those in `tried`.
+        """
         self._start(first)
         try:
             done, _ = await asyncio.wait(self._running, timeout=hedge_after)
             if not done and self._expert.concurrency.try_acquire():
-                self.second = self._expert.pick((first,), may_probe=False)
+                self.second = self._expert.pick((first, *tried), may_probe=False)
                 if self.second is None:
                     self._expert.concurrency.release()
                 else:

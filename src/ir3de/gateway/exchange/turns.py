@@ -61,7 +61,8 @@ async def ask_replicas(exchange: Exchange, expert: ReplicatedExpert) -> Upstream
     try:
         assert exchange.body is not None
         is_repeatable, tried = exchange.body.is_repeatable, list[Replica]()
-        if exchange.keeper:  # others do not have what the request is about
+        if exchange.keeper in (replica.label for replica in expert.replicas):
+            # others do not have what the request is about
             tried = [replica for replica in expert.replicas if replica.label != exchange.keeper]
         is_hedged = is_repeatable and expert.config.hedge_after is not None
         failures: list[UpstreamFailure] = []
@@ -80,7 +81,7 @@ async def ask_replicas(exchange: Exchange, expert: ReplicatedExpert) -> Upstream
             if not may_go_on or not may_ask_another(failure, is_repeatable=is_repeatable):
                 break
             await asyncio.sleep(_choose_backoff(expert, len(failures)))
-        return _sum_up(expert, failures)
+        return _sum_up(expert, failures, exchange.keeper)
     finally:
         expert.concurrency.release()
 
@@ -100,7 +101,7 @@ async def _ask_hedged(exchange: Exchange, expert: ReplicatedExpert, tried: list[
     race, first = Race(expert, lambda replica: build_request(exchange, replica), translate, note), tried[-1]
     hedges = exchange.gateway.observer.metrics.replicas.hedges
     try:
-        winner, begun = await race.run(first, expert.config.hedge_after)
+        winner, begun = await race.run(first, tried, expert.config.hedge_after)
     except UpstreamFailure as last_failure:
         if race.second is not None:
             hedges[expert.name, "lost"] += 1
@@ -133,10 +134,13 @@ def _choose_backoff(expert: Expert, failures: int) -> float:
     return uniform(longest / 2, longest)  # noqa: S311 - no secret
 
 
-def _sum_up(expert: ReplicatedExpert, failures: list[UpstreamFailure]) -> UpstreamFailure:
+def _sum_up(expert: ReplicatedExpert, failures: list[UpstreamFailure], keeper: str) -> UpstreamFailure:
     """What to say of an expert whose replicas have all failed, or cannot be asked."""
     if not failures:
-        return build_absence(expert)
+        failure = build_absence(expert)
+        if keeper:
+            failure.message = f"the replica of '{expert.name}' that has what the request refers to cannot be asked now"
+        return failure
     if any(failure.reason != "connect" for failure in failures):
         return failures[-1]
     message = f"no replica of '{expert.name}' can be reached: {len(failures)} of {len(expert.replicas)} were tried"
