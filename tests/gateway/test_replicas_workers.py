@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections import Counter
 from pathlib import Path
+from time import monotonic
 
 import pytest
 from running_gateway import Upstream, failing, served
@@ -22,6 +23,7 @@ def test_workers_share_replicas_checks_and_drains(folder: Path) -> None:  # noqa
         replicas = [{"base_url": f"{experts}/{name}/v1", "name": name} for name in ("a", "b", "c")]
         law = {"name": "law", "replicas": replicas, "health": checks, "slow_start": 0}
         maths = {"name": "maths", "base_url": f"{experts}/maths/v1"}
+        began = monotonic()
         with process(folder, 2, experts=[law, maths]) as gateway:
 
             def see_states() -> set[tuple[str, ...]]:
@@ -49,7 +51,8 @@ def test_workers_share_replicas_checks_and_drains(folder: Path) -> None:  # noqa
                 pass
             assert set(share()) == {"b", "c"}
             checked = Counter(name for name, body in zip(upstream.asked, upstream.bodies, strict=True) if not body)
-            assert checked["a"] and checked["c"]
+            most = (monotonic() - began) / checks["interval"] + 2  # as if there were one worker
+            assert all(0 < count <= most for count in checked.values())
             gateway.kill()
         with process(folder, 2, experts=[law, maths]) as gateway:
             assert {states[0] for states in see_states()} == {"drained"}
