@@ -8,6 +8,7 @@ import json
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
+from itertools import count
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +24,7 @@ ALERTS = MONITORING / "alerts.yaml"
 
 
 KEY, POOR_KEY = "sk-team", "sk-poor"
+_numbers = count()  # so that no two requests are equal, for the cache
 
 
 def _write_keys(path: Path) -> None:
@@ -56,7 +58,14 @@ def monitored_gateway(folder: Path) -> Iterator[Running]:
             "maths": {"concurrency": {"limit": 1, "queue": 8}},
             "cooking": {"breaker": {"failures": 1, "rest": 600}},
         }
-        with running(folder, experts=experts, server={"keys_file": str(folder / "keys.yaml")}) as gateway:
+        (folder / "hooks.py").write_text(
+            "def check(request):\n    return None\n\n\ndef fail(request):\n    raise ValueError\n"
+        )
+        hooks = [
+            {"call": f"{folder}/hooks.py:{name}", "name": name, "on_failure": "continue"} for name in ("check", "fail")
+        ]
+        more = {"server": {"keys_file": str(folder / "keys.yaml")}, "cache": {"ttl": 60}, "hooks": {"before": hooks}}
+        with running(folder, experts=experts, **more) as gateway:
             behind.behaviour |= {"bad": failing(500), "slow": _answer_slowly}
             gateway.upstream.behaviour |= {"maths": _answer_slowly, "cooking": failing(500)}
             yield gateway
@@ -71,11 +80,12 @@ def make_traffic(gateway: Running) -> None:
     """One round of requests of all kinds."""
 
     def ask(question: str, model: str = "auto", key: str = KEY, **more: Any) -> int:
-        body = raw_sockets.chat(question, model, **more)
+        body = raw_sockets.chat(question, model, **{"user": f"user {next(_numbers)}", **more})
         return raw_sockets.ask(gateway.url, body, authorization=f"Bearer {key}").status
 
     for _ in range(4):  # every replica has its turn
         assert ask(QUESTIONS["law"]) == ask(QUESTIONS["law"], stream=True) == 200
+    assert ask(QUESTIONS["law"], user="same") == ask(QUESTIONS["law"], user="same") == 200  # from the cache
     assert ask(QUESTIONS["law"], key=POOR_KEY) == 429
     assert ask(QUESTIONS["cooking"]) == 200  # another expert answered
     assert ask(QUESTIONS["cooking"], "cooking") in (500, 503)

@@ -16,6 +16,7 @@ from running_gateway import QUESTIONS, Running, failing
 from starlette.requests import Request
 from starlette.responses import Response
 
+from ir3de.gateway.exchange_record import read_usage
 from ir3de.gateway.telemetry.answer_facts import AnswerFacts
 from ir3de.gateway.telemetry.gen_ai_metrics import MAX_MODELS, GenAiMetrics
 from ir3de.gateway.telemetry.tracing import Tracing
@@ -180,7 +181,8 @@ def test_cached_tokens_belong_to_the_input() -> None:
     reader = InMemoryMetricReader()
     trace = Tracing(meters=MeterProvider([reader])).begin({})
     usage = {"input_tokens": 10, "cache_read_input_tokens": 90, "cache_creation_input_tokens": 5, "output_tokens": 5}
-    trace.finish(made.record(), None, usage)
+    prompt, answer = read_usage(usage)
+    trace.finish(made.record(prompt_tokens=prompt, completion_tokens=answer), None, usage)
     (metrics,) = reader.get_metrics_data().resource_metrics[0].scope_metrics  # type: ignore[union-attr]
     tokens = next(one for one in metrics.metrics if one.name == "gen_ai.client.token.usage")
     assert sorted(point.sum for point in tokens.data.data_points) == [5, 105]

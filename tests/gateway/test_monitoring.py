@@ -18,6 +18,7 @@ promql = pytest.importorskip("promql_parser")
 
 ADDED = {"job", "instance"}  # labels of Prometheus' own
 VALUES: dict[str, set[str]] = {"outcome": set(OUTCOMES), "reason": set(REASONS), "job": {"ir3de", ".*"}}
+VALUES_OF_METRICS = {"ir3de_hook_calls_total": {"failed", "timeout"}}
 Labels = dict[str, dict[str, set[str]]]  # of each metric: its labels, and their values
 
 
@@ -59,6 +60,7 @@ def find_faults(expression: str, told: Labels) -> list[str]:
             if matcher.name not in {*labels, *ADDED}:
                 faults.append(f"{selector.name} has no label {matcher.name}")
             known = VALUES.get(matcher.name, set()) | labels.get(matcher.name, set()) | {".*"}
+            known |= VALUES_OF_METRICS.get(selector.name, set())
             faults += [f"{matcher.name} is never {one}" for one in matcher.value.split("|") if one not in known]
     for part in walk(tree):
         if type(part).__name__ == "AggregateExpr" and part.modifier is not None:

@@ -42,6 +42,13 @@ def test_every_phase_is_told_and_they_do_not_exceed_the_total(tmp_path: Path) ->
         assert refused.status == 404 and list(parse(refused.headers["server-timing"])) == ["read", "total"]
 
 
+def test_an_answer_of_the_cache_is_told_apart(tmp_path: Path) -> None:
+    with running(tmp_path, server={"timing": True}, cache={"ttl": 60}) as gateway:
+        first, second = (raw_sockets.ask(gateway.url, raw_sockets.chat(QUESTIONS["law"])) for _ in range(2))
+    assert "upstream" in parse(first.headers["server-timing"])
+    assert list(parse(second.headers["server-timing"])) == ["read", "route", "cache", "total"]
+
+
 def test_nobody_is_told_unless_it_is_switched_on(tmp_path: Path) -> None:
     with running(tmp_path) as gateway:
         assert "server-timing" not in raw_sockets.ask(gateway.url, raw_sockets.chat(QUESTIONS["law"])).headers

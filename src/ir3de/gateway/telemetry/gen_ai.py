@@ -94,6 +94,7 @@ def build_span_attributes(
         "ir3de.ttft_seconds": record.first_seconds,
         "ir3de.cost": record.cost,
         "ir3de.key": record.key or None,
+        "ir3de.cache": record.cache or None,
         **build_decision_attributes(record),
     }
 
@@ -118,9 +119,6 @@ def build_decision_attributes(record: ExchangeRecord) -> Attributes:
 
 def _build_usage_attributes(record: ExchangeRecord, usage: Mapping[str, Any]) -> Attributes:
     read, written = _count(usage, "cache_read_input_tokens"), _count(usage, "cache_creation_input_tokens")
-    prompt = record.prompt_tokens
-    if prompt is not None and "input_tokens" in usage:  # Anthropic counts cached tokens apart, the conventions do not
-        prompt += (read or 0) + (written or 0)
     cached = _count(usage, "prompt_tokens_details", "cached_tokens")
     if cached is None:
         cached = _count(usage, "input_tokens_details", "cached_tokens")
@@ -128,7 +126,7 @@ def _build_usage_attributes(record: ExchangeRecord, usage: Mapping[str, Any]) ->
     if thought is None:
         thought = _count(usage, "output_tokens_details", "reasoning_tokens")
     return {
-        "gen_ai.usage.input_tokens": prompt,
+        "gen_ai.usage.input_tokens": record.prompt_tokens,
         "gen_ai.usage.output_tokens": record.completion_tokens,
         "gen_ai.usage.cache_read.input_tokens": read if cached is None else cached,
         "gen_ai.usage.cache_creation.input_tokens": written,

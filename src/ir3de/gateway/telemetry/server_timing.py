@@ -15,6 +15,7 @@ def build_server_timing(record: ExchangeRecord, seconds: float) -> bytes:
 
     The phases are in their order: `read` the body, `route` to an expert, `fallback` for experts that failed before,
     `queue` for a place at the expert, `upstream` until its answer (of a stream: until its first byte), and the `total`.
+    An answer of the cache has the phase `cache` instead of the last two.
     """
     parts = []
     if record.read_seconds is not None:
@@ -25,7 +26,9 @@ def build_server_timing(record: ExchangeRecord, seconds: float) -> bytes:
     if record.fallbacks:
         failed = (seconds if asked is None else asked - queue) - (record.read_seconds or 0.0)
         parts.append(f'fallback;desc="{_describe(record.fallbacks[0][0])}";dur={max(0.0, failed) * 1e3:.3f}')
-    if asked is not None:
+    if asked is not None and record.cache == "hit":
+        parts.append(f"cache;dur={(seconds - asked) * 1e3:.3f}")
+    elif asked is not None:
         parts.append(f"queue;dur={queue * 1e3:.3f}")
         parts.append(f'upstream;desc="{_describe(record.expert)}";dur={(seconds - asked) * 1e3:.3f}')
     parts.append(f"total;dur={seconds * 1e3:.3f}")

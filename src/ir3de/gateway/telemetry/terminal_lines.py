@@ -70,6 +70,8 @@ def _describe_unusual(record: ExchangeRecord) -> str:
         parts = [f"after {', '.join(parts)}"]
     if record.decision is not None and record.decision.abstained and record.decision.reason:
         parts.append(record.decision.reason)
+    if record.cache == "hit":
+        parts.append("from the cache")
     if record.retries:
         parts.append(f"{record.retries} {'retry' if record.retries == 1 else 'retries'}")
     if record.expert and record.endpoint != "chat":
