@@ -17,7 +17,11 @@ from running_gateway import QUESTIONS, TEXTS, Running, Upstream, served, small_r
 from test_admin_workers import process
 
 from ir3de import Conversation, Router
+from ir3de.corpora import examples
 from ir3de.evaluation.replay import DamagedLines, read_log, replay_log
+from ir3de.gateway.app import create_app
+from ir3de.gateway.config.models import Config
+from ir3de.gateway.gateway import Gateway
 from ir3de.gateway.requests import choice
 from ir3de.gateway.requests.json_body import MAX_INLINE_BYTES
 from ir3de.routing.decision import Decision
@@ -222,6 +226,31 @@ def test_out_of_domain_is_refused_in_the_caller_s_format_if_so_configured(tmp_pa
     assert {(line["why"], line["reason"], line["served"], line["status"]) for line in lines} == {
         ("refused", "out of domain", "", 422)
     }
+
+
+@pytest.mark.slow
+def test_the_demo_s_router_keeps_a_landlord_in_law_and_knows_what_it_does_not_know(tmp_path: Path) -> None:
+    Router.fit(examples.prompts()).save(tmp_path / "router", serving=True)
+    strange = "Der Torwart hielt den Elfmeter in der zweiten Halbzeit"
+
+    def ask_all(texts: list[str], **routing: Any) -> list[Any]:
+        experts = [{"name": name, "base_url": f"{url}/{name}/v1"} for name in examples.DOMAINS]
+        given = {"router": {"path": str(tmp_path / "router")}, "experts": experts, "logs": {"access": None}}
+        gateway = Gateway.open(Config.model_validate({**given, "routing": routing}))
+        with served(create_app(gateway)) as own, openai.OpenAI(base_url=f"{own}/v1", api_key="any") as client:
+            create = client.chat.completions.create
+            return [create(model="auto", messages=chat_of(*texts[: end + 1])).ir3de for end in range(len(texts))]  # type: ignore[arg-type,attr-defined]
+
+    with served(Upstream().app()) as url:
+        texts = [LANDLORD, FOLLOW_UP, "How do I sort a list in Python?", "thanks"]
+        assert [one["expert"] for one in ask_all(texts)] == ["law", "law", "coding", "coding"]
+        assert [one["expert"] for one in ask_all(texts[:2], text="last_user")] == ["law", "medicine"]
+        (told,) = ask_all([strange])
+        assert (told["reason"], told["instead"], told["decided"]) == ("out of domain", "nearest expert", None)
+        (told,) = ask_all([strange], default="law")
+        assert (told["reason"], told["instead"], told["expert"]) == ("out of domain", "default expert", "law")
+        with pytest.raises(openai.UnprocessableEntityError, match="out of domain: no expert is for prompts like this"):
+            ask_all([strange], out_of_domain="refuse")
 
 
 # logs and replay ------------------------------------------------------------------------------------------------------
