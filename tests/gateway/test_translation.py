@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import base64
 import json
-from collections.abc import Iterator
+from collections.abc import AsyncIterator, Iterator
 from typing import Any, NamedTuple
 from urllib.error import HTTPError
 from urllib.request import Request as HttpRequest
@@ -13,6 +13,7 @@ from urllib.request import urlopen
 import pytest
 from api_answers import (
     CHAT,
+    CHAT_EVENTS,
     MESSAGE,
     MESSAGE_EVENTS,
     SAID,
@@ -25,6 +26,8 @@ from api_answers import (
 )
 from client_keys import bearer, key, write_keys
 from running_gateway import QUESTIONS, TEXTS, Running, Upstream, served, small_router
+from starlette.requests import Request
+from starlette.responses import Response, StreamingResponse
 
 from ir3de.gateway.app import create_app
 from ir3de.gateway.config.experts import ExpertConfig
@@ -317,6 +320,9 @@ def test_the_last_failure_is_in_the_client_s_format(gateway: Running) -> None:
     got = message(gateway, "law", model="law")
     assert (got.status, got.json["type"], got.error["type"]) == (502, "error", "api_error")
     assert got.error["message"] == "'law' answered with status 502"
+    gateway.upstream.behaviour["cooking"] = gateway.upstream.behaviour["law"]
+    got = message(gateway, "cooking", ir3de={"allow": ["cooking", "law"]})
+    assert got.error["message"] == "'law' answered with status 502. Asked before: cooking (5xx)"
 
 
 @pytest.mark.parametrize("said", [b'{"content": 3}', b"[]", b"garbage"])
@@ -326,6 +332,20 @@ def test_an_unreadable_answer_is_somebody_else_s_turn(gateway: Running, said: by
     assert (got.status, gateway.upstream.asked[0], got.json["ir3de"]["why"]) == (200, "maths", "routed")
     assert got.json["ir3de"]["fallbacks"][0]["reason"] == "garbage"
     assert "x-ir3de-translated" not in got.headers or got.headers["x-ir3de-expert"] == "maths"
+
+
+def test_a_stream_that_has_ended_is_not_waited_for(gateway: Running) -> None:
+    async def stay(request: Request, asked: Any) -> Response:
+        async def events() -> AsyncIterator[bytes]:
+            yield b"".join(CHAT_EVENTS)
+            while (await request._receive())["type"] != "http.disconnect":
+                pass
+
+        return StreamingResponse(events(), media_type="text/event-stream")
+
+    gateway.upstream.behaviour["law"] = stay
+    got = message(gateway, "law", stream=True)  # otherwise the client would give up first
+    assert got.body.endswith(b'data: {"type":"message_stop"}\n\n')
 
 
 def test_a_stream_that_breaks_off_says_so_in_the_client_s_format(gateway: Running) -> None:

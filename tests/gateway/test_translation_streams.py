@@ -282,12 +282,16 @@ def test_a_stream_without_done_ends_by_its_reason() -> None:
 
 def test_errors_within_streams_are_the_other_api_s() -> None:
     content = (
-        chunks({"delta": {"content": "He"}}, done=False) + b'data: {"error":{"message":"out of memory","code":500}}\n\n'
+        chunks({"delta": {"content": "He"}}, done=False) + b'data: {"error":{"message":"out of memory","code":429}}\n\n'
     )
     told = translate(ChatToMessages(), content + chunks({"delta": {"content": "llo"}}))
     assert told.endswith(b"\n\n") and told.count(b"event: error\n") == 1 and b"llo" not in told
     error = read(told)[-1]
-    assert (error["type"], error["error"]["type"], error["error"]["message"]) == ("error", "api_error", "out of memory")
+    assert (error["type"], error["error"]["type"], error["error"]["message"]) == (
+        "error",
+        "rate_limit_error",
+        "out of memory",
+    )
     overloaded = {"type": "error", "error": {"type": "overloaded_error", "message": "Overloaded"}}
     found = read(translate(MessagesToChat(), named([TOOL_USE[0], overloaded, TOOL_USE[-1]])))
     assert (found[-1]["error"]["message"], found[-1]["error"]["type"]) == ("Overloaded", "server_error")
@@ -319,6 +323,10 @@ def test_an_event_that_never_ends_is_refused() -> None:
 
 def test_lines_of_data_belong_together() -> None:
     assert EventParser().feed(b"id: 1\ndata: a\ndata:b\nretry: 3\n\n\n") == [Event("", b"a\nb")]
+    cut = EventParser()
+    assert cut.feed(b"event: x\r\ndata: a\r") == []
+    assert cut.feed(b"\ndata: b\r\n\r") == [Event("x", b"a\nb")]
+    assert cut.feed(b"\n") == []
 
 
 # whatever an expert sends ---------------------------------------------------------------------------------------------

@@ -55,3 +55,10 @@ def test_envelopes_are_removed() -> None:
     around = "<system-reminder>be\nbrief</system-reminder>"
     assert remove_envelopes(f"{around}new{around}") == "new"
     assert remove_envelopes("a < b and b > c") == "a < b and b > c"
+
+
+def test_a_picture_in_the_result_of_a_tool_is_one_and_so_is_sound() -> None:
+    result = {"type": "tool_result", "tool_use_id": "t", "content": [{"type": "text", "text": "x"}, {"type": "image"}]}
+    spoken = {"type": "input_audio", "input_audio": {"data": "", "format": "wav"}}
+    turns = parse_messages([{"role": "user", "content": [result]}, {"role": "user", "content": [spoken]}])
+    assert turns == [Turn("user", "", images=True, tool_result=True), Turn("user", "", audio=True)]

@@ -95,6 +95,8 @@ def _parse_parts(content: list[Any], param: str) -> Iterator[tuple[str, str]]:
         if part["type"] in _TEXTS and not isinstance(text, str):
             raise build_type_error(f"{param}[{place}].text", "a string", text)
         yield part["type"], text if isinstance(text, str) else ""
+        if part["type"] == "tool_result" and isinstance(inner := part.get("content"), list):
+            yield from (("image", "") for one in inner if isinstance(one, dict) and one.get("type") == "image")
 
 
 def build_type_error(param: str, wanted: str, found: object) -> MessageError:

@@ -23,8 +23,9 @@ class _Block:
 
     def __init__(self, kind: str, key: object = None) -> None:
         self.kind, self.key = kind, key
-        self.name = self.call_id = self.text = ""
-        self.sent = 0  # characters of the text
+        self.name = self.call_id = ""
+        self.unsent = ""
+        self.sent = ""  # the arguments of a call so far; other texts are not kept
         self.has_begun = False
 
     @property
@@ -32,8 +33,10 @@ class _Block:
         """Whether it can end now: a text always can, a call once its arguments are whole."""
         if self.kind != "tool_use":
             return True
+        if not self.sent.rstrip().endswith("}"):
+            return False
         try:
-            return isinstance(json.loads(self.text), dict)
+            return isinstance(json.loads(self.sent), dict)
         except (ValueError, RecursionError):
             return False
 
@@ -44,11 +47,14 @@ class _Block:
             return {"type": "thinking", "thinking": "", "signature": ""}
         return {"type": "tool_use", "id": self.call_id or f"toolu_{place}", "name": self.name, "input": {}}
 
-    def build_delta(self, text: str) -> dict[str, str]:
+    def take_delta(self) -> dict[str, str]:
+        """What was not sent yet."""
+        text, self.unsent = self.unsent, ""
         if self.kind == "text":
             return {"type": "text_delta", "text": text}
         if self.kind == "thinking":
             return {"type": "thinking_delta", "thinking": text}
+        self.sent += text
         return {"type": "input_json_delta", "partial_json": text}
 
 
@@ -118,7 +124,7 @@ class ChatToMessages(StreamTranslator):
             return
         if not self._blocks or self._blocks[-1].kind != kind:
             self._blocks.append(_Block(kind))
-        self._blocks[-1].text += text
+        self._blocks[-1].unsent += text
 
     def _add_call(self, call: Mapping[str, Any], place: int) -> None:
         """Some servers give no index: then another id is another call."""
@@ -133,7 +139,7 @@ class ChatToMessages(StreamTranslator):
         function = function if isinstance(function, dict) else {}
         block.call_id = block.call_id or str(call_id or "")
         block.name = block.name or str(function.get("name") or "")
-        block.text += str(function.get("arguments") or "")
+        block.unsent += str(function.get("arguments") or "")
 
     def _send_live(self, *, is_end: bool = False) -> bytes:
         """What can be sent of the blocks that have not ended."""
@@ -147,9 +153,8 @@ class ChatToMessages(StreamTranslator):
                 events.append(
                     _write({"type": "content_block_start", "index": place, "content_block": block.build_start(place)})
                 )
-            if block.sent < len(block.text):
-                delta = block.build_delta(block.text[block.sent :])
-                block.sent = len(block.text)
+            if block.unsent:
+                delta = block.take_delta()
                 events.append(_write({"type": "content_block_delta", "index": place, "delta": delta}))
             has_more = place + 1 < len(self._blocks)
             if not is_end and not (has_more and block.is_whole):
