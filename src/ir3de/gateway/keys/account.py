@@ -140,10 +140,10 @@ class Account:
         requests = tokens = None
         if (most := limits.requests_per_minute) is not None:
             used = minute.requests
-            requests = RateState(most, max(0, most - used), minute.find_requests_wait(used))
+            requests = RateState(most, max(0, most - used), minute.find_requests_reset())
         if (most := limits.tokens_per_minute) is not None:
             used = minute.tokens
-            tokens = RateState(most, max(0, most - used), minute.find_tokens_wait(used))
+            tokens = RateState(most, max(0, most - used), minute.find_tokens_reset())
         return Rates(requests, tokens)
 
     def read(self) -> tuple[Minute, Totals, int]:

@@ -49,8 +49,8 @@ def _describe_resets(minute: Minute, totals: Totals) -> dict[str, str]:
     """When all requests and tokens of the minute are over, and when the next day and month begin."""
     now = totals.now
     return {
-        "requests": format_moment(now + minute.find_requests_wait(minute.requests)),
-        "tokens": format_moment(now + minute.find_tokens_wait(minute.tokens)),
+        "requests": format_moment(now + minute.find_requests_reset()),
+        "tokens": format_moment(now + minute.find_tokens_reset()),
         "day": format_moment(find_day(now).ends),
         "month": format_moment(find_month(now).ends),
     }

@@ -171,6 +171,20 @@ class Minute:
         """Seconds until at least so many tokens have left the window."""
         return self._find_wait(_TOKENS, least)
 
+    def find_requests_reset(self) -> float:
+        """Seconds until all requests have left the window."""
+        return self._find_reset(_REQUESTS)
+
+    def find_tokens_reset(self) -> float:
+        """Seconds until all tokens have left the window."""
+        return self._find_reset(_TOKENS)
+
+    def _find_reset(self, first: int) -> float:
+        for second in range(self.second, self.second - WINDOW_S, -1):
+            if self._numbers[first + second % WINDOW_S]:
+                return max(0.0, second + WINDOW_S - self.now)
+        return 0.0
+
     def _find_wait(self, first: int, least: int) -> float:
         moment = self.now
         for second in range(self.second - WINDOW_S + 1, self.second + 1):
