@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from client_keys import bearer, key, write_keys
 from running_gateway import QUESTIONS, Running, running, small_router
 
 from ir3de.gateway.config.models import Config
@@ -16,8 +17,8 @@ TEXTS = [*QUESTIONS.values(), "hi", "Is a contract void when my landlord cannot 
 SETTINGS: list[dict[str, Any]] = [{}, {"selector": "all"}, {"selector": "entropy", "k": 1}]
 
 
-def post(url: str, body: object) -> tuple[Any, str]:
-    request = urllib.request.Request(url, json.dumps(body).encode(), {"content-type": "application/json"})
+def post(url: str, body: object, **headers: str) -> tuple[Any, str]:
+    request = urllib.request.Request(url, json.dumps(body).encode(), {"content-type": "application/json", **headers})
     with urllib.request.urlopen(request, timeout=30) as response:
         return json.load(response), response.headers.get("x-ir3de-expert", "")
 
@@ -91,3 +92,16 @@ def test_nobody_is_named_where_nobody_may_answer(tmp_path: Path) -> None:
             "target"
         ]
         assert target["expert"] is None and "do not fit its context of 1" in target["why"]
+
+
+def test_a_key_that_may_not_ask_everybody_is_told_whom_it_will_reach(tmp_path: Path) -> None:
+    file = write_keys(tmp_path / "keys.json", key("app", experts=["maths", "cooking"]), key("nobody", experts=[]))
+    with running(tmp_path, server={"keys_file": str(file)}) as gateway:
+        for settings in SETTINGS:
+            asked = {"input": "Is my contract void?", "target": True, **settings}
+            row = post(f"{gateway.url}/v1/route", asked, **bearer("app"))[0]["data"][0]
+            body = {"model": row["target"]["model"], "messages": [{"role": "user", "content": asked["input"]}]}
+            expert = post(f"{gateway.url}/v1/chat/completions", body, **bearer("app"))[1]
+            assert row["expert"] == "law" and row["target"]["expert"] == expert != "law"
+            nobody = post(f"{gateway.url}/v1/route", asked, **bearer("nobody"))[0]["data"][0]["target"]
+            assert (nobody["expert"] is None and "not allowed" in nobody["why"]) or "may not ask" in nobody["why"]

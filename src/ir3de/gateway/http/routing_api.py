@@ -21,11 +21,11 @@ from ir3de.gateway.api_errors import ApiError, ClientDisconnect, build_type_erro
 from ir3de.gateway.config.part import Part
 from ir3de.gateway.config.routing import Routing
 from ir3de.gateway.http.chat_turns import SpokenTurn, describe_turns
-from ir3de.gateway.http.target import find_target
+from ir3de.gateway.http.target import TargetFinder
 from ir3de.gateway.http.variants import VariantSpec, get_variant, has_variant, list_options
 from ir3de.gateway.requests.choice import route_turns
 from ir3de.gateway.requests.client import read_body
-from ir3de.gateway.requests.controls import NO_CONTROLS, Controls, CostWeights
+from ir3de.gateway.requests.controls import CostWeights
 from ir3de.gateway.requests.json_body import read_json
 from ir3de.gateway.requests.kept_texts import SHORT_CHARS
 from ir3de.gateway.requests.prompt import extract_text, list_user_turns, parse_turns, read_chat
@@ -38,7 +38,6 @@ if TYPE_CHECKING:
     from ir3de.gateway.gateway import Gateway
     from ir3de.router import Router
     from ir3de.routing.conversation import Conversation
-    from ir3de.routing.decision import Decision
 
 MAX_INPUTS = 1_000
 MAX_EXPLAINED_INPUTS = 100
@@ -136,14 +135,16 @@ async def route(request: Request) -> Response:
     asked = validate(RouteRequest, values, status=400, shows_found=True)
     turns = asked.read_turns(snapshot.config.routing)
     texts = asked.read_texts(snapshot.config.routing) if turns is None else [text for _, text in turns]
+    is_served = asked.wanted.is_served(snapshot.router)
+    finder = TargetFinder(snapshot, gateway.pins, request.state.key, asked.weights, is_served) if asked.target else None
     try:
         if not has_variant(snapshot, asked.wanted):  # it must be built first
             await run_in_thread(get_variant, snapshot, asked.wanted)
         if asked.is_quick(texts):
-            content = build_answer(gateway, snapshot, asked, texts, turns, request.state.key.experts)
+            content = build_answer(snapshot, asked, texts, turns, finder)
         else:
             content = await asyncio.get_running_loop().run_in_executor(
-                _start_thread(), build_answer, gateway, snapshot, asked, texts, turns, request.state.key.experts
+                _start_thread(), build_answer, snapshot, asked, texts, turns, finder
             )
     except InputError as error:  # weights so large that no number holds them
         raise ApiError(400, str(error)) from error
@@ -160,17 +161,13 @@ def _start_thread() -> ThreadPoolExecutor:
 
 
 def build_answer(
-    gateway: Gateway,
     snapshot: Snapshot,
     asked: RouteRequest,
     texts: Sequence[str],
     turns: Sequence[SpokenTurn] | None = None,
-    allowed: frozenset[str] | None = None,
+    finder: TargetFinder | None = None,
 ) -> bytes:
-    """The answer as JSON. `turns` are those of a chat that is routed as a conversation.
-
-    The target is one of the experts that the client's key may ask (`allowed`).
-    """
+    """The answer as JSON. `turns` are those of a chat that is routed as a conversation; `finder` finds targets."""
     variant = get_variant(snapshot, asked.wanted)
     begin, chat = perf_counter(), None
     if turns:
@@ -196,7 +193,7 @@ def build_answer(
     data = b",".join(  # row by row, because an explanation takes several times the memory of its JSON
         _encode({"index": index, **decision.to_dict(), **explain(text), **target})
         for index, (text, decision) in enumerate(zip(texts if chat is None else texts[-1:], decisions, strict=True))
-        for target in [_describe_target(gateway, snapshot, asked, text, decision, allowed) if asked.target else {}]
+        for target in [{} if finder is None else {"target": finder.find(asked.messages or _build_chat(text), decision)}]
     )
     shown = b"" if turns is None else b'"turns":[%b],' % _describe_turns(chat, asked, turns)
     options = _encode(list_options(snapshot))
@@ -227,18 +224,8 @@ def _explain(variant: Router, asked: RouteRequest, text: str) -> dict[str, Any]:
     return row
 
 
-def _describe_target(
-    gateway: Gateway,
-    snapshot: Snapshot,
-    asked: RouteRequest,
-    text: str,
-    decision: Decision,
-    allowed: frozenset[str] | None,
-) -> dict[str, Any]:
-    messages = asked.messages or [{"role": "user", "content": text}]
-    controls = Controls(allowed, weights=asked.weights) if asked.weights or allowed is not None else NO_CONTROLS
-    is_served = asked.wanted.is_served(snapshot.router)
-    return {"target": find_target(snapshot, messages, decision, controls, gateway.pins, is_served=is_served)}
+def _build_chat(text: str) -> list[Mapping[str, str]]:
+    return [{"role": "user", "content": text}]
 
 
 def _encode(value: Mapping[str, Any]) -> bytes:

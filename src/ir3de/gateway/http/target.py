@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from ir3de.gateway.api_errors import ApiError
@@ -14,39 +15,52 @@ from ir3de.gateway.wire import FORMATS
 
 if TYPE_CHECKING:
     from ir3de.gateway.experts.snapshot import Expert, Snapshot
+    from ir3de.gateway.keys.client_key import ClientKey
     from ir3de.gateway.requests.pins import Pins
     from ir3de.routing.decision import Decision
 
 ASKED_LATER = ("open", "cooling")  # states of a circuit breaker in which others are asked
 
 
-def find_target(
-    snapshot: Snapshot, messages: Sequence[Any], decision: Decision, controls: Controls, pins: Pins, *, is_served: bool
-) -> Mapping[str, Any]:
-    """The expert, what to send as `model` so that this one is asked, and why it is not the decision's own, if so.
+@dataclass(frozen=True)
+class TargetFinder:
+    """Finds whom the gateway would ask for the prompts of one request.
 
-    A decision of the router that is served (`is_served`) is made again by the gateway itself: send `auto`. One of
-    another scorer or selector is not: then the expert is asked by name.
+    A decision of the router that is served (`is_served`) is made again by the gateway itself: clients send `auto`. One
+    of another scorer or selector is not: then the expert is asked by name.
     """
-    chat = FORMATS["chat/completions"]
-    routing = snapshot.config.routing
-    prompt = read_prompt(chat, {"messages": list(messages)}, routing.text, routing.envelopes)
-    model = RESERVED[0] if is_served else _find_served(snapshot, decision)
-    try:
-        choice = choose(snapshot, model, prompt, controls, pins)
-        if choice.refusal is not None:
-            raise choice.refusal
-    except ApiError as problem:
-        return {"expert": None, "model": model, "why": problem.message, "failing": []}
-    first, failing = _skip_failing(choice)
-    return {"expert": first.name, "model": model, "why": choice.why or "routed", "failing": failing}
 
+    snapshot: Snapshot
+    pins: Pins
+    key: ClientKey  # that asks: it may not have access to every expert
+    weights: Mapping[str, float] | None
+    is_served: bool
 
-def _find_served(snapshot: Snapshot, decision: Decision) -> str:
-    """The best expert of the ranking that has an endpoint; any, if none has."""
-    names = [name for name, _ in decision.ranking]
-    ranked = names if decision.expert is None else [decision.expert, *names]
-    return next((name for name in ranked if name in snapshot.experts), next(iter(snapshot.experts)))
+    def find(self, messages: Sequence[Any], decision: Decision) -> Mapping[str, Any]:
+        """The expert, what to send as `model` so that this one is asked, and why it is not the decision's own."""
+        routing = self.snapshot.config.routing
+        controls = Controls(weights=self.weights, allow=self.key.experts)
+        model = RESERVED[0] if self.is_served else self._find_by_name(decision)
+        try:
+            prompt = read_prompt(
+                FORMATS["chat/completions"], {"messages": list(messages)}, routing.text, routing.envelopes
+            )
+            choice = choose(self.snapshot, model, prompt, controls, self.pins)
+            if choice.refusal is not None:
+                raise choice.refusal
+            first, failing = _skip_failing(choice)
+            if not self.key.may_ask(first.name):
+                raise ApiError(403, f"the API key '{self.key.name}' may not ask {first.name!r}")
+        except ApiError as problem:
+            return {"expert": None, "model": model, "why": problem.message, "failing": []}
+        return {"expert": first.name, "model": model, "why": choice.why or "routed", "failing": failing}
+
+    def _find_by_name(self, decision: Decision) -> str:
+        """The best expert of the ranking that has an endpoint and may be asked; any that has one, if there is none."""
+        names = [name for name, _ in decision.ranking]
+        ranked = names if decision.expert is None else [decision.expert, *names]
+        experts = self.snapshot.experts
+        return next((name for name in ranked if name in experts and self.key.may_ask(name)), next(iter(experts)))
 
 
 def _skip_failing(choice: Choice) -> tuple[Expert, list[str]]:
