@@ -7,10 +7,12 @@ import os
 import urllib.request
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 from browser import Browser, open_browser
-from running_gateway import ANSWER, TEXTS, Running, failing, running
+from client_keys import key, secret, write_keys
+from running_gateway import ANSWER, TEXTS, Running, Upstream, failing, running, served
 
 TOKEN = "the-admin-token"
 PHONE = (390, 844)
@@ -191,6 +193,63 @@ def test_an_expert_is_added_and_removed(page: Browser, gateway: Running, tmp_pat
     page.find("#confirm-yes").click()
     page.until(lambda: len(page.all(".person")) == len(TEXTS))
     assert "sailing" not in gateway.gateway.live.snapshot.experts
+
+
+def test_keys_show_their_limits_what_is_used_and_when_it_begins_anew(chromium: Browser, tmp_path: Path) -> None:
+    limits: dict[str, Any] = {"requests_per_minute": 30, "budget_per_day": 0.01, "budget_per_month": 2.0}
+    entries = [key("app", experts=["law"], **limits), key("free"), key("old", disabled=True)]
+    file = write_keys(tmp_path / "keys.json", *entries)
+    prices = {"law": {"price": {"input_per_1m": 100.0, "output_per_1m": 400.0}}}  # 0.003 an answer
+    chromium.size(1280, 900)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("IR3DE_ADMIN_TOKEN", TOKEN)
+        with running(tmp_path, server={"keys_file": str(file)}, experts=prices) as gateway:
+            chromium.open(f"{gateway.url}/#token={TOKEN}&key={secret('app')}")
+            chromium.until(lambda: chromium.text("#send-to") == "law")  # the only one that it may ask
+            chromium.find("#send").click()
+            chromium.until(lambda: chromium.text("#answer-text") == "".join(ANSWER))
+            show(chromium, "keys")
+            chromium.until(lambda: len(chromium.all(".key")) == len(entries))
+            app = chromium.text("[data-key=app]")
+            assert "Active" in app and "May ask experts, list models and ask for decisions; only law." in app
+            meters = dict(chromium.run(METERS))
+            assert meters["Cost today"] == "0.0030 of 0.01 (30 %)"
+            assert meters["Cost this month"] == "0.0030 of 2.00 (< 1 %)"
+            assert meters["Tokens, last minute"] == "15, no limit"
+            used = int(meters["Requests, last minute"].split()[0])
+            assert meters["Requests, last minute"] == f"{used} of 30 ({round(100 * used / 30)} %)" and used > 0
+            assert "begins anew in" in app and "UTC" in app and "law115" in app  # an answer of 15 tokens
+            assert "Switched off" in chromium.text("[data-key=old]")
+            assert "No answers" in chromium.text("[data-key=free]")
+            assert chromium.text("#keys-file").startswith("3 keys, from ")
+            file.write_text("not a keys file")
+            chromium.until(lambda: "cannot be read, so the keys before it hold" in chromium.text("#keys-problem"))
+            assert len(chromium.all(".key")) == len(entries)
+            write_keys(file, key("app"))
+            chromium.until(lambda: chromium.text("#keys-file").startswith("1 key, from "))  # without a click
+            assert not chromium.find("#keys-problem").is_displayed()
+
+
+METERS = """return [...document.querySelectorAll('[data-key=app] .meters > div')].map(
+    one => [one.querySelector('dt').textContent, one.querySelector('dd').textContent])"""
+
+
+def test_a_replica_is_drained_and_used_again_with_a_click(chromium: Browser, tmp_path: Path) -> None:
+    with pytest.MonkeyPatch.context() as patch, served(Upstream().app()) as other:
+        patch.setenv("IR3DE_ADMIN_TOKEN", TOKEN)
+        replicas = [{"base_url": f"{other}/law/v1", "name": "left"}, {"base_url": f"{other}/maths/v1", "name": "right"}]
+        with running(tmp_path, experts={"law": {"base_url": f"{other}/law/v1", "replicas": replicas}}) as gateway:
+            chromium.open(f"{gateway.url}/#token={TOKEN}&experts")
+            chromium.until(lambda: len(chromium.all(".replicas li")) == 2)
+            assert chromium.text("[data-replica=left]") == "leftHealthy0 requests in flightDrain"
+            chromium.find("[aria-label='Drain: left of law']").click()
+            chromium.until(lambda: "Drained" in chromium.text("[data-replica=left]"))
+            states = [one.state for one in gateway.gateway.live.snapshot.experts["law"].replicas]
+            assert states == ["drained", "up"]
+            chromium.find("[aria-label='Use again: left of law']").click()
+            chromium.until(lambda: "Drained" not in chromium.text("[data-replica=left]"))
+            assert not gateway.gateway.live.snapshot.experts["law"].replicas[0].is_drained
+    assert len(chromium.all(".replicas")) == 1  # experts of one address show none
 
 
 def test_the_link_opens_everything_and_leaves_no_token_behind(page: Browser) -> None:

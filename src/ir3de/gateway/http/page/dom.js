@@ -38,7 +38,8 @@ export const list = (words) => words.join(", ").replace(/, ([^,]*)$/, " and $1")
 
 const whole = new Intl.NumberFormat("en");
 export const number = (value) => (Number.isFinite(value) ? whole.format(value) : "–");
-export const percent = (share) => (share > 0.995 && share < 1 ? "> 99 %" : `${Math.round(share * 100)} %`);
+export const percent = (share) =>
+  share > 0.995 && share < 1 ? "> 99 %" : share > 0 && share < 0.005 ? "< 1 %" : `${Math.round(share * 100)} %`;
 
 export function milliseconds(value) {
   if (!Number.isFinite(value)) return "–";

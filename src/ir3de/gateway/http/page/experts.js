@@ -58,10 +58,10 @@ function person(one) {
   const address = [upstream?.base_url, upstream?.model].filter(Boolean).join(" · ");
   const leave = { class: "button", type: "button", "aria-label": `Remove ${one.name}`, on: { click: () => remove(one.name) } };
   const facts = [
-    ["requests in flight", one.in_flight],
+    ["in flight", one.in_flight],
     ["waiting", one.waiting],
-    ["prompts it was fitted from", one.prompts],
-    ["their tokens", one.tokens],
+    ["prompts fitted", one.prompts],
+    ["tokens fitted", one.tokens],
   ];
   return make(
     "li",

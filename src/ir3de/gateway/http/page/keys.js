@@ -5,7 +5,7 @@ import { learn, named } from "./colors.js";
 import { count, find, list, make, number, percent, say, tell } from "./dom.js";
 import { showRefusal, showUnlocked } from "./locked.js";
 
-const EVERY_MS = 4_000;
+const EVERY_MS = 2_000;
 const NEARLY = 0.8; // of a limit: from here on its bar warns
 const SCOPES = { inference: "ask experts", route: "ask for decisions", models: "list models", admin: "change the gateway" };
 
@@ -67,7 +67,7 @@ function drawMeter({ name, used, limit, resets, isCost }) {
   const share = limit === null ? 0 : limit ? Math.min(1, used / limit) : 1;
   const kind = limit === null ? "" : share >= 1 ? "ill" : share >= NEARLY ? "trying" : "well";
   const when = used > 0 && resets ? describeReset(resets, isCost) : "";
-  const meter = limit === null ? null : make("span", { class: `track ${kind}`, vars: { "--share": share } }, make("i"));
+  const meter = limit === null ? null : make("span", { class: `track ${kind}`, vars: { "--share": share } }, share ? make("i") : null);
   return make(
     "div",
     {},

@@ -20,7 +20,7 @@ export function showRefusal(view, error) {
   const open = () => document.dispatchEvent(new CustomEvent("ir3de-keys-wanted", { detail: "admin" }));
   place.replaceChildren(
     make("h2", {}, title),
-    make("p", {}, `${explainError(error)}.`),
+    make("p", {}, ...explainError(error).split("`").map((part, index) => (index % 2 ? make("code", {}, part) : part)), "."),
     ...(wrong ? [make("p", { class: "quiet" }, "A gateway that was started again may have a new token.")] : []),
     ...(error.status === 401 ? [make("button", { class: "button primary", type: "button", on: { click: open } }, "Enter the token")] : []),
   );
