@@ -17,9 +17,9 @@ from urllib.error import HTTPError
 import pytest
 from running_gateway import small_router
 
-from ir3de.cli.commands.serve import _welcome
 from ir3de.cli.gateway_options import CheckedConfig
 from ir3de.cli.output import Output
+from ir3de.cli.welcome import welcome
 from ir3de.gateway.config.models import Config
 from ir3de.gateway.config.serving import Server
 from ir3de.gateway.http.admin_token import build_page_link, provide_admin_token
@@ -67,23 +67,23 @@ def test_the_welcome_on_a_terminal(monkeypatch: pytest.MonkeyPatch, capsys: pyte
     monkeypatch.setenv("COLUMNS", "40")
     monkeypatch.setenv("IR3DE_API_KEY", "sesame")
     link = f"{ADDRESS}/#token={'x' * 32}"
-    _welcome(ADDRESS, check(routing={"shadow": "law"}), Output(), page=link)
+    welcome(ADDRESS, check(routing={"shadow": "law"}, server={"keys_file": "/k"}), Output(), page=link)
     printed = capsys.readouterr()
     assert printed.out == ""  # where the access log goes
     for expected in (f"{ADDRESS}/v1", "everything goes to law", "Bearer $IR3DE_API_KEY", '"model": "auto"', link):
         assert expected in printed.err
-    assert "sesame" not in printed.err
-    _welcome(ADDRESS, check(server={"admin_token_env": "ROOT_TOKEN"}), Output(), page=f"{ADDRESS}/", state=Path("/s"))
+    assert "sesame" not in printed.err and "$IR3DE_API_KEY or /k" in printed.err
+    welcome(ADDRESS, check(server={"admin_token_env": "ROOT_TOKEN"}), Output(), page=f"{ADDRESS}/", state=Path("/s"))
     printed = capsys.readouterr()
     assert "off: set ROOT_TOKEN" in printed.err and "/s" in printed.err
 
 
 def test_the_welcome_elsewhere_is_one_line(capsys: pytest.CaptureFixture[str]) -> None:
-    _welcome(ADDRESS, check(), Output(), page=f"{ADDRESS}/")
+    welcome(ADDRESS, check(), Output(), page=f"{ADDRESS}/")
     assert capsys.readouterr().err == f"serving on {ADDRESS}\n"
-    _welcome(ADDRESS, check(), Output(), page=f"{ADDRESS}/#token=abc")  # the demo's
+    welcome(ADDRESS, check(), Output(), page=f"{ADDRESS}/#token=abc")  # the demo's
     assert capsys.readouterr().err == f"serving on {ADDRESS}, page: {ADDRESS}/#token=abc\n"
-    _welcome(ADDRESS, check(), Output(quiet=True), page=f"{ADDRESS}/#token=abc")
+    welcome(ADDRESS, check(), Output(quiet=True), page=f"{ADDRESS}/#token=abc")
     assert capsys.readouterr().err == f"serving on {ADDRESS}\n"
 
 
@@ -106,7 +106,7 @@ def serving(folder: Path, *options: str, terminal: bool) -> Iterator[tuple[subpr
     process = subprocess.Popen(
         [sys.executable, "-m", "ir3de", "serve", "--router", "router", "--port", "0", *experts, *options],
         cwd=folder,
-        env={**os.environ, "COLUMNS": "60", "TERM": "xterm"},
+        env={**os.environ, "COLUMNS": "60", "TERM": "xterm", "XDG_STATE_HOME": str(folder / "state")},
         stdout=subprocess.PIPE,
         stderr=writing,
     )
@@ -144,7 +144,7 @@ def test_on_a_terminal_the_link_opens_admin_in_every_worker_and_no_log_has_the_t
 @pytest.mark.slow
 def test_where_nobody_watches_there_is_no_token_unless_json_asks_for_it(tmp_path: Path) -> None:
     with serving(tmp_path, terminal=False) as (_, messages):
-        said = read_until(re.compile(r"serving on (\S+)\n"), messages)
+        said = read_until(re.compile(r"serving on ([^\s,]+).*\n"), messages)
         assert "#" not in said[0]
         status, message = ask_admin(said[1])
         assert status == 403 and "IR3DE_ADMIN_TOKEN" in message

@@ -18,17 +18,15 @@ from ir3de.cli.gateway_options import (
     show_checked,
 )
 from ir3de.cli.options import output_options
-from ir3de.cli.output import FAINT, Output, facts, json_text, line
+from ir3de.cli.output import Output, line
+from ir3de.cli.welcome import announce
 from ir3de.errors import ArtifactError, InputError
 
 if TYPE_CHECKING:
-    from rich.console import RenderableType
-
     from ir3de.gateway.config.load import Source
     from ir3de.gateway.config.template import Endpoint
 
 INTERRUPTED_EXIT_CODE = 130
-QUESTION = '{"model": "auto", "messages": [{"role": "user", "content": "Can my landlord keep the deposit?"}]}'
 
 
 @click.command()
@@ -98,28 +96,7 @@ def _serve(source: Source, checked: CheckedConfig, out: Output, *, demo: bool) -
     # where nobody watches, what is printed ends in a log, and no token belongs there
     shows_link = out.as_json or demo or out.shows_progress
     with provide_admin_token(checked.config.server) if shows_link else nullcontext() as token:
-        return server.serve(source, ready=lambda address: _announce(address, source, checked, out, token))
-
-
-def _announce(address: str, source: Source, checked: CheckedConfig, out: Output, token: str | None) -> None:
-    """Say where it serves: as one line of JSON, or in words."""
-    from ir3de.gateway.admin.administration import find_state_folder
-    from ir3de.gateway.http.admin_token import build_page_link
-
-    config, router, _ = checked
-    page, state = build_page_link(address, token), find_state_folder(config, source.path)
-    if not out.as_json:
-        _welcome(address, checked, out, page=page, state=state)
-        return
-    started = {
-        "address": address,
-        "page": page,
-        "experts": [expert.name for expert in config.experts],
-        "router": None if router is None else router.digest,
-        "state": None if state is None else str(state),
-        "workers": config.server.workers,
-    }
-    click.echo(json_text(started))
+        return server.serve(source, ready=lambda address: announce(address, source, checked, out, token))
 
 
 @contextmanager
@@ -170,50 +147,3 @@ def _overrides(router: str | None, experts: list[Endpoint], server: dict[str, An
         overrides["experts"] = [{key: value for key, value in one._asdict().items() if value} for one in experts]
     settings = {key: value for key, value in server.items() if value is not None} | ({"open": True} if is_open else {})
     return overrides | ({"server": settings} if settings else {})
-
-
-def _welcome(address: str, checked: CheckedConfig, out: Output, *, page: str, state: Path | None = None) -> None:
-    """Print the address, the experts and an example; on standard error, because the access log has standard output."""
-    from rich.panel import Panel
-
-    from ir3de.gateway.config.load import list_client_variables
-    from ir3de.gateway.config.part import read_variable
-
-    console = out.progress_console
-    if not console.is_terminal or out.quiet:
-        more = [f"page: {page}"] * ("#" in page) + ([] if state is None else [f"state: {state}"])
-        click.echo(", ".join([f"serving on {address}", *(() if out.quiet else more)]), err=True)
-        return
-    settings = checked.config
-    key = next((name for name in list_client_variables(settings) if read_variable(name)), None)
-    rows = _list_facts(address, checked, key, state, has_own_token="#" in page)
-    console.print(Panel(facts(rows), title="IR3DE", title_align="left", border_style=FAINT, expand=False))
-    authorization = f' -H "authorization: Bearer ${key}"' if key else ""
-    question = f"{authorization} -H 'content-type: application/json' -d '{QUESTION}'"
-    # as lines of their own, which a narrow terminal does not cut into pieces
-    console.print(line(("page  ", FAINT), (page, f"bold cyan link {page}")), soft_wrap=True)
-    console.print(line(("try   ", FAINT), (f"curl {address}/v1/chat/completions{question}", "")), soft_wrap=True)
-    console.print(line(("stop  ", FAINT), ("Ctrl-C", "")))
-
-
-def _list_facts(
-    address: str, checked: CheckedConfig, key: str | None, state: Path | None, *, has_own_token: bool
-) -> list[tuple[str, RenderableType]]:
-    from ir3de.gateway.config.part import read_variable
-
-    settings, router, _ = checked
-    digest = "" if router is None else f"  {router.digest[:12]}"
-    who = "everybody" if settings.server.open else "only this machine"
-    variable = settings.server.admin_token_env
-    admin = f"needs the token in {variable}" if read_variable(variable) else f"off: set {variable}"
-    rows: list[tuple[str, RenderableType]] = [
-        ("address", line((f"{address}/v1", "bold cyan"))),
-        ("experts", ", ".join(expert.name for expert in settings.experts)),
-        ("router", line((settings.router.path, ""), (digest, FAINT))),
-        ("keys", f"clients need the key in {key}" if key else f"none: {who} can use it"),
-        ("admin", "by the link below, until it stops" if has_own_token else admin),
-        ("state", "none: changes are lost when it stops" if state is None else str(state)),
-    ]
-    if settings.routing.shadow:
-        rows.append(("shadow", line((f"everything goes to {settings.routing.shadow}", "yellow"))))
-    return rows
