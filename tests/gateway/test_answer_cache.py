@@ -264,3 +264,18 @@ def test_equal_requests_have_equal_keys_and_others_do_not(values: dict[str, Any]
 )
 def test_cache_control(said: bytes, wishes: Any) -> None:
     assert tuple(read_wishes({b"cache-control": said})) == wishes
+
+
+@pytest.mark.parametrize("stream", [False, True])
+def test_translated_answers_are_kept_as_the_client_got_them(tmp_path: Path, stream: bool) -> None:
+    """An expert of OpenAI's API that answers a client of Anthropic's."""
+    experts = {name: {"capabilities": ["chat"]} for name in TEXTS}
+    with running(tmp_path, experts=experts, cache={"ttl": 60}) as gateway:
+        body = {**chat(LAW), "max_tokens": 5, "stream": stream}
+        first, second = (ask(gateway.url, body, "/v1/messages", x_request_id="r") for _ in range(2))
+        assert (result(first), result(second), len(gateway.upstream.asked)) == ("miss", "hit", 1)
+        assert _without_times(first.body) == _without_times(second.body)
+        names = {"date", "age", "x-ir3de-cache", "x-ir3de-route-us", "content-length", "transfer-encoding"}
+        assert {name: second.headers.get(name) for name in set(first.headers) - names} == {
+            name: value for name, value in first.headers.items() if name not in names
+        }

@@ -9,6 +9,7 @@ from typing import Any
 
 from ir3de.gateway.exchange.exchange import Exchange
 from ir3de.gateway.exchange.hooked import relay_hooked
+from ir3de.gateway.exchange.preparing import prepare_translation
 from ir3de.gateway.exchange.relaying import relay_stream, relay_whole
 from ir3de.gateway.experts.circuit_breaker import CircuitBreaker
 from ir3de.gateway.experts.upstream import UpstreamResponse
@@ -56,6 +57,8 @@ async def _relay_again(exchange: Exchange, choice: Choice, cache: AnswerCache, f
     record.cache_age = cache.get_age(found)
     record.asked_seconds = perf_counter() - exchange.clock
     exchange.adds_usage = found.adds_usage
+    if exchange.wire.capability in expert.translated:  # the answer is the client's already, but its headers say so
+        await prepare_translation(exchange, expert)
     unasked = copy(expert)  # it says nothing about the expert's health
     unasked.breaker = CircuitBreaker(**expert.config.breaker.model_dump())
     answer, relay = AgainResponse(found), relay_stream if found.is_stream else relay_whole

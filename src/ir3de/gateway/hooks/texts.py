@@ -109,13 +109,13 @@ class AnswerTexts:
 
 
 def _replace_equal(value: Any, changed: Mapping[str, str]) -> None:
-    """Replace strings that are such a text as a whole: some streams repeat it at their end."""
+    """Replace fields `text` that are such a text as a whole: some streams repeat it at their end."""
     waiting = [value]
     while waiting:
         inside = waiting.pop()
         for name, inner in inside.items() if isinstance(inside, dict) else enumerate(inside):
             if isinstance(inner, str):
-                if inner in changed:
+                if name == "text" and inner in changed:
                     inside[name] = changed[inner]
             elif isinstance(inner, (dict, list)):
                 waiting.append(inner)
