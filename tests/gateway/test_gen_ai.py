@@ -126,6 +126,22 @@ def test_failures_have_a_type_and_no_time_to_a_first_token(collected: Collected)
     points = collected.points
     assert set(points) == {"gen_ai.client.operation.duration", "gen_ai.server.request.duration"}
     assert {point.attributes["error.type"] for one in points.values() for point in one} == {"upstream_503"}
+    asked = points["gen_ai.client.operation.duration"]
+    counts = {point.attributes["gen_ai.request.model"]: point.count for point in asked}
+    assert counts == {"law-v1": 1, "maths-v1": 1, "cooking-v1": 1}
+
+
+def test_an_expert_that_failed_has_a_span_inside_that_of_the_request(collected: Collected) -> None:
+    collected.upstream.behaviour["law"] = failing(500)
+    assert collected.ask("chat/completions", {"model": "auto", "messages": MESSAGES}).status == 200
+    assert raw_sockets.eventually(lambda: len(collected.exporter.get_finished_spans()) == 3)
+    failed, _, whole = collected.exporter.get_finished_spans()
+    assert failed.name == "chat law-v1" and failed.parent.span_id == whole.context.span_id
+    assert failed.attributes["error.type"] == "upstream_500" and failed.attributes["ir3de.expert"] == "law"
+    assert whole.start_time <= failed.start_time and failed.end_time <= whole.end_time
+    assert "error.type" not in whole.attributes and whole.attributes["ir3de.fallbacks"] == 1
+    asked = collected.points["gen_ai.client.operation.duration"]
+    assert {point.attributes.get("error.type"): point.count for point in asked} == {"upstream_500": 1, None: 1}
 
 
 def test_a_request_that_nobody_was_asked_about_is_the_gateways_own(collected: Collected) -> None:

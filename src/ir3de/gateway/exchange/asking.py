@@ -130,6 +130,9 @@ def note_failure(exchange: Exchange, expert: Expert, failure: UpstreamFailure, s
         failure.is_expert_fault = False
     has_begun, is_client_slow = exchange.response.status != 0, exchange.response.longest_stall >= SLOW_CLIENT_S
     request = 0 if exchange.body is None else exchange.body.digest
+    if exchange.trace is not None:
+        error = f"upstream_{failure.status}" if failure.reason in ("408", "429", "5xx") else failure.reason
+        exchange.trace.add_failure(exchange.record, expert.config, error, seconds)
     record_failure(
         expert, failure, request=request, seconds=seconds, has_begun=has_begun, is_client_slow=is_client_slow
     )

@@ -50,8 +50,17 @@ class GenAiMetrics:
         )
         self._models: set[str] = set()
 
-    def record(self, record: ExchangeRecord, known: Attributes, server: Attributes) -> None:
-        """Record one request; `known` are the attributes it shares with its span, `server` is where its expert is."""
+    def record_failure(self, seconds: float, attributes: Attributes) -> None:
+        """Record an expert that was asked and failed. The request may go on to others."""
+        self._operation.record(seconds, attributes)
+
+    def record(
+        self, record: ExchangeRecord, known: Attributes, server: Attributes, *, has_failed: bool = False
+    ) -> None:
+        """Record one request; `known` are the attributes it shares with its span, `server` is where its expert is.
+
+        If whoever was asked last `has_failed`, that has been recorded before.
+        """
         shared = {
             "gen_ai.operation.name": known["gen_ai.operation.name"],
             "gen_ai.provider.name": known["gen_ai.provider.name"],
@@ -60,14 +69,18 @@ class GenAiMetrics:
             shared["gen_ai.request.model"] = record.model
         if model := known.get("gen_ai.response.model"):
             shared["gen_ai.response.model"] = self._limit(model)
-        self._record_client(record, known, {**shared, **server})
+        self._record_client(record, known, {**shared, **server}, has_failed=has_failed)
         self._record_server(record, shared)
 
-    def _record_client(self, record: ExchangeRecord, known: Attributes, shared: Attributes) -> None:
+    def _record_client(
+        self, record: ExchangeRecord, known: Attributes, shared: Attributes, *, has_failed: bool
+    ) -> None:
         if record.upstream_seconds is None:  # nobody was asked
             return
-        error = find_error_type(record)
-        self._operation.record(record.upstream_seconds, shared if error is None else {**shared, "error.type": error})
+        if not has_failed:
+            error = find_error_type(record)
+            more = {} if error is None else {"error.type": error}
+            self._operation.record(record.upstream_seconds, {**shared, **more})
         if (seconds := compute_first_chunk_seconds(record)) is not None:
             self._first_chunk.record(seconds, shared)
         for kind in ("input", "output"):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from time import time_ns
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
@@ -53,12 +54,13 @@ class Tracing:
 class Trace:
     """What is known of one request for OpenTelemetry, to be finished exactly once."""
 
-    __slots__ = ("_facts", "_headers", "_metrics", "_request")
+    __slots__ = ("_facts", "_has_failed", "_headers", "_metrics", "_request")
 
     def __init__(self, metrics: GenAiMetrics | None) -> None:
         self._metrics, self._facts = metrics, AnswerFacts()
         self._request: gen_ai.Attributes = {}
         self._headers: Iterable[tuple[bytes, bytes]] = ()
+        self._has_failed = False  # whoever was asked last, which has been recorded
 
     def forward(self) -> dict[str, str]:
         """Headers for the expert, so that its spans become children of this one."""
@@ -70,7 +72,23 @@ class Trace:
 
     def begin_answer(self, headers: Iterable[tuple[bytes, bytes]]) -> None:
         """An expert has begun to answer; what another one said before is forgotten."""
-        self._headers, self._facts = headers, AnswerFacts()
+        self._headers, self._facts, self._has_failed = headers, AnswerFacts(), False
+
+    def add_failure(self, record: ExchangeRecord, expert: ExpertConfig, error: str, seconds: float) -> None:
+        """Whoever was asked failed, after so many seconds; others may be asked."""
+        self._has_failed = True
+        if self._metrics is not None:
+            self._metrics.record_failure(seconds, self._describe_failure(record, expert, error))
+
+    def _describe_failure(self, record: ExchangeRecord, expert: ExpertConfig, error: str) -> gen_ai.Attributes:
+        server = find_server(expert.base_url)
+        return {
+            "gen_ai.operation.name": gen_ai.name_operation(record.endpoint),
+            "gen_ai.provider.name": self._name_provider(expert, server),
+            "gen_ai.request.model": expert.served_model,
+            **server,
+            "error.type": error,
+        }
 
     def read_answer(self, answer: Mapping[str, Any]) -> None:
         """A whole answer."""
@@ -84,7 +102,7 @@ class Trace:
         """Record the outcome of the request. Prompts and answers are not included."""
         if self._metrics is not None:
             server, known = self._describe(record, expert, usage)
-            self._metrics.record(record, known, server)
+            self._metrics.record(record, known, server, has_failed=self._has_failed)
 
     def _describe(
         self, record: ExchangeRecord, expert: ExpertConfig | None, usage: Mapping[str, Any]
@@ -126,6 +144,22 @@ class SpanTrace(Trace):
         propagate.inject(carrier, context=self._context)
         return carrier
 
+    def add_failure(self, record: ExchangeRecord, expert: ExpertConfig, error: str, seconds: float) -> None:
+        """A span of its own inside the request's."""
+        from opentelemetry.trace import SpanKind, Status, StatusCode
+
+        super().add_failure(record, expert, error, seconds)
+        said, ended = self._describe_failure(record, expert, error), time_ns()
+        span = self._tracer.start_span(
+            f"{said['gen_ai.operation.name']} {said['gen_ai.request.model']}",
+            context=self._context,
+            kind=SpanKind.CLIENT,
+            start_time=ended - int(seconds * NANOSECONDS_PER_S),
+        )
+        span.set_attributes({**said, "ir3de.expert": expert.name})
+        span.set_status(Status(StatusCode.ERROR, error))
+        span.end(end_time=ended)
+
     def finish(self, record: ExchangeRecord, expert: ExpertConfig | None = None, usage: Mapping[str, Any] = {}) -> None:
         span = self._span
         if not span.is_recording():
@@ -134,7 +168,7 @@ class SpanTrace(Trace):
             return
         server, known = self._describe(record, expert, usage)
         if self._metrics is not None:
-            self._metrics.record(record, known, server)
+            self._metrics.record(record, known, server, has_failed=self._has_failed)
         name = f"{known['gen_ai.operation.name']} {known.get('gen_ai.request.model', '')}"
         span.update_name(name.strip())
         span.set_attributes({**self._request, **known, **server})
