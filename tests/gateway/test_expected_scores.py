@@ -9,7 +9,7 @@ import exchange_records as made
 from running_gateway import QUESTIONS, outcome_router, running, small_router
 
 from ir3de import Router
-from ir3de.gateway.telemetry.tracing import _decision_attributes
+from ir3de.gateway.telemetry.gen_ai import build_decision_attributes
 from ir3de.policies import Policy, StrongShare
 
 QUESTION = QUESTIONS["law"]
@@ -53,11 +53,11 @@ def test_another_router_has_probabilities(tmp_path: Path) -> None:
 
 def test_a_trace_has_one_of_them() -> None:
     decision = outcome_router().route(QUESTION)
-    scored = _decision_attributes(
+    scored = build_decision_attributes(
         made.record(decision=decision, confidence=decision.confidence, expected_score=decision.expected_score)
     )
     assert scored["ir3de.confidence"] is None and scored["ir3de.expected_score"] == decision.expected_score
-    assert _decision_attributes(made.record())["ir3de.expected_score"] is None
+    assert build_decision_attributes(made.record())["ir3de.expected_score"] is None
 
 
 def test_the_gateway_keeps_to_the_share_of_strong_calls(tmp_path: Path) -> None:
