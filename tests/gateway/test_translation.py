@@ -33,7 +33,9 @@ from ir3de.gateway.app import create_app
 from ir3de.gateway.config.experts import ExpertConfig
 from ir3de.gateway.config.models import Config
 from ir3de.gateway.exchange_record import ExchangeRecord
+from ir3de.gateway.experts.upstream import UpstreamResponse
 from ir3de.gateway.gateway import Gateway
+from ir3de.gateway.translation.response import TranslatedResponse
 from ir3de.gateway.validation import ping_experts
 
 CAPABILITIES = {"law": ["chat", "tools", "vision"], "maths": ["messages", "tools"], "cooking": ["chat", "messages"]}
@@ -292,6 +294,12 @@ def test_another_replica_of_the_other_kind_answers(tmp_path: Any, hedged: dict[s
             upstream.behaviour["two"] = upstream.behaviour["one"]
             got = message(running, "law")
     assert (got.status, got.error["type"], got.error["message"]) == (500, "api_error", "no")
+
+
+def test_nothing_of_an_answer_is_left_untranslated() -> None:
+    """The translated answer is read in place of the expert's, so it must have all that the other one has."""
+    public = {name for name in vars(UpstreamResponse) if not name.startswith("_")}
+    assert public <= vars(TranslatedResponse).keys()
 
 
 # errors ---------------------------------------------------------------------------------------------------------------

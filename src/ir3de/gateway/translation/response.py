@@ -30,6 +30,12 @@ class TranslatedResponse(UpstreamResponse):
         self.headers.append((b"content-type", kind))
         self.is_decompressed = False  # what is sent on never was compressed
 
+    def end_by(self, deadline: float) -> None:
+        self._inner.end_by(deadline)
+
+    async def await_first_piece(self) -> None:
+        await self._inner.await_first_piece()
+
     def find_usage(self) -> Mapping[str, Any]:
         return self._stream.usage
 
