@@ -51,6 +51,7 @@ bench:           ## speed as ratios, accuracy where IR3DE_DATA points, robustnes
 	ir3de bench privacy --save results/privacy.json
 	ir3de bench scale --save results/scale.json
 	ir3de bench gateway --save results/gateway.json
+	ir3de bench keys --save results/keys.json
 	ir3de bench limits --save results/limits.json
 	ir3de bench replicas --save results/replicas.json
 	ir3de bench soak --save results/soak.json
