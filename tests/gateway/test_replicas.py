@@ -415,3 +415,32 @@ def test_drains_that_cannot_be_are_refused_and_all_drained_is_a_503(
         assert got.status == 503 and got.headers["retry-after"] == "1"
         assert got.error["message"] == "no replica of 'law' can be asked now: 3 drained"
         assert ask(gateway.url, chat(LAW)).headers["x-ir3de-fallbacks"] == "1"
+
+
+def test_an_expert_with_replicas_comes_by_admin_but_no_secret_goes_to_them(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("IR3DE_ADMIN_TOKEN", TOKEN)
+    monkeypatch.setenv("IR3DE_EXPERT_KEY", "sk-history")
+    with running(tmp_path) as gateway:
+        base = gateway.gateway.live.snapshot.config.experts[0].base_url.rpartition("/maths/")[0]
+        addresses = [f"{base}/history-a/v1", {"base_url": f"{base}/history-b/v1", "api_key_env": "IR3DE_EXPERT_KEY"}]
+
+        def add(replicas: list[Any]) -> Any:
+            upstream = {"replicas": replicas, "health": {"active": False}}
+            body = {"name": "history", "upstream": upstream}
+            return ask(gateway.url, body, "/admin/experts", authorization=f"Bearer {TOKEN}")
+
+        refused = add([addresses[0], {"base_url": "http://evil/v1", "api_key_env": "IR3DE_ADMIN_TOKEN"}])
+        assert (refused.status, refused.error["param"]) == (422, "upstream.replicas")
+        assert add(["nonsense"]).error["code"] == "invalid_field"
+        added = add(addresses)
+        assert added.status == 201 and [row["state"] for row in added.json["replicas"]] == ["up", "up"]
+        gateway.upstream.asked.clear()
+        gateway.upstream.headers.clear()
+        assert {ask(gateway.url, chat("When did Rome fall?", "history")).status for _ in range(4)} == {200}
+        keys = {
+            name: headers.get("authorization")
+            for name, headers in zip(gateway.upstream.asked, gateway.upstream.headers, strict=True)
+        }
+        assert keys == {"history-a": None, "history-b": "Bearer sk-history"}

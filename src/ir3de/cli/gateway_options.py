@@ -87,7 +87,15 @@ def show_checked(checked: CheckedConfig, out: Output, **more: str) -> None:
     from dataclasses import asdict
 
     config, router, findings = checked
-    experts = [{"name": one.name, "base_url": one.base_url, "model": one.served_model} for one in config.experts]
+    experts = [
+        {
+            "name": one.name,
+            "base_url": one.base_url,
+            **({"replicas": list(one.list_addresses())} if one.replicas else {}),
+            "model": one.served_model,
+        }
+        for one in config.experts
+    ]
     facts = None if router is None else asdict(router)
     found = {"findings": [asdict(finding) for finding in findings]}
     out.json({**more, "ok": not checked.errors, "router": facts, "experts": experts, **found})
