@@ -253,8 +253,6 @@ def test_a_deadline_for_all_attempts_together_is_a_504_and_nobodys_fault(tmp_pat
         assert len(gateway.upstream.asked) == 1 and states(gateway) == ["up"] * 3
         got = ask(gateway.url, chat(LAW, "law", max_tokens=5), "/v1/messages")
         assert (got.status, got.json["type"], got.json["error"]["type"]) == (504, "error", "timeout_error")
-        fail_all(gateway, failing(500))  # the attempts themselves are quick: they have their own error
-        assert ask(gateway.url, chat(LAW, "law")).status == 500
 
 
 def test_a_deadline_holds_in_the_queue_and_ends_with_the_beginning_of_a_stream(tmp_path: Path) -> None:
@@ -270,7 +268,7 @@ def test_a_deadline_holds_in_the_queue_and_ends_with_the_beginning_of_a_stream(t
         return StreamingResponse(events(), media_type="text/event-stream")
 
     law = {"concurrency": {"limit": 1, "queue": 5, "wait": 600}}
-    with running(tmp_path, experts={"law": law}, routing={"deadline": 0.3, "fallbacks": 0}) as gateway:
+    with running(tmp_path, experts={"law": law}, routing={"deadline": 2, "fallbacks": 0}) as gateway:
         gateway.upstream.behaviour["law"] = slowly
         line = sent(gateway.url, json.dumps(chat(LAW, stream=True)).encode())
         assert eventually(lambda: gateway.gateway.live.snapshot.experts["law"].concurrency.in_use == 1)
