@@ -35,6 +35,21 @@ from ir3de.gateway import Config, Gateway, create_app
 IMAGES = Path(__file__).parents[2] / "docs" / "images"
 TOKEN = "drawing"
 SIZE = (1280, 800)
+PROMPT = "How did lawyers in ancient Rome prove that a will was forged?"
+CHAT = (
+    "My landlord wants to evict me. Is that allowed?",
+    "Ok, and how long does that take?",
+    "How do I sort a list of dates in Python?",
+)
+TYPED = "Can I also sort by two keys?"
+CHAT_ANSWERS = {
+    CHAT[
+        0
+    ]: "Only with a reason that the law accepts, such as unpaid rent, and with notice in writing. Without a court "
+    "order nobody may put you out.",
+    CHAT[1]: "From the notice to the court's order mostly three to six months. Until then you may stay.",
+    CHAT[2]: "With sorted(dates): dates compare as you expect, the earliest one first.",
+}
 ANSWER = (
     "Mostly by people and by seals. A will was sealed by its witnesses, seven of them in the praetor's form, and "
     "opened before them: a broken seal, or a witness who did not know his own, spoke for a forgery. From 81 BC the "
@@ -50,7 +65,8 @@ async def expert(request: Request) -> Response:
     if name == "law" and not asked.get("stream") and random.random() < 0.03:
         return JSONResponse({"error": {"message": "overloaded"}}, 503)
     if asked.get("stream"):
-        return StreamingResponse(_events(asked["model"], SECONDS[name]), media_type="text/event-stream")
+        said = CHAT_ANSWERS.get(asked["messages"][-1]["content"], ANSWER)
+        return StreamingResponse(_events(asked["model"], said, SECONDS[name]), media_type="text/event-stream")
     await asyncio.sleep(random.lognormvariate(0, 0.35) * SECONDS[name])
     message = {"role": "assistant", "content": ANSWER}
     usage = {"prompt_tokens": 21, "completion_tokens": random.randint(60, 240)}
@@ -58,13 +74,13 @@ async def expert(request: Request) -> Response:
     return JSONResponse({"object": "chat.completion", "model": asked["model"], "choices": [choice], "usage": usage})
 
 
-async def _events(model: str, seconds: float) -> AsyncIterator[bytes]:
+async def _events(model: str, said: str, seconds: float) -> AsyncIterator[bytes]:
     await asyncio.sleep(random.lognormvariate(0, 0.3) * seconds / 6)
-    for word in ANSWER.split(" "):
+    for word in said.split(" "):
         choice = {"index": 0, "delta": {"content": word + " "}, "finish_reason": None}
         yield b"data: %s\n\n" % json.dumps({"model": model, "choices": [choice]}).encode()
         await asyncio.sleep(seconds / 60)
-    usage = {"prompt_tokens": 21, "completion_tokens": 62}
+    usage = {"prompt_tokens": 21, "completion_tokens": len(said.split(" "))}
     yield b"data: %s\n\n" % json.dumps({"model": model, "choices": [], "usage": usage}).encode()
     yield b"data: [DONE]\n\n"
 
@@ -130,8 +146,10 @@ def draw(url: str, folder: Path, seconds: int) -> None:
         metrics: dict[str, Any] = {"width": SIZE[0], "height": SIZE[1], "deviceScaleFactor": 1.5, "mobile": False}
         driver.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", metrics)
         look("light")
-        driver.get(f"{url}/#admin={TOKEN}")
+        driver.get(f"{url}/#token={TOKEN}")
         sleep(2)
+        _type(driver, "prompt", PROMPT)
+        sleep(1)
         driver.find_element("id", "send").click()
         driver.execute_script("document.activeElement.blur()")
         sleep(4)
@@ -139,6 +157,19 @@ def draw(url: str, folder: Path, seconds: int) -> None:
             driver.execute_script("document.getElementById('prompt').dispatchEvent(new Event('input'))")
             sleep(0.5)
         driver.save_screenshot(str(IMAGES / "gateway-playground.png"))
+        driver.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", {**metrics, "height": 880})
+        driver.find_element("id", "tab-chat").click()
+        for text in CHAT:
+            _type(driver, "chat-text", text)
+            sleep(1)
+            driver.find_element("id", "chat-send").click()
+            sleep(3)
+        _type(driver, "chat-text", TYPED)
+        sleep(1)
+        driver.execute_script("scrollTo(0, 0)")
+        sleep(0.5)
+        driver.save_screenshot(str(IMAGES / "gateway-chat.png"))
+        driver.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", metrics)
         driver.find_element("id", "tab-traffic").click()
         look("dark")
         sending = threading.Thread(target=asyncio.run, args=[send_traffic(url, seconds)])
@@ -148,6 +179,12 @@ def draw(url: str, folder: Path, seconds: int) -> None:
         sending.join()
     finally:
         driver.quit()
+
+
+def _type(driver: Any, place: str, text: str) -> None:
+    element = driver.find_element("id", place)
+    element.clear()
+    element.send_keys(text)
 
 
 def main() -> None:

@@ -102,7 +102,7 @@ def test_it_says_that_none_fits_and_who_is_nearest(page: Browser, gateway: Runni
     typed(page, "hi")
     assert page.text("#winner") == "none fits" and page.text("#send-to") == nearest
     assert page.text("#sure") == (
-        f"the prompt has no content of its own; < 1 % likely to be in domain; the nearest expert is {nearest}"
+        f"the prompt has no content of its own; 0 % likely to be in domain; the nearest expert is {nearest}"
     )
     assert not page.all("#ranking .first")
     gateway.upstream.asked.clear()
@@ -121,7 +121,7 @@ def test_it_says_that_the_default_expert_gets_what_fits_nobody(chromium: Browser
         typed(chromium, "hi")
         assert chromium.text("#winner") == chromium.text("#send-to") == "cooking"
         assert chromium.text("#sure") == (
-            "default expert: the prompt has no content of its own; < 1 % likely to be in domain"
+            "default expert: the prompt has no content of its own; 0 % likely to be in domain"
         )
         typed(chromium, PROMPT)
         assert chromium.text("#sure").startswith("default expert: a confidence of ")
