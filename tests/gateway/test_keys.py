@@ -18,10 +18,6 @@ from running_gateway import QUESTIONS, Running, answer, failing, running
 from starlette.requests import Request
 from starlette.responses import Response, StreamingResponse
 
-from ir3de.errors import InputError
-from ir3de.gateway.keys.definitions import read_keys_file
-from ir3de.gateway.keys.store import KeyStore
-
 LAW = chat(QUESTIONS["law"])
 MESSAGES = {"model": "auto", "max_tokens": 9, "messages": LAW["messages"]}
 PRICE = {"input_per_1m": 1_000.0, "output_per_1m": 2_000.0}  # an answer of the tests costs 10 and 5 tokens: 0.02
@@ -415,93 +411,3 @@ def test_admin_lists_every_key(gateway: Running, folder: Path) -> None:
         "name": "lawyer",
         "limits": row["limits"],
     }
-
-
-# the file -------------------------------------------------------------------------------------------------------
-
-
-def test_the_file_is_read_again_and_a_broken_one_changes_nothing(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("IR3DE_ADMIN_TOKEN", "root")
-    file = write_keys(tmp_path / "keys.yaml", key("ada", requests_per_minute=5))
-    with running(tmp_path, server={"keys_file": str(file)}) as found:
-
-        def get_status(name: str) -> int:
-            return ask(found.url, path="/v1/models", **bearer(name)).status
-
-        def get_problem() -> Any:
-            return ask(found.url, path="/admin/keys", authorization="Bearer root").json["problem"]
-
-        assert ask(found.url, LAW, **bearer("ada")).headers["x-ratelimit-remaining-requests"] == "4"
-        assert (get_status("ada"), get_status("bea")) == (200, 401)
-        file.write_text("keys: [{name: ada, hash: plain}]")
-        assert eventually(get_problem)
-        assert "line 1, keys.0.hash" in get_problem() and get_status("ada") == 200
-        write_keys(file, key("ada", requests_per_minute=2), key("bea"))
-        assert eventually(lambda: get_status("bea") == 200)
-        assert get_problem() is None
-        assert ask(found.url, LAW, **bearer("ada")).headers["x-ratelimit-remaining-requests"] == "0"
-        file.unlink()
-        assert eventually(get_problem)
-        assert "no keys file" in get_problem() and get_status("bea") == 200
-        write_keys(file)
-        assert eventually(lambda: get_status("ada") == 401)
-    assert caplog.text.count("The keys stay as they were") == 2
-
-
-@pytest.mark.parametrize(
-    ("text", "message"),
-    [
-        ("", "expected `keys:`"),
-        ("[]", "expected `keys:`"),
-        ("keys: 3", "keys: should be"),
-        ("keys: [{name: a, key: sk-123}]", "no keys in the file"),
-        ("keys: [{name: a}]", "needs either hash or key_env"),
-        ("keys: [{name: a, key_env: NOT_SET_HERE}]", "NOT_SET_HERE is not set"),
-        ("keys:\n- {name: a, key_env: HOME}\n- {name: a, key_env: PATH}", "line 3, keys.1.name: keys.0 has the same"),
-        ("keys: [{name: a, key_env: HOME, expires: soon}]", "must look like 2027-01-31"),
-        ("keys: [{name: a, key_env: HOME, scopes: [everything]}]", "'inference', 'route', 'models' or 'admin'"),
-        ("keys: [{name: a, key_env: HOME, limits: {concurent: 3}}]", "did you mean concurrent?"),
-        ("keys: [{name: a, key_env: HOME, limits: {concurrent: -3}}]", "greater than or equal to 0"),
-        ("keys: [\n", "this is not YAML"),
-    ],
-)
-def test_a_wrong_file_is_explained(tmp_path: Path, text: str, message: str) -> None:
-    (tmp_path / "keys.yaml").write_text(text)
-    with pytest.raises(InputError, match=re.escape(message)):
-        read_keys_file(tmp_path / "keys.yaml")
-
-
-def test_without_keys_nobody_is_named_and_nothing_is_counted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.delenv("IR3DE_API_KEY", raising=False)
-    with running(tmp_path, logs={"access": str(tmp_path / "access.log")}) as found:
-        assert found.gateway.keys.is_open
-        got = ask(found.url, chat(QUESTIONS["law"], "law", stream=True))
-        assert got.status == 200 and not any("ratelimit" in name for name in got.headers)
-        assert b"stream_options" not in found.upstream.bodies[-1]
-        assert ask(found.url, path="/v1/usage").status == 404
-        metrics = ask(found.url, path="/metrics").body
-        assert b"ir3de_key_requests_total{" not in metrics
-        assert eventually(lambda: (tmp_path / "access.log").read_text().count("\n") >= 2)
-    assert '"key"' not in (tmp_path / "access.log").read_text()
-    assert not list(tmp_path.rglob("*.numbers"))
-
-
-def test_a_file_that_is_broken_at_the_start_is_refused(tmp_path: Path) -> None:
-    (tmp_path / "keys.yaml").write_text("keys: [{name: a}]")
-    with (
-        pytest.raises(InputError, match="needs either hash or key_env"),
-        running(tmp_path, server={"keys_file": str(tmp_path / "keys.yaml")}),
-    ):
-        pass
-
-
-def test_a_key_in_a_variable_works_like_one_with_a_hash(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    from ir3de.gateway.config.serving import Server
-
-    monkeypatch.setenv("ADAS_KEY", "sk-ada")
-    (tmp_path / "keys.yaml").write_text("keys: [{name: ada, key_env: ADAS_KEY}]")
-    store = KeyStore(Server(keys_file=str(tmp_path / "keys.yaml")))
-    found = store.find("sk-ada")
-    assert found is not None and found.name == "ada" and store.find("sk-eve") is None
