@@ -298,3 +298,24 @@ def test_a_gateway_that_is_started_again_knows_its_conversations_and_who_gave_an
         assert ask(gateway, "responses", input=question["maths"], previous_response_id="x") == "law"
         assert ask(gateway, "chat/completions", session, messages=vague) == "law"
         assert ask(gateway, "responses", input=question["maths"]) == "maths"
+
+
+def test_what_is_put_at_once_is_known_to_others_at_once(tmp_path: Path, clock: Clock) -> None:
+    """And if the file is busy, it is written later."""
+    with (
+        closing(StoredPins(60, tmp_path / "pins", clock)) as one,
+        closing(StoredPins(60, tmp_path / "pins", clock)) as two,
+    ):
+        one.put_at_once("response r", "law", 100)
+        assert two.get("response r") == "law"
+        with closing(sqlite3.connect(tmp_path / "pins", isolation_level=None)) as busy:
+            busy.execute("BEGIN IMMEDIATE")
+            one.put_at_once("response s", "law", 100)
+            assert (one.get("response s"), two.get("response s")) == ("law", None)
+            busy.execute("COMMIT")
+        assert one.flush(60)
+        assert two.get("response s") == "law"
+        clock.now += 99
+        assert two.get("response r") == "law"
+        clock.now += 2
+        assert two.get("response r") is None

@@ -49,6 +49,10 @@ class Pins(Protocol):
         """Keep the conversation with this expert from now on, for so long; by default for the time of all pins."""
         ...
 
+    def put_at_once(self, session: str, expert: str, seconds: float) -> None:
+        """The same, and other workers know it when this returns, unless the file is busy: then a little later."""
+        ...
+
     def tidy(self) -> None:
         """Drop what has expired. It may take a while: call it every few seconds, in a thread."""
         ...
@@ -85,6 +89,9 @@ class MemoryPins:
         for _ in range(2):  # of equally long pins the one that ends first comes first; two leave for one that comes
             if len(self._pins) > MAX_PINS or next(iter(self._pins.values()))[1] < now:
                 self._pins.popitem(last=False)
+
+    def put_at_once(self, session: str, expert: str, seconds: float) -> None:
+        self.put(session, expert, seconds)
 
     def tidy(self) -> None:
         """Nothing is left to do: `put` drops what has expired."""
@@ -193,6 +200,14 @@ class StoredPins:
                 self._writer.start()
             if len(self._unwritten) == 1:  # else the thread is at work
                 self._changed.notify_all()
+
+    def put_at_once(self, session: str, expert: str, seconds: float) -> None:
+        row = _hash(session), expert, self._clock() + seconds
+        try:
+            self._database.execute("INSERT OR REPLACE INTO pins VALUES (?, ?, ?)", row)  # no disk is waited for
+            self._puts += 1
+        except sqlite3.Error:
+            self.put(session, expert, seconds)
 
     def flush(self, seconds: float) -> bool:
         """Wait until everything is written; whether it is."""

@@ -44,9 +44,9 @@ class StoredObjects:
         if not self._seconds:
             return
         name = f"{kind} {scope_id(object_id, self._key)}"
-        self._pins.put(name, expert, self._seconds)
         if self._replica:
-            self._pins.put(f"replica with {name}", self._replica, self._seconds)
+            self._pins.put_at_once(f"replica with {name}", self._replica, self._seconds)
+        self._pins.put_at_once(name, expert, self._seconds)  # the next request may come to another worker
 
     def remember_answer(self, kind: str, answer: dict[str, Any], expert: str) -> None:
         """Remember the object that an answer is, and the files that it names."""
