@@ -293,7 +293,7 @@ def test_a_hedge_asks_a_second_replica_and_hangs_up_on_the_slower_one(tmp_path: 
 
 
 def test_hedges_lose_fail_and_spare_what_must_not_be_repeated(tmp_path: Path) -> None:
-    law = {"hedge_after": 0.02, "capabilities": ["chat", "responses"], "timeouts": {"first_token": 0.3}}
+    law = {"hedge_after": 0.02, "capabilities": ["chat", "responses"], "timeouts": {"first_token": 2}}
     with replicated(tmp_path, {**law, "breaker": {"failures": 10_000}, "retries": {"others": 0}}) as gateway:
         fail_all(gateway, never)
         got = ask(gateway.url, chat(LAW, "law"))
@@ -308,7 +308,7 @@ def test_hedges_lose_fail_and_spare_what_must_not_be_repeated(tmp_path: Path) ->
 
 
 def test_what_a_replica_has_stored_is_asked_of_it_alone(tmp_path: Path) -> None:
-    law = {"hedge_after": 0.02, "capabilities": ["chat", "responses"], "timeouts": {"first_token": 0.3}}
+    law = {"hedge_after": 0.02, "capabilities": ["chat", "responses"], "timeouts": {"first_token": 2}}
 
     async def respond(request: Request, asked: dict[str, Any]) -> Response:
         return JSONResponse({"id": "resp_1", "object": "response", "status": "completed", "output": [], "usage": {}})
@@ -332,7 +332,7 @@ def test_what_a_replica_has_stored_is_asked_of_it_alone(tmp_path: Path) -> None:
 
 
 def test_a_limit_of_connections_for_each_replica(tmp_path: Path) -> None:
-    law = {"max_connections": 1, "timeouts": {"connect": 0.05}}
+    law = {"max_connections": 1, "timeouts": {"connect": 1}}
     with replicated(tmp_path, law, routing={"fallbacks": 0}) as gateway:
         fail_all(gateway, never)
         held = [sent(gateway.url, json.dumps(chat(LAW)).encode()) for _ in range(3)]
