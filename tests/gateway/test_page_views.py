@@ -293,6 +293,10 @@ def test_where_there_is_no_token_the_variable_is_named(
         assert chromium.all("#experts-locked button") == []  # which would not help
         show(chromium, "traffic")
         chromium.until(lambda: "Requests" in chromium.text("#totals"))  # needs no token
+        body = json.dumps({"model": "auto", "messages": [{"role": "user", "content": "An egg?"}]}).encode()
+        headers = {"content-type": "application/json"}
+        urllib.request.urlopen(urllib.request.Request(f"{gateway.url}/v1/chat/completions", body, headers)).close()
+        chromium.until(lambda: "1 decisionsure" in chromium.text("#confidence .scale"))
 
 
 # keyboard, phone, dark, axe -------------------------------------------------------------------------------------------

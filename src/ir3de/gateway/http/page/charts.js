@@ -1,6 +1,6 @@
 // Small charts, drawn by hand: columns over time, columns of a histogram.
 
-import { draw, make, number, say } from "./dom.js";
+import { count, draw, make, number, say } from "./dom.js";
 
 const WIDTH = 720;
 
@@ -44,20 +44,20 @@ export function rateChart(place, rates, seconds) {
 // How sure the router was.
 export function histogram(place, edges, counts) {
   const height = 150;
-  const all = counts.reduce((sum, count) => sum + count, 0);
+  const all = counts.reduce((sum, value) => sum + value, 0);
   const most = Math.max(1, ...counts);
   const above = counts.slice(-1)[0] / Math.max(1, all);
-  const picture = frame(place, height, `Confidence of ${all} decisions: ${Math.round(above * 100)} % above ${edges.at(-2)}`);
+  const picture = frame(place, height, `Confidence of ${count(all, "decision")}: ${Math.round(above * 100)} % above ${edges.at(-2)}`);
   const step = WIDTH / counts.length;
-  const bars = counts.map((count, index) => {
-    const tall = count ? Math.max(3, (count / most) * (height - 6)) : 0;
+  const bars = counts.map((value, index) => {
+    const tall = value ? Math.max(3, (value / most) * (height - 6)) : 0;
     const bar = draw("rect", { x: index * step + 5, y: height - tall, width: step - 10, height: tall, rx: 4, class: "bar" });
     bar.append(draw("title", {}));
-    bar.firstChild.textContent = `${edges[index]} to ${edges[index + 1]}: ${number(count)}`;
+    bar.firstChild.textContent = `${edges[index]} to ${edges[index + 1]}: ${number(value)}`;
     return bar;
   });
   picture.replaceChildren(level(height, "ground"), ...bars);
-  scale(place, ["unsure", `${number(all)} decisions`, "sure"]);
+  scale(place, ["unsure", count(all, "decision"), "sure"]);
 }
 
 function scale(place, words) {
