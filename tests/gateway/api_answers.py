@@ -207,3 +207,16 @@ def without_provenance(content: bytes) -> tuple[bytes, dict[str, Any]]:
     text = content[start:].decode()
     value, end = json.JSONDecoder().raw_decode(text, len(',"ir3de":'))
     return content[:start] + text[end:].encode(), value
+
+
+async def answers_as_openai(request: Request, asked: dict[str, Any]) -> Response:
+    """A stream with its usage in an event of its own, and only if it was asked for."""
+
+    async def events() -> Any:
+        yield b'data: {"id":"1","choices":[{"index":0,"delta":{"content":"Yes"},"finish_reason":null}]}\n\n'
+        yield b'data: {"id":"1","choices":[{"index":0,"delta":{},"finish_reason":"stop"}]}\r\n\r\n'
+        if (asked.get("stream_options") or {}).get("include_usage"):
+            yield b'data: {"id":"1","choices":[],"usage":{"prompt_tokens":70,"completion_tokens":7}}\n\n'
+        yield b"data: [DONE]\n\n"
+
+    return StreamingResponse(events(), media_type="text/event-stream")

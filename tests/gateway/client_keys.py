@@ -7,6 +7,9 @@ import json
 from pathlib import Path
 from typing import Any
 
+from raw_sockets import ask
+from running_gateway import Running
+
 
 def secret(name: str) -> str:
     """The key of that name."""
@@ -30,3 +33,9 @@ def write_keys(path: Path, *keys: dict[str, Any]) -> Path:
     fresh.write_text(json.dumps({"version": 1, "keys": keys}))
     fresh.replace(path)
     return path
+
+
+def describe(gateway: Running, name: str) -> dict[str, Any]:
+    """A key as /admin lists it."""
+    listed = ask(gateway.url, path="/admin/keys", authorization="Bearer root").json
+    return next(row for row in listed["data"] if row["name"] == name)

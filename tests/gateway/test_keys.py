@@ -11,8 +11,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from api_answers import answer_as_servers_do, breaking_off
-from client_keys import bearer, key, secret, write_keys
+from api_answers import answer_as_servers_do, answers_as_openai, breaking_off
+from client_keys import bearer, describe, key, secret, write_keys
 from raw_sockets import Got, ask, chat, eventually, sent
 from running_gateway import QUESTIONS, Running, answer, failing, running
 from starlette.requests import Request
@@ -63,11 +63,6 @@ def gateway(folder: Path) -> Iterator[Running]:
         logs = {"access": str(folder / "access.log"), "decisions": str(folder / "decisions.log")}
         with running(folder, server={"keys_file": str(file)}, experts=experts, logs=logs) as found:
             yield found
-
-
-def describe(gateway: Running, name: str) -> dict[str, Any]:
-    listed = ask(gateway.url, path="/admin/keys", authorization="Bearer root").json
-    return next(row for row in listed["data"] if row["name"] == name)
 
 
 def as_law(name: str, **fields: Any) -> tuple[dict[str, Any], dict[str, str]]:
@@ -234,19 +229,6 @@ def test_a_budget_that_is_used_up(gateway: Running) -> None:
 
 def stream_of(gateway: Running, name: str, expert: str = "law", **fields: Any) -> Got:
     return ask(gateway.url, chat(QUESTIONS["law"], expert, stream=True, **fields), **bearer(name))
-
-
-async def answers_as_openai(request: Request, asked: dict[str, Any]) -> Response:
-    """A stream with its usage in an event of its own, and only if it was asked for."""
-
-    async def events() -> Any:
-        yield b'data: {"id":"1","choices":[{"index":0,"delta":{"content":"Yes"},"finish_reason":null}]}\n\n'
-        yield b'data: {"id":"1","choices":[{"index":0,"delta":{},"finish_reason":"stop"}]}\r\n\r\n'
-        if (asked.get("stream_options") or {}).get("include_usage"):
-            yield b'data: {"id":"1","choices":[],"usage":{"prompt_tokens":70,"completion_tokens":7}}\n\n'
-        yield b"data: [DONE]\n\n"
-
-    return StreamingResponse(events(), media_type="text/event-stream")
 
 
 def test_the_usage_of_streams_is_asked_for_and_taken_out_again(gateway: Running) -> None:

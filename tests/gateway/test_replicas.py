@@ -1,4 +1,4 @@
-"""Several addresses of an expert behind a real gateway: shared, retried, checked, drained, hedged; and a deadline."""
+"""Several addresses of an expert behind a real gateway: shared, retried, checked, hedged; and a deadline."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import json
 import threading
 from collections import Counter
 from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
@@ -15,52 +15,10 @@ import openai
 import pytest
 from api_answers import never
 from raw_sockets import ask, chat, eventually, raw_expert, says, sent
+from replicated_expert import CALM, LAW, NAMES, fail_all, is_quiet, metric, replicas_of, replicated, states
 from running_gateway import ANSWER, QUESTIONS, Behaviour, Running, Upstream, answer, failing, running, served
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response, StreamingResponse
-
-from ir3de.gateway.experts.expert import Replica
-
-LAW = QUESTIONS["law"]
-NAMES = ("law-a", "law-b", "law-c")
-TOKEN = "let-me-in-3141592653"
-CALM = {"retries": {"backoff": 0}, "health": {"active": False}, "slow_start": 0}
-
-
-@contextmanager
-def replicated(folder: Path, law: dict[str, Any] | None = None, **changes: Any) -> Iterator[Running]:
-    """A gateway whose expert for law has three replicas, each with a name of its own behind one socket."""
-    upstream = Upstream()
-    with served(upstream.app()) as experts:
-        addresses = [{"base_url": f"{experts}/{name}/v1", "name": name} for name in NAMES]
-        given = {**CALM, "base_url": addresses[0]["base_url"], "replicas": addresses, **(law or {})}
-        with running(folder, experts={"law": given}, **changes) as gateway:
-            gateway.upstream.behaviour = upstream.behaviour
-            gateway.upstream.asked = upstream.asked
-            yield gateway
-
-
-def replicas_of(gateway: Running) -> tuple[Replica, ...]:
-    return gateway.gateway.live.snapshot.experts["law"].replicas
-
-
-def states(gateway: Running) -> list[str]:
-    return [replica.state for replica in replicas_of(gateway)]
-
-
-def is_quiet(gateway: Running) -> bool:
-    """Whether no replica has a request, and none is counted."""
-    in_use = gateway.gateway.live.snapshot.experts["law"].concurrency.in_use
-    return not in_use and not any(replica.in_flight for replica in replicas_of(gateway))
-
-
-def fail_all(gateway: Running, behaviour: Behaviour) -> None:
-    gateway.upstream.behaviour.update(dict.fromkeys(NAMES, behaviour))
-
-
-def metric(gateway: Running, start: str) -> float:
-    lines = ask(gateway.url, path="/metrics").body.decode().splitlines()
-    return next((float(line.rpartition(" ")[2]) for line in lines if line.startswith(start)), 0.0)
 
 
 @pytest.fixture(scope="module")
@@ -342,103 +300,3 @@ def test_a_limit_of_connections_for_each_replica(tmp_path: Path) -> None:
         assert got.headers["retry-after"] == "1" and len(gateway.upstream.asked) == 3
         for line in held:
             line.close()
-
-
-def change(gateway: Running, label: str, body: object, expert: str = "law", **headers: str) -> Any:
-    path = f"/admin/experts/{expert}/replicas/{label}"
-    return ask(gateway.url, body, path, "PUT", authorization=f"Bearer {TOKEN}", **headers)
-
-
-def test_a_replica_is_drained_by_admin_and_its_requests_go_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("IR3DE_ADMIN_TOKEN", TOKEN)
-    state = {"state": str(tmp_path / "state")}
-    with replicated(tmp_path, {"slow_start": 600}, **state) as gateway:
-        gate = threading.Event()
-
-        async def wait(request: Request, asked: dict[str, Any]) -> Response:
-            while not gate.is_set():
-                await asyncio.sleep(0.01)
-            return await answer(request, asked)
-
-        fail_all(gateway, wait)
-        line = sent(gateway.url, json.dumps(chat(LAW)).encode())
-        assert eventually(lambda: len(gateway.upstream.asked) == 1)
-        busy = gateway.upstream.asked.pop()
-        drained = change(gateway, busy, {"drain": True})
-        assert drained.status == 200 and drained.headers["etag"]
-        assert {name: drained.json[name] for name in ("name", "state", "drained", "in_flight", "breaker")} == {
-            "name": busy, "state": "drained", "drained": True, "in_flight": 1, "breaker": "closed"
-        }  # fmt: skip
-        fail_all(gateway, answer)
-        assert {ask(gateway.url, chat(LAW)).status for _ in range(6)} == {200}
-        assert busy not in gateway.upstream.asked
-        gate.set()
-        assert b"depends" in line.recv(65_536)
-        line.close()
-        listed = ask(gateway.url, path="/admin/experts", authorization=f"Bearer {TOKEN}").json["data"]
-        rows = {row["name"]: row["replicas"] for row in listed}
-        assert [row["state"] for row in rows["law"]].count("drained") == 1
-        assert rows["maths"][0]["state"] == "up" and len(rows["maths"]) == 1
-        assert metric(gateway, f'ir3de_replica_up{{expert="law",replica="{busy}"}}') == 0
-    with replicated(tmp_path, {"slow_start": 600}, **state) as gateway:
-        assert [replica.label for replica in replicas_of(gateway) if replica.state == "drained"] == [busy]
-        assert change(gateway, busy, {"drain": False}).json["state"] == "warming"
-        history = ask(gateway.url, path="/admin/audit", authorization=f"Bearer {TOKEN}").json["data"]
-        done = [(row["action"], row["expert"], row["replica"], row["outcome"]) for row in history]
-        assert done == [("undrain replica", "law", busy, "done"), ("drain replica", "law", busy, "done")]
-
-
-def test_drains_that_cannot_be_are_refused_and_all_drained_is_a_503(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("IR3DE_ADMIN_TOKEN", TOKEN)
-    with replicated(tmp_path) as gateway:
-        for label, body, expert, status, code in (
-            ("law-x", {"drain": True}, "law", 404, "replica_not_found"),
-            ("law-a", {"drain": True}, "medicine", 404, "expert_not_found"),
-            ("law-a", {"drain": True}, "maths", 409, "no_replicas"),
-            ("law-a", {"drain": 1}, "law", 422, "invalid_field"),
-            ("law-a", {}, "law", 422, "invalid_field"),
-            ("law-a", {"drain": True, "now": True}, "law", 422, "invalid_field"),
-        ):
-            got = change(gateway, label, body, expert)
-            assert (got.status, got.error["code"]) == (status, code), got.body
-        assert change(gateway, "law-a", {"drain": True}, if_match='"other"').status == 412
-        path = "/admin/experts/law/replicas/law-a"
-        assert ask(gateway.url, {"drain": True}, path, "PUT").status == 401
-        assert states(gateway) == ["up"] * 3
-        for name in NAMES:
-            assert change(gateway, name, {"drain": True}).status == 200
-        got = ask(gateway.url, chat(LAW, "law"))
-        assert got.status == 503 and got.headers["retry-after"] == "1"
-        assert got.error["message"] == "no replica of 'law' can be asked now: 3 drained"
-        assert ask(gateway.url, chat(LAW)).headers["x-ir3de-fallbacks"] == "1"
-
-
-def test_an_expert_with_replicas_comes_by_admin_but_no_secret_goes_to_them(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("IR3DE_ADMIN_TOKEN", TOKEN)
-    monkeypatch.setenv("IR3DE_EXPERT_KEY", "sk-history")
-    with running(tmp_path) as gateway:
-        base = gateway.gateway.live.snapshot.config.experts[0].base_url.rpartition("/maths/")[0]
-        addresses = [f"{base}/history-a/v1", {"base_url": f"{base}/history-b/v1", "api_key_env": "IR3DE_EXPERT_KEY"}]
-
-        def add(replicas: list[Any]) -> Any:
-            upstream = {"replicas": replicas, "health": {"active": False}}
-            body = {"name": "history", "upstream": upstream}
-            return ask(gateway.url, body, "/admin/experts", authorization=f"Bearer {TOKEN}")
-
-        refused = add([addresses[0], {"base_url": "http://evil/v1", "api_key_env": "IR3DE_ADMIN_TOKEN"}])
-        assert (refused.status, refused.error["param"]) == (422, "upstream.replicas")
-        assert add(["nonsense"]).error["code"] == "invalid_field"
-        added = add(addresses)
-        assert added.status == 201 and [row["state"] for row in added.json["replicas"]] == ["up", "up"]
-        gateway.upstream.asked.clear()
-        gateway.upstream.headers.clear()
-        assert {ask(gateway.url, chat("When did Rome fall?", "history")).status for _ in range(4)} == {200}
-        keys = {
-            name: headers.get("authorization")
-            for name, headers in zip(gateway.upstream.asked, gateway.upstream.headers, strict=True)
-        }
-        assert keys == {"history-a": None, "history-b": "Bearer sk-history"}

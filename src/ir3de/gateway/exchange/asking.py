@@ -2,20 +2,27 @@
 
 from __future__ import annotations
 
+from functools import partial
 from time import perf_counter
 
 from ir3de.gateway.exchange.accounting import build_content
 from ir3de.gateway.exchange.caching import CopiedResponse
 from ir3de.gateway.exchange.exchange import Exchange
 from ir3de.gateway.exchange.hedging import BegunRequest
-from ir3de.gateway.exchange.hooked import relay_hooked
+from ir3de.gateway.exchange.hooked import Relay, relay_hooked
 from ir3de.gateway.exchange.opaque import relay_opaque
 from ir3de.gateway.exchange.preparing import prepare_translation
 from ir3de.gateway.exchange.relaying import end_broken_stream, relay_stream, relay_whole
 from ir3de.gateway.experts.admission import admit, record_failure
 from ir3de.gateway.experts.snapshot import Expert
 from ir3de.gateway.experts.transport import RequestBody
-from ir3de.gateway.experts.upstream import RETRYABLE_STATUSES, UpstreamFailure, UpstreamRequest, read_refusal
+from ir3de.gateway.experts.upstream import (
+    RETRYABLE_STATUSES,
+    UpstreamFailure,
+    UpstreamRequest,
+    UpstreamResponse,
+    read_refusal,
+)
 from ir3de.gateway.headers import compile_header_filter
 from ir3de.gateway.requests.forwarding import build_head, build_path
 from ir3de.gateway.translation.response import TranslatedResponse
@@ -46,27 +53,13 @@ async def ask(
     exchange.record.asked_seconds = started - exchange.clock
     observer.request_started(expert.name)
     try:
-        async with begun or build_request(exchange, expert) as answer:
-            if exchange.trace is not None:
-                exchange.trace.begin_answer(answer.headers)
-            if exchange.translation is not None:
-                answer = TranslatedResponse(answer, exchange.translation, exchange.wire, expert.name)
-            if exchange.cache_key:
-                answer = CopiedResponse(answer, exchange, exchange.snapshot.config.cache.answer_bytes)
-            if answer.resends:
-                exchange.record.resends += answer.resends
-                observer.metrics.resends[expert.name] += answer.resends
+        async with begun or build_request(exchange, expert) as response:
+            answer = _wrap_answer(exchange, response, expert)
             if answer.status in RETRYABLE_STATUSES or answer.status >= 500:
                 raise await read_refusal(answer, expert)
             if 300 <= answer.status < 400:
                 raise UpstreamFailure("garbage", f"'{expert.name}' points to another address: correct its base_url")
-            relay = relay_stream if answer.is_stream else relay_whole  # idle streams are many: few frames
-            if exchange.wire.is_opaque:
-                relay = relay_opaque
-            if exchange.snapshot.has_after_hooks:
-                await relay_hooked(exchange, answer, expert, relay)
-            else:
-                await relay(exchange, answer, expert)
+            await _choose_relay(exchange, answer)(exchange, answer, expert)
             if isinstance(answer, CopiedResponse):
                 answer.keep()
         expert.breaker.record_success()
@@ -80,6 +73,28 @@ async def ask(
         exchange.record.upstream_seconds = perf_counter() - started
         expert.leave()
         observer.request_ended(expert.name)
+
+
+def _wrap_answer(exchange: Exchange, answer: UpstreamResponse, expert: Expert) -> UpstreamResponse:
+    """The answer in the client's format, and copied on its way if it may be kept. Resends are counted."""
+    if exchange.trace is not None:
+        exchange.trace.begin_answer(answer.headers)
+    if exchange.translation is not None:
+        answer = TranslatedResponse(answer, exchange.translation, exchange.wire, expert.name)
+    if exchange.cache_key:
+        answer = CopiedResponse(answer, exchange, exchange.snapshot.config.cache.answer_bytes)
+    if answer.resends:
+        exchange.record.resends += answer.resends
+        exchange.gateway.observer.metrics.resends[expert.name] += answer.resends
+    return answer
+
+
+def _choose_relay(exchange: Exchange, answer: UpstreamResponse) -> Relay:
+    """How the answer is sent on. Idle streams are many, so there is no coroutine around the one that relays them."""
+    relay = relay_stream if answer.is_stream else relay_whole
+    if exchange.wire.is_opaque:
+        relay = relay_opaque
+    return partial(relay_hooked, relay=relay) if exchange.snapshot.has_after_hooks else relay
 
 
 def build_request(exchange: Exchange, expert: Expert) -> UpstreamRequest:
