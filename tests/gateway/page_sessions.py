@@ -1,0 +1,56 @@
+"""The page in a real browser, with a real gateway behind it, for tests."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+from browser import Browser
+from running_gateway import Running, running
+
+TOKEN = "the-admin-token"
+
+
+@contextmanager
+def run_page_gateway(folder: Path) -> Iterator[Running]:
+    """A gateway whose admin token the page gets by its link."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("IR3DE_ADMIN_TOKEN", TOKEN)
+        with running(folder) as found:
+            yield found
+
+
+@contextmanager
+def open_page(gateway: Running, chromium: Browser) -> Iterator[Browser]:
+    """The page, opened by its link; at the end nothing was complained about, and nobody else was asked for anything."""
+    chromium.size(1280, 900)
+    chromium.prefer(prefers_color_scheme="light", prefers_reduced_motion="reduce")
+    gateway.upstream.behaviour.clear()
+    chromium.open(f"{gateway.url}/#token={TOKEN}")
+    chromium.until(lambda: chromium.all(".word"))
+    yield chromium
+    assert chromium.console() == []
+    assert {address.split("/", 3)[2] for address in chromium.addresses()} <= {gateway.url.split("/")[2]}
+
+
+def show(page: Browser, view: str) -> None:
+    page.find(f"#tab-{view}").click()
+    page.until(lambda: page.find(f"#{view}").is_displayed())
+
+
+def say(page: Browser, text: str) -> None:
+    """Type a message, and wait until the page says who would answer it."""
+    page.type("#chat-text", text)
+    page.until(lambda: page.run("return document.querySelector('#chat').dataset.ready") == text)
+
+
+def send(page: Browser, text: str) -> str:
+    """Send a message with the Enter key; return whom the button named before."""
+    say(page, text)
+    announced = page.text("#chat-send b")
+    turns = len(page.all(".turn"))
+    page.press("\ue007")
+    page.until(lambda: len(page.all(".turn")) == turns + 1 and not page.all(".turn.streaming"))
+    return announced
