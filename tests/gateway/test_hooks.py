@@ -250,6 +250,16 @@ def test_the_next_expert_is_asked_while_a_stream_is_held(base: Base) -> None:
         assert len(SEEN) == 1
 
 
+@pytest.mark.parametrize(("status", "kind"), [(200, "text/plain"), (200, ""), (201, "application/json")])
+def test_no_answer_slips_past_the_hooks(base: Base, status: int, kind: str) -> None:
+    said = json.dumps({"choices": [{"index": 0, "message": {"role": "assistant", "content": "12345"}}]}).encode()
+    with serving(base, after=[{}]) as gateway:
+        gateway.upstream.behaviour["law"] = saying(said, status, content_type=kind)
+        DOES["after"] = lambda event: {"refuse": {}} if "12345" in event["texts"] else None
+        got = ask(gateway.url, chat(LAW, "law"))
+    assert (got.status, b"12345" in got.body) == (403, False)
+
+
 def test_large_requests_are_shown_whole(base: Base) -> None:
     text = "law " * 200_000
     with serving(base, before=[{}]) as gateway:

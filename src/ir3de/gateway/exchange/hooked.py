@@ -41,9 +41,9 @@ async def show_request(exchange: Exchange, body: JsonBody) -> JsonBody:
 
 async def relay_hooked(exchange: Exchange, answer: UpstreamResponse, expert: Expert, relay: Relay) -> None:
     """Relay an answer that hooks see: held until they have seen it, or shown to them afterwards."""
-    runner, is_json = exchange.gateway.get_hooks(exchange.snapshot), answer.content_type.endswith("json")
+    runner = exchange.gateway.get_hooks(exchange.snapshot)
     mode = None if runner is None else runner.get_mode(exchange.wire.capability, is_stream=answer.is_stream)
-    if runner is None or mode is None or answer.status != 200 or not (is_json or answer.is_stream):
+    if runner is None or mode is None or not _is_shown(exchange, answer):
         await relay(exchange, answer, expert)
         return
     event = {**_describe(exchange), "expert": expert.name, "model": expert.config.served_model}
@@ -52,6 +52,14 @@ async def relay_hooked(exchange: Exchange, answer: UpstreamResponse, expert: Exp
         await _relay_observed(exchange, answer, expert, relay, runner, event)
     else:
         await _relay_held(exchange, answer, expert, relay, runner, event)
+
+
+def _is_shown(exchange: Exchange, answer: UpstreamResponse) -> bool:
+    """Whether an answer is one that hooks understand. Routed endpoints read JSON, whatever the expert calls it."""
+    if not 200 <= answer.status < 300:
+        return False
+    is_read = answer.status == 200 and not exchange.wire.is_opaque
+    return is_read or answer.is_stream or answer.content_type.endswith("json")
 
 
 async def _relay_held(
