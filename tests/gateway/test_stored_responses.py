@@ -115,6 +115,28 @@ def test_another_key_learns_nothing(found: Served) -> None:
         assert [one.id for one in alice.batches.list()] == [batch]
 
 
+def test_a_session_is_no_way_to_the_objects_of_others(found: Served) -> None:
+    """Sessions and stored objects are pins alike, and a client may call its session as it likes."""
+    with connect(found, "alice") as alice:
+        made = alice.responses.create(model="auto", input=QUESTIONS["cooking"])
+    with connect(found, "bob") as bob:
+        for owner in ("bob", "alice"):
+            session = {"ir3de": {"session": f"response {owner}\n{made.id}"}}
+            bob.responses.create(model="auto", input=QUESTIONS["cooking"], extra_body=session)
+        with pytest.raises(openai.NotFoundError, match="it was not made here"):
+            bob.responses.retrieve(made.id)
+
+
+def test_sessions_belong_to_their_key(found: Served) -> None:
+    session = {"x-ir3de-session": "monday"}
+    with connect(found, "alice") as alice, connect(found, "bob") as bob:
+        for client, question in ((alice, QUESTIONS["cooking"]), (bob, QUESTIONS["law"])):
+            client.responses.create(model="auto", input=question, extra_headers=session)
+        for client, expert in ((alice, "cooking"), (bob, "law")):
+            more = client.responses.create(model="auto", input="ok", extra_headers=session)
+            assert (more.ir3de["expert"], more.ir3de["why"]) == (expert, "pinned")
+
+
 def test_stored_responses_survive_a_restart(tmp_path: Path) -> None:
     """With a state folder, even if pinning is off and the expert was asked by name."""
     routing = {"pinning": {"ttl": 0}}

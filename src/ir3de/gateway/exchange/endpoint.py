@@ -14,6 +14,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import replace
 from functools import partial
 from time import perf_counter
 from typing import Any
@@ -36,7 +37,7 @@ from ir3de.gateway.requests.controls import FIELD, read_controls
 from ir3de.gateway.requests.forwarding import OutgoingBody
 from ir3de.gateway.requests.json_body import read_json, read_values, run_beside
 from ir3de.gateway.requests.prompt import read_answer_limit, read_prompt
-from ir3de.gateway.requests.stored_objects import scope_id
+from ir3de.gateway.requests.stored_objects import scope_id, scope_session
 from ir3de.gateway.wire.format import WireFormat
 
 MAX_LOGGED_CHARS = 100_000  # of a prompt, where the decision log has prompts: routing reads a thousand tokens
@@ -161,7 +162,9 @@ def _read_model(exchange: Exchange, values: Mapping[str, Any]) -> None:
         raise build_type_error("stream", "true or false", stream)
     exchange.record.asked, exchange.record.stream = model, bool(stream) and exchange.wire.can_stream
     exchange.controls = read_controls(values.get(FIELD), exchange.received, exchange.gateway.session_headers)
-    exchange.record.session = exchange.controls.session
+    if session := exchange.controls.session:
+        exchange.record.session = session
+        exchange.controls = replace(exchange.controls, session=scope_session(session, exchange.key.name))
     if exchange.key.experts is not None:
         exchange.controls = restrict_to_key(exchange, model, exchange.key.experts)
 

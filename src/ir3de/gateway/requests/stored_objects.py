@@ -26,6 +26,15 @@ def scope_id(object_id: str, key: str) -> str:
     return f"{key}\n{plain}" if key else plain
 
 
+def scope_session(session: str, key: str) -> str:
+    """A session as the pins know it: the key's own, and never the name of a stored object, however a client calls it.
+
+    >>> scope_session("response resp_1", "alice")
+    'session alice\\nresponse resp_1'
+    """
+    return f"session {key}\n{session}"
+
+
 class StoredObjects:
     """The stored objects of one key; `replica` is the address that answers now, of an expert with several."""
 
