@@ -54,6 +54,12 @@ def test_a_stream_says_the_new_text_and_no_longer_the_old_one(
     assert again.blocks[-1] == b"data: [DONE]"
 
 
+@pytest.mark.parametrize("gap", ["\n\n", "\r\n\r\n", "\r\r", "\n\r\n", "\r\n\n", "\r\r\n", "\n\n\n"])
+def test_events_are_seen_however_their_lines_end(gap: str) -> None:
+    content = "".join(f"data: {json.dumps(event)}{gap}" for event in build_stream("chat", ["12", "345"]))
+    assert AnswerTexts(list(EventTexts.parse(content.encode()).events.values())).texts == ["12345"]
+
+
 @given(cuts=CUTS)
 def test_what_no_hook_changes_is_the_same(cuts: list[str]) -> None:
     content = write(build_stream("chat", cuts))

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 
 _READ_BY_MODELS = ("system", "instructions", "messages", "input", "prompt", "query", "documents")
 _INSIDE = ("text", "content", "output")  # of messages, items, parts and results of tools
-_blank_line = re.compile(rb"\r\n\r\n|\n\n|\r\r")
+_blank_line = re.compile(rb"(?:\r\n|\n|\r(?!\n)){2,}")  # the ends of its lines may differ
 _line_end = re.compile(rb"\r\n|\n|\r")
 
 
