@@ -193,6 +193,21 @@ def test_another_configuration_begins_with_nothing(gateway: Running) -> None:
         live.swap(before)
 
 
+def test_headers_that_experts_get_by_name_are_compared(gateway: Running) -> None:
+    """Such as the client's own account with the expert, whose answers are nobody else's."""
+    live = gateway.gateway.live
+    before = live.snapshot
+    routing = before.config.routing
+    headers = {"forward_headers": (*routing.forward_headers, "X-Account-Token")}
+    config = before.config.model_copy(update={"routing": routing.model_copy(update=headers)})
+    live.swap(replace(before, config=config))
+    try:
+        for token, agent, wanted in (("a", "a", "miss"), ("b", "a", "miss"), ("a", "b", "hit")):
+            assert result(post(gateway, chat(LAW), x_account_token=token, user_agent=agent)) == wanted
+    finally:
+        live.swap(before)
+
+
 def test_the_official_client_sees_no_difference(gateway: Running) -> None:
     with openai.OpenAI(
         base_url=f"{gateway.url}/v1", api_key=bearer("bob")["authorization"][7:], max_retries=0

@@ -17,6 +17,9 @@ from ir3de.gateway.headers import compile_header_filter
 from ir3de.gateway.requests.answer_cache import AnswerCache, KeptAnswer, build_key, read_wishes
 from ir3de.gateway.requests.choice import Choice
 
+# headers that experts get by their full names as a rule, and on which no answer depends
+_NOT_COMPARED = frozenset(("user-agent", "idempotency-key", "traceparent", "tracestate", "baggage"))
+
 
 async def answer_from_cache(exchange: Exchange, choice: Choice) -> bool:
     """Whether an equal request was answered before, and the client has that answer now."""
@@ -47,7 +50,10 @@ def _build_key(exchange: Exchange, choice: Choice, cache: AnswerCache) -> bytes:
     who = "" if config.shared else exchange.key.name
     parts = (exchange.wire.path, exchange.query.decode("latin-1"), expert.name, who)
     body = exchange.body.build(expert)
-    return build_key(parts, exchange.all_received, compile_header_filter(config.headers), bytes(body))
+    forwarded = exchange.snapshot.config.routing.forward_headers  # in full: a client's own account, for example
+    named = (name for name in forwarded if not name.endswith("*") and name.lower() not in _NOT_COMPARED)
+    compared = compile_header_filter((*config.headers, *named))
+    return build_key(parts, exchange.all_received, compared, bytes(body))
 
 
 async def _relay_again(exchange: Exchange, choice: Choice, cache: AnswerCache, found: KeptAnswer) -> None:
