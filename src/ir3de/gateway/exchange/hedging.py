@@ -57,17 +57,30 @@ class Race:
         `first` was picked by the caller; the second one is none of those in `tried`.
         """
         self._start(first)
+        winner: tuple[Replica, BegunRequest] | None = None
         try:
             done, _ = await asyncio.wait(self._running, timeout=hedge_after)
-            if not done and self._expert.concurrency.try_acquire():
-                self.second = self._expert.pick((first, *tried), may_probe=False)
-                if self.second is None:
-                    self._expert.concurrency.release()
-                else:
-                    self._start(self.second)
-            return await self._find_winner()
+            if not done:
+                self._start_second((first, *tried))
+            winner = await self._find_winner()
+            return winner
         finally:
-            await self._call_off()
+            try:
+                await asyncio.shield(self._call_off())
+            except asyncio.CancelledError:  # the client has left meanwhile: nobody takes the answer
+                if winner is not None:
+                    await _hang_up(*winner)
+                raise
+
+    def _start_second(self, tried: Collection[Replica]) -> None:
+        """Ask another replica, too, if one can be asked."""
+        if not self._expert.concurrency.try_acquire():
+            return
+        self.second = self._expert.pick(tried, may_probe=False)
+        if self.second is None:
+            self._expert.concurrency.release()
+        else:
+            self._start(self.second)
 
     def _start(self, replica: Replica) -> None:
         self._running[asyncio.create_task(self._begin(replica))] = replica
@@ -107,12 +120,16 @@ class Race:
         """Hang up on whoever is still asked."""
         for task in self._running:
             task.cancel()
-        for begun in await asyncio.gather(*self._running, return_exceptions=True):
+        ended = await asyncio.gather(*self._running, return_exceptions=True)
+        for replica, begun in zip(self._running.values(), ended, strict=True):
             if isinstance(begun, BegunRequest):  # both began at once
-                await begun.__aexit__(None, None, None)
-        for task, replica in self._running.items():
-            if not task.cancelled() and task.exception() is None:
-                replica.breaker.record_abandoned()
-                replica.leave()
+                await _hang_up(replica, begun)
         if self.second is not None:
             self._expert.concurrency.release()
+
+
+async def _hang_up(replica: Replica, begun: BegunRequest) -> None:
+    """Close an answer that nobody wants; the others do this themselves."""
+    await begun.__aexit__(None, None, None)
+    replica.breaker.record_abandoned()
+    replica.leave()
