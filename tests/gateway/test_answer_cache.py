@@ -174,6 +174,18 @@ def test_a_hit_costs_nothing_and_is_logged(base: tuple[Running, Path], gateway: 
     assert {line["cost"] for line in hits} == {None}
 
 
+def test_a_hit_costs_nothing_where_nobody_has_a_key(tmp_path: Path) -> None:
+    log, experts = tmp_path / "access", {name: {"price": PRICE} for name in TEXTS}
+    with running(tmp_path, experts=experts, cache={"ttl": 60}, logs={"access": str(log)}) as gateway:
+        tell_all(gateway)
+        for _ in range(2):
+            assert ask(gateway.url, chat(LAW)).status == 200
+    first, second = (json.loads(line) for line in log.read_text().splitlines())
+    assert (first["cache"], second["cache"]) == ("miss", "hit")
+    assert first["cost"] > 0.0
+    assert (second["cost"], second["prompt_tokens"]) == (None, None)
+
+
 def _find(value: Any, name: str) -> list[Any]:
     """All values of that name, wherever they are."""
     if isinstance(value, dict):

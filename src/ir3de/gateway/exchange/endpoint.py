@@ -195,7 +195,7 @@ def _finish_record(exchange: Exchange) -> None:
     record.total_seconds = perf_counter() - exchange.clock
     if exchange.lease is not None:
         exchange.lease.close()  # which fills in what it took
-    elif exchange.usage and exchange.expert is not None:
+    elif exchange.usage and exchange.expert is not None and record.cache != "hit":  # which nobody was asked for
         prompt, answer = record.prompt_tokens, record.completion_tokens = read_usage(exchange.usage)
         record.cost = exchange.expert.config.price.compute_cost(prompt or 0, answer or 0)
     exchange.gateway.observer.observe(record)
