@@ -67,6 +67,16 @@ def test_a_failure_is_retried_on_another_replica_before_another_expert_is_asked(
             replica.breaker._cells[3] = 0.0  # none of them cools
 
 
+def test_the_log_names_no_replica_of_an_expert_that_did_not_answer(tmp_path: Path) -> None:
+    log = tmp_path / "access"
+    with replicated(tmp_path, logs={"access": str(log)}) as gateway:
+        fail_all(gateway, failing(500))
+        got = ask(gateway.url, chat(LAW))
+        assert got.status == 200 and got.headers["x-ir3de-fallbacks"] == "1"
+    line = json.loads(log.read_text())
+    assert line["expert"] != "law" and "replica" not in line
+
+
 def test_streams_are_retried_until_they_begin(gateway: Running) -> None:
     for name in NAMES[:2]:
         gateway.upstream.behaviour[name] = failing(500)

@@ -32,6 +32,7 @@ async def ask_in_turn(exchange: Exchange, choice: Choice) -> None:
             break
         assert failure is not None
         exchange.record.fallbacks.append((exchange.record.expert, expert.name, failure.reason))
+        exchange.record.replica, exchange.record.retries = "", 0  # those were of the expert before
         failure = await _choose_way(expert)(exchange, expert)
         if failure is None:
             return
