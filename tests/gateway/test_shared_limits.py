@@ -372,3 +372,14 @@ def test_a_breaker_opened_by_one_worker_is_open_in_the_other(tmp_path: Path) -> 
         upstream.behaviour["maths"] = recovers
         statuses = [ask(url, chat(QUESTIONS["maths"], "maths")).status for _ in range(16)]
         assert statuses == [429] * 16 and upstream.asked.count("maths") == 1
+
+
+def test_a_lock_that_cannot_be_had_is_not_held(tmp_path: Path) -> None:
+    """A worker that stops has closed its file, and others may still want the lock: they get an error, and no hang."""
+    file = os.open(tmp_path / "table", os.O_RDWR | os.O_CREAT)
+    lock = tables.TableLock(file)
+    os.close(file)
+    for _ in range(2):
+        assert not lock._threads.locked()
+        with pytest.raises(OSError), lock:
+            pass

@@ -55,9 +55,13 @@ class TableLock:
     def __enter__(self) -> None:
         self._threads.acquire()
         try:
-            fcntl.flock(self._file, _AT_ONCE)
-        except BlockingIOError:
-            self._wait()
+            try:
+                fcntl.flock(self._file, _AT_ONCE)
+            except BlockingIOError:
+                self._wait()
+        except BaseException:  # the file is closed, for example: who comes next must not wait for ever
+            self._threads.release()
+            raise
 
     def _wait(self) -> None:
         """Wait some microseconds, as a rule. If a worker hangs with the lock, the others must go on: without it."""
@@ -78,8 +82,10 @@ class TableLock:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        fcntl.flock(self._file, fcntl.LOCK_UN)  # which does nothing if another worker has it
-        self._threads.release()
+        try:
+            fcntl.flock(self._file, fcntl.LOCK_UN)  # which does nothing if another worker has it
+        finally:
+            self._threads.release()
 
 
 class Row:
