@@ -12,7 +12,6 @@ from typing import Any
 from ir3de.gateway.api_errors import ApiError
 from ir3de.gateway.requests.pins import Pins
 
-MAX_LISTED = 10_000  # objects of one answer that are remembered
 _FILES_OF_BATCH = ("input_file_id", "output_file_id", "error_file_id")
 
 
