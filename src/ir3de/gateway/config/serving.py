@@ -52,7 +52,8 @@ class Server(Part):
     keys_file: str | None = None
     """File of named keys with scopes, experts and limits; it is read again when it changes."""
     admin_token_env: Variable = "IR3DE_ADMIN_TOKEN"
-    """The variable that holds the token for /admin; if it is not set, there is no /admin."""
+    """The variable that holds the token for /admin; if it is not set, there is no /admin, except on loopback, where
+    `ir3de serve` prints a token for its run."""
     open: bool = False
     """Whether other machines may use the gateway without a key."""
     cors_origins: tuple[str, ...] = ()
