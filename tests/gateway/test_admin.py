@@ -313,6 +313,16 @@ def test_the_configuration_is_read_again(folder: Path) -> None:
         assert live.config.routing.fallbacks == 0 and live.experts["law"].config.base_url.endswith(":10/v1")
 
 
+def test_a_configuration_whose_hook_cannot_be_loaded_is_refused(folder: Path) -> None:
+    """Otherwise every request would be refused until somebody mends it."""
+    bases = [config(folder)]
+    with admin(bases[0], lambda: bases[-1]) as client:
+        bases.append(config(folder, hooks={"before": [{"call": "no_such_module:check"}]}))
+        status, message = error(client.post("/admin/reload"))
+        assert 400 <= status < 500 and "no_such_module" in message
+        assert not client.gateway.live.snapshot.config.hooks.before
+
+
 def test_the_audit_log_knows_who_and_never_the_token(folder: Path) -> None:
     with admin(config(folder)) as client:
         client.post("/admin/experts", json={"name": "x", "upstream": ENDPOINT}, headers={"x-request-id": "mine"})

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import tempfile
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from time import time
 
@@ -76,7 +77,7 @@ class Gateway:
         now = open_admin_state(config, None, folder)
         gateway = cls(now, config_path=config_path, state_folder=path if temporary is None else None)
         now.apply_drains()
-        gateway.administration = Administration(gateway.live, reread or (lambda: config), folder)
+        gateway.administration = Administration(gateway.live, partial(_read_again, reread or (lambda: config)), folder)
         gateway._temporary_state = temporary
         return gateway
 
@@ -124,3 +125,10 @@ class Gateway:
         self.observer.close()
         if self._temporary_state is not None:
             self._temporary_state.cleanup()
+
+
+def _read_again(read: Callable[[], Config]) -> Config:
+    """The configuration; an `InputError` if a hook cannot be loaded, so that the one before stays."""
+    config = read()
+    load_hooks(config.hooks)
+    return config
