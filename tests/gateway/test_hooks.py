@@ -15,7 +15,7 @@ import pytest
 from api_answers import EVERYTHING, SAID, WORDS, saying, tell_all
 from hook_functions import DOES, LET_GO, SEEN
 from object_servers import serving_objects
-from raw_sockets import ask, chat
+from raw_sockets import ask, chat, eventually
 from running_gateway import QUESTIONS, TEXTS, Running, config_for, running, served
 from starlette.applications import Starlette
 from starlette.requests import Request
@@ -151,6 +151,17 @@ def test_the_client_gets_a_held_stream_as_a_stream(base: Base) -> None:
         DOES["after"] = lambda event: {"texts": ["no"]}
         *_, last = client.responses.create(model="law", input=LAW, stream=True)
         assert last.response.output_text == "no"
+
+
+def test_the_expert_is_free_while_a_hook_looks_at_a_stream(base: Base) -> None:
+    with serving(base, after=[{"streams": "observe"}]) as gateway:
+        DOES["after"] = hook_functions.hang
+        with openai.OpenAI(base_url=f"{gateway.url}/v1", api_key="x", max_retries=0) as client:
+            assert list(client.chat.completions.create(**chat(LAW, "law", stream=True)))
+            assert eventually(lambda: len(SEEN) == 1)  # the hook has it, and hangs
+            in_use = gateway.gateway.live.snapshot.experts["law"].concurrency.in_use
+            LET_GO.set()
+        assert in_use == 0
 
 
 def test_a_stream_that_is_observed_is_not_held(base: Base) -> None:

@@ -94,6 +94,8 @@ async def _answer(exchange: Exchange, read: Reading, choose: Choosing) -> None:
         if not exchange.snapshot.caches_answers or not await answer_from_cache(exchange, exchange.choice):
             await ask_in_turn(exchange, exchange.choice)
         _pin(exchange, exchange.choice)
+        if exchange.afterwards is not None:
+            await exchange.afterwards()
     except ApiError as problem:
         exchange.record.outcome = "client_error" if problem.status < 500 else "failed"
         await exchange.send_error(problem)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from math import inf
 from time import perf_counter
 from typing import Any
@@ -72,6 +72,7 @@ class Exchange:
         self.usage: Mapping[str, Any] = {}
         self.answer_bytes = 0  # of a whole answer
         self.expected_prompt_tokens = 0  # an estimate, for a lease
+        self.afterwards: Callable[[], Awaitable[object]] | None = None  # to be done when the client has its answer
         self.adds_usage = False  # whether the expert was asked for the usage of a stream, and the client did not ask
 
     @property

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
+from functools import partial
 from typing import Any
 
 from starlette.types import Message
@@ -83,11 +84,11 @@ async def _relay_held(
 async def _relay_observed(
     exchange: Exchange, answer: UpstreamResponse, expert: Expert, relay: Relay, runner: HookRunner, event: Any
 ) -> None:
-    """Relay the answer as it comes, and show it to the hooks when the client has it."""
+    """Relay the answer as it comes, and show it to the hooks when the client has it and the expert is free again."""
     kept = _Kept(MAX_OBSERVED_BYTES, is_held=False)
     exchange.response.also_send_to(kept.take)
     await relay(exchange, answer, expert)
-    await runner.run_after(event, kept.content, exchange.gateway.transport, is_held=False)
+    exchange.afterwards = partial(runner.run_after, event, kept.content, exchange.gateway.transport, is_held=False)
 
 
 def _find_runner(exchange: Exchange) -> HookRunner | None:
