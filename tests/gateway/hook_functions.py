@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import threading
 from collections.abc import Callable
+from time import perf_counter, sleep
 from typing import Any
 
 SEEN: list[dict[str, Any]] = []
@@ -33,6 +34,13 @@ async def after_async(event: dict[str, Any]) -> Any:
 def _do(which: str, event: dict[str, Any]) -> Any:
     SEEN.append({"hook": which, **event})
     return DOES.get(which, lambda event: None)(event)
+
+
+def linger() -> float:
+    """Take a moment, and say how many seconds."""
+    since = perf_counter()
+    sleep(0.02)
+    return perf_counter() - since
 
 
 def hang(event: dict[str, Any]) -> None:

@@ -73,6 +73,11 @@ def test_a_key_lets_in_and_nothing_else_does(locked: Running, headers: dict[str,
             assert (got.error["code"], got.headers["www-authenticate"]) == ("invalid_api_key", "Bearer")
 
 
+def test_a_key_that_is_missing_is_told_from_one_that_is_wrong(locked: Running) -> None:
+    assert "is missing: send it" in ask(locked.url, LAW).error["message"]
+    assert "is not one of" in ask(locked.url, LAW, authorization="Bearer sk-two").error["message"]
+
+
 def test_the_admin_has_a_token_of_its_own(locked: Running, unlocked: Running) -> None:
     for headers in ({}, {"authorization": "Bearer sk-one"}):
         got = ask(locked.url, path="/admin/experts", **headers)
@@ -279,6 +284,21 @@ def test_a_fault_of_the_gateway_itself_says_nothing_but_its_number(
 @pytest.mark.parametrize("path", ["/nowhere", "/v1/nothing", "/v1/chat", "/%00", "/v1/models/%ff%00"])
 def test_what_is_not_there_is_not_found(unlocked: Running, path: str) -> None:
     assert ask(unlocked.url, path=path).error["type"] == "invalid_request_error"
+
+
+@pytest.mark.parametrize(
+    ("path", "hint"),
+    [
+        ("/v1/v1/messages", "but at /v1/messages: base_url must not end in /v1"),
+        ("/chat/completions", "but at /v1/chat/completions: base_url must end in /v1"),
+        ("/messages", "but at /v1/messages: base_url must end in /v1"),
+        ("/v1/v1/nothing", ""),
+        ("/nowhere", ""),
+    ],
+)
+def test_a_base_url_with_v1_twice_or_without_it_is_told(unlocked: Running, path: str, hint: str) -> None:
+    got = ask(unlocked.url, LAW, path)
+    assert (got.status, got.error["message"]) == (404, f"there is nothing at {path}{hint and ', '}{hint}")
 
 
 @pytest.mark.parametrize("path", ["/v1/chat/completions", "/v1/models", "/health"])

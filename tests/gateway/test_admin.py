@@ -323,6 +323,19 @@ def test_a_configuration_whose_hook_cannot_be_loaded_is_refused(folder: Path) ->
         assert not client.gateway.live.snapshot.config.hooks.before
 
 
+def test_what_needs_a_restart_is_named_until_it_runs_or_is_taken_back(folder: Path) -> None:
+    bases = [config(folder, server={"port": 9_100})]
+    with admin(bases[0], lambda: bases[-1]) as client:
+
+        def reload() -> list[str]:
+            return client.post("/admin/reload").json()["needs_restart"]
+
+        bases.append(config(folder, server={"port": 9_101}))
+        assert [reload(), reload()] == [["server.port"], ["server.port"]]
+        bases.append(config(folder, server={"port": 9_100}))
+        assert reload() == []
+
+
 def test_the_audit_log_knows_who_and_never_the_token(folder: Path) -> None:
     with admin(config(folder)) as client:
         client.post("/admin/experts", json={"name": "x", "upstream": ENDPOINT}, headers={"x-request-id": "mine"})

@@ -91,6 +91,11 @@ def test_what_a_request_rules_out_is_not_asked(controls: dict[str, Any], expecte
     assert choice.why == "the best that may answer"
 
 
+def test_an_allowed_expert_that_does_not_exist_is_named_where_nobody_may_answer() -> None:
+    with pytest.raises(ApiError, match=r"request\. there is no expert 'lwa'; maths: not allowed"):
+        chosen(snapshot(), controls={"allow": frozenset(["lwa"])})
+
+
 def test_what_a_request_needs_is_asked_only_where_it_is() -> None:
     can = {"cooking": {"capabilities": ["chat", "vision"]}, "law": {"capabilities": ["chat"]}}
     found = snapshot(experts=can)

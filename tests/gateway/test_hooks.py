@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
@@ -162,6 +163,46 @@ def test_the_expert_is_free_while_a_hook_looks_at_a_stream(base: Base) -> None:
             in_use = gateway.gateway.live.snapshot.experts["law"].concurrency.in_use
             LET_GO.set()
         assert in_use == 0
+
+
+def test_the_first_byte_of_a_held_answer_is_when_it_is_sent(tmp_path: Path) -> None:
+    log, given = tmp_path / "access.jsonl", {"after": [{"call": "hook_functions:after", "timeout": 60}]}
+    with running(tmp_path, server={"timing": True}, logs={"access": str(log)}, hooks=given) as gateway:
+        for stream in (False, True):
+            took: list[float] = []
+            DOES["after"] = lambda event, took=took: took.append(hook_functions.linger())
+            got = ask(gateway.url, chat(LAW, "law", stream=stream))
+            timing = dict(re.findall(r"(\w+)(?:;desc=[^;]*)?;dur=([0-9.]+)", got.headers["server-timing"]))
+            assert list(timing) == ["read", "queue", "upstream", "hooks", "total"]
+            assert float(timing["hooks"]) >= took[0] * 1e3
+            assert float(timing["total"]) + 0.01 >= float(timing["hooks"]) + float(timing["upstream"])
+        DOES["after"] = lambda event: {"refuse": {}}
+        assert ask(gateway.url, chat(LAW, "law", stream=True)).status == 403
+        metrics = ask(gateway.url, path="/metrics").body.decode()
+    assert 'ir3de_ttft_seconds_count{expert="law"} 2' in metrics
+    lines = [json.loads(line) for line in log.read_text().splitlines()]
+    assert [line["ttft_ms"] is not None for line in lines] == [True, True, False]
+    assert all(line["ttft_ms"] >= 20 for line in lines[:2])
+
+
+def test_neither_clients_nor_metrics_learn_where_a_hook_lies(base: Base) -> None:
+    file = Path(hook_functions.__file__)
+    with serving(base, before=[{"call": f"{file}:crash"}]) as gateway:
+        told = ask(gateway.url, chat(LAW, "law")).error["message"]
+        metrics = ask(gateway.url, path="/metrics").body.decode()
+    assert "'hook_functions.py:crash'" in told and 'hook="hook_functions.py:crash"' in metrics
+    assert str(file.parent) not in told + metrics
+    DOES["before"] = lambda event: {"refuse": {}}
+    with serving(base, kind="url", before=[{}]) as gateway:
+        assert ask(gateway.url, chat(LAW, "law")).error["message"] == "refused by 'before'"
+    assert HookConfig(name="mine", call="/a/b.py:c").public_label == HookConfig(name="mine", url="http://x/").label
+
+
+def test_a_hook_that_is_late_is_one_line_of_the_log(base: Base, caplog: pytest.LogCaptureFixture) -> None:
+    with serving(base, before=[{"call": "hook_functions:hang", "timeout": 0.02}]) as gateway:
+        assert ask(gateway.url, chat(LAW, "law")).status == 504
+    (line,) = [line for line in caplog.records if "took longer" in line.getMessage()]
+    assert not line.exc_info and "Traceback" not in caplog.text
 
 
 def test_a_stream_that_is_observed_is_not_held(base: Base) -> None:

@@ -14,8 +14,9 @@ from hypothesis import strategies as st
 
 import tiny
 from ir3de.gateway.keys.account import Account, Accounts, Refusal, Slots
+from ir3de.gateway.keys.client_key import build_limit_error
 from ir3de.gateway.keys.definitions import KeyLimits
-from ir3de.gateway.keys.usage import WIDTH, Minute, Totals, find_day, find_month
+from ir3de.gateway.keys.usage import WIDTH, Minute, Totals, Used, find_day, find_month
 from ir3de.gateway.workers.number_file import NumberFile
 
 MIDDAY = datetime(2026, 11, 16, 12, tzinfo=UTC).timestamp()
@@ -128,6 +129,18 @@ def test_budgets_begin_anew_with_the_day_and_the_month() -> None:
     assert spend(0.1) is None
     _, totals, _ = account.read()
     assert (totals.day.cost, totals.month.cost, totals.month.requests) == (pytest.approx(0.1), pytest.approx(0.1), 1)
+
+
+def test_a_budget_that_is_used_up_is_told_in_plain_decimals_with_when_it_begins_anew() -> None:
+    day = build_limit_error("team", Refusal("budget_per_day", 1e-07, 60.0)).message
+    assert "its budget of 0.0000001 for this day: again from 00:00 UTC on" in day
+    month = build_limit_error("team", Refusal("budget_per_month", 1_250_000.5, 60.0)).message
+    assert "its budget of 1,250,000.5 for this month: again from the 1st, 00:00 UTC on" in month
+    assert "of 20 for" in build_limit_error("team", Refusal("budget_per_day", 20.0, 60.0)).message
+
+
+def test_what_was_used_is_shown_without_noise() -> None:
+    assert Used(1, 1, 5.999999999999983e-06).shown_cost == 6e-06
 
 
 def test_an_estimate_of_yesterday_is_not_taken_back_from_today() -> None:

@@ -116,7 +116,8 @@ def test_budgets_and_a_broken_keys_file_are_told(tmp_path: Path) -> None:
         told = tell()
         assert told['ir3de_key_budget{key="team",period="day"}'] == 1
         assert told['ir3de_key_budget{key="team",period="month"}'] == 20
-        assert 0 < told['ir3de_key_budget_used{key="team",period="day"}'] < 1
+        assert 0 < (used := told['ir3de_key_budget_used{key="team",period="day"}']) < 1
+        assert used == round(used, 12)  # as /v1/usage tells it
         assert not any('budget{key="poor"' in name for name in told)  # it has none
         assert told["ir3de_keys_file_valid"] == 1
         (tmp_path / "keys.yaml").write_text("keys: [")

@@ -112,6 +112,17 @@ def file(tmp_path: Path) -> Path:
     return path
 
 
+def test_replicas_that_are_still_drained_are_named(file: Path) -> None:
+    folder = StateFolder(file.parent / "ir3de-state")
+    folder.path.mkdir()
+    drained = State().with_drained("law", "127.0.0.1:1", is_drained=True).with_drained("law", "b", is_drained=True)
+    folder.write(drained, {"action": "test"})
+    _, (finding,) = validation.apply_admin_state(read(file), file)
+    assert "apply: drained 127.0.0.1:1 of law, b of law. Delete" in finding.message
+    (folder.path / "state.json").unlink()
+    assert validation.apply_admin_state(read(file), file)[1] == []
+
+
 def test_changes_that_are_still_in_force_are_shown(file: Path) -> None:
     config = read(file)
     assert validation.apply_admin_state(config, file) == (config, [])
@@ -122,6 +133,7 @@ def test_changes_that_are_still_in_force_are_shown(file: Path) -> None:
     changed, (finding,) = validation.apply_admin_state(config, file)
     assert list(changed.by_name) == ["maths", "cooking", "garden"]
     assert "added garden; removed law" in finding.message and str(folder.path) in finding.message
+    assert finding.message.endswith("Delete {} to drop them".format(folder.path / "state.json"))  # and nothing else
     for command in (("config", "show", file), ("config", "validate", file), ("serve", file, "--dry-run")):
         told = run(*command)
         assert "garden" in told.stdout and "added garden" in " ".join((told.stdout + told.stderr).split()), command

@@ -58,11 +58,12 @@ def test_lines_are_aligned_and_say_what_is_unusual() -> None:
         started=0, expert="maths", why="asked by name", confidence=None, decision=None, total_seconds=12.3456,
         status=504, outcome="upstream_error", error="upstream_timeout", fallbacks=[("law", "maths", "timeout")],
         prompt_tokens=None, completion_tokens=None, retries=2, key="team",
+        replica="gpu-2:80",
     )  # fmt: skip
     unusual = format_terminal_line(odd).decode()
     assert usual.index(" ms") == unusual.index(" ms")
     assert re.fullmatch(r"\d\d:\d\d:\d\d 200 law +routed \d\.\d\d +500 ms 10 \+ 5 tokens\n", usual)
-    after = "after law timeout, 2 retries, upstream_error, upstream_timeout, key team"
+    after = "after law timeout, 2 retries, upstream_error, upstream_timeout, replica gpu-2:80, key team"
     assert re.fullmatch(rf"\d\d:\d\d:\d\d 504 maths +asked by name +12 346 ms +{after}\n", unusual)
 
 

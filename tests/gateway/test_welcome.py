@@ -78,6 +78,23 @@ def test_the_welcome_on_a_terminal(monkeypatch: pytest.MonkeyPatch, capsys: pyte
     assert "off: set ROOT_TOKEN" in printed.err and "/s" in printed.err
 
 
+@pytest.mark.parametrize(("variable", "keys_file", "shown"), [("", "/k", "KEY"), ("sesame", None, "IR3DE_API_KEY")])
+def test_the_example_carries_a_key_where_one_is_needed(
+    variable: str,
+    keys_file: str | None,
+    shown: str,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    monkeypatch.setenv("FORCE_COLOR", "1")
+    monkeypatch.setenv("IR3DE_API_KEY", variable)
+    welcome(ADDRESS, check(server={"keys_file": keys_file}), Output(), page=f"{ADDRESS}/")
+    assert f'-H "authorization: Bearer ${shown}"' in capsys.readouterr().err
+    monkeypatch.setenv("IR3DE_API_KEY", "")
+    welcome(ADDRESS, check(), Output(), page=f"{ADDRESS}/")
+    assert "authorization" not in capsys.readouterr().err
+
+
 def test_the_welcome_elsewhere_is_one_line(capsys: pytest.CaptureFixture[str]) -> None:
     welcome(ADDRESS, check(), Output(), page=f"{ADDRESS}/")
     assert capsys.readouterr().err == f"serving on {ADDRESS}\n"

@@ -55,7 +55,8 @@ def welcome(address: str, checked: CheckedConfig, out: Output, *, page: str, sta
     key = next((name for name in list_client_variables(settings) if read_variable(name)), None)
     rows = _list_facts(address, checked, key, state, has_own_token="#" in page)
     console.print(Panel(facts(rows), title="IR3DE", title_align="left", border_style=FAINT, expand=False))
-    authorization = f' -H "authorization: Bearer ${key}"' if key else ""
+    variable = key or ("KEY" if settings.server.keys_file else "")  # the keys themselves are known to their owners only
+    authorization = f' -H "authorization: Bearer ${variable}"' if variable else ""
     question = f"{authorization} -H 'content-type: application/json' -d '{QUESTION}'"
     # as lines of their own, which a narrow terminal does not cut into pieces
     console.print(line(("page  ", FAINT), (page, f"bold cyan link {page}")), soft_wrap=True)

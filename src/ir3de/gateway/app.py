@@ -77,11 +77,22 @@ async def _send_api_error(request: Request, error: Exception) -> Response:
 async def _http_error(request: Request, error: Exception) -> Response:
     assert isinstance(error, HTTPException)
     status, headers = error.status_code, dict(error.headers or {})
-    messages = {404: f"there is nothing at {request.url.path[:200]}", 405: f"{request.method} is not possible here"}
+    nothing = f"there is nothing at {request.url.path[:200]}{_find_hint(request)}" if status == 404 else ""
+    messages = {404: nothing, 405: f"{request.method} is not possible here"}
     if status == 405:  # starlette names the methods of one route only
         routes = [route for route in request.app.routes if route.matches(request.scope)[0] != Match.NONE]
         headers = {"allow": ", ".join(sorted({method for route in routes for method in route.methods}))}
     return await _send_api_error(request, ApiError(status, messages.get(status, error.detail), headers=headers))
+
+
+def _find_hint(request: Request) -> str:
+    """What is wrong with a path that only has `/v1` twice, or not at all; empty if it is something else."""
+    path = str(request.scope["path"])
+    meant = path.removeprefix("/v1") if path.startswith("/v1/v1/") else f"/v1{path}"
+    scope = {**request.scope, "path": meant}
+    if all(route.matches(scope)[0] == Match.NONE for route in request.app.routes):
+        return ""
+    return f", but at {meant[:200]}: base_url must {'not ' if len(meant) < len(path) else ''}end in /v1"
 
 
 async def _unexpected(request: Request, error: Exception) -> Response:

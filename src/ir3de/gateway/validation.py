@@ -13,7 +13,7 @@ from urllib.request import Request, urlopen
 
 from ir3de.errors import ArtifactError, IR3DEError
 from ir3de.gateway.admin.administration import find_state_folder
-from ir3de.gateway.admin.state import StateFolder
+from ir3de.gateway.admin.state import STATE, StateFolder
 from ir3de.gateway.config.experts import ExpertConfig
 from ir3de.gateway.config.findings import Finding
 from ir3de.gateway.config.load import list_client_variables
@@ -44,12 +44,13 @@ def apply_admin_state(config: Config, path: Path | None) -> tuple[Config, list[F
     own = set(config.by_name)
     added = [expert.name for expert in state.experts if expert.name not in own]
     instead = [expert.name for expert in state.experts if expert.name in own]
-    changes = (("added", added), ("changed", instead), ("removed", state.removed))
+    drained = [f"{label} of {name}" for name, labels in state.drained.items() for label in labels]
+    changes = (("added", added), ("changed", instead), ("removed", state.removed), ("drained", drained))
     listed = [f"{what} {', '.join(names)}" for what, names in changes if names]
     listed += ["a router in place of the configured one"] if state.router is not None else []
     if not listed:
         return config, []
-    message = f"changes made through /admin apply: {'; '.join(listed)}. Delete {where} to drop them"
+    message = f"changes made through /admin apply: {'; '.join(listed)}. Delete {where / STATE} to drop them"
     return state.apply_to(config, where), [Finding("warning", "state", message)]
 
 

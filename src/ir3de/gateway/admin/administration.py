@@ -67,6 +67,7 @@ class Administration:
     def __init__(self, live: LiveSnapshot, reread: Callable[[], Config], folder: StateFolder) -> None:
         """`live` has a snapshot from `open_admin_state`."""
         self.live, self.folder = live, folder
+        self.started_with = self.current.base  # some of it is in force until the gateway starts again
         self._reread = reread
         self._lock = asyncio.Lock()
         self._under_way: dict[asyncio.Task[None], threading.Event] = {}  # changes, and what stops them

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from pathlib import Path
 from typing import Literal, Self
+from urllib.parse import urlsplit
 
 from pydantic import field_validator, model_validator
 
@@ -16,7 +17,7 @@ class HookConfig(Part):
     """A hook: a Python callable, or an address that is called over HTTP."""
 
     name: Name | None = None
-    """Its name in logs and metrics; by default what it calls."""
+    """Its name in errors, logs and metrics; by default what it calls."""
     call: str | None = None
     """A callable: package.module:function, or a file beside this one: hooks.py:function"""
     url: str | None = None
@@ -59,8 +60,14 @@ class HookConfig(Part):
 
     @property
     def label(self) -> str:
-        """Its name in logs and metrics."""
-        return self.name or self.call or str(self.url)
+        """Its name in logs and metrics; without the folder of a file."""
+        where, colon, function = (self.call or "").rpartition(":")
+        return self.name or f"{Path(where).name}{colon}{function}" or str(self.url)
+
+    @property
+    def public_label(self) -> str:
+        """Its name for clients, who are not told its address."""
+        return self.name or (self.label if self.url is None else urlsplit(self.url).path.rpartition("/")[2] or "http")
 
 
 class AfterHookConfig(HookConfig):

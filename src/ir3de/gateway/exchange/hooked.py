@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
 from functools import partial
+from time import perf_counter
 from typing import Any
 
 from starlette.types import Message
@@ -15,6 +16,7 @@ from ir3de.gateway.experts.upstream import UpstreamFailure, UpstreamResponse
 from ir3de.gateway.hooks.running import HookRunner, dump_body, parse_body
 from ir3de.gateway.requests.client_response import ClientResponse
 from ir3de.gateway.requests.json_body import JsonBody, read_json
+from ir3de.gateway.telemetry.server_timing import build_server_timing
 
 MAX_HELD_BYTES = 64 << 20  # of a stream
 MAX_OBSERVED_BYTES = 8 << 20  # of a stream; of a longer one, hooks see the beginning
@@ -77,7 +79,13 @@ async def _relay_held(
             raise
     finally:
         exchange.response = real
+        exchange.record.first_seconds = None  # what was taken in is not sent yet
+    since = perf_counter()
     content = await runner.run_after(event, kept.content, exchange.gateway.transport, is_held=True)
+    now = perf_counter()
+    exchange.record.first_seconds = seconds = now - exchange.clock
+    if exchange.snapshot.config.server.timing:  # then it is the last header
+        kept.headers[-1] = (b"server-timing", build_server_timing(exchange.record, seconds, hooks=now - since))
     await real.send_whole(kept.status, kept.headers, content)
 
 

@@ -63,7 +63,7 @@ class Hook:
                 return None
             what = "did not answer in time" if failure.is_late else "failed"
             code = "hook_timeout" if failure.is_late else "hook_failed"
-            message = f"the hook '{self.config.label}' of this gateway {what}, and it must allow each request"
+            message = f"the hook '{self.config.public_label}' of this gateway {what}, and it must allow each request"
             raise ApiError(504 if failure.is_late else 502, message, code) from failure
 
     async def _call(self, event: bytes, transport: Transport) -> Any:
@@ -77,8 +77,8 @@ class Hook:
                 return await self._run(self._function, event)
         except HookFailure:
             raise
-        except TimeoutError as error:
-            raise HookFailure(f"took longer than {limit:g} s", is_late=True) from error
+        except TimeoutError:  # of whose traceback every line would be the gateway's own
+            raise HookFailure(f"took longer than {limit:g} s", is_late=True) from None
         except asyncio.CancelledError as error:
             task = asyncio.current_task()
             if task is not None and task.cancelling():

@@ -93,7 +93,7 @@ class HookRunner:
         if "refuse" in verdict:
             self._count(hook.config.label, "refused")
             if may_refuse:
-                raise build_refusal(verdict["refuse"], hook.config.label)
+                raise build_refusal(verdict["refuse"], hook.config.public_label)
             return {}
         self._count(hook.config.label, "changed" if verdict else "ok")
         return verdict

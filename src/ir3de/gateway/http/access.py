@@ -163,9 +163,11 @@ class AccessControl:
         if path.startswith(("/v1/", "/v2/")):
             if self._keys.is_open:
                 return None
-            key = self._keys.find(_get_key(headers))
+            given = _get_key(headers)
+            key = self._keys.find(given)
             if key is None:
-                raise build_key_error("the API key is missing or not one of this gateway's")
+                missing = "the API key is missing: send it as `Authorization: Bearer …` or as `x-api-key`"
+                raise build_key_error("the API key is not one of this gateway's" if given else missing)
             state["key"] = key
             needed = _find_scope(path)
             key.check(needed)

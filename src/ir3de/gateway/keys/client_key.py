@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from decimal import Decimal
 from math import inf
 from time import time
 from typing import TYPE_CHECKING, NamedTuple
@@ -118,12 +119,13 @@ def build_key_error(message: str) -> ApiError:
 def build_limit_error(name: str, refusal: Refusal) -> ApiError:
     """The error for a limit that has been reached."""
     limit, value, wait = refusal
+    amount = f"{Decimal(str(value)).normalize():,f}"  # never as 1e-07
     messages = {
         "requests_per_minute": f"has made {value:,.0f} requests within a minute, its limit",
         "tokens_per_minute": f"has used {value:,.0f} tokens within a minute, its limit",
         "concurrent": f"has {value:,.0f} requests at once, its limit: wait for one of them",
-        "budget_per_day": f"has used up its budget of {value:g} for this day (UTC)",
-        "budget_per_month": f"has used up its budget of {value:g} for this month (UTC)",
+        "budget_per_day": f"has used up its budget of {amount} for this day: again from 00:00 UTC on",
+        "budget_per_month": f"has used up its budget of {amount} for this month: again from the 1st, 00:00 UTC on",
     }
     problem = ApiError(429, f"the API key '{name}' {messages[limit]}", retry_after=wait)
     if limit.startswith("budget"):  # trying again in a moment is useless, and the official clients would

@@ -42,7 +42,7 @@ def _describe_used(minute: Minute, totals: Totals, concurrent: int) -> dict[str,
 
 
 def _describe_period(used: Used) -> dict[str, Any]:
-    return {"requests": used.requests, "tokens": used.tokens, "cost": round(used.cost, 12)}
+    return {"requests": used.requests, "tokens": used.tokens, "cost": used.shown_cost}
 
 
 def _describe_resets(minute: Minute, totals: Totals) -> dict[str, str]:

@@ -39,6 +39,11 @@ class Used(NamedTuple):
     tokens: int
     cost: float
 
+    @property
+    def shown_cost(self) -> float:
+        """The cost without the noise of adding floats."""
+        return round(self.cost, 12)
+
 
 @lru_cache(maxsize=16)
 def _find_periods(hour: int) -> tuple[Period, Period]:

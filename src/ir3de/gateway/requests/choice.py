@@ -201,7 +201,9 @@ def _find_eligible(snapshot: Snapshot, prompt: Prompt, controls: Controls) -> Se
     reasons = {expert: explain_refusal(expert, prompt, controls) for expert in snapshot.experts.values()}
     if found := [expert for expert, reason in reasons.items() if not reason]:
         return found
-    refused = "; ".join(f"{expert.name}: {reason}" for expert, reason in reasons.items())
+    unknown = sorted((controls.allow or frozenset()) - snapshot.experts.keys())
+    said = [f"there is no expert {name[:100]!r}" for name in unknown[:5]]
+    refused = "; ".join([*said, *(f"{expert.name}: {reason}" for expert, reason in reasons.items())])
     raise ApiError(400, f"no expert may answer this request. {refused}", "no_eligible_expert", "model")
 
 

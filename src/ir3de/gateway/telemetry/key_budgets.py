@@ -35,7 +35,7 @@ def build_budget_metrics(keys: KeyStore) -> list[Metric]:
         for period, (limit, so_far) in {"day": day, "month": month}.items():
             if limit is not None:
                 budget.add_metric((key.name, period), limit)
-                used.add_metric((key.name, period), so_far.cost)
+                used.add_metric((key.name, period), so_far.shown_cost)
     return [budget, used, is_valid]
 
 

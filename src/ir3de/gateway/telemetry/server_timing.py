@@ -10,12 +10,13 @@ if TYPE_CHECKING:
     from ir3de.gateway.exchange_record import ExchangeRecord
 
 
-def build_server_timing(record: ExchangeRecord, seconds: float) -> bytes:
+def build_server_timing(record: ExchangeRecord, seconds: float, *, hooks: float = 0.0) -> bytes:
     """The value of the header, for an answer that begins that many seconds after its request. Times are in ms.
 
     The phases are in their order: `read` the body, `route` to an expert, `fallback` for experts that failed before,
-    `queue` for a place at the expert, `upstream` until its answer (of a stream: until its first byte), and the `total`.
-    An answer of the cache has the phase `cache` instead of the last two.
+    `queue` for a place at the expert, `upstream` until its answer (of a stream: until its first byte), `hooks`
+    if they held the answer for that many seconds, and the `total`. An answer of the cache has the phase `cache` instead
+    of `queue` and `upstream`.
     """
     parts = []
     if record.read_seconds is not None:
@@ -30,7 +31,9 @@ def build_server_timing(record: ExchangeRecord, seconds: float) -> bytes:
         parts.append(f"cache;dur={(seconds - asked) * 1e3:.3f}")
     elif asked is not None:
         parts.append(f"queue;dur={queue * 1e3:.3f}")
-        parts.append(f'upstream;desc="{_describe(record.expert)}";dur={(seconds - asked) * 1e3:.3f}')
+        parts.append(f'upstream;desc="{_describe(record.expert)}";dur={(seconds - asked - hooks) * 1e3:.3f}')
+    if hooks:
+        parts.append(f"hooks;dur={hooks * 1e3:.3f}")
     parts.append(f"total;dur={seconds * 1e3:.3f}")
     return ", ".join(parts).encode()
 

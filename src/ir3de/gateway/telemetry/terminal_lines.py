@@ -82,6 +82,8 @@ def _describe_unusual(record: ExchangeRecord) -> str:
         parts.append(record.outcome)
     if record.error and record.error != record.outcome:
         parts.append(record.error)
+    if record.replica:  # which is empty if the expert has only one
+        parts.append(f"replica {record.replica}")
     if record.key:
         parts.append(f"key {record.key[:_EXPERT_WIDTH]}")
     return _make_printable(", ".join(parts))
