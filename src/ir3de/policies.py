@@ -69,6 +69,7 @@ class Familiarity:
 MIN_FAMILIARITY, MAX_FAMILIARITY = -8.0, 2.0  # beyond them a prompt is not stranger, or more at home, than others
 MIN_CERTAINTY, MAX_CERTAINTY = -4.0, 6.0
 STRANGE = 1.0  # standard deviations below the mean, from which on familiarity counts once more
+TOO_FEW_PROMPTS = -1_000.0  # the lowest log-odds where too few prompts are held out to say what is strange: none is
 
 
 @dataclass(frozen=True)

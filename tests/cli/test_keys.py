@@ -3,11 +3,14 @@
 import hashlib
 import json
 from pathlib import Path
+from typing import Any
 
 import pytest
 import yaml
 
 from commands import complaint, run, run_json
+from ir3de.gateway.config.models import Config
+from ir3de.gateway.keys.checks import check_keys_file
 from ir3de.gateway.keys.definitions import read_keys_file
 
 pytestmark = pytest.mark.usefixtures("plain_terminal")
@@ -36,9 +39,39 @@ def test_a_broken_keys_file_is_found_before_serving(tmp_path: Path, fitted: Path
     digest = "sha256:" + "0" * 64
     (tmp_path / "keys.yaml").write_text(f"keys:\n- {{name: a, hash: '{digest}', experts: [surgery]}}\n")
     checked = run_json("config", "validate", tmp_path / "ir3de.yaml")
-    assert any("no expert 'surgery'" in finding["message"] for finding in checked["findings"])
+    (found,) = [finding for finding in checked["findings"] if "keys.yaml" in finding["where"]]
+    assert (found["line"], found["where"]) == (2, "keys.yaml: keys.0.experts")
+    assert "no expert 'surgery': there are law" in found["message"]
     (tmp_path / "keys.yaml").write_text("keys:\n- {name: a}\n")
     for command in (("config", "validate"), ("serve", "--dry-run")):
-        assert "line 2, keys.0" in run(*command, tmp_path / "ir3de.yaml", code=1).stderr
+        assert "line 2, keys.yaml: keys.0: needs either" in run(*command, tmp_path / "ir3de.yaml", code=1).stderr
     (tmp_path / "keys.yaml").unlink()
     assert "no keys file" in run("config", "validate", tmp_path / "ir3de.yaml", code=1).stderr
+    key = "sk-my-own-secret-key"
+    (tmp_path / "keys.yaml").write_text(f"keys:\n- name: a\n  hash: {key}\n- name: b\n  hash: sha256:00\n  scops: []\n")
+    found = run_json("config", "validate", tmp_path / "ir3de.yaml", code=1)["findings"]
+    errors = [(one["line"], one["where"]) for one in found if one["level"] == "error"]
+    assert errors == [(3, "keys.yaml: keys.0.hash"), (5, "keys.yaml: keys.1.hash"), (6, "keys.yaml: keys.1.scops")]
+    said = json.dumps(found, ensure_ascii=False)
+    assert "must be sha256: and 64 hexadecimal digits, found 'sk-'… with 20 characters; `ir3de keys new" in said
+    assert key not in said and "found 'sha256:00'…" in said
+
+
+@pytest.mark.parametrize(
+    ("price", "key", "told"),
+    [
+        ({}, {"limits": {"budget_per_day": 5}}, "is never reached, because no expert has a price"),
+        ({}, {"limits": {"budget_per_month": 5}, "experts": ["law"]}, "is never reached, because its experts have no"),
+        ({"output_per_1m": 1}, {"limits": {"budget_per_day": 0}}, "a budget of 0 refuses every request of 'a'"),
+        ({"output_per_1m": 1}, {"limits": {"budget_per_day": 5}}, None),
+        ({}, {"limits": {"concurrent": 5}}, None),
+    ],
+)
+def test_budgets_without_a_use_are_told(tmp_path: Path, price: Any, key: Any, told: str | None) -> None:
+    (tmp_path / "keys.yaml").write_text(json.dumps({"keys": [{"name": "a", "hash": "sha256:" + "0" * 64, **key}]}))
+    experts = [{"name": "law", "base_url": "http://a/v1", "price": price}]
+    server = {"keys_file": str(tmp_path / "keys.yaml")}
+    config = Config.model_validate({"router": {"path": "r"}, "experts": experts, "server": server})
+    findings = check_keys_file(config)
+    assert [finding.level for finding in findings] == ["warning"] * (told is not None)
+    assert told is None or (told in findings[0].message and "keys.yaml: keys.0.limits.budget_per_" in findings[0].where)

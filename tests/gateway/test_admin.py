@@ -202,6 +202,7 @@ REFUSED: list[tuple[str, dict[str, Any], int, str]] = [
     ("no endpoint", {"name": "new", "texts": ["a"]}, 422, "upstream: a new expert needs an endpoint"),
     ("nothing", {"name": "law", "merge": True}, 422, "nothing to do"),
     ("a wrong endpoint", {"name": "new", "upstream": {"base_url": "ftp://x"}}, 422, "upstream.base_url: must look"),
+    ("a wrong replica", {"name": "new", "upstream": {"replicas": ["x"]}}, 422, "upstream.replicas.0: must look like"),
     ("an unknown field", {"name": "new", "upstream": {**ENDPOINT, "colour": 1}}, 422, "upstream.colour: "),
     ("two names", {"name": "new", "upstream": {**ENDPOINT, "name": "x"}}, 422, "upstream.name: "),
     ("a reserved name", {"name": "auto", "upstream": ENDPOINT}, 422, "upstream.name: 'auto' is the model"),
@@ -239,6 +240,7 @@ def test_what_cannot_be_is_refused_and_changes_nothing(folder: Path) -> None:
         for what, body, status, complaint in REFUSED:
             found, message = error(client.post("/admin/experts", content=json.dumps(body)))
             assert (found, complaint in message) == (status, True), (what, found, message)
+            assert "default factory" not in message, what
         assert error(client.post("/admin/experts", content=b"{"))[0] == 400
         assert error(client.post("/admin/experts", content=b"[" * 100_000))[0] == 400
         assert error(client.post("/admin/experts", json=["x"]))[0] == 422

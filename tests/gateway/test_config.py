@@ -2,6 +2,7 @@
 
 import json
 import re
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +13,7 @@ from pydantic import ValidationError
 from running_gateway import Upstream, served, small_router
 
 from commands import ROOT, complaint, run, run_json, wrong_call
+from ir3de.artifact import RouterFiles
 from ir3de.errors import ArtifactError, InputError
 from ir3de.gateway import validation
 from ir3de.gateway.config import yaml_parser
@@ -31,6 +33,12 @@ from ir3de.gateway.config.template import build_template, suggest_endpoints
 pytestmark = pytest.mark.usefixtures("plain_terminal", "no_variables")
 
 GOOD = "router: {path: router}\nexperts:\n  - name: law\n    base_url: http://127.0.0.1:1/v1\n"
+
+
+def replicas_of(given: str) -> str:
+    return GOOD.replace("base_url: http://127.0.0.1:1/v1", f"replicas: {given}")
+
+
 SCHEMA = Draft202012Validator(build_schema())
 EXAMPLES = sorted((ROOT / "examples" / "gateway").glob("*.yaml"))
 
@@ -83,6 +91,20 @@ def refusal(text: str) -> str:
         ("a: \x00\n", "line 1: the character U+0000"),
         ("- a\n", "expected fields such as `router:`, found a list"),
         ("", "is empty: `ir3de config init`"),
+        (replicas_of("[http:/a/v1]"), "f.yaml: line 4, experts.0.replicas.0: must look like http://127.0.0.1:8001/v1"),
+        (
+            replicas_of("[{base_url: 'http://a/v1', nmae: b}]"),
+            "replicas.0.nmae: there is no such field, did you mean name",
+        ),
+        (replicas_of("[{url: 'http://a/v1'}]"), "replicas.0.url: there is no such field, did you mean base_url?"),
+        (replicas_of("[{name: a}]"), "f.yaml: line 4, experts.0.replicas.0.base_url: this field is missing"),
+        (replicas_of("http://a/v1"), 'replicas: should be a list, found "http://a/v1": put it in [ ]'),
+        (replicas_of("[3]"), "f.yaml: line 4, experts.0.replicas.0: should be an object, found 3"),
+        (replicas_of("[]"), "experts.0.base_url: base_url or replicas is needed"),
+        (
+            GOOD.replace("law", "''").replace("base_url", "model"),
+            "f.yaml: line 3, experts.0.name: String should have at least",
+        ),
     ],
 )
 def test_what_is_wrong_is_told_with_its_line_and_its_field(text: str, told: str) -> None:
@@ -252,6 +274,36 @@ def test_the_published_schema_is_this_one() -> None:
 # fitting together -----------------------------------------------------------------------------------------------------
 
 
+def test_refusing_what_this_router_never_calls_out_of_domain_is_told(router: Path) -> None:
+    def tell(routing: str, facts: validation.RouterFacts | None) -> list[str]:
+        told = validation.check_consistency(parsed(f"{GOOD}routing: {routing}\n"), facts)
+        return [finding.message for finding in told if finding.where == "routing.out_of_domain"]
+
+    facts = validation.read_router_facts(str(router))
+    assert facts is not None and "at least 50 prompts" in tell("{out_of_domain: refuse}", facts)[0]
+    assert not tell("{out_of_domain: answer}", facts)
+    assert not tell("{out_of_domain: refuse}", replace(facts, tells_out_of_domain=True))
+    assert "too few prompts to call others" in " ".join(run("inspect", router).stdout.split())
+
+
+@pytest.mark.parametrize(
+    ("member", "familiarity", "threshold", "own", "told"),
+    [
+        ({"lowest": -1_000.0}, {"lowest": -3.0}, 0.5, 0.0, False),
+        ({"lowest": -1.5}, None, None, 0.0, True),
+        (None, {"lowest": -3.0}, None, 0.0, False),
+        (None, {"lowest": -3.0}, None, 0.5, True),
+        (None, {"lowest": -3.0}, 0.5, 0.0, True),
+        (None, None, 0.5, 0.5, False),
+    ],
+)
+def test_which_routers_tell_out_of_domain(
+    member: Any, familiarity: Any, threshold: float | None, own: float, told: bool
+) -> None:
+    header = {"membership": member, "familiarity": familiarity, "policy": {"threshold": own}}
+    assert RouterFiles(header, ()).tells_out_of_domain(threshold) is told
+
+
 def test_names_of_router_and_configuration(router: Path) -> None:
     facts = validation.read_router_facts(str(router))
     assert facts is not None and facts.experts == ("maths", "law", "cooking") and len(facts.digest) == 64
@@ -296,6 +348,44 @@ def test_init_writes_what_validate_accepts(router: Path, tmp_path: Path) -> None
     assert "NAME=URL" in wrong_call("config", "init", "x.yaml", "--expert", "law")
 
 
+def test_init_without_a_router_says_what_is_invented(router: Path) -> None:
+    said = " ".join(run("config", "init").stderr.split())
+    assert "the experts law and maths in ir3de.yaml are examples" in said and "--router FOLDER --force" in said
+    said = " ".join(run("config", "init", "--force", "--expert", "law=http://y/v1").stderr.split())
+    assert "router.path in ir3de.yaml is an example" in said and "experts" not in said
+    assert "example" not in run("config", "init", "--force", "--router", router).stderr
+
+
+@pytest.mark.parametrize("others", ["htp://127.0.0.1:2/v1", "", " ,http://127.0.0.1:2/v1", "127.0.0.1:2/v1"])
+def test_every_address_of_an_option_is_checked(router: Path, others: str) -> None:
+    said = wrong_call("serve", "--dry-run", "--router", router, "--expert", f"law=http://127.0.0.1:1/v1,{others}")
+    assert "address 2 of 'law'" in said and ("must look like" in said or "is empty" in said)
+    (finding,) = caught_findings(GOOD.replace("/v1", "/v1,http://b/v1"))
+    assert "several addresses belong into replicas" in finding
+
+
+def caught_findings(text: str) -> list[str]:
+    with pytest.raises(ConfigError) as caught:
+        parsed(text)
+    return [finding.message for finding in caught.value.findings]
+
+
+@pytest.mark.parametrize(
+    ("kind", "code"), [("before", None), ("after", "raise SystemExit(3)"), ("after", "def redact(")]
+)
+def test_hooks_that_cannot_be_loaded_are_found(router: Path, kind: str, code: str | None) -> None:
+    hooks = f"hooks: {{{kind}: [{{url: 'http://x/'}}, {{call: 'hook.py:redact'}}]}}\n"
+    Path("ir3de.yaml").write_text(GOOD.replace("path: router", f"path: {router}") + hooks, "utf-8")
+    if code is not None:
+        Path("hook.py").write_text(code, "utf-8")
+    for command in (("config", "validate"), ("serve", "--dry-run")):
+        said = run_json(*command, code=1)
+        (found,) = [finding for finding in said["findings"] if finding["level"] == "error"]
+        assert found["where"] == f"hooks.{kind}.1.call" and "cannot be loaded" in found["message"] and not said["ok"]
+    Path("hook.py").write_text("def redact(event): ...", "utf-8")
+    assert run_json("config", "validate")["ok"]
+
+
 def test_validate_tells_people_and_programs(tmp_path: Path, router: Path) -> None:
     Path("ir3de.yaml").write_text(GOOD + "    modle: x\n", "utf-8")
     result = run("config", "validate", code=1)
@@ -338,7 +428,10 @@ def test_dry_run(router: Path) -> None:
     refused = run("serve", "--router", router, "--expert", expert, "--host", "0.0.0.0", "--dry-run", code=1)
     assert "no client needs a key" in refused.stderr
     run("serve", "--router", router, "--expert", expert, "--host", "0.0.0.0", "--open", "--dry-run")
-    assert "no configuration at" in complaint("serve", "--dry-run")
+    said = complaint("serve", "--dry-run")
+    assert (
+        "no configuration at" in said and "--router FOLDER --expert NAME=URL" in said and "ir3de serve --demo" in said
+    )
     assert "--demo brings its own" in wrong_call("serve", "--demo", "--router", router)
 
 

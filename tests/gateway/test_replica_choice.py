@@ -65,7 +65,7 @@ def test_one_address_is_an_expert_as_ever_and_several_have_one_concurrency_limit
 @pytest.mark.parametrize(
     ("fields", "message"),
     [
-        ({}, "this field is missing"),
+        ({}, "base_url or replicas is needed"),
         ({"replicas": ["http://a/v1", "http://a/v1/"]}, "the replicas http://a/v1 occur twice"),
         ({"replicas": ["http://a/v1", {"base_url": "http://b", "name": "a/v1"}]}, "the replicas a/v1 occur twice"),
         ({"base_url": "http://x/v1", "replicas": ["http://a/v1"]}, "but not others in both"),

@@ -11,6 +11,7 @@ from typing import Any, Literal
 
 from ir3de.artifact.damage import HEADER
 from ir3de.artifact.folder import KIND, VERSION
+from ir3de.policies import TOO_FEW_PROMPTS
 from ir3de.storage import files
 
 State = Literal["ok", "missing, rebuilt when needed", "damaged, rebuilt when needed", "missing", "damaged"]
@@ -36,6 +37,14 @@ class RouterFiles:
     def whole(self) -> bool:
         """Whether the router can be loaded from these files."""
         return all(file.state not in ("missing", "damaged") for file in self.files)
+
+    def tells_out_of_domain(self, threshold: float | None = None) -> bool:
+        """Whether it calls any prompt out of domain; `threshold` is used instead of its own."""
+        if member := self.header.get("membership"):
+            lowest = member.get("lowest")
+            return lowest is not None and float(lowest) > TOO_FEW_PROMPTS
+        own = (self.header.get("policy") or {}).get("threshold") or 0
+        return bool(self.header.get("familiarity")) and (own if threshold is None else threshold) > 0
 
     @property
     def bytes(self) -> int:

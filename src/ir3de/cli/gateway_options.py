@@ -73,13 +73,14 @@ class CheckedConfig(NamedTuple):
         return [str(finding) for finding in self.findings if finding.level == "error"]
 
 
-def check_config(config: Config, path: Path | None) -> CheckedConfig:
-    """Compare a configuration with the saved admin state and with the router."""
+def check_config(config: Config, path: Path | None, *, loads_hooks: bool = True) -> CheckedConfig:
+    """Compare a configuration with the saved admin state and with the router, and try whether its hooks load."""
     from ir3de.gateway import validation
 
     config, changes = validation.apply_admin_state(config, path)
-    router = validation.read_router_facts(config.router.path)
-    return CheckedConfig(config, router, [*changes, *validation.check_consistency(config, router)])
+    router = validation.read_router_facts(config.router.path, config.routing.threshold)
+    hooks = validation.check_hooks(config) if loads_hooks else []
+    return CheckedConfig(config, router, [*changes, *validation.check_consistency(config, router), *hooks])
 
 
 def show_checked(checked: CheckedConfig, out: Output, **more: str) -> None:

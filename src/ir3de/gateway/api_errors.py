@@ -89,12 +89,27 @@ def validate(
     try:
         return kind.model_validate(given)
     except ValidationError as error:
-        faults = error.errors(include_url=False)
+        faults = list_faults(error)
         prefix = [within] if within else []
         places = [".".join(str(step)[:80] for step in (*prefix, *fault["loc"])) or "the body" for fault in faults]
         texts = [_describe_fault(kind, fault, shows_found=shows_found) for fault in faults]
         message = "; ".join(f"{place}: {text}" for place, text in zip(places, texts, strict=True))
         raise ApiError(status, message, "invalid_field" if status == 422 else "invalid_type", places[0]) from None
+
+
+def list_faults(error: ValidationError) -> list[ErrorDetails]:
+    """What pydantic found wrong, each fault with the path that the caller wrote.
+
+    Left out are defaults that could not be made because another field is wrong, and the tags of unions in paths.
+    """
+    found = [fault for fault in error.errors(include_url=False) if fault["type"] != "default_factory_not_called"]
+    for fault in found:
+        path = fault["loc"]
+        tags = {
+            place + 2 for place, step in enumerate(path[:-1]) if step == "replicas" and isinstance(path[place + 1], int)
+        }
+        fault["loc"] = tuple(step for place, step in enumerate(path) if place not in tags)
+    return found
 
 
 def _describe_fault(kind: type[BaseModel], fault: ErrorDetails, *, shows_found: bool) -> str:

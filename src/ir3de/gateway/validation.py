@@ -11,7 +11,7 @@ from pathlib import Path
 from urllib.error import HTTPError, URLError
 from urllib.request import Request, urlopen
 
-from ir3de.errors import ArtifactError, IR3DEError
+from ir3de.errors import ArtifactError, InputError
 from ir3de.gateway.admin.administration import find_state_folder
 from ir3de.gateway.admin.state import STATE, StateFolder
 from ir3de.gateway.config.experts import ExpertConfig
@@ -19,9 +19,10 @@ from ir3de.gateway.config.findings import Finding
 from ir3de.gateway.config.load import list_client_variables
 from ir3de.gateway.config.models import Config
 from ir3de.gateway.config.part import read_variable
+from ir3de.gateway.hooks.calling import load_function
 from ir3de.gateway.http.access import is_loopback
-from ir3de.gateway.keys.definitions import read_keys_file
-from ir3de.gateway.keys.store import find_unknown_experts, list_environment_keys
+from ir3de.gateway.keys.checks import check_keys_file
+from ir3de.gateway.keys.store import list_environment_keys
 from ir3de.gateway.translation.translation import ANTHROPIC_VERSION
 
 PING_TIMEOUT_S = 5.0
@@ -34,6 +35,7 @@ class RouterFacts:
     path: str
     digest: str  # SHA-256 over all of it
     experts: tuple[str, ...]
+    tells_out_of_domain: bool  # whether it calls any prompt out of domain
 
 
 def apply_admin_state(config: Config, path: Path | None) -> tuple[Config, list[Finding]]:
@@ -54,8 +56,11 @@ def apply_admin_state(config: Config, path: Path | None) -> tuple[Config, list[F
     return state.apply_to(config, where), [Finding("warning", "state", message)]
 
 
-def read_router_facts(path: str) -> RouterFacts | None:
-    """Check the files of a router's folder against their hashes; None for an address, which the gateway checks."""
+def read_router_facts(path: str, threshold: float | None = None) -> RouterFacts | None:
+    """Check the files of a router's folder against their hashes; None for an address, which the gateway checks.
+
+    `threshold` is the one to serve it with, if that is not its own.
+    """
     if "://" in path:
         return None
     from ir3de.artifact import holds_router, inspect_router
@@ -68,14 +73,16 @@ def read_router_facts(path: str) -> RouterFacts | None:
     if not found.whole:
         broken = ", ".join(file.name for file in found.files if file.state in ("missing", "damaged"))
         raise ArtifactError(f"the router at {path} is damaged ({broken}): copy it again from its origin")
-    return RouterFacts(
-        path, str(found.header["sha256"]), tuple(str(expert["name"]) for expert in found.header["experts"])
-    )
+    names = tuple(str(expert["name"]) for expert in found.header["experts"])
+    return RouterFacts(path, str(found.header["sha256"]), names, found.tells_out_of_domain(threshold))
 
 
 def check_consistency(config: Config, router: RouterFacts | None) -> list[Finding]:
     """Problems between configuration and router, and of access from other machines."""
     findings = [] if router is None else list(_names(config, router.experts))
+    if router is not None and config.routing.out_of_domain == "refuse" and not router.tells_out_of_domain:
+        text = "has no effect: this router calls no prompt out of domain. Fit it from texts, with at least 50 prompts"
+        findings.append(Finding("warning", "routing.out_of_domain", f"{text} held out (docs/confidence.md)"))
     if config.logs.prompts and config.logs.decisions is None:
         findings.append(Finding("warning", "logs.prompts", "has no effect without logs.decisions: name a file there"))
     if refused := find_host_error(config):
@@ -83,18 +90,17 @@ def check_consistency(config: Config, router: RouterFacts | None) -> list[Findin
     return [*findings, *check_keys_file(config)]
 
 
-def check_keys_file(config: Config) -> list[Finding]:
-    """Problems of the keys file, and experts that only it names."""
-    if config.server.keys_file is None:
-        return []
-    try:
-        entries = read_keys_file(Path(config.server.keys_file)).keys
-    except IR3DEError as error:
-        return [Finding("error", "server.keys_file", str(error))]
-    return [
-        Finding("warning", "server.keys_file", f"keys.{place}.experts: there is no expert {name!r}")
-        for place, name in find_unknown_experts(entries, config.by_name)
-    ]
+def check_hooks(config: Config) -> list[Finding]:
+    """Callables of hooks that cannot be loaded. This runs the code of their modules, as serving does."""
+    findings = []
+    for kind, hooks in (("before", config.hooks.before), ("after", config.hooks.after)):
+        for place, hook in enumerate(hooks):
+            try:
+                if hook.call is not None:
+                    load_function(hook.call)
+            except InputError as error:
+                findings.append(Finding("error", f"hooks.{kind}.{place}.call", str(error)))
+    return findings
 
 
 def find_host_error(config: Config) -> str | None:

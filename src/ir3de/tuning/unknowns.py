@@ -22,6 +22,7 @@ from ir3de.policies import (
     MIN_CERTAINTY,
     MIN_FAMILIARITY,
     STRANGE,
+    TOO_FEW_PROMPTS,
     Calibration,
     Familiarity,
     Membership,
@@ -52,7 +53,6 @@ GENERIC_SHARE = 0.01  # of an expert's prompts: with more that have no content, 
 UNKNOWN_SHARE = 0.1  # of traffic that is out of domain, before anything is known of a prompt
 PRIOR = (0.0, 1.0, 0.5, 0.5)  # the weights that few examples leave as they are,
 PRIOR_PROMPTS = 20.0  # which count as much as this many known prompts
-TOO_FEW_PROMPTS = -1_000.0  # the lowest log-odds where too few prompts are held out to say what is strange: none is
 SCORER = Blend(few=0.0)  # without the token ridge, which takes most of the time and says little here
 MAX_STEPS = 50
 PRECISION = 1e-8

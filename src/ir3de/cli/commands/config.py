@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -71,6 +72,8 @@ def init(file: str | None, router: str | None, experts: list[Endpoint], force: b
     files.write(path, build_template(place, named).encode())
     out.json({"path": str(path), "router": router, "experts": [expert.name for expert in named]})
     out.result(line(("wrote ", ""), (str(path), "bold")))
+    if not router:
+        out.warn(_describe_examples(path, named, has_experts=bool(experts)))
     out.note(hint(f"ir3de config validate {path}"))
 
 
@@ -156,6 +159,15 @@ def schema(out: Output) -> None:
     from ir3de.gateway.config.load import format_schema
 
     click.echo(format_schema().rstrip())
+
+
+def _describe_examples(path: Path, named: Sequence[Endpoint], *, has_experts: bool) -> str:
+    """What somebody must change in a file that was written without a router."""
+    again = f"`ir3de config init {path} --router FOLDER --force`"
+    if has_experts:
+        return f"router.path in {path} is an example: name your router there, or use {again}"
+    experts = " and ".join(expert.name for expert in named)
+    return f"router.path and the experts {experts} in {path} are examples: change them, or let {again} name your own"
 
 
 def _count(number: int, what: str) -> str:

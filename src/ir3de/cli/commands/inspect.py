@@ -85,7 +85,7 @@ def _show_router(path: Path, found: RouterFiles, out: Output) -> None:
                 ("embedding", f"{embedding.get('name', '')} {str(embedding.get('fingerprint'))[:12]}".strip()),
                 ("default expert", str(header.get("default") or "none was named")),
                 ("confidence", _confidence(header.get("calibration"))),
-                ("abstains", _abstention(header)),
+                ("abstains", _abstention(found)),
                 *_strong_share(header),
             ]
         )
@@ -118,12 +118,15 @@ def _confidence(calibration: Any) -> str:
     return f"calibrated: softmax({calibration['scale']:.3g} · tokens^{calibration['growth']:g} · evidence)"
 
 
-def _abstention(header: Mapping[str, Any]) -> str:
-    threshold = (header.get("policy") or {}).get("threshold") or 0
-    if not threshold:
-        return "on prompts out of domain" if header.get("membership") else "only without a known token"
-    out_of_domain = " and on prompts out of domain" if header.get("familiarity") else ""
-    return f"below {percent(threshold)} confidence{out_of_domain}"
+def _abstention(found: RouterFiles) -> str:
+    threshold, tells = (found.header.get("policy") or {}).get("threshold") or 0, found.tells_out_of_domain()
+    if threshold:
+        return f"below {percent(threshold)} confidence{' and on prompts out of domain' if tells else ''}"
+    if tells:
+        return "on prompts out of domain"
+    if found.header.get("membership"):
+        return "only on prompts without content: it was fitted from too few prompts to call others out of domain"
+    return "only without a known token"
 
 
 def _strong_share(header: Mapping[str, Any]) -> list[tuple[str, str]]:

@@ -76,7 +76,8 @@ def serve(
     if state is not None:
         overrides["state"] = str(Path(state).expanduser().absolute())
     with _open_source(file, overrides, out, demo=demo, dry_run=dry_run) as source:
-        checked = check_config(source.read(), source.path)
+        # the processes that serve load the hooks themselves, and refuse those that they cannot load
+        checked = check_config(source.read(), source.path, loads_hooks=dry_run)
         if dry_run:
             show_checked(checked, out)
         if checked.errors:
@@ -115,7 +116,13 @@ def _open_source(
         enough = file is None and "router" in overrides and "experts" in overrides
         if enough and "state" not in overrides:
             overrides = overrides | _keep_state(overrides, out, dry_run=dry_run)
-        yield Source(None if enough else find_config_file(file), overrides)
+        path = None if enough else find_config_file(file)
+        if path is not None and not path.exists():
+            raise ArtifactError(
+                f"no configuration at {path}: write one with `ir3de config init {path} --router FOLDER`, serve without "
+                "one by --router FOLDER --expert NAME=URL, or try `ir3de serve --demo`"
+            )
+        yield Source(path, overrides)
 
 
 def _keep_state(overrides: dict[str, Any], out: Output, *, dry_run: bool) -> dict[str, Any]:

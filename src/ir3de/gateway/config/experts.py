@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Any, Literal, Self
+from typing import Annotated, Any, Literal, Self
 
-from pydantic import Field, field_validator, model_validator
+from pydantic import BeforeValidator, Field, field_validator, model_validator
 
 from ir3de.gateway.config.part import Name, Part, Seconds, Variable
 from ir3de.gateway.config.replicas import BaseUrl, HealthChecks, ReplicaConfig, Replicas, Retries
@@ -89,6 +89,12 @@ def _take_first_address(fields: dict[str, Any]) -> str:
     return first.base_url if isinstance(first, ReplicaConfig) else first
 
 
+def _need_address(value: object) -> object:
+    if value == "":
+        raise ValueError("base_url or replicas is needed: name its address in base_url, or several in replicas")
+    return value
+
+
 class ExpertConfig(Part):
     """An expert: an OpenAI-compatible endpoint, or several that are alike, and its properties."""
 
@@ -96,7 +102,9 @@ class ExpertConfig(Part):
     """The name that the router has for it; clients may also ask for it by this name."""
     replicas: Replicas = ()
     """Instead of base_url: its addresses, if there are several. Each is a base URL, or an object that says more."""
-    base_url: BaseUrl = Field(default_factory=_take_first_address, validate_default=True)
+    base_url: Annotated[BaseUrl, BeforeValidator(_need_address)] = Field(
+        default_factory=_take_first_address, validate_default=True
+    )
     """The base URL of its OpenAI-compatible API: http://127.0.0.1:8001/v1"""
     model: str | None = None
     """The endpoint's name of the model; by default the expert's name."""

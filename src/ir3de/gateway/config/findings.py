@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from difflib import get_close_matches
 from types import UnionType
-from typing import Any, Literal, Union, get_args, get_origin
+from typing import Annotated, Any, Literal, Union, get_args, get_origin
 
 from pydantic import BaseModel
 from pydantic_core import ErrorDetails
@@ -102,6 +102,10 @@ def _describe_error(detail: ErrorDetails, root: type[BaseModel]) -> str:
     if any(str(step).endswith("_env") for step in path):
         return "should be the name of an environment variable, such as MY_KEY, not a key itself"
     is_unquoted = kind == "string_type" and isinstance(value, bool | int | float)
+    if kind == "tuple_type":
+        return f"should be a list, found {describe_value(value)}" + (
+            ": put it in [ ]" if isinstance(value, str) else ""
+        )
     hint = ": write true or false" if kind.startswith("bool") else ": put it in quotes" if is_unquoted else ""
     return f"{wanted}, found {describe_value(value)}{hint}"
 
@@ -111,6 +115,8 @@ def _suggest_field(field: str, path: FieldPath, root: type[BaseModel]) -> str:
     here = list(part.model_fields) if part else []
     if close := get_close_matches(field, here, n=1, cutoff=0.6):
         return f", did you mean {close[0]}?"
+    if longer := [name for name in here if name.endswith(f"_{field}")]:  # url for base_url
+        return f", did you mean {longer[0]}?"
     elsewhere = [place for place in _list_places(root, ()) if place.rpartition(".")[2] == field]
     if elsewhere:
         return f" here, did you mean {' or '.join(elsewhere)}?"
@@ -128,10 +134,10 @@ def _find_part(path: FieldPath, root: type[BaseModel]) -> type[BaseModel] | None
 
 
 def _find_model(annotation: Any) -> type[BaseModel] | None:
-    """The model in an annotation: `Part`, `tuple[Part, ...]` or `Part | None`."""
+    """The model in an annotation: `Part`, `tuple[Part, ...]`, `Part | None`, or one of these in `Annotated`."""
     if isinstance(annotation, type) and issubclass(annotation, BaseModel):
         return annotation
-    if get_origin(annotation) in (tuple, Union, UnionType):
+    if get_origin(annotation) in (tuple, Union, UnionType, Annotated):
         return next((part for inner in get_args(annotation) if (part := _find_model(inner))), None)
     return None
 

@@ -12,6 +12,7 @@ from typing import Any
 from pydantic import ValidationError
 
 from ir3de.errors import InputError, describe_value
+from ir3de.gateway.api_errors import list_faults
 from ir3de.gateway.config import findings, tls, yaml_parser
 from ir3de.gateway.config.experts import ExpertConfig
 from ir3de.gateway.config.findings import ConfigError, Finding, join_path, sort_findings
@@ -78,7 +79,7 @@ def parse_config(
         config = Config.model_validate_json(json.dumps(merge_overrides(document.value, overrides or {})), strict=True)
     except ValidationError as error:
         reported = {finding.where for finding in literal}
-        found = findings.convert_errors(document, error.errors(include_url=False))
+        found = findings.convert_errors(document, list_faults(error))
         found = [one for one in found if one.where not in reported]
         raise ConfigError(name, sort_findings([*literal, *found])) from None
     if literal:  # in a field that takes anything, such as an expert's defaults

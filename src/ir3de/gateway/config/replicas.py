@@ -13,13 +13,13 @@ from ir3de.gateway.config.part import Name, Part, Seconds, Variable
 
 def check_base_url(value: str) -> str:
     """The address without a slash at its end; raises ValueError if no expert can be there."""
-    if not value:
-        raise ValueError("this field is missing")
     parts = urlsplit(value)
     if "@" in (parts.netloc or value):
         raise ValueError("must not contain a user or password: name a variable in api_key_env")
     if parts.scheme not in ("http", "https") or not parts.hostname:
         raise ValueError(f"must look like http://127.0.0.1:8001/v1, found {value!r}")
+    if "," in value:
+        raise ValueError("must be one address, without a comma: several addresses belong into replicas")
     if re.search(r"[^!-~]", value):
         raise ValueError("must have no spaces and only ASCII: write others as %C3%A4, in a host as xn--…")
     try:

@@ -9,6 +9,8 @@ from pathlib import Path
 from string import Template
 from typing import NamedTuple
 
+from ir3de.gateway.config.replicas import check_base_url
+
 FIRST_PORT = 8001
 
 
@@ -27,7 +29,9 @@ class Endpoint(NamedTuple):
         if not (name.strip() and equals and address.startswith(("http://", "https://"))):
             raise ValueError(f"expected NAME=URL or NAME=URL#MODEL, found {text!r}: law=http://127.0.0.1:8001/v1")
         url, _, model = address.partition("#")
-        first, *others = (one.strip() for one in re.split(r",(?=\s*https?://)", url))
+        first, *others = (one.strip() for one in url.split(","))
+        if others:
+            _check_addresses(name.strip(), (first, *others))
         return cls(name.strip(), first, model or None, (first, *others) if others else ())
 
     @property
@@ -36,6 +40,16 @@ class Endpoint(NamedTuple):
         if not self.replicas:
             return f"base_url: {_quote(self.base_url)}"
         return f"replicas: [{', '.join(json.dumps(address) for address in self.replicas)}]"
+
+
+def _check_addresses(name: str, addresses: Sequence[str]) -> None:
+    for place, address in enumerate(addresses, 1):
+        if not address:
+            raise ValueError(f"address {place} of {name!r} is empty: commas stand only between addresses")
+        try:
+            check_base_url(address)
+        except ValueError as error:
+            raise ValueError(f"address {place} of {name!r} {error}") from None
 
 
 def build_template(router: str, experts: Sequence[Endpoint]) -> str:

@@ -167,7 +167,7 @@ def load_function(name: str) -> Callable[..., Any]:
         found: Any = _load_file(Path(where)) if where.endswith(".py") else importlib.import_module(where)
         for part in path.split("."):
             found = getattr(found, part)
-    except Exception as error:
+    except (Exception, SystemExit) as error:
         raise InputError(f"the hook {name!r} cannot be loaded: {type(error).__name__}: {error}") from error
     if not callable(found):
         raise InputError(f"the hook {name!r} is not a callable, but {describe_value(found)}")

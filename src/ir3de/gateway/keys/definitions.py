@@ -12,6 +12,7 @@ from typing import Annotated, Any, Literal, Self, get_args
 from pydantic import Field, ValidationError, field_validator, model_validator
 
 from ir3de.errors import InputError, describe_value
+from ir3de.gateway.api_errors import list_faults
 from ir3de.gateway.config import findings, yaml_parser
 from ir3de.gateway.config.findings import ConfigError, Finding, join_path, sort_findings
 from ir3de.gateway.config.part import Name, Part, Variable, read_variable
@@ -45,7 +46,7 @@ class KeyEntry(Part):
 
     name: Name
     """Its name, for logs, metrics and traces."""
-    hash: Annotated[str, Field(pattern=r"^sha256:[0-9a-fA-F]{64}$")] | None = None
+    hash: str | None = None
     """SHA-256 of the key, as `ir3de keys new` prints it: sha256:…"""
     key_env: Variable | None = None
     """The variable that holds the key, instead of its hash."""
@@ -65,6 +66,15 @@ class KeyEntry(Part):
     def _is_printable(cls, value: str) -> str:
         if not value.isprintable():
             raise ValueError(f"must be printable, found {value!r}")
+        return value
+
+    @field_validator("hash")
+    @classmethod
+    def _is_hash(cls, value: str | None) -> str | None:
+        if value is not None and re.fullmatch(r"sha256:[0-9a-fA-F]{64}", value) is None:
+            shown = value[: 10 if value.startswith("sha256:") else 3]  # it may be a key, so it is not repeated
+            found = f"found {shown!r}… with {len(value)} characters; `ir3de keys new NAME` makes one"
+            raise ValueError(f"must be sha256: and 64 hexadecimal digits, {found}")
         return value
 
     @field_validator("expires")
@@ -119,7 +129,12 @@ def parse_moment(text: str) -> float:
 
 def read_keys_file(path: Path, *, secrets: bool = True) -> KeysFile:
     """The keys file, or an `InputError` with all its problems; with `secrets`, the variables it names must be set."""
-    return parse_keys(yaml_parser.read(path, "keys file", _ADVICE), secrets=secrets)
+    return parse_keys(read_keys_document(path), secrets=secrets)
+
+
+def read_keys_document(path: Path) -> Document:
+    """The content of the keys file, which knows its lines."""
+    return yaml_parser.read(path, "keys file", _ADVICE)
 
 
 def parse_keys(document: Document, *, secrets: bool = True) -> KeysFile:
@@ -134,7 +149,7 @@ def parse_keys(document: Document, *, secrets: bool = True) -> KeysFile:
         found = KeysFile.model_validate_json(json.dumps(document.value), strict=True)
     except ValidationError as error:
         reported = {finding.where for finding in literal}
-        wrong = findings.convert_errors(document, error.errors(include_url=False), KeysFile)
+        wrong = findings.convert_errors(document, list_faults(error), KeysFile)
         wrong = [one for one in wrong if one.where not in reported]
         raise ConfigError(document.name, sort_findings([*literal, *wrong])) from None
     if secrets and (unset := _find_unset(found.keys, document)):
