@@ -326,16 +326,10 @@ def test_a_configuration_whose_hook_cannot_be_loaded_is_refused(folder: Path) ->
 
 
 def test_what_needs_a_restart_is_named_until_it_runs_or_is_taken_back(folder: Path) -> None:
-    bases = [config(folder, server={"port": 9_100})]
-    with admin(bases[0], lambda: bases[-1]) as client:
-
-        def reload() -> list[str]:
-            return client.post("/admin/reload").json()["needs_restart"]
-
-        bases.append(config(folder, server={"port": 9_101}))
-        assert [reload(), reload()] == [["server.port"], ["server.port"]]
-        bases.append(config(folder, server={"port": 9_100}))
-        assert reload() == []
+    ports = iter((9_101, 9_101, 9_100))
+    with admin(config(folder, server={"port": 9_100}), lambda: config(folder, server={"port": next(ports)})) as client:
+        needs = [client.post("/admin/reload").json()["needs_restart"] for _ in range(3)]
+    assert needs == [["server.port"], ["server.port"], []]
 
 
 def test_the_audit_log_knows_who_and_never_the_token(folder: Path) -> None:
