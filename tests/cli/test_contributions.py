@@ -90,7 +90,7 @@ def test_a_narrow_terminal_shows_who_gave_what(
     monkeypatch.setenv("COLUMNS", "80")
     listed = run("ledger", router).output
     assert all(word in listed for word in ("law", "coding", "berlin-2026", "Kanzlei Berlin", "prompts"))
-    assert "router\n" not in listed  # its hash has no room, and goes first
+    assert "router" not in listed.splitlines()[0]  # its hash has no room, and goes first
     run("receipt", router, "--contribution", "berlin-2026", "--output", tmp_path / "receipt.json")
     arguments = ("verify", router, "--receipt", tmp_path / "receipt.json", "--statistics")
     assert "every check passed" in run(*arguments, given / "berlin.stats").output
