@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
+from statistics import median
 from typing import Any
 
 from benchmark_notes import (
@@ -20,6 +21,7 @@ from ir3de_lab.benchmarks.gateway.tables import (
     GATEWAY_NOTES,
     LIMITS_NOTES,
     SOAK_NOTES,
+    VERSIONS_NOTES,
     limits_table,
     proxy_table,
     soak_table,
@@ -286,6 +288,7 @@ def page(documents: dict[str, dict[str, Any]]) -> str:
         *scale_section(),
         *section("Gateway", "gateway", GATEWAY_NOTES, gateway, speed_table(gateway), proxy_table(gateway)),
         *limits_section(),
+        *versions_section(),
         *section("Gateway under sustained load", "soak", SOAK_NOTES, soak, speed_table(soak), soak_table(soak)),
     ]
     text = "\n".join(lines)
@@ -312,6 +315,21 @@ def scale_section() -> list[str]:
     size = document["size"]
     notes = [f"{number(size['gigabytes'])} GB of text, {size['rounds']} rounds.", "", *SCALE_NOTES]
     return section("Many machines, many owners", "scale", notes, document, speed_table(document))
+
+
+def versions_section() -> list[str]:
+    """What a request costs now, against an earlier version, if that was measured."""
+    if not (ROOT / "results" / "versions.json").is_file():
+        return []
+    document = raw("versions")
+    lines = ["| | before, µs | now, µs | two equal ones |", "|---|---:|---:|---:|"]
+    for figure in document["figures"]:
+        if "before_us" in (found := figure["raw"]):
+            low, *_, high = found["of_two_equal_ones"]
+            cells = (f"{median(found[f'{name}_us']):,.0f}" for name in ("before", "now"))
+            lines.append(f"| {figure['name']} | {' | '.join(cells)} | {low:.2f} to {high:.2f} |")
+    title = "Gateway, against an earlier version"
+    return section(title, "versions", VERSIONS_NOTES, document, speed_table(document), lines)
 
 
 def limits_section() -> list[str]:
