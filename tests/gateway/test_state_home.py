@@ -134,7 +134,7 @@ def test_a_folder_that_is_named_is_used(home: Path, tmp_path: Path) -> None:
     [
         ("law=http://a/v1", []),
         ("law=http://a/v1,http://b/v1#m", ["http://a/v1", "http://b/v1"]),
-        ("law=http://a/x,y/v1, https://b/v1", ["http://a/x,y/v1", "https://b/v1"]),
+        ("law=http://a/v1, https://b/v1", ["http://a/v1", "https://b/v1"]),
     ],
 )
 def test_several_addresses_on_the_command_line(text: str, addresses: list[str]) -> None:
