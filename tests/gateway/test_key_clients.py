@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import ExitStack
 from typing import Any
 
 import pytest
@@ -29,11 +30,19 @@ def gateway(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Running]:
         yield found
 
 
-def test_OpenAI_s_client(gateway: Running) -> None:
+@pytest.fixture
+def clients() -> Iterator[ExitStack]:
+    """Closes every client of a test."""
+    with ExitStack() as found:
+        yield found
+
+
+def test_OpenAI_s_client(gateway: Running, clients: ExitStack) -> None:
     import openai
 
     def connect(name: str, retries: int = 0) -> openai.OpenAI:
-        return openai.OpenAI(base_url=f"{gateway.url}/v1", api_key=secret(name), max_retries=retries)
+        made = openai.OpenAI(base_url=f"{gateway.url}/v1", api_key=secret(name), max_retries=retries)
+        return clients.enter_context(made)
 
     with pytest.raises(openai.AuthenticationError, match="not one of this gateway's"):
         connect("nobody").chat.completions.create(model="auto", messages=LAW)
@@ -56,11 +65,12 @@ def test_OpenAI_s_client(gateway: Running) -> None:
 
 
 @pytest.mark.clients
-def test_Anthropic_s_client(gateway: Running) -> None:
+def test_Anthropic_s_client(gateway: Running, clients: ExitStack) -> None:
     anthropic = pytest.importorskip("anthropic")
 
     def connect(name: str, retries: int = 0) -> Any:
-        return anthropic.Anthropic(base_url=gateway.url, api_key=secret(name), max_retries=retries)
+        made = anthropic.Anthropic(base_url=gateway.url, api_key=secret(name), max_retries=retries)
+        return clients.enter_context(made)
 
     def tell(client: Any) -> Any:
         return client.messages.with_raw_response.create(model="law", max_tokens=9, messages=LAW)

@@ -41,31 +41,31 @@ def addresses(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[str, s
 
 
 def messages(address: str, model: str, tokens: int, *, streamed: bool) -> tuple[Any, ...]:
-    client = anthropic.Anthropic(base_url=address, api_key="none", max_retries=0)
     asked = {"model": model, "max_tokens": tokens, "messages": HELLO, "system": "Be brief.", "extra_body": FIXED}
-    if streamed:
-        with client.messages.stream(**asked) as stream:
-            answer = stream.get_final_message()
-    else:
-        answer = client.messages.create(**asked)
+    with anthropic.Anthropic(base_url=address, api_key="none", max_retries=0) as client:
+        if streamed:
+            with client.messages.stream(**asked) as stream:
+                answer = stream.get_final_message()
+        else:
+            answer = client.messages.create(**asked)
     usage = answer.usage
     counts = (usage.input_tokens + (usage.cache_read_input_tokens or 0), usage.output_tokens)
     return "".join(block.text for block in answer.content), counts, answer.stop_reason
 
 
 def chat(address: str, model: str, tokens: int, *, streamed: bool) -> tuple[Any, ...]:
-    client = openai.OpenAI(base_url=f"{address}/v1", api_key="none", max_retries=0)
     talk = [{"role": "system", "content": "Be brief."}, *HELLO]
     asked = {"model": model, "max_tokens": tokens, "messages": talk, "extra_body": FIXED}
-    if not streamed:
-        answer = client.chat.completions.create(**asked)
-        choice, usage = answer.choices[0], answer.usage
-        return choice.message.content, (usage.prompt_tokens, usage.completion_tokens), choice.finish_reason
-    chunks = list(client.chat.completions.create(**asked, stream=True, stream_options={"include_usage": True}))
-    choices = [chunk.choices[0] for chunk in chunks if chunk.choices]
-    usage = chunks[-1].usage
-    text = "".join(choice.delta.content or "" for choice in choices)
-    return text, (usage.prompt_tokens, usage.completion_tokens), choices[-1].finish_reason
+    with openai.OpenAI(base_url=f"{address}/v1", api_key="none", max_retries=0) as client:
+        if not streamed:
+            answer = client.chat.completions.create(**asked)
+            choice, usage = answer.choices[0], answer.usage
+            return choice.message.content, (usage.prompt_tokens, usage.completion_tokens), choice.finish_reason
+        chunks = list(client.chat.completions.create(**asked, stream=True, stream_options={"include_usage": True}))
+        choices = [chunk.choices[0] for chunk in chunks if chunk.choices]
+        usage = chunks[-1].usage
+        text = "".join(choice.delta.content or "" for choice in choices)
+        return text, (usage.prompt_tokens, usage.completion_tokens), choices[-1].finish_reason
 
 
 @pytest.mark.parametrize("streamed", [False, True])
