@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
@@ -51,8 +52,8 @@ def test_an_expert_that_speaks_otherwise_is_noticed(tmp_path: Path, monkeypatch:
         return {**usual(said), "completion_tokens": said.answer_tokens + 1}
 
     monkeypatch.setattr(chat_side, "_usage", miscount)
-    with both_servers(tmp_path) as (model, gateway):
-        native, translated = _ask_messages(model), _ask_messages(gateway)
+    with both_servers(tmp_path) as (model, gateway), ExitStack() as clients:
+        native, translated = _ask_messages(model, clients), _ask_messages(gateway, clients)
         fields = MESSAGES["text"]
         one: Seen = native({**fields, "model": "both"}, False)
         other: Seen = translated({**fields, "model": "by-chat"}, False)

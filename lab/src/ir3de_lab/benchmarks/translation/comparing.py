@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import tempfile
 from collections.abc import Callable, Iterator
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 from dataclasses import asdict, dataclass
 from importlib import import_module
 from pathlib import Path
@@ -47,12 +47,16 @@ class Row:
 
 def compare() -> Iterator[Row]:
     """Every case of both clients, whole and streamed."""
-    with tempfile.TemporaryDirectory(prefix="ir3de-translation-") as folder, both_servers(Path(folder)) as addresses:
+    with (
+        tempfile.TemporaryDirectory(prefix="ir3de-translation-") as folder,
+        both_servers(Path(folder)) as addresses,
+        ExitStack() as clients,
+    ):
         for name, cases, ask, expert in (
             ("Anthropic", MESSAGES, _ask_messages, "by-chat"),
             ("OpenAI", CHATS, _ask_chat, "by-messages"),
         ):
-            native, translated = (ask(address) for address in addresses)
+            native, translated = (ask(address, clients) for address in addresses)
             for case, fields in cases.items():
                 for is_streamed in (False, True):
                     one = native({**fields, "model": "both"}, is_streamed)
@@ -76,9 +80,9 @@ def _load(name: str) -> Any:
         raise InputError(f"this needs the official client: pip install {name}") from error
 
 
-def _ask_messages(address: str) -> Ask:
+def _ask_messages(address: str, clients: ExitStack) -> Ask:
     anthropic = _load("anthropic")
-    client = anthropic.Anthropic(base_url=address, api_key="any", max_retries=0)
+    client = clients.enter_context(anthropic.Anthropic(base_url=address, api_key="any", max_retries=0))
 
     def ask(fields: dict[str, Any], is_streamed: bool) -> Seen:
         try:
@@ -99,9 +103,9 @@ def _ask_messages(address: str) -> Ask:
     return ask
 
 
-def _ask_chat(address: str) -> Ask:
+def _ask_chat(address: str, clients: ExitStack) -> Ask:
     openai = _load("openai")
-    client = openai.OpenAI(base_url=f"{address}/v1", api_key="any", max_retries=0)
+    client = clients.enter_context(openai.OpenAI(base_url=f"{address}/v1", api_key="any", max_retries=0))
 
     def ask(fields: dict[str, Any], is_streamed: bool) -> Seen:
         given = {"max_completion_tokens": MAX_TOKENS, **fields}
