@@ -236,3 +236,11 @@ def plain_terminal(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     for name in ("NO_COLOR", "FORCE_COLOR", "COLUMNS", "IR3DE_DEBUG"):
         monkeypatch.delenv(name, raising=False)
     yield
+
+
+@pytest.fixture
+def no_variables(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """An empty folder, and no settings of the gateway in the environment."""
+    for name in ("IR3DE_CONFIG", "IR3DE_API_KEY", "IR3DE_ADMIN_TOKEN"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.chdir(tmp_path)

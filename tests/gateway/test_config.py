@@ -1,4 +1,4 @@
-"""The gateway's configuration: what is refused and how that is told, what the commands do, the recipes."""
+"""The gateway's configuration: what is refused and how that is told, the schema, the recipes."""
 
 import json
 import re
@@ -8,11 +8,12 @@ from typing import Any
 
 import pytest
 import yaml
+from configurations import GOOD, parsed
 from jsonschema import Draft202012Validator
 from pydantic import ValidationError
-from running_gateway import Upstream, served, small_router
+from running_gateway import small_router
 
-from commands import ROOT, complaint, run, run_json, wrong_call
+from commands import ROOT, run
 from ir3de.artifact import RouterFiles
 from ir3de.errors import ArtifactError, InputError
 from ir3de.gateway import validation
@@ -24,15 +25,11 @@ from ir3de.gateway.config.load import (
     build_schema,
     find_config_file,
     merge_overrides,
-    parse_config,
     read,
 )
-from ir3de.gateway.config.models import Config
 from ir3de.gateway.config.template import build_template, suggest_endpoints
 
 pytestmark = pytest.mark.usefixtures("plain_terminal", "no_variables")
-
-GOOD = "router: {path: router}\nexperts:\n  - name: law\n    base_url: http://127.0.0.1:1/v1\n"
 
 
 def replicas_of(given: str) -> str:
@@ -43,20 +40,9 @@ SCHEMA = Draft202012Validator(build_schema())
 EXAMPLES = sorted((ROOT / "examples" / "gateway").glob("*.yaml"))
 
 
-@pytest.fixture
-def no_variables(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    for name in ("IR3DE_CONFIG", "IR3DE_API_KEY", "IR3DE_ADMIN_TOKEN"):
-        monkeypatch.delenv(name, raising=False)
-    monkeypatch.chdir(tmp_path)
-
-
 @pytest.fixture(scope="module")
 def router(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return small_router().save(tmp_path_factory.mktemp("config") / "router")
-
-
-def parsed(text: str, **options: Any) -> Config:
-    return parse_config(yaml_parser.parse(text, "f.yaml"), Path("/etc/f.yaml"), **options)
 
 
 def refusal(text: str) -> str:
@@ -334,109 +320,3 @@ def test_other_machines_need_a_key_or_an_open_door(monkeypatch: pytest.MonkeyPat
     assert refused("host: 0.0.0.0")
     monkeypatch.setenv("IR3DE_API_KEY", "sesame")
     assert not refused("host: 0.0.0.0")
-
-
-# commands -------------------------------------------------------------------------------------------------------------
-
-
-def test_init_writes_what_validate_accepts(router: Path, tmp_path: Path) -> None:
-    assert run_json("config", "init", "--router", router)["experts"] == ["maths", "law", "cooking"]
-    assert "can be served" in run("config", "validate").stdout
-    assert "choose another name, or replace it with --force" in complaint("config", "init")
-    run("config", "init", "deep.yaml", "--force", "--expert", "a=http://x/v1#m", "--expert", "law=http://y/v1")
-    assert [expert.served_model for expert in read(tmp_path / "deep.yaml").experts] == ["m", "law"]
-    assert "NAME=URL" in wrong_call("config", "init", "x.yaml", "--expert", "law")
-
-
-def test_init_without_a_router_says_what_is_invented(router: Path) -> None:
-    said = " ".join(run("config", "init").stderr.split())
-    assert "the experts law and maths in ir3de.yaml are examples" in said and "--router FOLDER --force" in said
-    said = " ".join(run("config", "init", "--force", "--expert", "law=http://y/v1").stderr.split())
-    assert "router.path in ir3de.yaml is an example" in said and "experts" not in said
-    assert "example" not in run("config", "init", "--force", "--router", router).stderr
-
-
-@pytest.mark.parametrize("others", ["htp://127.0.0.1:2/v1", "", " ,http://127.0.0.1:2/v1", "127.0.0.1:2/v1"])
-def test_every_address_of_an_option_is_checked(router: Path, others: str) -> None:
-    said = wrong_call("serve", "--dry-run", "--router", router, "--expert", f"law=http://127.0.0.1:1/v1,{others}")
-    assert "address 2 of 'law'" in said and ("must look like" in said or "is empty" in said)
-    (finding,) = caught_findings(GOOD.replace("/v1", "/v1,http://b/v1"))
-    assert "several addresses belong into replicas" in finding
-
-
-def caught_findings(text: str) -> list[str]:
-    with pytest.raises(ConfigError) as caught:
-        parsed(text)
-    return [finding.message for finding in caught.value.findings]
-
-
-@pytest.mark.parametrize(
-    ("kind", "code"), [("before", None), ("after", "raise SystemExit(3)"), ("after", "def redact(")]
-)
-def test_hooks_that_cannot_be_loaded_are_found(router: Path, kind: str, code: str | None) -> None:
-    hooks = f"hooks: {{{kind}: [{{url: 'http://x/'}}, {{call: 'hook.py:redact'}}]}}\n"
-    Path("ir3de.yaml").write_text(GOOD.replace("path: router", f"path: {router}") + hooks, "utf-8")
-    if code is not None:
-        Path("hook.py").write_text(code, "utf-8")
-    for command in (("config", "validate"), ("serve", "--dry-run")):
-        said = run_json(*command, code=1)
-        (found,) = [finding for finding in said["findings"] if finding["level"] == "error"]
-        assert found["where"] == f"hooks.{kind}.1.call" and "cannot be loaded" in found["message"] and not said["ok"]
-    Path("hook.py").write_text("def redact(event): ...", "utf-8")
-    assert run_json("config", "validate")["ok"]
-
-
-def test_validate_tells_people_and_programs(tmp_path: Path, router: Path) -> None:
-    Path("ir3de.yaml").write_text(GOOD + "    modle: x\n", "utf-8")
-    result = run("config", "validate", code=1)
-    assert "did you mean model?" in result.stdout and "1 problem" in result.stderr
-    assert run_json("config", "validate", code=1)["findings"][0]["line"] == 5
-    Path("ir3de.yaml").write_text(GOOD, "utf-8")
-    assert "no router at" in complaint("config", "validate")
-    Path("ir3de.yaml").write_text(GOOD.replace("path: router", f"path: {router}"), "utf-8")
-    said = run_json("config", "validate")
-    assert said["ok"] and said["findings"][0]["level"] == "warning"
-
-
-def test_ping_asks_the_endpoints(router: Path) -> None:
-    with served(Upstream().app()) as upstream:
-        experts = [f"--expert={name}={upstream}/{name}/v1" for name in ("law", "maths")]
-        run("config", "init", "--router", router, *experts, "--expert", "cooking=http://127.0.0.1:9/v1")
-        told = [finding["message"] for finding in run_json("config", "validate", "--ping")["findings"]]
-    assert len(told) == 3 and "nothing answers there" in told[2]
-    assert all("does not answer as OpenAI's API does" in message for message in told[:2])
-
-
-def test_show_tells_defaults_and_no_secrets(monkeypatch: pytest.MonkeyPatch) -> None:
-    Path("ir3de.yaml").write_text(GOOD + "    api_key_env: LAW_KEY\n", "utf-8")
-    assert "api_key_env: LAW_KEY  # not set" in run("config", "show").stdout
-    monkeypatch.setenv("LAW_KEY", "sesame")
-    shown = run("config", "show").stdout
-    assert "api_key_env: LAW_KEY  # set" in shown and "sesame" not in shown
-    assert parsed(shown) == read(Path("ir3de.yaml"))  # what is shown can be served
-    assert run_json("config", "show")["secrets"] == {
-        "IR3DE_API_KEY": "not set", "IR3DE_ADMIN_TOKEN": "not set", "LAW_KEY": "set",
-    }  # fmt: skip
-
-
-def test_dry_run(router: Path) -> None:
-    expert = "law=http://127.0.0.1:1/v1#mistral"
-    shown = run("serve", "--router", router, "--expert", expert, "--dry-run").stdout
-    assert "mistral" in shown and "can be served" in shown
-    said = run_json("serve", "--router", router, "--expert", expert, "--dry-run")
-    assert said["ok"] and said["experts"][0]["model"] == "mistral"
-    refused = run("serve", "--router", router, "--expert", expert, "--host", "0.0.0.0", "--dry-run", code=1)
-    assert "no client needs a key" in refused.stderr
-    run("serve", "--router", router, "--expert", expert, "--host", "0.0.0.0", "--open", "--dry-run")
-    said = complaint("serve", "--dry-run")
-    assert (
-        "no configuration at" in said and "--router FOLDER --expert NAME=URL" in said and "ir3de serve --demo" in said
-    )
-    assert "--demo brings its own" in wrong_call("serve", "--demo", "--router", router)
-
-
-def test_without_the_extra_it_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("ir3de.cli.gateway_options.PACKAGES", ("json", "not_there"))
-    for command in (["serve"], ["config", "show"]):
-        assert "needs the package 'not_there'" in complaint(*command)
-        assert "pip install 'ir3de[serve]'" in complaint(*command)
