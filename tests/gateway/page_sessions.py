@@ -1,29 +1,33 @@
-"""The page in a real browser, with a real gateway behind it, for tests."""
+"""The page in a real browser, with a real gateway behind it, as fixtures of tests."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import contextmanager
-from pathlib import Path
 
 import pytest
-from browser import Browser
+from browser import Browser, open_browser
 from running_gateway import Running, running
 
 TOKEN = "the-admin-token"
 
 
-@contextmanager
-def run_page_gateway(folder: Path) -> Iterator[Running]:
+@pytest.fixture(scope="module")
+def gateway(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Running]:
     """A gateway whose admin token the page gets by its link."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("IR3DE_ADMIN_TOKEN", TOKEN)
-        with running(folder) as found:
+        with running(tmp_path_factory.mktemp("page")) as found:
             yield found
 
 
-@contextmanager
-def open_page(gateway: Running, chromium: Browser) -> Iterator[Browser]:
+@pytest.fixture(scope="module")
+def chromium(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Browser]:
+    with open_browser(tmp_path_factory.mktemp("profile")) as found:
+        yield found
+
+
+@pytest.fixture
+def page(gateway: Running, chromium: Browser) -> Iterator[Browser]:
     """The page, opened by its link; at the end nothing was complained about, and nobody else was asked for anything."""
     chromium.size(1280, 900)
     chromium.prefer(prefers_color_scheme="light", prefers_reduced_motion="reduce")

@@ -12,10 +12,10 @@ from typing import Any
 
 import fsspec
 import pytest
+from admin_client import ENDPOINT, HISTORY, admin, config, error, folder, names, token  # noqa: F401
 from running_gateway import served
 from starlette.responses import RedirectResponse, Response, StreamingResponse
 from starlette.types import Receive, Scope, Send
-from test_admin import ENDPOINT, HISTORY, admin, config, error, folder, names, token  # noqa: F401
 from test_state import largest_file, upstream_only, worker
 
 import tiny

@@ -14,7 +14,7 @@ from urllib.request import Request as UrlRequest
 from urllib.request import urlopen
 
 import pytest
-from test_admin import ENDPOINT, HISTORY, TOKEN, config, token  # noqa: F401
+from admin_client import ENDPOINT, HISTORY, TOKEN, config, token  # noqa: F401
 
 from saved import first_router
 

@@ -4,50 +4,22 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
-from browser import STRONGEST, Browser, open_browser
+from browser import STRONGEST, Browser
+from page_sessions import TOKEN, chromium, gateway, page  # noqa: F401 - three of them are fixtures
 from running_gateway import ANSWER, TEXTS, Running, event, failing, outcome_router, running, small_router
 from starlette.requests import Request
 from starlette.responses import Response, StreamingResponse
 
 from ir3de import EntropyTopK
 
-TOKEN = "the-admin-token"
 PROMPT = "Is a contract void when my landlord cannot boil an egg?"
 PHONE = (390, 844)
 
 browser_test = pytest.mark.browser
-
-
-@pytest.fixture(scope="module")
-def gateway(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Running]:
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("IR3DE_ADMIN_TOKEN", TOKEN)
-        with running(tmp_path_factory.mktemp("page")) as found:
-            yield found
-
-
-@pytest.fixture(scope="module")
-def chromium(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Browser]:
-    with open_browser(tmp_path_factory.mktemp("profile")) as found:
-        yield found
-
-
-@pytest.fixture
-def page(gateway: Running, chromium: Browser) -> Iterator[Browser]:
-    """The page, opened; at the end nothing was complained about, and nobody else was asked for anything."""
-    chromium.size(1280, 900)
-    chromium.prefer(prefers_color_scheme="light", prefers_reduced_motion="reduce")
-    gateway.upstream.behaviour.clear()
-    chromium.open(f"{gateway.url}/#token={TOKEN}")
-    chromium.until(lambda: chromium.all(".word"))
-    yield chromium
-    assert chromium.console() == []
-    assert {address.split("/", 3)[2] for address in chromium.addresses()} == {gateway.url.split("/")[2]}
 
 
 def typed(page: Browser, text: str) -> None:

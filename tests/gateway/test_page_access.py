@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from browser import Browser, open_browser
-from page_sessions import open_page, run_page_gateway, say, send, show
+from browser import Browser
+from page_sessions import chromium, gateway, page, say, send, show  # noqa: F401 - three of them are fixtures
 from running_gateway import ANSWER, Running
 
 PHONE = (390, 844)
@@ -16,24 +15,6 @@ VIEWS = ("playground", "chat", "traffic", "experts", "keys")
 AXE = Path(os.environ.get("IR3DE_NODE_MODULES", "")) / "node_modules" / "axe-core" / "axe.min.js"
 
 pytestmark = pytest.mark.browser
-
-
-@pytest.fixture(scope="module")
-def gateway(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Running]:
-    with run_page_gateway(tmp_path_factory.mktemp("page")) as found:
-        yield found
-
-
-@pytest.fixture(scope="module")
-def chromium(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Browser]:
-    with open_browser(tmp_path_factory.mktemp("profile")) as found:
-        yield found
-
-
-@pytest.fixture
-def page(gateway: Running, chromium: Browser) -> Iterator[Browser]:
-    with open_page(gateway, chromium) as found:
-        yield found
 
 
 def test_tabs_are_turned_by_keys(page: Browser) -> None:

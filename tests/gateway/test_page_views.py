@@ -4,35 +4,16 @@ from __future__ import annotations
 
 import json
 import urllib.request
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
-from browser import Browser, open_browser
+from browser import Browser
 from client_keys import key, secret, write_keys
-from page_sessions import TOKEN, open_page, run_page_gateway, say, send, show
+from page_sessions import TOKEN, chromium, gateway, page, say, send, show  # noqa: F401 - three of them are fixtures
 from running_gateway import ANSWER, TEXTS, Running, Upstream, failing, running, served
 
 pytestmark = pytest.mark.browser
-
-
-@pytest.fixture(scope="module")
-def gateway(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Running]:
-    with run_page_gateway(tmp_path_factory.mktemp("page")) as found:
-        yield found
-
-
-@pytest.fixture(scope="module")
-def chromium(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Browser]:
-    with open_browser(tmp_path_factory.mktemp("profile")) as found:
-        yield found
-
-
-@pytest.fixture
-def page(gateway: Running, chromium: Browser) -> Iterator[Browser]:
-    with open_page(gateway, chromium) as found:
-        yield found
 
 
 # chat ---------------------------------------------------------------------------------------------------------------

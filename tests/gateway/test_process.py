@@ -11,7 +11,7 @@ from time import sleep
 from urllib.parse import urlsplit
 
 import pytest
-from test_admin import ENDPOINT, TOKEN, token  # noqa: F401
+from admin_client import ENDPOINT, TOKEN, token  # noqa: F401
 from test_admin_workers import Process, folder, process  # noqa: F401
 
 

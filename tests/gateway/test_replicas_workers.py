@@ -8,8 +8,8 @@ from pathlib import Path
 from time import monotonic
 
 import pytest
+from admin_client import TOKEN, token  # noqa: F401
 from running_gateway import Upstream, failing, served
-from test_admin import TOKEN, token  # noqa: F401
 from test_admin_workers import folder, process  # noqa: F401
 
 pytestmark = [pytest.mark.slow, pytest.mark.skipif(os.name != "posix", reason="workers share no table on Windows")]

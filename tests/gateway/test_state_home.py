@@ -14,8 +14,8 @@ from typing import Any
 from urllib.request import Request, urlopen
 
 import pytest
+from admin_client import HISTORY, TOKEN
 from running_gateway import Upstream, served, small_router
-from test_admin import HISTORY, TOKEN
 
 from commands import run
 from ir3de.gateway.admin.state_home import find_relatives, find_state_home, prepare_state_home
