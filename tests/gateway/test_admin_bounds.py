@@ -28,14 +28,14 @@ from ir3de.gateway.admin.fit_process import FitOrder, fit
 from ir3de.gateway.api_errors import ApiError
 
 
-def order(folder: Path, **limits: Any) -> FitOrder:  # noqa: F811
+def order(folder: Path, **limits: Any) -> FitOrder:
     return FitOrder(str(folder / "router"), str(folder / "new"), "more", "history", HISTORY, **limits)
 
 
 # fits -----------------------------------------------------------------------------------------------------------
 
 
-def test_a_small_file_that_expands_to_a_large_one_is_refused(folder: Path) -> None:  # noqa: F811
+def test_a_small_file_that_expands_to_a_large_one_is_refused(folder: Path) -> None:
     content = base64.b64encode(lzma.compress(b"x" * 3_000_000)).decode()
     new = {"name": "history", "upstream": ENDPOINT, "file": {"name": "history.txt.xz", "content": content}}
     with admin(config(folder, server={"limits": {"fit_text_bytes": 1_000_000}})) as client:
@@ -47,7 +47,7 @@ def test_a_small_file_that_expands_to_a_large_one_is_refused(folder: Path) -> No
 
 
 @pytest.mark.skipif(not Path("/proc/self").exists(), reason="RLIMIT_DATA counts what is mapped on Linux alone")
-def test_a_fit_that_needs_more_memory_than_it_may_is_refused(folder: Path) -> None:  # noqa: F811
+def test_a_fit_that_needs_more_memory_than_it_may_is_refused(folder: Path) -> None:
     path = folder / "one-line.txt"
     path.write_bytes(b"x" * 50_000_000)
     given = FitOrder(
@@ -66,7 +66,7 @@ def test_a_fit_that_needs_more_memory_than_it_may_is_refused(folder: Path) -> No
 
 
 @pytest.mark.skipif(os.name != "posix", reason="limits of the system")
-def test_a_fit_on_a_full_disk_says_so_and_leaves_nothing(folder: Path) -> None:  # noqa: F811
+def test_a_fit_on_a_full_disk_says_so_and_leaves_nothing(folder: Path) -> None:
     each = worker(config(folder), folder / "state")
     before = each.live.snapshot
     with largest_file(5_000), pytest.raises(ApiError, match=r"nothing was changed: .*File too large") as caught:
@@ -75,14 +75,14 @@ def test_a_fit_on_a_full_disk_says_so_and_leaves_nothing(folder: Path) -> None: 
     assert not list((folder / "state").glob("*router-*"))
 
 
-def test_a_fit_that_takes_longer_than_it_may_is_ended(folder: Path) -> None:  # noqa: F811
+def test_a_fit_that_takes_longer_than_it_may_is_ended(folder: Path) -> None:
     with pytest.raises(InputError, match=r"took longer than 0\.001 seconds.*server\.limits\.fit_seconds"):
         fit(order(folder, seconds=0.001))
     assert not (folder / "new").exists()
 
 
 @pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="a fit that hangs: it reads a pipe that nobody writes to")
-def test_a_fit_that_is_stopped_ends_and_leaves_no_process(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:  # noqa: F811
+def test_a_fit_that_is_stopped_ends_and_leaves_no_process(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     os.mkfifo(folder / "pipe.txt")
     started: list[Any] = []
     real = fit_process.subprocess.Popen
@@ -94,7 +94,7 @@ def test_a_fit_that_is_stopped_ends_and_leaves_no_process(folder: Path, monkeypa
     assert started[0].returncode == -9
 
 
-def test_a_change_is_told_that_another_one_is_under_way(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:  # noqa: F811
+def test_a_change_is_told_that_another_one_is_under_way(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(administration, "CHANGE_WAIT_S", 0.01)
     one, two = (worker(config(folder), folder / "state") for _ in range(2))
 
@@ -112,7 +112,7 @@ def test_a_change_is_told_that_another_one_is_under_way(folder: Path, monkeypatc
 
 
 @pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="a fit that hangs: it reads a pipe that nobody writes to")
-def test_a_change_ends_with_its_caller_and_with_the_gateway(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:  # noqa: F811
+def test_a_change_ends_with_its_caller_and_with_the_gateway(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     os.mkfifo(folder / "pipe.txt")
     hanging = FitOrder(str(folder / "router"), str(folder / "new"), "more", "h", None, str(folder / "pipe.txt"))
     begun = threading.Event()
@@ -218,7 +218,7 @@ def test_a_router_that_never_ends_or_never_begins_is_given_up(tmp_path: Path) ->
     assert not list(tmp_path.glob("**/*.*"))
 
 
-def test_a_file_is_never_whole_in_memory(tmp_path: Path, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:  # noqa: F811
+def test_a_file_is_never_whole_in_memory(tmp_path: Path, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("ir3de.gateway.admin.fetching.PIECE_BYTES", 1_000)
     memory, sizes = fsspec.filesystem("memory"), []
     for path in (folder / "router").iterdir():
@@ -231,7 +231,7 @@ def test_a_file_is_never_whole_in_memory(tmp_path: Path, folder: Path, monkeypat
     assert max(sizes) == 1_000 and sum(sizes) == sum(path.stat().st_size for path in fetched.iterdir())
 
 
-def test_nothing_tells_why_a_router_could_not_be_fetched_and_no_redirect_is_followed(folder: Path) -> None:  # noqa: F811
+def test_nothing_tells_why_a_router_could_not_be_fetched_and_no_redirect_is_followed(folder: Path) -> None:
     limits = {"limits": {"fetch_seconds": 0.5}}
     with endless() as (server, address), admin(config(folder, server=limits)) as client:
         places = ["http://127.0.0.1:9", "ftp://127.0.0.1:9", address.replace("http", "ftp")]
@@ -244,7 +244,7 @@ def test_nothing_tells_why_a_router_could_not_be_fetched_and_no_redirect_is_foll
     assert set(server.asked) == {"hanging", "elsewhere", "other", "nothing", "endless"}  # and nothing "redirected"
 
 
-def test_no_kind_of_address_is_an_error_of_the_gateway(folder: Path) -> None:  # noqa: F811
+def test_no_kind_of_address_is_an_error_of_the_gateway(folder: Path) -> None:
     with admin(config(folder, server={"limits": {"fetch_seconds": 0.5}})) as client:
         kinds = [*fsspec.available_protocols(), "nowhere", "simplecache::reference", "REFERENCE"]
         places = [f"{kind}://127.0.0.1:9/router" for kind in kinds]
