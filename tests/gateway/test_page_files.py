@@ -12,6 +12,7 @@ from browser import STRONGEST
 from running_gateway import Running, running
 
 from ir3de.gateway.http import static_files
+from ir3de.routing.colours import COLOURS
 
 
 @pytest.fixture(scope="module")
@@ -63,6 +64,18 @@ def test_text_is_legible_in_both_themes_also_on_the_strongest_word() -> None:
             ground = mixed(rgb(theme[f"e{slot}"]), rgb(theme["sheet"]), STRONGEST * int(theme["full"][:-1]) / 100)
             assert contrast(rgb(theme["ink"]), ground) >= 4.5, slot
             assert contrast(rgb(theme[f"e{slot}"]), rgb(theme["sheet"])) >= 2, slot
+
+
+def test_the_page_has_the_colours_of_terminals_and_notebooks() -> None:
+    style = static_files.load_files()["style.css"].content.decode()
+    light, dark, chosen_dark = (
+        tuple(re.findall(r"--e\d+: (#\w{6})", block)) for block in re.findall(r"\{([^{}]*--e11[^{}]*)\}", style)
+    )
+    assert light == tuple(colour.light for colour in COLOURS)
+    assert dark == chosen_dark == tuple(colour.dark for colour in COLOURS)
+    script = static_files.load_files()["colors.js"].content.decode()
+    assert f"const COLOURS = {len(COLOURS)};" in script
+    assert len({colour.terminal for colour in COLOURS}) == len(COLOURS)
 
 
 def rgb(colour: str) -> tuple[float, ...]:

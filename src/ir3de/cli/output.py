@@ -11,6 +11,8 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import IO, TYPE_CHECKING
 
+from ir3de.routing.colours import find_colour
+
 if TYPE_CHECKING:
     from rich.console import Console, RenderableType
     from rich.table import Table
@@ -19,9 +21,6 @@ if TYPE_CHECKING:
     from ir3de.router import Router
     from ir3de.routing.decision import Decision
 
-# the terminal's own colours, so that they suit its theme; the order keeps neighbours apart
-_COLOURS = ("cyan", "yellow", "magenta", "green", "blue", "red")
-PALETTE = (*_COLOURS, *(f"bright_{name}" for name in _COLOURS))
 FAINT = "bright_black"
 NONE_FITS = "none fits"  # in place of an expert's name
 THEME = {f"progress.{name}": FAINT for name in ("download", "data.speed", "remaining", "elapsed")}
@@ -172,8 +171,8 @@ def name_expert(decision: Decision, router: Router) -> tuple[str, str]:
 
 
 def colour_of(index: int) -> str:
-    """The colour of the expert at that place."""
-    return PALETTE[index % len(PALETTE)]
+    """The colour of the expert at that place among the router's experts."""
+    return find_colour(index).terminal
 
 
 def size(count: float) -> str:

@@ -1,39 +1,31 @@
-// One colour an expert, the same every time: the first free one when it is first seen, remembered by name.
+// One colour an expert: that of its place among the router's experts, as in terminals and notebooks.
 
 import { make } from "./dom.js";
 
 const COLOURS = 12;
-const PLACE = "ir3de-colours";
+const PLACE = "ir3de-experts";
 
-let slots = {};
+let order = []; // the router's experts; after them those that it no longer has, as they are met
 try {
-  slots = JSON.parse(localStorage.getItem(PLACE)) || {};
+  order = JSON.parse(localStorage.getItem(PLACE)) || []; // for views that are opened before the router was asked
 } catch {
-  slots = {};
+  // then it is learnt anew
 }
 
+// `experts` are all of the router's, in its order.
 export function learn(experts) {
-  let changed = false;
-  for (const name of experts) {
-    if (Object.hasOwn(slots, name)) continue;
-    const here = new Set(experts.filter((other) => Object.hasOwn(slots, other)).map((other) => slots[other]));
-    const remembered = new Set(Object.values(slots));
-    const all = [...Array(COLOURS).keys()];
-    const free = all.find((slot) => !remembered.has(slot)) ?? all.find((slot) => !here.has(slot));
-    slots[name] = free ?? Object.keys(slots).length % COLOURS;
-    changed = true;
-  }
-  if (!changed) return;
+  if (experts.every((name, place) => order[place] === name)) return;
+  order = [...experts];
   try {
-    localStorage.setItem(PLACE, JSON.stringify(slots));
+    localStorage.setItem(PLACE, JSON.stringify(order));
   } catch {
-    // then they last as long as the page
+    // then it lasts as long as the page
   }
 }
 
 export function colour(name) {
-  learn([name]);
-  return `var(--e${slots[name]})`;
+  const place = order.indexOf(name);
+  return `var(--e${(place < 0 ? order.push(name) - 1 : place) % COLOURS})`;
 }
 
 // An expert's name with its colour before it.

@@ -2,6 +2,7 @@
 // fitted from is ever shown, because people may have written it.
 
 import { askJSON } from "./api.js";
+import { learn } from "./colors.js";
 
 const SEVERAL_SUBJECTS = [
   "How did lawyers in ancient Rome prove that a will was forged?",
@@ -65,6 +66,7 @@ export async function findExamples(router) {
   if (router && router === known) return chosen;
   const input = [...SEVERAL_SUBJECTS, ...ONE_SUBJECT];
   const found = await askJSON("v1/route", { method: "POST", body: { input } });
+  learn(found.experts);
   const rows = found.data.map((row, index) => ({ ...row, text: input[index] })).filter(isSure);
   const mixed = rows.find((row) => SEVERAL_SUBJECTS.includes(row.text) && (row.ranking[1]?.probability ?? 0) >= LEAST_OF_SECOND);
   const best = new Map();

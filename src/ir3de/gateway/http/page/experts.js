@@ -1,7 +1,7 @@
 // Who answers, how they are, and how they come and go.
 
 import { ask, explainError } from "./api.js";
-import { learn, named } from "./colors.js";
+import { named } from "./colors.js";
 import { find, make, number, say, tell } from "./dom.js";
 import { showRefusal, showUnlocked } from "./locked.js";
 import { drawReplicas } from "./replicas.js";
@@ -34,7 +34,6 @@ async function look() {
 
 function show(found) {
   const all = found.data;
-  learn(all.map((one) => one.name));
   const place = find("people");
   const present = new Map([...place.children].map((item) => [item.dataset.expert, item]));
   for (const one of all) {

@@ -1,7 +1,7 @@
 // The named keys of clients: what each may do, what it has used, and when that begins anew.
 
 import { askJSON } from "./api.js";
-import { learn, named } from "./colors.js";
+import { named } from "./colors.js";
 import { count, find, list, make, number, percent, say, tell } from "./dom.js";
 import { showRefusal, showUnlocked } from "./locked.js";
 
@@ -28,7 +28,6 @@ function show({ data, file, problem }) {
   tell(find("keys-problem"), problem ? `The keys file cannot be read, so the keys before it hold: ${problem}` : "");
   find("no-keys").hidden = data.length > 0 || Boolean(file);
   say(find("keys-file"), file ? `${count(data.length, "key")}, from ${file}. The file is read again whenever it changes.` : "");
-  learn(data.flatMap((key) => (key.by_expert ?? []).map((one) => one.expert)));
   find("key-list").replaceChildren(...data.map(drawKey));
 }
 

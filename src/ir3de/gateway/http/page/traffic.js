@@ -2,7 +2,7 @@
 
 import { ask, explainError } from "./api.js";
 import { histogram, rateChart } from "./charts.js";
-import { colour, learn, named } from "./colors.js";
+import { colour, named } from "./colors.js";
 import { find, make, milliseconds, number, percent, say, tell } from "./dom.js";
 import { parseMetrics, subtractMetrics, summarise, sumOf } from "./metrics.js";
 
@@ -75,7 +75,6 @@ function show() {
   say(find("rate-now"), `${number(Math.round(10 * rates.at(-1)) / 10)} per second`);
   say(find("history-note"), Date.now() - opened < BARS * BAR_MS ? "Counted since this page was opened." : "");
   histogram(find("confidence"), summary.confidence.edges, summary.confidence.counts);
-  learn(summary.experts.map((expert) => expert.name));
   const most = Math.max(1, ...summary.experts.map((expert) => expert.requests));
   document.querySelector("#by-expert tbody").replaceChildren(...summary.experts.map((expert) => makeRow(expert, most)));
 }

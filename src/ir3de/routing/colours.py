@@ -1,0 +1,39 @@
+"""The colours of experts: the same for the same expert in terminal, page, report and notebook."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+
+class Colour(NamedTuple):
+    """A colour on a light ground, on a dark one, and the terminal's own of nearly the same hue."""
+
+    light: str
+    dark: str
+    terminal: str  # a terminal's own colours suit its theme
+
+
+# Neighbours differ, also for people who do not tell red from green. The page has the same in style.css: a test compares.
+COLOURS = (
+    Colour("#1f74b8", "#4d9fe6", "bright_blue"),  # a terminal's plain blue is hardly legible on black
+    Colour("#dc8a00", "#f0a530", "yellow"),
+    Colour("#0b9270", "#2fbf97", "green"),
+    Colour("#c8609b", "#e58abd", "magenta"),
+    Colour("#46a5dd", "#7cc8f3", "cyan"),
+    Colour("#cc4b12", "#f0743c", "red"),
+    Colour("#7d4bb3", "#a97fe0", "bright_magenta"),
+    Colour("#8d8c1f", "#b9b84a", "bright_green"),
+    Colour("#8c2357", "#d05a92", "bright_red"),
+    Colour("#35a79b", "#5fd0c3", "bright_cyan"),
+    Colour("#c9a800", "#ecd04a", "bright_yellow"),
+    Colour("#44569e", "#8192e0", "blue"),
+)
+
+
+def find_colour(place: int) -> Colour:
+    """The colour of the expert at that place among the router's experts; after twelve they come again.
+
+    >>> find_colour(0).light
+    '#1f74b8'
+    """
+    return COLOURS[place % len(COLOURS)]
