@@ -178,10 +178,10 @@ def test_the_rows_of_the_table_add_up(fitted: Path) -> None:
 def test_explain_with_colours(fitted: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("FORCE_COLOR", "1")
     monkeypatch.delenv("NO_COLOR", raising=False)
-    assert "\x1b[1;35m contract" in run("explain", fitted, PROMPT).stdout
+    assert "\x1b[1;32m contract" in run("explain", fitted, PROMPT).stdout
     monkeypatch.setenv("NO_COLOR", "1")
     shown = run("explain", fitted, PROMPT).stdout
-    assert "\x1b[1;35m" not in shown and "++++++++" in shown
+    assert "\x1b[1;32m" not in shown and "++++++++" in shown
 
 
 def test_explain_votes(voting: Path) -> None:

@@ -13,7 +13,7 @@ class Colour(NamedTuple):
     terminal: str  # a terminal's own colours suit its theme
 
 
-# Neighbours differ, also for people who do not tell red from green. The page has the same in style.css: a test compares.
+# Neighbours differ, also for people who do not tell red from green. The page has them in style.css: a test compares.
 COLOURS = (
     Colour("#1f74b8", "#4d9fe6", "bright_blue"),  # a terminal's plain blue is hardly legible on black
     Colour("#dc8a00", "#f0a530", "yellow"),
