@@ -1,5 +1,5 @@
 # `make` is what CI runs.
-.PHONY: all lint test long coverage mutants fix bench trust trust-long audit docs demo
+.PHONY: all lint test long coverage mutants fix bench trust trust-long audit docs site demo
 .DEFAULT_GOAL := all
 
 all: test long lint
@@ -82,6 +82,10 @@ docs:            ## the generated pages and pictures
 	ir3de bench figures --output docs/images/experiments
 	python lab/scripts/generate_results_readme.py
 	python lab/scripts/draw_terminal.py
+
+site: export NO_MKDOCS_2_WARNING = 1
+site:            ## the documentation as a site, in site/; needs `pip install ".[docs]"`
+	mkdocs build --strict --quiet
 
 demo:            ## the first command of the README
 	ir3de demo

@@ -1,4 +1,4 @@
-"""Write src/ir3de/gateway/http/openapi.json, which the gateway serves; `--check` only compares.
+"""Write src/ir3de/gateway/http/openapi.json, which the gateway serves, and docs/http.md; `--check` only compares.
 
 The schemas are generated from pydantic models: those that the gateway validates with, and those of openapi_models.py.
 """
@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import sys
+from pathlib import Path
 from typing import Any
 
 from pydantic import BaseModel
@@ -18,10 +19,12 @@ from ir3de.gateway.http.openapi import DOCUMENT as TARGET
 from ir3de.gateway.provenance import PROVENANCE_HEADERS
 from ir3de.gateway.requests.controls import PRICE_PATTERN
 from ir3de.gateway.wire.passthrough import PASSTHROUGH_FORMATS, PassthroughFormat
+from reference_pages import describe_http
 
 Schema = dict[str, Any]
 Model = type[BaseModel]
 
+PAGE = Path(__file__).parent.parent / "docs" / "http.md"
 _STRING: Schema = {"type": "string"}
 _REF = "#/components/schemas/{model}"
 _MODELS: tuple[Model, ...] = (*s.MODELS, ExpertAddition, ReplicaChange, RouterReplacement)
@@ -248,14 +251,16 @@ def _parameter(place: str, name: str, schema: Schema, description: str) -> Schem
 
 
 def main() -> int:
-    document = json.dumps(build_document(), indent=1, ensure_ascii=False) + "\n"
-    if "--check" in sys.argv[1:]:
-        if TARGET.is_file() and TARGET.read_text(encoding="utf-8") == document:
-            return 0
-        print(f"{TARGET.name} is out of date: run python scripts/generate_openapi.py", file=sys.stderr)
-        return 1
-    TARGET.write_text(document, encoding="utf-8")
-    return 0
+    document = build_document()
+    wanted = {TARGET: json.dumps(document, indent=1, ensure_ascii=False) + "\n", PAGE: describe_http(document)}
+    failed = 0
+    for target, made in wanted.items():
+        if "--check" not in sys.argv[1:]:
+            target.write_text(made, encoding="utf-8")
+        elif not target.is_file() or target.read_text(encoding="utf-8") != made:
+            print(f"{target.name} is out of date: run python scripts/generate_openapi.py", file=sys.stderr)
+            failed = 1
+    return failed
 
 
 if __name__ == "__main__":
