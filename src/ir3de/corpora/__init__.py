@@ -6,8 +6,12 @@
     formats   text, JSON and JSON lines  -> numbered rows
     tables    CSV, TSV and Parquet       -> numbered rows
     rows      a row                      -> its text
+    labels    a row                      -> its label, which names its expert, and its text
+    frames    a table in memory          -> rows
+    folders   a folder of experts        -> {expert: paths}
+    labelled  labelled texts             -> {label: texts}
 
-Nothing is held but the buffer, the row at hand and the list of file names.
+Nothing is held but the buffer, the row at hand and the list of file names; only `read_labelled` holds its texts.
 """
 
 from collections.abc import Callable, Iterable, Iterator
@@ -16,12 +20,23 @@ from functools import partial
 from pathlib import Path
 
 from ir3de.corpora.formats import FORMATS
+from ir3de.corpora.labelled import Labelled, read_labelled
 from ir3de.corpora.rows import Row, columns_with_text, text_in, text_of
 from ir3de.corpora.sources import expand
 from ir3de.corpora.streams import Options, Source
 from ir3de.errors import InputError
 
-__all__ = ["Source", "expand", "read_rows", "read_texts", "text_of", "texts_in", "total_bytes"]
+__all__ = [
+    "Labelled",
+    "Source",
+    "expand",
+    "read_labelled",
+    "read_rows",
+    "read_texts",
+    "text_of",
+    "texts_in",
+    "total_bytes",
+]
 
 
 def read_texts(

@@ -7,7 +7,7 @@ from functools import partial
 from itertools import chain
 
 from ir3de.corpora.streams import STDIN, Options, Source, decode_utf8, lines_of
-from ir3de.corpora.tables import csv_rows, parquet_rows, tsv_rows
+from ir3de.corpora.tables import parquet_rows, parse_separated
 from ir3de.errors import InputError
 
 Numbered = tuple[int, object]  # the line or the row number, from 1, and the row
@@ -53,14 +53,34 @@ def _json_rows(source: Source, options: Options) -> Generator[Numbered, None, No
 
 def _json_lines_or_texts(lines: Iterable[bytes], source: Source, options: Options) -> Iterator[Numbered]:
     """Standard input: JSON lines if the first line that is not blank begins with a brace."""
+    first, lines = _peek(lines)
+    parse = _json_lines if first.lstrip().startswith(b"{") else _plain_texts
+    return parse(lines, source, options)
+
+
+def _json_lines_or_table(lines: Iterable[bytes], source: Source, options: Options) -> Iterator[Numbered]:
+    """Standard input with columns: JSON lines, or a table whose header is separated by tabs or commas."""
+    first, lines = _peek(lines)
+    if first.lstrip().startswith(b"{"):
+        return _json_lines(lines, source, options)
+    if b"\t" not in first and b"," not in first:
+        found = _excerpt(first.decode(errors="replace"), 0) if first.strip() else "nothing"
+        raise InputError(
+            f"{source.name}: rows with a label must be JSON lines, or a table whose first line names its columns, "
+            f"separated by commas or tabs; found {found}: write it so, or name a file"
+        )
+    return parse_separated(lines, source, options, separator="\t" if b"\t" in first else ",")
+
+
+def _peek(lines: Iterable[bytes]) -> tuple[bytes, Iterator[bytes]]:
+    """The first line that is not blank, and all lines: the blank ones too, so that the others keep their numbers."""
     lines = iter(lines)
-    head: list[bytes] = []  # the blank lines are kept so that the others keep their numbers
+    head: list[bytes] = []
     for line in lines:
         head.append(line)
         if not line.isspace():
             break
-    parse = _json_lines if head[-1].lstrip().startswith(b"{") else _plain_texts
-    return parse(chain(head, lines), source, options)
+    return head[-1], chain(head, lines)
 
 
 def _plain_texts(lines: Iterable[bytes], source: Source, options: Options) -> Iterator[Numbered]:
@@ -121,6 +141,7 @@ def _excerpt(text: str, position: int) -> str:
 
 _TEXT = Format(partial(_line_rows, parse=_plain_texts))
 _JSON_LINES = Format(partial(_line_rows, parse=_json_lines))
+_TABLES = {mark: Format(partial(_line_rows, parse=partial(parse_separated, separator=mark))) for mark in ",\t"}
 
 FORMATS: dict[str, Format] = {
     ".txt": _TEXT,
@@ -129,8 +150,11 @@ FORMATS: dict[str, Format] = {
     ".jsonl": _JSON_LINES,
     ".ndjson": _JSON_LINES,
     ".json": Format(_json_rows, numbers_rows=True),
-    ".csv": Format(csv_rows),
-    ".tsv": Format(tsv_rows),
+    ".csv": _TABLES[","],
+    ".tsv": _TABLES["\t"],
     ".parquet": Format(parquet_rows, numbers_rows=True),
     STDIN: Format(partial(_line_rows, parse=_json_lines_or_texts)),
 }
+
+# where rows have labels, standard input may be a table; without labels its lines are prompts
+LABELLED_STDIN = Format(partial(_line_rows, parse=_json_lines_or_table))

@@ -117,12 +117,12 @@ def _alpaca_text(row: Mapping[str, object]) -> str:
 
 
 def _named_text(row: Mapping[str, object], field: str) -> str:
-    value = row[field] if field in row else _value_at(row, field)
+    value = row[field] if field in row else value_at(row, field)
     is_chat = field.rpartition(".")[2] in CHAT_FIELDS and value is not None
     return _chat_text(value, field) if is_chat else _string(value, field)
 
 
-def _value_at(row: Mapping[str, object], field: str) -> object:
+def value_at(row: Mapping[str, object], field: str) -> object:
     """Follow a dotted path; a null on the way is a null at its end."""
     value: object = row
     for name in field.split("."):

@@ -49,7 +49,7 @@ def _expand_one(named: str) -> list[Source]:
 def _keep_supported(paths: Iterable[AnyPath], what: str) -> list[Source]:
     """Keep the files that can be read, sorted; it is an error to be left with none."""
     found = sorted(paths, key=lambda path: path.as_posix())
-    sources = [source for source in map(_recognise, found) if source is not None]
+    sources = [source for source in map(recognise, found) if source is not None]
     if not sources:
         names = ", ".join(path.name for path in found[:3]) + (", …" if len(found) > 3 else "")
         others = f"only {names}" if found else "nothing"
@@ -69,14 +69,15 @@ def _raise(error: OSError) -> None:
 
 
 def _make_source(path: AnyPath) -> Source:
-    source = _recognise(path)
+    source = recognise(path)
     if source is None:
         found = "".join(Path(path.name).suffixes[-2:]) or "no suffix"
         raise InputError(f"{path}: cannot tell the format, found {found}: use {_supported_suffixes()}")
     return source
 
 
-def _recognise(path: AnyPath) -> Source | None:
+def recognise(path: AnyPath) -> Source | None:
+    """How a file is read, by its suffixes; None for one that cannot be read as texts."""
     name = path.name.lower()
     codec = next((suffix for suffix in CODECS if name.endswith(suffix)), "")
     kind = Path(name.removesuffix(codec)).suffix

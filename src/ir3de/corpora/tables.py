@@ -4,13 +4,12 @@ import csv
 from collections.abc import Generator, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
-from functools import partial
 from itertools import pairwise
 from typing import TYPE_CHECKING
 
 from ir3de.corpora.remote import Remote
 from ir3de.corpora.rows import Row, list_names
-from ir3de.corpora.streams import Options, Source, decode_utf8, lines_of, utf8_error
+from ir3de.corpora.streams import Options, Source, decode_utf8, utf8_error
 from ir3de.errors import InputError, MissingExtraError
 
 if TYPE_CHECKING:
@@ -22,28 +21,30 @@ _PARQUET_ROWS = 256  # rows turned into Python objects at once: few, because a r
 _PARQUET_BUFFER_BYTES = 1 << 20
 
 
-def _separated_rows(source: Source, options: Options, *, separator: str) -> Generator[tuple[int, Row], None, None]:
+def parse_separated(
+    raw_lines: Iterable[bytes], source: Source, options: Options, *, separator: str
+) -> Iterator[tuple[int, Row]]:
+    """Iterate over the rows of a table of lines, the first of which names the columns."""
     # The limit belongs to the whole process and guards against broken quoting, which `strict` catches anyway.
     # It is only ever raised: to put it back would break another reader that is still at work.
     csv.field_size_limit(max(csv.field_size_limit(), _MAX_FIELD_CHARACTERS))
-    with source.open(options.on_bytes) as stream:
-        # a line that is not UTF-8 may be part of a longer row, so where rows may be skipped it is decoded all the same
-        numbered = enumerate(lines_of(stream, source), 1)
-        if options.on_damage is None:
-            lines = (decode_utf8(raw, source, first_line=number) for number, raw in numbered)
-        else:
-            lines = (raw.decode(errors="surrogateescape") for _, raw in numbered)
-        records = _records(lines, source.name, separator)
-        header = _check_header(next(records, (1, []))[1], source, separator)
-        sole = header[0] if len(header) == 1 else None
-        for number, values in records:
-            wrong = _find_fault(values, header, source.place(number), separator)
-            if wrong is not None:
-                options.report_damage(wrong)
-                continue
-            row = Row(zip(header, values, strict=True))
-            row.sole_column = sole
-            yield number, row
+    # a line that is not UTF-8 may be part of a longer row, so where rows may be skipped it is decoded all the same
+    numbered = enumerate(raw_lines, 1)
+    if options.on_damage is None:
+        lines = (decode_utf8(raw, source, first_line=number) for number, raw in numbered)
+    else:
+        lines = (raw.decode(errors="surrogateescape") for _, raw in numbered)
+    records = _records(lines, source.name, separator)
+    header = _check_header(next(records, (1, []))[1], source, separator)
+    sole = header[0] if len(header) == 1 else None
+    for number, values in records:
+        wrong = _find_fault(values, header, source.place(number), separator)
+        if wrong is not None:
+            options.report_damage(wrong)
+            continue
+        row = Row(zip(header, values, strict=True))
+        row.sole_column = sole
+        yield number, row
 
 
 def _records(lines: Iterable[str], name: str, separator: str) -> Iterator[tuple[int, list[str]]]:
@@ -92,10 +93,6 @@ def _check_header(header: list[str], source: Source, separator: str) -> list[str
             f"{_SEPARATORS[separator]}s: save it with commas as .csv or with tabs as .tsv"
         )
     return header
-
-
-csv_rows = partial(_separated_rows, separator=",")
-tsv_rows = partial(_separated_rows, separator="\t")
 
 
 def parquet_rows(source: Source, options: Options) -> Generator[tuple[int, dict[str, object]], None, None]:

@@ -1,0 +1,175 @@
+"""Labelled texts of every shape: files and folders, tables in memory, rows, or texts beside labels."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import closing
+from functools import partial
+from itertools import chain
+from pathlib import Path
+from typing import Any, TypeAlias
+
+from ir3de.corpora.folders import find_experts
+from ir3de.corpora.formats import FORMATS, LABELLED_STDIN
+from ir3de.corpora.frames import Frame, is_frame, iterate_rows, list_columns, list_values, refuse_splits
+from ir3de.corpora.labels import choose_columns, order_labels, read_label, split_row
+from ir3de.corpora.rows import list_names, text_in
+from ir3de.corpora.sources import expand
+from ir3de.corpora.streams import STDIN, Options, Source
+from ir3de.embedding.normalisation import replace_lone_surrogates
+from ir3de.errors import InputError
+
+# what labelled texts can be: files by name, a table, rows, or the pair (texts, labels)
+Labelled: TypeAlias = "str | Path | Frame | Iterable[str | Path] | Iterable[Mapping[str, Any]] | tuple[Any, Any]"
+
+PLAIN_TEXTS = frozenset({".txt", ".text", ".md"})
+OnDamage: TypeAlias = Callable[[InputError], None]
+
+
+def read_labelled(
+    data: Labelled,
+    *,
+    label: str | None = None,
+    text: str | None = None,
+    on_bytes: Callable[[int], None] | None = None,
+    on_damage: OnDamage | None = None,
+) -> dict[str, list[str]]:
+    """Read labelled texts into {label: texts}. All texts are held in memory; each file is read once.
+
+    `data` is a file with columns or fields (or several, a folder of them, `-` for standard input), a DataFrame of
+    pandas or polars, a `datasets.Dataset`, a list of rows, or the pair (texts, labels). `label` names the column of the
+    labels, and `text` that of the texts; without `text` the usual names are tried, and then the only other column.
+    A folder needs no `label`: each of its sub-folders, and each file directly in it, is then the expert of that name.
+
+    Labels are stripped, numbers are taken as they are written, and the experts are sorted by label. Rows without a text
+    are left out. A row without a label is an error, unless `on_damage` takes it; the row is then left out.
+
+    >>> from tempfile import TemporaryDirectory
+    >>> with TemporaryDirectory() as folder:
+    ...     path = Path(folder, "train.csv")
+    ...     _ = path.write_text("prompt,team\\nIs it void?,law\\nSort a list.,code\\nSue them?,law\\n")
+    ...     read_labelled(path, label="team")
+    {'code': ['Sort a list.'], 'law': ['Is it void?', 'Sue them?']}
+    >>> read_labelled((["Is it void?", "Sort a list."], ["law", "code"]))
+    {'code': ['Sort a list.'], 'law': ['Is it void?']}
+    """
+    found: dict[str, list[str]] = {}
+    for name, prompt in _pairs(data, label, text, Options(on_bytes=on_bytes, on_damage=on_damage)):
+        if prompt and not prompt.isspace():
+            found.setdefault(name, []).append(prompt)
+    if not found:
+        raise InputError("found no text with a label: give at least one row that has both")
+    return {name: found[name] for name in order_labels(found)}
+
+
+def _pairs(data: Any, label: str | None, text: str | None, options: Options) -> Iterator[tuple[str, str]]:
+    """Every label with its text, whatever the shape of the data."""
+    refuse_splits(data)
+    if isinstance(data, tuple) and len(data) == 2 and not any(isinstance(one, (str, Path, Mapping)) for one in data):
+        if label is not None or text is not None:
+            raise InputError("(texts, labels) have no columns: leave label= and text= out")
+        return _pair_up(*data, options)
+    if isinstance(data, Mapping):
+        raise InputError("{expert: texts} names its experts itself: give label= with a table, with files or with rows")
+    if label is None and isinstance(data, (str, Path)) and Path(data).is_dir():
+        return _read_folder(data, text, options)
+    if label is None:
+        raise InputError(f"say which column names the expert (label=…, on the command line --label){_describe(data)}")
+    if is_frame(data):
+        return _labelled_rows(((row.place, row) for row in iterate_rows(data, label, text)), label, text, options)
+    if isinstance(data, (str, Path)):
+        data = [data]
+    if not isinstance(data, Iterable):
+        raise InputError(
+            f"labelled texts must be files, a table with columns, rows or (texts, labels), found {type(data).__name__}"
+        )
+    items = iter(data)
+    first = next(items, None)
+    if isinstance(first, (str, Path)):
+        return _labelled_rows(_read_files([first, *items], label, text, options), label, text, options)
+    rows = chain(() if first is None else (first,), items)
+    placed = ((getattr(row, "place", f"row {number:,}"), row) for number, row in enumerate(rows, 1))
+    return _labelled_rows(placed, label, text, options)
+
+
+def _labelled_rows(
+    rows: Iterable[tuple[str, object]], label: str, text: str | None, options: Options
+) -> Iterator[tuple[str, str]]:
+    for place, row in rows:
+        try:
+            name, prompt = split_row(row, label, text)
+            if name is None and prompt and not prompt.isspace():
+                raise InputError(f"the row has no label, {label!r} is empty: fill it in, or leave the row out")
+        except InputError as error:
+            options.report_damage(InputError(f"{place}: {error}"))
+            continue
+        if name is not None:
+            yield name, prompt
+
+
+def _pair_up(texts: Any, labels: Any, options: Options) -> Iterator[tuple[str, str]]:
+    """Pair texts with their labels; there must be as many of the one as of the other."""
+    prompts, names = list_values(texts), list_values(labels)
+    if len(prompts) != len(names):
+        raise InputError(f"found {len(prompts):,} texts and {len(names):,} labels: give one label for each text")
+    for number, (prompt, value) in enumerate(zip(prompts, names, strict=True), 1):
+        try:
+            name = read_label(value, "label")
+            if not isinstance(prompt, (str, type(None))):
+                raise InputError(f"a text must be a str, found {prompt!r:.60}")
+            if name is None and prompt and not prompt.isspace():
+                raise InputError("the text has no label: give it one, or leave it out")
+        except InputError as error:
+            options.report_damage(InputError(f"pair {number:,}: {error}"))
+            continue
+        if name is not None:
+            yield name, replace_lone_surrogates(prompt or "")
+
+
+def _read_folder(folder: str | Path, text: str | None, options: Options) -> Iterator[tuple[str, str]]:
+    """The texts of a folder of experts."""
+    for name, paths in find_experts(folder).items():
+        for source in expand(paths):
+            form = FORMATS[source.kind]
+            with closing(form.read(source, options)) as rows:
+                for number, row in rows:
+                    try:
+                        prompt = text_in(row, text)
+                    except InputError as error:
+                        options.report_damage(InputError(f"{form.place(source, number)}: {error}"))
+                    else:
+                        yield name, prompt
+
+
+def _read_files(
+    paths: Sequence[str | Path], label: str, text: str | None, options: Options
+) -> Iterator[tuple[str, object]]:
+    """The rows of all files that have columns or fields, each with its place."""
+    named = {str(path) for path in paths}
+    columns = Options(
+        columns=partial(choose_columns, label=label, text=text),
+        on_bytes=options.on_bytes,
+        on_damage=options.on_damage,
+    )
+    sources = expand(paths)
+    plain = [source for source in sources if source.kind in PLAIN_TEXTS]
+    for source in sources:
+        if source in plain and (source.name in named or len(plain) == len(sources)):
+            raise _no_columns(source)
+        if source not in plain:
+            form = LABELLED_STDIN if source.kind == STDIN else FORMATS[source.kind]
+            with closing(form.read(source, columns)) as rows:
+                for number, row in rows:
+                    yield form.place(source, number), row
+
+
+def _no_columns(source: Source) -> InputError:
+    stem = Path(source.name).name.partition(".")[0]
+    return InputError(
+        f"{source.name}: lines of plain text have no column with a label: name the expert itself "
+        f"({stem}={source.name}), or write the rows as .csv, .tsv, .jsonl or .parquet"
+    )
+
+
+def _describe(data: object) -> str:
+    return f"; found the columns {list_names(list_columns(data))}" if is_frame(data) else ""
