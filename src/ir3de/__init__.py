@@ -9,11 +9,14 @@ docs/api.md lists the public modules and their names. A name is imported when it
 costs nothing.
 """
 
-from typing import TYPE_CHECKING, Any
+from __future__ import annotations
 
 from ir3de.storage.lazy_exports import export_lazily
 
+TYPE_CHECKING = False  # as checkers of types know it; typing itself takes longer to import than all of this
 if TYPE_CHECKING:
+    from typing import Any
+
     from ir3de.embedding import Embedding
     from ir3de.errors import IR3DEError
     from ir3de.router import Router

@@ -72,6 +72,10 @@ def test_given_taken_back_and_accounted_for(given: Path, router: Path, tmp_path:
     assert read_header(router)["sha256"] == read_header(tmp_path / "never")["sha256"]
     run("receipt", router, "--contribution", "berlin-2026", "--output", tmp_path / "receipt.json")
     receipt = json.loads((tmp_path / "receipt.json").read_text())
+    said = complaint("receipt", router, "--entry", 1, "--output", tmp_path / "receipt.json")
+    assert "receipt.json exists already" in said and "--force" in said
+    assert json.loads((tmp_path / "receipt.json").read_text()) == receipt
+    run("receipt", router, "--contribution", "berlin-2026", "--output", tmp_path / "receipt.json", "--force")
     assert receipt == run_json("receipt", router) == json.loads(run("receipt", router, "--entry", 4).stdout)
     assert (receipt["action"], receipt["router"]["before"]) == ("remove", before)
     arguments = ("--receipt", tmp_path / "receipt.json", "--statistics", given / "berlin.stats")

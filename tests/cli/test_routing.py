@@ -266,7 +266,20 @@ def test_eval_shows_what_fits_nobody(fitted: Path, tmp_path: Path) -> None:
     assert said["recall"]["law"] == 0.5 and said["sizes"]["law"] == 2
     assert [row["expert"] for row in said["errors"]] == [None]
     shown = run("eval", fitted, f"law={tmp_path / 'law.txt'}", "--errors", "2").stdout
-    assert re.search(r"^law +none fits +abstained +Welche Farbe", shown, re.MULTILINE)
+    assert re.search(r"^law +none fits +out of domain +Welche Farbe", shown, re.MULTILINE)
+
+
+def test_eval_lists_the_surest_mistakes_first(fitted: Path, tmp_path: Path) -> None:
+    asked = [STRANGE, "Is this contract void?", "hi", "The court ruled that the tenancy agreement is void."]
+    (tmp_path / "coding.txt").write_text("\n".join([*asked, "Why does this Python function raise?"]), "utf-8")
+    named = f"coding={tmp_path / 'coding.txt'}"
+    found = run_json("eval", fitted, named, "--errors", "9")["errors"]
+    assert [row["abstained"] for row in found] == [False, False, True, True] and {row["text"] for row in found} == {
+        *asked
+    }
+    assert found[0]["confidence"] > found[1]["confidence"] and found[2]["confidence"] > found[3]["confidence"]
+    assert run_json("eval", fitted, named, "--errors", "2")["errors"] == found[:2]
+    assert "Misrouted  the most confident first" in run("eval", fitted, named, "--errors", "2").stdout
 
 
 def test_eval_of_perturbed_prompts(fitted: Path) -> None:

@@ -5,6 +5,7 @@ from pathlib import Path
 import pytest
 from configurations import GOOD, parsed
 from running_gateway import Upstream, served, small_router
+from starlette.responses import PlainTextResponse
 
 from commands import complaint, run, run_json, wrong_call
 from ir3de.gateway.config.load import (
@@ -83,9 +84,30 @@ def test_ping_asks_the_endpoints(router: Path) -> None:
     with served(Upstream().app()) as upstream:
         experts = [f"--expert={name}={upstream}/{name}/v1" for name in ("law", "maths")]
         run("config", "init", "--router", router, *experts, "--expert", "cooking=http://127.0.0.1:9/v1")
-        told = [finding["message"] for finding in run_json("config", "validate", "--ping")["findings"]]
-    assert len(told) == 3 and "nothing answers there" in told[2]
-    assert all("does not answer as OpenAI's API does" in message for message in told[:2])
+        said = run_json("config", "validate", "--ping", code=1)
+        failed = run("config", "validate", "--ping", code=1)
+        assert run_json("config", "validate")["ok"]
+    told = [(finding["level"], finding["message"]) for finding in said["findings"]]
+    assert len(told) == 3 and not said["ok"]
+    assert told[2] == ("error", "cooking at http://127.0.0.1:9/v1: nothing answers there")
+    assert all(level == "warning" and "does not answer as OpenAI's API does" in message for level, message in told[:2])
+    assert "cooking at http://127.0.0.1:9/v1: nothing answers there" in failed.stderr
+    assert "law" not in failed.stderr and "can be served" not in failed.stdout
+
+
+@pytest.mark.parametrize(
+    ("status", "code", "told"),
+    [(401, 1, "/models answers 401: is its key right?"), (503, 1, "/models answers 503"), (404, 0, "answers 404")],
+)
+def test_a_ping_fails_where_an_endpoint_refuses_or_fails(router: Path, status: int, code: int, told: str) -> None:
+    with served(PlainTextResponse("no", status)) as upstream:
+        run("config", "init", "--router", router, f"--expert=law={upstream}/v1")
+        (found,) = (
+            one
+            for one in run_json("config", "validate", "--ping", code=code)["findings"]
+            if one["where"] == "experts.0"
+        )
+    assert told in found["message"] and found["level"] == ("error" if code else "warning")
 
 
 def test_show_tells_defaults_and_no_secrets(monkeypatch: pytest.MonkeyPatch) -> None:

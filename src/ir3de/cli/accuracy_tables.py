@@ -126,6 +126,6 @@ def prompts_table(rows: Sequence[Mapping[str, Any]], keys: Sequence[str], titles
     shown = table(*titles, name, "prompt", right=(name,))
     for row in rows:
         value = f"{row['expected_score']:.3f}" if "expected_score" in row else percent(row["confidence"])
-        value = "abstained" if row["abstained"] else value
+        value = row["reason"] if row["abstained"] else value
         shown.add_row(*(row[key] or NONE_FITS for key in keys), value, one_line(row["text"], max(20, width - 48)))
     return shown

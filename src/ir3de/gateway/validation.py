@@ -8,6 +8,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from http.client import HTTPException
 from pathlib import Path
+from typing import Literal, NamedTuple
 from urllib.error import HTTPError, URLError
 from urllib.request import Request, urlopen
 
@@ -116,14 +117,14 @@ def find_host_error(config: Config) -> str | None:
 
 
 def ping_experts(experts: Sequence[ExpertConfig]) -> list[Finding]:
-    """Ask all endpoints for their models, in parallel."""
+    """Ask all endpoints for their models, in parallel: an error where nobody can be served, otherwise a warning."""
     endpoints = [(index, one) for index, expert in enumerate(experts) for one in _split_into_replicas(expert)]
     with ThreadPoolExecutor(max_workers=max(1, min(32, len(endpoints)))) as pool:
         answers = list(pool.map(_ping, [endpoint for _, endpoint in endpoints]))
     return [
-        Finding("warning", f"experts.{index}", f"{expert.name} at {expert.base_url}: {answer}")
+        Finding(answer.level, f"experts.{index}", f"{expert.name} at {expert.base_url}: {answer.problem}")
         for (index, expert), answer in zip(endpoints, answers, strict=True)
-        if answer
+        if answer is not None
     ]
 
 
@@ -135,29 +136,40 @@ def _split_into_replicas(expert: ExpertConfig) -> list[ExpertConfig]:
     return [expert.model_copy(update={"base_url": url, "api_key_env": key, "replicas": ()}) for url, key in own]
 
 
-def _ping(expert: ExpertConfig) -> str:
-    """What is wrong with the endpoint; empty if nothing is."""
+class _PingAnswer(NamedTuple):
+    """What is wrong with an endpoint."""
+
+    level: Literal["error", "warning"]
+    problem: str
+
+
+def _ping(expert: ExpertConfig) -> _PingAnswer | None:
+    """What is wrong with the endpoint; None if nothing is."""
     key = read_variable(expert.api_key_env)
     headers = {"authorization": f"Bearer {key}"} if key else {}
     if "messages" in expert.capabilities:  # Anthropic's API wants these
         headers |= {"anthropic-version": ANTHROPIC_VERSION, **({"x-api-key": key} if key else {})}
     try:
         with urlopen(Request(f"{expert.base_url}/models", headers=headers), timeout=PING_TIMEOUT_S) as response:
-            listed = json.load(response)["data"]
-            models = [str(model["id"]) for model in listed]
+            models = [str(model["id"]) for model in json.load(response)["data"]]
     except HTTPError as error:
         with error:
-            return f"/models answers {error.code}" + (": is its key right?" if error.code == 401 else "")
+            said = f"/models answers {error.code}"
+            if error.code in (401, 403):
+                return _PingAnswer("error", f"{said}: is its key right?")
+            # 404 and the like are warnings: a server may do without /models
+            return _PingAnswer("error" if error.code >= 500 else "warning", said)
     except (URLError, TimeoutError) as error:
         late = isinstance(error, TimeoutError) or isinstance(error.reason, TimeoutError)
-        return f"no answer within {PING_TIMEOUT_S:g} s" if late else "nothing answers there"
+        return _PingAnswer("error", f"no answer within {PING_TIMEOUT_S:g} s" if late else "nothing answers there")
     except (OSError, HTTPException) as error:
-        return f"no answer: {error}"
+        return _PingAnswer("error", f"no answer: {error}")
     except (ValueError, KeyError, TypeError):
-        return "/models does not answer as OpenAI's API does"
+        return _PingAnswer("warning", "/models does not answer as OpenAI's API does")
     if expert.served_model not in models:
-        return f"has no model {expert.served_model!r}, only {', '.join(models[:10]) or 'none'}: name one in `model`"
-    return ""
+        listed = ", ".join(models[:10]) or "none"
+        return _PingAnswer("warning", f"has no model {expert.served_model!r}, only {listed}: name one in `model`")
+    return None
 
 
 def _names(config: Config, known: Sequence[str]) -> Iterator[Finding]:

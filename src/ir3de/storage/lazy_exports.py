@@ -1,9 +1,14 @@
 """Packages that import a public name when it is first used, so that importing the package costs nothing."""
 
+from __future__ import annotations
+
 import sys
-from collections.abc import Callable, Mapping
 from importlib import import_module
-from typing import Any
+
+TYPE_CHECKING = False  # as checkers of types know it; typing itself takes longer to import than all of this
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+    from typing import Any
 
 
 def export_lazily(package: str, names: Mapping[str, str]) -> tuple[Callable[[str], Any], Callable[[], list[str]]]:

@@ -85,7 +85,8 @@ def init(file: str | None, router: str | None, experts: list[Endpoint], force: b
 def validate(context: click.Context, file: str | None, ping: bool, out: Output) -> None:
     """Check a configuration, and that it fits the router.
 
-    The exit code is 1 if the gateway cannot serve it. Warnings do not change the exit code.
+    The exit code is 1 if the gateway cannot serve it; with --ping, also if an endpoint does not answer, fails, or
+    refuses its key. Warnings do not change the exit code.
 
     \b
     Example:

@@ -22,6 +22,7 @@ from ir3de.cli.plots import draw_frontier, draw_reliability, parse_plot_path, re
 from ir3de.cli.progress import read_prompts
 from ir3de.cli.saving import load_router
 from ir3de.cli.strong_weak import NAMES, pair_options
+from ir3de.cli.surest import SurestDecisions
 from ir3de.errors import InputError
 
 if TYPE_CHECKING:
@@ -36,7 +37,13 @@ NEAREST = "where none fits, the nearest expert counts"
 @options.router_argument
 @options.domains_option
 @options.reading_options
-@options.number_option("--errors", "wanted", least=0, default=0, help="List N prompts that went wrong, or moved.")
+@options.number_option(
+    "--errors",
+    "wanted",
+    least=0,
+    default=0,
+    help="List N prompts that went wrong, or moved, those that the router was surest of first.",
+)
 @click.option(
     "--robustness", is_flag=True, help="Also route the prompts with typos, cut, mixed…; holds all prompts in memory."
 )
@@ -115,7 +122,7 @@ def evaluate(
         require_matplotlib()
     check_sources({**domains, **({"unknown": unknown} if unknown else {})})
     router = weighted(load_router(router_path), weights)
-    mistakes: list[dict[str, Any]] = []
+    misrouted = SurestDecisions(wanted)
     recorder = DecisionRecorder(router) if frontier or frontier_plot else None
     if recorder:
         recorder.check()
@@ -123,8 +130,8 @@ def evaluate(
     def record(name: str, text: str, decision: Decision) -> None:
         if recorder:
             recorder.record(name, text, decision)
-        if decision.expert != name and len(mistakes) < wanted:
-            mistakes.append({"text": text, "expected": name, **decision.to_dict()})
+        if decision.expert != name:
+            misrouted.add(decision, lambda: {"text": text, "expected": name, **decision.to_dict()})
 
     begun = perf_counter()
     with ExitStack() as bars:
@@ -142,7 +149,7 @@ def evaluate(
     seconds = perf_counter() - begun
     with out.spinner("perturbing"):
         effects = measure_robustness(router, prompts) if robustness else None
-    found = recorder.frontier() if recorder else None
+    found, mistakes = recorder.frontier() if recorder else None, misrouted.rows
     if found and frontier_plot:
         draw_frontier(found, frontier_plot)
     also = {key: more.to_dict() for key, more in (("robustness", effects), ("frontier", found)) if more}
@@ -158,7 +165,10 @@ def evaluate(
         show_frontier(out, found, frontier_plot)
     if mistakes:
         columns = ("expected", "expert"), ("expert", "went to")
-        out.note(heading("Misrouted"), accuracy_tables.prompts_table(mistakes, *columns, out.console.width))
+        out.note(
+            heading("Misrouted", "the most confident first"),
+            accuracy_tables.prompts_table(mistakes, *columns, out.console.width),
+        )
 
 
 def show_report(out: Output, report: Report) -> None:

@@ -16,11 +16,12 @@ if TYPE_CHECKING:
     from rich.table import Table
     from rich.text import Text
 
-    from ir3de.evaluation.frontier import CostQuality, Frontier, FrontierPoint
+    from ir3de.evaluation.frontier import CostQuality, Frontier
 
 WIDTH, HEIGHT = 60, 14  # of the picture, in characters
-MAX_SHARE_COLUMNS = 8  # experts that have columns of their own
-OTHER_COLUMNS_WIDTH = 44  # weight, quality, cost, mix, policy
+MAX_SHARE_COLUMNS = 5  # experts that have columns of their own
+MAX_SINGLES = 5  # experts that have rows of their own
+OTHER_COLUMNS_WIDTH = 56  # weight, quality, cost, mix, the other experts, policy
 ROUTER, SINGLE, MIX, ORACLE = "●", "○", "·", "◇"
 
 
@@ -47,7 +48,9 @@ def show_frontier(out: Output, found: Frontier, target: Path | None) -> None:
 def frontier_table(found: Frontier, width: int) -> Table:
     """One row per weight: quality, cost, the best random mix at that cost, and the experts' shares of the prompts."""
     experts = _columns(found, width - OTHER_COLUMNS_WIDTH)
-    names = ["weight", "quality", found.unit, "mix", *experts]
+    others = [name for name in found.experts if name not in experts]
+    rest = [_count_others(others)] if others else []
+    names = ["weight", "quality", found.unit, "mix", *experts, *rest]
     shown = table(*names, "", right=names)
     for point in found.points:
         own = point.weight == found.weight
@@ -56,17 +59,22 @@ def frontier_table(found: Frontier, width: int) -> Table:
             percent(point.quality),
             f"{point.cost:.4g}",
             line((percent(point.mix_quality), FAINT)),
-            *(_share(point, name, colour_of(found.experts.index(name))) for name in experts),
+            *(_share(point.shares[name], colour_of(found.experts.index(name))) for name in experts),
+            *([_share(sum(point.shares[name] for name in others), "")] if others else []),
             line(("← policy" if own else "", FAINT)),
         )
     return shown
 
 
 def _columns(found: Frontier, room: int) -> list[str]:
-    """The experts whose shares are shown: those with most prompts at any weight, as many as there is room for."""
-    by_share = sorted(found.experts, key=lambda name: -max(point.shares[name] for point in found.points))
+    """The experts whose shares are shown: those whose shares change most, as many as there is room for."""
+
+    def rank(name: str) -> tuple[float, float]:
+        shares = [point.shares[name] for point in found.points]
+        return min(shares) - max(shares), -max(shares)
+
     chosen: set[str] = set()
-    for name in by_share[:MAX_SHARE_COLUMNS]:
+    for name in sorted(found.experts, key=rank)[:MAX_SHARE_COLUMNS]:
         room -= max(len(name), len("100 %")) + 3
         if room < 0:
             break
@@ -74,16 +82,26 @@ def _columns(found: Frontier, room: int) -> list[str]:
     return [name for name in found.experts if name in chosen]
 
 
-def _share(point: FrontierPoint, name: str, colour: str) -> Text:
-    share = point.shares[name]
+def _share(share: float, colour: str) -> Text:
     return line((f"{100 * share:.0f} %", colour) if share else ("·", FAINT))
 
 
+def _count_others(others: Sequence[object]) -> str:
+    return "1 other" if len(others) == 1 else f"{len(others)} others"
+
+
 def _lines(found: Frontier) -> Table:
-    """What the frontier is compared with."""
-    spots = [(SINGLE, f"always {name}", spot) for name, spot in found.singles.items()][-MAX_SHARE_COLUMNS:]
-    spots += [("", "a random expert", found.uniform), (ORACLE, "an oracle", found.oracle[0])]
+    """What the frontier is compared with; of the single experts the best few."""
+    by_quality = sorted(found.singles.items(), key=lambda one: (-one[1].quality, one[1].cost))
+    kept, others = by_quality[:MAX_SINGLES], by_quality[MAX_SINGLES:]
+    spots = [(SINGLE, f"always {name}", spot) for name, spot in kept]
     rows = [(mark, name, percent(spot.quality), f"{spot.cost:.4g}") for mark, name, spot in spots]
+    if others:
+        costs = [spot.cost for _, spot in others]
+        between = f"{min(costs):.4g}" if min(costs) == max(costs) else f"{min(costs):.4g} – {max(costs):.4g}"
+        rows.append((SINGLE, f"and {_count_others(others)}", f"≤ {percent(others[0][1].quality)}", between))
+    for mark, name, spot in (("", "a random expert", found.uniform), (ORACLE, "an oracle", found.oracle[0])):
+        rows.append((mark, name, percent(spot.quality), f"{spot.cost:.4g}"))
     return table("", "compared with", "quality", found.unit, right=("quality", found.unit), rows=rows)
 
 

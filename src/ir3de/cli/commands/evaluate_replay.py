@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from ir3de.cli.accuracy_tables import matrix_table, prompts_table
 from ir3de.cli.costs import weighted
 from ir3de.cli.outcomes import check_clashes
 from ir3de.cli.output import FAINT, Output, heading, line, percent, table
 from ir3de.cli.saving import load_router
+from ir3de.cli.surest import SurestDecisions
 
 if TYPE_CHECKING:
     from rich.text import Text
@@ -32,17 +33,17 @@ def evaluate_replay(
     check_clashes("--replay", ALLOWED)
     total = total_bytes(logs)  # a misspelt path is found first
     router = weighted(load_router(router_path), weights)
-    damage, moved = DamagedLines(), list[dict[str, Any]]()
+    damage, surest = DamagedLines(), SurestDecisions(wanted)
 
     def record(row: LoggedDecision, decision: Decision) -> None:
-        if len(moved) < wanted:
-            then = {"text": row.text, "before": row.expert, "served": row.served}
-            values = {"confidence_before": row.confidence, "expected_score_before": row.expected_score}
-            moved.append({**then, **values, **decision.to_dict()})
+        then = {"text": row.text, "before": row.expert, "served": row.served}
+        values = {"confidence_before": row.confidence, "expected_score_before": row.expected_score}
+        surest.add(decision, lambda: {**then, **values, **decision.to_dict()})
 
     with reading(out, "replay", total) as (on_bytes, _count):
         logged = read_log(logs, damage, on_bytes=on_bytes)
         report = replay_log(router, logged, damage=damage, on_move=record if wanted else None)
+    moved = surest.rows
     out.json({**report.to_dict(), "damaged": damage.lines, "moved": moved})
     if damage.lines:
         out.warn(f"{damage.lines:,} lines are damaged or no decisions and were passed over. {damage.first}")
@@ -56,7 +57,10 @@ def evaluate_replay(
     out.note("", table("expert", *counts, right=counts, rows=rows), heading("Moves"))
     out.note(matrix_table(report.experts, report.matrix, out.console.width, sides), "", *_remarks(report))
     if moved:
-        out.note(heading("Moved"), prompts_table(moved, ("before", "expert"), sides, out.console.width))
+        out.note(
+            heading("Moved", "the most confident first"),
+            prompts_table(moved, ("before", "expert"), sides, out.console.width),
+        )
 
 
 def _remarks(report: ReplayReport) -> Iterator[Text]:

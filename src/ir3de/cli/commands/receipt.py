@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import click
 
 from ir3de.cli.commands.ledger import load_history
-from ir3de.cli.options import number_option, output_options, router_argument
+from ir3de.cli.options import force_option, number_option, output_options, refuse_existing, router_argument
 from ir3de.cli.output import FAINT, Output, hint, line
 from ir3de.errors import InputError
 
@@ -23,8 +23,11 @@ HASH_CHARACTERS = 16
 @click.option("--contribution", metavar="ID", help="Contribution to document.  [default: that of the last entry]")
 @number_option("--entry", "number", help="Number of the ledger entry.")
 @click.option("--output", "target", type=click.Path(path_type=Path), metavar="FILE", help="Write it to this file.")
+@force_option
 @output_options
-def receipt(router_path: Path, contribution: str | None, number: int | None, target: Path | None, out: Output) -> None:
+def receipt(
+    router_path: Path, contribution: str | None, number: int | None, target: Path | None, force: bool, out: Output
+) -> None:
     """Print a receipt for a change, which others can check.
 
     A receipt is one entry of the ledger as a JSON document, with the hashes before and after. With the receipt and the
@@ -40,6 +43,8 @@ def receipt(router_path: Path, contribution: str | None, number: int | None, tar
     from ir3de.storage import files
     from ir3de.storage.ledger import receipt as written
 
+    if target is not None:
+        refuse_existing(target.expanduser(), force=force)
     entry = _choose_entry(load_history(router_path), contribution, number, router_path)
     document = written(entry)
     if target is not None:
