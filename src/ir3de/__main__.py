@@ -26,7 +26,7 @@ def main() -> None:
         signal.signal(signal.SIGINT, _leave)  # for what Python does at its end
 
 
-def _run(handler: signal._HANDLER = None) -> None:
+def _run(handler: signal._HANDLER | None = None) -> None:
     from ir3de.cli import main as run_commands
 
     if handler is not None:

@@ -102,11 +102,8 @@ def test_ping_asks_the_endpoints(router: Path) -> None:
 def test_a_ping_fails_where_an_endpoint_refuses_or_fails(router: Path, status: int, code: int, told: str) -> None:
     with served(PlainTextResponse("no", status)) as upstream:
         run("config", "init", "--router", router, f"--expert=law={upstream}/v1")
-        (found,) = (
-            one
-            for one in run_json("config", "validate", "--ping", code=code)["findings"]
-            if one["where"] == "experts.0"
-        )
+        findings = run_json("config", "validate", "--ping", code=code)["findings"]
+    (found,) = (one for one in findings if one["where"] == "experts.0")
     assert told in found["message"] and found["level"] == ("error" if code else "warning")
 
 

@@ -42,7 +42,7 @@ NEAREST = "where none fits, the nearest expert counts"
     "wanted",
     least=0,
     default=0,
-    help="List N prompts that went wrong, or moved, those that the router was surest of first.",
+    help="List N prompts that went wrong, or moved; the surest first.",
 )
 @click.option(
     "--robustness", is_flag=True, help="Also route the prompts with typos, cut, mixed…; holds all prompts in memory."
