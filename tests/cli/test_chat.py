@@ -54,7 +54,9 @@ def test_route_prints_and_writes_chats_as_json(fitted: Path, chats: Path, tmp_pa
         "output": str(target), "chats": 2, "turns": 4,
     }  # fmt: skip
     assert [json.loads(line) for line in target.read_text("utf-8").splitlines()] == printed
-    assert "4 turns of 2 chats" in run("route", fitted, "--chat", chats, "--output", target).stdout
+    assert "exists already" in complaint("route", fitted, "--chat", chats, "--output", target)
+    assert "4 turns of 2 chats" in run("route", fitted, "--chat", chats, "--output", target, "--force").stdout
+    assert "fit no table" in complaint("route", fitted, "--chat", chats, "--output", tmp_path / "chats.csv")
     one = run_json("route", fitted, "--chat", "-", "--top", "1", stdin=json.dumps(CHAT, indent=1))
     assert len(one["ir3de"]["ranking"]) == len(one["ir3de"]["turns"][0]["ranking"]) == 1
 
@@ -103,7 +105,7 @@ def test_a_bad_chat_leaves_the_output_as_it_was(fitted: Path, chats: Path, tmp_p
     target.write_text("before", encoding="utf-8")
     with chats.open("a", encoding="utf-8") as file:
         file.write('{"messages": []}\n')
-    assert "chats.jsonl:3" in complaint("route", fitted, "--chat", chats, "--output", target)
+    assert "chats.jsonl:3" in complaint("route", fitted, "--chat", chats, "--output", target, "--force")
     assert target.read_text(encoding="utf-8") == "before"
 
 

@@ -175,8 +175,8 @@ def test_costs_are_checked_before_anything_is_counted(tmp_path: Path, router: Pa
 def test_route_shows_quality_cost_and_utility(router: Path) -> None:
     run("policy", router, *PRICES)
     decision = Router.load(router).route(PROMPT, weights={"price": 0.2})
-    told = run_json("route", router, PROMPT, "--weight", "price=0.2")
-    assert told == {**json.loads(json.dumps(decision.to_dict())), "mixed": []}
+    told = run_json("route", router, PROMPT, "--weight", "price=0.2")["ir3de"]
+    assert told == {**json.loads(json.dumps(decision.to_dict())), "candidates": list(decision.candidates)}
     shown = run("route", router, PROMPT, "--weight", "price=0.2").stdout
     assert all(part in shown for part in ("quality", "cost", "utility", "price 3", "price 0.5, latency 2", "-60.0 %"))
     assert "utility" not in run("route", router, PROMPT).stdout
@@ -199,9 +199,10 @@ def test_weights_without_costs_are_remarked_on(router: Path) -> None:
 
 def test_a_threshold_is_told_apart_from_a_prompt_without_tokens(router: Path) -> None:
     run("policy", router, "--threshold", "1")
-    assert "no expert is likely enough: none fits; the nearest is law" in run("route", router, PROMPT).stderr
+    told = " ".join(run("route", router, PROMPT).stderr.split())
+    assert "no expert is likely enough: none fits, and no default expert was named; the nearest is law" in told
     run("policy", router, "--default", "maths")
-    assert "no expert is likely enough: it goes to the default expert, maths" in run("route", router, PROMPT).stderr
+    assert "no expert is likely enough: it goes to maths, the default expert" in run("route", router, PROMPT).stderr
     assert "holds no known token" in run("route", router, "").stderr
 
 

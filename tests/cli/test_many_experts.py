@@ -45,3 +45,16 @@ def test_the_frontier_names_a_few_experts_and_counts_the_others(many: Path, tmp_
     assert sum("and 7 others" in line for line in compared) == 1
     found = run_json("eval", many, f"team-00={tmp_path / 'bread.txt'}", "--frontier")["frontier"]
     assert len(found["singles"]) == 12  # programs get them all
+
+
+def test_route_shows_the_first_experts_and_counts_the_others(many: Path) -> None:
+    shown = run("route", many, "What oven for a bread of flour?").stdout.splitlines()
+    assert shown[0].startswith("team-00 ") and not any(" 0.0 % " in line for line in shown[:-2])
+    listed = [line.split()[0] for line in shown if line.startswith("team-")]
+    assert 1 <= len(listed) <= 5
+    assert shown[-2].startswith(f"and {12 - len(listed)} others ") and shown[-2].rstrip().endswith(" %")
+    every = run("route", many, "What oven for a bread of flour?", "--top", "12").stdout
+    assert every.count("team-") == 12 and "others" not in every
+    assert len(run_json("route", many, "What oven for a bread of flour?")["ir3de"]["ranking"]) == 12
+    weighed = run("route", many, "What oven for a bread of flour?", "--weight", "price=0.01").stdout
+    assert weighed.count("team-") == 5 and "and 7 others" in weighed

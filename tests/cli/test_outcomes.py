@@ -80,7 +80,7 @@ def test_route_and_explain_show_scores_not_percentages(router: Path) -> None:
     shown = run("route", router, "Is this contract void?").stdout
     assert "llama" in shown.splitlines()[0] and "%" not in shown
     assert "llama" in run("explain", router, "Is this contract void?").stdout
-    told = run_json("route", router, "Is this contract void?")
+    told = run_json("route", router, "Is this contract void?")["ir3de"]
     assert told["expert"] == "llama" and told["ranking"][0]["expected_score"] == told["expected_score"]
     assert told["confidence"] is None
 
@@ -113,7 +113,7 @@ def test_costs_go_with_outcomes(file: Path, tmp_path: Path) -> None:
     run("fit", router, "--outcomes", file, "--price", "llama=2")
     run("add", router, "--outcomes", written(tmp_path / "g.jsonl", answers(models=("gemma",))), "--price", "gemma=1")
     assert {name: cost.price for name, cost in Router.load(router).policy.costs.items()} == {"llama": 2, "gemma": 1}
-    assert run_json("route", router, "Is this contract void?")["expert"] == "llama"
+    assert run_json("route", router, "Is this contract void?")["ir3de"]["expert"] == "llama"
     dear = run("route", router, "Is this contract void?", "--weight", "price=10").stdout
     assert dear.split("─")[-1].split()[0] == "mistral" and "%" not in dear
     assert run_json("eval", router, "--outcomes", file, "--weight", "price=10")["choices"]["mistral"] == 80

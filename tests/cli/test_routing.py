@@ -25,16 +25,17 @@ def test_route_one_prompt(fitted: Path) -> None:
     shown = run("route", fitted, "Is this contract void?").stdout
     assert shown.startswith("law") and "█" in shown and "5 tokens, all counted" in shown
     assert run("route", fitted, "Is this contract void?", "-q").stdout == "law\n"
-    said = run_json("route", fitted, "Is this contract void?", "--top", "2")
+    said = run_json("route", fitted, "Is this contract void?", "--top", "2")["ir3de"]
     assert said["expert"] == "law" and len(said["ranking"]) == 2
     assert len(run("route", fitted, "Is it void?", "--top", "1").stdout.splitlines()) == 2
 
 
 def test_route_says_when_it_abstains(fitted: Path) -> None:
     result = run("route", fitted, "")
-    assert "holds no known token: none fits\n" in result.stderr
+    told = "warning: abstained, because the prompt holds no known token: none fits, and no default expert was named"
+    assert " ".join(result.stderr.split()) == told
     assert run("route", fitted, "", "-q").stdout == "none fits\n"
-    said = run_json("route", fitted, "")
+    said = run_json("route", fitted, "")["ir3de"]
     assert (said["abstained"], said["expert"], said["confidence"]) == (True, None, 0.0)
 
 
@@ -44,22 +45,26 @@ STRANGE = "Welche Farbe hat der Himmel am Abend?"
 @pytest.mark.parametrize(
     ("text", "reason", "told"),
     [
-        (STRANGE, "out of domain", "the prompt is out of domain: none fits; the nearest is "),
-        ("hi", "no content", "the prompt has no content of its own: none fits\n"),
+        (
+            STRANGE,
+            "out of domain",
+            "the prompt is out of domain: none fits, and no default expert was named; the nearest is ",
+        ),
+        ("hi", "no content", "the prompt has no content of its own: none fits, and no default expert was named"),
     ],
 )
 def test_route_says_that_none_fits(fitted: Path, text: str, reason: str, told: str) -> None:
-    said = run_json("route", fitted, text)
+    said = run_json("route", fitted, text)["ir3de"]
     assert (said["expert"], said["abstained"], said["reason"]) == (None, True, reason)
     assert said["in_domain"] < 0.5 and said["confidence"] <= said["in_domain"]
     assert sum(row["probability"] for row in said["ranking"]) == pytest.approx(said["in_domain"], abs=1e-5)
     shown = run("route", fitted, text)
-    assert told in shown.stderr and shown.stdout.startswith(said["ranking"][0]["expert"])
+    assert told in " ".join(shown.stderr.split()) and shown.stdout.startswith(said["ranking"][0]["expert"])
     assert run("route", fitted, text, "-q").stdout == "none fits\n"
     many = run("route", fitted, stdin=f"{text}\nIs this contract void?\n").stdout.splitlines()
-    assert many[0].startswith("none fits ") and "abstains" in many[0] and many[1].startswith("law ")
+    assert many[0].startswith("none fits ") and f" {reason}  " in many[0] and many[1].startswith("law ")
     assert run("route", fitted, "-q", stdin=f"{text}\n").stdout == "none fits\n"
-    assert told in run("explain", fitted, text).stderr
+    assert told in " ".join(run("explain", fitted, text).stderr.split())
 
 
 def test_with_a_default_expert_it_gets_what_fits_nobody(fitted: Path, tmp_path: Path) -> None:
@@ -67,11 +72,16 @@ def test_with_a_default_expert_it_gets_what_fits_nobody(fitted: Path, tmp_path: 
     run("policy", router, "--default", "coding")
     for text, why in ((STRANGE, "is out of domain"), ("hi", "has no content of its own"), ("", "no known token")):
         result = run("route", router, text)
-        assert f"{why}: it goes to the default expert, coding" in result.stderr and result.stdout.startswith("coding")
+        told = " ".join(result.stderr.split())
+        assert f"{why}: it goes to coding, the default expert" in told and result.stdout.startswith("coding")
         assert run("route", router, text, "-q").stdout == "coding\n"
-        said = run_json("route", router, text)
+        said = run_json("route", router, text)["ir3de"]
         assert (said["expert"], said["abstained"], said["ranking"][0]["expert"]) == ("coding", True, "coding")
-    assert run("route", router, stdin="hi\n").stdout.split()[:2] == ["coding", "abstains"]
+    shown = run("route", router, stdin=f"hi\n{STRANGE}\n").stdout.splitlines()
+    assert [line.split()[:4] for line in shown] == [
+        ["coding", "(default)", "no", "content"],
+        ["coding", "(default)", "out", "of"],
+    ]
 
 
 def test_rows_that_fit_nobody_are_counted_as_such(fitted: Path, tmp_path: Path) -> None:
@@ -127,12 +137,13 @@ def test_route_a_file_into_a_file(fitted: Path, questions: Path, tmp_path: Path)
     assert rows[0]["ir3de"]["expert"] == "law" and rows[1]["ir3de"]["abstained"]
     assert "你好" in target.read_text(encoding="utf-8")
     assert len(rows[0]["ir3de"]["ranking"]) == 1
-    human = run("route", fitted, "--input", questions, "--output", target, "--field", "ask").stdout
+    assert "exists already" in complaint("route", fitted, "--input", questions, "--output", target, "--field", "ask")
+    human = run("route", fitted, "--input", questions, "--output", target, "--field", "ask", "--force").stdout
     assert "3 rows routed" in human
     piped = run("route", fitted, "--input", "-", "--output", "-", stdin='{"text": "Is it void?", "id": 9}\n').stdout
     assert json.loads(piped)["id"] == 9
     shown = run("route", fitted, "--input", questions, "--field", "ask").stdout
-    assert len(shown.splitlines()) == 3 and "abstains" in shown
+    assert len(shown.splitlines()) == 3 and "no known token" in shown
 
 
 def test_route_writes_the_whole_output_or_none(fitted: Path, questions: Path, tmp_path: Path) -> None:
@@ -140,7 +151,8 @@ def test_route_writes_the_whole_output_or_none(fitted: Path, questions: Path, tm
     target.write_text("before", encoding="utf-8")
     with questions.open("a", encoding="utf-8") as file:
         file.write("{broken\n")
-    assert "q.jsonl:4" in complaint("route", fitted, "--input", questions, "--output", target, "--field", "ask")
+    arguments = ("route", fitted, "--input", questions, "--output", target, "--field", "ask", "--force")
+    assert "q.jsonl:4" in complaint(*arguments)
     assert target.read_text(encoding="utf-8") == "before"
     assert sorted(path.name for path in tmp_path.iterdir()) == ["q.jsonl", "r.jsonl"]
 

@@ -124,7 +124,7 @@ def show_chat(out: Output, router: Router, chat: Chat, conversation: Conversatio
     for index, turn in enumerate(conversation.turns):
         decision, found = turn.decision, conversation.explain(index)
         name = line(name_expert(decision, router))
-        value = "abstains" if decision.abstained else format_value(decision, decision.quality[0][1])
+        value = decision.reason or format_value(decision, decision.quality[0][1])
         by = "a new subject" if found.changed else "itself" if found.decided == index else f"turn {found.decided + 1}"
         shown.add_row(str(index + 1), name, line((value, FAINT)), by, one_line(turn.text, room))
     out.result(heading(chat.place), shown)

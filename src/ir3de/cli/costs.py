@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, TypeAlias
 import click
 
 from ir3de.cli.options import Function, gather_options
-from ir3de.cli.output import FAINT, Output, bar, colour_of, format_value, line, percent, table
+from ir3de.cli.output import FAINT, Output, bar, colour_of, count_shown, format_value, line, name_others, percent, table
 from ir3de.errors import InputError
 
 if TYPE_CHECKING:
@@ -133,14 +133,15 @@ def costs_table(router: Router) -> Table:
 
 
 def utility_table(decision: Decision, router: Router, top: int | None = None) -> Table:
-    """Every expert's quality, its costs, their penalty, and the utility that is left, best first."""
+    """The first experts' quality, their costs, the penalty, and the utility that is left, best first."""
     from ir3de.policies import FREE, utilities
 
     penalties: Mapping[str, float] = decision.penalties or {}
     ranking = decision.ranking
     left = utilities([quality for _, quality in ranking], [penalties[name] for name, _ in ranking])
     shown = table("expert", "quality", "", "cost", "penalty", "utility", right=("quality", "penalty", "utility"))
-    for place, ((name, quality), value) in enumerate(list(zip(ranking, left, strict=True))[:top]):
+    kept = count_shown(ranking, top)
+    for place, ((name, quality), value) in enumerate(list(zip(ranking, left, strict=True))[:kept]):
         colour = colour_of(router.experts.index(name))
         shown.add_row(
             line((name, f"bold {colour}" if place == 0 else "")),
@@ -150,4 +151,6 @@ def utility_table(decision: Decision, router: Router, top: int | None = None) ->
             f"-{format_value(decision, penalties[name])}" if penalties[name] else "–",
             f"{value:+.3f}",
         )
+    if top is None and len(ranking) > kept:
+        shown.add_row(line((name_others(len(ranking) - kept), FAINT)))
     return shown

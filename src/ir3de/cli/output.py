@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import os
 import sys
 from collections.abc import Iterable, Iterator, Sequence
@@ -23,6 +24,8 @@ if TYPE_CHECKING:
 
 FAINT = "bright_black"
 NONE_FITS = "none fits"  # in place of an expert's name
+DEFAULT = "default"  # behind the name of an expert that gets a prompt only because the router abstained
+MOST_SHOWN = 5  # experts of a ranking
 THEME = {f"progress.{name}": FAINT for name in ("download", "data.speed", "remaining", "elapsed")}
 TURNS = "\u200e\u200f\u202a\u202b\u202c\u202d\u202e\u2066\u2067\u2068\u2069"  # they turn the direction of the line
 MIN_COLUMN_WIDTH = 6  # of a column of words
@@ -165,9 +168,25 @@ def bar(share: float, width: int, style: str) -> Text:
 
 
 def name_expert(decision: Decision, router: Router) -> tuple[str, str]:
-    """The expert that a prompt goes to, and its colour; that none fits, where the router abstained."""
+    """The expert that a prompt goes to, and its colour; where the router abstained, the default expert or none."""
     name = decision.expert
-    return (NONE_FITS, FAINT) if name is None else (name, colour_of(router.experts.index(name)))
+    if name is None:
+        return NONE_FITS, FAINT
+    return f"{name} ({DEFAULT})" if decision.abstained else name, colour_of(router.experts.index(name))
+
+
+def count_shown(ranking: Sequence[tuple[str, float]], top: int | None, least: float = -math.inf) -> int:
+    """How many experts of a ranking are shown: `top`; else all if they are few, else the first ones from `least` on."""
+    if top is not None:
+        return min(top, len(ranking))
+    if len(ranking) <= MOST_SHOWN + 1:  # a line that counts one other is not shorter
+        return len(ranking)
+    return max(1, sum(value >= least for _, value in ranking[:MOST_SHOWN]))
+
+
+def name_others(count: int) -> str:
+    """How many experts are not shown."""
+    return f"and {'1 other' if count == 1 else f'{count:,} others'}"
 
 
 def colour_of(index: int) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import sys
 from collections.abc import Iterable, Iterator, Mapping
 from itertools import islice
@@ -12,20 +13,24 @@ import click
 
 from ir3de.cli.chats import Chat, describe_chat, pick_only_source, read_chats, route_chat, show_chat
 from ir3de.cli.costs import once_weight_option, utility_table, warn_without_costs
-from ir3de.cli.options import chat_option, field_option, number_option, output_options, router_argument
+from ir3de.cli.options import chat_option, field_option, force_option, number_option, output_options, router_argument
 from ir3de.cli.output import (
+    DEFAULT,
     FAINT,
     NONE_FITS,
     Output,
     bar,
     colour_of,
+    count_shown,
     format_value,
     json_text,
     line,
     name_expert,
+    name_others,
     one_line,
     percent,
 )
+from ir3de.cli.routed_files import DECISION_FIELD, check_target, open_routed
 from ir3de.cli.saving import load_router
 
 if TYPE_CHECKING:
@@ -38,8 +43,9 @@ if TYPE_CHECKING:
 Row = dict[str, object]
 
 STANDARD = "-"
-DECISION_FIELD = "ir3de"
 BATCH_ROWS = 1_024
+REASON_WIDTH = len("low confidence")
+SMALLEST_SHOWN = 0.0005  # probabilities below it would be shown as 0.0 %
 MOST_NAMED = 3  # experts of a mixed prompt
 BAR_WIDTH = 32
 
@@ -52,11 +58,12 @@ BAR_WIDTH = 32
     "--output",
     "target",
     metavar="PATH",
-    help="Write the rows with their decisions as JSON lines; - is standard output.",
+    help="Write the rows with their decisions to a .jsonl, .json, .csv, .tsv or .parquet file; - prints JSON lines.",
 )
+@force_option
 @chat_option
 @field_option
-@number_option("--top", help="Keep only the N best experts of each ranking.")
+@number_option("--top", help="Keep only the N best experts of each ranking.  [default: shows 5; JSON has all]")
 @once_weight_option
 @output_options
 def route(
@@ -64,6 +71,7 @@ def route(
     text: str | None,
     source: str | None,
     target: str | None,
+    force: bool,
     chat: str | None,
     field: str | None,
     top: int | None,
@@ -72,35 +80,41 @@ def route(
 ) -> None:
     """Name the expert for a prompt, or for many.
 
-    Without TEXT, prompts come from standard input: one per line, or JSON lines. Rows keep all their fields and get the
-    field "ir3de". The --output file appears once it is complete. For many prompts, --json prints JSON lines and
-    --quiet only the experts' names. With --chat, every turn of the user in each chat is routed.
+    Without TEXT, prompts come from standard input: one per line, or JSON lines. With --json, and in JSON files, rows
+    keep all their fields and get the field "ir3de" with the decision; a prompt given as TEXT is a row with the field
+    "text". In CSV, TSV and Parquet the decision has columns: expert, confidence, margin, abstained and reason. The
+    --output file appears once it is complete. For many prompts, --json prints JSON lines and --quiet only the experts'
+    names. With --chat, every turn of the user in each chat is routed.
 
     \b
     Examples:
       ir3de route router "Is this contract void?"
       ir3de route router "Is this contract void?" --weight price=0.1
-      ir3de route router --input prompts.jsonl --output routed.jsonl
+      ir3de route router --input prompts.csv --output routed.csv
       ir3de route router --chat chats.jsonl
       tail -f prompts.txt | ir3de route router --json
     """
-    if chat is not None:
+    is_chat = chat is not None
+    if is_chat:
         pick_only_source((text, source, field))
-        _route_chats(out, load_router(router_path), chat, target, top, weights)
-        return
-    source = _one_source(text, source)
+    else:
+        source = _one_source(text, source)
+    path = None if target in (None, STANDARD) else check_target(str(target), force=force, tables=not is_chat)
+    lines = target == STANDARD or out.as_json
     router = load_router(router_path)
     warn_without_costs(out, router, weights)
+    if chat is not None:
+        _route_chats(out, router, chat, path, lines, top, weights)
+        return
     if source is None and target is None:
         assert text is not None
         _show_one(out, router, text, weights, top)
         return
-    to_file = target is not None and target != STANDARD
-    rows: Iterable[Row] = [{"text": text}] if source is None else _rows(source, out if to_file else Output(quiet=True))
+    rows: Iterable[Row] = [{"text": text}] if source is None else _rows(source, out if path else Output(quiet=True))
     routed = _routed(router, rows, field, 1 if source == STANDARD else BATCH_ROWS, weights)
-    if target is not None and to_file:
-        _write(Path(target).expanduser(), routed, top, out)
-    elif target == STANDARD or out.as_json:
+    if path is not None:
+        _write(path, routed, top, out)
+    elif lines:
         for row, decision, _ in routed:
             print(_line(row, decision, top, sys.stdout.encoding), flush=source == STANDARD)
     else:
@@ -108,35 +122,34 @@ def route(
 
 
 def _route_chats(
-    out: Output, router: Router, source: str, target: str | None, top: int | None, weights: Mapping[str, float]
+    out: Output,
+    router: Router,
+    source: str,
+    target: Path | None,
+    lines: bool,
+    top: int | None,
+    weights: Mapping[str, float],
 ) -> None:
     """Route the chats of a file turn by turn."""
-    warn_without_costs(out, router, weights)
     routed = ((chat, route_chat(router, chat, weights)) for chat in read_chats(source))
-    if target is not None and target != STANDARD:
-        _write_chats(Path(target).expanduser(), routed, top, out)
+    if target is not None:
+        _write_chats(target, routed, top, out)
         return
     for chat, conversation in routed:
-        if target == STANDARD or out.as_json:
-            print(_chat_line(chat, conversation, top, sys.stdout.encoding))
+        if lines:
+            print(json_text({**chat.row, DECISION_FIELD: describe_chat(conversation, top)}, sys.stdout.encoding))
         else:
             show_chat(out, router, chat, conversation)
 
 
 def _write_chats(target: Path, routed: Iterable[tuple[Chat, Conversation]], top: int | None, out: Output) -> None:
-    from ir3de.storage.files import open_atomic
-
     chats = turns = 0
-    with open_atomic(target) as file:
+    with open_routed(target) as write:
         for chat, conversation in routed:
-            file.write(_chat_line(chat, conversation, top).encode() + b"\n")
+            write(chat.row, describe_chat(conversation, top))
             chats, turns = chats + 1, turns + len(conversation)
     out.json({"output": str(target), "chats": chats, "turns": turns})
     out.note(line((f"{turns:,} turns of {chats:,} chats routed to ", ""), (str(target), "bold")))
-
-
-def _chat_line(chat: Chat, conversation: Conversation, top: int | None, encoding: str | None = "utf-8") -> str:
-    return json_text({**chat.row, DECISION_FIELD: describe_chat(conversation, top)}, encoding)
 
 
 def _one_source(text: str | None, source: str | None) -> str | None:
@@ -179,16 +192,15 @@ def _line(row: Row, decision: Decision, top: int | None, encoding: str | None = 
 
 def _described(decision: Decision, top: int | None) -> dict[str, Any]:
     described = decision.to_dict()
-    return {**described, "ranking": described["ranking"][:top]}
+    likely = () if decision.abstained else decision.candidates
+    return {**described, "ranking": described["ranking"][:top], "candidates": list(likely)}
 
 
 def _write(target: Path, routed: Iterable[tuple[Row, Decision, str]], top: int | None, out: Output) -> None:
-    from ir3de.storage.files import open_atomic
-
     counts: dict[str, int] = {}
-    with open_atomic(target) as file:
+    with open_routed(target) as write:
         for row, decision, _ in routed:
-            file.write(_line(row, decision, top).encode() + b"\n")
+            write(row, _described(decision, top))
             name = decision.expert or NONE_FITS
             counts[name] = counts.get(name, 0) + 1
     total = sum(counts.values())
@@ -200,23 +212,20 @@ def _write(target: Path, routed: Iterable[tuple[Row, Decision, str]], top: int |
 
 def _show_one(out: Output, router: Router, text: str, weights: Mapping[str, float], top: int | None) -> None:
     decision = router.route(text, weights=weights or None)
-    mixed = () if out.quiet and not out.as_json else router.explain(text, weights=weights or None).mixed
-    out.json({**_described(decision, top), "mixed": list(mixed)})
-    if out.quiet:
+    out.json({"text": text, DECISION_FIELD: _described(decision, top)})
+    if out.quiet or out.as_json:
         out.result(decision.expert or NONE_FITS)
         return
     costs_matter = decision.penalties is not None
     out.result(utility_table(decision, router, top) if costs_matter else ranking_table(decision, router.experts, top))
     if decision.abstained:
         out.warn(why_abstained(decision))
-    else:
-        counted = "all counted" if decision.counted == decision.tokens else f"{decision.counted:,} of them counted"
-        tokens = "1 token" if decision.tokens == 1 else f"{decision.tokens:,} tokens"
-        out.note(line((f"{tokens}, {counted}", FAINT)))
-        if mixed:
-            out.note(
-                line(("mixed: ", "bold"), (" and ".join(mixed[:MOST_NAMED]), ""), ("; see `ir3de explain`", FAINT))
-            )
+        return
+    counted = "all counted" if decision.counted == decision.tokens else f"{decision.counted:,} of them counted"
+    tokens = "1 token" if decision.tokens == 1 else f"{decision.tokens:,} tokens"
+    out.note(line((f"{tokens}, {counted}", FAINT)))
+    if mixed := router.explain(text, weights=weights or None).mixed:
+        out.note(line(("mixed: ", "bold"), (" and ".join(mixed[:MOST_NAMED]), ""), ("; see `ir3de explain`", FAINT)))
 
 
 def why_abstained(decision: Decision) -> str:
@@ -228,36 +237,42 @@ def why_abstained(decision: Decision) -> str:
         "out of domain": "the prompt is out of domain",
         "no content": "the prompt has no content of its own",
     }
-    why = reasons[decision.reason]
+    why = f"abstained, because {reasons[decision.reason]}"
     if decision.expert is not None:
-        return f"{why}: it goes to the default expert, {decision.expert}"
+        return f"{why}: it goes to {decision.expert}, the default expert"
     nearest = "" if decision.reason.startswith("no ") else f"; the nearest is {decision.best}"
-    return f"{why}: none fits{nearest}"
+    return f"{why}: none fits, and no default expert was named{nearest}"
 
 
 def ranking_table(decision: Decision, experts: tuple[str, ...], top: int | None = None) -> Table:
-    """Every expert's probability or expected score as a bar, best first."""
+    """The first experts' probabilities or expected scores as bars, best first, and what is left for the others."""
     from rich.table import Table
 
     shown = Table.grid(padding=(0, 2))
     shown.add_column(overflow="fold")
     shown.add_column(justify="right", no_wrap=True)
     shown.add_column(no_wrap=True)
-    for place, (expert, value) in enumerate(decision.ranking[:top]):
+    ranking = decision.ranking
+    kept = count_shown(ranking, top, SMALLEST_SHOWN if decision.expected_score is None else -math.inf)
+    for place, (expert, value) in enumerate(ranking[:kept]):
         colour = colour_of(experts.index(expert))
         name = line((expert, f"bold {colour}" if place == 0 else ""))
         shown.add_row(name, format_value(decision, value), bar(value, BAR_WIDTH, colour))
+    if top is None and len(ranking) > kept:
+        left = percent(sum(value for _, value in ranking[kept:])) if decision.expected_score is None else ""
+        shown.add_row(line((name_others(len(ranking) - kept), FAINT)), line((left, FAINT)), "")
     return shown
 
 
 def _show_many(out: Output, router: Router, routed: Iterable[tuple[Row, Decision, str]]) -> None:
     """One line a prompt, as they come."""
-    width = max(map(len, (*router.experts, NONE_FITS)))
-    room = max(20, out.console.width - width - 12)
+    width = max(map(len, (*router.experts, NONE_FITS, f"{router.default} ({DEFAULT})" if router.default else "")))
+    room = max(20, out.console.width - width - REASON_WIDTH - 4)
     for _, decision, text in routed:
         if out.quiet:
             print(decision.expert or NONE_FITS, flush=True)
             continue
-        value = "abstains" if decision.abstained else format_value(decision, decision.ranking[0][1])
+        value = decision.reason or format_value(decision, decision.ranking[0][1])
         name, colour = name_expert(decision, router)
-        out.result(line((name.ljust(width), colour), (f"  {value:>8}  ", FAINT), (one_line(text, room), "")))
+        parts = (name.ljust(width), colour), (f"  {value:>{REASON_WIDTH}}  ", FAINT), (one_line(text, room), "")
+        out.result(line(*parts))
