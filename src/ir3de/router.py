@@ -228,6 +228,10 @@ class Router:
         """The same fit, its confidence read by another calibration: a new router, this one is unchanged."""
         return Router(self._parts.with_calibration(calibration))
 
+    def with_statistics(self, statistics: Mapping[str, Statistics]) -> Router:
+        """The same scorer, policy and confidence fitted to other statistics of the experts: a new router."""
+        return Router(self._parts.training.replace_statistics(self._parts, statistics))
+
     @property
     def experts(self) -> tuple[str, ...]:
         """The experts' names, in the order they were added."""

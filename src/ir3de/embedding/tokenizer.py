@@ -22,6 +22,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ir3de.embedding.beginnings import is_long, is_too_short, read_first, take_first, take_longest
+from ir3de.embedding.decoding import make_decoder
 from ir3de.embedding.fast_engine import find_engine_version, load_engine
 from ir3de.embedding.normalisation import (
     JUDGED_CHARACTERS,
@@ -340,6 +341,19 @@ class Tokenizer:
         # as a batch, because others can run meanwhile: `encode` keeps the interpreter's lock
         encoding = self.reference.encode_batch([text], add_special_tokens=False)[0]
         return encoding.ids, [start for start, _ in encoding.offsets]
+
+    def decode_batch(self, prompts: Sequence[Ids]) -> list[str]:
+        """Token ids as text again. Capitals that `encode` made small stay small, and what it dropped stays away."""
+        found: list[str] = self._decoder.decode_batch([ids.tolist() for ids in prompts], skip_special_tokens=False)
+        return found
+
+    @cached_property
+    def _decoder(self) -> tokenizers.Tokenizer:
+        import tokenizers
+
+        decoder = tokenizers.Tokenizer.from_str(self.definition.decode())
+        decoder.decoder = make_decoder(self.definition)
+        return decoder
 
     def pieces(self, text: str, most: int | None = None) -> list[tuple[int, str]]:
         """Each token's id with the stretch of text it stands for. The stretches make up the whole text.

@@ -1,4 +1,4 @@
-"""How well a router does: accuracy, robustness, quality against cost, replayed traffic, thresholds."""
+"""How well a router does: accuracy, proof on held-out prompts, robustness, cost, replayed traffic, thresholds."""
 
 from typing import TYPE_CHECKING
 
@@ -8,8 +8,11 @@ if TYPE_CHECKING:
     from ir3de.evaluation.accuracy import ReliabilityBin, Report, evaluate
     from ir3de.evaluation.coverage import CoveragePoint, UnknownReport
     from ir3de.evaluation.frontier import CostQuality, Frontier, FrontierPoint, compute_frontier, measure_frontier
+    from ir3de.evaluation.intervals import Estimate
     from ir3de.evaluation.outcomes import OutcomeReport, evaluate_outcomes
     from ir3de.evaluation.perturbations import Case, DroppedWords, FirstTokens, Mixed, Perturbation, Typos, Wrapped
+    from ir3de.evaluation.proof import Abstentions, ConfusedPair, Contender, CurvePoint, Proof
+    from ir3de.evaluation.proving import prove
     from ir3de.evaluation.replay import ReplayReport, replay_log
     from ir3de.evaluation.robustness import RobustnessReport, measure_robustness
     from ir3de.evaluation.strong_weak import (
@@ -38,8 +41,11 @@ else:
             "accuracy": "ReliabilityBin Report evaluate",
             "coverage": "CoveragePoint UnknownReport",
             "frontier": "CostQuality Frontier FrontierPoint compute_frontier measure_frontier",
+            "intervals": "Estimate",
             "outcomes": "OutcomeReport evaluate_outcomes",
             "perturbations": "Case DroppedWords FirstTokens Mixed Perturbation Typos Wrapped",
+            "proof": "Abstentions ConfusedPair Contender CurvePoint Proof",
+            "proving": "prove",
             "replay": "ReplayReport replay_log",
             "robustness": "RobustnessReport measure_robustness",
             "strong_weak": "ShareCalibration StrongWeakReport calibrate_strong_share measure_order",
@@ -50,11 +56,16 @@ else:
     )
 
 __all__ = [
+    "Abstentions",
     "Case",
     "Check",
+    "ConfusedPair",
+    "Contender",
     "CostQuality",
     "CoveragePoint",
+    "CurvePoint",
     "DroppedWords",
+    "Estimate",
     "FirstTokens",
     "Frontier",
     "FrontierPoint",
@@ -62,6 +73,7 @@ __all__ = [
     "Mixed",
     "OutcomeReport",
     "Perturbation",
+    "Proof",
     "ReliabilityBin",
     "ReplayReport",
     "Report",
@@ -85,6 +97,7 @@ __all__ = [
     "measure_order",
     "measure_robustness",
     "pick_threshold",
+    "prove",
     "replay_log",
     "route_held_out",
     "score_held_out",

@@ -95,7 +95,7 @@ def evaluate(
     if not domains:
         raise InputError("an evaluation needs at least one domain: pass {expert: prompts}")
     require_experts(domains, router.experts)
-    counts = _Counts(router.experts)
+    counts = DecisionCounts(router.experts)
     for name, texts in domains.items():
         before = counts.prompts
         for batch, decisions in route_in_batches(router, prompts_of(name, texts), str):
@@ -110,7 +110,7 @@ def evaluate(
     return counts.report()
 
 
-class _Counts:
+class DecisionCounts:
     """The counts that a report is made of."""
 
     def __init__(self, experts: tuple[str, ...]) -> None:

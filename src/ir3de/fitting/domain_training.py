@@ -20,7 +20,8 @@ from ir3de.routing.deferral import Once
 from ir3de.routing.valuation import Probabilities
 from ir3de.scorers import Blend, Scorer
 from ir3de.scorers.blend import BlendParts
-from ir3de.scorers.logistic import LogisticParts
+from ir3de.scorers.logistic import Logistic, LogisticParts
+from ir3de.scorers.logistic_solver import ConvergenceError
 from ir3de.scorers.table import Table
 from ir3de.selectors import Average, Selector
 from ir3de.statistics.contributions import Holding
@@ -133,6 +134,21 @@ class DomainTraining:
             self.counted_statistics(embedding), self.holdings(), embedding, parts.compiled.rules, self.background
         )
         return parts.change(compiled, training, [Change.now("tune")]), trials
+
+    def replace_statistics(self, parts: RouterParts, statistics: Mapping[str, Statistics]) -> RouterParts:
+        """Parameters that depend on the number of prompts alone are worked out anew."""
+        embedding, rules = parts.embedding(), parts.compiled.rules
+        training = replace(self, statistics=Constant(dict(statistics)), holdings=dict, windows={})
+        if self.chosen_by == "fit" and isinstance(self.scorer, Logistic):
+            before, now = (Logistic.for_prompts(list(known.values())) for known in (self.statistics(), statistics))
+            closed = now.closed if self.scorer.closed == before.closed else self.scorer.closed
+            training = replace(training, scorer=replace(now, closed=closed))
+        try:
+            table = training.build_table(embedding, rules)
+        except ConvergenceError:  # a fit of these prompts would take the closed form too
+            training = replace(training, scorer=Blend())
+            table = training.build_table(embedding, rules)
+        return parts.change(CompiledRouter.build(rules, table), training, [])
 
     def fix_selector(self, selector: Selector) -> DomainTraining:
         if self.chosen_by == "fit" and type(selector) is Average:

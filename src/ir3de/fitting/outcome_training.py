@@ -82,6 +82,9 @@ class OutcomeTraining:
     def tune(self, parts: RouterParts) -> NoReturn:
         self._refuse("there is nothing to tune, its shrinkage is cross-validated at every fit")
 
+    def replace_statistics(self, parts: RouterParts, statistics: Mapping[str, Statistics]) -> NoReturn:
+        self.statistics()
+
     def fix_selector(self, selector: Selector) -> OutcomeTraining:
         return self
 

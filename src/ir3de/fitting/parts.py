@@ -109,6 +109,9 @@ class TrainingData(Protocol):
     def recipe(self, name: str | None) -> Recipe:
         """How texts must be counted elsewhere to be given to that expert, or to a new one."""
 
+    def replace_statistics(self, parts: RouterParts, statistics: Mapping[str, Statistics]) -> RouterParts:
+        """The same scorer and rules, confidence included, fitted to other statistics of the same experts."""
+
     def fix_selector(self, selector: Selector) -> TrainingData:
         """The training data of a router whose selector was chosen by hand."""
 

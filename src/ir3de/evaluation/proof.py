@@ -1,0 +1,85 @@
+"""Proof before deployment: what a router is worth on prompts that it has not seen.
+
+The prompts are dealt out to folds. Each fold is routed by a router that was fitted without it. Scorer and confidence
+are those of the whole router: they were chosen once, on held-out prompts too, and only the weights are fitted anew.
+Rivals are fitted and asked on the same folds. docs/proof.md says how well that foretells other prompts.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from ir3de.evaluation.accuracy import JSONReport, ReliabilityBin
+from ir3de.evaluation.frontier import Frontier
+from ir3de.evaluation.intervals import Estimate
+
+
+@dataclass(frozen=True)
+class Contender:
+    """Something else that could choose the expert, and by how much the router is better on the same prompts."""
+
+    name: str
+    accuracy: Estimate
+    difference: Estimate  # the router's accuracy minus that of the contender
+
+
+@dataclass(frozen=True)
+class ConfusedPair:
+    """Prompts of one expert that were routed to another: how many, which share of its prompts, and some of them."""
+
+    truth: str
+    said: str
+    count: int
+    share: float
+    examples: tuple[str, ...]  # the most confident first, shortened
+
+
+@dataclass(frozen=True)
+class CurvePoint:
+    """The accuracy with that many training prompts."""
+
+    prompts: int
+    accuracy: Estimate
+
+
+@dataclass(frozen=True)
+class Abstentions:
+    """On how many prompts the router would abstain, why, and how often it is right on the others."""
+
+    count: int
+    share: Estimate
+    reasons: Mapping[str, int]
+    answered_accuracy: Estimate | None  # None where it abstains on every prompt
+    examples: tuple[str, ...]  # the least confident first, shortened
+
+
+@dataclass(frozen=True)
+class Proof(JSONReport):
+    """What a router is worth on prompts that were held out of its fit.
+
+    `accuracy` is the share of the prompts whose most probable expert is their own. Costs play no part, and a prompt on
+    which the router abstains counts for the expert that it would have taken. `confusion[i][j]` counts the prompts of
+    expert i whose most probable expert is j. `doubling` is what twice the prompts are expected to bring. `frontier` is
+    None unless the experts' costs differ.
+    """
+
+    method: str  # "cross-validation" or "holdout"
+    prompts: int  # that were held out and routed
+    known: int  # prompts that there are in all
+    experts: tuple[str, ...]
+    folds: int  # that were held out, one after the other
+    of_folds: int  # that the prompts were dealt out to
+    accuracy: Estimate
+    recall: Mapping[str, float | None]  # None for an expert without a held-out prompt
+    contenders: tuple[Contender, ...]
+    confused: tuple[ConfusedPair, ...]
+    confusion: tuple[tuple[int, ...], ...]
+    reliability: tuple[ReliabilityBin, ...]
+    calibration_error: float
+    abstained: Abstentions
+    curve: tuple[CurvePoint, ...]
+    doubling: Estimate | None
+    verdict: tuple[str, ...]
+    notes: tuple[str, ...]  # how it was measured, and what is missing
+    frontier: Frontier | None

@@ -1,0 +1,325 @@
+"""`prove`: fit without each fold, route it, compare, and sum up."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from statistics import median
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from ir3de.errors import InputError
+from ir3de.evaluation.accuracy import DecisionCounts
+from ir3de.evaluation.contenders import MAJORITY, TFIDF, choose_by_tfidf, choose_majority, has_sklearn
+from ir3de.evaluation.frontier import Frontier, compute_frontier
+from ir3de.evaluation.intervals import Estimate, estimate_difference, estimate_doubling, estimate_share
+from ir3de.evaluation.proof import Abstentions, ConfusedPair, Contender, CurvePoint, Proof
+from ir3de.evaluation.proof_folds import DealtPrompts, Flags, Indices, count_different, deal_prompts
+from ir3de.evaluation.verdict import describe_method, give_verdict
+from ir3de.fitting.domains import prompts_of, require_experts
+from ir3de.policies import Policy
+from ir3de.router import Router
+from ir3de.routing.decision import Decision, require_content
+from ir3de.statistics.counting import collect
+from ir3de.statistics.domain import Statistics
+from ir3de.statistics.sample import hash_text
+
+ENOUGH_PROMPTS = 3_000  # held out: further folds would take as long again, and narrow the interval little
+MIN_PROMPTS = 20  # held out in all: fewer say nothing
+MIN_PROMPTS_EACH = 5  # of the median expert
+MIN_CURVE_PROMPTS = 8  # of the median expert: a quarter of fewer is a single prompt
+CURVE_SHARES = (0.25, 0.5)  # of the training prompts, beside all of them
+MAX_CONFUSED = 10
+MAX_EXAMPLES = 3
+MAX_ABSTAINED_EXAMPLES = 5
+MAX_EXAMPLE_CHARACTERS = 100
+
+
+def prove(
+    texts: Mapping[str, Iterable[str]] | None = None,
+    *,
+    router: Router | None = None,
+    folds: int = 5,
+    held_out: Mapping[str, Iterable[str]] | None = None,
+    contenders: bool = True,
+    curve: bool = True,
+    **fit: Any,
+) -> Proof:
+    """Measure a router on prompts that it was not fitted on, beside what else could choose the expert.
+
+    With `texts` alone, a router is fitted from them (`fit` are options of `Router.fit`) and cross-validated on them.
+    With a `router` alone, it is cross-validated on the sample of prompts that it keeps. With both, the router's scorer
+    and confidence are cross-validated on the texts. `held_out` are prompts that were kept aside instead: the router is
+    measured on those as it is.
+
+    Up to 1,024 prompts of an expert are used. Of many prompts, only some folds are held out in turn.
+
+    >>> from ir3de.corpora import examples
+    >>> proof = prove({name: texts[:20] for name, texts in examples.prompts().items()}, contenders=False)
+    >>> proof.prompts, proof.folds, proof.accuracy.low < proof.accuracy.value < proof.accuracy.high
+    (100, 5, True)
+    """
+    given = None if texts is None else {name: list(prompts_of(name, own)) for name, own in texts.items()}
+    if router is None:
+        if given is None:
+            raise InputError("prove needs texts, or a router that keeps a sample of its prompts: pass one of them")
+        router = Router.fit(given, **fit)
+    elif fit:
+        raise InputError(f"the router is fitted already: leave out {', '.join(fit)}, or leave out router")
+    router.require_probabilities("its held-out gain is in `validation`; measure it with evaluate_outcomes")
+    dealt = deal_prompts(_count(given, router), router.embedding, folds)
+    known = {hash_text(text): text for own in (given or {}).values() for text in own}
+    if held_out is None:
+        _check_enough(dealt)
+        splits = _split_folds(router, dealt)
+    else:
+        splits = [_keep_aside(router, dealt, held_out)]
+    measured = _Measured(router, dealt, known)
+    for split in splits:
+        measured.measure(split, contenders=contenders, curve=curve)
+    return measured.conclude("cross-validation" if held_out is None else "holdout")
+
+
+def _count(given: Mapping[str, Sequence[str]] | None, router: Router) -> dict[str, Statistics]:
+    """The statistics to take prompts out of: of these texts, or the router's own."""
+    if given is None:
+        return dict(router.statistics)
+    require_experts(given, router.experts)
+    counted = dict(router.statistics)
+    for name, texts in given.items():
+        recipe = router.recipe(name)
+        window = {"window": recipe.window} if recipe.prompt_sums else {"prompt_sums": False}
+        found = collect(texts, embedding=router.embedding, keep_sample=True, **window)
+        if not found.tokens:
+            raise InputError(f"expert '{name}' has no text: give it at least one prompt of its domain")
+        counted[name] = found
+    return counted
+
+
+def _check_enough(dealt: DealtPrompts) -> None:
+    if len(dealt.domains) < 2:
+        raise InputError("there is nothing to prove with one expert: it gets every prompt")
+    if not any(dealt.sizes):
+        raise InputError("no prompts were kept, so none can be held out: fit without --no-sample, or use `ir3de eval`")
+    each, total = median(size for size in count_different(dealt.samples) if size), int((dealt.folds >= 0).sum())
+    if each < MIN_PROMPTS_EACH or total < MIN_PROMPTS:
+        raise InputError(
+            f"too few prompts to measure the router: half of the experts have {each:g} or fewer, and {total:,} in all "
+            f"can be held out. Give each expert at least {MIN_PROMPTS_EACH} different prompts, better 50"
+        )
+
+
+@dataclass(frozen=True, eq=False)
+class _Split:
+    """Prompts to ask about, and a router that has not seen them."""
+
+    router: Router
+    held: Flags  # the dealt prompts that it has not seen
+    ids: Sequence[npt.NDArray[Any]]
+    texts: Sequence[str]
+    experts: Indices
+
+
+def _split_folds(router: Router, dealt: DealtPrompts) -> Iterable[_Split]:
+    """One fold after the other, until enough prompts were held out."""
+    asked = 0
+    for fold in range(dealt.count):
+        held = dealt.hold_out(fold)
+        if asked >= ENOUGH_PROMPTS or not held.any():
+            continue
+        places = np.flatnonzero(held)
+        ids = [dealt.ids[place] for place in places]
+        yield _Split(router.with_statistics(dealt.train_without(held)), held, ids, (), dealt.experts[places])
+        asked += len(places)
+
+
+def _keep_aside(router: Router, dealt: DealtPrompts, held_out: Mapping[str, Iterable[str]]) -> _Split:
+    """The prompts that were kept aside, for the router as it is."""
+    require_experts(held_out, router.experts)
+    pairs = [(name, text) for name, own in held_out.items() for text in prompts_of(name, own)]
+    if not pairs:
+        raise InputError("no prompt was held out: give at least one")
+    texts = [text for _, text in pairs]
+    ids = [router.tokenizer.encode(text, router.compiled.cap) for text in texts]
+    experts = np.array([router.experts.index(name) for name, _ in pairs], np.int64)
+    return _Split(router, np.zeros(len(dealt.folds), bool), ids, texts, experts)
+
+
+@dataclass(eq=False)
+class _Measured:
+    """What was found in the splits so far."""
+
+    router: Router
+    dealt: DealtPrompts
+    known: Mapping[int, str]  # texts by their hashes
+    splits: int = 0
+    training: int = 0  # prompts of the last split
+    texts: list[str] = field(default_factory=list)
+    experts: list[int] = field(default_factory=list)
+    decisions: list[Decision] = field(default_factory=list)
+    rivals: dict[str, list[int]] = field(default_factory=dict)
+    curve: dict[float, list[bool]] = field(default_factory=dict)
+    lacks_sklearn: bool = False
+
+    def measure(self, split: _Split, *, contenders: bool, curve: bool) -> None:
+        """Route a split's prompts, and ask the others."""
+        texts = split.texts or self._read(np.flatnonzero(split.held))
+        self.splits += 1
+        self.training = int((~split.held).sum())
+        self.texts += texts
+        self.experts += split.experts.tolist()
+        self.decisions += _route(split.router, split.ids, texts)
+        if contenders:
+            self._ask_rivals(split, texts)
+        if curve and median(count_different(self.dealt.samples)) >= MIN_CURVE_PROMPTS:
+            self._draw_curve(split, texts)
+
+    def _read(self, places: Indices) -> list[str]:
+        """The texts of dealt prompts: as they were given, else from their tokens."""
+        found = [self.known.get(int(self.dealt.hashes[place])) for place in places]
+        missing = [place for place, text in zip(places, found, strict=True) if text is None]
+        written = iter(self.router.tokenizer.decode_batch([self.dealt.ids[place] for place in missing]))
+        return [next(written) if text is None else text for text in found]
+
+    def _ask_rivals(self, split: _Split, texts: Sequence[str]) -> None:
+        places = np.flatnonzero(~split.held)
+        experts = self.dealt.experts[places]
+        if not len(places):
+            return
+        self.lacks_sklearn = not has_sklearn()
+        if not self.lacks_sklearn:
+            chosen = choose_by_tfidf(self._read(places), experts, texts)
+            if chosen is not None:
+                self.rivals.setdefault(TFIDF, []).extend(chosen.tolist())
+        self.rivals.setdefault(MAJORITY, []).extend(choose_majority(experts, len(texts)).tolist())
+
+    def _draw_curve(self, split: _Split, texts: Sequence[str]) -> None:
+        """Fit on a part of the training prompts, and ask about the same prompts."""
+        shares = CURVE_SHARES if self.dealt.is_complete else (*CURVE_SHARES, 1.0)
+        for share in shares:
+            fitted = self.router.with_statistics(self.dealt.train_on(self.dealt.thin_out(split.held, share)))
+            self.curve.setdefault(share, []).extend(self._mark(_route(fitted, split.ids, texts), split.experts))
+        if self.dealt.is_complete:
+            routed = self.decisions[-len(texts) :]
+            self.curve.setdefault(1.0, []).extend(self._mark(routed, split.experts))
+
+    def _mark(self, decisions: Sequence[Decision], experts: Indices) -> list[bool]:
+        names = self.router.experts
+        return [decision.best == names[expert] for decision, expert in zip(decisions, experts, strict=True)]
+
+    def conclude(self, method: str) -> Proof:
+        """Everything that was found, in one object."""
+        names, truth = self.router.experts, np.array(self.experts, np.int64)
+        place = {name: index for index, name in enumerate(names)}
+        said = np.array([place[decision.best] for decision in self.decisions], np.int64)
+        right, n = said == truth, len(truth)
+        confusion = np.zeros((len(names), len(names)), np.int64)
+        np.add.at(confusion, (truth, said), 1)
+        counts = DecisionCounts(names)
+        for index in np.unique(truth).tolist():
+            counts.count(names[index], [self.decisions[at] for at in np.flatnonzero(truth == index)])
+        report = counts.report()
+        sizes = confusion.sum(axis=1)
+        recall = [own / size if size else None for own, size in zip(confusion.diagonal().tolist(), sizes, strict=True)]
+        proof = Proof(
+            method,
+            prompts=n,
+            known=sum(domain.prompts for domain in self.dealt.domains.values()),
+            experts=names,
+            folds=self.splits,
+            of_folds=self.dealt.count if method == "cross-validation" else 1,
+            accuracy=estimate_share(int(right.sum()), n),
+            recall=dict(zip(names, recall, strict=True)),
+            contenders=self._compare(right, truth),
+            confused=self._find_confused(confusion, truth, said),
+            confusion=tuple(map(tuple, confusion.tolist())),
+            reliability=report.reliability,
+            calibration_error=report.calibration_error,
+            abstained=self._find_abstained(right),
+            curve=self._list_curve(),
+            doubling=self._expect_doubling(),
+            verdict=(),
+            notes=(),
+            frontier=self._find_frontier(truth),
+        )
+        notes = describe_method(proof, self.router, lacks_sklearn=self.lacks_sklearn)
+        return replace(proof, verdict=give_verdict(proof), notes=notes)
+
+    def _compare(self, right: Flags, truth: Indices) -> tuple[Contender, ...]:
+        found = []
+        for name, chosen in self.rivals.items():
+            if len(chosen) == len(truth):  # fitted in every fold
+                own = np.array(chosen, np.int64) == truth
+                accuracy = estimate_share(int(own.sum()), len(own))
+                found.append(Contender(name, accuracy, estimate_difference(right, own)))
+        return tuple(found)
+
+    def _find_confused(self, confusion: Indices, truth: Indices, said: Indices) -> tuple[ConfusedPair, ...]:
+        wrong = confusion - np.diag(confusion.diagonal())
+        order = sorted(zip(*np.nonzero(wrong), strict=True), key=lambda pair: (-wrong[pair], pair))[:MAX_CONFUSED]
+        names = self.router.experts
+        return tuple(
+            ConfusedPair(
+                names[one],
+                names[other],
+                int(wrong[one, other]),
+                float(wrong[one, other] / confusion[one].sum()),
+                self._show(np.flatnonzero((truth == one) & (said == other)), MAX_EXAMPLES, surest=True),
+            )
+            for one, other in order
+        )
+
+    def _find_abstained(self, right: Flags) -> Abstentions:
+        abstained = np.array([decision.abstained for decision in self.decisions], bool)
+        reasons: dict[str, int] = {}
+        for decision in self.decisions:
+            if decision.abstained:
+                reasons[decision.reason] = reasons.get(decision.reason, 0) + 1
+        answered = int((~abstained).sum())
+        return Abstentions(
+            int(abstained.sum()),
+            estimate_share(int(abstained.sum()), len(abstained)),
+            dict(sorted(reasons.items(), key=lambda item: (-item[1], item[0]))),
+            estimate_share(int((right & ~abstained).sum()), answered) if answered else None,
+            self._show(np.flatnonzero(abstained), MAX_ABSTAINED_EXAMPLES, surest=False),
+        )
+
+    def _show(self, places: Indices, most: int, *, surest: bool) -> tuple[str, ...]:
+        """Some of the prompts, shortened, each once."""
+        sign = -1 if surest else 1
+        order = sorted(places.tolist(), key=lambda at: (sign * (self.decisions[at].confidence or 0.0), self.texts[at]))
+        return tuple(dict.fromkeys(_shorten(self.texts[at]) for at in order))[:most]
+
+    def _list_curve(self) -> tuple[CurvePoint, ...]:
+        return tuple(
+            CurvePoint(round(share * self.training), estimate_share(sum(right), len(right)))
+            for share, right in sorted(self.curve.items())
+        )
+
+    def _expect_doubling(self) -> Estimate | None:
+        if len(self.curve) < 3:
+            return None
+        return estimate_doubling(*(np.array(right, bool) for _, right in sorted(self.curve.items())))
+
+    def _find_frontier(self, truth: Indices) -> Frontier | None:
+        count = len(self.router.experts)
+        sizes = np.bincount(truth, minlength=count)
+        share = 1.0 / (sizes[truth] * (sizes > 0).sum())
+        try:
+            return compute_frontier(self.router, self.decisions, np.eye(count)[truth], share)
+        except InputError:  # all cost the same, or nobody said how to weigh the costs
+            return None
+
+
+def _route(router: Router, prompts: Sequence[npt.NDArray[Any]], texts: Sequence[str]) -> list[Decision]:
+    """The decisions by probability alone, whatever the experts cost."""
+    free = router.with_policy(Policy(threshold=router.policy.threshold))
+    routed = free.route_ids(prompts)
+    return [require_content(decision, text) for decision, text in zip(routed, texts, strict=True)]
+
+
+def _shorten(text: str) -> str:
+    text = " ".join(text[: 4 * MAX_EXAMPLE_CHARACTERS].split())
+    return text if len(text) <= MAX_EXAMPLE_CHARACTERS else text[: MAX_EXAMPLE_CHARACTERS - 1] + "…"
