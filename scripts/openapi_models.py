@@ -232,6 +232,8 @@ class RoutedTurn(OpenModel):
     decided: int
     """The turn that decided."""
     weights: list[TurnWeight]
+    summary: str | None = None
+    """With `explain`: one sentence about the words that decided."""
     compared: list[str] | None = None
     """With `explain`: the experts that the words are compared for."""
     words: list[dict[str, Any]] | None = None

@@ -17,6 +17,7 @@ from ir3de.engines.engine import Counting
 from ir3de.fitting.descriptions import describe_domain, describe_domains
 from ir3de.fitting.domain_training import fit_domains
 from ir3de.fitting.domains import check_embedding, check_new, check_removal, check_request, make_rules, require_experts
+from ir3de.fitting.drawing import draw_router
 from ir3de.fitting.outcome_training import collect_rows, fit_outcomes
 from ir3de.fitting.parts import Domain, Kind, OutcomeRows, RouterParts
 from ir3de.outcomes.expectation import Shrinkage, Validation
@@ -399,6 +400,9 @@ class Router:
     def __reduce__(self) -> tuple[type[Router], tuple[RouterParts]]:
         """A pickled router has everything in it that this one has: it routes, and changes, in the same way."""
         return Router, (self._parts.read_all(),)
+
+    def _repr_html_(self) -> str:
+        return draw_router(self._parts)
 
     def __repr__(self) -> str:
         return f"Router({', '.join(self.experts)}; {self.scorer}, {self.selector})"

@@ -11,7 +11,7 @@ import pytest
 from browser import Browser
 from client_keys import key, secret, write_keys
 from page_sessions import TOKEN, chromium, gateway, page, say, send, show  # noqa: F401 - three of them are fixtures
-from running_gateway import ANSWER, TEXTS, Running, Upstream, failing, running, served
+from running_gateway import ANSWER, TEXTS, Running, Upstream, failing, running, served, small_router
 
 pytestmark = pytest.mark.browser
 
@@ -44,6 +44,7 @@ def test_a_conversation_shows_turn_by_turn_who_answers_and_why(page: Browser, ga
     page.find(".turn:nth-child(2) summary").click()
     said = page.text(".turn:nth-child(2) .why")
     assert "It stays with law: of all turns, turn 1 speaks most for it." in said and "Expertlaw" in said
+    assert small_router().explain(turns[0]).summary in said
     say(page, "and for how many minutes?")
     assert page.text("#chat-winner") == page.text("#chat-send b") == "cooking"
     assert "turn 3" in page.text("#chat-why") and page.text("#chat-evidence .decides .name") == "Turn 3"

@@ -12,6 +12,12 @@ class Colour(NamedTuple):
     dark: str
     terminal: str  # a terminal's own colours suit its theme
 
+    @property
+    def middle(self) -> str:
+        """Between light and dark: for grounds of which nothing is known, such as those of notebooks."""
+        parts = (int(self.light[place : place + 2], 16) + int(self.dark[place : place + 2], 16) for place in (1, 3, 5))
+        return "#" + "".join(f"{part // 2:02x}" for part in parts)
+
 
 # Neighbours differ, also for people who do not tell red from green. The page has them in style.css: a test compares.
 COLOURS = (

@@ -140,6 +140,11 @@ class Decision:
         return self._rules.experts[self._best]
 
     @property
+    def experts(self) -> tuple[str, ...]:
+        """The names of all experts, in the router's order."""
+        return self._rules.experts
+
+    @property
     def tokens(self) -> int:
         """Tokens that were read, at most the selector's cap; of a chat, those of its turns times their weights."""
         return self._tokens
@@ -321,6 +326,12 @@ class Decision:
             "in_domain": None if (share := self.in_domain) is None else round(share, 6),
             "out_of_domain": self.out_of_domain,
         }
+
+    def _repr_html_(self) -> str:
+        """What notebooks show: the best five experts as bars, and how sure that is or why the router abstained."""
+        from ir3de.routing.notebook import draw_decision
+
+        return draw_decision(self)
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, Decision) and self.to_dict() == other.to_dict()

@@ -13,6 +13,7 @@ from ir3de.policies import Costs
 from ir3de.routing.compiled import CompiledRouter, decide
 from ir3de.routing.decision import Decision, require_content
 from ir3de.routing.sentences import Sentence, decide_sentences
+from ir3de.routing.summary import summarise
 from ir3de.routing.words import Word, find_counted, find_words, score_words, share_familiarity
 from ir3de.selectors import Ids
 from ir3de.statistics.pairs import pair_buckets
@@ -58,7 +59,8 @@ class Explanation:
             return ()
         spoken = dict.fromkeys(found.expert for found in self.sentences if found.expert is not None)
         named = tuple(name for name in spoken if name is not None)
-        named = named if len(named) > 1 else self.decision.candidates
+        if len(named) < 2 and self.decision.expected_score is None:  # that two models score alike mixes nothing
+            named = self.decision.candidates
         return named if len(named) > 1 else ()
 
     @property
@@ -67,6 +69,17 @@ class Explanation:
         strange = [word for word in self.words if word.familiarity is not None and word.familiarity < 0]
         return tuple(sorted(strange, key=lambda word: word.familiarity or 0.0))
 
+    @property
+    def summary(self) -> str:
+        """One sentence: the words that speak for the best expert against the next one, and those that do not."""
+        return summarise(self)
+
+    def _repr_html_(self) -> str:
+        """What notebooks show: the prompt with its words in colours, the sentence, and a table of the words."""
+        from ir3de.routing.notebook import draw_explanation
+
+        return draw_explanation(self)
+
     def to_dict(self) -> dict[str, Any]:
         """Plain values, ready for JSON."""
         return {**self.decision.to_dict(), "experts": list(self.experts), **self.describe_parts()}
@@ -74,6 +87,7 @@ class Explanation:
     def describe_parts(self) -> dict[str, Any]:
         """The words and tokens without the decision, ready for JSON."""
         return {
+            "summary": self.summary,
             "compared": list(self.compared),
             "mixed": list(self.mixed),
             "sentences": [sentence.to_dict() for sentence in self.sentences],

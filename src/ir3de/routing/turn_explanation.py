@@ -83,6 +83,12 @@ class TurnExplanation:
         """The words and tokens of the turn that decided: for and against the expert that this turn went to."""
         return self.explain_words()
 
+    def _repr_html_(self) -> str:
+        """What notebooks show: the decision, the weights of the turns, and the words of the turn that decided."""
+        from ir3de.routing.notebook import draw_turn
+
+        return draw_turn(self)
+
     def to_dict(self) -> dict[str, Any]:
         """Plain values, ready for JSON."""
         return {

@@ -28,6 +28,7 @@ from ir3de.cli.output import (
     table,
 )
 from ir3de.cli.saving import load_router
+from ir3de.routing.summary import count_digits, format_signed, shorten, tabulate_words
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -36,11 +37,11 @@ if TYPE_CHECKING:
 
     from ir3de.router import Router
     from ir3de.routing.explanation import Explanation
+    from ir3de.routing.summary import WordSum
     from ir3de.routing.words import Word
 
 OTHER_COLUMNS_WIDTH = 44  # a word, how often, its contribution, its bar
 MAX_NAME_CHARACTERS = 18  # of an expert in a table
-MAX_WORD_CHARACTERS = 20
 BAR_WIDTH = 10
 STRANGE_WORDS = 5  # named where a prompt is out of domain
 MOST_NAMED = 3  # experts of a mixed prompt
@@ -102,7 +103,7 @@ def _explain_chat(out: Output, router: Router, chat: Chat, rows: int, weights: M
             out.warn(why_abstained(decision))
         why = "this turn began a new subject" if found.changed else f"turn {found.decided + 1} decided"
         out.note(line((why, FAINT)), weights_table(found, out.console.width))
-        out.note("", *_draw_words(out, found.deciding))
+        out.note("", *_draw_words(out, found.deciding), line((printable(found.deciding.summary), "")))
         if rows and found.deciding.decision.counted:
             out.note(*_word_table(found.deciding, rows, out.console.width))
 
@@ -123,7 +124,7 @@ def show_explanation(out: Output, router: Router, explanation: Explanation, rows
     out.result(*_draw_words(out, explanation))
     if len(explanation.tokens) == router.selector.cap:
         out.result(line((f"… no more than the first {router.selector.cap:,} tokens are read", FAINT)))
-    out.result(line(("", "")), _legend(explanation))
+    out.result(line(("", "")), _legend(explanation, out.console.width), line((printable(explanation.summary), "")))
     if decision.penalties is not None:
         out.note("", utility_table(decision, router))
     if decision.abstained:
@@ -217,22 +218,32 @@ def _marks(part: Text) -> str:
     return "".join(" " if character == " " else mark * cell_len(character) for character, mark in cells).rstrip()
 
 
-def _legend(explanation: Explanation) -> Text:
+def _legend(explanation: Explanation, width: int) -> Text:
     """The experts that are compared with their probability or expected score, best first, and how many more there are.
 
-    Where the router abstained, the default expert comes first.
+    Where the router abstained, the default expert comes first. A line is never broken inside an expert.
     """
     ranking = [row for row in explanation.decision.ranking if row[0] in explanation.compared]
     decision = explanation.decision
     if decision.abstained and decision.expert is not None and decision.expert not in explanation.compared:
         ranking.insert(0, decision.ranking[0])
     parts: list[tuple[str, str]] = []
+    column = 0
+
+    def add(*entry: tuple[str, str]) -> None:
+        nonlocal column
+        length = sum(len(text) for text, _ in entry)
+        between = "" if not column else "   " if column + 3 + length <= width else "\n"
+        column = length if between == "\n" else column + len(between) + length
+        parts.extend([(between, ""), *entry])
+
     for place, (expert, value) in enumerate(ranking):
         styles = ("bold", "") if place == 0 else ("", FAINT)
-        square = (f"{'   ' if place else ''}■ ", colour_of(explanation.experts.index(expert)))
-        parts += [square, (expert, styles[0]), (f" {format_value(explanation.decision, value)}", styles[1])]
-    others = len(explanation.experts) - len(ranking)
-    return line(*parts, (f"   … and {others:,} more" if others else "", FAINT))
+        colour = colour_of(explanation.experts.index(expert))
+        add(("■ ", colour), (expert, styles[0]), (f" {format_value(explanation.decision, value)}", styles[1]))
+    if others := len(explanation.experts) - len(ranking):
+        add((f"… and {others:,} more", FAINT))
+    return line(*parts)
 
 
 def _word_table(explanation: Explanation, rows: int, width: int) -> tuple[Text, Table]:
@@ -242,44 +253,27 @@ def _word_table(explanation: Explanation, rows: int, width: int) -> tuple[Text, 
     """
     best, *others = explanation.compared
     title = f"The words that speak for {best} (+)" + (f" or {others[0]} (−)" if others else "")
-    merged = sorted(_merge_words(explanation).items(), key=lambda row: -abs(row[1][1]))
+    words, sums = tabulate_words(explanation, rows)
     columns = _score_columns(explanation, width)
     names = [_short(explanation.compared[column]) for column in columns]
     shown = table("word", "", "+ −", " ", *names, right=("", "+ −", *names))
-    digits = 2 if explanation.decision.expected_score is None else 3
+    digits, strongest = count_digits(explanation.decision), abs(words[0].contribution) if words else 1.0
 
-    def add(name: str, times: int, total: float, scores: list[float], style: str = "") -> None:
-        colour, share = _colour(total, explanation), abs(total) / (abs(merged[0][1][1]) or 1.0)
-        repeated = f"×{times}" if times > 1 else ""
-        drawn = line(("", "")) if style else bar(share, BAR_WIDTH, colour)
-        signed = [line((_signed(scores[column], digits), FAINT)) for column in columns]
+    def add(word: WordSum, style: str = "") -> None:
+        colour, share = _colour(word.contribution, explanation), abs(word.contribution) / strongest
         shown.add_row(
-            line((name, style)), line((repeated, FAINT)), line((_signed(total, digits), colour)), drawn, *signed
+            line((printable(shorten(word.text)), style)),
+            line((f"×{word.times}" if word.times > 1 else "", FAINT)),
+            line((format_signed(word.contribution, digits), colour)),
+            line(("", "")) if style else bar(share, BAR_WIDTH, colour),
+            *(line((format_signed(word.scores[column], digits), FAINT)) for column in columns),
         )
 
-    for word, (times, total, scores) in merged[:rows]:
-        add(word, times, total, scores)
-    if digits == 2:  # expected scores do not add up
-        if rest := [row for _, row in merged[rows:]]:
-            add(f"{len(rest):,} more", 1, *_sum_rows(rest), style=FAINT)
-        add("all words", 1, *_sum_rows([row for _, row in merged]), style="bold")
+    for word in words:
+        add(word)
+    for one in sums:
+        add(one, "bold" if one is sums[-1] else FAINT)
     return heading(title), shown
-
-
-def _merge_words(explanation: Explanation) -> dict[str, tuple[int, float, list[float]]]:
-    """Each distinct word: how often it occurs, and the sums of its contributions and scores."""
-    merged: dict[str, tuple[int, float, list[float]]] = {}
-    for word in explanation.words:
-        name, own = _visible(word.text), (1, word.contribution, list(word.scores))
-        before = merged.get(name)
-        merged[name] = (before[0] + 1, *_sum_rows([before, own])) if before else own
-    return merged
-
-
-def _sum_rows(rows: list[tuple[int, float, list[float]]]) -> tuple[float, list[float]]:
-    """The sums of the contributions and of the scores."""
-    scores = zip(*(scores for *_, scores in rows), strict=True)
-    return sum(total for _, total, _ in rows), [sum(column) for column in scores]
 
 
 def _score_columns(explanation: Explanation, width: int) -> list[int]:
@@ -293,17 +287,6 @@ def _score_columns(explanation: Explanation, width: int) -> list[int]:
     return columns
 
 
-def _signed(value: float, digits: int) -> str:
-    """The number with its sign; nothing for what is rounded to zero."""
-    return "·" if round(value, digits) == 0 else f"{value:+.{digits}f}".replace("-", "−")
-
-
 def _short(name: str, longest: int = MAX_NAME_CHARACTERS) -> str:
     """The end of a long name, such as a model's, so that a table of several still fits."""
     return name if len(name) <= longest else "…" + name[1 - longest :]
-
-
-def _visible(text: str) -> str:
-    """A word without the space around it. White space itself is shown."""
-    shown = printable(text.strip() or text.replace(" ", "␣").replace("\n", "⏎"))
-    return shown if len(shown) <= MAX_WORD_CHARACTERS else shown[: MAX_WORD_CHARACTERS - 1] + "…"

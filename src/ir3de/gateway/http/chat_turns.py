@@ -61,4 +61,8 @@ def _describe_turn(found: TurnExplanation) -> dict[str, Any]:
 
 
 def _describe_words(found: Explanation) -> dict[str, Any]:
-    return {"compared": list(found.compared), "words": [word.to_dict() for word in found.words]}
+    return {
+        "summary": found.summary,
+        "compared": list(found.compared),
+        "words": [word.to_dict() for word in found.words],
+    }

@@ -1,10 +1,10 @@
 // A chat with the gateway, which shows turn by turn who answers and why, also for the message that is being typed.
 
-import { askJSON } from "./api.js";
 import { colour, learn, named } from "./colors.js";
 import { find, make, NONE_FITS, say } from "./dom.js";
 import { describeSureness, drawEvidence, explainTurn, nameReason } from "./evidence.js";
 import { findExamples } from "./examples.js";
+import { makePreview } from "./preview.js";
 import { listFacts, streamAnswer } from "./stream.js";
 import { explainTarget, nameTarget } from "./target.js";
 import { paintWords } from "./words.js";
@@ -14,36 +14,20 @@ const FOLLOW_UP = "Ok, and how long does that take?";
 
 const box = find("chat-text");
 let messages = []; // that were answered, as clients send them
-let asking = null; // the preview under way: the last one wins
 let running = null; // the answer under way
-let timer = 0;
 let preview = { text: null, target: null, turn: null, turns: [] };
 
 // who would answer ---------------------------------------------------------------------------------------------------
 
-function later() {
-  clearTimeout(timer);
-  timer = setTimeout(look, WAIT_MS);
-}
+const { look, later } = makePreview({ waitMs: WAIT_MS, winner: "chat-winner", sure: "chat-sure", build: buildQuestion, show });
 
-async function look() {
-  clearTimeout(timer);
-  asking?.abort();
-  const mine = (asking = new AbortController());
+function buildQuestion() {
   const text = box.value.trim();
   const all = text ? [...messages, { role: "user", content: text }] : messages;
   find("chat-send").disabled = !text;
-  if (!all.length) return showNothing();
-  try {
-    const body = { messages: all, explain: true, target: true };
-    const found = await askJSON("v1/route", { method: "POST", body, signal: mine.signal });
-    if (mine === asking) show(found, text);
-  } catch (error) {
-    if (error.name === "AbortError" || mine !== asking) return;
-    say(find("chat-winner"), "…");
-    say(find("chat-sure"), error.message);
-    if (error.status === 401) document.dispatchEvent(new CustomEvent("ir3de-keys-wanted", { detail: "api" }));
-  }
+  if (all.length) return { text, body: { messages: all, explain: true, target: true } };
+  showNothing();
+  return null;
 }
 
 function showNothing() {
@@ -68,6 +52,7 @@ function show(found, text) {
   say(find("chat-winner"), row.expert ?? NONE_FITS);
   say(find("chat-sure"), describeSureness(row, found.calibrated));
   say(find("chat-why"), explainTurn(last));
+  say(find("chat-spoken"), last.summary ?? "");
   find("chat-evidence").replaceChildren(drawEvidence(last, turns));
   if (text) nameTarget(find("chat-send"), row.target);
   say(find("chat-note"), text ? explainTarget(row.target, row.expert ?? row.ranking[0]?.expert) : "");
@@ -86,7 +71,7 @@ function addTurn(text, { turn, turns }) {
     facts: make("dl", { class: "facts" }),
   };
   const summary = make("summary", {}, "Why, and how long it took");
-  const why = make("details", { class: "why" }, summary, make("p", {}, explainTurn(turn)), drawEvidence(turn, turns), parts.facts);
+  const why = make("details", { class: "why" }, summary, make("p", {}, explainTurn(turn)), make("p", { class: "spoken" }, turn.summary ?? ""), drawEvidence(turn, turns), parts.facts);
   const item = make(
     "li",
     { class: "turn streaming", "data-turn": turn.turn },

@@ -1,42 +1,26 @@
 // Type a prompt and see, as you type, who would answer, and why.
 
-import { askJSON } from "./api.js";
 import { setUpAnswers } from "./answer.js";
 import { colour, learn, named } from "./colors.js";
-import { count, find, list, make, NONE_FITS, percent, say } from "./dom.js";
+import { count, find, list, make, NONE_FITS, number, percent, say, tell } from "./dom.js";
 import { findExamples } from "./examples.js";
 import { readOptions, setUpOptions, showOptions } from "./options.js";
+import { makePreview } from "./preview.js";
 import { explainTarget, nameTarget } from "./target.js";
 import { showWords, visible } from "./words.js";
 
 const WAIT_MS = 60; // without a key before the gateway is asked
-const RANKED = 12;
+const RANKED = 5;
 
 const prompt = find("prompt");
-let asking = null; // the request under way: the last one wins
-let timer = 0;
 let shown = { text: null, target: null }; // what the button was made for
 
-function later() {
-  clearTimeout(timer);
-  timer = setTimeout(look, WAIT_MS);
-}
+const { look, later } = makePreview({ waitMs: WAIT_MS, winner: "winner", sure: "sure", build: buildQuestion, show });
 
-async function look() {
-  clearTimeout(timer);
-  asking?.abort();
-  const mine = (asking = new AbortController());
+function buildQuestion() {
   const text = prompt.value;
-  const body = { messages: [{ role: "user", content: text }], explain: true, flips: true, target: true, ...readOptions() };
-  try {
-    const found = await askJSON("v1/route", { method: "POST", body, signal: mine.signal });
-    if (mine === asking) show(found, text);
-  } catch (error) {
-    if (error.name === "AbortError" || mine !== asking) return;
-    say(find("winner"), "…");
-    say(find("sure"), error.message);
-    if (error.status === 401) document.dispatchEvent(new CustomEvent("ir3de-keys-wanted", { detail: "api" }));
-  }
+  const asked = { explain: true, flips: true, target: true, ...readOptions() };
+  return { text, body: { messages: [{ role: "user", content: text }], ...asked } };
 }
 
 function show(found, text) {
@@ -50,6 +34,7 @@ function show(found, text) {
   showTarget(row, text);
   showRanking(row);
   showWords(row, row.flips, text);
+  say(find("spoken"), row.tokens ? (row.summary ?? "") : "");
   showFlips(row);
   showLegend(row.compared);
   showExamples(found.router);
@@ -109,6 +94,8 @@ function showRanking(row) {
     say(item.querySelector(".value"), probability === undefined ? expected_score.toFixed(2) : percent(probability));
   });
   for (const gone of present.values()) gone.remove();
+  const more = row.ranking.length - ranked.length;
+  tell(find("ranked-more"), more ? `… and ${number(more)} more` : "");
   place.style.setProperty("--rows", ranked.length);
   const sorted = [...place.children].sort((one, other) => one.style.getPropertyValue("--row") - other.style.getPropertyValue("--row"));
   const move = place.moveBefore || place.insertBefore; // the former lets a row glide to its place

@@ -13,7 +13,13 @@ let current = 0;
 
 export const visible = (text) => text.trim() || text.replaceAll("\n", "⏎").replaceAll(" ", "␣") || "·";
 
-const signed = (value) => (value > 0 ? "+" : "") + value.toFixed(2).replace("-", "−");
+let digits = 2; // of contributions, after the point
+
+// As in terminals and notebooks: a number that is rounded to zero is none.
+const signed = (value) => {
+  const text = value.toFixed(digits);
+  return Number(text) === 0 ? "·" : (value > 0 ? "+" : "") + text.replace("-", "−");
+};
 
 // Whom a word speaks for: the best expert, or the next one where its contribution is below zero.
 const choose = (word, [best, next]) => (word.contribution < 0 && next !== undefined ? next : best);
@@ -37,6 +43,7 @@ export function paintWords(row) {
 
 export function showWords(row, flips, text) {
   ({ words, compared } = row);
+  digits = row.expected_score === undefined ? 2 : 3; // expected scores are small
   current = Math.min(current, Math.max(0, words.length - 1));
   const alone = new Map((flips?.alone || []).map((one) => [one.place, one.expert ?? NONE_FITS]));
   const together = new Set(flips?.together?.places || []);
