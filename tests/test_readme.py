@@ -34,6 +34,7 @@ def test_python_examples_print_what_the_readme_says() -> None:
     ("page", "fewest"),
     [
         ("how-it-works", 6),
+        ("explaining", 10),
         ("scorers", 13),
         ("confidence", 9),
         ("conversations", 10),

@@ -37,7 +37,7 @@ class TokenVote:
         return {**asdict(self), "entropy": round(self.entropy, 6), "scores": scores}
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, repr=False)
 class Explanation:
     """A decision, and the part of every word and token in it, up to the selector's cap.
 
@@ -73,6 +73,9 @@ class Explanation:
     def summary(self) -> str:
         """One sentence: the words that speak for the best expert against the next one, and those that do not."""
         return summarise(self)
+
+    def __repr__(self) -> str:
+        return f"Explanation({self.decision!r}: {self.summary})"
 
     def _repr_html_(self) -> str:
         """What notebooks show: the prompt with its words in colours, the sentence, and a table of the words."""

@@ -37,7 +37,7 @@ STYLE = (
     ".ir3de table{border-collapse:collapse;margin:.4em 0;border:0;font-variant-numeric:tabular-nums}"
     ".ir3de tr{background:none!important}"
     ".ir3de td,.ir3de th{text-align:right;padding:.1em .9em .1em 0;border:0;font-weight:400;white-space:nowrap}"
-    ".ir3de th{opacity:.7}.ir3de td:first-child,.ir3de th:first-child,.ir3de .b{text-align:left}</style>"
+    ".ir3de th{opacity:.7}.ir3de td:first-child,.ir3de th:first-child,.ir3de td.b{text-align:left}</style>"
 )
 FRAME = '<div class="ir3de tex2jax_ignore mathjax_ignore">{style}{content}</div>'
 
