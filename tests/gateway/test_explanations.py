@@ -14,15 +14,19 @@ from running_gateway import TEXTS, outcome_router, running, small_router
 
 from commands import run
 from ir3de import EntropyTopK, Router
+from ir3de.routing.colours import COLOURS
 from ir3de.routing.summary import count_digits, format_signed, tabulate_words
 
 PROMPT = "Is a contract void when my landlord, my landlord, cannot boil an egg? 🙂 租 Mietvertrag x_1 = 3.14"
-MORE = {f"subject {place}": [f"{word} and {word}s", f"what is a {word}"] for place, word in enumerate("abcdefgh")}
+MORE = {f"subject {place}": [f"{word} and {word}s", f"what is a {word}"] for place, word in enumerate("abcdefghijk")}
+BEST, NEXT, *OTHERS = ("law", "cooking", "maths")  # of the prompt
 ROUTERS: dict[str, Callable[[], Router]] = {
     "average": small_router,
     "votes": lambda: small_router().with_selector(EntropyTopK(5)),
     "outcomes": outcome_router,
-    "eleven experts": lambda: Router.fit({**TEXTS, **MORE}),
+    "fourteen experts": lambda: Router.fit(
+        {BEST: TEXTS[BEST], **MORE, **{name: TEXTS[name] for name in (NEXT, *OTHERS)}}
+    ),
 }
 
 
@@ -67,4 +71,7 @@ def test_terminal_page_and_notebook_say_the_same(kind: str, chromium: Browser, t
         colours = chromium.run(
             "return [...document.querySelectorAll('#ranking li')].map(one => one.style.getPropertyValue('--colour'))"
         )
-        assert colours == [f"var(--e{router.experts.index(name) % 12})" for name in ranked]
+        assert colours == [f"var(--e{COLOURS.index(found.colours[name])})" for name in ranked]
+        assert len(set(colours)) == len(ranked)
+    if kind == "fourteen experts":  # two that would have one colour are among those that are compared
+        assert {BEST, NEXT} <= set(ranked)

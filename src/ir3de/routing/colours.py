@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import NamedTuple
 
 
@@ -43,3 +44,21 @@ def find_colour(place: int) -> Colour:
     '#1f74b8'
     """
     return COLOURS[place % len(COLOURS)]
+
+
+def find_colours(compared: Sequence[str], experts: Sequence[str]) -> dict[str, Colour]:
+    """The colours of experts that are shown beside each other, no two alike.
+
+    Beyond twelve experts two of them may have the same one. Then the later one takes the next that is free.
+
+    >>> experts = [f"expert {place}" for place in range(13)]
+    >>> [colour.light for colour in find_colours(["expert 12", "expert 0"], experts).values()]
+    ['#1f74b8', '#dc8a00']
+    """
+    taken: dict[str, int] = {}
+    for name in compared:
+        slot = experts.index(name) % len(COLOURS)
+        while slot in taken.values() and len(taken) < len(COLOURS):
+            slot = (slot + 1) % len(COLOURS)
+        taken[name] = slot
+    return {name: COLOURS[slot] for name, slot in taken.items()}

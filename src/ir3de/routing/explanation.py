@@ -10,6 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ir3de.policies import Costs
+from ir3de.routing.colours import Colour, find_colours
 from ir3de.routing.compiled import CompiledRouter, decide
 from ir3de.routing.decision import Decision, require_content
 from ir3de.routing.sentences import Sentence, decide_sentences
@@ -68,6 +69,11 @@ class Explanation:
         """The words that make the prompt strange, the strangest first."""
         strange = [word for word in self.words if word.familiarity is not None and word.familiarity < 0]
         return tuple(sorted(strange, key=lambda word: word.familiarity or 0.0))
+
+    @property
+    def colours(self) -> dict[str, Colour]:
+        """The colours of the experts that are compared, no two alike."""
+        return find_colours(self.compared, self.experts)
 
     @property
     def summary(self) -> str:

@@ -12,7 +12,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from html import escape
 from typing import TYPE_CHECKING
 
-from ir3de.routing.colours import find_colour
+from ir3de.routing.colours import Colour, find_colour, find_colours
 from ir3de.routing.summary import count_digits, format_signed, shorten, tabulate_words
 
 if TYPE_CHECKING:
@@ -44,13 +44,14 @@ FRAME = '<div class="ir3de tex2jax_ignore mathjax_ignore">{style}{content}</div>
 
 def draw_decision(decision: Decision) -> str:
     """The chosen expert, how sure that is or why the router abstained, and the best five experts as bars."""
-    ranking = decision.ranking
+    ranking = decision.ranking[:MAX_RANKED]
     largest = max(1.0, *(value for _, value in ranking)) if ranking else 1.0  # expected scores may be larger than 1
+    colours = find_colours([expert for expert, _ in ranking], decision.experts)
     rows = [
-        (_name(expert, decision.experts), _bar(value / largest, expert, decision.experts), _value(decision, value))
-        for expert, value in ranking[:MAX_RANKED]
+        (_name(expert, colours[expert]), _bar(value / largest, colours[expert]), _value(decision, value))
+        for expert, value in ranking
     ]
-    more = len(ranking) - MAX_RANKED
+    more = len(decision.experts) - len(ranking)
     note = f"<p><small>… and {more:,} more</small></p>" if more > 0 else ""
     return _frame(_headline(decision) + _table(("expert", "", _value_name(decision)), rows) + note)
 
@@ -77,8 +78,8 @@ def draw_router(
     """What a router is: facts about it, and its experts with the numbers of `columns`."""
     told = "".join(f"<tr><th>{_text(name)}</th><td>{_text(value)}</td></tr>" for name, value in facts.items())
     rows = [
-        (_name(expert, experts), *(f"{number:,}" for number in counts.get(expert, ())))
-        for expert in experts[:MAX_LISTED]
+        (_name(expert, find_colour(place)), *(f"{number:,}" for number in counts.get(expert, ())))
+        for place, expert in enumerate(experts[:MAX_LISTED])
     ]
     more = len(experts) - MAX_LISTED
     note = f"<p><small>… and {more:,} more</small></p>" if more > 0 else ""
@@ -91,8 +92,8 @@ def _headline(decision: Decision) -> str:
     value = decision.confidence if decision.expected_score is None else decision.expected_score
     said = f"{_value_name(decision)} {_value(decision, value or 0.0)}"
     if not decision.abstained:
-        return f"<p><b>{_name(decision.best, decision.experts)}</b> <small>{said}</small></p>"
-    whom = "none fits" if decision.expert is None else _name(decision.expert, decision.experts)
+        return f"<p><b>{_name_alone(decision.best, decision)}</b> <small>{said}</small></p>"
+    whom = "none fits" if decision.expert is None else _name_alone(decision.expert, decision)
     by = "" if decision.expert is None else ", so the default expert"
     near = "" if decision.reason.startswith("no ") else f"; the nearest is {_text(decision.best)}, {said}"
     return f"<p><b>{whom}</b> <small>{decision.reason}{by}{near}</small></p>"
@@ -116,7 +117,7 @@ def _draw_words(explanation: Explanation) -> str:
             continue
         text = word.text.strip()
         before, _, after = word.text.partition(text)
-        colour = find_colour(_side(word.contribution, explanation)).middle
+        colour = _find_side(word.contribution, explanation).middle
         parts.append(
             f'{_escape(before)}<span style="background:{colour}{round(255 * STRONGEST * share):02x}" '
             f'title="{format_signed(word.contribution, digits)}">{_escape(text)}</span>{_escape(after)}'
@@ -132,22 +133,21 @@ def _draw_table(explanation: Explanation) -> str:
     digits, strongest = count_digits(explanation.decision), abs(words[0].contribution) if words else 1.0
     rows = [_draw_row(word, explanation, abs(word.contribution) / strongest, digits) for word in words]
     rows += [_draw_row(one, explanation, 0.0, digits) for one in sums]
-    heads = [_name(name, explanation.experts, shorten(name)) for name in explanation.compared]
+    heads = [_name(shorten(name), colour) for name, colour in explanation.colours.items()]
     return _table(("word", "+ −", "", *heads), rows)
 
 
 def _draw_row(word: WordSum, explanation: Explanation, share: float, digits: int) -> tuple[str, ...]:
     times = f" <small>×{word.times:,}</small>" if word.times > 1 else ""
-    expert = explanation.experts[_side(word.contribution, explanation)]
     signed = (format_signed(score, digits) for score in word.scores)
-    drawn = _bar(share, expert, explanation.experts) if share else ""
+    drawn = _bar(share, _find_side(word.contribution, explanation)) if share else ""
     return _text(shorten(word.text)) + times, f"<b>{format_signed(word.contribution, digits)}</b>", drawn, *signed
 
 
-def _side(contribution: float, explanation: Explanation) -> int:
-    """The place of the expert that a word speaks for: the best one, or the next one below zero."""
-    best, *others = explanation.compared
-    return explanation.experts.index(others[0] if contribution < 0 and others else best)
+def _find_side(contribution: float, explanation: Explanation) -> Colour:
+    """The colour of the expert that a word speaks for: the best one, or the next one below zero."""
+    best, *others = explanation.colours.values()
+    return others[0] if contribution < 0 and others else best
 
 
 def _table(heads: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
@@ -162,15 +162,19 @@ def _table(heads: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
     return f"<table><thead><tr>{top}</tr></thead><tbody>{''.join(f'<tr>{row}</tr>' for row in drawn)}</tbody></table>"
 
 
-def _bar(share: float, expert: str, experts: Sequence[str]) -> str:
+def _bar(share: float, colour: Colour) -> str:
     width = max(0.1, round(BAR_EM * min(1.0, max(0.0, share)), 1))
-    colour = find_colour(experts.index(expert)).middle
-    return f'<i style="display:inline-block;height:.6em;border-radius:2px;width:{width}em;background:{colour}"></i>'
+    style = f"display:inline-block;height:.6em;border-radius:2px;width:{width}em;background:{colour.middle}"
+    return f'<i style="{style}"></i>'
 
 
-def _name(expert: str, experts: Sequence[str], shown: str = "") -> str:
-    """An expert's name, or what is shown of it, after its colour."""
-    return f'<span style="color:{find_colour(experts.index(expert)).middle}">■</span> {_text(shown or expert)}'
+def _name(expert: str, colour: Colour) -> str:
+    """An expert's name after its colour."""
+    return f'<span style="color:{colour.middle}">■</span> {_text(expert)}'
+
+
+def _name_alone(expert: str, decision: Decision) -> str:
+    return _name(expert, find_colour(decision.experts.index(expert)))
 
 
 def _value_name(decision: Decision) -> str:

@@ -143,7 +143,7 @@ def _name_sentences(explanation: Explanation) -> Iterator[Text]:
     """The sentences that clearly speak for an expert, each with it."""
     for found in explanation.sentences:
         if found.expert is not None:
-            colour = colour_of(explanation.experts.index(found.expert))
+            colour = _colour_of(found.expert, explanation)
             yield line((f"  {found.expert}  ", colour), (one_line(found.text, SENTENCE_CHARS), FAINT))
 
 
@@ -181,7 +181,12 @@ def _style(word: Word, explanation: Explanation) -> str:
 def _colour(contribution: float, explanation: Explanation) -> str:
     """The colour of the best expert, or of the next one if the contribution is below zero."""
     side = int(contribution < 0 and len(explanation.compared) > 1)
-    return colour_of(explanation.experts.index(explanation.compared[side]))
+    return _colour_of(explanation.compared[side], explanation)
+
+
+def _colour_of(expert: str, explanation: Explanation) -> str:
+    found = explanation.colours.get(expert)
+    return colour_of(explanation.experts.index(expert)) if found is None else found.terminal
 
 
 def _strength(contribution: float, explanation: Explanation) -> float:
@@ -239,7 +244,7 @@ def _legend(explanation: Explanation, width: int) -> Text:
 
     for place, (expert, value) in enumerate(ranking):
         styles = ("bold", "") if place == 0 else ("", FAINT)
-        colour = colour_of(explanation.experts.index(expert))
+        colour = _colour_of(expert, explanation)
         add(("■ ", colour), (expert, styles[0]), (f" {format_value(explanation.decision, value)}", styles[1]))
     if others := len(explanation.experts) - len(ranking):
         add((f"… and {others:,} more", FAINT))

@@ -1,6 +1,6 @@
 // A chat with the gateway, which shows turn by turn who answers and why, also for the message that is being typed.
 
-import { colour, learn, named } from "./colors.js";
+import { colour, compare, learn, named } from "./colors.js";
 import { find, make, NONE_FITS, say } from "./dom.js";
 import { describeSureness, drawEvidence, explainTurn, nameReason } from "./evidence.js";
 import { findExamples } from "./examples.js";
@@ -45,6 +45,7 @@ function show(found, text) {
   const turns = found.turns ?? [];
   const last = turns.at(-1) ?? { ...row, turn: 0, decided: 0, why: "routed", weights: [] };
   learn(found.experts);
+  compare(last.compared ?? []);
   preview = { text, target: row.target, turn: last, turns };
   find("chat-decision").hidden = false;
   say(find("chat-decision-title"), text ? "Who would answer this message" : "Who answered last");

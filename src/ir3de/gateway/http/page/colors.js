@@ -23,10 +23,26 @@ export function learn(experts) {
   }
 }
 
-export function colour(name) {
+let compared = new Map(); // the slots of experts that are shown beside each other
+
+function findSlot(name) {
   const place = order.indexOf(name);
-  return `var(--e${(place < 0 ? order.push(name) - 1 : place) % COLOURS})`;
+  return (place < 0 ? order.push(name) - 1 : place) % COLOURS;
 }
+
+// Beyond twelve experts two of those that are compared may have the same colour: the later one takes the next free one.
+export function compare(names) {
+  compared = new Map();
+  const taken = new Set();
+  for (const name of names) {
+    let slot = findSlot(name);
+    while (taken.has(slot) && taken.size < COLOURS) slot = (slot + 1) % COLOURS;
+    taken.add(slot);
+    compared.set(name, slot);
+  }
+}
+
+export const colour = (name) => `var(--e${compared.get(name) ?? findSlot(name)})`;
 
 // An expert's name with its colour before it.
 export function named(name, tag = "span") {

@@ -1,7 +1,7 @@
 // Type a prompt and see, as you type, who would answer, and why.
 
 import { setUpAnswers } from "./answer.js";
-import { colour, learn, named } from "./colors.js";
+import { colour, compare, learn, named } from "./colors.js";
 import { count, find, list, make, NONE_FITS, number, percent, say, tell } from "./dom.js";
 import { findExamples } from "./examples.js";
 import { readOptions, setUpOptions, showOptions } from "./options.js";
@@ -26,6 +26,7 @@ function buildQuestion() {
 function show(found, text) {
   const row = found.data[0];
   learn(found.experts);
+  compare(row.compared ?? []);
   find("winner-swatch").style.setProperty("--colour", row.expert === null ? "var(--line)" : colour(row.expert));
   say(find("winner"), row.expert ?? NONE_FITS);
   say(find("sure"), describeSureness(row, found));
