@@ -17,7 +17,6 @@ from ir3de.engines.engine import Counting
 from ir3de.fitting.descriptions import describe_domain, describe_domains
 from ir3de.fitting.domain_training import fit_domains
 from ir3de.fitting.domains import check_embedding, check_new, check_removal, check_request, make_rules, require_experts
-from ir3de.fitting.drawing import draw_router
 from ir3de.fitting.outcome_training import collect_rows, fit_outcomes
 from ir3de.fitting.parts import Domain, Kind, OutcomeRows, RouterParts
 from ir3de.outcomes.expectation import Shrinkage, Validation
@@ -390,18 +389,19 @@ class Router:
         """
         return Router(load_router(path, mapped=mapped, derived=derived))
 
-    def __copy__(self) -> Router:
+    def __copy__(self, memo: object = None) -> Router:
         """A router that can be changed apart from this one. The two share their numbers, which never change."""
         return Router(self._parts)
 
-    def __deepcopy__(self, memo: object) -> Router:
-        return Router(self._parts)
+    __deepcopy__ = __copy__
 
     def __reduce__(self) -> tuple[type[Router], tuple[RouterParts]]:
         """A pickled router has everything in it that this one has: it routes, and changes, in the same way."""
         return Router, (self._parts.read_all(),)
 
     def _repr_html_(self) -> str:
+        from ir3de.fitting.drawing import draw_router
+
         return draw_router(self._parts)
 
     def __repr__(self) -> str:
