@@ -10,16 +10,10 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from html import escape
-from typing import TYPE_CHECKING
 
 from ir3de.routing.colours import Colour, find_colour, find_colours
-from ir3de.routing.summary import count_digits, format_signed, shorten, tabulate_words
-
-if TYPE_CHECKING:
-    from ir3de.routing.decision import Decision
-    from ir3de.routing.explanation import Explanation
-    from ir3de.routing.summary import WordSum
-    from ir3de.routing.turn_explanation import TurnExplanation
+from ir3de.routing.shown import ShownDecision, ShownExplanation, ShownTurn
+from ir3de.routing.summary import WordSum, count_digits, format_signed, shorten, tabulate_words
 
 MAX_RANKED = 5  # experts of a decision
 MAX_LISTED = 12  # experts of a router
@@ -42,7 +36,7 @@ STYLE = (
 FRAME = '<div class="ir3de tex2jax_ignore mathjax_ignore">{style}{content}</div>'
 
 
-def draw_decision(decision: Decision) -> str:
+def draw_decision(decision: ShownDecision) -> str:
     """The chosen expert, how sure that is or why the router abstained, and the best five experts as bars."""
     ranking = decision.ranking[:MAX_RANKED]
     largest = max(1.0, *(value for _, value in ranking)) if ranking else 1.0  # expected scores may be larger than 1
@@ -56,12 +50,12 @@ def draw_decision(decision: Decision) -> str:
     return _frame(_headline(decision) + _table(("expert", "", _value_name(decision)), rows) + note)
 
 
-def draw_explanation(explanation: Explanation) -> str:
+def draw_explanation(explanation: ShownExplanation) -> str:
     """The decision in a line, the prompt with its words in colours, a sentence, and a table of the strongest words."""
     return _frame(_headline(explanation.decision) + _draw_parts(explanation))
 
 
-def draw_turn(found: TurnExplanation) -> str:
+def draw_turn(found: ShownTurn) -> str:
     """Where a turn went, the share of each turn in that, and the words of the turn that decided."""
     why = "It begins a new subject." if found.changed else f"Turn {found.decided + 1} decided."
     rows = [
@@ -88,7 +82,7 @@ def draw_router(
     return _frame(title + facts_table.replace("<td>", '<td class="b">') + _table(("expert", *columns), rows) + note)
 
 
-def _headline(decision: Decision) -> str:
+def _headline(decision: ShownDecision) -> str:
     value = decision.confidence if decision.expected_score is None else decision.expected_score
     said = f"{_value_name(decision)} {_value(decision, value or 0.0)}"
     if not decision.abstained:
@@ -99,13 +93,13 @@ def _headline(decision: Decision) -> str:
     return f"<p><b>{whom}</b> <small>{decision.reason}{by}{near}</small></p>"
 
 
-def _draw_parts(explanation: Explanation) -> str:
+def _draw_parts(explanation: ShownExplanation) -> str:
     summary = explanation.summary
     told = f"<p>{_text(summary)}</p>" if summary else ""
     return _draw_words(explanation) + told + (_draw_table(explanation) if explanation.decision.counted else "")
 
 
-def _draw_words(explanation: Explanation) -> str:
+def _draw_words(explanation: ShownExplanation) -> str:
     """The prompt, the colour of each word as strong as its contribution, which is also its title."""
     digits = count_digits(explanation.decision)
     strongest = max((abs(word.contribution) for word in explanation.words), default=0.0)
@@ -127,7 +121,7 @@ def _draw_words(explanation: Explanation) -> str:
     return f'<p style="white-space:pre-wrap;font-size:1.1em;line-height:1.7"><bdi>{"".join(parts)}</bdi>{note}</p>'
 
 
-def _draw_table(explanation: Explanation) -> str:
+def _draw_table(explanation: ShownExplanation) -> str:
     """The strongest words, and what they give to each expert. The rows add up to the lead of the best one."""
     words, sums = tabulate_words(explanation, MAX_ROWS)
     digits, strongest = count_digits(explanation.decision), abs(words[0].contribution) if words else 1.0
@@ -137,14 +131,14 @@ def _draw_table(explanation: Explanation) -> str:
     return _table(("word", "+ −", "", *heads), rows)
 
 
-def _draw_row(word: WordSum, explanation: Explanation, share: float, digits: int) -> tuple[str, ...]:
+def _draw_row(word: WordSum, explanation: ShownExplanation, share: float, digits: int) -> tuple[str, ...]:
     times = f" <small>×{word.times:,}</small>" if word.times > 1 else ""
     signed = (format_signed(score, digits) for score in word.scores)
     drawn = _bar(share, _find_side(word.contribution, explanation)) if share else ""
     return _text(shorten(word.text)) + times, f"<b>{format_signed(word.contribution, digits)}</b>", drawn, *signed
 
 
-def _find_side(contribution: float, explanation: Explanation) -> Colour:
+def _find_side(contribution: float, explanation: ShownExplanation) -> Colour:
     """The colour of the expert that a word speaks for: the best one, or the next one below zero."""
     best, *others = explanation.colours.values()
     return others[0] if contribution < 0 and others else best
@@ -173,15 +167,15 @@ def _name(expert: str, colour: Colour) -> str:
     return f'<span style="color:{colour.middle}">■</span> {_text(expert)}'
 
 
-def _name_alone(expert: str, decision: Decision) -> str:
+def _name_alone(expert: str, decision: ShownDecision) -> str:
     return _name(expert, find_colour(decision.experts.index(expert)))
 
 
-def _value_name(decision: Decision) -> str:
+def _value_name(decision: ShownDecision) -> str:
     return "confidence" if decision.expected_score is None else "expected score"
 
 
-def _value(decision: Decision, value: float) -> str:
+def _value(decision: ShownDecision, value: float) -> str:
     return f"{100 * value:.1f} %" if decision.expected_score is None else f"{value:.3f}"
 
 

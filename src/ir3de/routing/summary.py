@@ -8,9 +8,7 @@ from decimal import ROUND_HALF_UP, Decimal
 from typing import TYPE_CHECKING, NamedTuple
 
 if TYPE_CHECKING:
-    from ir3de.routing.decision import Decision
-    from ir3de.routing.explanation import Explanation
-    from ir3de.routing.words import Word
+    from ir3de.routing.shown import ShownDecision, ShownExplanation, ShownWord
 
 MAX_FOR = 3  # words that a sentence names for the best expert
 MAX_AGAINST = 2  # and for the next one
@@ -28,12 +26,12 @@ class WordSum(NamedTuple):
     scores: tuple[float, ...]
 
 
-def merge_words(explanation: Explanation) -> list[WordSum]:
+def merge_words(explanation: ShownExplanation) -> list[WordSum]:
     """Each distinct word once, the strongest first; of equally strong ones, the first in the prompt.
 
     Expected scores do not add up, so that there a word has the mean of its contributions.
     """
-    found: dict[str, list[Word]] = {}
+    found: dict[str, list[ShownWord]] = {}
     for word in explanation.words:
         found.setdefault(show_word(word.text), []).append(word)
     adds_up = explanation.decision.expected_score is None
@@ -46,7 +44,7 @@ def merge_words(explanation: Explanation) -> list[WordSum]:
     return sorted(merged, key=lambda word: -abs(word.contribution))
 
 
-def tabulate_words(explanation: Explanation, most: int) -> tuple[list[WordSum], list[WordSum]]:
+def tabulate_words(explanation: ShownExplanation, most: int) -> tuple[list[WordSum], list[WordSum]]:
     """The rows of a table of words: the strongest ones, then the rest together and all together.
 
     Words that say nothing are in the rest. The sums are left out for expected scores, which do not add up.
@@ -75,7 +73,7 @@ def shorten(text: str, longest: int = MAX_WORD_CHARACTERS) -> str:
     return text if len(text) <= longest else text[: longest - 1] + "…"
 
 
-def count_digits(decision: Decision) -> int:
+def count_digits(decision: ShownDecision) -> int:
     """How many digits contributions have after the point: expected scores are small."""
     return 2 if decision.expected_score is None else 3
 
@@ -90,7 +88,7 @@ def format_signed(value: float, digits: int) -> str:
     return f"{rounded:+}".replace("-", "−") if rounded else NOTHING
 
 
-def summarise(explanation: Explanation) -> str:
+def summarise(explanation: ShownExplanation) -> str:
     """One sentence: which words speak for the best expert, and which for the next one."""
     if not explanation.decision.counted or not explanation.words:
         return "No word is known to the router."
@@ -123,7 +121,7 @@ def _says_something(word: str) -> bool:
     return any(character.isalnum() or unicodedata.category(character) == "So" for character in word)
 
 
-def _name_costs(explanation: Explanation) -> str:
+def _name_costs(explanation: ShownExplanation) -> str:
     """That costs decided, where the next expert is the better one."""
     decision = explanation.decision
     return "; costs decide" if decision.penalties is not None and decision.margin < 0 else ""
