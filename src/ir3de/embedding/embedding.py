@@ -41,6 +41,9 @@ class Embedding:
             return Embedding.default, (self.default_version,)
         return partial(Embedding, name=self.name), (self.tokenizer, self.stored)
 
+    def __deepcopy__(self, memo: object) -> Embedding:
+        return self  # it never changes, and may be large
+
     @staticmethod
     def default(version: int | None = None) -> Embedding:
         """The bundled embedding, or a given version of it. Nothing is downloaded.

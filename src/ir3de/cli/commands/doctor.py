@@ -25,6 +25,7 @@ EXTRAS = {
     "model2vec": ("distil", "distilling sentence encoders"),
     "uvicorn": ("serve", "serving experts behind one endpoint"),
     "matplotlib": ("plots", "drawing diagrams"),
+    "scikit-learn": ("sklearn", "the estimator of scikit-learn"),
     "huggingface_hub": ("all", "reading models by hub id"),
 }
 NO_FAST_ENGINE = (
