@@ -17,12 +17,13 @@ from ir3de.engines.engine import Counting
 from ir3de.fitting.descriptions import describe_domain, describe_domains
 from ir3de.fitting.domain_training import fit_domains
 from ir3de.fitting.domains import check_embedding, check_new, check_removal, check_request, make_rules, require_experts
+from ir3de.fitting.labelled import split_by_label
 from ir3de.fitting.outcome_training import collect_rows, fit_outcomes
 from ir3de.fitting.parts import Domain, Kind, OutcomeRows, RouterParts
 from ir3de.outcomes.expectation import Shrinkage, Validation
 from ir3de.outcomes.sums import Outcomes
 from ir3de.policies import Calibration, Costs, Policy
-from ir3de.routing.batches import decide_ids, decide_texts
+from ir3de.routing.batches import decide_ids, decide_texts, list_probabilities
 from ir3de.routing.compiled import CompiledRouter
 from ir3de.routing.decision import Decision, require_content
 from ir3de.routing.explanation import Explanation, explain
@@ -37,6 +38,7 @@ from ir3de.storage.cores import count_cores
 from ir3de.storage.ledger import History
 
 if TYPE_CHECKING:
+    from ir3de.corpora import Labelled
     from ir3de.tuning import Trial
 
 
@@ -67,8 +69,10 @@ class Router:
     @classmethod
     def fit(
         cls,
-        domains: Mapping[str, Domain],
+        domains: Mapping[str, Domain] | Labelled,
         *,
+        label: str | None = None,
+        text: str | None = None,
         descriptions: Mapping[str, str] | None = None,
         embedding: Embedding | None = None,
         scorer: Scorer | None = None,
@@ -83,25 +87,26 @@ class Router:
     ) -> Router:
         """Fit a router from each expert's texts, or from statistics or contributions collected elsewhere.
 
+        `domains` is {expert: texts}; or a DataFrame, a Dataset, rows or files in which `label` names the column of the
+        expert and `text` that of the prompt; or (texts, labels), or a folder of experts: see docs/your-data.md.
         `descriptions` says in a few words what experts are for: {"law": "contracts, courts, tenancy"}. Each counts as
         20 prompts, beside the texts or, where those are an empty list, instead of them.
 
         Without a scorer, the fit chooses between the closed form (`Blend`), the discriminative fit (`Logistic`) and
-        their sum on held-out prompts; `trials` says what was tried. `tune=True` tries more. The paper's are
-        `TokenRidge.paper()` and `EntropyTopK(k)`. `default` is the expert for prompts on which the router abstains.
-        `background` are prompts that belong to none of the domains; a broad set of them is built in.
+        their sum on held-out prompts; `trials` says what was tried. `tune=True` tries more. `default` is the expert for
+        prompts on which the router abstains. `background` are prompts of no domain; a broad set is built in.
 
-        A sample of up to 1,024 prompts an expert is kept, as token ids, to calibrate confidence and to tune again
-        when experts come and go; it is saved with the router, but never in a serving copy. `keep_sample=False` keeps
-        none: then there is no tuning, and confidence is not calibrated.
+        A sample of up to 1,024 prompts an expert is kept, as token ids, to calibrate confidence and to tune again. It
+        is saved with the router, but never in a serving copy. `keep_sample=False` keeps none, so neither is possible.
 
         Texts are str, or rows that also name their source: {"text": …, "source": "forum"}. Texts in files are named by
         `ir3de.engines.Files`; `engine`, `workers`, `address`, `checkpoint` and `skip_bad` say how those are counted, as
         in `ir3de.engines.collect_files`. `device` ("cuda", "cuda:1", "cpu") solves by torch there; else numpy does it.
         """
-        used, scorer, selector = check_request(domains, embedding, scorer, selector, tune=tune, keep_sample=keep_sample)
-        rules = make_rules(domains, selector, default, policy)  # refuses what it can before anything is counted
-        given = describe_domains(domains, descriptions)
+        split = split_by_label(domains, label, text, counting)
+        used, scorer, selector = check_request(split, embedding, scorer, selector, tune=tune, keep_sample=keep_sample)
+        rules = make_rules(split, selector, default, policy)  # refuses what it can before anything is counted
+        given = describe_domains(split, descriptions)
         with on_device(device):  # refused, if it is not there, before anything is counted
             made = fit_domains(
                 given, used, scorer, rules, background, tune=tune, keep_sample=keep_sample, counting=counting
@@ -157,12 +162,10 @@ class Router:
     ) -> None:
         """Add an expert from its texts or statistics: the router is then the one fitted from all of them together.
 
-        Routing goes on meanwhile. A tuned router is tuned again; `remove` states what holds for every change.
-        Confidence is calibrated anew by the first route, or when the router is saved.
-
-        A `description` counts as 20 prompts, with texts or instead of them. A sample of its texts is kept if the
-        router has one of any other, or as `keep_sample` says. To a router from outcomes a model is added from rows
-        with its scores. `Files` are counted as in `fit`.
+        Routing goes on meanwhile. A tuned router is tuned again, confidence is calibrated anew by the first route or
+        when the router is saved; `remove` states what holds for every change. A `description` counts as 20 prompts,
+        with texts or instead of them. A sample of its texts is kept if the router has one of any other, or as
+        `keep_sample` says. To a router from outcomes a model is added from rows with its scores.
         """
         with self._change:
             check_new(name, self.experts)
@@ -193,9 +196,8 @@ class Router:
         the way it came there. Adding experts one by one gives the router that is fitted from all of them; an expert,
         or a contribution, that is added and removed leaves no trace in table, calibration, statistics or samples.
 
-        Where the fit or tuning chose the scorer, every change chooses again on the prompts that are there then. Where
-        too few are kept for that, the router has the closed form until a change brings enough. Settings made by
-        hand stay, such as the threshold; docs/how-it-works.md lists what the law does not cover.
+        Where the fit or tuning chose the scorer, every change chooses again, and has the closed form where too few
+        prompts are kept. Settings made by hand stay; docs/how-it-works.md lists what the law does not cover.
         """
         with self._change:
             parts, training, names = self._parts, self._parts.training, tuple(dict.fromkeys((name, *more)))
@@ -356,10 +358,7 @@ class Router:
         """P(expert | in domain) for each prompt: (prompts, experts), in the order of `classes_`. Rows add up to one."""
         self.require_probabilities("it has expected scores and no probabilities: see route(text).ranking")
         router = Router(self._parts)  # the experts stay the same, whatever changes meanwhile
-        found = [dict(decision.quality) for decision in router.route_batch(texts)]
-        rows = np.array([[row[name] for name in router.experts] for row in found]).reshape(-1, len(router.experts))
-        rows[~rows.any(axis=1)] = 1.0  # of a prompt without content, nothing is known
-        return np.asarray(rows / rows.sum(axis=1, keepdims=True))
+        return list_probabilities(router.route_batch(texts), router.experts)
 
     def explain(self, text: str, *, weights: Costs | None = None) -> Explanation:
         """Show for whom every word speaks, and every token's vote, entropy and scores."""

@@ -10,6 +10,7 @@ from pathlib import Path
 from time import perf_counter
 from typing import TYPE_CHECKING, Any
 
+from ir3de.cli.held_texts import DomainTexts, HeldTexts
 from ir3de.cli.options import STATISTICS_SUFFIX, TextOptions
 from ir3de.cli.output import FAINT, Output, line, printable, size, table
 from ir3de.cli.progress import reading
@@ -21,6 +22,7 @@ if TYPE_CHECKING:
     from ir3de.embedding import Embedding
     from ir3de.engines import Collected, Counting
     from ir3de.statistics.contributions import Contribution
+    from ir3de.statistics.counting import Recipe
     from ir3de.statistics.domain import Statistics
 
 LARGE_DOMAIN_BYTES = 100_000_000  # from which `--subsample auto` takes 1 window in 16
@@ -86,11 +88,13 @@ class CountedDomain:
         return dict(zip(("records", "skipped", "skipped_examples", "resumed_shards"), counts, strict=True))
 
 
-def check_sources(domains: Mapping[str, Sequence[str]]) -> None:
+def check_sources(domains: Mapping[str, DomainTexts]) -> None:
     """Report a misspelt path before the first domain is read."""
     from ir3de.corpora import total_bytes
 
     for paths in domains.values():
+        if isinstance(paths, HeldTexts):
+            continue
         total_bytes([path for path in paths if Path(path).suffix != STATISTICS_SUFFIX])
         statistics_files([path for path in paths if Path(path).suffix == STATISTICS_SUFFIX])
 
@@ -127,7 +131,7 @@ def load_embedding(source: str, out: Output) -> Embedding:
 
 def count_domain(
     name: str,
-    paths: Sequence[str],
+    paths: DomainTexts,
     embedding: Embedding,
     options: TextOptions,
     out: Output,
@@ -144,6 +148,11 @@ def count_domain(
     from ir3de.engines import Files, collect_files
     from ir3de.statistics.counting import Recipe
 
+    if isinstance(paths, HeldTexts):
+        large = paths.bytes > LARGE_DOMAIN_BYTES
+        subsample = options.subsample or (LARGE_SUBSAMPLE if large else 1)
+        how = Recipe(window, subsample, options.cap, prompt_sums, keep_sample, options.clip, min_count)
+        return _count_held(name, paths, embedding, how, options.field, description)
     stored = statistics_files([path for path in paths if Path(path).suffix == STATISTICS_SUFFIX])
     sources = [path for path in paths if Path(path).suffix != STATISTICS_SUFFIX]
     if sources:
@@ -168,8 +177,26 @@ def count_domain(
             )
         read += bytes_read()
     own = None if collected is None else collected.statistics
-    how = None if recipe is None else {**recipe.to_dict(), "prompt_sums": prompt_sums, "field": options.field}
-    return CountedDomain(name, own, contributions, read, perf_counter() - begun, collected, how, description)
+    written = None if recipe is None else {**recipe.to_dict(), "prompt_sums": prompt_sums, "field": options.field}
+    return CountedDomain(name, own, contributions, read, perf_counter() - begun, collected, written, description)
+
+
+def _count_held(
+    name: str,
+    held: HeldTexts,
+    embedding: Embedding,
+    recipe: Recipe,
+    field: str | None,
+    description: str | None,
+) -> CountedDomain:
+    """Count texts that are in memory already, on every core of this machine."""
+    from ir3de.statistics.counting import collect
+
+    begun = perf_counter()
+    kept = {"prompt_sums": recipe.prompt_sums, "keep_sample": recipe.keep_sample}
+    own = collect(held.texts, embedding=embedding, **kept, **recipe.to_dict())
+    how = {**recipe.to_dict(), "prompt_sums": recipe.prompt_sums, "field": field}
+    return CountedDomain(name, own, (), held.bytes, perf_counter() - begun, None, how, description)
 
 
 def count_background(

@@ -11,6 +11,7 @@ from typing import Any
 
 import click
 
+from ir3de.cli.hints import ARGUMENTS
 from ir3de.errors import IR3DEError
 
 PLUGIN_GROUP = "ir3de.commands"  # entry points by which other packages add commands
@@ -97,6 +98,7 @@ class CommandGroup(click.Group):
         if not ctx.resilient_parsing and args[0] in KNOWN_PLUGINS and self.get_command(ctx, args[0]) is None:
             raise click.UsageError(f"`{args[0]}` is not installed: {KNOWN_PLUGINS[args[0]]}", ctx)
         name, command, rest = super().resolve_command(ctx, args)
+        ctx.meta[ARGUMENTS] = tuple(rest)  # as they were written, for hints at the nearest right command
         if isinstance(command, PluginCommand):
             try:
                 command = command.load()

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sized
 from dataclasses import dataclass
-from functools import partial, wraps
+from functools import wraps
 from inspect import signature
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -44,7 +44,7 @@ def parse_subsample(context: click.Context, parameter: click.Parameter, value: s
     return int(value)
 
 
-def parse_statistics_path(context: click.Context, parameter: click.Parameter, value: str) -> Path:
+def parse_statistics_path(context: click.Context | None, parameter: click.Parameter | None, value: str) -> Path:
     """The file to write statistics to; a click callback."""
     if Path(value).suffix != STATISTICS_SUFFIX:
         raise click.BadParameter(
@@ -100,7 +100,12 @@ def output_options(function: Function) -> Function:
 
 
 field_option = click.option(
-    "--field", metavar="NAME", help="Field that holds the text, or a path a.b to it; else the usual names are tried."
+    "--text",
+    "--field",  # its name in version 0.1
+    "field",
+    cls=_HiddenAliases,
+    metavar="COLUMN",
+    help="Column or field that holds the text, or a path a.b to it; else the usual names are tried.",
 )
 chat_option = click.option(
     "--chat",
@@ -113,7 +118,7 @@ whole_files_option = click.option(
 
 
 def reading_options(function: Function) -> Function:
-    """Add --field and --whole-files."""
+    """Add --text and --whole-files."""
     return field_option(whole_files_option(function))
 
 
@@ -213,7 +218,7 @@ force_option = click.option("--force", is_flag=True, help="Replace what exists a
 
 
 def parse_domains(
-    context: click.Context, parameter: click.Parameter, pairs: Iterable[str], *, names_alone: bool = False
+    context: click.Context | None, parameter: click.Parameter | None, pairs: Iterable[str], *, names_alone: bool = False
 ) -> dict[str, list[str]]:
     """name=path pairs as {name: paths}; a click callback. `names_alone` lets experts have no path."""
     domains: dict[str, list[str]] = {}
@@ -238,24 +243,8 @@ domains_argument = click.argument("domains", nargs=-1, required=True, metavar="N
 
 
 def domains_option(function: Function) -> Function:
-    """Add the argument NAME=PATH..., which may be left out."""
+    """Add the argument NAME=PATH..., which may be left out; for commands that take no labelled files."""
     return click.argument("domains", nargs=-1, metavar="[NAME=PATH...]", callback=parse_domains)(function)
-
-
-def described_domains(function: Function) -> Function:
-    """Add the argument NAME=PATH..., where a NAME alone has a description, and --describe."""
-    parse = partial(parse_domains, names_alone=True)
-    argument = click.argument("domains", nargs=-1, metavar="[NAME=PATH...]", callback=parse)
-    return argument(
-        click.option(
-            "--describe",
-            "descriptions",
-            multiple=True,
-            metavar="NAME=WORDS",
-            callback=parse_descriptions,
-            help="What an expert is for, in a few words, which count as 20 prompts. A described NAME needs no PATH.",
-        )(function)
-    )
 
 
 def parse_descriptions(context: click.Context, parameter: click.Parameter, pairs: Iterable[str]) -> dict[str, str]:
@@ -273,7 +262,7 @@ def parse_descriptions(context: click.Context, parameter: click.Parameter, pairs
     return descriptions
 
 
-def check_described(domains: Mapping[str, Sequence[str]], descriptions: Mapping[str, str]) -> None:
+def check_described(domains: Mapping[str, Sized], descriptions: Mapping[str, str]) -> None:
     """Refuse descriptions of experts that are not named, and experts with neither a path nor a description."""
     for name in descriptions:
         if name not in domains:

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from ir3de.router import Router
 
 ALWAYS = ("router_path", "outcomes", "score_field", "field", "as_json", "quiet")
-OTHERWISE = "name at least one NAME=PATH, or rows of models' scores with --outcomes"
+OTHERWISE = "name a file with --label, a folder of experts, at least one NAME=PATH, or models' scores with --outcomes"
 
 
 def or_outcomes(instead: Callable[..., None], *also: str) -> Callable[[Function], Function]:
@@ -43,7 +43,7 @@ def or_outcomes(instead: Callable[..., None], *also: str) -> Callable[[Function]
                     "--score-field belongs to --outcomes: leave it out, or name rows with --outcomes"
                 )
             if not (kwargs["domains"] or kwargs.get("logs")):
-                raise click.UsageError(f"Missing argument 'NAME=PATH...': {OTHERWISE}")
+                raise click.UsageError(f"Missing argument 'PATH|NAME=PATH': {OTHERWISE}")
             return function(*args, **kwargs)
 
         return command  # type: ignore[return-value]
@@ -60,7 +60,7 @@ def check_clashes(option: str, allowed: Sequence[str]) -> None:
             continue
         source = context.get_parameter_source(name)
         if source is not None and source.name in ("COMMANDLINE", "PROMPT"):
-            given = "NAME=PATH" if name == "domains" else parameter.opts[0]
+            given = "NAME=PATH" if name in ("domains", "sources") else parameter.opts[0]
             raise click.UsageError(f"{given} cannot be combined with {option}: leave one of them out")
 
 

@@ -7,6 +7,7 @@ from contextlib import ExitStack, contextmanager
 from time import perf_counter
 from typing import TYPE_CHECKING
 
+from ir3de.cli.held_texts import HeldTexts
 from ir3de.cli.output import Output
 
 if TYPE_CHECKING:
@@ -70,11 +71,14 @@ def _bar(out: Output, shown: ExitStack) -> Callable[[str, int, int], None]:
 
 
 def read_prompts(
-    name: str, paths: Sequence[str], field: str | None, whole_files: bool, out: Output
+    name: str, paths: Sequence[str] | HeldTexts, field: str | None, whole_files: bool, out: Output
 ) -> Generator[str, None, None]:
-    """The texts of all paths, one by one, under a progress bar."""
+    """The texts of all paths, one by one, under a progress bar; texts that were read already as they are."""
     from ir3de.corpora import read_texts, total_bytes
 
+    if isinstance(paths, HeldTexts):
+        yield from paths.texts
+        return
     with reading(out, name, total_bytes(paths)) as (on_bytes, _):
         yield from read_texts(paths, field=field, whole_files=whole_files, on_bytes=on_bytes)
 

@@ -28,7 +28,7 @@ def is_frame(data: object) -> bool:
 
 def refuse_splits(data: object) -> None:
     """Refuse a mapping of splits, such as a DatasetDict, and say which splits there are."""
-    if isinstance(data, Mapping) and data and all(map(is_frame, data.values())):
+    if isinstance(data, Mapping) and type(data) is not dict and data and all(map(is_frame, data.values())):
         raise InputError(
             f"found a {type(data).__name__} with the splits {list_names(data)}: give one of them, for instance "
             f"data[{next(iter(data))!r}]"

@@ -62,6 +62,14 @@ def read_labelled(
     return {name: found[name] for name in order_labels(found)}
 
 
+def read_experts(data: Any, label: str | None, text: str | None) -> Mapping[str, Iterable[str]]:
+    """The texts of each expert: {expert: texts} as it is, everything else as `read_labelled` reads it."""
+    if isinstance(data, Mapping) and label is None and text is None:
+        refuse_splits(data)
+        return data
+    return read_labelled(data, label=label, text=text)
+
+
 def _pairs(data: Any, label: str | None, text: str | None, options: Options) -> Iterator[tuple[str, str]]:
     """Every label with its text, whatever the shape of the data."""
     refuse_splits(data)

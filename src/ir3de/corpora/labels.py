@@ -103,6 +103,13 @@ def guess_label(rows: Sequence[Mapping[str, object]], text: str | None = None) -
     return min(several or names, key=lambda name: len(kinds[name]), default=None)
 
 
+def find_spoken(rows: Sequence[Mapping[str, object]], names: Iterable[str]) -> str | None:
+    """The field with the longest strings, which most likely holds the text, to be proposed."""
+    lengths = {name: sum(len(value) for row in rows if isinstance(value := row.get(name), str)) for name in names}
+    longest = max(lengths, key=lambda name: lengths[name], default=None)
+    return longest if longest is not None and lengths[longest] else None
+
+
 def suggest_name(wanted: str, names: Iterable[str]) -> str | None:
     """The name that is spelt most like the one that is not there."""
     by_lower = {name.lower(): name for name in names}

@@ -107,7 +107,7 @@ def _usual_text(row: Mapping[str, object]) -> str:
         return ""
     raise InputError(
         f"found no text: the row has none of the fields {', '.join(TEXT_FIELDS + CHAT_FIELDS)}; "
-        f"found {list_names(row)}: name the field that holds the text (field=…, on the command line --field)"
+        f"found {list_names(row)}: name the field that holds the text (field=…, on the command line --text)"
     )
 
 
@@ -153,7 +153,7 @@ def _chat_text(turns: object, name: str) -> str:
     if not isinstance(turns, list) or not all(isinstance(turn, Mapping) for turn in turns):
         raise InputError(
             f"the field {name!r} must hold a list of turns, each an object with a role and a content, "
-            f"but found {_kind(turns)}: name the field that holds the text (field=…, on the command line --field)"
+            f"but found {_kind(turns)}: name the field that holds the text (field=…, on the command line --text)"
         )
     roles = [turn.get("role") or turn.get("from") for turn in turns]
     chosen = [turn for turn, role in zip(turns, roles, strict=True) if role in _USER_ROLES] or [

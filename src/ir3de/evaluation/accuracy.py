@@ -10,6 +10,7 @@ from typing import Any, TypeVar
 import numpy as np
 import numpy.typing as npt
 
+from ir3de.corpora.labelled import Labelled, read_experts
 from ir3de.errors import InputError
 from ir3de.evaluation.coverage import ConfidenceCounts, CoveragePoint, UnknownReport
 from ir3de.fitting.domains import prompts_of, require_experts
@@ -77,14 +78,17 @@ class Report(JSONReport):
 
 def evaluate(
     router: Router,
-    domains: Mapping[str, Iterable[str]],
+    domains: Mapping[str, Iterable[str]] | Labelled,
     *,
+    label: str | None = None,
+    text: str | None = None,
     unknown: Iterable[str] = (),
     on_decision: OnDecision | None = None,
 ) -> Report:
     """Route each expert's prompts and compare. Prompts are streamed, so memory does not grow with their number.
 
-    `unknown` are prompts that belong to none of the experts: the router should abstain on them.
+    `domains` is {expert: prompts}, or labelled prompts of any shape with `label` and `text`, as in `Router.fit`; those
+    are held in memory. `unknown` are prompts that belong to none of the experts: the router should abstain on them.
 
     >>> import ir3de
     >>> router = ir3de.Router.fit({"maths": ["Solve x + 3 = 10."], "law": ["Is this contract void?"]})
@@ -92,6 +96,7 @@ def evaluate(
     1.0
     """
     router.require_probabilities("measure it with evaluate_outcomes, or with eval --outcomes")
+    domains = read_experts(domains, label, text)
     if not domains:
         raise InputError("an evaluation needs at least one domain: pass {expert: prompts}")
     require_experts(domains, router.experts)

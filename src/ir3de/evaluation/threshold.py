@@ -20,6 +20,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 import numpy.typing as npt
 
+from ir3de.corpora.labelled import Labelled, read_experts
 from ir3de.errors import InputError
 from ir3de.evaluation.accuracy import JSONReport, route_in_batches
 from ir3de.fitting.domains import prompts_of, require_experts
@@ -141,8 +142,10 @@ class ThresholdCalibration:
 
 def calibrate_threshold(
     router: Router,
-    domains: Mapping[str, Iterable[str]],
+    domains: Mapping[str, Iterable[str]] | Labelled,
     *,
+    label: str | None = None,
+    text: str | None = None,
     error: float = 0.05,
     others: Sequence[float] = (),
     default: str | None = None,
@@ -150,6 +153,7 @@ def calibrate_threshold(
 ) -> ThresholdCalibration:
     """Pick the threshold below which the router abstains, from prompts it was not fitted on: a new router.
 
+    `domains` is {expert: prompts}, or labelled prompts of any shape with `label` and `text`, as in `Router.fit`.
     One half of the prompts, chosen by a hash of their text, calibrates the confidence anew; the other half picks the
     threshold. `recalibrate=False` keeps the confidence as it is and picks from all of them. The domains count as they
     come: a domain with twice the prompts is expected twice as often. Costs play no part: wrong is a prompt whose most
@@ -164,7 +168,7 @@ def calibrate_threshold(
     check_has_confidence(router)
     needed = count_needed_prompts(error)
     plain = router.with_policy(Policy())
-    routed = route_held_out(plain, domains)
+    routed = route_held_out(plain, read_experts(domains, label, text))
     if recalibrate and (learning := [one for one in routed if not one.picks_threshold]):
         routed = [one for one in routed if one.picks_threshold]
         plain = plain.with_calibration(calibrate_confidence(learning, plain.experts))

@@ -14,6 +14,7 @@ from ir3de.engines.domains import Files
 from ir3de.engines.engine import Counting
 from ir3de.errors import InputError, MismatchError, UnknownExpertError, name_embedding
 from ir3de.fitting.descriptions import DescribedDomain, write_prompts
+from ir3de.fitting.labelled import refuse_table
 from ir3de.outcomes.sums import Outcomes
 from ir3de.policies import Policy, check_policy
 from ir3de.routing.decision import DecisionRules
@@ -147,7 +148,10 @@ def check_request(
     No scorer means that the fit chooses one.
     """
     if not isinstance(domains, Mapping):
-        raise InputError(f"domains must map each expert's name to its texts, found {type(domains).__name__}")
+        raise InputError(
+            f"domains must map each expert's name to its texts, found {type(domains).__name__}: pass {{name: texts}}, "
+            "or a table, rows or files with label="
+        )
     if not domains:
         raise InputError("a router needs at least one expert: pass {name: texts}")
     if tune and not keep_sample:
@@ -237,6 +241,7 @@ def count_domain(
             f"the texts of '{name}' must be an iterable of str, Files or Statistics, found {type(domain).__name__}"
         )
     else:
+        refuse_table(name, domain)
         statistics = collect(domain, embedding=embedding, window=window, keep_sample=keep_sample)
     if statistics.tokens == 0:
         raise InputError(f"expert '{name}' has no text: give it at least one prompt of its domain")

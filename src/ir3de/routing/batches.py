@@ -68,3 +68,11 @@ def _split(texts: Sequence[str]) -> Iterable[Sequence[str]]:
             begin, characters = index + 1, 0
     if begin < len(texts):
         yield texts[begin:]
+
+
+def list_probabilities(decisions: Sequence[Decision], experts: Sequence[str]) -> npt.NDArray[np.float64]:
+    """P(expert | in domain) of each decision: (decisions, experts). Rows add up to one."""
+    found = [dict(decision.quality) for decision in decisions]
+    rows = np.array([[row[name] for name in experts] for row in found]).reshape(-1, len(experts))
+    rows[~rows.any(axis=1)] = 1.0  # of a prompt without content, nothing is known
+    return np.asarray(rows / rows.sum(axis=1, keepdims=True))

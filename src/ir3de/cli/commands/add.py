@@ -13,6 +13,7 @@ from ir3de.cli import options
 from ir3de.cli.commands.fit_outcomes import ADD_TAKES, add_outcomes
 from ir3de.cli.costs import GivenCosts, check_costs, cost_options
 from ir3de.cli.domains import check_sources, count_domain
+from ir3de.cli.given import GivenDomains, described_domains
 from ir3de.cli.outcomes import or_outcomes
 from ir3de.cli.output import Output
 from ir3de.cli.progress import solving
@@ -26,7 +27,7 @@ if TYPE_CHECKING:
 
 @click.command()
 @options.router_argument
-@options.described_domains
+@described_domains
 @options.text_options
 @options.engine_options
 @options.no_sample_option
@@ -37,7 +38,7 @@ if TYPE_CHECKING:
 @or_outcomes(add_outcomes, *ADD_TAKES)
 def add(
     router_path: Path,
-    domains: Mapping[str, list[str]],
+    domains: GivenDomains,
     descriptions: Mapping[str, str],
     texts: options.TextOptions,
     counting: Counting,
@@ -50,24 +51,35 @@ def add(
     """Add experts to a router, or more texts to its experts.
 
     The texts of the other experts are not read again. The result is exactly the router that a fit from all the counts
-    would give. With --outcomes, add models to an outcome router, from rows with their scores.
+    would give. PATH, --label and NAME=PATH are as in `ir3de fit`. With --outcomes, add models to an outcome router,
+    from rows with their scores.
 
     \b
     Examples:
       ir3de add router cooking=recipes.jsonl
       ir3de add router cooking --describe cooking="recipes, baking, kitchen tools"
       ir3de add router --merge law=new-cases.csv
+      ir3de add router --merge new.csv --label team
       ir3de add router --outcomes new-model.jsonl
     """
-    options.check_described(domains, descriptions)
+    domains.check_counting(counting)
     arithmetic = options.load_arithmetic(device)
     router = load_router(router_path)
     router.recipe()  # refused where models are added with --outcomes
-    _check_names(router, domains, merge=merge)
-    check_costs(costs, (*router.experts, *domains))
-    check_sources(domains)
+    given_texts = domains.read(
+        texts.field,
+        out,
+        whole_files=texts.whole_files,
+        skip_bad=counting["skip_bad"],
+        described=descriptions,
+        with_statistics=True,
+    )
+    options.check_described(given_texts, descriptions)
+    _check_names(router, given_texts, merge=merge)
+    check_costs(costs, (*router.experts, *given_texts))
+    check_sources(given_texts)
     counted = []
-    for name, paths in domains.items():
+    for name, paths in given_texts.items():
         recipe = router.recipe(name)
         counted.append(
             count_domain(

@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING
 import click
 
 from ir3de.cli.domains import check_sources
-from ir3de.cli.options import domains_option, output_options, reading_options, router_argument
+from ir3de.cli.given import GivenDomains, given_domains
+from ir3de.cli.options import output_options, reading_options, router_argument
 from ir3de.cli.outcomes import check_clashes
 from ir3de.cli.output import FAINT, Output, bar, line, percent, table
 from ir3de.cli.progress import read_prompts
@@ -28,7 +29,7 @@ COMPARED_ERROR_RATES = (0.01, 0.02, 0.05, 0.1)
 
 @click.command()
 @router_argument
-@domains_option
+@given_domains
 @click.option(
     "--error",
     type=click.FloatRange(0, 1, min_open=True, max_open=True),
@@ -50,7 +51,7 @@ COMPARED_ERROR_RATES = (0.01, 0.02, 0.05, 0.1)
 @output_options
 def calibrate(
     router_path: Path,
-    domains: Mapping[str, list[str]],
+    domains: GivenDomains,
     error: float,
     default: str | None,
     keep_confidence: bool,
@@ -65,7 +66,8 @@ def calibrate(
 ) -> None:
     """Pick the confidence below which the router abstains, or the threshold for a share of strong calls.
 
-    Give prompts that the router was not fitted on, mixed as the router will meet them. One half calibrates confidence
+    Give prompts that the router was not fitted on, mixed as the router will meet them; PATH, --label and NAME=PATH are
+    as in `ir3de fit`. One half calibrates confidence
     anew. The other half picks the smallest threshold that keeps the expected share of wrong answers among new prompts
     within --error (split conformal). Prompts below the threshold, and out-of-domain prompts, go to the default expert.
 
@@ -74,6 +76,7 @@ def calibrate(
 
     \b
     Examples:
+      ir3de calibrate router held-out.csv --label team
       ir3de calibrate router maths=maths-held-out.jsonl law=law-held-out.jsonl --error 0.02 --default law
       ir3de calibrate router maths=maths-held-out.jsonl law=law-held-out.jsonl --dry-run
       ir3de calibrate router --prompts held-out.jsonl --strong-share 0.3
@@ -90,15 +93,19 @@ def calibrate(
         _calibrate_share(router_path, texts, strong_share, {"strong": strong, "weak": weak}, dry_run, out)
         return
     if not domains:
-        raise click.UsageError("Missing argument 'NAME=PATH...': name one, or give --prompts and --strong-share")
-    check_sources(domains)
+        raise click.UsageError(
+            "Missing argument 'PATH|NAME=PATH': name a file with --label, a folder of experts or at least one "
+            "NAME=PATH, or give --prompts and --strong-share"
+        )
     before = load_router(router_path)
     check_has_confidence(before)  # before anything is read
+    given_texts = domains.read(field, out, whole_files=whole_files)
+    check_sources(given_texts)
     experts = before.experts
-    unknown = [name for name in (*domains, *([default] if default else [])) if name not in experts]
+    unknown = [name for name in (*given_texts, *([default] if default else [])) if name not in experts]
     if unknown:
         raise UnknownExpertError(f"no expert '{unknown[0]}': this router has {', '.join(experts)}")
-    held_out = {name: list(read_prompts(name, paths, field, whole_files, out)) for name, paths in domains.items()}
+    held_out = {name: list(read_prompts(name, paths, field, whole_files, out)) for name, paths in given_texts.items()}
     with changing(router_path) as router:
         with out.spinner("calibrating"):
             found = calibrate_threshold(

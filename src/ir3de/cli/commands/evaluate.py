@@ -16,6 +16,7 @@ from ir3de.cli.commands.evaluate_outcomes import evaluate_outcomes
 from ir3de.cli.commands.evaluate_replay import evaluate_replay
 from ir3de.cli.costs import once_weight_option, weighted
 from ir3de.cli.domains import check_sources
+from ir3de.cli.given import GivenDomains, given_domains
 from ir3de.cli.outcomes import or_outcomes
 from ir3de.cli.output import Output, heading, line, percent
 from ir3de.cli.plots import draw_frontier, draw_reliability, parse_plot_path, require_matplotlib
@@ -35,7 +36,7 @@ NEAREST = "where none fits, the nearest expert counts"
 
 @click.command("eval")
 @options.router_argument
-@options.domains_option
+@given_domains
 @options.reading_options
 @options.number_option(
     "--errors",
@@ -74,7 +75,7 @@ NEAREST = "where none fits, the nearest expert counts"
 @or_outcomes(evaluate_outcomes, "weights", *NAMES)
 def evaluate(
     router_path: Path,
-    domains: Mapping[str, list[str]],
+    domains: GivenDomains,
     field: str | None,
     whole_files: bool,
     wanted: int,
@@ -91,6 +92,8 @@ def evaluate(
 ) -> None:
     """Measure a router on prompts whose experts are known.
 
+    The experts of the prompts are named by --label, by the names in a folder, or by NAME=PATH, as in `ir3de fit`.
+
     Accuracy is the share of prompts routed right, as a mean over the domains. Calibration compares the confidence of
     the decisions with how often they are right. Coverage shows what a threshold would cost and save; with --unknown,
     also how many prompts of no expert are told. Robustness routes the same prompts with typos and other changes; a
@@ -102,6 +105,7 @@ def evaluate(
 
     \b
     Examples:
+      ir3de eval router test.csv --label team
       ir3de eval router maths=maths-test.jsonl law=law-test.jsonl --errors 5
       ir3de eval router maths=maths-test.jsonl law=law-test.jsonl --unknown cooking.jsonl
       ir3de eval router maths=maths-test.jsonl law=law-test.jsonl --robustness
@@ -120,7 +124,8 @@ def evaluate(
         return
     if plot or frontier_plot:
         require_matplotlib()
-    check_sources({**domains, **({"unknown": unknown} if unknown else {})})
+    given_texts = domains.read(field, out, whole_files=whole_files)
+    check_sources({**given_texts, **({"unknown": unknown} if unknown else {})})
     router = weighted(load_router(router_path), weights)
     misrouted = SurestDecisions(wanted)
     recorder = DecisionRecorder(router) if frontier or frontier_plot else None
@@ -136,7 +141,7 @@ def evaluate(
     begun = perf_counter()
     with ExitStack() as bars:
         prompts: dict[str, Any] = {
-            name: read_prompts(name, paths, field, whole_files, out) for name, paths in domains.items()
+            name: read_prompts(name, paths, field, whole_files, out) for name, paths in given_texts.items()
         }
         for stream in prompts.values():
             bars.callback(stream.close)

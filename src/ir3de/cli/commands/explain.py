@@ -12,6 +12,7 @@ import click
 from ir3de.cli.chats import Chat, pick_only_source, read_chats, route_chat, weights_table
 from ir3de.cli.commands.route import why_abstained
 from ir3de.cli.costs import once_weight_option, utility_table, warn_without_costs
+from ir3de.cli.hints import router_before_prompt
 from ir3de.cli.options import chat_option, number_option, output_options, router_argument
 from ir3de.cli.output import (
     FAINT,
@@ -51,6 +52,7 @@ WEAK_SHARE = 0.1  # words below it are shown as if they said nothing
 
 
 @click.command()
+@router_before_prompt
 @router_argument
 @click.argument("text", required=False, metavar="[TEXT|-]")
 @chat_option

@@ -15,6 +15,7 @@ from ir3de.cli import options
 from ir3de.cli.commands.fit_outcomes import FIT_TAKES, fit_outcomes
 from ir3de.cli.costs import GivenCosts, check_costs, cost_options
 from ir3de.cli.domains import check_sources, count_background, count_domain, load_embedding
+from ir3de.cli.given import GivenDomains, described_domains
 from ir3de.cli.outcomes import or_outcomes
 from ir3de.cli.output import Output
 from ir3de.cli.progress import solving
@@ -64,7 +65,7 @@ class StrategyName(Choice):
 
 @click.command()
 @click.argument("router_path", metavar="OUT", type=click.Path(path_type=Path))
-@options.described_domains
+@described_domains
 @options.text_options
 @options.engine_options
 @options.embedding_option
@@ -101,7 +102,7 @@ class StrategyName(Choice):
 @or_outcomes(fit_outcomes, *FIT_TAKES)
 def fit(
     router_path: Path,
-    domains: Mapping[str, list[str]],
+    domains: GivenDomains,
     descriptions: Mapping[str, str],
     texts: options.TextOptions,
     counting: Counting,
@@ -125,10 +126,14 @@ def fit(
 ) -> None:
     """Fit a router from each expert's texts.
 
+    With --label, the rows of all PATHs say by that column which expert they belong to. The texts are held in memory.
+    A folder needs no --label: each file directly in it (law.txt, law.jsonl, law.stats) and each sub-folder (law/) is
+    named like its expert. Or name each expert: NAME=PATH. If a NAME has several paths, repeat it for each.
+
     A PATH is a file (.txt, .md, .jsonl, .json, .csv, .tsv, .parquet, also packed as .gz, .bz2, .xz or .zst), a
     folder, a quoted pattern, an address of these such as s3://bucket/folder, - for standard input, or a .stats file
-    that `ir3de collect` wrote. If a NAME has several paths, repeat it for each. --cap applies to fitting and routing.
-    If rows have a field `source`, the kept sample holds a hash of it for each prompt.
+    that `ir3de collect` wrote. With --label, standard input is JSON lines, or a table with a header. --cap applies to
+    fitting and routing. If rows have a field `source`, the kept sample holds a hash of it for each prompt.
 
     A router learns from --background which prompts are out of domain. Without it, a broad set of everyday prompts that
     is built in does that. If the experts' own prompts are like those, give prompts that no expert should get.
@@ -136,13 +141,16 @@ def fit(
     --describe says in a few words what an expert is for, beside its texts or instead of them.
 
     With --outcomes, the experts are the models that have scores in the rows. Larger scores are better, and scores may
-    be missing. The router then names the model with the largest expected score. Only the options --field,
+    be missing. The router then names the model with the largest expected score. Only the options --text,
     --embedding, --default, --serving, --force, the costs and --strong-share can be combined with --outcomes.
     --strong-share sends that share of the prompts to a strong model and the others to a weak one; `ir3de calibrate`
     picks it anew on other prompts.
 
     \b
     Example:
+      ir3de fit router train.csv --label team
+      ir3de fit router train.jsonl --label team --text prompt
+      ir3de fit router prompts/
       ir3de fit router maths=maths.jsonl law=statutes/ law=cases.csv code='src/**/*.txt'
       ir3de fit router maths=maths.jsonl law=statutes/ --tune
       ir3de fit router maths=maths.jsonl law --describe law="contracts, courts, tenancy"
@@ -153,7 +161,6 @@ def fit(
     from ir3de.policies import Policy
     from ir3de.router import Router
 
-    options.check_described(domains, descriptions)
     if (strong_share, strong, weak) != (None, None, None):
         raise click.UsageError("--strong-share, --strong and --weak belong to --outcomes: leave them out")
     if tune:
@@ -165,11 +172,22 @@ def fit(
     scorer = scorer or ("auto" if strength is None else "blend")
     strategies = scorer_for(scorer, strength), selector_for(selector, scorer, k, texts.cap)
     arithmetic = options.load_arithmetic(device)
+    domains.check(texts.field, descriptions)
+    domains.check_counting(counting)
     folders = free_folders(router_path, serving, force=force)
+    given_texts = domains.read(
+        texts.field,
+        out,
+        whole_files=texts.whole_files,
+        skip_bad=counting["skip_bad"],
+        described=descriptions,
+        with_statistics=True,
+    )
+    options.check_described(given_texts, descriptions)
     if default is not None:
-        find_default(default, tuple(domains))  # or it is refused before anything is counted
-    check_costs(costs, domains)
-    check_sources(domains)
+        find_default(default, tuple(given_texts))  # or it is refused before anything is counted
+    check_costs(costs, given_texts)
+    check_sources(given_texts)
     check_sources({"background": background})
     embedding = load_embedding(source, out)
     counted = [
@@ -183,7 +201,7 @@ def fit(
             counting=counting,
             description=descriptions.get(name),
         )
-        for name, paths in domains.items()
+        for name, paths in given_texts.items()
     ]
     given = {domain.name: domain.domain for domain in counted}
     common: Any = {"descriptions": descriptions, "embedding": embedding, "default": default}

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from ir3de.cli import hints
 from ir3de.cli.chats import Chat, describe_chat, pick_only_source, read_chats, route_chat, show_chat
 from ir3de.cli.costs import once_weight_option, utility_table, warn_without_costs
 from ir3de.cli.options import chat_option, field_option, force_option, number_option, output_options, router_argument
@@ -51,6 +52,7 @@ BAR_WIDTH = 32
 
 
 @click.command()
+@hints.router_before_prompt
 @router_argument
 @click.argument("text", required=False, metavar="[TEXT|-]")
 @click.option("--input", "source", metavar="PATH", help="Route every row of a file or folder; - is standard input.")

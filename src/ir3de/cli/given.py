@@ -1,0 +1,232 @@
+"""What a command is given: NAME=PATH pairs, labelled files with --label, or a folder of experts."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass
+from functools import wraps
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NoReturn
+
+import click
+
+from ir3de.cli import hints
+from ir3de.cli.held_texts import DomainTexts, HeldTexts
+from ir3de.cli.options import Function, parse_descriptions, parse_domains
+from ir3de.cli.output import Output, printable
+
+if TYPE_CHECKING:
+    from ir3de.engines import Counting
+
+STDIN = "-"
+
+
+@dataclass(frozen=True)
+class GivenDomains:
+    """The experts' texts as they were named on the command line; it is true if any were."""
+
+    sources: tuple[str, ...]
+    label: str | None
+
+    def __bool__(self) -> bool:
+        return bool(self.sources)
+
+    def read(
+        self,
+        field: str | None,
+        out: Output,
+        *,
+        whole_files: bool = False,
+        skip_bad: int = 0,
+        described: Collection[str] | None = None,
+        with_statistics: bool = False,
+    ) -> dict[str, DomainTexts]:
+        """Each expert's paths or, with --label, its texts, which are read here.
+
+        An argument that is in `described` names an expert that needs no texts; `described` is None where the command
+        has no descriptions. In a folder of experts, .stats files are taken if the command can use them.
+        """
+        self.check(field, described)
+        names = [one for one in self.sources if one in (described or ()) and "=" not in one]
+        alone = [one for one in self.sources if "=" not in one and one not in names]
+        if self.label is not None:
+            return {**dict.fromkeys(names, ()), **self._read_labelled(names, field, out, whole_files, skip_bad)}
+        if alone and all(Path(path).expanduser().is_dir() for path in alone):
+            return self._find_experts(alone, with_statistics=with_statistics)
+        return dict(parse_domains(None, None, self.sources, names_alone=described is not None))
+
+    def read_texts(self, field: str | None, out: Output, *, whole_files: bool = False) -> dict[str, list[str]]:
+        """Each expert's texts, however they were named; all are held in memory."""
+        from ir3de.cli.progress import read_prompts
+
+        found = self.read(field, out, whole_files=whole_files)
+        return {name: list(read_prompts(name, texts, field, whole_files, out)) for name, texts in found.items()}
+
+    def check(self, field: str | None, described: Collection[str] | None = None) -> None:
+        """Refuse paths without a name, or names with --label, before anything is read."""
+        pairs = [one for one in self.sources if "=" in one and not Path(one).exists()]
+        if self.label is not None and pairs:
+            _refuse_pairs(pairs)
+        alone = [one for one in self.sources if "=" not in one and one not in (described or ())]
+        if self.label is None and not all(Path(path).expanduser().is_dir() for path in alone):
+            _refuse_unnamed(alone, field)
+
+    def check_counting(self, counting: Counting) -> None:
+        """Refuse the ways of counting that need files of each expert by itself."""
+        if self.label is None:
+            return
+        options = {"--engine ray": counting["engine"] != "local", "--workers": counting["workers"] is not None}
+        options["--checkpoint"] = counting["checkpoint"] is not None
+        if clash := next((name for name, is_given in options.items() if is_given), None):
+            raise click.UsageError(
+                f"{clash} cannot be combined with --label, which reads all texts here and holds them in memory: leave "
+                "one of them out, or give each expert its own files (NAME=PATH, or a folder of them)"
+            )
+
+    def _find_experts(self, folders: Sequence[str], *, with_statistics: bool) -> dict[str, DomainTexts]:
+        from ir3de.corpora.folders import find_experts
+
+        found = {
+            name: list(paths)
+            for name, paths in parse_domains(
+                None, None, [one for one in self.sources if one not in folders], names_alone=True
+            ).items()
+        }
+        for folder in folders:
+            for name, paths in find_experts(folder, with_statistics=with_statistics).items():
+                found.setdefault(name, []).extend(paths)
+        return dict(found)
+
+    def _read_labelled(
+        self, names: Collection[str], field: str | None, out: Output, whole_files: bool, skip_bad: int
+    ) -> dict[str, DomainTexts]:
+        from ir3de.cli.progress import reading
+        from ir3de.corpora import read_labelled, total_bytes
+        from ir3de.engines.jobs import BadRecords
+        from ir3de.errors import InputError
+
+        assert self.label is not None
+        paths = [str(Path(one).expanduser()) for one in self.sources if one not in names]
+        if whole_files:
+            raise click.UsageError("--whole-files is for plain text, which has no --label: leave one of them out")
+        bad = BadRecords(skip_bad)
+        try:
+            with reading(out, "reading", total_bytes(paths)) as (on_bytes, _):
+                found = read_labelled(
+                    paths,
+                    label=self.label,
+                    text=field,
+                    on_bytes=on_bytes,
+                    on_damage=bad.add_error if skip_bad else None,
+                )
+        except InputError:
+            _refuse_columns(paths, self.label, field)
+            raise
+        if bad.skipped:
+            many = f"{bad.skipped:,} of {bad.skipped + sum(map(len, found.values())):,} records were skipped"
+            out.warn("\n  ".join((f"{many}. The first:", *map(printable, bad.examples))), quiet=False)
+        return {name: HeldTexts(texts) for name, texts in found.items()}
+
+
+def given_domains(function: Function) -> Function:
+    """Add the argument [PATH|NAME=PATH]... and --label. The command gets them as `domains`, a `GivenDomains`."""
+
+    @click.argument("sources", nargs=-1, metavar="[PATH|NAME=PATH]...")
+    @click.option(
+        "--label",
+        metavar="COLUMN",
+        help="Column or field of PATH that names each row's expert. A folder with a file or a sub-folder for each "
+        "expert needs no --label.",
+    )
+    @wraps(function)
+    def command(*args: Any, sources: tuple[str, ...], label: str | None, **kwargs: Any) -> Any:
+        if (router := kwargs.get("router_path")) is not None:
+            hints.refuse_swapped(router, sources)
+        if label is not None and not sources:
+            raise click.UsageError(f"--label {label} names a column, but no file has it: name the file, too")
+        return function(*args, domains=GivenDomains(sources, label), **kwargs)
+
+    return command  # type: ignore[return-value]
+
+
+def described_domains(function: Function) -> Function:
+    """Add the argument [PATH|NAME=PATH]..., where a NAME alone has a description, --label and --describe."""
+    return given_domains(
+        click.option(
+            "--describe",
+            "descriptions",
+            multiple=True,
+            metavar="NAME=WORDS",
+            callback=parse_descriptions,
+            help="What an expert is for, in a few words, which count as 20 prompts. A described NAME needs no PATH.",
+        )(function)
+    )
+
+
+def _refuse_unnamed(paths: Sequence[str], field: str | None) -> None:
+    """Refuse files without a name and without --label; say which command was likely meant."""
+    from ir3de.corpora import expand
+    from ir3de.corpora.labels import guess_label
+    from ir3de.corpora.rows import list_names
+
+    if STDIN in paths:
+        raise click.UsageError(
+            f"- is standard input: say which field names the expert{hints.write_with('--label', 'COLUMN')}"
+        )
+    for path in paths:
+        if Path(path).suffix or "/" in path:
+            expand([path])  # refuses what is not there, and names what is spelt like it
+    files = [path for path in paths if hints.is_texts(path)]
+    rows = hints.peek_rows(files[:1]) if files else []
+    if len(files) < len(paths) or not files:
+        return  # what is no file is told by what reads names and paths
+    label = guess_label(rows, field)
+    if label is None:
+        raise click.UsageError(
+            f"expected name=path, found {files[0]!r}, which has no column that could name an expert: name the expert "
+            f"of each file:{hints.write_named(files)}"
+        )
+    raise click.UsageError(
+        f"{files[0]} has the columns {list_names(rows[0])}: say which one names the expert:"
+        f"{hints.write_with('--label', label)}"
+    )
+
+
+def _refuse_pairs(pairs: Sequence[str]) -> NoReturn:
+    given, label = hints.given_arguments(), pairs[0].partition("=")[2]
+    bare = [one.partition("=")[2] if one in pairs else one for one in given]
+    raise click.UsageError(
+        f"{pairs[0]} names its expert itself, and --label reads experts from a column: leave --label out, or leave the "
+        f"name out if {label} has that column:{hints.write_command(bare)}"
+    )
+
+
+def _refuse_columns(paths: Sequence[str], label: str, field: str | None) -> None:
+    """Refuse a column that is not there, with the command that names the nearest one."""
+    from ir3de.corpora.labels import find_spoken, guess_label, suggest_name
+    from ir3de.corpora.rows import list_names
+
+    rows = hints.peek_rows(paths)
+    if not rows:
+        return
+    columns = list(rows[0])
+    for option, wanted in (("--label", label), ("--text", field)):
+        if wanted is None or wanted in columns or "." in wanted:
+            continue
+        others = [name for name in columns if name not in (label, field)]
+        guess = guess_label(rows, field) if option == "--label" else find_spoken(rows, others)
+        nearest = suggest_name(wanted, others) or guess
+        if nearest is not None:
+            aliases = ("--field",) if option == "--text" else ()
+            raise click.UsageError(
+                f"found no column {wanted!r} for {option}: there are {list_names(columns)}. Did you mean {nearest!r}?"
+                f"{hints.write_with(option, nearest, *aliases)}"
+            )
+    if field is None and (spoken := find_spoken(rows, [name for name in columns if name != label])) is not None:
+        from ir3de.corpora.rows import CHAT_FIELDS, TEXT_FIELDS
+
+        if not {*TEXT_FIELDS, *CHAT_FIELDS}.intersection(columns):
+            raise click.UsageError(
+                f"found no column with a usual name for the text: there are {list_names(columns)}. Say which one holds "
+                f"the prompts:{hints.write_with('--text', spoken)}"
+            )

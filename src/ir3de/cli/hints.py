@@ -1,0 +1,126 @@
+"""Hints at the nearest right command, filled in with what was given and ready to be copied."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Callable, Mapping, Sequence
+from functools import wraps
+from itertools import islice
+from pathlib import Path
+from typing import Any, TypeVar
+
+import click
+
+Function = TypeVar("Function", bound=Callable[..., Any])
+
+ARGUMENTS = "ir3de.arguments"  # under this name the context holds the arguments as they were written
+PEEKED_ROWS = 200
+EXAMPLE_ROUTER = "router"
+
+
+def given_arguments() -> list[str]:
+    """The arguments of the command that runs, as they were written."""
+    return list(click.get_current_context().meta.get(ARGUMENTS, ()))
+
+
+def write_command(arguments: Sequence[str]) -> str:
+    """The command that runs with other arguments, on a line of its own, quoted for the shell."""
+    return f"\n  {click.get_current_context().command_path} {shlex.join(arguments)}"
+
+
+def write_swapped(first: str, second: str) -> str:
+    """The command with two of its arguments in the other order."""
+    other = {first: second, second: first}
+    return write_command([other.get(argument, argument) for argument in given_arguments()])
+
+
+def write_with(option: str, value: str, *aliases: str) -> str:
+    """The command with this value of an option, instead of another one if there is any."""
+    names, kept = (option, *aliases), iter(given_arguments())
+    arguments: list[str] = []
+    for argument in kept:
+        if argument in names:
+            next(kept, None)
+        elif not argument.startswith(tuple(f"{name}=" for name in names)):
+            arguments.append(argument)
+    return write_command([*arguments, option, value])
+
+
+def write_named(paths: Sequence[str]) -> str:
+    """The command with a name before each of these paths, which is made from the path."""
+    return write_command([f"{name_from(one)}={one}" if one in paths else one for one in given_arguments()])
+
+
+def name_from(path: str) -> str:
+    """An expert's name for a path: that of the file or the folder, without suffixes."""
+    return Path(path).name.partition(".")[0] or "law"
+
+
+def is_texts(path: str | Path) -> bool:
+    """Whether that is a file of texts, by its suffix."""
+    from ir3de.corpora.sources import recognise
+
+    return Path(path).is_file() and recognise(Path(path)) is not None
+
+
+def is_router(path: str | Path) -> bool:
+    """Whether a router was saved there."""
+    from ir3de.artifact import HEADER
+
+    return (Path(path).expanduser() / HEADER).is_file()
+
+
+def peek_rows(paths: Sequence[str]) -> list[Mapping[str, object]]:
+    """The first rows of the first file; empty where it cannot be read again, or has no columns."""
+    from ir3de.corpora import expand, read_rows
+    from ir3de.corpora.labelled import PLAIN_TEXTS
+    from ir3de.errors import IR3DEError
+
+    try:
+        tables = [source for source in expand(paths) if source.path is not None and source.kind not in PLAIN_TEXTS]
+        if not tables:
+            return []
+        return list(islice(read_rows([tables[0].name], on_damage=lambda _: None), PEEKED_ROWS))
+    except IR3DEError:
+        return []
+
+
+def refuse_swapped(router: Path, sources: Sequence[str]) -> None:
+    """Refuse a file of texts where a router belongs, with the command that was likely meant."""
+    paths = [one for one in sources if "=" not in one]
+    if (sources and not paths) or not (is_texts(router) or (any(map(is_router, paths)) and not is_router(router))):
+        return
+    written, given = str(router), given_arguments()
+    place = given.index(written) if written in given else 0
+    if sources:
+        other = next((one for one in paths if is_router(one)), paths[0])
+        kind = "is a file of texts" if is_texts(router) else "is no router"
+        wrong = f"the router and the texts look swapped, for {written} {kind}: the router comes first:"
+        given = [{written: other, other: written}.get(argument, argument) for argument in given]
+    else:
+        wrong = f"{written} is a file of texts, and the router is missing: name it first:"
+        given.insert(place, EXAMPLE_ROUTER)
+    if is_texts(router) and not any(one.partition("=")[0] == "--label" for one in given):
+        given += _label_arguments([written])
+    raise click.UsageError(wrong + write_command(given))
+
+
+def router_before_prompt(function: Function) -> Function:
+    """Refuse a prompt where the router belongs, if the router stands where the prompt belongs."""
+
+    @wraps(function)
+    def command(*args: Any, router_path: Path, text: str | None, **kwargs: Any) -> Any:
+        if text is not None and not is_router(router_path) and is_router(text):
+            raise click.UsageError(
+                f"ROUTER and TEXT look swapped: the router comes first:{write_swapped(str(router_path), text)}"
+            )
+        return function(*args, router_path=router_path, text=text, **kwargs)
+
+    return command  # type: ignore[return-value]
+
+
+def _label_arguments(paths: Sequence[str]) -> list[str]:
+    from ir3de.corpora.labels import guess_label
+
+    label = guess_label(peek_rows(paths))
+    return [] if label is None else ["--label", label]

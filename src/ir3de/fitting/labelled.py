@@ -1,0 +1,73 @@
+"""What a fit is given as one piece: a table, files, rows or (texts, labels), split by label into experts."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from ir3de.engines.domains import Files
+from ir3de.engines.engine import Counting
+from ir3de.errors import InputError
+
+
+def split_by_label(given: Any, label: str | None, text: str | None, counting: Counting | None = None) -> Any:
+    """The experts with their texts: {expert: texts} as it is, everything else by its labels.
+
+    A folder of experts stays on disk as `Files`; all other texts are held in memory. Up to `skip_bad` rows without a
+    label are left out, with a warning.
+    """
+    if type(given) is dict and label is None and text is None:
+        return given  # and what reads files and tables need not be imported
+    from ir3de.corpora.folders import find_experts
+    from ir3de.corpora.frames import is_frame, refuse_splits
+
+    refuse_splits(given)
+    if isinstance(given, Mapping):
+        if label is not None or text is not None:
+            raise InputError("{expert: texts} names its experts itself: leave label= and text= out")
+        return given
+    if label is None and isinstance(given, (str, Path)) and Path(given).is_dir():
+        return {name: Files(paths, field=text) for name, paths in find_experts(given).items()}
+    if label is None and not (is_frame(given) or isinstance(given, (str, Path)) or _is_pair(given)):
+        return given  # which is refused by what checks domains
+    return _read(given, label, text, counting or {})
+
+
+def _read(given: Any, label: str | None, text: str | None, how: Counting) -> dict[str, list[str]]:
+    from ir3de.corpora import read_labelled
+    from ir3de.engines.jobs import BadRecords
+
+    if clash := [name for name in ("workers", "address", "checkpoint") if how.get(name) is not None]:
+        raise InputError(
+            f"{clash[0]}= is for the files of each expert, {{name: Files(paths)}}: labelled texts are read here, and "
+            "held in memory"
+        )
+    bad = BadRecords(how.get("skip_bad", 0))
+    found = read_labelled(given, label=label, text=text, on_damage=bad.add_error if bad.limit else None)
+    if bad.skipped:
+        records = bad.skipped + sum(map(len, found.values()))
+        many = f"{bad.skipped:,} of {records:,} rows could not be used and were left out: "
+        warnings.warn(many + "; ".join(bad.examples), stacklevel=4)
+    return found
+
+
+def refuse_table(name: str, domain: object) -> None:
+    """Refuse a table as the texts of one expert: its iteration would give the names of its columns."""
+    from ir3de.corpora.frames import is_frame
+
+    if is_frame(domain):
+        kind = type(domain).__name__
+        raise InputError(
+            f"the texts of '{name}' must be an iterable of str, found a {kind}: give the column that holds the texts, "
+            "or fit from the whole table with label="
+        )
+
+
+def _is_pair(given: object) -> bool:
+    return (
+        isinstance(given, tuple)
+        and len(given) == 2
+        and not any(isinstance(one, (str, Path, Mapping)) or one is None for one in given)
+    )

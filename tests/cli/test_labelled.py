@@ -1,0 +1,221 @@
+"""One labelled file: fit, add, eval, calibrate and collect take it, and give what files by expert give."""
+
+import gzip
+import json
+from pathlib import Path
+from shutil import copytree
+
+import pytest
+
+from commands import complaint, run, run_json, wrong_call
+from ir3de import Router
+from ir3de.corpora import examples as demo
+from ir3de.statistics.files import load_statistics
+
+pytestmark = pytest.mark.usefixtures("plain_terminal")
+
+PROMPTS = {name: texts[:8] for name, texts in demo.prompts().items() if name in ("law", "coding", "history")}
+QUICK = ("--scorer", "blend")  # the laws here do not depend on how a router is solved
+ROWS = [  # one of each expert in turn, as a shuffled file has them
+    {"prompt": texts[place], "team": name, "source": f"site {place % 3}"}
+    for place in range(8)
+    for name, texts in PROMPTS.items()
+]
+
+
+def as_csv(rows: list[dict[str, str]], separator: str = ",") -> str:
+    quoted = [separator.join('"' + value.replace('"', '""') + '"' for value in row.values()) for row in rows]
+    return "\n".join([separator.join(rows[0]), *quoted]) + "\n"
+
+
+def as_json_lines(rows: list[dict[str, str]]) -> str:
+    return "".join(json.dumps(row) + "\n" for row in rows)
+
+
+@pytest.fixture(scope="module")
+def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The same rows as labelled files, and as files by expert."""
+    folder = tmp_path_factory.mktemp("data")
+    (folder / "train.csv").write_text(as_csv(ROWS))
+    (folder / "train.jsonl.gz").write_bytes(gzip.compress(as_json_lines(ROWS).encode()))
+    (folder / "experts").mkdir()
+    for name in PROMPTS:
+        own = as_json_lines([row for row in ROWS if row["team"] == name])
+        (folder / "experts" / f"{name}.jsonl").write_text(own)
+    return folder
+
+
+@pytest.fixture(scope="module")
+def apart(data: Path) -> Path:
+    """The router that is fitted from a file of each expert."""
+    pairs = [f"{name}={data / 'experts' / name}.jsonl" for name in sorted(PROMPTS)]
+    run("fit", data / "apart", *pairs, *QUICK)
+    return data / "apart"
+
+
+def describe(router: Path) -> object:
+    """What makes two routers the same: their experts' statistics and samples, and how they decide."""
+    loaded = Router.load(router)
+    decisions = [loaded.route(text).to_dict() for texts in PROMPTS.values() for text in texts]
+    return {name: own.digest for name, own in loaded.statistics.items()}, loaded.experts, decisions
+
+
+def list_digests(files: list[dict[str, str]]) -> dict[str, str]:
+    """The hash of what was counted for each expert, its sample and the sources in it among that."""
+    return {one["name"]: one["digest"] for one in files}
+
+
+def test_a_labelled_file_gives_the_router_that_files_by_expert_give(data: Path, apart: Path, tmp_path: Path) -> None:
+    told = run_json("fit", tmp_path / "r", data / "train.csv", "--label", "team", *QUICK)
+    assert [(one["name"], one["prompts"]) for one in told["counted"]] == [(name, 8) for name in sorted(PROMPTS)]
+    assert describe(tmp_path / "r") == describe(apart)
+
+
+@pytest.mark.parametrize(
+    "text", [None, as_csv(ROWS), as_csv(ROWS, "\t"), as_json_lines(ROWS)], ids=["jsonl.gz", "csv", "tsv", "jsonl"]
+)
+def test_files_and_standard_input_of_every_kind_are_counted_alike(
+    text: str | None, data: Path, apart: Path, tmp_path: Path
+) -> None:
+    source = data / "train.jsonl.gz" if text is None else "-"
+    call = ("collect", tmp_path / "s", source, "--label", "team", "--text", "prompt", "--keep-sample")
+    own = {name: own.digest for name, own in Router.load(apart).statistics.items()}
+    assert list_digests(run_json(*call, stdin=text)["files"]) == own
+
+
+def test_options_of_counting_mean_the_same(data: Path, tmp_path: Path) -> None:
+    options = ("--cap", "9", "--clip", "1", "--subsample", "2", "--window", "8", "--min-count", "2")
+    told = run_json("collect", tmp_path / "s", data / "train.csv", "--label", "team", *options)
+    for name in PROMPTS:
+        run("collect", tmp_path / f"{name}.stats", data / "experts" / f"{name}.jsonl", *options)
+        assert list_digests(told["files"])[name] == load_statistics(tmp_path / f"{name}.stats").digest
+
+
+def test_eval_and_calibrate_take_the_same_rows(data: Path, apart: Path) -> None:
+    pairs = [f"{name}={data / 'experts' / name}.jsonl" for name in sorted(PROMPTS)]
+    table = (data / "train.csv", "--label", "team")
+    for command, options in (("eval", ("--errors", "3")), ("calibrate", ("--dry-run", "--error", "0.2"))):
+        told = [run_json(command, apart, *source, *options) for source in (pairs, table, (data / "experts",))]
+        for one in told:
+            one.pop("seconds", None)
+        assert told[0] == told[1] == told[2]
+
+
+def test_add_takes_a_labelled_file(data: Path, apart: Path, tmp_path: Path) -> None:
+    router = Path(copytree(apart, tmp_path / "r"))
+    (tmp_path / "new.csv").write_text("team,text\nlaw,Is it void?\ncoding,Sort a list.\n")
+    run("add", router, "--merge", tmp_path / "new.csv", "--label", "team")
+    assert [own.prompts for own in Router.load(router).statistics.values()] == [9, 8, 9]
+    assert "'coding' is an expert already" in complaint("add", router, tmp_path / "new.csv", "--label", "team")
+
+
+def test_collect_writes_one_file_per_label_and_fit_takes_the_folder(data: Path, apart: Path, tmp_path: Path) -> None:
+    call = ("collect", tmp_path / "s", data / "train.csv", "--label", "team", "--keep-sample")
+    told = run_json(*call)
+    assert [Path(one["file"]).name for one in told["files"]] == [f"{name}.stats" for name in sorted(PROMPTS)]
+    assert "--force" in complaint(*call)
+    assert "3 files saved to" in run(*call, "--force").stdout
+    run("fit", tmp_path / "r", tmp_path / "s", *QUICK)  # a folder of experts
+    assert describe(tmp_path / "r") == describe(apart)
+
+
+def test_collect_refuses_what_cannot_be_files(data: Path, tmp_path: Path) -> None:
+    label = data / "train.csv", "--label", "team"
+    assert "OUT is a folder" in wrong_call("collect", tmp_path / "law.stats", *label)
+    assert "--id names one contribution" in wrong_call("collect", tmp_path / "s", *label, "--id", "mine")
+    for names, message in ((("C/C++", "law"), "cannot be the name of a file"), (("Law", "law"), "one file on many")):
+        (tmp_path / "t.csv").write_text("prompt,team\n" + "".join(f"Is it void?,{name}\n" for name in names))
+        assert message in complaint("collect", tmp_path / "s", tmp_path / "t.csv", "--label", "team")
+    assert not (tmp_path / "s").exists()
+
+
+def test_broken_rows_are_skipped_only_as_far_as_allowed(tmp_path: Path) -> None:
+    rows = [*ROWS, {"prompt": "Whose is this?", "team": "", "source": ""}]
+    path = tmp_path / "t.csv"
+    path.write_text(as_csv(rows))
+    call = ("collect", tmp_path / "s", path, "--label", "team", "--force")
+    assert f"{path}:{len(rows) + 1}: the row has no label, 'team' is empty" in complaint(*call)
+    told = run(*call, "--skip-bad", "1")
+    assert f"1 of {len(rows)} records were skipped" in told.stderr and "has no label" in told.stderr
+    path.write_text(as_csv([*rows, rows[-1]]))
+    assert "no more than 1 may be skipped" in complaint(*call, "--skip-bad", "1")
+
+
+def test_described_experts_stand_beside_labels(data: Path, tmp_path: Path) -> None:
+    words = ("--describe", "cooking=recipes, baking", "--describe", "law=contracts, courts")
+    run("fit", tmp_path / "r", data / "train.csv", "cooking", "--label", "team", *words, *QUICK, "--no-sample")
+    assert set(Router.load(tmp_path / "r").experts) == {"cooking", *PROMPTS}
+
+
+# hints --------------------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def here(data: Path, apart: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A folder as a user has it: train.csv, texts of two experts, and a router."""
+    (tmp_path / "train.csv").write_text((data / "train.csv").read_text())
+    for name in ("law", "code of law"):
+        (tmp_path / f"{name}.txt").write_text("Is it void?\n")
+    (tmp_path / "odd.csv").write_text("utterance,kind,id\n" + "".join(f"What is {n}?,k{n % 2},{n}\n" for n in range(9)))
+    (tmp_path / "router").symlink_to(apart)
+    monkeypatch.chdir(tmp_path)
+
+
+@pytest.mark.usefixtures("here")
+@pytest.mark.parametrize(
+    ("wrong", "right"),
+    [
+        ("fit train.csv r --label team", "fit r train.csv --label team"),
+        ("fit -q train.csv r", "fit -q r train.csv --label team"),
+        ("fit train.csv", "fit router train.csv --label team"),
+        ("fit r train.csv", "fit r train.csv --label team"),
+        ("fit r odd.csv", "fit r odd.csv --label kind"),
+        ("fit r train.csv --label tema", "fit r train.csv --label team"),
+        ("fit r train.csv --label=Team", "fit r train.csv --label team"),
+        ("fit r train.csv --label team --text promt", "fit r train.csv --label team --text prompt"),
+        ("fit r train.csv --label team --field promt", "fit r train.csv --label team --text prompt"),
+        ("fit r odd.csv --label kind", "fit r odd.csv --label kind --text utterance"),
+        ("fit r law=train.csv --label team", "fit r train.csv --label team"),
+        ("fit r law.txt", "fit r law=law.txt"),
+        ("fit r law.txt|code of law.txt", "fit r law=law.txt 'code of law=code of law.txt'"),
+        ("fit r -", "fit r - --label COLUMN"),
+        ("eval train.csv router", "eval router train.csv --label team"),
+        ("eval router train.csv", "eval router train.csv --label team"),
+        ("eval train.csv", "eval router train.csv --label team"),
+        ("calibrate train.csv router --label team", "calibrate router train.csv --label team"),
+        ("route Why?|router", "route router 'Why?'"),
+        ("explain Why?|router", "explain router 'Why?'"),
+    ],
+)
+def test_a_wrong_call_is_answered_with_the_nearest_right_one(wrong: str, right: str) -> None:
+    first, *more = wrong.split("|")
+    told = run(*first.split(" "), *more, code=2).stderr
+    assert told.splitlines()[-1] == f"  ir3de {right}", told
+
+
+@pytest.mark.usefixtures("here")
+def test_the_columns_are_listed(tmp_path: Path) -> None:
+    assert "train.csv has the columns 'prompt', 'team', 'source'" in wrong_call("fit", "r", "train.csv")
+    assert "no column 'tema' for --label: there are 'prompt', 'team'" in wrong_call(
+        "fit", "r", "train.csv", "--label", "tema"
+    )
+    assert "name a file" in complaint("fit", "r", "-", "--label", "team", stdin="Is it void?\n")
+    told = complaint("fit", "r", "-", "--label", "tema", stdin=as_csv(ROWS))
+    assert "<stdin>:2: found no field 'tema' for the label" in told and "did you mean 'team'?" in told
+
+
+@pytest.mark.usefixtures("here")
+@pytest.mark.parametrize("options", [["--engine", "ray"], ["--workers", "2"], ["--checkpoint", "c"]])
+def test_ways_of_counting_that_need_files_by_expert_are_refused(options: list[str]) -> None:
+    told = wrong_call("fit", "r", "train.csv", "--label", "team", *options)
+    assert "cannot be combined with --label" in told and "NAME=PATH" in told
+
+
+@pytest.mark.usefixtures("here")
+def test_other_wrong_calls_are_told() -> None:
+    assert "no file has it" in wrong_call("fit", "r", "--label", "team")
+    assert "no such file" in complaint("fit", "r", "tarin.csv", "--label", "team")
+    assert "did you mean train.csv" in complaint("fit", "r", "tarin.csv")
+    assert "expected name=path" in wrong_call("eval", "router", "law")
+    assert "--whole-files is for plain text" in wrong_call("fit", "r", "train.csv", "--label", "team", "--whole-files")
+    assert "lines of plain text" in complaint("fit", "r", "law.txt", "--label", "team")
