@@ -96,6 +96,8 @@ def collect(
 
     _check_thresholded(min_count, paths, keep_sample=keep_sample, histogram_only=histogram_only, held=label is not None)
     refuse_repeated(paths)
+    if label is None:
+        options.refuse_existing(options.parse_statistics_path(None, None, str(target)), force=force)
     targets, given = _plan(target, paths, label, texts, counting, labels, out)
     for path in targets.values():
         options.refuse_existing(path, force=force)
@@ -141,7 +143,6 @@ def _plan(
     from ir3de.cli.domains import check_sources
 
     if label is None:
-        options.parse_statistics_path(None, None, str(target))
         check_sources({target.stem: paths})
         return {target.stem: target.expanduser()}, {target.stem: paths}
     domains = GivenDomains(paths, label)
