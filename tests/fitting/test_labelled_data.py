@@ -123,6 +123,7 @@ def test_pairs_files_and_folders_give_the_same_router(tmp_path: Path) -> None:
     assert same(tiny_fit((TEXTS, LABELS)), wanted)
     path = tmp_path / "train.jsonl"
     path.write_text("".join(json.dumps(row) + "\n" for row in make_rows()))
+    assert "train.jsonl has the columns 'prompt', 'team', 'id'" in refusal(InputError, tiny_fit, path)
     assert same(tiny_fit(path, label="team"), wanted) and same(tiny_fit([str(path)], label="team"), wanted)
     (tmp_path / "experts").mkdir()
     for name, texts in PROMPTS.items():
@@ -139,7 +140,7 @@ def test_pairs_files_and_folders_give_the_same_router(tmp_path: Path) -> None:
         (TEXTS, {}, "domains must map each expert's name to its texts, found list"),
         (make_rows(), {"label": "team", "checkpoint": "c"}, "checkpoint= is for the files of each expert"),
         ("nowhere.csv", {"label": "team"}, "nowhere.csv: no such file or folder"),
-        ("train.csv", {}, "say which column names the expert"),
+        ("nowhere.csv", {}, "domains must map each expert's name to its texts, found str"),
     ],
 )
 def test_wrong_data_are_refused(data: object, options: dict[str, str], message: str) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing
 from functools import partial
 from itertools import chain
@@ -151,7 +151,7 @@ def _read_folder(folder: str | Path, text: str | None, options: Options) -> Iter
 
 def _read_files(
     paths: Sequence[str | Path], label: str, text: str | None, options: Options
-) -> Iterator[tuple[str, object]]:
+) -> Generator[tuple[str, object], None, None]:
     """The rows of all files that have columns or fields, each with its place."""
     named = {str(path) for path in paths}
     columns = Options(
@@ -180,4 +180,10 @@ def _no_columns(source: Source) -> InputError:
 
 
 def _describe(data: object) -> str:
-    return f"; found the columns {list_names(list_columns(data))}" if is_frame(data) else ""
+    if is_frame(data):
+        return f"; found the columns {list_names(list_columns(data))}"
+    if isinstance(data, (str, Path)) and str(data) != STDIN:
+        with closing(_read_files([data], "", None, Options())) as rows:
+            _, row = next(rows, ("", {}))
+        return f"; {data} has the columns {list_names(row)}" if isinstance(row, Mapping) else ""
+    return ""

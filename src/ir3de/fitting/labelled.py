@@ -30,7 +30,8 @@ def split_by_label(given: Any, label: str | None, text: str | None, counting: Co
         return given
     if label is None and isinstance(given, (str, Path)) and Path(given).is_dir():
         return {name: Files(paths, field=text) for name, paths in find_experts(given).items()}
-    if label is None and not (is_frame(given) or isinstance(given, (str, Path)) or _is_pair(given)):
+    is_file = isinstance(given, (str, Path)) and Path(given).is_file()
+    if label is None and not (is_file or is_frame(given) or _is_pair(given)):
         return given  # which is refused by what checks domains
     return _read(given, label, text, counting or {})
 
