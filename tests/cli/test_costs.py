@@ -15,7 +15,7 @@ from ir3de.cli import cli
 from ir3de.evaluation.frontier import measure_frontier
 from ir3de.policies import Policy
 
-PRICES = ("--price", "maths=3", "--price", "law=0.5", "--latency", "law=2")
+PRICES = ("--price", "maths=3", "--price", "law=0.5", "--price", "cooking=0", "--latency", "law=2")
 PROMPT = "can the tenant boil an egg"
 
 
@@ -57,7 +57,7 @@ def texts(tmp_path: Path) -> dict[str, Path]:
 @pytest.fixture
 def costs_file(tmp_path: Path) -> Path:
     path = tmp_path / "costs.json"
-    path.write_text('{"maths": {"price": 2, "memory": 16}, "law": {"price": 1.5}}', encoding="utf-8")
+    path.write_text('{"maths": {"price": 2, "memory": 16}, "law": {"price": 1.5}, "*": {"price": 0}}', encoding="utf-8")
     return path
 
 
@@ -74,7 +74,8 @@ def test_a_policy_is_changed_without_a_fit(router: Path) -> None:
     after = tiny.contents(router)
     assert {name for name in after if after[name] != before.get(name)} == {"router.json"} and len(after) == len(before)
     loaded = Router.load(router)
-    assert loaded.policy == Policy(0.4, {"price": 0.1}, {"maths": {"price": 3}, "law": {"price": 0.5, "latency": 2}})
+    costs = {"maths": {"price": 3}, "law": {"price": 0.5, "latency": 2}, "cooking": {}}
+    assert loaded.policy == Policy(0.4, {"price": 0.1}, costs)
     assert loaded.default == told["default"] == "law"
     assert told == {"router": str(router), "default": "law", **loaded.policy.to_dict()}
     assert run_json("inspect", router)["policy"] == loaded.policy.to_dict()
@@ -83,7 +84,7 @@ def test_a_policy_is_changed_without_a_fit(router: Path) -> None:
 def test_what_is_not_named_stays(router: Path) -> None:
     run("policy", router, *PRICES, "--weight", "price=0.1")
     run("policy", router, "--latency", "law=0", "--price", "law=1", "--threshold", "0.5")
-    expected = Policy(0.5, {"price": 0.1}, {"maths": {"price": 3}, "law": {"price": 1}})
+    expected = Policy(0.5, {"price": 0.1}, {"maths": {"price": 3}, "law": {"price": 1}, "cooking": {}})
     assert Router.load(router).policy == expected
     shown = run("policy", router).stdout
     assert Router.load(router).policy == expected
@@ -146,6 +147,39 @@ def test_a_file_that_holds_no_costs_is_refused(router: Path, tmp_path: Path, con
 def test_there_is_no_policy_without_a_router(tmp_path: Path) -> None:
     assert "no router at" in complaint("policy", tmp_path / "nowhere", "--price", "law=1")
     assert not (tmp_path / "nowhere").exists()
+
+
+# everybody has a price, or nobody -------------------------------------------------------------------------------
+
+
+def test_an_expert_is_free_only_if_somebody_says_so(router: Path) -> None:
+    before = tiny.contents(router)
+    said = complaint("policy", router, "--price", "maths=2", "--weight", "price=0.1")
+    assert "law, cooking would be free" in said and "--price '*=0'" in said and tiny.contents(router) == before
+    run("policy", router, "--price", "maths=2", "--price", "*=0")
+    costs = {"maths": {"price": 2}, "law": {}, "cooking": {}}
+    assert Router.load(router).policy == Policy(costs=costs)
+    run("policy", router, "--price", "maths=3")  # the others are free on purpose
+    run("policy", router, "--price", "*=0.5", "--price", "law=1")  # those without a price, and no other
+    assert [cost.price for cost in Router.load(router).policy.costs.values()] == [3, 1, 0.5]
+    run("policy", router, "--price", "maths=0", "--price", "law=0", "--price", "cooking=0")
+    assert "'price'" not in run("policy", router, "--latency", "law=2").stdout  # other costs may be partial
+
+
+def test_fit_and_add_ask_for_the_prices_of_all(tmp_path: Path, texts: dict[str, Path]) -> None:
+    folder, (maths, law, cooking) = tmp_path / "r", pairs(texts)
+    said = complaint("fit", folder, maths, law, "--price", "maths=2")
+    assert "law would be free" in said and not folder.exists()
+    run("fit", folder, maths, law, "--price", "maths=2", "--price", "*=0", "-q")
+    assert "cooking would be free" in complaint("add", folder, cooking)
+    run("add", folder, cooking, "--price", "cooking=0", "-q")
+    assert [cost.price for cost in Router.load(folder).policy.costs.values()] == [2, 0, 0]
+    run("add", folder, "--merge", cooking.replace("cooking=", "law="), "-q")
+
+
+def test_an_expert_may_be_called_a_star(tmp_path: Path, texts: dict[str, Path]) -> None:
+    run("fit", tmp_path / "r", f"*={texts['maths']}", f"law={texts['law']}", "--price", "*=2", "--price", "law=1", "-q")
+    assert {name: cost.price for name, cost in Router.load(tmp_path / "r").policy.costs.items()} == {"*": 2, "law": 1}
 
 
 # fit and add ----------------------------------------------------------------------------------------------------

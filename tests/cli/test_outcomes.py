@@ -110,7 +110,7 @@ def test_eval_compares_with_simpler_ways(router: Path, tmp_path: Path) -> None:
 
 def test_costs_go_with_outcomes(file: Path, tmp_path: Path) -> None:
     router = tmp_path / "router"
-    run("fit", router, "--outcomes", file, "--price", "llama=2")
+    run("fit", router, "--outcomes", file, "--price", "llama=2", "--price", "mistral=0")
     run("add", router, "--outcomes", written(tmp_path / "g.jsonl", answers(models=("gemma",))), "--price", "gemma=1")
     assert {name: cost.price for name, cost in Router.load(router).policy.costs.items()} == {"llama": 2, "gemma": 1}
     assert run_json("route", router, "Is this contract void?")["ir3de"]["expert"] == "llama"
@@ -182,7 +182,7 @@ def test_a_share_of_strong_calls(file: Path, tmp_path: Path) -> None:
     assert told["saved"] and told["reached"] == 0.5
     assert run_json("calibrate", router, "--prompts", file, "--strong-share", "0.75", "--dry-run")["saved"] is False
     assert "50.0 % to llama" in run("policy", router).stdout
-    assert "found both" in complaint("policy", router, "--price", "llama=2", "--weight", "price=1")
+    assert "found both" in complaint("policy", router, "--price", "llama=2", "--price", "*=1", "--weight", "price=1")
     assert "strong_share" not in run_json("policy", router, "--no-strong-share")
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeAlias
 
@@ -23,6 +23,8 @@ GivenCosts: TypeAlias = "dict[str, dict[str, float]]"  # expert, cost, value
 
 KINDS = {"price": "2.0", "latency": "0.8", "memory": "16"}  # with an example of each
 BAR_WIDTH = 20
+EVERYBODY_ELSE = "*"  # in place of a name: every expert that has no such cost
+MOST_NAMED = 5  # experts that an error names
 
 
 def parse_values(context: click.Context, parameter: click.Parameter, pairs: Iterable[str]) -> dict[str, float]:
@@ -76,7 +78,7 @@ cost_options = gather_options(
             multiple=True,
             metavar="NAME=N",
             callback=parse_values,
-            help=f"The {kind} of an expert, in any unit: NAME={example}; may be repeated.",
+            help=f"The {kind} of an expert, in any unit: NAME={example}; '*=0' for all others. May be repeated.",
         )
         for kind, example in KINDS.items()
     ),
@@ -91,11 +93,42 @@ def weight_option(purpose: str) -> Callable[[Function], Function]:
 once_weight_option = weight_option("Quality that one unit of cost is worth, this time only: price=0.1.")
 
 
-def check_costs(costs: GivenCosts, experts: Iterable[str]) -> None:
-    """Refuse bad costs before anything is counted."""
-    from ir3de.policies import Policy, check_policy
+def complete_costs(
+    costs: GivenCosts, experts: Iterable[str], known: Mapping[str, Cost] | None = None, *, before: Iterable[str] = ()
+) -> GivenCosts:
+    """The costs with `*` written out; refuses bad ones, and experts that would be free only because nobody named them.
 
-    check_policy(Policy(costs=costs), tuple(experts))
+    `before` are the experts that the router has already, and `known` what they cost. If any of them has a price, then
+    those of them that have none are free on purpose.
+    """
+    from ir3de.policies import FREE, Policy, check_policy
+
+    names, had, old = tuple(experts), known or {}, frozenset(before)
+    given = {name: dict(kinds) for name, kinds in costs.items() if name != EVERYBODY_ELSE or name in names}
+    everybody = {} if EVERYBODY_ELSE in names else costs.get(EVERYBODY_ELSE, {})
+    for kind, value in everybody.items():
+        for name in names:
+            if kind not in given.get(name, {}) and not getattr(had.get(name, FREE), kind, 0):
+                given.setdefault(name, {})[kind] = value
+    check_policy(Policy(costs=given), names)
+    had_prices = any(cost.price for cost in had.values())
+    if had_prices or any(kinds.get("price") for kinds in given.values()):
+        _refuse_free(
+            [name for name in names if "price" not in given.get(name, {}) and not (had_prices and name in old)]
+        )
+    return given
+
+
+def _refuse_free(unpriced: Sequence[str]) -> None:
+    """Refuse experts that would be free only because nobody named their price."""
+    if not unpriced:
+        return
+    shown, more = ", ".join(unpriced[:MOST_NAMED]), len(unpriced) - MOST_NAMED
+    others = f" and {more:,} other{'s' * (more > 1)}" if more > 0 else ""
+    raise InputError(
+        f"other experts have a price, and {shown}{others} would be free: name their prices too, with --price NAME=N. "
+        f"If they are free, add --price '{EVERYBODY_ELSE}=0': {EVERYBODY_ELSE} is every expert without a price"
+    )
 
 
 def warn_without_costs(out: Output, router: Router, weights: Mapping[str, float]) -> None:
@@ -125,10 +158,17 @@ def costs_table(router: Router) -> Table:
     policy = router.policy
     penalties = policy.penalties(router.experts) or [0.0] * len(router.experts)
     shown = table("expert", *KINDS, "penalty", right=(*KINDS, "penalty"))
+    free = [name for name in router.experts if not policy.costs.get(name, FREE)]
+    is_long = len(free) > MOST_NAMED
     for index, (name, penalty) in enumerate(zip(router.experts, penalties, strict=True)):
+        if is_long and name in free:
+            continue
         cost = policy.costs.get(name, FREE)
         cells = [f"{getattr(cost, kind):g}" if getattr(cost, kind) else "–" for kind in KINDS]
         shown.add_row(line((name, colour_of(index))), *cells, percent(penalty) if penalty else "–")
+    if is_long:
+        whose = "all" if len(free) == len(router.experts) else "the other"
+        shown.add_row(line((f"{whose} {len(free):,} experts are free", FAINT)))
     return shown
 
 

@@ -84,11 +84,21 @@ def check_consistency(config: Config, router: RouterFacts | None) -> list[Findin
     if router is not None and config.routing.out_of_domain == "refuse" and not router.tells_out_of_domain:
         text = "has no effect: this router calls no prompt out of domain. Fit it from texts, with at least 50 prompts"
         findings.append(Finding("warning", "routing.out_of_domain", f"{text} held out (docs/confidence.md)"))
+    findings += _find_free_experts(config)
     if config.logs.prompts and config.logs.decisions is None:
         findings.append(Finding("warning", "logs.prompts", "has no effect without logs.decisions: name a file there"))
     if refused := find_host_error(config):
         findings.append(Finding("error", "server.host", refused))
     return [*findings, *check_keys_file(config)]
+
+
+def _find_free_experts(config: Config) -> list[Finding]:
+    """Experts without a price among others that have one: their answers would count as free."""
+    unpriced = [(index, one.name) for index, one in enumerate(config.experts) if "price" not in one.model_fields_set]
+    if len(unpriced) == len(config.experts):
+        return []
+    text = "has no price while others have: its answers count as free. Name its price, or set price: {} if it is free"
+    return [Finding("warning", f"experts.{index}.price", f"{name} {text}") for index, name in unpriced]
 
 
 def check_hooks(config: Config) -> list[Finding]:

@@ -11,7 +11,7 @@ import click
 
 from ir3de.cli import options
 from ir3de.cli.commands.fit_outcomes import ADD_TAKES, add_outcomes
-from ir3de.cli.costs import GivenCosts, check_costs, cost_options
+from ir3de.cli.costs import GivenCosts, complete_costs, cost_options
 from ir3de.cli.domains import check_sources, count_domain
 from ir3de.cli.given import GivenDomains, described_domains
 from ir3de.cli.outcomes import or_outcomes
@@ -76,7 +76,8 @@ def add(
     )
     options.check_described(given_texts, descriptions)
     _check_names(router, given_texts, merge=merge)
-    check_costs(costs, (*router.experts, *given_texts))
+    experts = dict.fromkeys((*router.experts, *given_texts))
+    costs = complete_costs(costs, experts, router.policy.costs, before=router.experts)
     check_sources(given_texts)
     counted = []
     for name, paths in given_texts.items():

@@ -13,7 +13,7 @@ import click
 
 from ir3de.cli import options
 from ir3de.cli.commands.fit_outcomes import FIT_TAKES, fit_outcomes
-from ir3de.cli.costs import GivenCosts, check_costs, cost_options
+from ir3de.cli.costs import GivenCosts, complete_costs, cost_options
 from ir3de.cli.domains import check_sources, count_background, count_domain, load_embedding
 from ir3de.cli.given import GivenDomains, described_domains
 from ir3de.cli.outcomes import or_outcomes
@@ -186,7 +186,7 @@ def fit(
     options.check_described(given_texts, descriptions)
     if default is not None:
         find_default(default, tuple(given_texts))  # or it is refused before anything is counted
-    check_costs(costs, given_texts)
+    costs = complete_costs(costs, given_texts)
     check_sources(given_texts)
     check_sources({"background": background})
     embedding = load_embedding(source, out)

@@ -7,6 +7,7 @@ from pathlib import Path
 from time import perf_counter
 from typing import TYPE_CHECKING, Any
 
+from ir3de.cli.costs import complete_costs
 from ir3de.cli.outcomes import outcome_rows
 from ir3de.cli.output import Output, line
 from ir3de.cli.saving import changing, free_folders, load_router, save_and_report
@@ -50,6 +51,7 @@ def fit_outcomes(
     embedding = load_embedding(source, out)
     rows = outcome_rows(outcomes, texts.field, score_field, out)
     sums = collect_outcomes(rows, embedding=embedding, field=score_field)
+    costs = complete_costs(costs, sums.models)
     begun = perf_counter()
     with out.spinner("solving"):
         router = Router.fit_outcomes(
@@ -83,6 +85,8 @@ def add_outcomes(
     total_bytes(outcomes)
     rows = outcome_rows(outcomes, texts.field, score_field, out)
     sums = collect_outcomes(rows, embedding=router.embedding, field=score_field)
+    experts = dict.fromkeys((*router.experts, *sums.models))
+    costs = complete_costs(costs, experts, router.policy.costs, before=router.experts)
     begun = perf_counter()
     with changing(router_path) as router:
         with out.spinner("solving"):

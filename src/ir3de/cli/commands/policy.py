@@ -7,7 +7,7 @@ from pathlib import Path
 
 import click
 
-from ir3de.cli.costs import GivenCosts, amounts, cost_options, costs_table, weight_option
+from ir3de.cli.costs import GivenCosts, amounts, complete_costs, cost_options, costs_table, weight_option
 from ir3de.cli.options import output_options, router_argument
 from ir3de.cli.output import Output, facts, line, percent
 from ir3de.cli.saving import changing, load_router
@@ -35,12 +35,14 @@ def policy(
 
     A prompt goes to the expert with the largest utility: quality − weight · cost, where quality is the probability
     that the expert is the right one. With a weight of 0.1, a price of 1 must buy 10 points of quality. Values that you
-    do not name stay as they are; 0 removes one. Nothing is fitted again, and serving copies can be changed too.
+    do not name stay as they are; 0 removes one. Where one expert has a price, all need one, so that none is free by
+    accident; '*=0' says that the others are free. Nothing is fitted again, and serving copies can be changed too.
 
     \b
     Examples:
       ir3de policy router
       ir3de policy router --price large=3 --price small=0.2 --weight price=0.1
+      ir3de policy router --price large=3 --price '*=0' --weight price=0.1
       ir3de policy router --costs costs.json --threshold 0.6 --default small
     """
     from dataclasses import replace
@@ -50,7 +52,8 @@ def policy(
     if costs or weights or threshold is not None or default is not None or no_strong_share:
         with changing(router_path) as router:
             before = replace(router.policy, strong_share=None) if no_strong_share else router.policy
-            changed = before.with_changes(costs, weights)
+            given = complete_costs(costs, router.experts, before.costs, before=router.experts)
+            changed = before.with_changes(given, weights)
             changed = changed if threshold is None else replace(changed, threshold=threshold)
             router = router.with_policy(changed, default=default)
             save_policy(router_path, router.policy, router.default)
