@@ -21,8 +21,11 @@ def hub_cache(home: Path, repo_id: str, source: Path, under: str = "") -> None:
         (snapshot / path.name).symlink_to(repository / "blobs" / f"{number:040x}")
 
 
-def load_offline(home: Path, repo_id: str) -> str:
-    """What a fresh process says of the model: the hub's library reads the environment when it is imported."""
+def load_offline(home: Path, repo_id: str, **variables: str) -> str:
+    """What a fresh process says of the model: the hub's library reads the environment when it is imported.
+
+    It may not reach the hub, unless the variables say otherwise.
+    """
     program = (
         "import sys\nfrom ir3de.embedding import Embedding\nfrom ir3de.errors import EmbeddingError\n"
         "try:\n    e = Embedding.load(sys.argv[1])\n    print(e.name, e.fingerprint)\n"
@@ -30,6 +33,7 @@ def load_offline(home: Path, repo_id: str) -> str:
     )
     environment = {name: value for name, value in os.environ.items() if not name.startswith("HF_")}
     environment |= {"HF_HOME": str(home), "HF_HUB_OFFLINE": "1", "PYTHONPATH": str(Path(ir3de.__file__).parent.parent)}
+    environment |= variables
     command = [sys.executable, "-W", "ignore", "-c", program, repo_id]
     done = subprocess.run(command, env=environment, cwd=home, capture_output=True, text=True, timeout=60, check=True)
     return done.stdout.strip()

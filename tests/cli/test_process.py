@@ -2,6 +2,8 @@
 
 import json
 import os
+import re
+import shlex
 import signal
 import subprocess
 import sys
@@ -66,7 +68,8 @@ def test_embedding_build_and_list(tmp_path: Path) -> None:
     assert "not whole" in complaint("embedding", "list", copy)
 
 
-def test_demo(tmp_path: Path) -> None:
+def test_demo(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
     shown = run("demo", "--save", tmp_path / "r").stdout
     for expected in (
         "Fit",
@@ -82,9 +85,26 @@ def test_demo(tmp_path: Path) -> None:
     ):
         assert expected in shown
     said = run_json("demo")
-    assert said["evaluation"]["accuracy"] > 0.85 and len(said["routed"]) == 5 and said["saved"] is None
+    assert said["evaluation"]["accuracy"] > 0.85 and len(said["routed"]) == 5 and said["saved"] == "demo-router"
     assert [routed["expert"] for routed in said["routed"]] == list(demo.DOMAINS)
     assert "--force" in complaint("demo", "--save", tmp_path / "r")
+
+
+def test_the_commands_that_the_demo_prints_run_at_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("COLUMNS", "200")
+    shown = run("demo").stdout
+    commands = re.findall(r"ir3de (\w+ .*\S)", shown[shown.index("Try next") :])
+    assert [command.split()[0] for command in commands] == ["route", "explain", "eval", "fit"]
+    for command in commands:
+        run(*shlex.split(command))
+    before = (tmp_path / "demo-router" / "router.json").read_bytes()
+    assert "an earlier demo's router is in demo-router" in run("demo").stdout
+    assert (tmp_path / "demo-router" / "router.json").read_bytes() == before
+    (tmp_path / "other").mkdir()
+    monkeypatch.chdir(tmp_path / "other")
+    (tmp_path / "other" / "demo-router").write_text("mine", "utf-8")
+    assert "demo-router exists already" in complaint("demo")
 
 
 def test_doctor(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -170,6 +170,32 @@ def test_tuning_says_why() -> None:
     )
     assert why_chosen([]) == "" and why_chosen([{"scorer": "Blend()", "chosen": True}]) == ""  # of version 0.1
     assert why_chosen([default]) == ""
+    first = {**near, "scorer": "TokenRidge(strength=2.0)", "lead": 0.03, "lead_error": 0.02, "required_lead": 0.04}
+    assert why_chosen([first, winner, {**default, "chosen": False}]).endswith(
+        "; token ridge, λ 2 has the best accuracy, but leads by 3.0 ± 2.0 points, and 4.0 are required of it"
+    )
+    clear = {**first, "required_lead": 0.025}
+    assert why_chosen([clear, winner, {**default, "chosen": False}]).endswith(
+        "; token ridge, λ 2 has the best accuracy, but its lead of 3.0 ± 2.0 points, and 2.5 required, is less clear"
+    )
+
+
+def test_no_two_trials_look_the_same() -> None:
+    figures = {"selector": "Average()", "accuracy": 0.9, "short_accuracy": 0.9, "loss": 0.1, "chosen": False}
+    scorers = [f"Logistic(strength=4.0, means={m}.0, pairs={p}.0, closed=3.0)" for m, p in ((2, 1), (4, 1), (2, 2))]
+    tried = [{**figures, "scorer": scorer, "window": 128} for scorer in scorers]
+    assert [*trials_table(tried).columns[1].cells] == [
+        "logistic + 3 closed form, λ 4",
+        "logistic + 3 closed form, λ 4, means × 4",
+        "logistic + 3 closed form, λ 4, pairs × 2",
+    ]
+    windows = [{**figures, "scorer": "PromptRidge(strength=8.0)", "window": window} for window in (64, 128)]
+    assert [*trials_table(windows).columns[1].cells] == [
+        "prompt ridge, λ 8, window 64",
+        "prompt ridge, λ 8, window 128",
+    ]
+    hidden = [{**figures, "scorer": f"PromptRidge(strength=8.0, other={n})", "window": 128} for n in (1, 2)]
+    assert [*trials_table(hidden).columns[1].cells] == [one["scorer"] for one in hidden]
 
 
 def test_a_serving_copy_is_not_tuned(fitted: Path, tmp_path: Path) -> None:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import socket
+import threading
 from pathlib import Path
 
 import numpy as np
@@ -218,3 +220,27 @@ def test_the_test_s_own_writer_agrees_with_the_format_s(matrix: np.ndarray) -> N
     from safetensors.numpy import load
 
     np.testing.assert_array_equal(load(safetensors_bytes({"x": matrix}))["x"], matrix)
+
+
+def test_a_hub_that_does_not_answer_is_not_asked_again_and_again(tmp_path: Path) -> None:
+    """The hub's own library would ask again and again, for half a minute."""
+    asked = []
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+
+        def hang_up() -> None:
+            while True:
+                try:
+                    connection, _ = listener.accept()
+                except OSError:  # the test is over
+                    return
+                asked.append(connection.getsockname())
+                connection.close()
+
+        thread = threading.Thread(target=hang_up, daemon=True)
+        thread.start()
+        address = f"http://127.0.0.1:{listener.getsockname()[1]}"
+        said = load_offline(tmp_path, "nobody/nothing", HF_HUB_OFFLINE="0", HF_ENDPOINT=address, NO_PROXY="127.0.0.1")
+        listener.shutdown(socket.SHUT_RDWR)
+    thread.join(20)
+    assert said.startswith("EmbeddingError cannot get 'nobody/nothing' from the hub, nor from its cache.")
+    assert len(asked) <= 2  # one request, which the HTTP library sends anew if the connection is closed under it

@@ -128,12 +128,20 @@ def test_what_says_nothing_goes_to_the_default() -> None:
     assert names(chosen(snapshot(router=named, routing={"default": "cooking"}), ""))[0] == "cooking"
 
 
-@pytest.mark.parametrize("text", ["", "hi", "我的房东想赶我走", "Solve it for 我的房东想赶我走"])
+@pytest.mark.parametrize("text", ["hi", "我的房东想赶我走", "Solve it for 我的房东想赶我走"])
 def test_without_a_default_the_nearest_expert_answers(text: str) -> None:
     decision = small_router().route(text)
     choice = chosen(snapshot(routing={"threshold": 1.0}), text)
     assert choice.decision is not None and choice.decision.expert is None is small_router().default
-    assert (choice.why, choice.first.name) == ("abstained", decision.best)
+    assert (choice.why, choice.first.name, choice.instead) == ("abstained", decision.best, "nearest expert")
+
+
+def test_without_a_known_token_nobody_is_near_and_nobody_is_called_so() -> None:
+    found = snapshot()
+    choice = chosen(found, "")
+    assert (choice.why, choice.first, choice.instead) == (
+        "abstained", next(iter(found.experts.values())), "first that may answer",
+    )  # fmt: skip
 
 
 def test_a_threshold_makes_the_router_abstain() -> None:

@@ -67,6 +67,16 @@ def test_lines_are_aligned_and_say_what_is_unusual() -> None:
     assert re.fullmatch(rf"\d\d:\d\d:\d\d 504 maths +asked by name +12 346 ms +{after}\n", unusual)
 
 
+def test_an_abstention_is_told_by_its_reason() -> None:
+    decision = running_gateway.small_router().route("hi")
+    assert decision.reason == "no content"
+    abstained = made.record(started=0, why="abstained", decision=decision, confidence=0.95, instead="nearest expert")
+    line = format_terminal_line(abstained).decode()
+    assert re.search(r" no content 0\.95 .* nearest expert$", line) and "abstained" not in line
+    pinned = format_terminal_line(made.record(started=0, why="pinned", decision=decision)).decode()
+    assert re.search(r" pinned .* no content$", pinned)
+
+
 def show(logs: dict[str, Any], *, terminal: bool) -> str:
     """What a request leaves on this process' standard output, which is a terminal or a pipe."""
     ours, theirs = pty.openpty() if terminal else os.pipe()

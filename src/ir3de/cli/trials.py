@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -18,6 +19,7 @@ _NAMES = {
     "Blend": "blend",
     "Logistic": "logistic",
 }
+_USUAL = {"means": 2.0, "pairs": 1.0}  # weights of a logistic scorer that are named only where they differ
 _SHOWN = {"strength": "λ", "prior": "prior", "weight": "prior"}
 
 
@@ -26,14 +28,28 @@ def trials_table(trials: Sequence[Mapping[str, Any]], most: int | None = None) -
     right = ("accuracy, %", "first 32", "log loss")
     shown = table("", "scorer", "selector", *right, right=right)
     kept = [trial for place, trial in enumerate(trials) if most is None or place < most or trial["chosen"]]
-    for trial in kept:
+    names = _name_apart(kept)
+    for trial, name in zip(kept, names, strict=True):
         mark, style = ("→", "bold green") if trial["chosen"] else ("", "")
         figures = (f"{100 * trial['accuracy']:.1f}", f"{100 * trial['short_accuracy']:.1f}", f"{trial['loss']:.3f}")
-        words = (in_few_words(trial["scorer"]), in_few_words(trial["selector"]))
+        words = (name, in_few_words(trial["selector"]))
         shown.add_row(line((mark, "green")), *words, *figures, style=style)
     if len(trials) > len(kept):
         shown.add_row("", line((f"and {len(trials) - len(kept)} more: --json has them all", FAINT)))
     return shown
+
+
+def _name_apart(trials: Sequence[Mapping[str, Any]]) -> list[str]:
+    """The scorers in few words, with the window where they differ in it; in full where two would look the same."""
+    windows = {trial.get("window") for trial in trials}
+    names = [in_few_words(trial["scorer"]) for trial in trials]
+    if len(windows) > 1:
+        names = [f"{name}, window {trial.get('window')}" for name, trial in zip(names, trials, strict=True)]
+    alike = Counter((name, trial["selector"]) for name, trial in zip(names, trials, strict=True))
+    return [
+        trial["scorer"] if alike[name, trial["selector"]] > 1 else name
+        for name, trial in zip(names, trials, strict=True)
+    ]
 
 
 def why_chosen(trials: Sequence[Mapping[str, Any]]) -> str:
@@ -42,13 +58,22 @@ def why_chosen(trials: Sequence[Mapping[str, Any]]) -> str:
         return ""
     chosen = next(trial for trial in trials if trial["chosen"])
     if chosen["required_lead"]:
-        return f"chosen because it leads the default by {_describe_lead(chosen)} were required"
+        why = f"chosen because it leads the default by {_describe_lead(chosen)} were required"
+        return why if trials[0]["chosen"] else f"{why}; {_why_not_first(trials)}"
     others = [trial for trial in trials if trial["required_lead"]]
     if not others:
         return ""
     nearest = max(others, key=lambda trial: trial["lead"] - trial["required_lead"])
     words = f"{in_few_words(nearest['scorer'])}; {in_few_words(nearest['selector'])}"
     return f"the default stays: {words} leads it by {_describe_lead(nearest)} are required"
+
+
+def _why_not_first(trials: Sequence[Mapping[str, Any]]) -> str:
+    """Why the trial of the best accuracy was not chosen."""
+    first, name = trials[0], _name_apart(trials)[0]
+    if first["lead"] < first["required_lead"]:
+        return f"{name} has the best accuracy, but leads by {_describe_lead(first)} are required of it"
+    return f"{name} has the best accuracy, but its lead of {_describe_lead(first)} required, is less clear"
 
 
 def describe_choice(trials: Sequence[Mapping[str, Any]], reason: str) -> str:
@@ -78,6 +103,8 @@ def in_few_words(strategy: str) -> str:
     'ridge + 0.25 posterior + 0.5 pairs, λ 8, prior 1'
     >>> in_few_words("Logistic(strength=5.0, means=2.0, pairs=1.0, closed=3.0)")
     'logistic + 3 closed form, λ 5'
+    >>> in_few_words("Logistic(strength=5.0, means=4.0, pairs=2.0, closed=3.0)")
+    'logistic + 3 closed form, λ 5, means × 4, pairs × 2'
     >>> in_few_words("EntropyTopK(k=10, cap=1024, ties='probability', log_offset=0.0)")
     'surest 10 vote'
     """
@@ -96,8 +123,10 @@ def in_few_words(strategy: str) -> str:
         parts = ["logistic", *([] if weight == "0" else ["closed form" if weight == "1" else f"{weight} closed form"])]
     words = " + ".join(parts) or _NAMES[name]
     figures = [f"{word} {_short(given[key])}" for key, word in _SHOWN.items() if key in given]
+    if name == "Logistic":
+        figures += [f"{key} × {_short(given[key])}" for key, usual in _USUAL.items() if float(given[key]) != usual]
     return ", ".join([words, *figures])
 
 
 def _short(number: str) -> str:
-    return f"{float(number):g}"
+    return f"{float(number):.3g}"

@@ -17,6 +17,7 @@ from ir3de.embedding.weights import list_tensors, read_tensor
 from ir3de.errors import ArtifactError, EmbeddingError
 from ir3de.storage import files
 
+HUB_TIMEOUT_S = 5.0  # for the first answer of the hub
 WEIGHTS, INDEX, TOKENIZER = "model.safetensors", "model.safetensors.index.json", "tokenizer.json"
 
 # what each family calls its input embedding, the first one present wins
@@ -135,13 +136,12 @@ def _find_shard(index: Path) -> str:
 
 def _fetch_first(repo_id: str, names: tuple[str, ...]) -> Path:
     """The first of these files that the hub, or its cache, has."""
-    from huggingface_hub import hf_hub_download
     from huggingface_hub.utils import EntryNotFoundError  # type: ignore[attr-defined]  # here in every version
 
     reasons = []
     for name in names:
         try:
-            return Path(hf_hub_download(repo_id, name))
+            return _fetch(repo_id, name)
         except EntryNotFoundError as error:  # not in the repository, or neither reachable nor cached
             reasons.append(f"{name}: {_first_sentence(error)}")
         except Exception as error:  # each version of the library has its own errors for a network that fails
@@ -151,6 +151,16 @@ def _fetch_first(repo_id: str, names: tuple[str, ...]) -> Path:
         f"cannot get '{repo_id}' from the hub, nor from its cache. {'; '.join(reasons)}. "
         "Check the name, or download the model on a connected machine and pass its folder"
     )
+
+
+def _fetch(repo_id: str, name: str) -> Path:
+    """A file of the hub, or of its cache. If the hub does not answer, this fails at once."""
+    from huggingface_hub import get_hf_file_metadata, hf_hub_download, hf_hub_url, try_to_load_from_cache
+
+    if not isinstance(try_to_load_from_cache(repo_id, name), str):
+        # asked once, because the download itself asks a hub that is not there again and again, for half a minute
+        get_hf_file_metadata(hf_hub_url(repo_id, name), timeout=HUB_TIMEOUT_S)
+    return Path(hf_hub_download(repo_id, name))
 
 
 def _first_sentence(error: Exception) -> str:

@@ -341,7 +341,8 @@ class Decision:
 
     def __repr__(self) -> str:
         name = "confidence" if self._has_probabilities else "expected_score"
-        return f"Decision(expert={self.expert!r}, {name}={self._value:.2f}, margin={self.margin:.2f})"
+        why = f", reason={self.reason!r}" if self.abstained else ""
+        return f"Decision(expert={self.expert!r}, {name}={self._value:.2f}, margin={self.margin:.2f}{why})"
 
 
 _new = object.__new__

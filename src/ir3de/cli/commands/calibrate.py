@@ -170,7 +170,7 @@ def _report(out: Output, router_path: Path, found: ThresholdCalibration, *, dry_
         return
     done = "would abstain" if dry_run else "abstains"
     what = f" below {percent(chosen.threshold)} confidence: {percent(1 - chosen.coverage)} of prompts go to "
-    default = found.router.default or "nobody, as no default expert was named"
+    default = found.router.default or "nobody, as no default expert was named (--default NAME names one)"
     out.result(line((done, "bold"), (what, ""), (default, "bold"), (where, FAINT)))
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from statistics import median
 from time import perf_counter
@@ -27,21 +28,31 @@ QUESTIONS = (
 )
 EXPLAINED = "The tenant stopped paying rent after breaking a leg: may the landlord terminate the lease?"
 TIMING_REPEATS = 25  # the time shown is the median
-SAVED = "demo-router"
+SAVED = Path("demo-router")
+PROMPTS = "prompts"  # the folder of the prompts, behind the name of the router's folder
 
 
 @click.command()
-@click.option("--save", "target", metavar="PATH", type=click.Path(path_type=Path), help="Keep the router in a folder.")
+@click.option(
+    "--save",
+    "target",
+    metavar="PATH",
+    type=click.Path(path_type=Path),
+    help=f"Folder for the router.  [default: {SAVED}]",
+)
 @force_option
 @output_options
 def demo(target: Path | None, force: bool, out: Output) -> None:
     """Fit, measure and use a small router, offline.
 
-    It has five experts with 120 prompts each, all bundled with the package.
+    It has five experts with 120 prompts each, all bundled with the package. The router is kept in a folder, and
+    prompts to measure it with in another one beside it, so that the commands printed at the end can be run. If the
+    folder `demo-router` of an earlier demo is there, it stays as it is.
 
     \b
-    Example:
-      ir3de demo --save demo-router
+    Examples:
+      ir3de demo
+      ir3de demo --save other-router
     """
     from ir3de.cli.accuracy_tables import headline, recall_table
     from ir3de.cli.commands.explain import show_explanation
@@ -52,9 +63,7 @@ def demo(target: Path | None, force: bool, out: Output) -> None:
     from ir3de.evaluation.accuracy import evaluate
     from ir3de.router import Router
 
-    if target is not None:
-        target = target.expanduser()
-        refuse_existing(target, force=force)
+    place, is_new = _find_place(target, force=force)
     with out.spinner("reading the embedding"):
         embedding = Embedding.default()
     options = TextOptions(field=None, whole_files=False, subsample=1, cap=None)
@@ -66,9 +75,11 @@ def demo(target: Path | None, force: bool, out: Output) -> None:
     report = evaluate(router, held_out())
     routed = [(question, *_time_route(router, question)) for question in QUESTIONS]
     explanation = router.explain(EXPLAINED)
-    if target is not None:
+    prompts = place.with_name(f"{place.name}-{PROMPTS}")
+    if is_new:
         with out.spinner("saving"):
-            router.save(target)
+            router.save(place)
+            _write_prompts(prompts, held_out())
     document = {
         "counted": [domain.to_dict() for domain in counted],
         "solve_seconds": round(seconds, 3),
@@ -76,7 +87,7 @@ def demo(target: Path | None, force: bool, out: Output) -> None:
         "routed": [{"text": text, "microseconds": round(us, 1), **found.to_dict()} for text, found, us in routed],
         "explanation": explanation.to_dict(),
     }
-    out.json({**document, "saved": None if target is None else str(target)})
+    out.json({**document, "saved": str(place) if is_new else None})
     if out.as_json:
         return
     seconds += sum(domain.seconds for domain in counted)
@@ -90,13 +101,37 @@ def demo(target: Path | None, force: bool, out: Output) -> None:
     out.note(heading("Explain", "every word has the colour of the expert it speaks for"), "")
     if not out.quiet:
         show_explanation(out, router, explanation, rows=5)
-    place = target or SAVED
-    out.note(heading("Try next"))
-    if target is None:
-        out.note(hint(f"ir3de demo --save {SAVED}", "  keep this router"))
+    kept = "the router is in" if is_new else "an earlier demo's router is in"
+    out.note(heading("Try next", f"{kept} {place}, prompts to measure it with in {prompts}"))
+    first, second = DOMAINS[:2]
+    files = f"{first}={prompts / first}.txt {second}={prompts / second}.txt"
     out.note(hint(f'ir3de route {place} "your prompt"', "  route a prompt  "))
     out.note(hint(f'ir3de explain {place} "your prompt"', "  see what decided"))
-    out.note(hint("ir3de fit router maths=maths.jsonl law=law/", "  fit your own    "))
+    out.note(hint(f"ir3de eval {place} {files}", "  measure it      "))
+    out.note(hint(f"ir3de fit router {files}", "  fit your own    "))
+
+
+def _find_place(target: Path | None, *, force: bool) -> tuple[Path, bool]:
+    """The folder for the router, and whether it is written: not where an earlier demo left one."""
+    from ir3de.artifact import holds_router, read_header
+    from ir3de.corpora.examples import DOMAINS
+
+    place = (target or SAVED).expanduser()
+    if target is None and not force and holds_router(place):
+        experts = [expert["name"] for expert in read_header(place)["experts"]]
+        if experts == list(DOMAINS) and place.with_name(f"{place.name}-{PROMPTS}").is_dir():
+            return place, False
+    refuse_existing(place, force=force)
+    return place, True
+
+
+def _write_prompts(folder: Path, prompts: Mapping[str, Iterable[str]]) -> None:
+    """A file of prompts for each expert, none of them in the fit."""
+    from ir3de.storage import files
+
+    files.make_folder(folder)
+    for name, texts in prompts.items():
+        files.write(folder / f"{name}.txt", "".join(f"{text}\n" for text in texts).encode())
 
 
 def _time_route(router: Router, text: str) -> tuple[Decision, float]:

@@ -126,13 +126,17 @@ def choose(
 
 
 def _choose_abstained(snapshot: Snapshot, routed: Routed, eligible: Sequence[Expert]) -> Choice:
-    """Who answers where the router abstains: the default expert, or the nearest one; or nobody, if so configured."""
+    """Who answers where the router abstains: the default expert, or the nearest one; or nobody, if so configured.
+
+    Where no token is known, nobody is near. The first expert of the configuration answers then, and it is said.
+    """
     decision, routing = routed.decision, snapshot.config.routing
     if routing.out_of_domain == "refuse" and decision.reason == "out of domain":
         return Choice(snapshot, eligible[0], (), "refused", routed, refusal=_build_refusal(eligible))
     if (default := _get(eligible, routing.default) or _get(eligible, decision.expert)) is not None:
         return Choice(snapshot, default, eligible, "abstained", routed, instead="default expert")
-    if (nearest := _get(eligible, decision.best)) is not None:
+    has_nearest = decision.reason != "no known token"
+    if has_nearest and (nearest := _get(eligible, decision.best)) is not None:
         return Choice(snapshot, nearest, eligible, "abstained", routed, instead="nearest expert")
     return Choice(snapshot, eligible[0], eligible, "abstained", routed, instead="first that may answer")
 

@@ -55,6 +55,8 @@ def _describe_reason(record: ExchangeRecord) -> str:
     if not record.expert:
         return f"{record.method} {record.endpoint}" if record.endpoint.startswith("/") else record.endpoint
     why = record.why or ("routed" if record.reason is None else record.reason.why)
+    if why == "abstained" and record.decision is not None and record.decision.reason:
+        why = record.decision.reason  # which says more
     return why if record.confidence is None else f"{why} {record.confidence:.2f}"
 
 
@@ -68,8 +70,9 @@ def _describe_unusual(record: ExchangeRecord) -> str:
     parts = [f"{giver} {reason}" for giver, _, reason in record.fallbacks[:3]]
     if parts:
         parts = [f"after {', '.join(parts)}"]
-    if record.decision is not None and record.decision.abstained and record.decision.reason:
-        parts.append(record.decision.reason)
+    if record.decision is not None and record.decision.abstained:
+        said = () if record.why == "abstained" else (record.decision.reason,)
+        parts += [text for text in (*said, record.instead) if text]
     if record.cache == "hit":
         parts.append("from the cache")
     if record.retries:
