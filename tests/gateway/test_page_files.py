@@ -52,7 +52,7 @@ def test_the_page_names_no_other_host_and_never_writes_markup() -> None:
 
 
 def test_text_is_legible_in_both_themes_also_on_the_strongest_word() -> None:
-    style = static_files.load_files()["style.css"].content.decode()
+    style = static_files.load_files()["palette.css"].content.decode()
     blocks = re.findall(r"\{([^{}]*--e11[^{}]*)\}", style)
     themes = [dict(re.findall(r"--(\w+): (#[0-9a-f]{6}|\d+%)", block)) for block in blocks]
     assert len(themes) == 3 and themes[1] == themes[2]

@@ -12,6 +12,7 @@ from starlette.responses import Response
 from starlette.routing import Route
 
 from ir3de.gateway.api_errors import ApiError
+from ir3de.routing.drawing.palette import write_variables
 
 PAGE_FOLDER = Path(__file__).parent / "page"
 CONTENT_TYPES = {
@@ -41,15 +42,13 @@ class StaticFile:
 
 @cache
 def load_files() -> dict[str, StaticFile]:
-    """Every file of the page by its name, read once."""
-    found = {}
-    for path in sorted(PAGE_FOLDER.iterdir()):
-        if path.suffix in CONTENT_TYPES:
-            content = path.read_bytes()
-            found[path.name] = StaticFile(
-                content, CONTENT_TYPES[path.suffix], f'"{hashlib.sha256(content).hexdigest()[:32]}"'
-            )
-    return found
+    """Every file of the page by its name, read once; its colours are those of every picture."""
+    contents = {path.name: path.read_bytes() for path in sorted(PAGE_FOLDER.iterdir()) if path.suffix in CONTENT_TYPES}
+    contents["palette.css"] = write_variables().encode()
+    return {
+        name: StaticFile(content, CONTENT_TYPES[Path(name).suffix], f'"{hashlib.sha256(content).hexdigest()[:32]}"')
+        for name, content in contents.items()
+    }
 
 
 async def serve_page(request: Request) -> Response:
