@@ -68,7 +68,7 @@ def test_text_is_legible_in_both_themes_also_on_the_strongest_word() -> None:
 
 
 def test_the_page_has_the_colours_of_terminals_and_notebooks() -> None:
-    style = static_files.load_files()["style.css"].content.decode()
+    style = static_files.load_files()["palette.css"].content.decode()
     light, dark, chosen_dark = (
         tuple(re.findall(r"--e\d+: (#\w{6})", block)) for block in re.findall(r"\{([^{}]*--e11[^{}]*)\}", style)
     )

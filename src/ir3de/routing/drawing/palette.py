@@ -1,23 +1,14 @@
 """The colours of everything that a browser shows: the gateway's page, reports, and objects in notebooks.
 
-They are CSS variables, so that one picture suits light and dark. An expert has the colour of its place: `--e0` to
-`--e11`, then from the beginning again.
+They are CSS variables, so that one picture suits light and dark. An expert has the colour of its place: `--e0` and so
+on, then from the beginning again.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 
-EXPERT_COLOURS = 12
-
-_LIGHT_EXPERTS = (
-    "#1f74b8", "#dc8a00", "#0b9270", "#c8609b", "#46a5dd", "#cc4b12",
-    "#7d4bb3", "#8d8c1f", "#8c2357", "#35a79b", "#c9a800", "#44569e",
-)  # fmt: skip
-_DARK_EXPERTS = (
-    "#4d9fe6", "#f0a530", "#2fbf97", "#e58abd", "#7cc8f3", "#f0743c",
-    "#a97fe0", "#b9b84a", "#d05a92", "#5fd0c3", "#ecd04a", "#8192e0",
-)  # fmt: skip
+from ir3de.routing.colours import COLOURS
 
 LIGHT: Mapping[str, str] = {
     "paper": "#f6f5f2",
@@ -36,7 +27,7 @@ LIGHT: Mapping[str, str] = {
     "column": "#9a9488",
     "full": "58%",  # how much of an expert's colour the strongest word has
     "shadow": "0 1px 2px rgb(40 34 20 / 5%), 0 6px 24px -12px rgb(40 34 20 / 12%)",
-    **{f"e{place}": colour for place, colour in enumerate(_LIGHT_EXPERTS)},
+    **{f"e{place}": colour.light for place, colour in enumerate(COLOURS)},
 }
 DARK: Mapping[str, str] = {
     "paper": "#131417",
@@ -55,7 +46,7 @@ DARK: Mapping[str, str] = {
     "column": "#73767f",
     "full": "46%",
     "shadow": "0 1px 2px rgb(0 0 0 / 30%)",
-    **{f"e{place}": colour for place, colour in enumerate(_DARK_EXPERTS)},
+    **{f"e{place}": colour.dark for place, colour in enumerate(COLOURS)},
 }
 
 
@@ -65,7 +56,7 @@ def colour_of(place: int) -> str:
     >>> colour_of(0), colour_of(13)
     ('var(--e0)', 'var(--e1)')
     """
-    return f"var(--e{place % EXPERT_COLOURS})"
+    return f"var(--e{place % len(COLOURS)})"
 
 
 def write_variables(selector: str = ":root") -> str:
