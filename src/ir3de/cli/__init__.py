@@ -26,6 +26,7 @@ from ir3de.cli.commands import (
     policy,
     receipt,
     remove,
+    report,
     route,
     serve,
     tune,
@@ -38,7 +39,7 @@ __all__ = ["cli", "main"]
 SECTIONS = {
     "Start here": (demo.demo, doctor.doctor),
     "Build a router": (fit.fit, add.add, remove.remove, tune.tune, calibrate.calibrate, policy.policy),
-    "Use it": (route.route, explain.explain, evaluate.evaluate, inspect.inspect),
+    "Use it": (route.route, explain.explain, evaluate.evaluate, report.report, inspect.inspect),
     "Serve it": (serve.serve, config.config, keys.keys),
     "Share the work": (collect.collect, merge.merge, embedding.embedding),
     "Audit it": (ledger.ledger, receipt.receipt, verify.verify),

@@ -1,0 +1,215 @@
+"""report: whether a router is worth deploying, as one HTML page to hand on."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from ir3de.cli import options
+from ir3de.cli.commands.doctor import version_of
+from ir3de.cli.output import FAINT, Output, hint, line, size
+from ir3de.cli.progress import read_prompts
+from ir3de.cli.saving import load_router
+
+if TYPE_CHECKING:
+    from ir3de.evaluation.html_report.subject import Subject
+    from ir3de.evaluation.proof import Proof
+    from ir3de.router import Router
+
+SUFFIXES = (".html", ".htm")
+MAX_NAMED_EXPERTS = 6  # that the command to serve names
+FIRST_PORT = 8001  # of the example endpoints in it
+SAME_PROMPTS = 0.98  # from this share on, the router was fitted on the prompts of the report
+
+
+def parse_page_path(context: click.Context, parameter: click.Parameter, value: str) -> Path:
+    """The file to write the page to; a click callback."""
+    if Path(value).suffix.lower() not in SUFFIXES:
+        raise click.BadParameter(
+            f"{value!r} does not end in .html: a report is a web page. To have it as PDF, print it from a browser"
+        )
+    return Path(value).expanduser()
+
+
+@click.command()
+@options.router_argument
+@click.argument("sources", nargs=-1, metavar="[PATH|NAME=PATH]...")
+@click.option("--label", metavar="COLUMN", help="Column or field of PATH that names each row's expert.")
+@options.reading_options
+@click.option(
+    "-o",
+    "--output",
+    "target",
+    metavar="FILE",
+    default="report.html",
+    show_default=True,
+    callback=parse_page_path,
+    help="The page to write.",
+)
+@click.option("--no-examples", is_flag=True, help="Show no text of the prompts, for data that may not leave.")
+@options.force_option
+@options.output_options
+def report(
+    router_path: Path,
+    sources: tuple[str, ...],
+    label: str | None,
+    field: str | None,
+    whole_files: bool,
+    target: Path,
+    no_examples: bool,
+    force: bool,
+    out: Output,
+) -> None:
+    """Write a report about a router: should it be deployed on this data?
+
+    The router's settings are cross-validated on the labelled prompts: each prompt is routed by a fit that did not see
+    it. The page shows the accuracy with its interval beside TF-IDF + logistic regression and the majority expert, the
+    experts that are confused, how far confidence can be trusted, what more prompts would bring and, where experts have
+    costs, what quality costs. It is one file that asks for nothing from any network.
+
+    Without labelled prompts, those are used that the router keeps as a sample.
+
+    The page shows some of the prompts. --no-examples leaves them out, and the words of each expert too.
+
+    \b
+    Examples:
+      ir3de report router train.csv --label team -o report.html
+      ir3de report router maths=maths.jsonl law=law.jsonl --no-examples
+    """
+    from ir3de.evaluation.html_report.page import write_page
+    from ir3de.evaluation.proving import prove
+    from ir3de.storage import files
+
+    options.refuse_existing(target, force=force)
+    router = load_router(router_path)
+    texts = _read(sources, label, field, whole_files, out) if sources else None
+    with out.spinner("measuring"):
+        proof = prove(texts, router=router)
+        proof = _hide_examples(proof) if no_examples else proof
+        command = _write_command(router_path, sources, target, {"--label": label, "--field": field}, no_examples)
+        subject = _describe(router, router_path, proof, texts, sources, command, examples=not no_examples)
+        page = write_page(subject).encode()
+    files.make_folder(target.parent)
+    files.write(target, page)
+    out.json({"report": str(target), "bytes": len(page), "router": str(router_path), "digest": subject.digest,
+              "version": subject.version, "notices": list(subject.notices), "proof": proof.to_dict()})  # fmt: skip
+    out.result(*(line((sentence, "")) for sentence in proof.verdict))
+    for notice in subject.notices:
+        out.warn(notice)
+    out.note(line(("saved to ", ""), (str(target), "bold"), (f"  {size(len(page))}", FAINT)))
+    out.note(hint(subject.next_commands[0][1]))
+
+
+def _read(
+    sources: Sequence[str], label: str | None, field: str | None, whole_files: bool, out: Output
+) -> dict[str, list[str]]:
+    """Each expert's prompts: from labelled files, from a folder of experts, or from NAME=PATH pairs."""
+    from ir3de.corpora import read_labelled
+
+    paths = [str(Path(source).expanduser()) for source in sources]
+    if label is not None:
+        return read_labelled(paths, label=label, text=field)
+    if len(paths) == 1 and Path(paths[0]).is_dir():
+        return read_labelled(paths[0], text=field)
+    context = click.get_current_context()
+    unnamed = next((source for source in sources if "=" not in source), None)
+    if unnamed is not None:
+        raise click.UsageError(
+            f"{unnamed}: say which column names the expert with --label, or name the expert of the file: NAME={unnamed}"
+        )
+    domains = options.parse_domains(context, context.command.params[0], sources)
+    return {name: list(read_prompts(name, own, field, whole_files, out)) for name, own in domains.items()}
+
+
+def _write_command(
+    path: Path, sources: Sequence[str], target: Path, named: Mapping[str, str | None], no_examples: bool
+) -> str:
+    """The command that makes the same report again."""
+    given = [part for option, value in named.items() if value is not None for part in (option, value)]
+    rest = ["--no-examples"] if no_examples else []
+    return shlex.join(["ir3de", "report", str(path), *sources, *given, "-o", str(target), *rest])
+
+
+def _hide_examples(proof: Proof) -> Proof:
+    """The same figures without any text of a prompt."""
+    pairs = tuple(replace(pair, examples=()) for pair in proof.confused)
+    return replace(proof, confused=pairs, abstained=replace(proof.abstained, examples=()))
+
+
+def _describe(
+    router: Router,
+    path: Path,
+    proof: Proof,
+    texts: Mapping[str, Sequence[str]] | None,
+    sources: Sequence[str],
+    command: str,
+    *,
+    examples: bool,
+) -> Subject:
+    """Everything that the page says beside the figures."""
+    from ir3de.evaluation.html_report.subject import Subject
+    from ir3de.evaluation.html_report.words import find_words
+
+    history = router.history
+    return Subject(
+        proof,
+        name=path.resolve().name,
+        digest=history[-1].router_after if history else None,
+        made=datetime.now(UTC),
+        version=version_of("ir3de") or "(not installed)",
+        scorer=f"{type(router.scorer).__name__}, {type(router.selector).__name__}",
+        embedding=router.embedding.name or router.embedding.fingerprint[:12],
+        source=_name_sources(sources) or "the sample that the router keeps",
+        command=command,
+        next_commands=[("Serve it", _command_to_serve(path, router.experts))],
+        notices=() if texts is None else tuple(_compare_prompts(router, texts)),
+        default=router.default,
+        words=find_words(router, texts) if examples and texts is not None else {},
+        examples=examples,
+    )
+
+
+def _name_sources(sources: Sequence[str]) -> str:
+    """Where the prompts came from, in a few words."""
+    paths = [source.partition("=")[2] or source for source in sources]
+    names = ["standard input" if path == "-" else Path(path).name or path for path in paths]
+    return ", ".join(names) if len(names) <= MAX_NAMED_EXPERTS else f"{names[0]} and {len(names) - 1} others"
+
+
+def _command_to_serve(path: Path, experts: Sequence[str]) -> str:
+    """What to type next. Many experts are named in a configuration file rather than in a command."""
+    if len(experts) > MAX_NAMED_EXPERTS:
+        return f"ir3de config init --router {shlex.quote(str(path))}"
+    named = [f"--expert {shlex.quote(name)}=http://127.0.0.1:{FIRST_PORT + place}/v1"
+             for place, name in enumerate(experts)]  # fmt: skip
+    return " ".join((f"ir3de serve --router {shlex.quote(str(path))}", *named))
+
+
+def _compare_prompts(router: Router, texts: Mapping[str, Sequence[str]]) -> Iterator[str]:
+    """What the figures mean where the router was fitted on other prompts than these."""
+    from ir3de.statistics.sample import hash_text
+
+    given, fitted = sum(map(len, texts.values())), sum(one.prompts for one in router.statistics.values())
+    kept = [(name, one.sample.hashes) for name, one in router.statistics.items() if one.sample is not None]
+    total = sum(len(hashes) for _, hashes in kept)
+    here = {name: {hash_text(text) for text in own} for name, own in texts.items()}
+    found = sum(int(value) in here.get(name, ()) for name, hashes in kept for value in hashes)
+    meaning = "The figures say what the router’s settings are worth when they are fitted on these prompts"
+    measure = "`ir3de eval` measures the router as it is"
+    if total and found < SAME_PROMPTS * total:
+        share = (
+            f"{100 * found / total:.0f} % of the prompts that it keeps are"
+            if found
+            else "None of the prompts that it keeps is"
+        )
+        yield f"The router was fitted on other prompts: {share} among these. {meaning}; {measure}."
+    elif abs(given - fitted) > (1 - SAME_PROMPTS) * fitted:
+        yield f"The router was fitted on {fitted:,} prompts, and these are {given:,}. {meaning}; {measure}."
+    if not total:
+        yield f"The router keeps no sample, so nobody can tell whether it was fitted on these prompts. {meaning}."

@@ -1,0 +1,100 @@
+"""`ir3de report`: a page, or an explained refusal before anything is measured."""
+
+from __future__ import annotations
+
+import csv
+import json
+from pathlib import Path
+
+import pytest
+
+import tiny
+from commands import complaint, run, run_json, wrong_call
+from ir3de import Router
+from ir3de.policies import Policy
+from ir3de.scorers import Blend
+
+EACH = 12  # prompts of an expert
+NAMES = tuple(tiny.DOMAINS)
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A labelled file, and the router that was fitted from it."""
+    place = tmp_path_factory.mktemp("report")
+    prompts = make_prompts(seed=1)
+    write_rows(place / "train.csv", prompts)
+    policy = Policy(costs={name: {"price": 1.0 + number} for number, name in enumerate(NAMES)})
+    Router.fit(prompts, embedding=tiny.embedding(), scorer=Blend(), policy=policy).save(place / "router")
+    return place
+
+
+def make_prompts(seed: int, each: int = EACH) -> dict[str, list[str]]:
+    return {name: tiny.sentences(name, each, seed=seed) for name in NAMES}
+
+
+def write_rows(path: Path, prompts: dict[str, list[str]]) -> None:
+    with path.open("w", newline="", encoding="utf-8") as file:
+        writer = csv.writer(file)
+        writer.writerow(("prompt", "team"))
+        writer.writerows((text, name) for name, texts in prompts.items() for text in texts)
+
+
+def test_a_report_is_written_and_says_what_comes_next(folder: Path) -> None:
+    target = folder / "new" / "report.html"
+    result = run("report", folder / "router", folder / "train.csv", "--label", "team", "-o", target)
+    page = target.read_text(encoding="utf-8")
+    assert str(target) in result.stdout.replace("\n", "") and "ir3de serve --router" in result.stdout
+    assert f"--label team -o {target}" in page and "--expert maths=http://127.0.0.1:8001/v1" in page
+    assert Router.load(folder / "router").history[-1].router_after in page
+    assert 'id="cost"' in page  # the experts have prices
+    assert "fitted on" not in result.stderr and 'role="note"' not in page
+    before = target.read_bytes()
+    said = complaint("report", folder / "router", folder / "train.csv", "--label", "team", "-o", target)
+    assert "exists already" in said and "--force" in said
+    assert target.read_bytes() == before
+    assert [path.name for path in target.parent.iterdir()] == ["report.html"]
+
+
+def test_without_examples_neither_page_nor_json_has_a_prompt(folder: Path, tmp_path: Path) -> None:
+    """Also: prompts that the router does not know are told, and --force replaces a page."""
+    target = tmp_path / "report.html"
+    target.write_text("an older one")
+    prompts = make_prompts(seed=2)
+    write_rows(tmp_path / "other.csv", prompts)
+    found = run_json(
+        "report", folder / "router", tmp_path / "other.csv", "--label", "team", "--no-examples", "--force", "-o", target
+    )
+    page = target.read_text(encoding="utf-8")
+    assert found["report"] == str(target) and found["bytes"] == len(page.encode())
+    assert found["digest"] in page and found["proof"]["prompts"] == len(NAMES) * EACH
+    assert set(found["proof"]) > {"accuracy", "contenders", "confused", "reliability", "curve", "frontier"}
+    texts = [text for own in prompts.values() for text in own if len(text) > 20]
+    assert not [text for text in texts if text[:40] in page or text[:40] in json.dumps(found, ensure_ascii=False)]
+    (notice,) = found["notices"]
+    assert "fitted on other prompts: None of the prompts that it keeps is among these" in notice
+    assert "fitted on other prompts" in page
+
+
+def test_what_cannot_be_measured_is_refused_first(folder: Path, tmp_path: Path) -> None:
+    router, train = folder / "router", folder / "train.csv"
+    target = tmp_path / "report.html"
+    assert "To have it as PDF, print it" in wrong_call("report", router, train, "--label", "team", "-o", "report.pdf")
+    assert "no-such-router" in complaint("report", "no-such-router", train, "--label", "team", "-o", target)
+    assert "--label" in wrong_call("report", router, train, "-o", target)
+    strange = tmp_path / "strange.csv"
+    write_rows(strange, {"law": ["Is it void?"], "poetry": ["Write a sonnet."]})
+    assert "poetry" in complaint("report", router, strange, "--label", "team", "-o", target)
+    few = tmp_path / "few.csv"
+    write_rows(few, make_prompts(seed=3, each=2))
+    assert "too few prompts" in complaint("report", router, few, "--label", "team", "-o", target)
+    rows = [{"text": text, "scores": {"a": 1, "b": 0}} for text in ("one plus one", "two")]
+    Router.fit_outcomes(rows).save(tmp_path / "outcomes")
+    assert "outcomes" in complaint("report", tmp_path / "outcomes", train, "--label", "team", "-o", target)
+    assert not target.exists()
+
+
+def test_without_prompts_the_kept_sample_is_measured(folder: Path, tmp_path: Path) -> None:
+    found = run_json("report", folder / "router", "-o", tmp_path / "report.html")
+    assert found["proof"]["prompts"] == len(NAMES) * EACH and found["notices"] == []
+    assert "from the sample that the router keeps" in (tmp_path / "report.html").read_text(encoding="utf-8")
