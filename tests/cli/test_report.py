@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import csv
 import json
+import re
+import shlex
+import shutil
 from pathlib import Path
 
 import pytest
 
 import tiny
-from commands import complaint, run, run_json, wrong_call
+from commands import ROOT, complaint, run, run_json, wrong_call
 from ir3de import Router
 from ir3de.policies import Policy
 from ir3de.scorers import Blend
@@ -98,3 +101,18 @@ def test_without_prompts_the_kept_sample_is_measured(folder: Path, tmp_path: Pat
     found = run_json("report", folder / "router", "-o", tmp_path / "report.html")
     assert found["proof"]["prompts"] == len(NAMES) * EACH and found["notices"] == []
     assert "from the sample that the router keeps" in (tmp_path / "report.html").read_text(encoding="utf-8")
+
+
+def test_the_commands_of_the_page_run(folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of docs/report.md, in the order in which they are written."""
+    shutil.copytree(folder / "router", tmp_path / "router")
+    shutil.copy(folder / "train.csv", tmp_path)
+    for name, texts in make_prompts(seed=1).items():
+        (tmp_path / f"{name}.txt").write_text("\n".join(texts), encoding="utf-8")
+    monkeypatch.chdir(tmp_path)
+    page = (ROOT / "docs" / "report.md").read_text(encoding="utf-8")
+    commands = re.findall(r"^\$ ir3de (.*)$", page, re.MULTILINE)
+    assert len(commands) == page.count("\n$ ") == 5
+    for command in commands:
+        assert run(*shlex.split(command)).stdout
+    assert {path.name for path in tmp_path.glob("*.html")} == {"report.html", "named.html", "kept.html", "to-mail.html"}
