@@ -15,7 +15,8 @@ MAX_BLOCK = 16  # experts of the most confused block
 SMALL_CELL, LARGE_CELL = 34.0, 48.0
 MAX_LARGE = 8  # experts whose cells are large
 TITLE_LETTERS = 24  # of a name beside the matrix
-LETTER = 6.6  # width, at most, of a letter of 12 px
+LETTER = 7.3  # width, at most, of a letter of 12 px
+SLANT = 0.72  # of the length of a name that is turned by 46°
 MIN_TINT = 0.1  # how strongly a cell with a single prompt is coloured; one with all prompts of its row has 1
 
 Counts = npt.NDArray[np.int64]
@@ -55,9 +56,10 @@ def draw_matrix(experts: Sequence[str], confusion: Counts, places: Sequence[int]
     """Rows are where prompts belong, columns where they went."""
     sizes = confusion.sum(axis=1).tolist()
     cell = LARGE_CELL if len(places) <= MAX_LARGE else SMALL_CELL
-    left = 26 + LETTER * max(min(len(experts[place]), TITLE_LETTERS) for place in places)
-    top = 26 + LETTER * max(min(len(experts[place]), TITLE_LETTERS) for place in places) * 0.72
-    width, height = left + cell * len(places) + 40, top + cell * len(places) + 8
+    letters = max(min(len(experts[place]), TITLE_LETTERS) for place in places)
+    slanted = LETTER * letters * SLANT  # as far as a name above the matrix reaches, upwards and to the right
+    left, top = 26 + LETTER * letters, 20 + slanted
+    width, height = left + cell * len(places) + max(8.0, slanted - cell / 2), top + cell * len(places) + 8
     parts: list[Markup] = []
     for row, truth in enumerate(places):
         y = top + row * cell
