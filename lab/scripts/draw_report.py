@@ -16,7 +16,7 @@ from ir3de.cli import cli
 from ir3de.corpora import examples as demo
 
 IMAGE = Path(__file__).parents[2] / "docs" / "images" / "report.png"
-SIZE = {"width": 1200, "height": 1360, "deviceScaleFactor": 1, "mobile": False}
+SIZE = {"width": 1200, "height": 1060, "deviceScaleFactor": 1, "mobile": False}
 FLAGS = ("--headless=new", "--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage", "--hide-scrollbars")
 
 

@@ -152,7 +152,7 @@ def test_parts_that_were_not_measured_are_left_out() -> None:
     assert ids == {"answer", "errors", "confidence", "experts", "next"}
     assert "abstains on none of these prompts" in page.say()
     whole = {one.get("id") for one in parse(write_page(make_subject(make_proof(prices=True)))).all("section")}
-    assert whole == ids | {"abstained", "data", "cost", "words"}
+    assert whole == ids | {"abstained", "curve", "cost", "words"}
 
 
 def test_without_examples_no_prompt_and_no_word_is_shown() -> None:

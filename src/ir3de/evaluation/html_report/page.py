@@ -39,7 +39,7 @@ POLICY = "default-src 'none'; style-src 'unsafe-inline'; img-src data:; base-uri
 
 @dataclass(frozen=True)
 class Section:
-    """A part of the page: its heading, a sentence or two about it, and what it shows."""
+    """A part of the page: its short name, its heading, a sentence or two about it, and what it shows."""
 
     id: str
     heading: str
@@ -78,7 +78,7 @@ def write_page(subject: Subject) -> str:
 
 
 def _draw_top(sections: Sequence[Section]) -> Markup:
-    links = [make("li", make("a", one.heading, href=f"#{one.id}")) for one in sections]
+    links = [make("li", make("a", one.id.capitalize(), href=f"#{one.id}")) for one in sections]
     brand = make("p", Markup(MARK), make("span", "IR3DE report"), class_="brand")
     return make("header", brand, make("nav", make("ul", links), aria_label="Parts of this report"), class_="top")
 
@@ -110,7 +110,7 @@ def _list_sections(subject: Subject) -> Iterator[Section]:
     if proof.abstained.count:
         yield _section_of_abstentions(subject)
     if proof.curve:
-        yield Section("data", "More prompts", _say_doubling(proof), draw_curve(proof.curve, proof.doubling), True)
+        yield Section("curve", "More prompts", _say_doubling(proof), draw_curve(proof.curve, proof.doubling), True)
     if proof.frontier is not None:
         lead = (
             f"Cheaper experts take prompts over as {proof.frontier.unit} weighs more. Each point is the router at one "
