@@ -116,7 +116,7 @@ def _list_sections(subject: Subject) -> Iterator[Section]:
             f"Cheaper experts take prompts over as {proof.frontier.unit} weighs more. Each point is the router at one "
             "weight. Quality here is the mean over the experts’ domains, so that a large one does not hide a small one."
         )
-        yield Section("cost", "Quality against cost", lead, draw_frontier(proof.frontier), True)
+        yield Section("cost", "Quality against cost", lead, draw_frontier(proof.frontier))
     yield Section(
         "experts",
         "Each expert",
@@ -139,7 +139,7 @@ def _section_of_errors(subject: Subject) -> Section:
     )
     surest = ", with the prompts that the router was surest of" if subject.examples else ""
     beside = make("div", make("h3", f"Most confused pairs{surest}"), first) if first else None
-    return Section("errors", "Where it errs", lead, [make("div", draw_confusion(proof), beside, class_="errors"), rest])
+    return Section("errors", "Where it errs", lead, [make("div", draw_confusion(proof), beside, class_="beside"), rest])
 
 
 def _section_of_confidence(subject: Subject) -> Section:

@@ -15,6 +15,7 @@ from ir3de.routing.drawing.markup import Markup, make
 
 FEW_PROMPTS = 10  # of a bin, whose accuracy says little
 MAX_CURVE_TICKS = 6
+FRONTIER_ROWS = 8  # at most, of the table beside the frontier
 LABELLED_EXPERTS = 6  # whose names stand beside their points
 SHARES = (0.0, 0.25, 0.5, 0.75, 1.0)
 
@@ -121,7 +122,7 @@ def draw_frontier(found: Frontier) -> Markup:
     plot = Plot(
         f"Quality against {found.unit} per prompt",
         Axis(f"{found.unit} per prompt", 0, right, lambda value: f"{value:.3g}"),
-        _shares(low, high),
+        Axis("quality", low, high, short_percent),
     )
     mixes = [(spot.cost, spot.quality) for spot in found.mix if spot.quality >= low]
     if mixes:
@@ -132,9 +133,9 @@ def draw_frontier(found: Frontier) -> Markup:
     for name, spot in singles:
         plot.mark(spot.cost, spot.quality, "single", f"always {name}: {percent(spot.quality)} at {spot.cost:.4g}")
     if len(singles) <= LABELLED_EXPERTS:
-        for name, spot in singles:
-            end = spot.cost > 0.7 * right
-            plot.label(spot.cost, spot.quality, name, anchor="end" if end else "start", dx=-7 if end else 7)
+        for place, (name, spot) in enumerate(sorted(singles, key=lambda single: single[1].cost)):
+            end, below = spot.cost > 0.7 * right, place % 2 == 0  # neighbours would write over each other
+            plot.label(spot.cost, spot.quality, name, anchor="end" if end else "middle", dy=18 if below else -9)
     for point in found.points:
         told = f"weight {point.weight:g}: {percent(point.quality)} at {point.cost:.4g} {found.unit} per prompt"
         own = point.weight == found.weight
@@ -142,7 +143,24 @@ def draw_frontier(found: Frontier) -> Markup:
     entries = [("", "this router, at each weight of cost"), ("guide", "random mix"), ("oracle", "an oracle")]
     entries += [("single", "always one expert")] if singles else []
     entries += [("here", "the router's own weight")] if found.weight is not None else []
-    return make("figure", plot.draw(), draw_legend(*entries))
+    figure = make("figure", plot.draw(), draw_legend(*entries))
+    return make("div", figure, _tabulate_frontier(found), class_="beside")
+
+
+def _tabulate_frontier(found: Frontier) -> Markup:
+    """Some points of the frontier in figures, the router's own among them."""
+    step = -(-len(found.points) // FRONTIER_ROWS)
+    shown = [point for place, point in enumerate(found.points) if place % step == 0 or point.weight == found.weight]
+    names = ("weight", "quality", f"{found.unit} per prompt", "best random mix")
+    head = make("tr", [make("th", name, scope="col") for name in names])
+    rows = []
+    for point in shown:
+        weight = f"{point.weight:g}{' (its own)' * (point.weight == found.weight)}"
+        cells = percent(point.quality), f"{point.cost:.4g}", percent(point.mix_quality)
+        rows.append(make("tr", make("th", weight, scope="row"), [make("td", cell) for cell in cells]))
+    caption = make("caption", "Quality and cost at some weights", class_="hidden")
+    table = make("table", caption, make("thead", head), make("tbody", rows), class_="table")
+    return make("div", table, class_="scroll", tabindex="0", role="region", aria_label="Quality and cost")
 
 
 def _shares(low: float, high: float) -> Axis:

@@ -81,10 +81,10 @@ class Plot:
         )
         self.drawn.append(make("g", shape, class_=f"column {kind}"))
 
-    def label(self, x: float, y: float, text: str, *, anchor: str = "start", dx: float = 6.0, dy: float = -6.0) -> None:
+    def label(self, x: float, y: float, text: str, *, anchor: str = "start", dy: float = -6.0) -> None:
         """A few words beside a point."""
         px, py = self.locate(x, y)
-        self.drawn.append(make("text", text, x=px + dx, y=py + dy, text_anchor=anchor, class_="label"))
+        self.drawn.append(make("text", text, x=px, y=py + dy, text_anchor=anchor, class_="label"))
 
     def draw(self) -> Markup:
         """The whole picture."""
