@@ -50,6 +50,7 @@ class Abstentions:
     count: int
     share: Estimate
     reasons: Mapping[str, int]
+    experts: Mapping[str, int]  # of the prompts of each expert, how many
     answered_accuracy: Estimate | None  # None where it abstains on every prompt
     examples: tuple[str, ...]  # the least confident first, shortened
 

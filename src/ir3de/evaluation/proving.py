@@ -282,9 +282,16 @@ class _Measured:
             int(abstained.sum()),
             estimate_share(int(abstained.sum()), len(abstained)),
             dict(sorted(reasons.items(), key=lambda item: (-item[1], item[0]))),
+            dict(zip(self.router.experts, self._count_by_expert(abstained), strict=True)),
             estimate_share(int((right & ~abstained).sum()), answered) if answered else None,
             self._show(np.flatnonzero(abstained), MAX_ABSTAINED_EXAMPLES, surest=False),
         )
+
+    def _count_by_expert(self, chosen: Flags) -> list[int]:
+        """How many of these prompts each expert has."""
+        owners = np.array(self.experts, np.int64)[chosen]
+        counts: list[int] = np.bincount(owners, minlength=len(self.router.experts)).tolist()
+        return counts
 
     def _show(self, places: Indices, most: int, *, surest: bool) -> tuple[str, ...]:
         """Some of the prompts, shortened, each once."""

@@ -58,32 +58,26 @@ def tabulate_experts(proof: Proof) -> Markup:
     counts = np.array(proof.confusion, np.int64)
     sizes, arrived = counts.sum(axis=1), counts.sum(axis=0)
     wrong = counts - np.diag(np.diagonal(counts))
-    names = [
-        ("expert", False),
-        ("prompts", True),
-        ("recall", True),
-        ("precision", True),
-        ("most often taken for", False),
-    ]
+    numbers, taken_for = ("prompts", "recall", "precision", "abstained"), "most often taken for"
     head = make(
         "tr",
-        [
-            make("th", name, scope="col", data_number=number, class_=None if number else "text")
-            for name, number in names
-        ],
+        make("th", "expert", scope="col"),
+        [make("th", name, scope="col", data_number=True) for name in numbers],
+        make("th", taken_for, scope="col", class_="text"),
     )
     rows = []
     for place, name in enumerate(proof.experts):
-        right, other = int(counts[place, place]), int(wrong[place].argmax())
+        right, other, abstained = int(counts[place, place]), int(wrong[place].argmax()), proof.abstained.experts[name]
         taken = f"{proof.experts[other]} ({wrong[place, other]:,})" if wrong[place].any() else "–"
         cells = [
             _cell(sizes[place], f"{sizes[place]:,}"),
             _share(right, int(sizes[place]), place),
             _share(right, int(arrived[place]), place),
+            _cell(abstained, f"{abstained:,}" if abstained else "–"),
             make("td", taken, class_="text"),
         ]
         rows.append(make("tr", make("th", name_expert(name, place), scope="row", data_value=name), cells))
-    caption = make("caption", "Each expert’s held-out prompts, recall and precision", class_="hidden")
+    caption = make("caption", "Each expert’s held-out prompts, recall, precision and abstentions", class_="hidden")
     table = make("table", caption, make("thead", head), make("tbody", rows), class_="table sortable")
     return make("div", table, class_="scroll", tabindex="0", role="region", aria_label="Experts")
 
