@@ -71,6 +71,8 @@ def test_without_examples_neither_page_nor_json_has_a_prompt(folder: Path, tmp_p
     page = target.read_text(encoding="utf-8")
     assert found["report"] == str(target) and found["bytes"] == len(page.encode())
     assert found["digest"] in page and found["proof"]["prompts"] == len(NAMES) * EACH
+    abstained = found["proof"]["abstained"]
+    assert set(abstained["experts"]) == set(NAMES) and sum(abstained["experts"].values()) == abstained["count"]
     assert set(found["proof"]) > {"accuracy", "contenders", "confused", "reliability", "curve", "frontier"}
     texts = [text for own in prompts.values() for text in own if len(text) > 20]
     assert not [text for text in texts if text[:40] in page or text[:40] in json.dumps(found, ensure_ascii=False)]
