@@ -12,7 +12,7 @@ RIVAL_NOTES = (
     "All routers get the same prompts, cuts and draws. *Encoder* is all-MiniLM-L6-v2. Rows marked ¹ were measured",
     "on an accelerator (the raw file says which), all others on two cores. Times cannot be compared between the two",
     "kinds; accuracies can. IR3DE's fit times include counting the texts. *ir3de* is the closed form, and *ir3de,",
-    "tuned* is what tuning chose before it tried the discriminative fit; the first table has today's default.",
+    "tuned* is what tuning chose before it tried the discriminative fit; the table above has today's default.",
     "",
     "On clm and clm_large, the rows of TF-IDF count words and pairs of words. Since then, only words are counted",
     "for texts this long, which takes a fifth of the time (results/README.md has that form).",
@@ -25,18 +25,10 @@ SPEED_NOTES = (
     "  larger ratios: most of their time is the fixed cost of a dozen calls from Python, which the bare call has once.",
     "- *collect, all statistics*: for a corpus over 100 MB, only 1 window in 16, chosen by the CRC-32 of its",
     "  prompt, enters the prompt sums (`--subsample auto`). The histogram always counts every token.",
-    "- *fit*: PromptRidge has no bar. Its one product, S = ẼW in float32, is so small that unpacking the sums, the",
+    "- *fit*: PromptRidge has no aim. Its one product, S = ẼW in float32, is so small that unpacking the sums, the",
     "  solve, S in float64 and the table together take several times as long.",
     "- *published batch-wise fit*: every token's embedding goes through A += xᵀx in float32, in batches of 16 ×",
     "  1,024 tokens.",
-)
-
-ACCURACY_NOTES = (
-    "The tables show the percentage of test prompts that reach their expert, averaged over the domains. Only",
-    "training prompts are fitted. *Other sources* are prompts of the same domains from data sets that the fit never",
-    "saw. *First 32 tokens* are the same test prompts, cut. The suites are public texts laid out as",
-    "`{suite}/{domain}/{train,test,ood}.jsonl`; you can measure any folder with this layout. The rows `k=1` to",
-    "`k=500` show the paper's curve over k, which rises and then falls.",
 )
 
 ROBUSTNESS_NOTES = (

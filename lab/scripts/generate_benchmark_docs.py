@@ -7,8 +7,8 @@ from collections.abc import Sequence
 from statistics import median
 from typing import Any
 
+from aim_tables import number, tabulate_aims
 from benchmark_notes import (
-    ACCURACY_NOTES,
     BIG_NOTES,
     EXPERTS_NOTES,
     RIVAL_NOTES,
@@ -27,12 +27,9 @@ from ir3de_lab.benchmarks.gateway.tables import (
     soak_table,
 )
 from pages import ROOT, raw, renewed, write_or_compare
+from rival_tables import rival_tables
 
 PAGE, README, SCORERS = ROOT / "docs" / "benchmarks.md", ROOT / "README.md", ROOT / "docs" / "scorers.md"
-
-
-def number(value: float) -> str:
-    return f"{value:,.0f}" if abs(value) >= 100 else f"{value:.2f}".rstrip("0").rstrip(".")
 
 
 CLOSED_FORM = "ir3de (blend, average)"
@@ -49,12 +46,8 @@ def circumstances(document: dict[str, Any]) -> str:
 
 
 def speed_table(document: dict[str, Any]) -> list[str]:
-    lines = ["| figure | measured | bar | |", "|---|---:|---:|---|"]
-    for figure in document["figures"]:
-        sign = "≥" if figure["higher_is_better"] else "≤"
-        bar = "" if figure["bar"] is None else f"{sign} {number(figure['bar'])} {figure['unit']}".strip()
-        verdict = {None: "", True: "reached", False: "**missed**"}[figure["reached"]]
-        lines.append(f"| {figure['name']} | {number(figure['value'])} {figure['unit']} | {bar} | {verdict} |")
+    lines = ["| figure | measured |", "|---|---:|"]
+    lines += [f"| {figure['name']} | {number(figure['value'])} {figure['unit']} |" for figure in document["figures"]]
     return lines
 
 
@@ -64,18 +57,6 @@ def accuracy_rows(document: dict[str, Any], suite: str) -> list[dict[str, Any]]:
 
 def percent(value: float | None) -> str:
     return "–" if value is None else f"{value:.1f}"
-
-
-def accuracy_tables(document: dict[str, Any]) -> list[str]:
-    lines = []
-    for suite in dict.fromkeys(row["suite"] for row in document["rows"]):
-        lines += [f"### {suite}", "", "| router | test | first 32 tokens | other sources |", "|---|---:|---:|---:|"]
-        lines += [
-            f"| {row['router']} | {percent(row['test'])} | {percent(row['first_32'])} | {percent(row['ood'])} |"
-            for row in accuracy_rows(document, suite)
-        ]
-        lines.append("")
-    return lines
 
 
 def best_of(rows: list[dict[str, Any]], family: str, column: str) -> str:
@@ -200,34 +181,6 @@ SCALES = {
 }
 
 
-def rival_tables(document: dict[str, Any]) -> list[str]:
-    """Every router on every suite, IR3DE's own rows first."""
-    lines = []
-    for suite, shots in dict.fromkeys((row["suite"], row["shots"]) for row in document["rows"]):
-        rows = [row for row in document["rows"] if (row["suite"], row["shots"]) == (suite, shots)]
-        few = f", {shots} prompts per domain, mean of ten draws" if shots else ""
-        lines += [f"### {suite}{few}", ""]
-        lines.append("| router | test | first 32 tokens | other sources | fit, s | µs per prompt |")
-        lines.append("|---|---:|---:|---:|---:|---:|")
-        columns = ("test", "first_32", "ood")
-        best = {column: max((row[column] for row in rows if row[column]), default=None) for column in columns}
-        for row in sorted(rows, key=lambda row: not row["router"].startswith("ir3de")):
-            cells = [_with_spread(row, column, row[column] == best[column]) for column in columns]
-            route = "" if row["route_us"] is None else number(row["route_us"])
-            mark = " ¹" if row["circumstances"]["accelerator"] else ""
-            lines.append(f"| {row['router']}{mark} | {' | '.join(cells)} | {number(row['fit_seconds'])} | {route} |")
-        lines.append("")
-    return lines
-
-
-def _with_spread(row: dict[str, Any], column: str, best: bool) -> str:
-    if row[column] is None:
-        return "–"
-    spread = row["deviations"].get(column)
-    text = f"{row[column]:.1f}" + ("" if spread is None else f" ± {spread:.1f}")
-    return f"**{text}**" if best else text
-
-
 def section(title: str, name: str, notes: Sequence[str], document: dict[str, Any], *tables: Sequence[str]) -> list[str]:
     """A part of the page: the command, the raw file, notes, the machine, and the tables."""
     given = circumstances(document) if "circumstances" in document else ""
@@ -248,9 +201,11 @@ def page(documents: dict[str, dict[str, Any]]) -> str:
     lines = [
         "# Benchmarks",
         "",
-        "This page shows how accurate, fast and robust IR3DE is, next to other routers. Each section gives the command",
-        "that measures it and the raw file it comes from. `ir3de bench` comes with the package `ir3de-lab`:",
+        "This page shows how accurate, fast and robust IR3DE is, next to other routers: first what you might use",
+        "instead, then speed, robustness and size, then the gateway, and at the end what we aimed at and missed. Each",
+        "section gives the command that measures it and its raw file. `ir3de bench` is in the package `ir3de-lab`:",
         "",
+        "<!-- not run: takes minutes, on a quiet machine -->",
         "```console",
         "$ pip install . ./lab",
         "$ ir3de bench speed        # for example",
@@ -261,19 +216,22 @@ def page(documents: dict[str, dict[str, Any]]) -> str:
         "same run. Three measurements are on other pages: [confidence](confidence.md), the [outcomes](outcomes.md) of",
         "models, and what it costs to leave out rare tokens ([privacy](privacy.md)).",
         "",
-        "## Targets",
+        *why_not(),
+        "## Routing accuracy",
         "",
-        "The table shows routing accuracy on test prompts, averaged over the domains, with the defaults of",
-        "`Router.fit` (`ir3de bench defaults --data DIR --save results/defaults.json` →",
-        "[results/defaults.json](../results/defaults.json)), and the area under the recovered performance gap",
-        "(`ir3de bench strong-weak --data DIR --save results/strong_weak.json` →",
-        "[results/strong_weak.json](../results/strong_weak.json), see [outcomes](outcomes.md)). Nothing was chosen on",
-        "these prompts, except what the page on [scorers](scorers.md) names.",
+        "The share of test prompts that reach their expert, averaged over the domains. Only training prompts are",
+        "fitted. *Other sources* are prompts of the same domains from data sets that the fit never saw. The last line",
+        "is what `Router.fit` chooses by itself. [Scorers](scorers.md) has every scorer and selector, also on prompts",
+        "cut to 32 tokens, and [experiments](experiments.md) the paper's curve over k.",
         "",
-        *tabulate_targets(documents["defaults"], documents["strong_weak"]),
+        *(
+            f"`ir3de bench {name} --data DIR --save results/{name}.json` → {_link(name)}  "
+            for name in ("accuracy", "defaults")
+        ),
+        "",
+        *summary_table(accuracy, documents["defaults"]),
         "",
         *section("Rivals", "rivals", RIVAL_NOTES, rivals, rival_tables(rivals)),
-        *section("Routing accuracy of every scorer", "accuracy", ACCURACY_NOTES, accuracy, accuracy_tables(accuracy)),
         *section("Speed and memory", "speed", speed_notes, speed, speed_table(speed)),
         *section(
             "Robustness",
@@ -290,9 +248,40 @@ def page(documents: dict[str, dict[str, Any]]) -> str:
         *limits_section(),
         *versions_section(),
         *section("Gateway under sustained load", "soak", SOAK_NOTES, soak, speed_table(soak), soak_table(soak)),
+        *aims_section(documents),
     ]
     text = "\n".join(lines)
     return re.sub(r"\n{3,}", "\n\n", text).rstrip() + "\n"
+
+
+def _link(name: str) -> str:
+    return f"[results/{name}.json](../results/{name}.json)"
+
+
+def why_not() -> list[str]:
+    """The way to the comparison with what people use instead."""
+    if not (ROOT / "docs" / "why-not.md").is_file():
+        return []
+    return ["[Why not X?](why-not.md) compares IR3DE with what people use instead, on the same data in one run.", ""]
+
+
+def aims_section(documents: dict[str, dict[str, Any]]) -> list[str]:
+    """What was aimed at, for those who work on IR3DE."""
+    files = ("speed", "experts", "big", "big_cuda", "scale", "gateway", "limits", "versions", "soak")
+    measured = {name: raw(name) for name in files if (ROOT / "results" / f"{name}.json").is_file()}
+    return [
+        "## Aims",
+        "",
+        "For those who work on IR3DE: what was aimed at before it was measured. The raw files hold each aim as `bar`.",
+        "",
+        *tabulate_aims(measured),
+        "",
+        "Routing accuracy with the defaults of `Router.fit`, and the area under the recovered performance gap",
+        f"({_link('strong_weak')}, see [outcomes](outcomes.md)). Nothing was chosen on these prompts, except what",
+        "[scorers](scorers.md) names.",
+        "",
+        *tabulate_targets(documents["defaults"], documents["strong_weak"]),
+    ]
 
 
 def big_sections() -> list[str]:

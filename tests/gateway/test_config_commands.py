@@ -132,7 +132,7 @@ def test_dry_run(router: Path) -> None:
     assert (
         "no configuration at" in said and "--router FOLDER --expert NAME=URL" in said and "ir3de serve --demo" in said
     )
-    assert "--demo brings its own" in wrong_call("serve", "--demo", "--router", router)
+    assert "--demo brings its own" in wrong_call("serve", "--demo", "--expert", "law=http://127.0.0.1:1/v1")
 
 
 def test_without_the_extra_it_is_named(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -21,6 +21,7 @@ openai = pytest.importorskip("openai")
 import running_gateway  # noqa: E402
 from running_gateway import served  # noqa: E402
 
+from ir3de import Router  # noqa: E402
 from ir3de.corpora.examples import DOMAINS  # noqa: E402
 from ir3de.embedding import packaged_models  # noqa: E402
 from ir3de.errors import ArtifactError, InputError  # noqa: E402
@@ -232,3 +233,22 @@ def test_the_demo_streams_and_says_what_it_does(running: Any) -> None:
     pieces = list(client(f"{url}/v1").chat.completions.create(**asked, stream=True))
     assert "".join(p.choices[0].delta.content or "" for p in pieces if p.choices)
     assert [line.split()[0] for line in said] == ["Model:", "Fitting", "Starting"]
+
+
+@pytest.mark.local
+def test_the_demo_s_experts_serve_a_router_of_one_s_own(tmp_path: Path) -> None:
+    Router.fit({"law": ["Is this contract void?"], "cooking": ["How do I boil an egg?"]}).save(tmp_path / "router")
+    said: list[str] = []
+    with demo(said.append, router=tmp_path / "router") as config, served(create_app(Gateway.open(config))) as url:
+        assert [expert.name for expert in config.experts] == ["law", "cooking"]
+        assert "cooking" in (config.by_name["cooking"].system_prompt or "")
+        asked = {"messages": [{"role": "user", "content": "How do I boil an egg?"}], **FIXED}
+        answer = client(f"{url}/v1").chat.completions.create(model="auto", **asked)
+    assert answer.ir3de["expert"] == "cooking" and content(answer)
+    assert [line.split()[0] for line in said] == ["Model:", "Starting"]
+
+
+@pytest.mark.local
+def test_a_missing_router_is_named_before_a_model_is_fetched(tmp_path: Path) -> None:
+    with pytest.raises(ArtifactError, match=r"no router at .*leave --router out"), demo(router=tmp_path / "none"):
+        pass

@@ -12,6 +12,7 @@ import click
 
 from ir3de.cli.options import TextOptions, force_option, output_options, refuse_existing
 from ir3de.cli.output import Output, bar, heading, hint, line, name_expert, percent, table
+from ir3de.errors import InputError
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -40,19 +41,27 @@ PROMPTS = "prompts"  # the folder of the prompts, behind the name of the router'
     type=click.Path(path_type=Path),
     help=f"Folder for the router.  [default: {SAVED}]",
 )
+@click.option(
+    "--write",
+    metavar="FILE",
+    type=click.Path(path_type=Path),
+    help="Write the prompts as a labelled CSV file, and stop.",
+)
 @force_option
 @output_options
-def demo(target: Path | None, force: bool, out: Output) -> None:
+def demo(target: Path | None, write: Path | None, force: bool, out: Output) -> None:
     """Fit, measure and use a small router, offline.
 
     It has five experts with 120 prompts each, all bundled with the package. The router is kept in a folder, and
     prompts to measure it with in another one beside it, so that the commands printed at the end can be run. If the
-    folder `demo-router` of an earlier demo is there, it stays as it is.
+    folder `demo-router` of an earlier demo is there, it stays as it is. With --write, you get the prompts as a file to
+    fit from: its columns are `prompt` and `team`.
 
     \b
     Examples:
       ir3de demo
       ir3de demo --save other-router
+      ir3de demo --write train.csv
     """
     from ir3de.cli.accuracy_tables import headline, recall_table
     from ir3de.cli.commands.explain import show_explanation
@@ -63,6 +72,9 @@ def demo(target: Path | None, force: bool, out: Output) -> None:
     from ir3de.evaluation.accuracy import evaluate
     from ir3de.router import Router
 
+    if write is not None:
+        _write_labelled(write.expanduser(), force, out)
+        return
     place, is_new = _find_place(target, force=force)
     with out.spinner("reading the embedding"):
         embedding = Embedding.default()
@@ -132,6 +144,26 @@ def _write_prompts(folder: Path, prompts: Mapping[str, Iterable[str]]) -> None:
     files.make_folder(folder)
     for name, texts in prompts.items():
         files.write(folder / f"{name}.txt", "".join(f"{text}\n" for text in texts).encode())
+
+
+def _write_labelled(path: Path, force: bool, out: Output) -> None:
+    """Write the example prompts with the name of their domain beside each."""
+    import csv
+    import io
+
+    from ir3de.corpora.examples import prompts
+    from ir3de.storage import files
+
+    if path.suffix.lower() != ".csv":
+        raise InputError(f"{path} would hold CSV: choose a name that ends in .csv")
+    refuse_existing(path, force=force)
+    rows = [(text, domain) for domain, texts in prompts().items() for text in texts]
+    table = io.StringIO(newline="")
+    csv.writer(table).writerows([("prompt", "team"), *rows])
+    files.write(path, table.getvalue().encode())
+    out.json({"written": str(path), "rows": len(rows), "text": "prompt", "label": "team"})
+    out.result(f"{path}: {len(rows)} prompts of {len(prompts())} teams; the columns are prompt and team")
+    out.note("", hint(f"ir3de fit router {path} --label team", "  fit a router from them"))
 
 
 def _time_route(router: Router, text: str) -> tuple[Decision, float]:

@@ -39,7 +39,7 @@ INTERRUPTED_EXIT_CODE = 130
 @click.option("--open", "is_open", is_flag=True, help="Serve other machines without a key.")
 @click.option("--state", metavar="FOLDER", help="Folder for the changes made through /admin.")
 @click.option("--dry-run", is_flag=True, help="Check everything, show it, and do not serve.")
-@click.option("--demo", is_flag=True, help="Serve a small router and local experts that need nothing else.")
+@click.option("--demo", is_flag=True, help="Serve small local experts that need nothing else.")
 @output_options
 @click.pass_context
 def serve(
@@ -66,11 +66,12 @@ def serve(
     \b
     Examples:
       ir3de serve --demo
+      ir3de serve --demo --router router
       ir3de serve ir3de.yaml --port 8080 --workers 4
       ir3de serve --router router --expert law=http://127.0.0.1:8001/v1 --expert maths=http://127.0.0.1:8002/v1#qwen
     """
-    if demo and (file or router or experts):
-        raise click.UsageError("--demo brings its own router and experts: leave the file, --router and --expert out")
+    if demo and (file or experts):
+        raise click.UsageError("--demo brings its own experts: leave the file and --expert out")
     need_gateway(local=demo)
     overrides = _overrides(router, experts, server, is_open=is_open)
     if state is not None:
@@ -110,7 +111,8 @@ def _open_source(
     if demo:
         from ir3de.gateway.local.llama_cpp import demo as run_local_experts
 
-        with run_local_experts(out.remark) as config:
+        own = overrides.get("router", {}).get("path")
+        with run_local_experts(out.remark, router=own) as config:
             yield Source(None, merge_overrides(config.model_dump(mode="json"), overrides))
     else:
         enough = file is None and "router" in overrides and "experts" in overrides

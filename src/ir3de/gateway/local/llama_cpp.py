@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
 
+from ir3de.artifact import holds_router, read_header
 from ir3de.corpora import examples as examples
 from ir3de.embedding import packaged_models
 from ir3de.errors import ArtifactError, InputError, MissingExtraError
@@ -149,25 +150,34 @@ def _stop_process(process: subprocess.Popen[str]) -> None:
 
 
 @contextmanager
-def demo(say: Callable[[str], None] = lambda line: None) -> Iterator[Config]:
+def demo(say: Callable[[str], None] = lambda line: None, *, router: str | Path | None = None) -> Iterator[Config]:
     """A configuration that needs no setup: a router fitted from the example prompts, and five local experts.
 
-    It is valid until the end of the block; changes made through /admin are lost then.
+    With `router`, a folder: that router, and one local expert for each of its experts. It is valid until the end of the
+    block; changes made through /admin are lost then.
     """
     check_llama_cpp()
+    names = examples.DOMAINS if router is None else _list_experts(Path(router).expanduser())
     model = _find_model(say)
     with tempfile.TemporaryDirectory(prefix="ir3de-demo-") as folder:
-        say(f"Fitting a router from the example prompts of {len(examples.DOMAINS)} domains")
-        _fit_router(Path(folder, "router"))
+        if router is None:
+            say(f"Fitting a router from the example prompts of {len(names)} domains")
+            _fit_router(Path(folder, "router"))
         say(f"Starting {packaged_models.get_title(DEMO_MODEL)} with llama.cpp, threads: {count_spare_cores()}")
         with local_model(model, name=DEMO_MODEL, embeddings=True) as base_url:
             config = Config(
-                router=RouterConfig(path=str(Path(folder, "router"))),
-                experts=tuple(_build_expert(domain, base_url) for domain in examples.DOMAINS),
+                router=RouterConfig(path=str(router or Path(folder, "router"))),
+                experts=tuple(_build_expert(name, base_url) for name in names),
                 state=str(Path(folder, "state")),
                 logs=Logs(access=None),  # the page shows the traffic, and the terminal the address
             )
             yield config
+
+
+def _list_experts(router: Path) -> tuple[str, ...]:
+    if not holds_router(router):
+        raise ArtifactError(f"no router at {router}: make one with `ir3de fit {router} …`, or leave --router out")
+    return tuple(str(expert["name"]) for expert in read_header(router)["experts"])
 
 
 def _find_model(say: Callable[[str], None]) -> Path:
@@ -190,10 +200,10 @@ def _fit_router(folder: Path) -> None:
         raise ArtifactError(f"the demo's router could not be fitted: {ended.stderr.strip()[-500:]}")
 
 
-def _build_expert(domain: str, base_url: str) -> ExpertConfig:
-    persona = PERSONAS[domain]
+def _build_expert(name: str, base_url: str) -> ExpertConfig:
+    persona = PERSONAS.get(name) or Persona(f"You are an expert in {name}. Answer briefly, in plain words.", 0.3, 0.9)
     return ExpertConfig(
-        name=domain,
+        name=name,
         base_url=base_url,
         model=DEMO_MODEL,
         capabilities=("chat", "completions", "responses", "messages", "embeddings"),  # its chat template knows no tools

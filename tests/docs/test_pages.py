@@ -1,0 +1,107 @@
+"""Every block of code on every page of docs/ is run, checked, or says why it cannot run."""
+
+from __future__ import annotations
+
+import json
+import tomllib
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from configurations import GOOD
+from page_blocks import (
+    CHECKED,
+    DOCS,
+    GENERATED,
+    OUTPUT,
+    RUN,
+    Block,
+    list_pages,
+    parse_blocks,
+    read_blocks,
+    split_command,
+)
+from page_runner import check_call, check_extras
+
+from ir3de.gateway.config import yaml_parser
+from ir3de.gateway.config.load import merge_overrides, parse_config
+from ir3de.gateway.keys.definitions import KeysFile
+
+EXCUSED_AT_MOST = 25  # blocks that need a cluster, an accelerator, another company's service, or hours
+
+WRITTEN = [page for page in list_pages() if page not in GENERATED]
+
+
+@pytest.mark.parametrize("page", WRITTEN)
+def test_every_block_is_run_checked_or_excused(page: str) -> None:
+    for block in read_blocks(page):
+        known = RUN | CHECKED | OUTPUT
+        assert block.language in known or block.excuse or block.is_example_file, (
+            f"{block.place}: no test runs ```{block.language}. Use one of {sorted(known)}, or write "
+            "`<!-- not run: the reason -->` on the line above the block"
+        )
+        assert block.excuse != "", f"{block.place}: say why it cannot run"
+
+
+def test_few_blocks_are_excused() -> None:
+    excused = [block for page in WRITTEN for block in read_blocks(page) if block.excuse]
+    assert len(excused) <= EXCUSED_AT_MOST, [block.place for block in excused]
+
+
+def test_what_cannot_run_here_names_commands_and_options_that_exist() -> None:
+    for page in WRITTEN:
+        for block in read_blocks(page):
+            for command in block.list_commands() if block.excuse and block.language == "console" else ():
+                words = split_command(command)
+                if words[0] == "ir3de" and words[1] != "bench":  # those are the laboratory's
+                    check_call(words[1:])
+                elif words[:2] == ["pip", "install"]:
+                    check_extras(words)
+
+
+@pytest.mark.parametrize("page", [page for page in WRITTEN if any(b.language in CHECKED for b in read_blocks(page))])
+def test_data_is_what_it_says(page: str) -> None:
+    for block in read_blocks(page):
+        if block.language == "json":
+            check_json(block)
+        elif block.language == "toml":
+            tomllib.loads(block.text)
+        elif block.language == "yaml":
+            check_configuration(block)
+
+
+def check_json(block: Block) -> None:
+    """One document, or one on each line."""
+    try:
+        json.loads(block.text)
+    except json.JSONDecodeError:
+        for line in block.text.splitlines():
+            json.loads(line)
+
+
+def check_configuration(block: Block) -> None:
+    """A whole configuration, a part of one, or a file of keys: the gateway's own reader takes it."""
+    given: Any = yaml.safe_load(block.text)
+    if "keys" in given:
+        KeysFile.model_validate_json(json.dumps(given, default=str), strict=True)
+        return
+    text = block.text if "router" in given else yaml.safe_dump(merge_overrides(yaml.safe_load(GOOD), given))
+    parse_config(yaml_parser.parse(text, block.place), Path("/etc/ir3de.yaml"), secrets=False)
+
+
+def test_blocks_are_found_with_their_excuses() -> None:
+    text = (
+        "# A\n\n<!-- not run: needs a moon -->\n```console\n$ ir3de fit \\\n    router\nsaid\n```\n\n"
+        "1. a\n\n    ```json\n    {}\n    ```\n"
+    )
+    excused, inner = parse_blocks(text, "a")
+    assert (excused.line, excused.excuse, list(excused.list_commands())) == (4, "needs a moon", ["ir3de fit router"])
+    assert (inner.language, inner.text, inner.excuse) == ("json", "{}\n", None)
+
+
+def test_generated_pages_are_written_by_scripts_that_run_or_ask_their_source() -> None:
+    """Their examples are docstrings, which test_doctests.py runs, and the help of commands."""
+    for page in GENERATED:
+        assert f"scripts/generate_{page}_docs.py" in (DOCS / f"{page}.md").read_text(encoding="utf-8")
+        assert {block.language for block in read_blocks(page)} <= {"pycon", *OUTPUT}

@@ -1,0 +1,15 @@
+"""Pages about serving run from top to bottom; they have a file of their own, so that two workers share the pages."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from page_runner import SERVING, list_running_pages, run_page
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("page", [page for page in list_running_pages() if page in SERVING])
+def test_page_runs(page: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    run_page(page, tmp_path)
