@@ -2,62 +2,47 @@
 
 from __future__ import annotations
 
-import csv
 import doctest
 import json
 import re
-import shlex
 from pathlib import Path
 
 import pytest
-
-from commands import run
-from ir3de.corpora import examples as demo
+from page_blocks import parse_blocks
+from page_runner import opened_page
 
 ROOT = Path(__file__).parent.parent
 README = (ROOT / "README.md").read_text(encoding="utf-8")
 CONSOLE = [line for block in re.findall(r"```console\n(.*?)```", README, re.DOTALL) for line in block.splitlines()]
-COMMANDS = [line[2:] for line in CONSOLE if line.startswith("$ ir3de ")]
 TEST_COMMAND = 'pip install -e ".[dev]" -e ./lab && pytest'
 
 
 def test_python_examples_print_what_the_readme_says() -> None:
     blocks = "\n".join(re.findall(r"```python\n(.*?)```", README, re.DOTALL))
     test = doctest.DocTestParser().get_doctest(blocks, {}, "README.md", "README.md", 0)
-    assert len(test.examples) >= 12
+    assert len(test.examples) >= 7
     result = doctest.DocTestRunner(optionflags=doctest.NORMALIZE_WHITESPACE).run(test)
     assert result.failed == 0
 
 
-@pytest.fixture(scope="module")
-def named_files(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A folder with the files the README's commands name."""
-    folder = tmp_path_factory.mktemp("readme")
-    prompts = {name: texts[:40] for name, texts in demo.prompts().items()}
-    rows = [json.dumps({"prompt": text}, ensure_ascii=False) for text in prompts["mathematics"]]
-    (folder / "maths.jsonl").write_text("\n".join(rows), encoding="utf-8")
-    (folder / "law.txt").write_text("\n".join(prompts["law"]), encoding="utf-8")
-    (folder / "medicine.txt").write_text("\n".join(prompts["medicine"]), encoding="utf-8")
-    chats = [json.dumps({"messages": [{"role": "user", "content": text}]}) for text in demo.held_out()["law"]]
-    (folder / "questions.jsonl").write_text("\n".join(chats), encoding="utf-8")
-    (folder / "chats.jsonl").write_text("\n".join(chats), encoding="utf-8")
-    with (folder / "code.csv").open("w", newline="", encoding="utf-8") as file:
-        csv.writer(file).writerows([["text"], *([text] for text in prompts["coding"])])
-    return folder
-
-
 @pytest.mark.slow
-def test_commands_run_in_the_order_they_are_written(named_files: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    assert len(COMMANDS) >= 10
-    monkeypatch.chdir(named_files)
-    for command in COMMANDS:
-        arguments = shlex.split(command, comments=True)[1:]
-        if arguments[0] == "serve":
-            arguments.append("--dry-run")  # as far as it goes without serving
-        assert run(*arguments).stdout or "--output" in command
-    routed = [json.loads(line) for line in (named_files / "routed.jsonl").read_text(encoding="utf-8").splitlines()]
-    assert len(routed) == 25
-    assert all(row["ir3de"]["expert"] in ("maths", "law", "medicine") for row in routed)
+def test_commands_run_in_the_order_they_are_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    blocks = [block for block in parse_blocks(README, "README") if block.language == "console"]
+    first, *others = blocks
+    assert next(first.list_commands()).startswith("pip install . && ir3de demo ")  # CI runs the second one
+    with opened_page(others, tmp_path) as runner:
+        for block in others:
+            runner.run(block)
+    assert (tmp_path / "report.html").stat().st_size > 10_000
+    routed = [json.loads(line) for line in (tmp_path / "routed.jsonl").read_text(encoding="utf-8").splitlines()]
+    assert [row["ir3de"]["expert"] for row in routed] == ["law"] * 3
+
+
+def test_the_first_screen_leads_from_a_labelled_file_to_an_endpoint() -> None:
+    screen = "\n".join(README.splitlines()[:30])
+    for step in ("ir3de demo", "ir3de fit router train.csv --label", "ir3de report", "ir3de serve", "docs/tutorial.md"):
+        assert step in screen
 
 
 def test_ci_runs_the_readme_s_test_command() -> None:

@@ -32,6 +32,11 @@ def make_files(folder: Path, code: str) -> None:
             make(folder / name)
 
 
+def make_file(path: Path) -> None:
+    """Make one known file."""
+    MAKERS[path.name](path)
+
+
 def _is_made_by(code: str, name: str) -> bool:
     """Whether the first line that names it writes it: `ir3de fit router …`, `ir3de demo --save router`, `-o x`."""
     line = next(line for line in code.splitlines() if name in line)

@@ -16,7 +16,7 @@ from typing import Any
 import click
 import pytest
 from page_blocks import GENERATED, ROOT, RUN, Block, list_pages, read_blocks, split_command
-from page_files import make_files
+from page_files import make_file, make_files
 from running_gateway import running
 
 from commands import run
@@ -75,6 +75,8 @@ class PageRunner:
                     for name, value in self.environment.items():
                         patch.setenv(name, value)
                     run_ir3de(words[1:])
+                if "--write" in words:  # fewer prompts, so that what follows is quick
+                    make_file(self.folder / words[words.index("--write") + 1])
 
     def _run_in_shell(self, command: str) -> None:
         path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"

@@ -22,7 +22,7 @@ from page_blocks import (
     read_blocks,
     split_command,
 )
-from page_runner import check_call, check_extras
+from page_runner import PageRunner, check_call, check_extras
 
 from ir3de.gateway.config import yaml_parser
 from ir3de.gateway.config.load import merge_overrides, parse_config
@@ -98,6 +98,24 @@ def test_blocks_are_found_with_their_excuses() -> None:
     excused, inner = parse_blocks(text, "a")
     assert (excused.line, excused.excuse, list(excused.list_commands())) == (4, "needs a moon", ["ir3de fit router"])
     assert (inner.language, inner.text, inner.excuse) == ("json", "{}\n", None)
+
+
+@pytest.mark.parametrize(
+    "code",
+    [
+        "```python\n>>> 1 + 1\n3\n\n```",
+        "```python\nassert False\n```",
+        "```console\n$ ir3de rout router\n```",
+        "```console\n$ echo one | grep two\n```",
+        '```console\n$ pip install ".[nonsense]"\n```',
+        "```console\n$ pip install ir3de\n```",
+        "```console\n$ ir3de bench speed\n```",
+    ],
+)
+def test_what_is_wrong_on_a_page_is_noticed(code: str, tmp_path: Path) -> None:
+    (block,) = parse_blocks(code, "a")
+    with pytest.raises(AssertionError):
+        PageRunner(tmp_path, None).run(block)
 
 
 def test_generated_pages_are_written_by_scripts_that_run_or_ask_their_source() -> None:
