@@ -97,13 +97,16 @@ def _write_parquet(path: Path) -> None:
 
 
 @cache
-def _fit() -> Router:
+def _fit(labelled: bool) -> Router:
+    """The router that pages have already: of the labelled file, or of law and maths."""
+    if labelled:
+        return Router.fit({domain: _prompts(domain) for domain in examples.DOMAINS})
     return Router.fit({"law": _prompts("law"), "maths": _prompts("mathematics")})
 
 
 def _save_router(path: Path) -> None:
     if not path.exists():
-        _fit().save(path)
+        _fit(path.with_name("train.csv").exists()).save(path)
 
 
 def _collect(domain: str) -> Maker:
