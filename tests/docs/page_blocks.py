@@ -14,9 +14,8 @@ GENERATED = {"api", "cli"}  # their code: docstrings, which run as doctests, and
 OUTPUT = {"text"}  # what is shown, not run
 RUN = {"python", "console"}  # by page_runner.py
 CHECKED = {"json", "yaml", "toml"}  # by test_pages.py
-CLIENTS = (
-    ROOT / "examples" / "clients"
-)  # test_clients.py and test_node.py run these files, and compare clients.md with them
+# test_clients.py, test_node.py and test_integrations.py run these files, and compare the pages with them
+EXAMPLES = [ROOT / "examples" / folder for folder in ("clients", "integrations")]
 
 _BLOCK = re.compile(
     r"(?:^ *<!-- not run: (?P<excuse>[^\n]*?) -->\n+)?"
@@ -45,8 +44,9 @@ class Block:
 
     @property
     def is_example_file(self) -> bool:
-        """Whether a file of examples/clients holds the very same, which other tests run."""
-        return any(self.text == path.read_text(encoding="utf-8") for path in CLIENTS.iterdir() if path.is_file())
+        """Whether a file of the examples holds the very same, which other tests run."""
+        files = (path for folder in EXAMPLES for path in folder.glob("*.*"))
+        return any(self.text == path.read_text(encoding="utf-8") for path in files)
 
     def list_commands(self) -> Iterator[str]:
         """What is typed in a console: the lines after `$`, with the lines that continue them."""
