@@ -204,4 +204,4 @@ def test_every_domain_needs_a_data_set(tmp_path: Path) -> None:
 def test_without_the_library_the_extra_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "datasets", None)
     setting = hub_setting(tmp_path, {"law": "some/set", "cooking": "some/set"})
-    assert "ir3de[hub]" in refusal(MissingExtraError, load, setting, None)
+    assert "lab[hub]" in refusal(MissingExtraError, load, setting, None)

@@ -75,7 +75,7 @@ def test_truncated_and_newer_files_are_refused(copied: Path) -> None:
         assert re.search(r"truncated or damaged.*Copy it again", refusal(ArtifactError, read, copied / "clm"))
     path.write_bytes(whole)
     damaged(path, lambda lines: lines[0].update(version=99))
-    assert "pip install --upgrade" in refusal(VersionError, read, copied / "clm")
+    assert "install a newer ir3de-lab" in refusal(VersionError, read, copied / "clm")
 
 
 def test_choices_for_other_items_are_refused(copied: Path) -> None:

@@ -130,7 +130,7 @@ def test_routers_whose_packages_are_missing_are_left_out_with_a_note(
     groups = ("--only", "encoders", "--only", "words")
     result = run("bench", "run", "--setting", file, "--data", data, "--results", results, *groups)
     said = " ".join(result.stderr.split())
-    assert "left out the routers that stand on an encoder" in said and "ir3de[encoders]" in said
+    assert "left out the routers that stand on an encoder" in said and "lab[encoders]" in said
     assert (results / "tiny" / "choices" / "naive-bayes.json").is_file()
 
 

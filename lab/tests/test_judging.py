@@ -258,9 +258,7 @@ def test_an_instruction_that_cannot_be_checked_is_refused(kind: str, setting: di
 def test_without_langdetect_the_extra_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "langdetect", None)
     prose._detection.cache_clear()
-    assert "ir3de[judges]" in refusal(
-        MissingExtraError, follows, "language:response_language", {"language": "de"}, GERMAN
-    )
+    assert "/lab'" in refusal(MissingExtraError, follows, "language:response_language", {"language": "de"}, GERMAN)
     assert follows("punctuation:no_comma", {}, "no; none")
 
 

@@ -229,8 +229,8 @@ def test_settings_that_make_no_sense_are_refused(make: Callable[[], object], sai
 
 
 def test_a_missing_package_is_named_with_its_extra() -> None:
-    said = refusal(MissingExtraError, interface.needed, "sklearn_of_nowhere", extra="bench", purpose="Trying")
-    assert "ir3de[bench]" in said and "sklearn_of_nowhere" in said
+    said = refusal(MissingExtraError, interface.needed, "sklearn_of_nowhere", extra="encoders", purpose="Trying")
+    assert "lab[encoders]" in said and "sklearn_of_nowhere" in said
 
 
 # words ----------------------------------------------------------------------------------------------------------------

@@ -12,11 +12,12 @@ costs nothing.
 from __future__ import annotations
 
 from ir3de.storage.lazy_exports import export_lazily
+from ir3de.version import VERSION as _VERSION
+
+__version__ = _VERSION
 
 TYPE_CHECKING = False  # as checkers of types know it; typing itself takes longer to import than all of this
 if TYPE_CHECKING:
-    from typing import Any
-
     from ir3de.embedding import Embedding
     from ir3de.errors import IR3DEError
     from ir3de.router import Router
@@ -25,10 +26,8 @@ if TYPE_CHECKING:
     from ir3de.scorers import PromptRidge, TokenRidge
     from ir3de.selectors import AllTokens, Average, EntropyTopK
     from ir3de.statistics import Contribution, Statistics, collect
-
-    __version__: str
 else:
-    _get, _list = export_lazily(
+    __getattr__, _list = export_lazily(
         __name__,
         {
             "embedding": "Embedding",
@@ -41,13 +40,6 @@ else:
             "statistics": "Contribution Statistics collect",
         },
     )
-
-    def __getattr__(name: str) -> Any:
-        if name == "__version__":
-            from importlib.metadata import version
-
-            return version("ir3de")
-        return _get(name)
 
     def __dir__() -> list[str]:
         return sorted([*_list(), "__version__"])

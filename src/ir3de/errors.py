@@ -17,6 +17,8 @@ from __future__ import annotations
 
 import json
 
+from ir3de.installation import name_extra
+
 __all__ = [
     "ArtifactError",
     "EmbeddingError",
@@ -88,14 +90,13 @@ class EngineError(IR3DEError, RuntimeError):
 
 
 class MissingExtraError(IR3DEError, ImportError):
-    """An optional package that is not installed."""
+    """An optional package that is not installed; `extra` brings it, or where it is "" the distribution itself."""
 
-    def __init__(self, package: str, extra: str, purpose: str) -> None:
+    def __init__(self, package: str, extra: str, purpose: str, distribution: str = "ir3de") -> None:
         super().__init__(
-            f"{purpose} needs the package '{package}', which is not installed: pip install 'ir3de[{extra}]', "
-            f"or in a checkout pip install '.[{extra}]'"
+            f"{purpose} needs the package '{package}', which is not installed: {name_extra(extra, distribution)}"
         )
-        self._given = package, extra, purpose
+        self._given = package, extra, purpose, distribution
 
-    def __reduce__(self) -> tuple[type[MissingExtraError], tuple[str, str, str]]:
+    def __reduce__(self) -> tuple[type[MissingExtraError], tuple[str, str, str, str]]:
         return type(self), self._given  # it is not made from its message, and must come back from other processes

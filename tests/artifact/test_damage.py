@@ -86,7 +86,7 @@ def test_a_header_of_a_newer_version(folder: Path, version: object) -> None:
     edit(folder, lambda header: header.update(version=version))
     message = refusal(Router.load, folder, kind=VersionError)
     assert f"version {version!r}" in message
-    assert "pip install --upgrade ir3de" in message
+    assert "install a newer ir3de" in message
 
 
 def test_a_header_without_something_it_needs(folder: Path) -> None:

@@ -128,7 +128,7 @@ def test_bench_without_the_laboratory_says_how_to_install_it(tmp_path: Path) -> 
         env={**os.environ, "PYTHONPATH": str(ROOT / "src")}, capture_output=True, text=True, timeout=60, check=False,
     )  # fmt: skip
     assert done.returncode == 2
-    assert "`bench` is not installed: pip install ir3de-lab, or in a checkout: pip install ./lab" in done.stderr
+    assert "`bench` is not installed: pip install -e './lab'" in done.stderr
 
 
 def test_the_reference_leaves_plugin_commands_out(tools: Path) -> None:

@@ -302,4 +302,4 @@ def test_drawing_needs_an_extra() -> None:
     )
     command, environment = tiny.python_command(script)
     done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
-    assert MissingExtraError.__name__ in done.stderr and "ir3de[plots]" in done.stderr
+    assert MissingExtraError.__name__ in done.stderr and "[plots]" in done.stderr

@@ -100,7 +100,7 @@ def drop_header_key(folder: Path) -> None:
         (lambda copy: change_header(copy, kind="other"), ArtifactError, "its kind is 'other'"),
         (lambda copy: change_header(copy, fast_engine=3), ArtifactError, "damaged"),
         (drop_header_key, ArtifactError, "fingerprint"),
-        (lambda copy: change_header(copy, version=2), VersionError, "pip install --upgrade ir3de"),
+        (lambda copy: change_header(copy, version=2), VersionError, "install a newer ir3de"),
     ],
 )
 def test_a_damaged_copy_is_refused(

@@ -168,7 +168,7 @@ def test_a_file_that_a_node_does_not_have_is_said_with_the_node(ray: ModuleType,
 
 
 def test_a_worker_with_another_ir3de_is_refused(ray: ModuleType, files: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("ir3de.engines.ray_engine.version", lambda package: "99.0")
+    monkeypatch.setattr("ir3de.engines.ray_engine.VERSION", "99.0")
     with pytest.raises(EngineError, match=rf"has IR3DE {ir3de.__version__}, and this machine has IR3DE 99\.0"):
         collect_files(files / "law.txt", engine="ray", embedding=tiny.embedding(), skip_bad=9)
 

@@ -87,5 +87,5 @@ def check_kind(document: object, kind: str, version: int, path: Path) -> None:
     if not isinstance(document.get("version"), int) or document["version"] > version:
         raise VersionError(
             f"{path} is in version {document.get('version')!r} of the {kind} format; this one "
-            f"reads up to {version}: pip install --upgrade ir3de-lab"
+            f"reads up to {version}: install a newer ir3de-lab, from where you got this one"
         )

@@ -33,6 +33,7 @@ from ir3de.cli.commands import (
     verify,
 )
 from ir3de.cli.group import CommandGroup
+from ir3de.version import VERSION
 
 __all__ = ["cli", "main"]
 
@@ -49,7 +50,7 @@ SECTIONS = {
 
 def _show_version(ctx: click.Context, parameter: click.Parameter, wanted: bool) -> None:
     if wanted and not ctx.resilient_parsing:
-        click.echo(f"ir3de {doctor.version_of('ir3de') or '(not installed)'}")
+        click.echo(f"ir3de {VERSION}")
         ctx.exit()
 
 

@@ -13,9 +13,10 @@ import click
 
 from ir3de.cli.hints import ARGUMENTS
 from ir3de.errors import IR3DEError
+from ir3de.installation import name_extra
 
 PLUGIN_GROUP = "ir3de.commands"  # entry points by which other packages add commands
-KNOWN_PLUGINS = {"bench": "pip install ir3de-lab, or in a checkout: pip install ./lab"}
+KNOWN_PLUGINS = {"bench": "ir3de-lab"}  # commands of distributions that are known, and may not be installed
 INTERRUPTED_EXIT_CODE = 130  # 128 + SIGINT, as in a shell
 MAX_SUMMARY_CHARACTERS = 80
 
@@ -96,7 +97,7 @@ class CommandGroup(click.Group):
     ) -> tuple[str | None, click.Command | None, list[str]]:
         """The command that is run or completed: only here is another package imported."""
         if not ctx.resilient_parsing and args[0] in KNOWN_PLUGINS and self.get_command(ctx, args[0]) is None:
-            raise click.UsageError(f"`{args[0]}` is not installed: {KNOWN_PLUGINS[args[0]]}", ctx)
+            raise click.UsageError(f"`{args[0]}` is not installed: {name_extra('', KNOWN_PLUGINS[args[0]])}", ctx)
         name, command, rest = super().resolve_command(ctx, args)
         ctx.meta[ARGUMENTS] = tuple(rest)  # as they were written, for hints at the nearest right command
         if isinstance(command, PluginCommand):

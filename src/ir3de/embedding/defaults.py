@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from ir3de.errors import EmbeddingError
+from ir3de.installation import name_upgrade
 
 _BUNDLED = Path(__file__).parent / "bundled"
 
@@ -47,7 +48,7 @@ def get_default(version: int) -> DefaultEmbedding:
     if version not in DEFAULTS:
         raise EmbeddingError(
             f"version {version} of the default embedding is not part of this ir3de, which has "
-            f"{' and '.join(map(str, sorted(DEFAULTS)))}: pip install --upgrade ir3de"
+            f"{' and '.join(map(str, sorted(DEFAULTS)))}: {name_upgrade()}"
         )
     return DEFAULTS[version]
 

@@ -10,7 +10,6 @@ import pickle
 from collections.abc import Callable, Generator, Iterator, Sequence
 from contextlib import closing
 from dataclasses import replace
-from importlib.metadata import version
 from pathlib import Path
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
@@ -24,6 +23,7 @@ from ir3de.engines.shards import Piece, Shard
 from ir3de.errors import EngineError, InputError
 from ir3de.statistics.counting import Recipe, count, count_without_rare_tokens
 from ir3de.statistics.domain import Statistics
+from ir3de.version import VERSION
 
 if TYPE_CHECKING:
     import ray.data
@@ -103,7 +103,7 @@ def collect_dataset(
 
 def _work(ray: ModuleType, function: str, job: Job, embedding: Embedding, workers: int | None) -> ray_tasks.Work:
     ray.cloudpickle.register_pickle_by_value(ray_tasks)
-    return ray_tasks.Work(function, version("ir3de"), ray.put(Setup.of(job, embedding).packed()), workers)
+    return ray_tasks.Work(function, VERSION, ray.put(Setup.of(job, embedding).packed()), workers)
 
 
 def _outcomes(ray: ModuleType, items: list[bytes], work: ray_tasks.Work) -> Outcomes:
@@ -137,7 +137,7 @@ def _open_outcome(outcome: bytes) -> Any:
         return value
     if kind == "unfit":
         raise EngineError(
-            f"the node {node} {value}, and this machine has IR3DE {version('ir3de')}: install the same on every node, "
+            f"the node {node} {value}, and this machine has IR3DE {VERSION}: install the same on every node, "
             "or have Ray do so (runtime_env=…)"
         )
     error_class, message = value

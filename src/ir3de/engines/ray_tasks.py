@@ -12,7 +12,6 @@ from typing import Any, NamedTuple
 
 MAX_TASK_ITEMS = 8  # Ray Data takes a fifth of a second to give a worker its next task
 MAX_TASKS = 1_024  # Ray Data spends a millisecond on each before it begins; larger jobs have larger tasks
-_RUNTIME_ENV_FOLDER = "runtime_resources"  # where Ray puts packages that it brought along with the job
 
 
 class Work(NamedTuple):
@@ -66,8 +65,6 @@ def run_batch(batch: Any, *, work: Work) -> Any:
     """Run one batch on a worker. The outcome of IR3DE's function is one row."""
     import pickle
     import platform
-    from contextlib import suppress
-    from importlib.metadata import PackageNotFoundError, version
 
     import pyarrow
     import ray
@@ -75,17 +72,14 @@ def run_batch(batch: Any, *, work: Work) -> Any:
     node = f"{ray.util.get_node_ip_address()} ({platform.node()})"
     try:
         from ir3de.engines import ray_worker
+        from ir3de.version import VERSION
     except ImportError as error:
         outcome = pickle.dumps(("unfit", f"cannot import IR3DE ({error})", node))
     else:
-        found = work.version
-        if _RUNTIME_ENV_FOLDER not in ray_worker.__file__:
-            with suppress(PackageNotFoundError):  # it is on the path, but not installed
-                found = version("ir3de")
-        if found == work.version:
+        if work.version == VERSION:
             outcome = ray_worker.run_task(work.function, batch, work.setup, node)
         else:
-            outcome = pickle.dumps(("unfit", f"has IR3DE {found}", node))
+            outcome = pickle.dumps(("unfit", f"has IR3DE {VERSION}", node))
     return pyarrow.table({"outcome": pyarrow.array([outcome], pyarrow.large_binary())})
 
 

@@ -14,6 +14,7 @@ from time import monotonic, sleep
 from typing import IO, Any
 
 from ir3de.errors import ArtifactError, IR3DEError, VersionError
+from ir3de.installation import name_upgrade
 
 Header = dict[str, Any]
 
@@ -197,7 +198,7 @@ def check_kind(header: object, kind: str, version: int, path: Path) -> None:
     if not isinstance(header.get("version"), int) or header["version"] > version:
         raise VersionError(
             f"{path} is in version {header.get('version')!r} of the {kind} format; this ir3de reads up to {version}: "
-            "pip install --upgrade ir3de"
+            f"{name_upgrade()}"
         )
 
 

@@ -26,7 +26,7 @@ from ir3de_lab.cli.tables import read_results, results_option, setting_option
 def figures(root: Path, chosen: Sequence[str], output: Path, out: Output) -> None:
     """The experiments' figures, from the raw files alone: accuracy over k, cost, confusion and more.
 
-    Needs the extra plots: pip install "ir3de[plots]".
+    Needs the extra plots of ir3de.
 
     \b
     Example:

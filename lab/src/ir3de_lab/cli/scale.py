@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 import click
 
 from ir3de.cli.plugins import Output, output_options
+from ir3de.errors import MissingExtraError
 from ir3de_lab.cli.shared import data_option, figures_table, keep, save_option
 
 if TYPE_CHECKING:
@@ -71,7 +72,7 @@ def scale(
     out.json(document)
     out.result(figures_table(figures))
     if not has_ray() and (not only or "counting" in only):
-        out.note('Ray is not installed, and was left out: pip install "ir3de[ray]"')
+        out.note(f"Ray was left out. {MissingExtraError('ray', 'ray', 'Counting on a cluster')}")
 
 
 def _texts(data: Path | None) -> list[str]:

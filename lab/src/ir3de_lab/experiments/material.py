@@ -100,7 +100,7 @@ def _hub_rows(source: HubData) -> list[dict[str, Any]]:
     try:
         from datasets import load_dataset
     except ImportError as error:
-        raise MissingExtraError("datasets", "hub", "Reading texts from the hub") from error
+        raise MissingExtraError("datasets", "hub", "Reading texts from the hub", "ir3de-lab") from error
     try:
         stream = load_dataset(source.path, source.name, split=source.split, streaming=True)
         found: list[dict[str, Any]] = []

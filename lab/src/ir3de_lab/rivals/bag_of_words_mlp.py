@@ -50,7 +50,7 @@ class BagOfWordsMLP:
 
     def _trained(self, features: Any, labels: Indices) -> Any:
         """The perceptron of the first epoch that was best on the texts held out."""
-        neural_network = needed("sklearn.neural_network", extra="bench", purpose=_PURPOSE)
+        neural_network = needed("sklearn.neural_network", extra="", purpose=_PURPOSE)
         rng = np.random.default_rng(self.seed)
         places, validation = held_out(labels, 1 - _HELD_OUT, _HELD_OUT, rng)
         size = min(self.batch, len(places))

@@ -61,7 +61,7 @@ class LinearProbe:
 
     def fit(self, domains: Mapping[str, Sequence[str]]) -> Fitted:
         data = labelled(domains)
-        linear_model = needed("sklearn.linear_model", extra="encoders", purpose="A linear probe")
+        linear_model = needed("sklearn.linear_model", extra="", purpose="A linear probe")
         model = linear_model.LogisticRegression(C=self.C, class_weight="balanced", max_iter=1_000)
         model.fit(self.encoder.encode(data.texts, self.pooling), data.labels)
 

@@ -68,12 +68,12 @@ def labelled(domains: Mapping[str, Sequence[str]]) -> Labelled:
 
 
 def needed(module: str, *, extra: str, purpose: str) -> Any:
-    """An optional module, or the error that says which extra brings it."""
+    """A module, or the error that says which extra of the laboratory brings it; "" is the laboratory itself."""
     try:
         return import_module(module)
     except ImportError as error:
         package = {"sklearn": "scikit-learn"}.get(module.split(".")[0], module.split(".")[0])
-        raise MissingExtraError(package, extra, purpose) from error
+        raise MissingExtraError(package, extra, purpose, "ir3de-lab") from error
 
 
 def kept(arrays: Iterable[Any], *, besides: int = 0) -> tuple[int, int]:

@@ -24,7 +24,7 @@ class TfidfLogistic:
 
     def fit(self, domains: Mapping[str, Sequence[str]]) -> Fitted:
         data = labelled(domains)
-        linear_model = needed("sklearn.linear_model", extra="bench", purpose=_PURPOSE)
+        linear_model = needed("sklearn.linear_model", extra="", purpose=_PURPOSE)
         longest = 2 if sum(map(len, data.texts)) <= self.most_for_pairs else 1
         vectorizer, features = counted_words(data.texts, self.most_features, _PURPOSE, ngram_range=(1, longest))
         model = linear_model.LogisticRegression(C=self.C, class_weight="balanced", max_iter=1_000)

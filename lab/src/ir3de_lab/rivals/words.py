@@ -15,7 +15,7 @@ def counted_words(texts: list[str], most: int, purpose: str, **options: Any) -> 
 
     The options are those of scikit-learn's TfidfVectorizer.
     """
-    text = needed("sklearn.feature_extraction.text", extra="bench", purpose=purpose)
+    text = needed("sklearn.feature_extraction.text", extra="", purpose=purpose)
     vectorizer = text.TfidfVectorizer(sublinear_tf=True, max_features=most, dtype=np.float32, **options)
     try:
         return vectorizer, vectorizer.fit_transform(texts)

@@ -13,7 +13,9 @@ import click
 from ir3de.cli.options import output_options
 from ir3de.cli.output import FAINT, Output, line, table
 from ir3de.errors import IR3DEError
+from ir3de.installation import name_extra
 from ir3de.storage.cores import count_cores
+from ir3de.version import VERSION
 
 REQUIRED = ("numpy", "tokenizers", "click", "rich")
 EXTRAS = {
@@ -30,7 +32,7 @@ EXTRAS = {
 }
 NO_FAST_ENGINE = (
     "not installed: the reference tokenizer is used, which gives the same ids and takes longer. "
-    "pip install 'ir3de[fast]' (it has no wheels for musl and for Windows on ARM)"
+    "It has no wheels for musl and for Windows on ARM; elsewhere: "
 )
 HUB_FLAGS = ("HF_HOME", "HF_HUB_OFFLINE")
 STYLES = {"ok": ("✓", "green"), "note": ("·", FAINT), "broken": ("✗", "red")}
@@ -81,19 +83,18 @@ def version_of(package: str) -> str | None:
 
 def _findings() -> Iterator[Finding]:
     yield Finding("python", "ok", f"{platform.python_version()} on {platform.system()} {platform.machine()}")
-    own = version_of("ir3de")
-    yield Finding("ir3de", "ok" if own else "note", own or "run from its source, not installed")
+    yield Finding("ir3de", "ok", VERSION)
     for package in REQUIRED:
         found = version_of(package)
         yield Finding(package, "ok" if found else "broken", found or f"missing: pip install {package}")
     fast = version_of("tokie")
-    yield Finding("tokie", "ok" if fast else "note", fast or NO_FAST_ENGINE)
+    yield Finding("tokie", "ok" if fast else "note", fast or NO_FAST_ENGINE + name_extra("fast"))
     yield _checked("bundled embedding", _bundled)
     yield _checked("tokenizer engine", _engine)
     yield _checked("BLAS", _blas)
     for package, (extra, purpose) in EXTRAS.items():
         found = version_of(package)
-        install = f"optional, for {purpose}: pip install 'ir3de[{extra}]'"
+        install = f"optional, for {purpose}: {name_extra(extra)}"
         yield Finding(package, "ok" if found else "note", found or install)
     for flag in HUB_FLAGS:
         yield Finding(flag, "note", os.environ.get(flag, "not set"))

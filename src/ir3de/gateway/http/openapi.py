@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from functools import lru_cache
-from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +13,7 @@ from starlette.routing import Route
 
 from ir3de.gateway.config.serving import Server
 from ir3de.gateway.keys.store import list_environment_keys
+from ir3de.version import VERSION
 
 DOCUMENT = Path(__file__).parent / "openapi.json"
 
@@ -26,7 +26,7 @@ def build_document(server: Server) -> dict[str, Any]:
 @lru_cache(maxsize=2)
 def _build_document(needs_key: bool) -> dict[str, Any]:
     document: dict[str, Any] = json.loads(DOCUMENT.read_text(encoding="utf-8"))
-    document["info"]["version"] = version("ir3de")
+    document["info"]["version"] = VERSION
     if not needs_key:
         for path, operations in document["paths"].items():
             if path.startswith(("/v1/", "/v2/")):

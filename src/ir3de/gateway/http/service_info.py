@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from importlib.metadata import version
-
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
@@ -12,6 +10,7 @@ from ir3de.gateway.api_errors import ApiError
 from ir3de.gateway.config.experts import RESERVED
 from ir3de.gateway.gateway import Gateway
 from ir3de.gateway.keys.client_key import ClientKey
+from ir3de.version import VERSION
 
 
 def _get_gateway(request: Request) -> Gateway:
@@ -73,9 +72,7 @@ def _describe_health(gateway: Gateway) -> dict[str, object]:
 
 
 async def show_version(request: Request) -> Response:
-    return JSONResponse(
-        {"name": "ir3de", "version": version("ir3de"), "router": _get_gateway(request).live.snapshot.digest}
-    )
+    return JSONResponse({"name": "ir3de", "version": VERSION, "router": _get_gateway(request).live.snapshot.digest})
 
 
 routes = [

@@ -6,7 +6,6 @@ import json
 import logging
 from collections.abc import Iterator, Mapping
 from functools import cache
-from importlib.metadata import version
 from pathlib import Path
 from platform import python_version
 from time import monotonic
@@ -25,6 +24,7 @@ from ir3de.gateway.telemetry.process_counts import PROCESS_COUNTS
 from ir3de.gateway.telemetry.process_gauges import ProcessGauges
 from ir3de.gateway.telemetry.replica_metrics import ReplicaMetrics
 from ir3de.gateway.workers.folder import WorkerPlace
+from ir3de.version import VERSION
 
 if TYPE_CHECKING:
     from ir3de.gateway.experts.snapshot import LiveSnapshot
@@ -254,7 +254,7 @@ class _Scrape(Collector):
 
 @cache
 def _describe_build() -> Metric:
-    facts = {"version": version("ir3de"), "python": python_version()}
+    facts = {"version": VERSION, "python": python_version()}
     return InfoMetricFamily("ir3de_build", "The version of the gateway.", value=facts)
 
 

@@ -10,6 +10,8 @@ from typing import TYPE_CHECKING, Any
 from uuid import uuid4
 
 from ir3de.gateway.telemetry.tracing import Tracing
+from ir3de.installation import name_extra
+from ir3de.version import VERSION
 
 if TYPE_CHECKING:
     from opentelemetry.metrics import MeterProvider
@@ -31,7 +33,7 @@ def create_tracing() -> Tracing | None:
         if meters is None and (exporter := _choose_exporter("metrics")):
             owned.append(meters := _create_meter_provider(exporter))
     except ImportError as error:
-        _log.warning("no telemetry: %s. pip install 'ir3de[otel]', or unset the OTEL_* variables", error)
+        _log.warning("no telemetry: %s. Unset the OTEL_* variables, or %s", error, name_extra("otel"))
     return None if spans is None and meters is None else Tracing(spans, meters, owned=owned)
 
 
@@ -93,13 +95,11 @@ def _load_exporter(signal: str, name: str) -> Any:
 
 def _describe_resource() -> Resource:
     """Who sends: each worker is an instance of its own, so that their numbers are added up and not mixed."""
-    from importlib.metadata import version
-
     from opentelemetry.sdk.resources import OTELResourceDetector, Resource
 
     ours = {
         "service.name": "ir3de",
-        "service.version": version("ir3de"),
+        "service.version": VERSION,
         "service.instance.id": str(uuid4()),
         **OTELResourceDetector().detect().attributes,  # OTEL_SERVICE_NAME and OTEL_RESOURCE_ATTRIBUTES win
     }

@@ -75,6 +75,6 @@ def _detection() -> Any:
     try:
         package = import_module("langdetect")
     except ImportError as error:
-        raise MissingExtraError("langdetect", "judges", "telling the language of an answer") from error
+        raise MissingExtraError("langdetect", "", "telling the language of an answer", "ir3de-lab") from error
     package.DetectorFactory.seed = 0  # it draws at random, and a verdict should not
     return package
