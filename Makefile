@@ -1,5 +1,5 @@
 # `make` is what CI runs.
-.PHONY: all lint test long coverage mutants fix bench trust trust-long audit docs site demo
+.PHONY: all lint test long coverage mutants fix bench trust trust-long audit docs site demo release
 .DEFAULT_GOAL := all
 
 all: test long lint
@@ -86,6 +86,9 @@ docs:            ## the generated pages and pictures
 site: export NO_MKDOCS_2_WARNING = 1
 site:            ## the documentation as a site, in site/; needs `pip install ".[docs]"`
 	mkdocs build --strict --quiet
+
+release:         ## both distributions, twice the same bytes, in clean environments; RELEASE_ALL=1 also what takes gigabytes
+	python scripts/release.py $(if $(RELEASE_ALL),--all) $(foreach one,$(ONLY),--only $(one))
 
 demo:            ## the first command of the README
 	ir3de demo

@@ -8,8 +8,9 @@ import zipfile
 from pathlib import Path
 
 import pytest
-from hatchling.builders.wheel import WheelBuilder
 
+import release
+import release_builds as builds
 from surface import ROOT
 
 pytestmark = pytest.mark.slow
@@ -25,8 +26,26 @@ cli.main()
 
 
 @pytest.fixture(scope="module")
-def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return Path(next(iter(WheelBuilder(str(ROOT)).build(directory=str(tmp_path_factory.mktemp("wheel"))))))
+def built(tmp_path_factory: pytest.TempPathFactory) -> dict[str, builds.Distribution]:
+    into, time_s = tmp_path_factory.mktemp("dist"), builds.read_commit_time_s()
+    return {name: builds.build(name, ROOT, into, time_s) for name in builds.FOLDERS}
+
+
+@pytest.fixture(scope="module")
+def wheel(built: dict[str, builds.Distribution]) -> Path:
+    return built["ir3de"].wheel
+
+
+@pytest.mark.skipif(not (ROOT / ".git").exists(), reason="git says which files are sources")
+def test_a_build_elsewhere_and_one_from_the_sdist_have_the_same_bytes(
+    built: dict[str, builds.Distribution], tmp_path: Path
+) -> None:
+    found = dict(release.check_builds(built, tmp_path))
+    assert found.keys() == {*builds.FOLDERS, *(path.name for one in built.values() for path in (one.sdist, one.wheel))}
+    assert "the same 3 times" in found[built["ir3de"].wheel.name]
+    assert {"tests/test_packaging.py", "CITATION.cff", ".github/workflows/ci.yml"} <= {
+        *builds.list_members(built["ir3de"].sdist)
+    }
 
 
 def test_the_wheel_has_the_product_and_nothing_of_the_laboratory(wheel: Path) -> None:

@@ -12,7 +12,7 @@ costs nothing.
 from __future__ import annotations
 
 from ir3de.storage.lazy_exports import export_lazily
-from ir3de.version import VERSION as _VERSION
+from ir3de.storage.version import VERSION as _VERSION
 
 __version__ = _VERSION
 

@@ -14,6 +14,7 @@ import yaml
 from monitored_run import DASHBOARD
 
 from ir3de.gateway.config.models import Config
+from ir3de.storage.version import VERSION
 
 DEPLOY = Path(__file__).parents[2] / "examples" / "deploy"
 BASE, PRODUCTION = DEPLOY / "kubernetes" / "base", DEPLOY / "kubernetes" / "production"
@@ -132,7 +133,7 @@ def test_kustomize_builds_the_overlay(tmp_path: Path) -> None:
     assert {"Deployment", "Service", "PodDisruptionBudget", "HorizontalPodAutoscaler", *OPERATOR} <= set(by_kind)
     assert {one["metadata"].get("namespace") for one in built if one["kind"] != "Namespace"} == {"ir3de"}
     pod = by_kind["Deployment"]["spec"]["template"]["spec"]
-    assert pod["containers"][0]["image"] == "registry.example/ir3de:0.1.0"
+    assert pod["containers"][0]["image"] == f"registry.example/ir3de:{VERSION}"
     maps = {one["metadata"]["name"]: one["data"] for one in built if one["kind"] == "ConfigMap"}
     (mounted,) = (one["configMap"]["name"] for one in pod["volumes"] if "configMap" in one)
     assert mounted.startswith("ir3de-") and "general" in maps[mounted]["ir3de.yaml"]  # with the hash of its content

@@ -33,7 +33,7 @@ from ir3de.cli.commands import (
     verify,
 )
 from ir3de.cli.group import CommandGroup
-from ir3de.version import VERSION
+from ir3de.storage.version import VERSION
 
 __all__ = ["cli", "main"]
 

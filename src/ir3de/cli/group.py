@@ -13,7 +13,7 @@ import click
 
 from ir3de.cli.hints import ARGUMENTS
 from ir3de.errors import IR3DEError
-from ir3de.installation import name_extra
+from ir3de.errors.installation import name_extra
 
 PLUGIN_GROUP = "ir3de.commands"  # entry points by which other packages add commands
 KNOWN_PLUGINS = {"bench": "ir3de-lab"}  # commands of distributions that are known, and may not be installed

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from ir3de.errors import EmbeddingError
-from ir3de.installation import name_upgrade
+from ir3de.errors.installation import name_upgrade
 
 _BUNDLED = Path(__file__).parent / "bundled"
 

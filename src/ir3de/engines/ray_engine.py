@@ -23,7 +23,7 @@ from ir3de.engines.shards import Piece, Shard
 from ir3de.errors import EngineError, InputError
 from ir3de.statistics.counting import Recipe, count, count_without_rare_tokens
 from ir3de.statistics.domain import Statistics
-from ir3de.version import VERSION
+from ir3de.storage.version import VERSION
 
 if TYPE_CHECKING:
     import ray.data

@@ -14,7 +14,7 @@ from time import monotonic, sleep
 from typing import IO, Any
 
 from ir3de.errors import ArtifactError, IR3DEError, VersionError
-from ir3de.installation import name_upgrade
+from ir3de.errors.installation import name_upgrade
 
 Header = dict[str, Any]
 

@@ -13,7 +13,7 @@ from starlette.routing import Route
 
 from ir3de.gateway.config.serving import Server
 from ir3de.gateway.keys.store import list_environment_keys
-from ir3de.version import VERSION
+from ir3de.storage.version import VERSION
 
 DOCUMENT = Path(__file__).parent / "openapi.json"
 

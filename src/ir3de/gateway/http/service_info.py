@@ -10,7 +10,7 @@ from ir3de.gateway.api_errors import ApiError
 from ir3de.gateway.config.experts import RESERVED
 from ir3de.gateway.gateway import Gateway
 from ir3de.gateway.keys.client_key import ClientKey
-from ir3de.version import VERSION
+from ir3de.storage.version import VERSION
 
 
 def _get_gateway(request: Request) -> Gateway:

@@ -24,7 +24,7 @@ from ir3de.gateway.telemetry.process_counts import PROCESS_COUNTS
 from ir3de.gateway.telemetry.process_gauges import ProcessGauges
 from ir3de.gateway.telemetry.replica_metrics import ReplicaMetrics
 from ir3de.gateway.workers.folder import WorkerPlace
-from ir3de.version import VERSION
+from ir3de.storage.version import VERSION
 
 if TYPE_CHECKING:
     from ir3de.gateway.experts.snapshot import LiveSnapshot

@@ -9,9 +9,9 @@ from importlib.metadata import entry_points
 from typing import TYPE_CHECKING, Any
 from uuid import uuid4
 
+from ir3de.errors.installation import name_extra
 from ir3de.gateway.telemetry.tracing import Tracing
-from ir3de.installation import name_extra
-from ir3de.version import VERSION
+from ir3de.storage.version import VERSION
 
 if TYPE_CHECKING:
     from opentelemetry.metrics import MeterProvider

@@ -17,7 +17,7 @@ from __future__ import annotations
 
 import json
 
-from ir3de.installation import name_extra
+from ir3de.errors.installation import name_extra
 
 __all__ = [
     "ArtifactError",

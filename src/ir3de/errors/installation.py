@@ -47,7 +47,7 @@ def name_upgrade(distribution: str = "ir3de") -> str:
 
 def find_checkout() -> Path | None:
     """The folder of the sources, if this package runs from them; None if it was copied into an environment."""
-    root = Path(__file__).resolve().parents[2]
+    root = Path(__file__).resolve().parents[3]
     return root if (root / "pyproject.toml").is_file() and (root / "hatch_build.py").is_file() else None
 
 
