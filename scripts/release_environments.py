@@ -65,11 +65,13 @@ class Size:
 
 
 def create(folder: Path) -> Environment:
-    """An empty environment with the pip that Python brings."""
+    """An empty environment, with pip and nothing else."""
     work = folder / "work"
     venv.create(folder / "venv", with_pip=True, clear=True)
     work.mkdir(parents=True)
-    return Environment(folder / "venv", work)
+    environment = Environment(folder / "venv", work)
+    environment.run("python", "-m", "pip", "uninstall", "--quiet", "--yes", "setuptools")  # Python 3.11 brings it along
+    return environment
 
 
 def install(environment: Environment, *wheels: Path, extra: str = "") -> None:

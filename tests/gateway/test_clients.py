@@ -8,7 +8,8 @@ import re
 import shutil
 import subprocess
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from contextlib import ExitStack
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
@@ -182,12 +183,28 @@ def test_anthropic_s_errors(gateway: Running, claude: Any) -> None:
         list(claude.messages.create(model="law", max_tokens=9, messages=LAW, stream=True))
 
 
+@pytest.fixture
+def clients() -> Iterator[ExitStack]:
+    """Closes every client of a test."""
+    with ExitStack() as found:
+        yield found
+
+
+def close_clients(program: Mapping[str, object]) -> None:
+    """Close the clients that an example leaves to the end of its process."""
+    for value in program.values():
+        client = getattr(value, "root_client", value)  # LangChain's models have the client of OpenAI inside
+        if type(client).__module__.startswith(("openai", "anthropic")) and hasattr(client, "close"):
+            client.close()
+
+
 # LangChain ----------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.clients
-def test_LangChain_s_ChatOpenAI(gateway: Running) -> None:
+def test_LangChain_s_ChatOpenAI(gateway: Running, clients: ExitStack) -> None:
     langchain = pytest.importorskip("langchain_openai")
+    import httpx
     from pydantic import BaseModel
 
     class Value(BaseModel):
@@ -197,7 +214,10 @@ def test_LangChain_s_ChatOpenAI(gateway: Running) -> None:
         """The weather of a city."""
         return f"rain in {city}"
 
-    model = langchain.ChatOpenAI(model="auto", base_url=f"{gateway.url}/v1", api_key="any", max_retries=0)
+    own = clients.enter_context(httpx.Client())  # its own default is kept, open, for the whole process
+    model = langchain.ChatOpenAI(
+        model="auto", base_url=f"{gateway.url}/v1", api_key="any", max_retries=0, http_client=own
+    )
     assert model.invoke(QUESTIONS["law"]).content == SAID
     assert "".join(chunk.content for chunk in model.stream(QUESTIONS["law"])) == SAID
     called = model.bind_tools([weather]).invoke(QUESTIONS["law"])
@@ -231,7 +251,9 @@ def test_examples_in_python_run(
     if not is_installed(needed):
         pytest.skip(f"{needed} is not installed")
     monkeypatch.setenv("IR3DE_URL", f"{gateway.url}/v1")
-    exec(compile((EXAMPLES / name).read_text(encoding="utf-8"), name, "exec"), {"__name__": "__main__"})
+    program: dict[str, object] = {"__name__": "__main__"}
+    exec(compile((EXAMPLES / name).read_text(encoding="utf-8"), name, "exec"), program)
+    close_clients(program)
     said = capsys.readouterr().out
     assert {"openai_structured.py": "value=4", "openai_controls.py": "model_not_found"}.get(name, SAID) in said
     assert "law" in said or name in ("openai_structured.py", "openai_tools.py")

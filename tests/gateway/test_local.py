@@ -35,8 +35,20 @@ FIXED: Any = {"temperature": 0, "max_tokens": 6}
 SMALL: Any = {"slots": 2, "context": 256, "threads": 1}
 
 
+CLIENTS: list[Any] = []
+
+
 def client(base_url: str) -> Any:
-    return openai.OpenAI(base_url=base_url, api_key="none", max_retries=0)
+    """The official client; it is closed when the test ends."""
+    CLIENTS.append(openai.OpenAI(base_url=base_url, api_key="none", max_retries=0))
+    return CLIENTS[-1]
+
+
+@pytest.fixture(autouse=True)
+def _close_clients() -> Iterator[None]:
+    yield
+    while CLIENTS:
+        CLIENTS.pop().close()
 
 
 def content(answer: Any) -> str:
