@@ -48,6 +48,12 @@ def test_the_gateway_says_the_version() -> None:
     assert build_document(Server())["info"]["version"] == VERSION
 
 
+def test_the_changelog_has_the_version_and_its_date() -> None:
+    said = (ROOT / "CHANGELOG.md").read_text("utf-8")
+    released = yaml.safe_load((ROOT / "CITATION.cff").read_text("utf-8"))["date-released"]
+    assert re.findall(r"^## (.+)$", said, re.MULTILINE)[:2] == ["Unreleased", f"{VERSION} - {released}"]
+
+
 def test_no_other_file_has_a_version_of_its_own() -> None:
     for path in (ROOT / "pyproject.toml", ROOT / "lab" / "pyproject.toml"):
         assert not re.search(r"^version\s*=", path.read_text("utf-8"), re.MULTILINE)
