@@ -27,7 +27,7 @@ def try_base(environment: Environment, version: str) -> None:
     write_table(environment)
     environment.run("ir3de", "fit", "router", "train.csv", "--label", "team")
     routed = json.loads(environment.run("ir3de", "route", "router", "Can my landlord evict me?", "--json"))
-    if routed["expert"] != "law":
+    if routed["ir3de"]["expert"] != "law":
         raise ReleaseError(f"the router of the smoke test is wrong: {routed}")
     environment.run("ir3de", "doctor")
 
