@@ -1,5 +1,6 @@
 """The commands `ir3de config` and `ir3de serve --dry-run`: what they write, check and show."""
 
+import subprocess
 from pathlib import Path
 
 import pytest
@@ -7,6 +8,7 @@ from configurations import GOOD, parsed
 from running_gateway import Upstream, served, small_router
 from starlette.responses import PlainTextResponse
 
+import tiny
 from commands import complaint, run, run_json, wrong_call
 from ir3de.gateway.config.load import (
     ConfigError,
@@ -133,6 +135,14 @@ def test_dry_run(router: Path) -> None:
         "no configuration at" in said and "--router FOLDER --expert NAME=URL" in said and "ir3de serve --demo" in said
     )
     assert "--demo brings its own" in wrong_call("serve", "--demo", "--expert", "law=http://127.0.0.1:1/v1")
+
+
+@pytest.mark.parametrize("command", [["serve", "--dry-run"], ["serve", "--expert", "law=http://127.0.0.1:9/v1"]])
+def test_in_a_base_install_the_extra_is_named(command: list[str]) -> None:
+    script = "import sys\nsys.modules['pydantic'] = None\nfrom ir3de.cli import main\nmain()"
+    program, environment = tiny.python_command(script, *command)
+    done = subprocess.run(program, env=environment, capture_output=True, text=True, check=False)
+    assert done.returncode == 1 and "needs the package 'pydantic'" in done.stderr and "Traceback" not in done.stderr
 
 
 def test_without_the_extra_it_is_named(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -31,7 +31,8 @@ def need_gateway(*, local: bool = False) -> None:
 
 
 def parse_experts(context: click.Context, parameter: click.Parameter, given: Iterable[str]) -> list[Endpoint]:
-    """NAME=URL[,URL…][#MODEL] as endpoints; a click callback."""
+    """NAME=URL[,URL…][#MODEL] as endpoints; a click callback, which runs before the command can say what it needs."""
+    need_gateway()
     from ir3de.gateway.config.template import Endpoint
 
     try:
