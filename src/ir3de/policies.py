@@ -9,7 +9,7 @@ from dataclasses import asdict, dataclass, fields
 from numbers import Real
 from typing import Any, TypeAlias
 
-from ir3de.errors import InputError, UnknownExpertError
+from ir3de.errors import InputError, UnknownExpertError, name_some
 
 __all__ = [
     "Calibration",
@@ -279,10 +279,14 @@ def check_policy(policy: Policy, experts: Sequence[str]) -> Policy:
     if not isinstance(policy, Policy):
         raise InputError(f"policy must be an object such as {Policy()}, found {policy!r}")
     if unknown := [name for name in policy.costs if name not in experts]:
-        raise UnknownExpertError(f"costs of unknown experts {', '.join(unknown)}: there are {', '.join(experts)}")
+        raise UnknownExpertError(
+            f"costs of unknown experts {', '.join(unknown)}: there are {name_some(experts, unknown[0])}"
+        )
     share = policy.strong_share
     if share and (unknown := [name for name in (share.strong, share.weak) if name not in experts]):
-        raise UnknownExpertError(f"a strong share of unknown {', '.join(unknown)}: there are {', '.join(experts)}")
+        raise UnknownExpertError(
+            f"a strong share of unknown {', '.join(unknown)}: there are {name_some(experts, unknown[0])}"
+        )
     return policy
 
 

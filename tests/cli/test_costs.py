@@ -285,7 +285,7 @@ def test_without_costs_there_is_no_frontier(router: Path, texts: dict[str, Path]
 
 
 def test_without_matplotlib_the_extra_is_named(router: Path, texts: dict[str, Path], tmp_path: Path) -> None:
-    run("policy", router, "--price", "law=1")
+    run("policy", router, "--price", "law=1", "--price", "*=0")
     script = "import sys\nsys.modules['matplotlib'] = None\nfrom ir3de.cli import main\nmain()"
     arguments = ["eval", router, *pairs(texts), "--frontier-plot", tmp_path / "f.png"]
     command, environment = tiny.python_command(script, *arguments)

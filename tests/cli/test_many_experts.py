@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 import ir3de
-from commands import run, run_json
+from commands import complaint, run, run_json
 from ir3de.policies import Policy
 
 pytestmark = pytest.mark.usefixtures("plain_terminal")
@@ -58,3 +58,11 @@ def test_route_shows_the_first_experts_and_counts_the_others(many: Path) -> None
     assert len(run_json("route", many, "What oven for a bread of flour?")["ir3de"]["ranking"]) == 12
     weighed = run("route", many, "What oven for a bread of flour?", "--weight", "price=0.01").stdout
     assert weighed.count("team-") == 5 and "and 7 others" in weighed
+
+
+def test_errors_name_the_experts_most_like_the_wrong_one(many: Path, tmp_path: Path) -> None:
+    said = complaint("policy", many, "--price", "taem-07=1")
+    assert "unknown experts taem-07: there are team-07, " in said and " others" in said and said.count("team-") < 5
+    assert complaint("policy", many, "--default", "taem-11").count("team-") < 5
+    (tmp_path / "bread.txt").write_text("bread", "utf-8")
+    assert complaint("calibrate", many, f"taem-03={tmp_path / 'bread.txt'}").count("team-") < 5

@@ -16,6 +16,7 @@ A message says what was wrong, what was found, and what to do.
 from __future__ import annotations
 
 import json
+from collections.abc import Iterable
 
 from ir3de.errors.installation import name_extra
 
@@ -32,6 +33,7 @@ __all__ = [
 ]
 
 
+_MAX_NAMES = 10  # more names are not all listed
 _MAX_VALUE_CHARS = 60  # longer values are cut where an error quotes them
 
 
@@ -58,6 +60,23 @@ def name_embedding(fingerprint: str, version: int | None) -> str:
     ('version 1 of the default embedding', 'embedding 32bc3b26b842')
     """
     return f"embedding {fingerprint[:12]}" if version is None else f"version {version} of the default embedding"
+
+
+def name_some(names: Iterable[str], wanted: str | None = None) -> str:
+    """Names for a message: all if they are few, else those most like the `wanted` one, or the first, and a count.
+
+    >>> name_some(["maths", "law"])
+    'maths, law'
+    >>> name_some([f"team-{number}" for number in range(77)], "taem-12")
+    'team-12, team-2, team-1 and 74 others'
+    """
+    from difflib import get_close_matches  # here, because nearly every module imports this one
+
+    every = list(names)
+    if len(every) <= _MAX_NAMES:
+        return ", ".join(every)
+    shown = (get_close_matches(wanted, every) if wanted else []) or every[: _MAX_NAMES // 2]
+    return f"{', '.join(shown)} and {len(every) - len(shown)} others"
 
 
 def describe_value(value: object) -> str:

@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from ir3de.errors import InputError, UnknownExpertError
+from ir3de.errors import InputError, UnknownExpertError, name_some
 from ir3de.evaluation.accuracy import JSONReport, route_in_batches
 from ir3de.outcomes.expectation import Shrinkage
 from ir3de.outcomes.guard import CONSTANT, measure_gaps
@@ -58,7 +58,7 @@ def find_pair(
     experts, share = router.experts, router.policy.strong_share
     for name in (strong, weak):
         if name is not None and name not in experts:
-            raise UnknownExpertError(f"no model '{name}': this router has {', '.join(experts)}")
+            raise UnknownExpertError(f"no model '{name}': this router has {name_some(experts, name)}")
     if strong is None and weak is None and share is not None:
         return share.strong, share.weak
     if (strong is None or weak is None) and len(experts) != 2:

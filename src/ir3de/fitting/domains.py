@@ -12,7 +12,7 @@ from typing import Any
 from ir3de.embedding import Embedding
 from ir3de.engines.domains import Files
 from ir3de.engines.engine import Counting
-from ir3de.errors import InputError, MismatchError, UnknownExpertError, name_embedding
+from ir3de.errors import InputError, MismatchError, UnknownExpertError, name_embedding, name_some
 from ir3de.fitting.descriptions import DescribedDomain, write_prompts
 from ir3de.fitting.labelled import refuse_table
 from ir3de.outcomes.sums import Outcomes
@@ -183,7 +183,7 @@ def make_rules(names: Collection[str], selector: Selector, default: str | None, 
 def find_default(default: str, experts: Sequence[str]) -> int:
     """Where the default expert stands among the experts."""
     if default not in experts:
-        raise UnknownExpertError(f"the default expert '{default}' is not among {', '.join(experts)}")
+        raise UnknownExpertError(f"the default expert '{default}' is not among {name_some(experts, default)}")
     return experts.index(default)
 
 
@@ -292,7 +292,7 @@ def check_new(name: str, experts: Collection[str]) -> None:
 def require_experts(names: Iterable[str], experts: Collection[str]) -> None:
     """Refuse names that no expert of a router has."""
     if unknown := [f"'{name}'" for name in names if name not in experts]:
-        raise UnknownExpertError(f"no expert {', '.join(unknown)}: this router has {', '.join(experts)}")
+        raise UnknownExpertError(f"no expert {', '.join(unknown)}: this router has {name_some(experts, unknown[0])}")
 
 
 def check_removal(names: Sequence[str], experts: Collection[str], contribution: str | None) -> None:

@@ -12,7 +12,7 @@ from typing import Literal, NamedTuple
 from urllib.error import HTTPError, URLError
 from urllib.request import Request, urlopen
 
-from ir3de.errors import ArtifactError, InputError
+from ir3de.errors import ArtifactError, InputError, name_some
 from ir3de.gateway.admin.administration import find_state_folder
 from ir3de.gateway.admin.state import STATE, StateFolder
 from ir3de.gateway.config.experts import ExpertConfig
@@ -188,11 +188,11 @@ def _names(config: Config, known: Sequence[str]) -> Iterator[Finding]:
         yield Finding(
             "error",
             "experts",
-            f"the router knows none of them: use its names, {', '.join(known)}",
+            f"the router knows none of them: use its names, {name_some(known)}",
         )
         return
     if missing := [name for name in known if name not in named]:
-        text = f"no endpoint for {', '.join(missing)}, which the router knows: such prompts go to the next expert"
+        text = f"no endpoint for {name_some(missing)}, which the router knows: such prompts go to the next expert"
         yield Finding("warning", "experts", f"{text} of the ranking")
     for index, name in enumerate(named):
         if name not in known:

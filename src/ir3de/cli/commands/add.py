@@ -18,7 +18,7 @@ from ir3de.cli.outcomes import or_outcomes
 from ir3de.cli.output import Output
 from ir3de.cli.progress import solving
 from ir3de.cli.saving import changing, load_router, save_and_report
-from ir3de.errors import InputError, UnknownExpertError
+from ir3de.errors import InputError, UnknownExpertError, name_some
 
 if TYPE_CHECKING:
     from ir3de.engines import Counting
@@ -112,7 +112,7 @@ def _check_names(router: Router, names: Iterable[str], *, merge: bool) -> None:
     for name in names:
         if merge and name not in router.experts:
             raise UnknownExpertError(
-                f"no expert '{name}' to give more texts to: this router has {', '.join(router.experts)}"
+                f"no expert '{name}' to give more texts to: this router has {name_some(router.experts, name)}"
             )
         if not merge and name in router.experts:
             raise InputError(f"'{name}' is an expert already: --merge gives it more texts, `ir3de remove` takes it out")

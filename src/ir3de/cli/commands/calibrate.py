@@ -16,7 +16,7 @@ from ir3de.cli.output import FAINT, Output, bar, line, percent, table
 from ir3de.cli.progress import read_prompts
 from ir3de.cli.saving import changing, load_router
 from ir3de.cli.strong_weak import SHARE, check_given, describe_calibration, describe_share, share_options
-from ir3de.errors import UnknownExpertError
+from ir3de.errors import UnknownExpertError, name_some
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -104,7 +104,7 @@ def calibrate(
     experts = before.experts
     unknown = [name for name in (*given_texts, *([default] if default else [])) if name not in experts]
     if unknown:
-        raise UnknownExpertError(f"no expert '{unknown[0]}': this router has {', '.join(experts)}")
+        raise UnknownExpertError(f"no expert '{unknown[0]}': this router has {name_some(experts, unknown[0])}")
     held_out = {name: list(read_prompts(name, paths, field, whole_files, out)) for name, paths in given_texts.items()}
     with changing(router_path) as router:
         with out.spinner("calibrating"):
