@@ -92,7 +92,7 @@ def test_demo(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_the_commands_that_the_demo_prints_run_at_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setenv("COLUMNS", "200")
+    monkeypatch.setenv("COLUMNS", "80")  # no command is broken into two lines
     shown = run("demo").stdout
     commands = re.findall(r"ir3de (\w+ .*\S)", shown[shown.index("Try next") :])
     assert [command.split()[0] for command in commands] == ["route", "explain", "eval", "fit"]

@@ -115,12 +115,10 @@ def demo(target: Path | None, write: Path | None, force: bool, out: Output) -> N
         show_explanation(out, router, explanation, rows=5)
     kept = "the router is in" if is_new else "an earlier demo's router is in"
     out.note(heading("Try next", f"{kept} {place}, prompts to measure it with in {prompts}"))
-    first, second = DOMAINS[:2]
-    files = f"{first}={prompts / first}.txt {second}={prompts / second}.txt"
     out.note(hint(f'ir3de route {place} "your prompt"', "  route a prompt  "))
     out.note(hint(f'ir3de explain {place} "your prompt"', "  see what decided"))
-    out.note(hint(f"ir3de eval {place} {files}", "  measure it      "))
-    out.note(hint(f"ir3de fit router {files}", "  fit your own    "))
+    out.note(hint(f"ir3de eval {place} {prompts}", "  measure it      "))
+    out.note(hint(f"ir3de fit my-router {prompts}", "  fit your own    "))
 
 
 def _find_place(target: Path | None, *, force: bool) -> tuple[Path, bool]:
