@@ -11,9 +11,10 @@ from pathlib import Path
 ROOT = Path(__file__).parents[2]
 DOCS = ROOT / "docs"
 GENERATED = {"api", "cli"}  # their code: docstrings, which run as doctests, and the help of commands
+OWN_TESTS = {"your-data": "tests/test_your_data.py"}  # pages that a test of their own runs, with files of its own
 OUTPUT = {"text"}  # what is shown, not run
 RUN = {"python", "console"}  # by page_runner.py
-CHECKED = {"json", "yaml", "toml"}  # by test_pages.py
+CHECKED = {"csv", "json", "yaml", "toml"}  # by test_pages.py
 # test_clients.py, test_node.py and test_integrations.py run these files, and compare the pages with them
 EXAMPLES = [ROOT / "examples" / folder for folder in ("clients", "integrations")]
 

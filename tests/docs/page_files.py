@@ -63,11 +63,23 @@ def _write_rows(rows: Iterable[Any]) -> Maker:
     return _write_lines([json.dumps(row, ensure_ascii=False) for row in rows])
 
 
-def _write_table(path: Path) -> None:
+def _write_table(prompts: Callable[[str], list[str]]) -> Maker:
     """The labelled file: a prompt and its team in each row."""
-    with path.open("w", newline="", encoding="utf-8") as file:
-        csv.writer(file).writerow(["prompt", "team"])
-        csv.writer(file).writerows((text, domain) for domain in examples.DOMAINS for text in _prompts(domain))
+
+    def make(path: Path) -> None:
+        with path.open("w", newline="", encoding="utf-8") as file:
+            csv.writer(file).writerow(["prompt", "team"])
+            csv.writer(file).writerows((text, domain) for domain in examples.DOMAINS for text in prompts(domain))
+
+    return make
+
+
+def _make_experts(path: Path) -> None:
+    """A folder of experts: files, and a folder."""
+    path.mkdir()
+    _write_rows(_rows("coding"))(path / "coding.jsonl")
+    _write_lines(_prompts("history"))(path / "history.txt")
+    _make_folder("law")(path / "law")
 
 
 def _write_column(domain: str) -> Maker:
@@ -140,7 +152,10 @@ _DECISIONS = [
 _HELD_OUT = examples.held_out()
 
 MAKERS: dict[str, Maker] = {
-    "train.csv": _write_table,
+    "train.csv": _write_table(_prompts),
+    "test.csv": _write_table(lambda domain: _HELD_OUT[domain]),
+    "held-out.csv": _write_table(lambda domain: _HELD_OUT[domain]),
+    "prompts/": _make_experts,
     "maths.jsonl": _write_rows(_rows("mathematics")),
     "law.jsonl": _write_rows(_rows("law")),
     "law.txt": _write_lines(_prompts("law")),

@@ -15,7 +15,7 @@ from typing import Any
 
 import click
 import pytest
-from page_blocks import GENERATED, ROOT, RUN, Block, list_pages, read_blocks, split_command
+from page_blocks import GENERATED, OWN_TESTS, ROOT, RUN, Block, list_pages, read_blocks, split_command
 from page_files import make_file, make_files
 from running_gateway import running
 
@@ -104,6 +104,7 @@ def run_ir3de(words: list[str]) -> None:
             return
     if words[0] == "serve" and "--dry-run" not in words:
         words = [*words, "--dry-run"]
+    words = [word for word in words if word != "--ping"]  # the page's endpoints are not there
     result = run(*words)
     assert result.stdout or "--output" in words or "-o" in words, words
 
@@ -154,7 +155,7 @@ def run_page(page: str, folder: Path) -> None:
 
 def list_running_pages() -> list[str]:
     """Pages with a block that is run from the page itself."""
-    return [page for page in list_pages() if page not in GENERATED and list_running_blocks(page)]
+    return [page for page in list_pages() if page not in {*GENERATED, *OWN_TESTS} and list_running_blocks(page)]
 
 
 def list_running_blocks(page: str) -> list[Block]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import csv
 import json
 import tomllib
 from pathlib import Path
@@ -15,6 +16,8 @@ from page_blocks import (
     DOCS,
     GENERATED,
     OUTPUT,
+    OWN_TESTS,
+    ROOT,
     RUN,
     Block,
     list_pages,
@@ -65,6 +68,8 @@ def test_data_is_what_it_says(page: str) -> None:
     for block in read_blocks(page):
         if block.language == "json":
             check_json(block)
+        elif block.language == "csv":
+            assert len({len(row) for row in csv.reader(block.text.splitlines())}) == 1
         elif block.language == "toml":
             tomllib.loads(block.text)
         elif block.language == "yaml":
@@ -123,3 +128,8 @@ def test_generated_pages_are_written_by_scripts_that_run_or_ask_their_source() -
     for page in GENERATED:
         assert f"scripts/generate_{page}_docs.py" in (DOCS / f"{page}.md").read_text(encoding="utf-8")
         assert {block.language for block in read_blocks(page)} <= {"pycon", *OUTPUT}
+
+
+@pytest.mark.parametrize("page", OWN_TESTS)
+def test_pages_with_tests_of_their_own_have_them(page: str) -> None:
+    assert f"{page}.md" in (ROOT / OWN_TESTS[page]).read_text(encoding="utf-8")
