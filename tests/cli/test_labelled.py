@@ -183,6 +183,8 @@ def here(data: Path, apart: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatc
         ("eval router train.csv", "eval router train.csv --label team"),
         ("eval train.csv", "eval router train.csv --label team"),
         ("calibrate train.csv router --label team", "calibrate router train.csv --label team"),
+        ("report train.csv router", "report router train.csv --label team"),
+        ("report router train.csv --label tema", "report router train.csv --label team"),
         ("route Why?|router", "route router 'Why?'"),
         ("explain Why?|router", "explain router 'Why?'"),
     ],

@@ -13,8 +13,8 @@ import click
 
 from ir3de.cli import options
 from ir3de.cli.commands.doctor import version_of
+from ir3de.cli.given import GivenDomains, given_domains
 from ir3de.cli.output import FAINT, Output, hint, line, size
-from ir3de.cli.progress import read_prompts
 from ir3de.cli.saving import load_router
 
 if TYPE_CHECKING:
@@ -39,8 +39,7 @@ def parse_page_path(context: click.Context, parameter: click.Parameter, value: s
 
 @click.command()
 @options.router_argument
-@click.argument("sources", nargs=-1, metavar="[PATH|NAME=PATH]...")
-@click.option("--label", metavar="COLUMN", help="Column or field of PATH that names each row's expert.")
+@given_domains
 @options.reading_options
 @click.option(
     "-o",
@@ -57,8 +56,7 @@ def parse_page_path(context: click.Context, parameter: click.Parameter, value: s
 @options.output_options
 def report(
     router_path: Path,
-    sources: tuple[str, ...],
-    label: str | None,
+    domains: GivenDomains,
     field: str | None,
     whole_files: bool,
     target: Path,
@@ -88,12 +86,13 @@ def report(
 
     options.refuse_existing(target, force=force)
     router = load_router(router_path)
-    texts = _read(sources, label, field, whole_files, out) if sources else None
+    texts = domains.read_texts(field, out, whole_files=whole_files) if domains else None
     with out.spinner("measuring"):
         proof = prove(texts, router=router)
         proof = _hide_examples(proof) if no_examples else proof
-        command = _write_command(router_path, sources, target, {"--label": label, "--field": field}, no_examples)
-        subject = _describe(router, router_path, proof, texts, sources, command, examples=not no_examples)
+        named = {"--label": domains.label, "--text": field}
+        command = _write_command(router_path, domains.sources, target, named, no_examples)
+        subject = _describe(router, router_path, proof, texts, domains.sources, command, examples=not no_examples)
         page = write_page(subject).encode()
     files.make_folder(target.parent)
     files.write(target, page)
@@ -104,27 +103,6 @@ def report(
         out.warn(notice)
     out.note(line(("saved to ", ""), (str(target), "bold"), (f"  {size(len(page))}", FAINT)))
     out.note(hint(subject.next_commands[0][1]))
-
-
-def _read(
-    sources: Sequence[str], label: str | None, field: str | None, whole_files: bool, out: Output
-) -> dict[str, list[str]]:
-    """Each expert's prompts: from labelled files, from a folder of experts, or from NAME=PATH pairs."""
-    from ir3de.corpora import read_labelled
-
-    paths = [str(Path(source).expanduser()) for source in sources]
-    if label is not None:
-        return read_labelled(paths, label=label, text=field)
-    if len(paths) == 1 and Path(paths[0]).is_dir():
-        return read_labelled(paths[0], text=field)
-    context = click.get_current_context()
-    unnamed = next((source for source in sources if "=" not in source), None)
-    if unnamed is not None:
-        raise click.UsageError(
-            f"{unnamed}: say which column names the expert with --label, or name the expert of the file: NAME={unnamed}"
-        )
-    domains = options.parse_domains(context, context.command.params[0], sources)
-    return {name: list(read_prompts(name, own, field, whole_files, out)) for name, own in domains.items()}
 
 
 def _write_command(
