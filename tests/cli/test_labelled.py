@@ -135,8 +135,8 @@ def test_broken_rows_are_skipped_only_as_far_as_allowed(tmp_path: Path) -> None:
     path.write_text(as_csv(rows))
     call = ("collect", tmp_path / "s", path, "--label", "team", "--force")
     assert f"{path}:{len(rows) + 1}: the row has no label, 'team' is empty" in complaint(*call)
-    told = run(*call, "--skip-bad", "1")
-    assert f"1 of {len(rows)} records were skipped" in told.stderr and "has no label" in told.stderr
+    told = " ".join(run(*call, "--skip-bad", "1").stderr.split())  # long lines are broken
+    assert f"1 of {len(rows)} records were skipped" in told and "the row has no label" in told
     path.write_text(as_csv([*rows, rows[-1]]))
     assert "no more than 1 may be skipped" in complaint(*call, "--skip-bad", "1")
 
