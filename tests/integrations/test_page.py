@@ -1,25 +1,11 @@
-"""docs/integrations.md shows the examples as they are, and its sessions print what it says."""
+"""docs/integrations.md shows the examples as they are; tests/docs runs its sessions."""
 
-import doctest
 import re
-from pathlib import Path
-
-import pytest
 
 from surface import ROOT
 
 EXAMPLES = ROOT / "examples" / "integrations"
 MOST_LINES = 60  # an example that needs more is no example
-
-
-@pytest.mark.slow
-def test_sessions_print_what_the_page_says(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.chdir(tmp_path)  # a router is saved
-    text = (ROOT / "docs" / "integrations.md").read_text(encoding="utf-8")
-    blocks = "\n".join(block for block in re.findall(r"```python\n(.*?)```", text, re.DOTALL) if ">>>" in block)
-    test = doctest.DocTestParser().get_doctest(blocks, {}, "integrations", "integrations", 0)
-    assert len(test.examples) >= 20
-    assert doctest.DocTestRunner().run(test).failed == 0
 
 
 def test_the_page_shows_every_example_as_it_is() -> None:
