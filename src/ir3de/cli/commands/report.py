@@ -90,8 +90,7 @@ def report(
     with out.spinner("measuring"):
         proof = prove(texts, router=router)
         proof = _hide_examples(proof) if no_examples else proof
-        named = {"--label": domains.label, "--text": field}
-        command = _write_command(router_path, domains.sources, target, named, no_examples)
+        command = _write_command(router_path, domains, field, target, no_examples)
         subject = _describe(router, router_path, proof, texts, domains.sources, command, examples=not no_examples)
         page = write_page(subject).encode()
     files.make_folder(target.parent)
@@ -105,13 +104,12 @@ def report(
     out.note(hint(subject.next_commands[0][1]))
 
 
-def _write_command(
-    path: Path, sources: Sequence[str], target: Path, named: Mapping[str, str | None], no_examples: bool
-) -> str:
+def _write_command(path: Path, domains: GivenDomains, field: str | None, target: Path, no_examples: bool) -> str:
     """The command that makes the same report again."""
+    named = {"--label": domains.label, "--text": field}
     given = [part for option, value in named.items() if value is not None for part in (option, value)]
     rest = ["--no-examples"] if no_examples else []
-    return shlex.join(["ir3de", "report", str(path), *sources, *given, "-o", str(target), *rest])
+    return shlex.join(["ir3de", "report", str(path), *domains.sources, *given, "-o", str(target), *rest])
 
 
 def _hide_examples(proof: Proof) -> Proof:
