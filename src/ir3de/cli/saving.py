@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -13,6 +13,7 @@ from ir3de.cli.domains import CountedDomain, domains_table, note_skipped
 from ir3de.cli.options import refuse_existing
 from ir3de.cli.outcomes import describe_outcomes
 from ir3de.cli.output import FAINT, Output, hint, line, percent, size
+from ir3de.cli.proofs import Proven, serve_hint, show_proof
 from ir3de.cli.trials import describe_choice, trials_table, why_chosen
 
 if TYPE_CHECKING:
@@ -30,9 +31,14 @@ def save_and_report(
     *,
     tuned: bool = False,
     from_outcomes: bool = False,
+    proving: Callable[[], Proven] | None = None,
 ) -> None:
-    """Save the router, and a serving copy where a second folder is named; `tuned` shows the trials."""
+    """Save the router, and a serving copy where a second folder is named; `tuned` shows the trials.
+
+    `proving` measures the router once it is safely on disk.
+    """
     header, written = save_folders(out, router, folders)
+    proven = None if proving is None else proving()
     for domain in counted:
         domain.discard_checkpoints()
     folder, *serving = folders
@@ -55,6 +61,7 @@ def save_and_report(
                 "trials": list(router.trials),
                 "counted": [domain.to_dict() for domain in counted],
                 **solved,
+                **({} if proven is None else {"proof": proven.to_dict()}),
             }
         )
         scores = ""
@@ -74,7 +81,12 @@ def save_and_report(
     for path, taken in written.items():
         kind = "saved to" if path is folder else "serving copy saved to"
         out.note(line((f"{kind} ", ""), (str(path), "bold"), (f"  {size(taken)}", FAINT)))
+    if proven is not None:
+        show_proof(out, proven, router)
+        out.note("")
     out.note(hint(f'ir3de route {folder} "your prompt"'))
+    if proven is not None and len(router.experts) > 1:
+        out.note(serve_hint(router, folder))
 
 
 def save_folders(out: Output, router: Router, folders: list[Path]) -> tuple[Mapping[str, Any], dict[Path, int]]:

@@ -26,7 +26,8 @@ from ir3de.statistics.counting import collect
 from ir3de.statistics.domain import Statistics
 from ir3de.statistics.sample import hash_text
 
-ENOUGH_PROMPTS = 3_000  # held out: further folds would take as long again, and narrow the interval little
+ENOUGH_PROMPTS = 1_500  # held out: further folds would take as long again, and narrow the interval little
+ENOUGH_CURVE_PROMPTS = 800  # likewise for the learning curve, each point of which is one more fit
 MIN_PROMPTS = 20  # held out in all: fewer say nothing
 MIN_PROMPTS_EACH = 5  # of the median expert
 MIN_CURVE_PROMPTS = 8  # of the median expert: a quarter of fewer is a single prompt
@@ -173,8 +174,14 @@ class _Measured:
         self.decisions += _route(split.router, split.ids, texts)
         if contenders:
             self._ask_rivals(split, texts)
-        if curve and median(count_different(self.dealt.samples)) >= MIN_CURVE_PROMPTS:
+        if curve and self._has_curve_prompts:
             self._draw_curve(split, texts)
+
+    @property
+    def _has_curve_prompts(self) -> bool:
+        """Whether the curve wants another split, and there are enough prompts to take most of them away."""
+        drawn = len(self.curve.get(1.0, ()))
+        return drawn < ENOUGH_CURVE_PROMPTS and median(count_different(self.dealt.samples)) >= MIN_CURVE_PROMPTS
 
     def _read(self, places: Indices) -> list[str]:
         """The texts of dealt prompts: as they were given, else from their tokens."""

@@ -99,6 +99,19 @@ class Sample:
         """How many sources the prompts came from, as far as they are known."""
         return len(np.unique(self.sources[self.sources > 0]))
 
+    @property
+    def is_full(self) -> bool:
+        """Whether further prompts may have been left out."""
+        return len(self) >= MAX_PROMPTS or len(self.ids) >= MAX_TOKENS
+
+    def would_hold(self, hashes: npt.NDArray[np.uint32]) -> npt.NDArray[np.bool_]:
+        """Which prompts would be in the sample, had they been counted. An empty sample says nothing."""
+        if not len(self):
+            return np.zeros(len(hashes), bool)
+        if not self.is_full:
+            return np.ones(len(hashes), bool)
+        return np.asarray(_sort_keys(hashes) < _sort_keys(self.hashes[-1:]))
+
     def take(self, chosen: npt.NDArray[np.integer]) -> Sample:
         """These prompts, in this order."""
         kept = self.kept[chosen]

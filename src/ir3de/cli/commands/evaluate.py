@@ -116,6 +116,7 @@ def evaluate(
     from ir3de.evaluation.accuracy import evaluate as measure
     from ir3de.evaluation.frontier import DecisionRecorder
     from ir3de.evaluation.robustness import measure_robustness
+    from ir3de.evaluation.seen import PromptMemory
 
     if strong is not None or weak is not None:
         raise click.UsageError("--strong and --weak belong to --outcomes: leave them out, or name rows with --outcomes")
@@ -132,7 +133,11 @@ def evaluate(
     if recorder:
         recorder.check()
 
+    memory = PromptMemory.of(router)
+
     def record(name: str, text: str, decision: Decision) -> None:
+        if memory:
+            memory.look_up(name, text)
         if recorder:
             recorder.record(name, text, decision)
         if decision.expert != name:
@@ -148,7 +153,9 @@ def evaluate(
         if robustness:  # every prompt is needed more than once
             prompts = {name: list(stream) for name, stream in prompts.items()}
         strangers = read_prompts("unknown", list(unknown), field, whole_files, out) if unknown else iter(())
-        report = measure(router, prompts, unknown=strangers, on_decision=record if wanted or recorder else None)
+        report = measure(
+            router, prompts, unknown=strangers, on_decision=record if wanted or recorder or memory else None
+        )
     if unknown and report.unknown is None:
         raise InputError(f"{', '.join(unknown)}: no prompt to evaluate: give --unknown at least one, or leave it out")
     seconds = perf_counter() - begun
@@ -158,7 +165,12 @@ def evaluate(
     if found and frontier_plot:
         draw_frontier(found, frontier_plot)
     also = {key: more.to_dict() for key, more in (("robustness", effects), ("frontier", found)) if more}
+    seen = memory.count() if memory else None
+    warning = seen.warning if seen else None
+    also["in_fit"] = None if seen is None else {**seen.to_dict(), "warning": warning}
     out.json({**report.to_dict(), "seconds": round(seconds, 3), "errors": mistakes, **also})
+    if warning:
+        out.warn(warning, quiet=False)
     show_report(out, report)
     if plot is not None:
         draw_reliability(report, plot)

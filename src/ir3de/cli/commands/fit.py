@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import fields, replace
+from functools import partial
 from importlib import import_module
 from pathlib import Path
 from time import perf_counter
@@ -19,6 +20,7 @@ from ir3de.cli.given import GivenDomains, described_domains
 from ir3de.cli.outcomes import or_outcomes
 from ir3de.cli.output import Output
 from ir3de.cli.progress import solving
+from ir3de.cli.proofs import no_proof_option, prove_fit
 from ir3de.cli.saving import free_folders, save_and_report
 from ir3de.cli.strong_weak import share_options
 
@@ -94,6 +96,7 @@ class StrategyName(Choice):
     help="Prompts that belong to none of the experts; may be repeated.  [default: a built-in set]",
 )
 @cost_options
+@no_proof_option
 @click.option("--serving", metavar="PATH", type=click.Path(path_type=Path), help="Write a small serving copy as well.")
 @share_options
 @options.device_option
@@ -116,6 +119,7 @@ def fit(
     default: str | None,
     background: tuple[str, ...],
     costs: GivenCosts,
+    no_proof: bool,
     serving: Path | None,
     strong_share: float | None,
     strong: str | None,
@@ -139,6 +143,10 @@ def fit(
     is built in does that. If the experts' own prompts are like those, give prompts that no expert should get.
 
     --describe says in a few words what an expert is for, beside its texts or instead of them.
+
+    Afterwards the router is measured by cross-validation on up to 1,024 prompts of each expert that it kept: accuracy
+    beside that of TF-IDF with logistic regression (where scikit-learn is installed), the most confused experts, what
+    it would abstain on, and what more prompts would bring. --no-proof leaves that out.
 
     With --outcomes, the experts are the models that have scores in the rows. Larger scores are better, and scores may
     be missing. The router then names the model with the largest expected score. Only the options --text,
@@ -217,7 +225,9 @@ def fit(
             router = Router.fit(given, **common, **chosen)
             if tune:  # the selector brings the cap
                 router.tune()
-    save_and_report(out, router, folders, perf_counter() - begun, counted, tuned=tune)
+    seconds = perf_counter() - begun
+    proving = None if no_proof else partial(prove_fit, router, out)
+    save_and_report(out, router, folders, seconds, counted, tuned=tune, proving=proving)
 
 
 def _check_tunable(given: Mapping[str, object], no_sample: bool) -> None:

@@ -1,0 +1,148 @@
+"""What a fit is worth on prompts that it has not seen, on a terminal and as JSON."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from ir3de.cli.output import FAINT, Output, bar, colour_of, heading, hint, line, one_line, percent, table
+
+if TYPE_CHECKING:
+    from rich.console import RenderableType
+    from rich.table import Table
+    from rich.text import Text
+
+    from ir3de.evaluation import Estimate, Proof
+    from ir3de.router import Router
+
+BAR_WIDTH = 12
+SHOWN_PAIRS = 4
+MAX_NAMED_EXPERTS = 5  # of more, `serve` reads a file
+FIRST_PORT = 8001
+INDENT = 14  # of what belongs to the words above it
+
+no_proof_option = click.option(
+    "--no-proof",
+    is_flag=True,
+    envvar="IR3DE_NO_PROOF",
+    help="Do not measure the router on held-out prompts, which takes about as long as the fit; or set IR3DE_NO_PROOF=1.",
+)
+
+
+@dataclass(frozen=True)
+class Proven:
+    """A proof, or why there is none."""
+
+    proof: Proof | None
+    reason: str = ""
+
+    def to_dict(self) -> dict[str, Any] | None:
+        if self.proof is not None:
+            return self.proof.to_dict()
+        return {"reason": self.reason} if self.reason else None
+
+
+def prove_fit(router: Router, out: Output, **how: Any) -> Proven:
+    """Measure a router that was just fitted. What cannot be measured is said, and does no harm."""
+    from ir3de.errors import InputError
+    from ir3de.evaluation import prove
+
+    with out.spinner("measuring on held-out prompts"):
+        try:
+            return Proven(prove(router=router, **how))
+        except InputError as error:
+            return Proven(None, str(error))
+
+
+def show_proof(out: Output, proven: Proven, router: Router) -> None:
+    """The proof in about twenty lines."""
+    if out.as_json:
+        return
+    proof = proven.proof
+    if proof is None:
+        if proven.reason:
+            out.note(heading("Proof", "on prompts that the router has not seen"))
+            out.note(line(("not measured: ", "yellow"), (proven.reason, "")))
+        return
+    out.note(heading("Proof", proof.notes[0].rstrip(".")), "", accuracy_table(proof))
+    if proof.confused:
+        out.note("", confused_table(proof, router, out.console.width))
+    out.note("", *_summarise(proof, out.console.width))
+    for note in proof.notes[1:]:
+        out.note(line((note, FAINT)))
+
+
+def accuracy_table(proof: Proof) -> Table:
+    """The router, and what else could choose, on the same prompts."""
+    right = ("accuracy", "95 %", "router leads by")
+    rows: list[tuple[RenderableType, ...]] = [
+        ("this router", percent(proof.accuracy.value), _bar(proof.accuracy, "green"), _interval(proof.accuracy), "")
+    ]
+    for one in proof.contenders:
+        lead = one.difference
+        colour = "green" if lead.low > 0 else "red" if lead.high < 0 else "yellow"
+        points = line((f"{100 * lead.value:+.1f} ", colour), (f"({_points(lead)})", FAINT))
+        rows.append((one.name, percent(one.accuracy.value), _bar(one.accuracy, FAINT), _interval(one.accuracy), points))
+    return table("on the same prompts", right[0], "", *right[1:], right=right, rows=rows)
+
+
+def confused_table(proof: Proof, router: Router, width: int) -> Table:
+    """The most frequent mistakes, each with the prompt that was most confidently routed wrong."""
+    shown = table("prompts of", "went to", "prompts", "for instance", right=("prompts",))
+    longest = max(len(name) for pair in proof.confused[:SHOWN_PAIRS] for name in (pair.truth, pair.said))
+    room = max(20, width - 2 * min(longest, 30) - 26)
+    for pair in proof.confused[:SHOWN_PAIRS]:
+        names = [line((name, colour_of(router.experts.index(name)))) for name in (pair.truth, pair.said)]
+        count = f"{pair.count:,} · {100 * pair.share:.0f} %"
+        shown.add_row(*names, count, one_line(pair.examples[0], room) if pair.examples else "")
+    wrong = sum(map(sum, proof.confusion)) - sum(row[place] for place, row in enumerate(proof.confusion))
+    rest = wrong - sum(pair.count for pair in proof.confused[:SHOWN_PAIRS])
+    if rest > 0:
+        shown.add_row(line(("other mistakes", FAINT)), "", f"{rest:,}")
+    return shown
+
+
+def _summarise(proof: Proof, width: int) -> Iterator[Text]:
+    """What it abstains on, and what more prompts would bring."""
+    from ir3de.evaluation.verdict import judge_curve
+
+    found, said = proof.abstained, "none of these prompts"
+    if found.count:
+        others = found.answered_accuracy
+        right = "" if others is None else f"; of the others {percent(others.value)} are right"
+        reasons = ", ".join(f"{reason} {count:,}" for reason, count in found.reasons.items())
+        said = f"{percent(found.share.value)} ({reasons}){right}"
+    yield line(("Abstains on   ", "bold"), (said, ""))
+    if found.examples:
+        yield line((" " * INDENT + one_line(" · ".join(found.examples), max(20, width - INDENT)), FAINT))
+    if (of_more := judge_curve(proof)) is not None:
+        yield line(("More prompts  ", "bold"), (of_more, ""))
+        points = ", ".join(f"{percent(point.accuracy.value)} with {point.prompts:,}" for point in proof.curve)
+        yield line((" " * INDENT + points, FAINT))
+
+
+def serve_hint(router: Router, folder: Path) -> Text:
+    """The command that serves this router, with an endpoint for each expert or a file to write them into."""
+    place = shlex.quote(str(folder))
+    if len(router.experts) > MAX_NAMED_EXPERTS:
+        return hint(f"ir3de config init --router {place} && ir3de serve", "then:")
+    named = [f"{name}=http://127.0.0.1:{FIRST_PORT + at}/v1" for at, name in enumerate(router.experts)]
+    experts = " ".join(f"--expert {shlex.quote(one)}" for one in named)
+    return hint(f"ir3de serve --router {place} {experts}", "then:")
+
+
+def _bar(found: Estimate, style: str) -> Text:
+    return bar(found.value, BAR_WIDTH, style)
+
+
+def _interval(found: Estimate) -> str:
+    return f"{100 * found.low:.1f} – {100 * found.high:.1f}"
+
+
+def _points(found: Estimate) -> str:
+    return f"{100 * found.low:+.1f} to {100 * found.high:+.1f}"
