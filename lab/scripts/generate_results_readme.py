@@ -52,6 +52,7 @@ COMMANDS = {  # every raw file beside the settings: what makes it, and the page 
         "outcomes.md",
     ),
     "privacy.json": ("ir3de bench privacy --data DIR --save results/privacy.json", "privacy.md"),
+    "proof.json": ("ir3de bench proof --data DIR --save results/proof.json", "proof.md"),
     "replicas.json": ("ir3de bench replicas --save results/replicas.json", "replicas.md"),
     "reproduce.json": ("python lab/scripts/reproduce.py --run", "experiments.md"),
     "rivals.json": ("ir3de bench rivals --data DIR --encoder SOURCE --save results/rivals.json", "benchmarks.md"),

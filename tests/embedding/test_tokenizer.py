@@ -351,3 +351,12 @@ def test_a_proof_names_the_characters_and_pairs_it_doubts() -> None:
 )
 def test_an_engine_wrong_on_plain_text_is_not_proven(wrong: Callable[[str], bool]) -> None:
     assert engine_wrong_on(wrong) is None
+
+
+@pytest.mark.parametrize("kind", ["byte-level BPE", "WordPiece", "Unigram"])
+def test_ids_become_text_again(tiny_embeddings: dict[str, Embedding], kind: str) -> None:
+    tokenizer = tiny_embeddings[kind].tokenizer
+    texts = ["prove the sum of the angles", "the contract is void"]
+    again = tokenizer.decode_batch([tokenizer.encode(text) for text in texts])
+    assert [text.split() for text in again] == [text.split() for text in texts] or kind == "WordPiece"
+    assert [list(tokenizer.encode(text)) for text in again] == [list(tokenizer.encode(text)) for text in texts]

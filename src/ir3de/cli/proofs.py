@@ -30,7 +30,8 @@ no_proof_option = click.option(
     "--no-proof",
     is_flag=True,
     envvar="IR3DE_NO_PROOF",
-    help="Do not measure the router on held-out prompts, which takes about as long as the fit; or set IR3DE_NO_PROOF=1.",
+    help="Do not measure the router on held-out prompts, which takes about as long as the fit. IR3DE_NO_PROOF=1 "
+    "turns it off for all fits.",
 )
 
 

@@ -20,6 +20,7 @@ from functools import partial
 from pathlib import Path
 
 from ir3de.corpora.formats import FORMATS
+from ir3de.corpora.holdout import is_held_out, split_held_out
 from ir3de.corpora.labelled import Labelled, read_labelled
 from ir3de.corpora.rows import Row, columns_with_text, text_in, text_of
 from ir3de.corpora.sources import expand
@@ -30,9 +31,11 @@ __all__ = [
     "Labelled",
     "Source",
     "expand",
+    "is_held_out",
     "read_labelled",
     "read_rows",
     "read_texts",
+    "split_held_out",
     "text_of",
     "texts_in",
     "total_bytes",

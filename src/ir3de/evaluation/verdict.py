@@ -55,7 +55,10 @@ def judge_curve(proof: Proof) -> str | None:
 def describe_method(proof: Proof, router: Router, *, lacks_sklearn: bool) -> tuple[str, ...]:
     """How it was measured, and what could not be."""
     if proof.method == "holdout":
-        notes = [f"{proof.prompts:,} prompts were held out of the fit."]
+        notes = [
+            f"{proof.prompts:,} prompts were held out of the fit.",
+            "The router never saw them. To use all prompts, fit again without holding any out.",
+        ]
     else:
         few = f"{proof.folds} of {proof.of_folds} folds" if proof.folds < proof.of_folds else f"{proof.folds} folds"
         notes = [

@@ -17,6 +17,7 @@ from ir3de.cli.commands.evaluate_replay import evaluate_replay
 from ir3de.cli.costs import once_weight_option, weighted
 from ir3de.cli.domains import check_sources
 from ir3de.cli.given import GivenDomains, given_domains
+from ir3de.cli.holdout import eval_holdout_option, keep_held_out
 from ir3de.cli.outcomes import or_outcomes
 from ir3de.cli.output import Output, heading, line, percent
 from ir3de.cli.plots import draw_frontier, draw_reliability, parse_plot_path, require_matplotlib
@@ -61,6 +62,7 @@ NEAREST = "where none fits, the nearest expert counts"
     callback=parse_plot_path,
     help="Draw the reliability diagram as .png, .svg or .pdf; needs the extra `plots`.",
 )
+@eval_holdout_option
 @frontier_options
 @once_weight_option
 @options.output_options
@@ -82,6 +84,7 @@ def evaluate(
     robustness: bool,
     unknown: tuple[str, ...],
     plot: Path | None,
+    holdout: float | None,
     frontier: bool,
     frontier_plot: Path | None,
     weights: Mapping[str, float],
@@ -150,6 +153,7 @@ def evaluate(
         }
         for stream in prompts.values():
             bars.callback(stream.close)
+        prompts = {name: keep_held_out(stream, holdout) for name, stream in prompts.items()}
         if robustness:  # every prompt is needed more than once
             prompts = {name: list(stream) for name, stream in prompts.items()}
         strangers = read_prompts("unknown", list(unknown), field, whole_files, out) if unknown else iter(())
@@ -164,7 +168,7 @@ def evaluate(
     found, mistakes = recorder.frontier() if recorder else None, misrouted.rows
     if found and frontier_plot:
         draw_frontier(found, frontier_plot)
-    also = {key: more.to_dict() for key, more in (("robustness", effects), ("frontier", found)) if more}
+    also: dict[str, Any] = {key: more.to_dict() for key, more in (("robustness", effects), ("frontier", found)) if more}
     seen = memory.count() if memory else None
     warning = seen.warning if seen else None
     also["in_fit"] = None if seen is None else {**seen.to_dict(), "warning": warning}

@@ -17,6 +17,7 @@ from ir3de.cli.commands.fit_outcomes import FIT_TAKES, fit_outcomes
 from ir3de.cli.costs import GivenCosts, complete_costs, cost_options
 from ir3de.cli.domains import check_sources, count_background, count_domain, load_embedding
 from ir3de.cli.given import GivenDomains, described_domains
+from ir3de.cli.holdout import Holdout, fit_holdout_option
 from ir3de.cli.outcomes import or_outcomes
 from ir3de.cli.output import Output
 from ir3de.cli.progress import solving
@@ -97,6 +98,7 @@ class StrategyName(Choice):
 )
 @cost_options
 @no_proof_option
+@fit_holdout_option
 @click.option("--serving", metavar="PATH", type=click.Path(path_type=Path), help="Write a small serving copy as well.")
 @share_options
 @options.device_option
@@ -120,6 +122,7 @@ def fit(
     background: tuple[str, ...],
     costs: GivenCosts,
     no_proof: bool,
+    holdout: float | None,
     serving: Path | None,
     strong_share: float | None,
     strong: str | None,
@@ -146,7 +149,9 @@ def fit(
 
     Afterwards the router is measured by cross-validation on up to 1,024 prompts of each expert that it kept: accuracy
     beside that of TF-IDF with logistic regression (where scikit-learn is installed), the most confused experts, what
-    it would abstain on, and what more prompts would bring. --no-proof leaves that out.
+    it would abstain on, and what more prompts would bring. --no-proof leaves that out. With --holdout, some prompts are
+    kept out of the fit, and the router is measured on those; `ir3de eval --holdout` finds them again. The texts are
+    then held in memory.
 
     With --outcomes, the experts are the models that have scores in the rows. Larger scores are better, and scores may
     be missing. The router then names the model with the largest expected score. Only the options --text,
@@ -161,6 +166,7 @@ def fit(
       ir3de fit router prompts/
       ir3de fit router maths=maths.jsonl law=statutes/ law=cases.csv code='src/**/*.txt'
       ir3de fit router maths=maths.jsonl law=statutes/ --tune
+      ir3de fit router maths=maths.jsonl law=statutes/ --holdout 0.2
       ir3de fit router maths=maths.jsonl law --describe law="contracts, courts, tenancy"
       ir3de fit router --outcomes answers.jsonl --score-field accuracy
       ir3de fit router --outcomes answers.jsonl --strong-share 0.3
@@ -182,6 +188,7 @@ def fit(
     arithmetic = options.load_arithmetic(device)
     domains.check(texts.field, descriptions)
     domains.check_counting(counting)
+    split = None if holdout is None else Holdout(holdout, counting)
     folders = free_folders(router_path, serving, force=force)
     given_texts = domains.read(
         texts.field,
@@ -198,8 +205,9 @@ def fit(
     check_sources(given_texts)
     check_sources({"background": background})
     embedding = load_embedding(source, out)
+    count = count_domain if split is None else split.count_domain
     counted = [
-        count_domain(
+        count(
             name,
             paths,
             embedding,
@@ -226,7 +234,8 @@ def fit(
             if tune:  # the selector brings the cap
                 router.tune()
     seconds = perf_counter() - begun
-    proving = None if no_proof else partial(prove_fit, router, out)
+    measured = {} if split is None else {"held_out": split.held_out}
+    proving = None if no_proof else partial(prove_fit, router, out, **measured)
     save_and_report(out, router, folders, seconds, counted, tuned=tune, proving=proving)
 
 

@@ -1,0 +1,104 @@
+"""fit shows what the router is worth on prompts that it has not seen; eval says when its prompts were in the fit."""
+
+from pathlib import Path
+
+import pytest
+
+from commands import CODING, HELD_OUT, HISTORY, LAW, complaint, run, run_json, wrong_call
+from ir3de import Router
+from ir3de.cli.proofs import serve_hint
+from ir3de.corpora import examples as demo
+from ir3de.scorers import Blend
+
+pytestmark = pytest.mark.usefixtures("plain_terminal")
+
+EXPERTS = (f"law={LAW}", f"coding={CODING}", f"history={HISTORY}")
+FAST = ("--scorer", "blend")
+
+
+@pytest.fixture
+def _proving(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("IR3DE_NO_PROOF")
+    monkeypatch.setattr("ir3de.evaluation.proving.has_sklearn", lambda: False)  # evaluation/test_proof.py has it
+
+
+@pytest.mark.usefixtures("_proving")
+def test_fit_ends_with_a_proof_and_the_command_that_serves(tmp_path: Path) -> None:
+    shown = run("fit", tmp_path / "router", *EXPERTS, *FAST).stdout
+    proof = shown[shown.index("Proof") :]
+    assert "360 of 360 prompts were held out in turn, in 5 folds" in proof
+    assert "this router" in proof and "always the largest expert" in proof and "33.3 %" in proof
+    assert "Abstains on" in proof and "More prompts" in proof and "install scikit-learn" in proof
+    assert " ".join(proof.split()).endswith(
+        f"ir3de serve --router {tmp_path / 'router'} --expert law=http://127.0.0.1:8001/v1 --expert "
+        "coding=http://127.0.0.1:8002/v1 --expert history=http://127.0.0.1:8003/v1"
+    )
+    assert proof.count("\n") < 30
+
+
+@pytest.mark.usefixtures("_proving")
+def test_the_proof_is_in_the_json(tmp_path: Path) -> None:
+    found = run_json("fit", tmp_path / "router", *EXPERTS, *FAST)["proof"]
+    assert found["prompts"] == 360 and found["method"] == "cross-validation"
+    assert 0.8 < found["accuracy"]["low"] < found["accuracy"]["value"] < found["accuracy"]["high"] < 1
+    assert len(found["confusion"]) == len(found["confusion"][0]) == 3
+    assert run_json("fit", tmp_path / "other", *EXPERTS, *FAST, "--no-proof").get("proof") is None
+
+
+@pytest.mark.usefixtures("_proving")
+def test_too_few_prompts_are_said_to_be_too_few(tmp_path: Path) -> None:
+    for name in ("law", "coding"):
+        (tmp_path / f"{name}.txt").write_text("\n".join(demo.prompts()[name][:3]), encoding="utf-8")
+    given = [f"{name}={tmp_path / name}.txt" for name in ("law", "coding")]
+    shown = run("fit", tmp_path / "router", *given).stdout
+    assert "not measured: too few prompts to measure the router" in " ".join(shown.split())
+    assert run_json("fit", tmp_path / "other", *given)["proof"]["reason"].startswith("too few prompts")
+    assert (tmp_path / "router" / "router.json").exists()
+
+
+def test_many_experts_are_served_from_a_file() -> None:
+    texts = {f"expert {n}": [f"prompt {n}"] for n in range(6)}
+    router = Router.fit(texts, scorer=Blend(), keep_sample=False)
+    assert str(serve_hint(router, Path("my router"))).endswith("ir3de config init --router 'my router' && ir3de serve")
+
+
+@pytest.mark.parametrize("quiet", [[], ["--quiet"]])
+def test_eval_warns_of_prompts_that_were_in_the_fit(router: Path, quiet: list[str]) -> None:
+    seen = run("eval", router, f"law={LAW}", *quiet)
+    assert "warning: 120 of 120 prompts were in the fit" in " ".join(seen.stderr.split())
+    assert "in the fit" not in run("eval", router, f"law={HELD_OUT / 'law.txt'}", *quiet).stderr
+
+
+def test_eval_says_in_json_which_prompts_were_in_the_fit(router: Path) -> None:
+    found = run_json("eval", router, f"law={LAW}")["in_fit"]
+    assert (found["prompts"], found["told"], found["seen"]) == (120, 120, 120) and "too good" in found["warning"]
+    assert run_json("eval", router, f"law={HELD_OUT / 'law.txt'}")["in_fit"]["warning"] is None
+
+
+# --holdout ----------------------------------------------------------------------------------------------------------
+
+
+def test_held_out_prompts_are_not_in_the_fit_and_eval_finds_them_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("IR3DE_NO_PROOF")
+    monkeypatch.setattr("ir3de.evaluation.proving.has_sklearn", lambda: False)
+    made = run_json("fit", tmp_path / "router", *EXPERTS, *FAST, "--holdout", "0.25")
+    proof, counted = made["proof"], sum(domain["prompts"] for domain in made["counted"])
+    assert proof["method"] == "holdout" and counted + proof["prompts"] == 360 and 60 < proof["prompts"] < 120
+    found = run_json("eval", tmp_path / "router", *EXPERTS, "--holdout", "0.25")
+    assert found["prompts"] == proof["prompts"] and found["in_fit"]["seen"] == 0
+    assert sum(map(sum, proof["confusion"])) == proof["prompts"]
+    everything = run_json("eval", tmp_path / "router", *EXPERTS)["in_fit"]
+    assert everything["prompts"] == 360 and everything["seen"] == counted
+
+
+def test_what_cannot_be_held_out_is_refused(tmp_path: Path) -> None:
+    run("collect", tmp_path / "law.stats", LAW)
+    given = (tmp_path / "router", f"law={tmp_path / 'law.stats'}", f"coding={CODING}")
+    assert "name its texts" in wrong_call("fit", *given, "--holdout", "0.2")
+    assert "leave out --engine" in wrong_call("fit", *given, "--holdout", "0.2", "--checkpoint", tmp_path / "progress")
+    assert "0<x<1" in wrong_call("fit", *given, "--holdout", "1.5")
+    (tmp_path / "one.txt").write_text("A single prompt.", encoding="utf-8")
+    said = complaint("fit", tmp_path / "other", f"law={tmp_path / 'one.txt'}", f"coding={CODING}", "--holdout", "0.99")
+    assert "leaves no prompt of 'law'" in said and not (tmp_path / "other").exists()
