@@ -29,6 +29,7 @@ lint:            ## style, types, and which room may import which
 	python lab/scripts/generate_confidence_docs.py --check
 	python lab/scripts/generate_conversation_docs.py --check
 	python lab/scripts/generate_privacy_docs.py --check
+	python lab/scripts/generate_proof_docs.py --check
 	python lab/scripts/generate_reliability_docs.py --check
 	python lab/scripts/generate_results_readme.py --check
 
@@ -45,6 +46,7 @@ bench:           ## speed as ratios, accuracy where IR3DE_DATA points, robustnes
 	ir3de bench languages --data $(IR3DE_DATA)/sib200 --save results/languages.json
 	ir3de bench unknowns --data $(IR3DE_DATA) --save results/unknowns.json
 	ir3de bench novelty --save results/novelty.json
+	ir3de bench proof --data $(IR3DE_DATA) --save results/proof.json
 	ir3de bench confidence --save results/confidence.json
 	ir3de bench conversations --data $(IR3DE_DATA) --choose --save results/conversations.json
 	ir3de bench chats --data $(IR3DE_DATA) --save results/chats.json
@@ -78,6 +80,7 @@ docs:            ## the generated pages and pictures
 	python lab/scripts/generate_confidence_docs.py
 	python lab/scripts/generate_conversation_docs.py
 	python lab/scripts/generate_privacy_docs.py
+	python lab/scripts/generate_proof_docs.py
 	python lab/scripts/generate_reliability_docs.py
 	ir3de bench figures --output docs/images/experiments
 	python lab/scripts/generate_results_readme.py

@@ -146,6 +146,20 @@ def test_bench_defaults(tmp_path: Path) -> None:
     assert all(row["accuracy"]["test"] > 50 for row in said["rows"])
 
 
+def test_bench_proof(tmp_path: Path) -> None:
+    intents = tmp_path / "data" / "intents" / "tiny"
+    intents.mkdir(parents=True)
+    parts = {"train": {name: some[:60] for name, some in demo.prompts().items()}, "test": demo.held_out()}
+    for split, texts in parts.items():
+        rows = [{"text": text, "label": name} for name, some in texts.items() for text in some]
+        (intents / f"{split}.jsonl").write_text("\n".join(map(json.dumps, rows)))
+    said = run_json("bench", "proof", "--data", tmp_path / "data", "--save", tmp_path / "kept.json")
+    assert json.loads((tmp_path / "kept.json").read_text()) == said
+    (row,) = said["rows"]
+    assert (row["data"], row["experts"], row["prompts"], row["held_out"]) == ("tiny", 5, 300, 300)
+    assert row["foretold"]["low"] - 0.1 < row["test"]["value"] and row["tfidf_test"] < row["test"]["value"]
+
+
 def test_bench_experts(tmp_path: Path) -> None:
     shown = run("bench", "experts", "--count", "3", "--count", "2", "--save", tmp_path / "kept.json").stdout
     kept = json.loads((tmp_path / "kept.json").read_text(encoding="utf-8"))
