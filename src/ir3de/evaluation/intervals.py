@@ -10,6 +10,7 @@ import numpy.typing as npt
 
 Z = 1.959963984540054  # 95 % of a normal distribution lie within this many standard deviations
 DRAWS = 4_000  # of a bootstrap
+MAX_SHRINK = 0.8  # of the gain from one doubling of the prompts to the next: no learning curve goes on for ever
 
 Flags = npt.NDArray[np.bool_]
 
@@ -57,7 +58,7 @@ def estimate_doubling(quarter: Flags, half: Flags, whole: Flags) -> Estimate:
     """What twice the prompts would bring, from who was right with a quarter, a half and all of the training prompts.
 
     The last doubling brought d₂ and the one before d₁. The next one is expected to bring d₂ · d₂/d₁, but no more than
-    d₂: curves level off. Prompts are drawn again and again for the interval, with a seed.
+    0.8 d₂: curves level off. Prompts are drawn again and again for the interval, with a seed.
     """
     patterns = np.bincount(4 * quarter.astype(int) + 2 * half + whole, minlength=8)
     n = int(patterns.sum())
@@ -74,7 +75,7 @@ def _expect_gains(patterns: npt.NDArray[np.int64]) -> npt.NDArray[np.float64]:
     accuracy = [patterns[:, (number & bit) > 0].sum(axis=1) / n for bit in (4, 2, 1)]
     first, last = accuracy[1] - accuracy[0], accuracy[2] - accuracy[1]
     with np.errstate(divide="ignore", invalid="ignore"):
-        shrink = np.where(first > 0, np.clip(last / first, 0.0, 1.0), 1.0)
+        shrink = np.where(first > 0, np.clip(last / first, 0.0, MAX_SHRINK), MAX_SHRINK)
     return np.asarray(last * shrink)
 
 
