@@ -25,6 +25,7 @@ lint:            ## style, types, and which room may import which
 	python scripts/generate_api_docs.py --check
 	python scripts/generate_config_schema.py --check
 	python scripts/generate_openapi.py --check
+	python lab/scripts/generate_alternatives_docs.py --check
 	python lab/scripts/generate_benchmark_docs.py --check
 	python lab/scripts/generate_confidence_docs.py --check
 	python lab/scripts/generate_conversation_docs.py --check
@@ -40,6 +41,7 @@ fix:             ## what a machine can put right
 bench:           ## speed as ratios, accuracy where IR3DE_DATA points, robustness, many experts
 	ir3de bench speed --save results/speed.json
 	ir3de bench accuracy --save results/accuracy.json
+	ir3de bench alternatives --data $(IR3DE_DATA) --encoder $(ENCODER) --environments $(or $(ENVS),envs) --answers answers --save results/alternatives.json
 	ir3de bench robustness --save results/robustness.json
 	ir3de bench experts --save results/experts.json
 	ir3de bench big --save results/big.json
@@ -76,6 +78,7 @@ docs:            ## the generated pages and pictures
 	python scripts/generate_api_docs.py
 	python scripts/generate_config_schema.py
 	python scripts/generate_openapi.py
+	python lab/scripts/generate_alternatives_docs.py
 	python lab/scripts/generate_benchmark_docs.py
 	python lab/scripts/generate_confidence_docs.py
 	python lab/scripts/generate_conversation_docs.py

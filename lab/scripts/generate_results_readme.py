@@ -28,6 +28,11 @@ OPEN = ("main", "needs", "beside", "reference", "dynamic", "decentralised")  # t
 
 COMMANDS = {  # every raw file beside the settings: what makes it, and the page that shows it
     "accuracy.json": ("ir3de bench accuracy --data DIR --save results/accuracy.json", "benchmarks.md"),
+    "alternatives.json": (
+        "ir3de bench alternatives --data DIR --encoder FOLDER --environments DIR --answers DIR "
+        "--save results/alternatives.json",
+        "why-not.md",
+    ),
     "big.json": ("ir3de bench big --save results/big.json", "benchmarks.md"),
     "big_cuda.json": ("ir3de bench big --device cuda --save results/big_cuda.json", "benchmarks.md"),
     "chats.json": ("ir3de bench chats --data DIR --save results/chats.json", "conversations.md"),

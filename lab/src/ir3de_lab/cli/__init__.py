@@ -1,6 +1,7 @@
 """`ir3de bench …`: every measurement of the laboratory as a command, plugged into `ir3de` by an entry point."""
 
 from ir3de_lab.cli import (
+    alternatives,
     big,
     change_costs,
     changes,
@@ -30,6 +31,7 @@ from ir3de_lab.cli.bench import bench
 __all__ = ["bench"]
 
 for _command in (
+    alternatives.alternatives,
     defaults.defaults,
     robustness.robustness,
     experts.experts,

@@ -1,0 +1,116 @@
+"""Write the tables of docs/why-not.md, and one in README.md, from results/alternatives.json; `--check` only compares."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+from typing import Any
+
+from ir3de_lab.cli.shared import number
+from pages import ROOT, circumstances, raw, renew_parts, renewed, write_or_compare
+
+PAGE, README = ROOT / "docs" / "why-not.md", ROOT / "README.md"
+SETS = {
+    "banking77": "banking77, 77 experts",
+    "stackoverflow20": "stackoverflow20, 20",
+    "trec_qc": "trec_qc, 6",
+    "reasoning": "reasoning, 4",
+}
+FEW = 8
+
+
+def accuracy_cells(document: dict[str, Any], router: str, prompts: int | None) -> list[str]:
+    """The accuracy of a router on each set; bold where it is better than IR3DE's beyond doubt."""
+    cells = []
+    for name in SETS:
+        found = [
+            row for row in document["rows"] if (row["data"], row["prompts"], row["router"]) == (name, prompts, router)
+        ]
+        cell = f"{found[0]['accuracy']:.1f}" if found else "not run"
+        cells.append(f"**{cell}**" if found and found[0]["low"] > 0 else cell)
+    return cells
+
+
+def accuracy_table(document: dict[str, Any], prompts: int | None) -> list[str]:
+    lines = [f"| accuracy, % | {' | '.join(SETS.values())} |", "|---|" + "---:|" * len(SETS)]
+    for one in document["alternatives"]:
+        lines.append(f"| {one['name']} | {' | '.join(accuracy_cells(document, one['name'], prompts))} |")
+    return lines
+
+
+def all_prompts(document: dict[str, Any]) -> list[str]:
+    return accuracy_table(document, None)
+
+
+def few_prompts(document: dict[str, Any]) -> list[str]:
+    return accuracy_table(document, FEW)
+
+
+def strangers(document: dict[str, Any]) -> list[str]:
+    """How well confidence tells prompts of other sets from prompts of the own one."""
+    lines = [f"| AUROC, % | {' | '.join(SETS.values())} |", "|---|" + "---:|" * len(SETS)]
+    for one in document["alternatives"]:
+        rows = {
+            row["data"]: row["strange"]
+            for row in document["rows"]
+            if row["router"] == one["name"] and not row["prompts"]
+        }
+        cells = [f"{rows[name]:.1f}" if name in rows else "not run" for name in SETS]
+        lines.append(f"| {one['name']} | {' | '.join(cells)} |")
+    return lines
+
+
+def weights(document: dict[str, Any]) -> list[str]:
+    """What is installed, how long things take, and what each can do."""
+    lines = [
+        "| | packages | MB, with the encoder | torch | fit, s | add an expert, s | one prompt, µs | explains | abstains |",
+        "|---|---:|---:|---|---:|---:|---:|---|---|",
+    ]
+    for one in document["alternatives"]:
+        lines.append(f"| {one['name']} | {' | '.join(_facts(one))} |")
+    return lines
+
+
+def _facts(one: dict[str, Any]) -> Sequence[str]:
+    times = one["times"]
+    taken = [number(times[name]) for name in ("fit_s", "add_s", "route_us")] if times else ["not timed"] * 3
+    megabytes = f"{one['megabytes'] + one['model_mb']:,.0f}"
+    return (str(one["packages"]), megabytes, "yes" if one["torch"] else "no", *taken, one["explains"], one["abstains"])
+
+
+def machines(document: dict[str, Any]) -> list[str]:
+    """Where the times were taken, and where prompts were answered."""
+    places = dict.fromkeys(
+        f"{one['answered_on']['processor']} ({one['answered_on']['machine']}, Python {one['answered_on']['python']})"
+        for one in document["alternatives"]
+    )
+    versions = dict.fromkeys(
+        f"{name} {version}" for one in document["alternatives"] for name, version in one["versions"].items() if version
+    )
+    return [f"Times: {circumstances(document)[0]} Accuracies: {'; '.join(places)}. Versions: {', '.join(versions)}."]
+
+
+def summary(document: dict[str, Any]) -> list[str]:
+    """For the README: one line a router."""
+    lines = [
+        "| | banking77, all prompts | banking77, 8 an expert | one prompt, µs | add an expert, s | packages | MB | torch |",
+        "|---|---:|---:|---:|---:|---:|---:|---|",
+    ]
+    for one in document["alternatives"]:
+        packages, megabytes, torch, _, add, route, *_ = _facts(one)
+        accuracies = [accuracy_cells(document, one["name"], prompts)[0] for prompts in (None, FEW)]
+        lines.append(f"| {one['name']} | {' | '.join([*accuracies, route, add, packages, megabytes, torch])} |")
+    return lines
+
+
+def main() -> int:
+    document = raw("alternatives")
+    page = renew_parts(
+        PAGE.read_text(encoding="utf-8"), document, (all_prompts, few_prompts, strangers, weights, machines)
+    )
+    readme = renewed(README.read_text(encoding="utf-8"), "why-not", "\n".join(summary(document)), "\n")
+    return write_or_compare({PAGE: page, README: readme}, __file__)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

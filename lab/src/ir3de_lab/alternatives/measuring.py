@@ -1,0 +1,122 @@
+"""Fit a router, route prompts, add an expert: timed in the environment of the router. Reads and writes JSON.
+
+`python use_….py REQUEST ANSWER` is how a benchmark starts it. Nothing but the standard library is imported here,
+because the environments hold one router each.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import platform
+import resource
+import statistics
+import sys
+import time
+from pathlib import Path
+from typing import Any, Protocol
+
+ONE_BY_ONE = 200  # prompts that are timed one at a time, as a gateway has them
+
+
+class Alternative(Protocol):
+    """A router as its own documentation uses it."""
+
+    def load(self, model: str) -> None:
+        """Import what is needed and read the model folder, if there is one."""
+
+    def fit(self, texts: list[str], labels: list[str]) -> None: ...
+
+    def add(self, label: str, texts: list[str]) -> None:
+        """Add an expert to a fitted router; a router that cannot do that is fitted again."""
+
+    def route(self, text: str) -> tuple[str | None, float]:
+        """The expert of one prompt, or None if the router abstains, and how sure the router is."""
+
+    # a router that takes many prompts at once may have `route_many(texts)` as well
+
+
+class Refitted:
+    """For routers that cannot add an expert: they are fitted again from all texts."""
+
+    def __init__(self) -> None:
+        self._kept: tuple[list[str], list[str]] = ([], [])
+
+    def keep(self, texts: list[str], labels: list[str]) -> None:
+        self._kept = texts, labels
+
+    def add(self, label: str, texts: list[str]) -> None:
+        old, labels = self._kept
+        self.fit([*old, *texts], [*labels, *[label] * len(texts)])
+
+    def fit(self, texts: list[str], labels: list[str]) -> None:
+        raise NotImplementedError
+
+
+def main(alternative: Alternative) -> None:
+    """Answer every request of a file: the first argument; answers go to the second."""
+    requests, answers = Path(sys.argv[1]), Path(sys.argv[2])
+    given = json.loads(requests.read_text(encoding="utf-8"))
+    begun = time.perf_counter()
+    alternative.load(given["model"])
+    loaded = time.perf_counter() - begun
+    answered = []
+    for place, request in enumerate(given["requests"], 1):
+        answered.append(answer(alternative, request))
+        sys.stderr.write(f"{place} of {len(given['requests'])}: {time.perf_counter() - begun:.0f} s\n")
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
+    document = {"load_s": round(loaded, 3), "peak_mb": round(peak), "machine": describe_machine(), "answers": answered}
+    answers.write_text(json.dumps(document), encoding="utf-8")
+
+
+def describe_machine() -> dict[str, Any]:
+    """The processor, the cores this process may use, and the day."""
+    try:
+        lines = Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines()
+        processor = next(line.split(":")[1].strip() for line in lines if line.startswith("model name"))
+    except (OSError, StopIteration):
+        processor = platform.processor() or "unknown"
+    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
+    return {
+        "processor": processor,
+        "cores": cores,
+        "machine": platform.machine(),
+        "python": platform.python_version(),
+        "date": time.strftime("%Y-%m-%d", time.gmtime()),
+    }
+
+
+def answer(alternative: Alternative, request: dict[str, Any]) -> dict[str, Any]:
+    """Fit, route and, if it is asked for, add: with the seconds of each."""
+    texts, labels = request["texts"], request["labels"]
+    found: dict[str, Any] = {}
+    if new := request.get("new"):
+        before = [(text, label) for text, label in zip(texts, labels, strict=True) if label != new]
+        alternative.fit([text for text, _ in before], [label for _, label in before])
+        begun = time.perf_counter()
+        alternative.add(new, [text for text, label in zip(texts, labels, strict=True) if label == new])
+        alternative.route(request["test"][0])  # whatever was put off is done now
+        found["add_s"] = time.perf_counter() - begun
+    begun = time.perf_counter()
+    alternative.fit(texts, labels)
+    found["fit_s"] = time.perf_counter() - begun
+    found["said"], found["sure"] = _route_all(alternative, request["test"])
+    found["strange_said"], found["strange_sure"] = _route_all(alternative, request["strange"])
+    if request.get("timed"):
+        found["route_us"] = _time_one_by_one(alternative, request["test"][:ONE_BY_ONE])
+    return found
+
+
+def _route_all(alternative: Alternative, texts: list[str]) -> tuple[list[str | None], list[float]]:
+    many = getattr(alternative, "route_many", None)
+    routed = many(texts) if many else [alternative.route(text) for text in texts]
+    return [label for label, _ in routed], [round(float(sure), 6) for _, sure in routed]
+
+
+def _time_one_by_one(alternative: Alternative, texts: list[str]) -> float:
+    seconds = []
+    for text in texts:
+        begun = time.perf_counter()
+        alternative.route(text)
+        seconds.append(time.perf_counter() - begun)
+    return round(1e6 * statistics.median(seconds), 1)

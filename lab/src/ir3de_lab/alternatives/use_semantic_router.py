@@ -1,0 +1,34 @@
+"""semantic-router: the nearest example utterances, with a sentence encoder in a local folder."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import measuring
+
+
+class SemanticRouter:
+    def load(self, model: str) -> None:
+        from semantic_router import IndexedRouter, Route
+        from semantic_router.encoders.local import LocalEncoder
+
+        self._route, self._indexed = Route, IndexedRouter
+        self._encoder: Any = LocalEncoder(name=model)
+
+    def fit(self, texts: list[str], labels: list[str]) -> None:
+        examples: dict[str, list[str]] = {}
+        for text, label in zip(texts, labels, strict=True):
+            examples.setdefault(label, []).append(text)
+        routes = [self._route(name=name, utterances=some) for name, some in examples.items()]
+        self._router = self._indexed(encoder=self._encoder, routes=routes)
+
+    def add(self, label: str, texts: list[str]) -> None:
+        self._router.add(self._route(name=label, utterances=texts))
+
+    def route(self, text: str) -> tuple[str | None, float]:
+        choice = self._router(text)
+        return choice.name, float(choice.confidence or 0.0)
+
+
+if __name__ == "__main__":
+    measuring.main(SemanticRouter())

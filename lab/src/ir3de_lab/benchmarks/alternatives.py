@@ -1,0 +1,335 @@
+"""IR3DE beside other people's routers: the same prompts, each router in an environment of its own, in one run.
+
+An environment is a virtual environment with the router's own packages and no others, so that its packages and
+megabytes can be counted. The files in `ir3de_lab.alternatives` run there.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from itertools import islice
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from ir3de.errors import InputError
+from ir3de_lab import alternatives
+from ir3de_lab.benchmarks.defaults import Material, Texts, read_material
+from ir3de_lab.benchmarks.protocol import prompt_hash
+
+MOST_TRAINING = 1_000  # prompts of an expert
+MOST_TEST = 1_000  # prompts of a set
+MOST_STRANGE = 500  # prompts of other sets
+MOST_TIMED = 200
+FEW = 8  # prompts of an expert, in the second regime
+DRAWS = 3
+RESAMPLES = 2_000
+ENCODER_MB = 91  # of all-MiniLM-L6-v2, beside the packages
+TIME_LIMIT_S = 3_600
+
+_NOT_COUNTED = frozenset({"pip", "setuptools", "wheel"})
+_SCRIPTS = Path(alternatives.__file__).parent
+
+
+@dataclass(frozen=True)
+class Alternative:
+    """A router of others: what to install, which file uses it, and what can be said of it without measuring."""
+
+    name: str
+    script: str
+    requirements: tuple[str, ...]
+    arguments: tuple[str, ...] = ()
+    encoder: bool = False  # needs the folder of a sentence encoder
+    explains: str = "no"
+    abstains: str = "no"
+    adds: str = "fitted again"
+
+    @property
+    def key(self) -> str:
+        """The name of its file of answers."""
+        return "-".join([Path(self.script).stem, *(one.strip("-") for one in self.arguments)])
+
+
+ALTERNATIVES = (
+    Alternative("ir3de", "use_ir3de.py", (), explains="by word", abstains="yes", adds="exactly"),
+    Alternative(
+        "ir3de, --embedding default@2", "use_ir3de.py", (), ("--embedding", "2"), explains="by word", abstains="yes",
+        adds="exactly",
+    ),
+    Alternative(
+        "scikit-learn, TF-IDF + logistic regression", "use_tfidf.py", ("scikit-learn",), explains="by weights of words"
+    ),
+    Alternative("fastText", "use_fasttext.py", ("fasttext-numpy2-wheel",)),
+    Alternative(
+        "MiniLM, 10 nearest", "use_encoder.py", ("sentence-transformers", "torch"), encoder=True,
+        explains="by neighbours", adds="appends",
+    ),
+    Alternative(
+        "MiniLM + logistic regression", "use_encoder.py", ("sentence-transformers", "torch"), ("--linear",),
+        encoder=True,
+    ),
+    Alternative(
+        "semantic-router, MiniLM", "use_semantic_router.py", ("semantic-router[local]", "torch"), encoder=True,
+        explains="by neighbours", abstains="yes", adds="appends",
+    ),
+    Alternative("SetFit, MiniLM", "use_setfit.py", ("setfit", "torch"), encoder=True),
+    Alternative(
+        "LiteLLM auto-router, MiniLM", "use_litellm.py", ("litellm[semantic-router]", "sentence-transformers", "torch"),
+        encoder=True, abstains="yes",
+    ),
+)  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Environment:
+    """A virtual environment of one alternative: what it weighs."""
+
+    python: Path
+    packages: int
+    megabytes: float
+    versions: dict[str, str]
+
+
+@dataclass(frozen=True)
+class Regime:
+    """One fit that every alternative makes: its training prompts, and what is routed."""
+
+    data: str
+    prompts: int | None  # of an expert; None for all
+    draw: int
+    texts: list[str]
+    labels: list[str]
+    test: list[str]
+    truth: list[str]
+    strange: list[str]
+
+    def to_request(self) -> dict[str, Any]:
+        asked = {"texts": self.texts, "labels": self.labels, "test": self.test, "strange": self.strange}
+        return {**asked, "new": None, "timed": False}
+
+    def to_timed_request(self) -> dict[str, Any]:
+        """Fewer prompts to route, one at a time, and an expert to add."""
+        few = {"test": self.test[:MOST_TIMED], "strange": self.strange[:1]}
+        return {**self.to_request(), **few, "new": self.labels[-1], "timed": True}
+
+
+@dataclass(frozen=True)
+class AlternativeRow:
+    """One alternative on one set, with all prompts or with few: means over the draws."""
+
+    data: str
+    prompts: int | None
+    router: str
+    accuracy: float  # percent
+    low: float  # of the difference to IR3DE, in points: below zero IR3DE is better
+    difference: float
+    high: float
+    strange: float | None  # AUROC, percent: how well confidence tells prompts of other sets
+    fit_s: float  # on the machine that answered
+    right: list[float] = field(repr=False)  # by test prompt: the share of the draws that had it right
+
+    def to_dict(self) -> dict[str, Any]:
+        return {name: value for name, value in vars(self).items() if name != "right"}
+
+
+def prepare_environment(
+    folder: Path, alternative: Alternative, replaced: Mapping[str, str], itself: Path
+) -> Environment:
+    """Make the alternative's virtual environment, unless it is there, and weigh it.
+
+    `replaced` are requirements to install instead of others, such as {"torch": "torch==2.13.0"}; `itself` is the folder
+    of IR3DE's own source.
+    """
+    wanted = [replaced.get(one, one) for one in alternative.requirements] or [str(itself)]
+    home = folder / Path(alternative.script).stem
+    python = home / ("Scripts" if os.name == "nt" else "bin") / "python"
+    if not python.exists():
+        _run([sys.executable, "-m", "venv", str(home)])
+        _run([str(python), "-m", "pip", "install", "-q", "--upgrade", "pip"])
+        _run([str(python), "-m", "pip", "install", "-q", "--no-compile", *wanted])
+    return weigh(python)
+
+
+def weigh(python: Path) -> Environment:
+    """Count an environment's packages, and the megabytes of their files, without pip and what came with it."""
+    listing = (
+        "import json,sys;from importlib.metadata import distributions as d;"
+        "print(json.dumps([[x.name,x.version,sum((x.locate_file(f).stat().st_size for f in x.files or () "
+        "if f.suffix!='.pyc' and x.locate_file(f).is_file()))] for x in d()]))"
+    )
+    found = json.loads(_run([str(python), "-c", listing]))
+    counted = {name: (version, size) for name, version, size in found if name.lower() not in _NOT_COUNTED}
+    megabytes = sum(size for _, size in counted.values()) / 1e6
+    return Environment(python, len(counted), round(megabytes, 1), {name: one[0] for name, one in counted.items()})
+
+
+def make_regimes(material: Material, others: Sequence[Material]) -> Iterator[Regime]:
+    """All prompts once, then a few of each expert several times; the test prompts stay the same."""
+    tests = material.splits["test"]
+    if material.by_expert:  # else the largest domain is nearly all of it
+        share = MOST_TEST // len(tests)
+        test = [pair for name, texts in tests.items() for pair in _pick(_pairs({name: texts}), share)]
+    else:
+        test = _pick(_pairs(tests), MOST_TEST)
+    strange = [text for text, _ in _pick([pair for one in others for pair in _pairs(one.splits["test"])], MOST_STRANGE)]
+    train = {
+        name: [text for text, _ in _pick([(text, name) for text in texts], MOST_TRAINING)]
+        for name, texts in material.train.items()
+    }
+
+    def regime(prompts: int | None, draw: int, drawn: Texts) -> Regime:
+        pairs = _pairs(drawn)
+        texts, labels = [text for text, _ in pairs], [label for _, label in pairs]
+        return Regime(
+            material.name,
+            prompts,
+            draw,
+            texts,
+            labels,
+            [text for text, _ in test],
+            [label for _, label in test],
+            strange,
+        )
+
+    yield regime(None, 0, train)
+    for draw in range(DRAWS):
+        random = np.random.default_rng(draw)
+        yield regime(
+            FEW,
+            draw,
+            {
+                name: [texts[place] for place in random.choice(len(texts), min(FEW, len(texts)), replace=False)]
+                for name, texts in train.items()
+            },
+        )
+
+
+def read_regimes(data: Path, only: Sequence[str]) -> list[Regime]:
+    """What is asked of every alternative: the sets of these names."""
+    found = {material.name: material for material in read_material(data) if material.name in only}
+    for name in only:
+        if name not in found:
+            raise InputError(f"{data} has no set {name!r}: name others with --only")
+    sets = [found[name] for name in only]
+    return [regime for one in sets for regime in make_regimes(one, [other for other in sets if other is not one])]
+
+
+def describe(
+    alternative: Alternative, environment: Environment, found: Mapping[str, Any], timed: Mapping[str, Any] | None
+) -> dict[str, Any]:
+    """What can be said of an alternative apart from its answers; `timed` is how long it took, if that was measured."""
+    times = {name: round(timed["answers"][0][name], 4) for name in ("fit_s", "add_s", "route_us")} if timed else None
+    packages = [one.split("[")[0] for one in alternative.requirements] or ["ir3de"]
+    return {
+        "name": alternative.name,
+        "versions": {name: environment.versions.get(name) for name in packages},
+        "packages": environment.packages,
+        "megabytes": environment.megabytes,
+        "model_mb": ENCODER_MB if alternative.encoder else 0,
+        "torch": "torch" in environment.versions,
+        "explains": alternative.explains,
+        "abstains": alternative.abstains,
+        "adds": alternative.adds,
+        "answered_on": found["machine"],
+        "times": timed and {**(times or {}), "load_s": timed["load_s"], "peak_mb": timed["peak_mb"]},
+    }
+
+
+def write_requests(path: Path, requests: Sequence[Mapping[str, Any]], model: str) -> None:
+    """Write what every alternative is asked; `model` is the folder of the sentence encoder."""
+    document = {"model": model, "requests": list(requests)}
+    path.write_text(json.dumps(document, ensure_ascii=False), encoding="utf-8")
+
+
+def ask(alternative: Alternative, environment: Environment, requests: Path, answers: Path) -> dict[str, Any]:
+    """Run the alternative's file in its environment, unless its answers are there already."""
+    if not answers.exists():
+        script = str(_SCRIPTS / alternative.script)
+        _run([str(environment.python), script, str(requests), str(answers), *alternative.arguments])
+    found: dict[str, Any] = json.loads(answers.read_text(encoding="utf-8"))
+    return found
+
+
+def tabulate(
+    alternative: Alternative,
+    regimes: Sequence[Regime],
+    answers: Sequence[Mapping[str, Any] | None],
+    own: Sequence[AlternativeRow],
+) -> Iterator[AlternativeRow]:
+    """One row for each set and number of prompts; `own` are IR3DE's rows on the same prompts, if they are there.
+
+    An answer may be missing (None): then its set is left out.
+    """
+    groups: dict[tuple[str, int | None], list[tuple[Regime, Mapping[str, Any]]]] = {}
+    for regime, answer in zip(regimes, answers, strict=True):
+        if answer is not None:
+            groups.setdefault((regime.data, regime.prompts), []).append((regime, answer))
+    for (data, prompts), some in groups.items():
+        right = np.mean([_compare(regime.truth, answer["said"]) for regime, answer in some], axis=0)
+        beside = next((row.right for row in own if (row.data, row.prompts) == (data, prompts)), right)
+        low, difference, high = bound_difference(right, np.asarray(beside))
+        first = some[0][1]
+        yield AlternativeRow(
+            data,
+            prompts,
+            alternative.name,
+            round(100 * float(right.mean()), 2),
+            low,
+            difference,
+            high,
+            round(100 * float(np.mean([auroc(answer["sure"], answer["strange_sure"]) for _, answer in some])), 1),
+            round(first["fit_s"], 3),
+            right.tolist(),
+        )
+
+
+def bound_difference(right: np.ndarray[Any, Any], beside: np.ndarray[Any, Any]) -> tuple[float, float, float]:
+    """The difference of two shares of the same prompts in points, between its bounds: a paired bootstrap, 95 %."""
+    gaps = 100 * (right - beside)
+    random = np.random.default_rng(0)
+    means = gaps[random.integers(0, len(gaps), (RESAMPLES, len(gaps)))].mean(axis=1)
+    low, high = np.quantile(means, [0.025, 0.975])
+    return round(float(low), 2), round(float(gaps.mean()), 2), round(float(high), 2)
+
+
+def auroc(inside: Sequence[float], outside: Sequence[float]) -> float:
+    """How often a prompt of the set is surer than one of another set; a tie counts half.
+
+    >>> auroc([0.9, 0.8], [0.1, 0.8])
+    0.875
+    """
+    order = np.sort(np.asarray(outside))
+    given = np.asarray(inside)
+    below, upto = np.searchsorted(order, given, "left"), np.searchsorted(order, given, "right")
+    return float((below + upto).mean() / 2 / len(order))
+
+
+def _compare(truth: Sequence[str], said: Sequence[str | None]) -> np.ndarray[Any, Any]:
+    return np.array([label == found for label, found in zip(truth, said, strict=True)], float)
+
+
+def _pairs(texts: Mapping[str, Sequence[str]]) -> list[tuple[str, str]]:
+    return [(text, name) for name, some in texts.items() for text in some]
+
+
+def _pick(pairs: list[tuple[str, str]], most: int) -> list[tuple[str, str]]:
+    """The same ones every time: those of the smallest hashes, in the order they were in."""
+    chosen = set(islice(sorted(range(len(pairs)), key=lambda place: prompt_hash(pairs[place][0])), most))
+    return [pair for place, pair in enumerate(pairs) if place in chosen]
+
+
+def _run(command: Sequence[str]) -> str:
+    quiet = {"TOKENIZERS_PARALLELISM": "false", "HF_HUB_OFFLINE": "1", "PYTHONPATH": "", "PYTHONWARNINGS": "ignore"}
+    done = subprocess.run(
+        command, capture_output=True, text=True, timeout=TIME_LIMIT_S, env={**os.environ, **quiet}, check=False
+    )
+    if done.returncode:
+        last = "\n".join(done.stderr.strip().splitlines()[-5:])
+        raise InputError(f"{' '.join(command[:4])} … ended with {done.returncode}:\n{last}")
+    return done.stdout

@@ -1,0 +1,155 @@
+"""bench alternatives: IR3DE beside other people's routers."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from ir3de.cli.plugins import Output, heading, output_options, table
+from ir3de.errors import InputError
+from ir3de_lab.cli.shared import keep, number, save_option
+
+if TYPE_CHECKING:
+    from rich.table import Table
+
+    from ir3de_lab.benchmarks.alternatives import AlternativeRow
+
+SETS = ("banking77", "stackoverflow20", "trec_qc", "reasoning")
+
+
+@click.command()
+@click.option(
+    "--data",
+    type=click.Path(exists=True, file_okay=False, path_type=Path),
+    required=True,
+    help="Folder of suites, and of intents in `intents/`.",
+)
+@click.option("--only", multiple=True, metavar="SET", default=SETS, show_default=True, help="Sets; may be repeated.")
+@click.option("--router", "chosen", multiple=True, metavar="NAME", help="Alternatives; all, unless some are named.")
+@click.option(
+    "--encoder",
+    type=click.Path(exists=True, file_okay=False, path_type=Path),
+    metavar="FOLDER",
+    help="Folder of a sentence encoder such as all-MiniLM-L6-v2. Without it, its alternatives are left out.",
+)
+@click.option(
+    "--environments",
+    type=click.Path(path_type=Path),
+    required=True,
+    metavar="FOLDER",
+    help="Where virtual environments are made, one for each alternative; those there are used again.",
+)
+@click.option(
+    "--answers",
+    type=click.Path(path_type=Path),
+    required=True,
+    metavar="FOLDER",
+    help="Where each alternative's answers are kept. Those there are not asked for again.",
+)
+@click.option(
+    "--no-times",
+    "untimed",
+    multiple=True,
+    metavar="KEY",
+    help="Take no times of this alternative, such as use_setfit, which trains for minutes; may be repeated.",
+)
+@click.option("--torch", default="torch", show_default=True, metavar="REQUIREMENT", help="Which torch to install.")
+@click.option(
+    "--source",
+    type=click.Path(exists=True, path_type=Path),
+    default=Path(),
+    metavar="FOLDER",
+    help="IR3DE's checkout, or its wheel.  [default: this folder]",
+)
+@save_option
+@output_options
+def alternatives(
+    data: Path,
+    only: Sequence[str],
+    chosen: Sequence[str],
+    encoder: Path | None,
+    environments: Path,
+    answers: Path,
+    untimed: Sequence[str],
+    torch: str,
+    source: Path,
+    save: Path | None,
+    out: Output,
+) -> None:
+    """Other people's routers on the same prompts: accuracy, time, what they install, what they can do.
+
+    Each is installed into an environment of its own by pip. Each set is fitted with all prompts (at most 1,000 an
+    expert), and with 8 an expert, drawn three times. `requests.json` in the folder of answers can be carried to another
+    machine and answered there, by `python use_….py requests.json ANSWERS`. Times are taken here, on the first set with
+    8 prompts an expert: the fit, an expert added, prompts routed one at a time.
+
+    \b
+    Example:
+      ir3de bench alternatives --data suites/ --encoder models/all-MiniLM-L6-v2 --environments envs --answers answers
+    """
+    from ir3de_lab.benchmarks import alternatives as bench
+    from ir3de_lab.benchmarks.measurement import circumstances
+
+    wanted = [one for one in bench.ALTERNATIVES if (encoder or not one.encoder) and (not chosen or one.name in chosen)]
+    if unknown := set(chosen) - {one.name for one in bench.ALTERNATIVES}:
+        known = ", ".join(one.name for one in bench.ALTERNATIVES)
+        raise click.UsageError(f"there is no alternative {min(unknown)!r}: there are {known}")
+    answers.mkdir(parents=True, exist_ok=True)
+    with out.spinner("reading prompts"):
+        regimes = bench.read_regimes(data, only)
+        requests, timing = answers / "requests.json", answers / "times.json"
+        bench.write_requests(requests, [regime.to_request() for regime in regimes], str(encoder or ""))
+        timed = next(regime for regime in regimes if regime.prompts == bench.FEW)
+        bench.write_requests(timing, [timed.to_timed_request()], str(encoder or ""))
+    rows: list[AlternativeRow] = []
+    facts: list[dict[str, Any]] = []
+    for one in wanted:
+        with out.spinner(f"installing {one.name}"):
+            environment = bench.prepare_environment(environments, one, {"torch": torch}, source)
+        with out.spinner(f"asking {one.name}"):
+            found = bench.ask(one, environment, requests, answers / f"{one.key}.json")
+            times = (
+                bench.ask(one, environment, timing, answers / f"{one.key}-times.json")
+                if one.key not in untimed
+                else None
+            )
+        if len(found["answers"]) != len(regimes):
+            raise InputError(
+                f"{answers / one.key}.json has {len(found['answers'])} answers for {len(regimes)} requests: remove it"
+            )
+        rows += bench.tabulate(one, regimes, found["answers"], [row for row in rows if row.router == "ir3de"])
+        facts.append(bench.describe(one, environment, found, times))
+    document = {
+        "circumstances": circumstances(),
+        "alternatives": facts,
+        "rows": [row.to_dict() for row in rows],
+    }
+    keep(save, document)
+    out.json(document)
+    out.result(heading("what they are"), _facts_table(facts))
+    for prompts in (None, bench.FEW):
+        some = [row for row in rows if row.prompts == prompts]
+        out.result(heading("all prompts" if prompts is None else f"{prompts} prompts an expert"), _table(some))
+
+
+def _facts_table(facts: Sequence[dict[str, Any]]) -> Table:
+    right = ("packages", "MB", "fit, s", "add, s", "µs a prompt")
+    shown = table("router", *right, "torch", "explains", "abstains", right=right)
+    for one in facts:
+        times = one["times"] or {}
+        cells = [number(times[name]) if times else "–" for name in ("fit_s", "add_s", "route_us")]
+        weights = (str(one["packages"]), f"{one['megabytes'] + one['model_mb']:,.0f}")
+        shown.add_row(one["name"], *weights, *cells, "yes" if one["torch"] else "no", one["explains"], one["abstains"])
+    return shown
+
+
+def _table(rows: Sequence[AlternativeRow]) -> Table:
+    right = ("accuracy, %", "against ir3de", "strangers, %")
+    shown = table("set", "router", *right, right=right)
+    for row in rows:
+        gap = "" if row.router == "ir3de" else f"{row.difference:+.1f} [{row.low:+.1f}, {row.high:+.1f}]"
+        shown.add_row(row.data, row.router, f"{row.accuracy:.1f}", gap, f"{row.strange:.1f}")
+    return shown
