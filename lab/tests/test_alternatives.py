@@ -1,0 +1,106 @@
+"""Other people's routers: what they are asked, how their answers are compared, and the files that use them."""
+
+from __future__ import annotations
+
+import ast
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+from click.testing import CliRunner
+
+from ir3de.cli import cli
+from ir3de.corpora import examples as demo
+from ir3de.errors import InputError
+from ir3de_lab import alternatives
+from ir3de_lab.benchmarks.alternatives import (
+    ALTERNATIVES,
+    FEW,
+    Regime,
+    auroc,
+    bound_difference,
+    make_regimes,
+    read_regimes,
+    tabulate,
+    weigh,
+)
+from ir3de_lab.benchmarks.defaults import Material
+
+SCRIPTS = Path(alternatives.__file__).parent
+TRAIN = {name: texts[:20] for name, texts in demo.prompts().items()}
+MATERIAL = Material("demo", TRAIN, {"test": demo.held_out()}, by_expert=False)
+OTHER = Material("other", TRAIN, {"test": {"a": ["Guten Morgen", "qwert"]}}, by_expert=False)
+
+
+def test_every_alternative_is_asked_the_same_and_test_prompts_stay() -> None:
+    regimes = list(make_regimes(MATERIAL, [OTHER]))
+    assert [(one.prompts, one.draw) for one in regimes] == [(None, 0), (FEW, 0), (FEW, 1), (FEW, 2)]
+    assert all(one.test == regimes[0].test and one.strange == ["Guten Morgen", "qwert"] for one in regimes)
+    assert all(len(one.texts) == FEW * len(TRAIN) and set(one.labels) == set(TRAIN) for one in regimes[1:])
+    assert regimes[1].texts != regimes[2].texts
+    assert not set(regimes[0].texts) & set(regimes[0].test)
+
+
+def test_a_difference_is_paired_and_bounded() -> None:
+    right, beside = np.array([1.0] * 90 + [0.0] * 10), np.array([1.0] * 80 + [0.0] * 20)
+    low, difference, high = bound_difference(right, beside)
+    assert difference == 10.0 and 0 < low < 10 < high
+    assert bound_difference(right, right) == (0.0, 0.0, 0.0)
+    assert auroc([0.9, 0.8], [0.1, 0.2]) == 1.0 and auroc([0.5], [0.5]) == 0.5
+
+
+def test_abstentions_are_wrong_and_missing_answers_leave_their_set_out() -> None:
+    regime = Regime("demo", None, 0, ["a"], ["x"], ["p", "q"], ["x", "y"], ["z"])
+    answer = {"said": ["x", None], "sure": [0.9, 0.1], "strange_sure": [0.5], "fit_s": 1.0}
+    (row,) = tabulate(ALTERNATIVES[0], [regime], [answer], [])
+    assert (row.accuracy, row.strange) == (50.0, 50.0)
+    assert not list(tabulate(ALTERNATIVES[0], [regime], [None], []))
+
+
+@pytest.mark.parametrize("router", ["ir3de", "scikit-learn, TF-IDF + logistic regression"])
+def test_a_file_answers_in_a_process_of_its_own(router: str, tmp_path: Path) -> None:
+    """These two are installed where the tests run. The others need environments of their own."""
+    one = next(found for found in ALTERNATIVES if found.name == router)
+    regime = list(make_regimes(MATERIAL, [OTHER]))[1]
+    document = {"model": "", "requests": [regime.to_timed_request()]}
+    (tmp_path / "requests.json").write_text(json.dumps(document), encoding="utf-8")
+    command = [sys.executable, str(SCRIPTS / one.script), "requests.json", "answers.json"]
+    subprocess.run(command, cwd=tmp_path, check=True, capture_output=True)
+    found = json.loads((tmp_path / "answers.json").read_bytes())
+    (answer,) = found["answers"]
+    said, truth = answer["said"], regime.truth[: len(answer["said"])]
+    assert sum(a == b for a, b in zip(said, truth, strict=True)) > len(truth) / 3  # chance is a fifth
+    assert min(answer["fit_s"], answer["add_s"], answer["route_us"]) > 0 and found["machine"]["cores"] >= 1
+
+
+def test_files_that_use_a_router_know_nothing_of_the_laboratory() -> None:
+    files = sorted(SCRIPTS.glob("use_*.py"))
+    assert {path.name for path in files} == {one.script for one in ALTERNATIVES}
+    for path in [*files, SCRIPTS / "measuring.py"]:
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+            names = [name.name for name in node.names] if isinstance(node, ast.Import) else []
+            names += [node.module or ""] if isinstance(node, ast.ImportFrom) else []
+            assert not any(name.startswith("ir3de_lab") for name in names), path
+
+
+def test_an_environment_is_weighed_without_pip() -> None:
+    found = weigh(Path(sys.executable))
+    assert "numpy" in found.versions and "pip" not in found.versions
+    assert found.packages == len(found.versions) and found.megabytes > 10
+
+
+def test_a_set_or_a_router_that_is_not_there_is_named(tmp_path: Path) -> None:
+    (tmp_path / "intents" / "mine").mkdir(parents=True)
+    for split in ("train", "test"):
+        rows = [json.dumps({"text": text, "label": name}) for name, texts in TRAIN.items() for text in texts]
+        (tmp_path / "intents" / "mine" / f"{split}.jsonl").write_text("\n".join(rows), encoding="utf-8")
+    with pytest.raises(InputError, match="has no set 'theirs': name others with --only"):
+        read_regimes(tmp_path, ["mine", "theirs"])
+    folders = ["--environments", str(tmp_path / "envs"), "--answers", str(tmp_path / "answers")]
+    result = CliRunner().invoke(
+        cli, ["bench", "alternatives", "--data", str(tmp_path), *folders, "--router", "fasttext"]
+    )
+    assert result.exit_code == 2 and "there is no alternative 'fasttext': there are ir3de" in result.output
