@@ -113,8 +113,8 @@ def test_the_commands_of_the_page_run(folder: Path, tmp_path: Path, monkeypatch:
         (tmp_path / f"{name}.txt").write_text("\n".join(texts), encoding="utf-8")
     monkeypatch.chdir(tmp_path)
     page = (ROOT / "docs" / "report.md").read_text(encoding="utf-8")
-    commands = re.findall(r"^\$ ir3de (.*)$", page, re.MULTILINE)
-    assert len(commands) == page.count("\n$ ") == 5
+    commands = re.findall(r"(?:^\$ |`)ir3de (report router [^`\n]*)", page, re.MULTILINE)
+    assert len(commands) == page.count("ir3de report router") == 5
     for command in commands:
         assert run(*shlex.split(command)).stdout
     assert {path.name for path in tmp_path.glob("*.html")} == {"report.html", "named.html", "kept.html", "to-mail.html"}
