@@ -24,11 +24,11 @@ KINDS = (".py", ".md", ".yaml", ".yml", ".html", ".ts", ".toml", ".cff", ".ipynb
 class Installed(Distribution):
     """A distribution with what pip wrote down about its origin."""
 
-    def __init__(self, origin: str | None) -> None:
-        self.origin = origin
+    def __init__(self, said: str | None) -> None:
+        self.said = said
 
     def read_text(self, filename: str) -> str | None:
-        return self.origin if filename == "direct_url.json" else None
+        return self.said if filename == "direct_url.json" else None
 
     def locate_file(self, path: Any) -> Any:
         raise NotImplementedError
