@@ -20,7 +20,7 @@ from ir3de.corpora import examples
 from ir3de.statistics import save_statistics
 
 ROOT = Path(__file__).parents[2]
-PROMPTS = 40  # of each domain: enough for every command, and quick to fit
+PROMPTS = 24  # of each domain: enough for every command, and quick to fit
 
 Maker = Callable[[Path], None]
 
