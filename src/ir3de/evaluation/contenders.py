@@ -10,7 +10,7 @@ import numpy.typing as npt
 
 TFIDF = "TF-IDF + logistic regression"
 MAJORITY = "always the largest expert"
-MAX_PAIR_CHARACTERS = 20_000_000  # of training texts; beyond it, words are counted alone and not in pairs
+MAX_PAIR_CHARACTERS = 5_000_000  # of training texts; beyond it, words are counted alone and not in pairs
 MAX_ITERATIONS = 1_000
 INVERSE_RIDGE = 10.0
 
