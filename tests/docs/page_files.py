@@ -39,7 +39,8 @@ def make_file(path: Path) -> None:
 
 def _is_made_by(code: str, name: str) -> bool:
     """Whether the first line that names it writes it: `ir3de fit router …`, `ir3de demo --save router`, `-o x`."""
-    line = next(line for line in code.splitlines() if name in line)
+    naming = [line for line in code.splitlines() if name in line]
+    line = next((line for line in naming if line.startswith("$ ")), naming[0])  # the first command, if there is one
     if "config init" in line:
         return True
     return any(f"{writes} {name}" in line for writes in ("fit", "collect", "--save", "--write", "--output", "-o"))
