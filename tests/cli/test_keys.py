@@ -9,6 +9,7 @@ import pytest
 import yaml
 
 from commands import complaint, run, run_json
+from ir3de.errors import InputError
 from ir3de.gateway.config.models import Config
 from ir3de.gateway.keys.checks import check_keys_file
 from ir3de.gateway.keys.definitions import read_keys_file
@@ -30,6 +31,9 @@ def test_a_new_key_and_its_entry(tmp_path: Path) -> None:
     assert again["keys"][0]["hash"] == found.hash
     assert "printable name" in complaint("keys", "new", "a\nb")
     assert "no key on standard input" in complaint("keys", "hash", "a", stdin="")
+    (tmp_path / "keys.yaml").write_text(entry)
+    with pytest.raises(InputError, match="expected `keys:` and the list of keys below it, found a list"):
+        read_keys_file(tmp_path / "keys.yaml")
 
 
 def test_a_broken_keys_file_is_found_before_serving(tmp_path: Path, fitted: Path) -> None:

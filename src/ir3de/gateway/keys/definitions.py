@@ -21,7 +21,7 @@ from ir3de.gateway.config.yaml_parser import Document
 Scope = Literal["inference", "route", "models", "admin"]
 SCOPES: tuple[str, ...] = get_args(Scope)
 MAX_KEYS = 10_000
-_ADVICE = "`ir3de keys new NAME` prints an entry for it"
+_ADVICE = "`ir3de keys new NAME` prints an entry for it, to stand below `keys:`"
 
 Amount = Annotated[float, Field(ge=0, allow_inf_nan=False)]
 
@@ -141,8 +141,8 @@ def parse_keys(document: Document, *, secrets: bool = True) -> KeysFile:
     """The keys of a document."""
     if not isinstance(document.value, dict):
         raise InputError(
-            f"{document.name}: expected `keys:` with a list of keys, found {describe_value(document.value)}: "
-            "`ir3de keys new NAME` prints an entry"
+            f"{document.name}: expected `keys:` and the list of keys below it, found {describe_value(document.value)}: "
+            "`ir3de keys new NAME` prints an entry of that list"
         )
     literal = [_advise(finding) for finding in findings.find_literal_secrets(document, document.value, ())]
     try:
