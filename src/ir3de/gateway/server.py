@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 import logging
 import logging.config
 import multiprocessing
@@ -183,16 +184,18 @@ def bind_socket(host: str, port: int) -> socket.socket:
         )[0]
         made = socket.socket(family, kind, protocol)
     except OSError as error:
-        raise InputError(f"cannot listen on {host!r}: {error.strerror or error}; correct server.host") from error
+        raise InputError(
+            f"cannot listen on {host!r}: {error.strerror or error}; correct server.host (--host)"
+        ) from error
     try:
         if os.name == "posix":
             made.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         made.bind(address)
     except OSError as error:
         made.close()
-        raise InputError(
-            f"cannot listen on {host}:{port}: {error.strerror or error}; choose another with --port, 0 takes a free one"
-        ) from error
+        is_elsewhere = error.errno == errno.EADDRNOTAVAIL  # no interface of this machine has the address
+        advice = "correct server.host (--host)" if is_elsewhere else "choose another with --port, 0 takes a free one"
+        raise InputError(f"cannot listen on {host}:{port}: {error.strerror or error}; {advice}") from error
     made.set_inheritable(True)
     return made
 
