@@ -139,6 +139,8 @@ def test_sighup_replaces_the_workers_but_not_by_ones_that_cannot_start(supervise
     supervised.said.write_text("serve")
     supervised.process.send_signal(signal.SIGHUP)
     assert eventually(lambda: len(supervised.workers) == 2 and not supervised.workers & old)
+    said = supervised.log.read_text()
+    assert said.count("SIGHUP: replacing 2 workers one by one") == 2 and said.count("has been replaced") == 1
     supervised.process.terminate()
     assert supervised.result() == "True" and not supervised.workers
 

@@ -152,6 +152,8 @@ class Supervisor:
             self._leaving, place.worker, place.failures = place.worker, new, 0
             self._replacement = None
             del self._to_replace[0]
+            if not self._to_replace:
+                logger.info("every worker has been replaced")
             if self._leaving is not None:
                 self._leaving.process.terminate()
         elif new.has_ended or monotonic() - new.started_at > START_TIMEOUT_S:
@@ -198,6 +200,7 @@ class Supervisor:
         self._signals.clear()
         if getattr(signal, "SIGHUP", None) in signals:
             self._to_replace = list(self._places)
+            logger.info("SIGHUP: replacing %d workers one by one", len(self._to_replace))
         return any(number in (signal.SIGINT, signal.SIGTERM) for number in signals)
 
     @contextmanager
