@@ -301,6 +301,17 @@ def test_names_of_router_and_configuration(router: Path) -> None:
     assert [finding.level for finding in validation.check_consistency(none, facts)] == ["error"]
 
 
+def test_a_state_folder_that_cannot_be_written(tmp_path: Path) -> None:
+    def told(state: Path) -> list[str]:
+        config = parsed(f"{GOOD}state: {state}\nserver: {{workers: 2, keys_file: keys.yaml}}\n")
+        return [str(finding) for finding in validation.check_state_folder(config, None)]
+
+    assert told(tmp_path) == told(tmp_path / "new" / "state") == [] and not (tmp_path / "new").exists()
+    (tmp_path / "file").write_text("")
+    (found,) = told(tmp_path / "file" / "state")
+    assert "state cannot be written" in found and "each worker counts keys alone" in found
+
+
 def test_other_machines_need_a_key_or_an_open_door(monkeypatch: pytest.MonkeyPatch) -> None:
     def refused(server: str) -> bool:
         return validation.find_host_error(parsed(f"{GOOD}server: {{{server}}}\n")) is not None

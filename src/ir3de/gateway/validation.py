@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
@@ -114,6 +115,19 @@ def check_hooks(config: Config) -> list[Finding]:
     return findings
 
 
+def check_state_folder(config: Config, path: Path | None) -> list[Finding]:
+    """A warning if nothing can be kept in the state folder. It is not made."""
+    where = find_state_folder(config, path)
+    if where is None:
+        return []
+    nearest = next(folder for folder in (where, *where.resolve().parents) if folder.exists())
+    if nearest.is_dir() and os.access(nearest, os.W_OK | os.X_OK):
+        return []
+    lost = "changes made through /admin, pins and what keys have used end with the gateway"
+    alone = ", and each worker counts keys alone" if config.server.workers > 1 and config.server.keys_file else ""
+    return [Finding("warning", "state", f"{where} cannot be written: {lost}{alone}")]
+
+
 def find_host_error(config: Config) -> str | None:
     """Why the gateway must not listen on its host: other machines need a key, or server.open."""
     server = config.server
@@ -122,7 +136,8 @@ def find_host_error(config: Config) -> str | None:
     names = " or ".join(list_client_variables(config))
     return (
         f"{server.host or 'every interface'} can be reached from other machines, and no client needs a key: put one "
-        f"into the environment variable {names}, or set server.open: true (--open) if anybody may use it"
+        f"into the environment variable {names}, name a file of keys in server.keys_file, or set server.open: true "
+        "(--open) if anybody may use it"
     )
 
 

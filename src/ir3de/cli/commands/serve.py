@@ -80,13 +80,19 @@ def serve(
         # the processes that serve load the hooks themselves, and refuse those that they cannot load
         checked = check_config(source.read(), source.path, loads_hooks=dry_run)
         if dry_run:
-            show_checked(checked, out)
+            show_checked(_check_state(checked, source.path), out)
         if checked.errors:
             raise InputError("; ".join(checked.errors))
         if dry_run:
             out.result(line(("all is well: this can be served", "green")))
         elif not _serve(source, checked, out, demo=demo):
             context.exit(INTERRUPTED_EXIT_CODE)
+
+
+def _check_state(checked: CheckedConfig, path: Path | None) -> CheckedConfig:
+    from ir3de.gateway.validation import check_state_folder
+
+    return checked._replace(findings=[*checked.findings, *check_state_folder(checked.config, path)])
 
 
 def _serve(source: Source, checked: CheckedConfig, out: Output, *, demo: bool) -> bool:
