@@ -10,7 +10,7 @@ from pydantic import BaseModel, ConfigDict, Field
 
 Seconds = Annotated[float, Field(gt=0, le=86_400)]
 Name = Annotated[str, Field(min_length=1, max_length=200)]
-Variable = Annotated[str, Field(pattern=r"^[A-Za-z_][A-Za-z0-9_]*$", description="Name of an environment variable.")]
+Variable = Annotated[str, Field(pattern=r"^[A-Za-z_][A-Za-z0-9_]*$")]  # the name of a variable
 
 
 class Part(BaseModel):
