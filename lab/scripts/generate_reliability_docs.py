@@ -17,7 +17,7 @@ def summary(document: dict[str, Any]) -> list[str]:
     broken = sum(bool(fault["problems"]) for fault in faults)
     parsers, kinds, minutes, seed = len(document["campaigns"]), len(faults), document["minutes"], document["seed"]
     return [
-        f"The last run took about {minutes:g} minutes with seed {seed}: **{inputs:,} inputs** were tried at {parsers} "
+        f"The last run took about {minutes:g} minute{'s' * (minutes != 1)} with seed {seed}: **{inputs:,} inputs** were tried at {parsers} "
         f"parsers, with {found:,} findings. **{counts['injected']:,} faults** of {kinds} kinds were injected, of which "
         f"{broken} did not hold. Meanwhile {counts['served']:,} requests were served, {counts['refused']:,} refused, "
         f"**{counts['lost']:,} lost** and **{counts['wrong']:,} answered wrongly**."
