@@ -16,8 +16,9 @@ def summary(document: dict[str, Any]) -> list[str]:
     counts = {name: sum(fault[name] for fault in faults) for name in NUMBERS}
     broken = sum(bool(fault["problems"]) for fault in faults)
     parsers, kinds, minutes, seed = len(document["campaigns"]), len(faults), document["minutes"], document["seed"]
+    took = "1 minute" if minutes == 1 else f"{minutes:g} minutes"
     return [
-        f"The last run took about {minutes:g} minute{'s' * (minutes != 1)} with seed {seed}: **{inputs:,} inputs** were tried at {parsers} "
+        f"The last run took about {took} with seed {seed}: **{inputs:,} inputs** were tried at {parsers} "
         f"parsers, with {found:,} findings. **{counts['injected']:,} faults** of {kinds} kinds were injected, of which "
         f"{broken} did not hold. Meanwhile {counts['served']:,} requests were served, {counts['refused']:,} refused, "
         f"**{counts['lost']:,} lost** and **{counts['wrong']:,} answered wrongly**."
