@@ -134,11 +134,41 @@ def test_broken_rows_are_skipped_only_as_far_as_allowed(tmp_path: Path) -> None:
     path = tmp_path / "t.csv"
     path.write_text(as_csv(rows))
     call = ("collect", tmp_path / "s", path, "--label", "team", "--force")
-    assert f"{path}:{len(rows) + 1}: the row has no label, 'team' is empty" in complaint(*call)
+    refused = complaint(*call).rstrip()
+    assert f"{path}:{len(rows) + 1}: the row has no label, 'team' is empty" in refused
+    assert refused.endswith(
+        f"To skip this row: ir3de collect {tmp_path / 's'} {path} --label team --force --skip-bad 1"
+    )
     told = " ".join(run(*call, "--skip-bad", "1").stderr.split())  # long lines are broken
     assert f"1 of {len(rows)} records were skipped" in told and "the row has no label" in told
     path.write_text(as_csv([*rows, rows[-1]]))
     assert "no more than 1 may be skipped" in complaint(*call, "--skip-bad", "1")
+
+
+def test_a_row_without_a_label_is_told_where_the_prompt_has_an_unusual_column(tmp_path: Path) -> None:
+    rows = [{"title": row["prompt"], "team": row["team"]} for row in ROWS]
+    path = tmp_path / "t.csv"
+    path.write_text(as_csv([*rows, {"title": "Whose?", "team": ""}, {"title": "And whose is this?", "team": " "}]))
+    told = complaint("fit", tmp_path / "r", path, "--label", "team").rstrip()
+    assert f"{path}:{len(rows) + 2}: the row has no label" in told
+    assert "To skip the 2 rows that cannot be read: ir3de fit" in told and told.endswith("--label team --skip-bad 2")
+
+
+@pytest.mark.parametrize("command", ["eval", "calibrate", "report"])
+def test_what_measures_skips_broken_rows_as_well(
+    command: str, data: Path, apart: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    rows = [*ROWS, {"prompt": "Whose is this?", "team": "", "source": ""}]
+    (tmp_path / "t.csv").write_text(as_csv(rows))
+    router = Path(copytree(apart, tmp_path / "r"))
+    more = ["--error", "0.5"] if command == "calibrate" else []
+    call = (command, router, "t.csv", *more, "--label", "team")
+    assert complaint(*call).rstrip().endswith("--label team --skip-bad 1")
+    assert f"1 of {len(rows)} records were skipped" in " ".join(run(*call, "--skip-bad", "1").stderr.split())
+    assert "rows of a file with --label" in wrong_call(command, router, "law=t.csv", "--skip-bad", "1")
+    if command == "report":
+        assert "t.csv --label team --skip-bad 1 -o report.html" in (tmp_path / "report.html").read_text()
 
 
 def test_described_experts_stand_beside_labels(data: Path, tmp_path: Path) -> None:

@@ -131,6 +131,11 @@ def test_bench_without_the_laboratory_says_how_to_install_it(tmp_path: Path) -> 
     assert "`bench` is not installed: pip install -e './lab'" in done.stderr
 
 
+def test_a_command_by_the_name_that_other_tools_use_is_told(tools: Path) -> None:
+    done = run(tools, "train")
+    assert done.returncode == 2 and "No such command 'train'. Did you mean 'fit'?" in done.stderr
+
+
 def test_the_reference_leaves_plugin_commands_out(tools: Path) -> None:
     program = "import sys; sys.path.insert(0, 'scripts'); import generate_cli_docs as page; print(page.document())"
     paths = os.pathsep.join([str(tools), str(ROOT / "src")])

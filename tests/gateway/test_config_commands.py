@@ -134,6 +134,8 @@ def test_dry_run(router: Path) -> None:
     assert (
         "no configuration at" in said and "--router FOLDER --expert NAME=URL" in said and "ir3de serve --demo" in said
     )
+    assert "add --expert NAME=URL for each of" in complaint("serve", "--router", router, "--dry-run")
+    assert f"name the router with --router {router}" in complaint("serve", router, "--dry-run")
     assert "--demo brings its own" in wrong_call("serve", "--demo", "--expert", "law=http://127.0.0.1:1/v1")
 
 

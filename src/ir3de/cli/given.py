@@ -55,11 +55,13 @@ class GivenDomains:
             return self._find_experts(alone, with_statistics=with_statistics)
         return dict(parse_domains(None, None, self.sources, names_alone=described is not None))
 
-    def read_texts(self, field: str | None, out: Output, *, whole_files: bool = False) -> dict[str, list[str]]:
+    def read_texts(
+        self, field: str | None, out: Output, *, whole_files: bool = False, skip_bad: int = 0
+    ) -> dict[str, list[str]]:
         """Each expert's texts, however they were named; all are held in memory."""
         from ir3de.cli.progress import read_prompts
 
-        found = self.read(field, out, whole_files=whole_files)
+        found = self.read(field, out, whole_files=whole_files, skip_bad=skip_bad)
         return {name: list(read_prompts(name, texts, field, whole_files, out)) for name, texts in found.items()}
 
     def check(self, field: str | None, described: Collection[str] | None = None) -> None:
@@ -70,6 +72,13 @@ class GivenDomains:
         alone = [one for one in self.sources if "=" not in one and one not in (described or ())]
         if self.label is None and not all(Path(path).expanduser().is_dir() for path in alone):
             _refuse_unnamed(alone, field)
+
+    def check_skipping(self, skip_bad: int) -> None:
+        """Refuse --skip-bad where texts are read without --label: the first broken record ends the command."""
+        if skip_bad and self.label is None:
+            raise click.UsageError(
+                "--skip-bad skips rows of a file with --label: leave it out, or name the column of the expert"
+            )
 
     def check_counting(self, counting: Counting) -> None:
         """Refuse the ways of counting that need files of each expert by itself."""
@@ -119,8 +128,10 @@ class GivenDomains:
                     on_bytes=on_bytes,
                     on_damage=bad.add_error if skip_bad else None,
                 )
-        except InputError:
+        except InputError as error:
             _refuse_columns(paths, self.label, field)
+            if not skip_bad:
+                _offer_skipping(error, paths, self.label, field)
             raise
         if bad.skipped:
             many = f"{bad.skipped:,} of {bad.skipped + sum(map(len, found.values())):,} records were skipped"
@@ -222,7 +233,8 @@ def _refuse_columns(paths: Sequence[str], label: str, field: str | None) -> None
                 f"found no column {wanted!r} for {option}: there are {list_names(columns)}. Did you mean {nearest!r}?"
                 f"{hints.write_with(option, nearest, *aliases)}"
             )
-    if field is None and (spoken := find_spoken(rows, [name for name in columns if name != label])) is not None:
+    others = [name for name in columns if name != label]
+    if field is None and len(others) > 1 and (spoken := find_spoken(rows, others)) is not None:
         from ir3de.corpora.rows import CHAT_FIELDS, TEXT_FIELDS
 
         if not {*TEXT_FIELDS, *CHAT_FIELDS}.intersection(columns):
@@ -230,3 +242,23 @@ def _refuse_columns(paths: Sequence[str], label: str, field: str | None) -> None
                 f"found no column with a usual name for the text: there are {list_names(columns)}. Say which one holds "
                 f"the prompts:{hints.write_with('--text', spoken)}"
             )
+
+
+def _offer_skipping(error: Exception, paths: Sequence[str], label: str, field: str | None) -> None:
+    """Where other rows can be read, say how many cannot, and which command skips them."""
+    from ir3de.corpora import read_labelled
+    from ir3de.errors import InputError
+
+    if STDIN in paths:
+        return  # it cannot be read again
+    broken: list[InputError] = []
+    try:
+        found = read_labelled(paths, label=label, text=field, on_damage=broken.append)
+    except InputError:
+        return
+    if broken and found:
+        many = len(broken)
+        raise InputError(
+            f"{error}. To skip {'this row' if many == 1 else f'the {many:,} rows that cannot be read'}:"
+            f"{hints.write_with('--skip-bad', str(many))}"
+        ) from error

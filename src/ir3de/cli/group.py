@@ -17,6 +17,10 @@ from ir3de.errors.installation import name_extra
 
 PLUGIN_GROUP = "ir3de.commands"  # entry points by which other packages add commands
 KNOWN_PLUGINS = {"bench": "ir3de-lab"}  # commands of distributions that are known, and may not be installed
+OTHER_NAMES = {  # what other tools call our commands
+    "train": "fit", "predict": "route", "classify": "route", "evaluate": "eval", "test": "eval", "score": "eval",
+    "delete": "remove", "info": "inspect", "show": "inspect", "run": "serve", "start": "serve",
+}  # fmt: skip
 INTERRUPTED_EXIT_CODE = 130  # 128 + SIGINT, as in a shell
 MAX_SUMMARY_CHARACTERS = 80
 
@@ -98,6 +102,9 @@ class CommandGroup(click.Group):
         """The command that is run or completed: only here is another package imported."""
         if not ctx.resilient_parsing and args[0] in KNOWN_PLUGINS and self.get_command(ctx, args[0]) is None:
             raise click.UsageError(f"`{args[0]}` is not installed: {name_extra('', KNOWN_PLUGINS[args[0]])}", ctx)
+        meant = self.get_command(ctx, OTHER_NAMES.get(args[0], ""))
+        if not ctx.resilient_parsing and meant is not None and self.get_command(ctx, args[0]) is None:
+            ctx.fail(f"No such command '{args[0]}'. Did you mean '{meant.name}'?")
         name, command, rest = super().resolve_command(ctx, args)
         ctx.meta[ARGUMENTS] = tuple(rest)  # as they were written, for hints at the nearest right command
         if isinstance(command, PluginCommand):

@@ -19,7 +19,23 @@ if TYPE_CHECKING:
     from ir3de.embedding import Embedding
     from ir3de.engines import Counting
 
-SHARE = click.FloatRange(0, 1, min_open=True, max_open=True)
+
+class _Share(click.FloatRange):
+    """A share between 0 and 1; one in percent is told how it is written."""
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        try:
+            return super().convert(value, param, ctx)
+        except click.BadParameter as error:
+            percent = str(value).removesuffix("%").strip()
+            if percent.isdigit() and 1 <= int(percent) < 100:
+                self.fail(
+                    f"{value!r} is not in the range 0<x<1: write {percent} % as {int(percent) / 100:g}.", param, ctx
+                )
+            raise error
+
+
+SHARE = _Share(0, 1, min_open=True, max_open=True)
 
 fit_holdout_option = click.option(
     "--holdout",

@@ -122,6 +122,12 @@ def reading_options(function: Function) -> Function:
     return field_option(whole_files_option(function))
 
 
+skip_bad_option = number_option(
+    "--skip-bad",
+    least=0,
+    default=0,
+    help="With --label, skip and report up to N broken rows, instead of stopping at the first.",
+)
 text_options = gather_options(
     "texts",
     TextOptions,

@@ -10,7 +10,7 @@ import click
 
 from ir3de.cli.domains import check_sources
 from ir3de.cli.given import GivenDomains, given_domains
-from ir3de.cli.options import output_options, reading_options, router_argument
+from ir3de.cli.options import output_options, reading_options, router_argument, skip_bad_option
 from ir3de.cli.outcomes import check_clashes
 from ir3de.cli.output import FAINT, Output, bar, line, percent, table
 from ir3de.cli.progress import read_prompts
@@ -48,6 +48,7 @@ COMPARED_ERROR_RATES = (0.01, 0.02, 0.05, 0.1)
 @share_options
 @click.option("--dry-run", is_flag=True, help="Print the result, but do not save it.")
 @reading_options
+@skip_bad_option
 @output_options
 def calibrate(
     router_path: Path,
@@ -62,6 +63,7 @@ def calibrate(
     dry_run: bool,
     field: str | None,
     whole_files: bool,
+    skip_bad: int,
     out: Output,
 ) -> None:
     """Pick the confidence below which the router abstains, or the threshold for a share of strong calls.
@@ -97,9 +99,10 @@ def calibrate(
             "Missing argument 'PATH|NAME=PATH': name a file with --label, a folder of experts or at least one "
             "NAME=PATH, or give --prompts and --strong-share"
         )
+    domains.check_skipping(skip_bad)
     before = load_router(router_path)
     check_has_confidence(before)  # before anything is read
-    given_texts = domains.read(field, out, whole_files=whole_files)
+    given_texts = domains.read(field, out, whole_files=whole_files, skip_bad=skip_bad)
     check_sources(given_texts)
     experts = before.experts
     unknown = [name for name in (*given_texts, *([default] if default else [])) if name not in experts]

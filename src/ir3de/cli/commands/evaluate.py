@@ -39,6 +39,7 @@ NEAREST = "where none fits, the nearest expert counts"
 @options.router_argument
 @given_domains
 @options.reading_options
+@options.skip_bad_option
 @options.number_option(
     "--errors",
     "wanted",
@@ -80,6 +81,7 @@ def evaluate(
     domains: GivenDomains,
     field: str | None,
     whole_files: bool,
+    skip_bad: int,
     wanted: int,
     robustness: bool,
     unknown: tuple[str, ...],
@@ -128,7 +130,8 @@ def evaluate(
         return
     if plot or frontier_plot:
         require_matplotlib()
-    given_texts = domains.read(field, out, whole_files=whole_files)
+    domains.check_skipping(skip_bad)
+    given_texts = domains.read(field, out, whole_files=whole_files, skip_bad=skip_bad)
     check_sources({**given_texts, **({"unknown": unknown} if unknown else {})})
     router = weighted(load_router(router_path), weights)
     misrouted = SurestDecisions(wanted)

@@ -41,6 +41,7 @@ def parse_page_path(context: click.Context, parameter: click.Parameter, value: s
 @options.router_argument
 @given_domains
 @options.reading_options
+@options.skip_bad_option
 @click.option(
     "-o",
     "--output",
@@ -59,6 +60,7 @@ def report(
     domains: GivenDomains,
     field: str | None,
     whole_files: bool,
+    skip_bad: int,
     target: Path,
     no_examples: bool,
     force: bool,
@@ -84,13 +86,14 @@ def report(
     from ir3de.evaluation.proving import prove
     from ir3de.storage import files
 
+    domains.check_skipping(skip_bad)
     options.refuse_existing(target, force=force)
     router = load_router(router_path)
-    texts = domains.read_texts(field, out, whole_files=whole_files) if domains else None
+    texts = domains.read_texts(field, out, whole_files=whole_files, skip_bad=skip_bad) if domains else None
     with out.spinner("measuring"):
         proof = prove(texts, router=router)
         proof = _hide_examples(proof) if no_examples else proof
-        command = _write_command(router_path, domains, field, target, no_examples)
+        command = _write_command(router_path, domains, field, skip_bad, target, no_examples)
         subject = _describe(router, router_path, proof, texts, domains.sources, command, examples=not no_examples)
         page = write_page(subject).encode()
     files.make_folder(target.parent)
@@ -104,9 +107,11 @@ def report(
     out.note(hint(subject.next_commands[0][1]))
 
 
-def _write_command(path: Path, domains: GivenDomains, field: str | None, target: Path, no_examples: bool) -> str:
+def _write_command(
+    path: Path, domains: GivenDomains, field: str | None, skip_bad: int, target: Path, no_examples: bool
+) -> str:
     """The command that makes the same report again."""
-    named = {"--label": domains.label, "--text": field}
+    named = {"--label": domains.label, "--text": field, "--skip-bad": str(skip_bad) if skip_bad else None}
     given = [part for option, value in named.items() if value is not None for part in (option, value)]
     rest = ["--no-examples"] if no_examples else []
     return shlex.join(["ir3de", "report", str(path), *domains.sources, *given, "-o", str(target), *rest])

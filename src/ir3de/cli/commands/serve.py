@@ -17,10 +17,11 @@ from ir3de.cli.gateway_options import (
     need_gateway,
     show_checked,
 )
+from ir3de.cli.hints import is_router
 from ir3de.cli.options import output_options
 from ir3de.cli.output import Output, line
 from ir3de.cli.welcome import announce
-from ir3de.errors import ArtifactError, InputError
+from ir3de.errors import ArtifactError, InputError, name_some
 
 if TYPE_CHECKING:
     from ir3de.gateway.config.load import Source
@@ -125,12 +126,29 @@ def _open_source(
         if enough and "state" not in overrides:
             overrides = overrides | _keep_state(overrides, out, dry_run=dry_run)
         path = None if enough else find_config_file(file)
+        if file is not None and is_router(file):
+            raise InputError(f"{file} is a router, and FILE is a configuration: name the router with --router {file}")
+        if path is not None and not path.exists() and file is None and "experts" not in overrides:
+            _refuse_no_experts(overrides.get("router", {}).get("path"))
         if path is not None and not path.exists():
             raise ArtifactError(
                 f"no configuration at {path}: write one with `ir3de config init {path} --router FOLDER`, serve without "
                 "one by --router FOLDER --expert NAME=URL, or try `ir3de serve --demo`"
             )
         yield Source(path, overrides)
+
+
+def _refuse_no_experts(router: str | None) -> None:
+    """Refuse a router without experts, with the names that the experts need."""
+    if router is None or not is_router(router):
+        return  # told otherwise
+    from ir3de.artifact import inspect_router
+
+    names = [str(expert["name"]) for expert in inspect_router(router).header["experts"]]
+    raise InputError(
+        f"--router has no models to route to: add --expert NAME=URL for each of {name_some(names)}, or --demo for "
+        "small local models"
+    )
 
 
 def _keep_state(overrides: dict[str, Any], out: Output, *, dry_run: bool) -> dict[str, Any]:
