@@ -1,5 +1,6 @@
 """What is kept aside depends on the text and the share alone."""
 
+import pyarrow
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -32,3 +33,9 @@ def test_the_share_is_about_the_share() -> None:
 def test_other_shares_are_refused(share: float) -> None:
     with pytest.raises(InputError, match="lies between 0 and 1"):
         split_held_out({"law": ["Is it void?"]}, share)
+
+
+def test_a_table_is_not_split_by_its_columns() -> None:
+    table = pyarrow.table({"text": ["Hi", "Ho"], "label": ["a", "b"]})
+    with pytest.raises(InputError, match=r"found Table: pass ir3de\.corpora\.read_labelled"):
+        split_held_out(table, 0.2)

@@ -5,6 +5,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 
 import numpy as np
+import pyarrow
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -221,6 +222,11 @@ def test_what_cannot_be_proven_is_refused() -> None:
         prove(router=router, scorer=Blend())
     with pytest.raises(InputError, match="needs texts, or a router"):
         prove()
+    table = pyarrow.table(tiny.domain_texts(9))  # its columns are no experts
+    with pytest.raises(InputError, match=r"expected \{expert: texts\}, found Table: .*read_labelled"):
+        prove(table, embedding=tiny.embedding())
+    with pytest.raises(InputError, match="found Table"):
+        prove(router=router, held_out=table)
     with pytest.raises(InputError, match="no prompt was held out"):
         prove(router=router, held_out={"law": []})
     bare = Router.fit(tiny.domain_texts(20), embedding=tiny.embedding(), scorer=Blend(), keep_sample=False)

@@ -35,6 +35,15 @@ def refuse_splits(data: object) -> None:
         )
 
 
+def require_experts_apart(data: object) -> None:
+    """Refuse what is not {expert: texts}: a table would be taken for a mapping whose experts are its columns."""
+    if not isinstance(data, Mapping):
+        raise InputError(
+            f"expected {{expert: texts}}, found {type(data).__name__}: pass ir3de.corpora.read_labelled(data, label=…)"
+        )
+    refuse_splits(data)
+
+
 def iterate_rows(frame: Any, label: str, text: str | None) -> Iterator[Row]:
     """The rows of a table, with the columns that hold the label, the text and the source."""
     kind = type(frame).__name__

@@ -10,6 +10,7 @@ import hashlib
 from collections.abc import Iterable, Mapping
 from typing import TypeVar
 
+from ir3de.corpora.frames import require_experts_apart
 from ir3de.errors import InputError
 
 HASH_BYTES = 4
@@ -38,6 +39,7 @@ def split_held_out(
     """
     if not isinstance(share, (int, float)) or not 0 < share < 1:
         raise InputError(f"the share to keep aside lies between 0 and 1, found {share!r}: 0.2 keeps a fifth aside")
+    require_experts_apart(texts)
     train: dict[str, list[Text]] = {}
     aside: dict[str, list[Text]] = {}
     for name, own in texts.items():

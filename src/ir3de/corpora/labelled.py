@@ -83,6 +83,8 @@ def _pairs(data: Any, label: str | None, text: str | None, options: Options) -> 
         return _read_folder(data, text, options)
     if label is None:
         raise InputError(f"say which column names the expert (label=…, on the command line --label){_describe(data)}")
+    if label == text:
+        raise InputError(f"label= and text= both name {text!r}: give the column of the expert and that of the prompt")
     if is_frame(data):
         return _labelled_rows(((row.place, row) for row in iterate_rows(data, label, text)), label, text, options)
     if isinstance(data, (str, Path)):

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from ir3de.corpora.frames import require_experts_apart
 from ir3de.errors import InputError
 from ir3de.evaluation.accuracy import DecisionCounts
 from ir3de.evaluation.contenders import MAJORITY, TFIDF, choose_by_tfidf, choose_majority, has_sklearn
@@ -62,6 +63,9 @@ def prove(
     >>> proof.prompts, proof.folds, proof.accuracy.low < proof.accuracy.value < proof.accuracy.high
     (100, 5, True)
     """
+    for one in (texts, held_out):
+        if one is not None:
+            require_experts_apart(one)
     given = None if texts is None else {name: list(prompts_of(name, own)) for name, own in texts.items()}
     if router is None:
         if given is None:

@@ -6,6 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from statistics import fmean
 
+from ir3de.corpora.frames import require_experts_apart
 from ir3de.errors import InputError
 from ir3de.evaluation.accuracy import JSONReport, route_in_batches
 from ir3de.evaluation.perturbations import Case, DroppedWords, FirstTokens, Mixed, Perturbation, Setting, Typos, Wrapped
@@ -115,6 +116,7 @@ def _mean(facts: Iterable[bool]) -> float:
 
 
 def _check_prompts(router: Router, domains: Mapping[str, Sequence[str]]) -> None:
+    require_experts_apart(domains)
     if not domains:
         raise InputError("robustness needs at least one domain: pass {expert: prompts}")
     require_experts(domains, router.experts)
