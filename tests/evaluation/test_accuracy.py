@@ -81,6 +81,13 @@ def test_the_report_is_plain_json(router: Router) -> None:
     assert json.loads(json.dumps(report.to_dict()))["prompts"] == report.prompts
 
 
+def test_the_report_shows_itself_in_one_line(router: Router) -> None:
+    report = evaluate(router, demo.prompts())
+    shown = repr(report)
+    assert shown.startswith(f"Report(prompts={report.prompts}, accuracy={report.accuracy:.3f}, micro_accuracy=")
+    assert len(shown) < 120
+
+
 def test_every_decision_can_be_heard(router: Router) -> None:
     heard: list[tuple[str, str, Decision]] = []
     evaluate(router, {"law": ["Is it void?"], "coding": ["def f():"]}, on_decision=lambda *all_: heard.append(all_))
@@ -110,6 +117,12 @@ def test_memory_does_not_grow_with_the_prompts(router: Router, monkeypatch: pyte
         peaks.append(tracemalloc.get_traced_memory()[1])
         tracemalloc.stop()
     assert peaks[1] < 1.5 * peaks[0]
+
+
+def test_of_many_labels_that_are_no_experts_some_are_named(router: Router) -> None:
+    with pytest.raises(UnknownExpertError, match=r"no expert 'team 0', 'team 1'.* others: this router has") as caught:
+        evaluate(router, {f"team {number}": ["Hello"] for number in range(50)})
+    assert len(str(caught.value)) < 300
 
 
 def test_a_label_that_is_no_expert_is_named(router: Router) -> None:

@@ -75,6 +75,11 @@ class Report(JSONReport):
     coverage: tuple[CoveragePoint, ...]
     unknown: UnknownReport | None  # None without unknown prompts
 
+    def __repr__(self) -> str:  # the tables would fill a screen: they have names, and `to_dict` gives everything
+        figures = ("accuracy", "micro_accuracy", "calibration_error")
+        shown = ", ".join(f"{name}={getattr(self, name):.3f}" for name in figures)
+        return f"Report(prompts={self.prompts}, {shown}, abstained={self.abstained}, …)"
+
 
 def evaluate(
     router: Router,
