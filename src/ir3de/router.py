@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Iterable, Mapping
-from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Unpack
 
@@ -17,6 +16,7 @@ from ir3de.engines.engine import Counting
 from ir3de.fitting.descriptions import describe_domain, describe_domains
 from ir3de.fitting.domain_training import fit_domains
 from ir3de.fitting.domains import check_embedding, check_new, check_removal, check_request, make_rules, require_experts
+from ir3de.fitting.drawing import draw_router
 from ir3de.fitting.labelled import split_by_label
 from ir3de.fitting.outcome_training import collect_rows, fit_outcomes
 from ir3de.fitting.parts import Domain, Kind, OutcomeRows, RouterParts
@@ -31,9 +31,8 @@ from ir3de.routing.flips import Flips, find_flips
 from ir3de.scorers import Scorer
 from ir3de.scorers.torch_arithmetic import on_device
 from ir3de.selectors import Average, Selector
+from ir3de.statistics import Recipe, Statistics
 from ir3de.statistics.contributions import Contribution, Holding
-from ir3de.statistics.counting import Recipe
-from ir3de.statistics.domain import Statistics
 from ir3de.storage.cores import count_cores
 from ir3de.storage.ledger import History
 
@@ -53,11 +52,9 @@ class Router:
     >>> router.route("Solve 3x = 12.").expert
     'maths'
     >>> router.add("cooking", ["How long do I boil an egg?", "A recipe for bread, please."])
+    >>> router.remove("law")
     >>> router.experts
-    ('maths', 'law', 'cooking')
-    >>> router.remove("cooking")
-    >>> router.experts
-    ('maths', 'law')
+    ('maths', 'cooking')
     """
 
     def __init__(self, parts: RouterParts) -> None:
@@ -106,12 +103,11 @@ class Router:
         split = split_by_label(domains, label, text, counting)
         used, scorer, selector = check_request(split, embedding, scorer, selector, tune=tune, keep_sample=keep_sample)
         rules = make_rules(split, selector, default, policy)  # refuses what it can before anything is counted
-        given = describe_domains(split, descriptions)
+        own = describe_domains(split, descriptions)
         with on_device(device):  # refused, if it is not there, before anything is counted
-            made = fit_domains(
-                given, used, scorer, rules, background, tune=tune, keep_sample=keep_sample, counting=counting
+            return cls(
+                fit_domains(own, used, scorer, rules, background, tune=tune, keep_sample=keep_sample, counting=counting)
             )
-        return cls(made)
 
     @classmethod
     def fit_outcomes(
@@ -200,13 +196,11 @@ class Router:
         prompts are kept. Settings made by hand stay; docs/how-it-works.md lists what the law does not cover.
         """
         with self._change:
-            parts, training, names = self._parts, self._parts.training, tuple(dict.fromkeys((name, *more)))
-            require_experts(names, self.experts)
-            check_removal(names, self.experts, contribution)
+            parts, names = self._parts, check_removal((name, *more), self.experts, contribution)
             if contribution is None:
-                self._swap(training.remove(parts, names))
+                self._swap(parts.training.remove(parts, names))
             else:
-                self._swap(training.remove_contribution(parts, name, contribution))
+                self._swap(parts.training.remove_contribution(parts, name, contribution))
 
     def tune(self) -> tuple[Trial, ...]:
         """Choose scorer and selector anew on the prompts that were kept: everything tried, best first."""
@@ -376,7 +370,7 @@ class Router:
             return save_router(self._parts, path, serving=True)[0]
         with self._change:
             folder, history = save_router(self._parts, path)
-            self._parts = replace(self._parts, history=lambda: history, changes=(), saved=history[-1].router_after)
+            self._parts = self._parts.as_saved(history)
         return folder
 
     @staticmethod
@@ -399,8 +393,6 @@ class Router:
         return Router, (self._parts.read_all(),)
 
     def _repr_html_(self) -> str:
-        from ir3de.fitting.drawing import draw_router
-
         return draw_router(self._parts)
 
     def __repr__(self) -> str:

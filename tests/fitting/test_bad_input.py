@@ -261,6 +261,12 @@ def test_strategies_are_objects_not_names() -> None:
     for wrong in ({"scorer": "paper"}, {"selector": "average"}, {"embedding": "default"}):
         (name,) = wrong
         assert f"{name} must be an" in refusal(InputError, Router.fit, {"law": ["Is this contract void?"]}, **wrong)
+    for wrong, like in (
+        (("scorer", TokenRidge), "ir3de.scorers.Blend()"),
+        (("selector", Average), "ir3de.selectors.Average()"),
+    ):
+        options = dict([wrong])  # the class, without the brackets that make an object of it
+        assert f"must be an object such as {like}" in refusal(InputError, tiny_fit, {"law": ["prove it"]}, **options)
     for strength in ("a", None, "1"):
         assert "strength (λ) must be a positive number" in refusal(InputError, TokenRidge, strength=strength)
 

@@ -167,8 +167,9 @@ def check_strategies(scorer: Scorer | None, selector: Selector | None) -> tuple[
     """Those that were given, the usual ones otherwise; refuses what is neither."""
     chosen = scorer or Blend(), selector or Average()
     for given, kind, usual in zip(chosen, (Scorer, Selector), (Blend(), Average()), strict=True):
-        if not isinstance(given, kind):
-            raise InputError(f"{kind.__name__.lower()} must be an object such as {usual}, found {given!r}")
+        if isinstance(given, type) or not isinstance(given, kind):  # a class has the methods, but not the numbers
+            like = f"ir3de.{kind.__name__.lower()}s.{type(usual).__name__}()"
+            raise InputError(f"{kind.__name__.lower()} must be an object such as {like}, found {given!r}")
     return chosen
 
 
@@ -292,12 +293,15 @@ def check_new(name: str, experts: Collection[str]) -> None:
 def require_experts(names: Iterable[str], experts: Collection[str]) -> None:
     """Refuse names that no expert of a router has."""
     if unknown := [f"'{name}'" for name in names if name not in experts]:
-        raise UnknownExpertError(f"no expert {', '.join(unknown)}: this router has {name_some(experts, unknown[0])}")
+        raise UnknownExpertError(f"no expert {name_some(unknown)}: this router has {name_some(experts, unknown[0])}")
 
 
-def check_removal(names: Sequence[str], experts: Collection[str], contribution: str | None) -> None:
-    """Refuse to take all experts out, or a contribution from several of them."""
+def check_removal(given: Iterable[str], experts: Collection[str], contribution: str | None) -> tuple[str, ...]:
+    """The names, each once; refuses unknown ones, to take all experts out, or a contribution from several of them."""
+    names = tuple(dict.fromkeys(given))
+    require_experts(names, experts)
     if contribution is None and len(names) == len(experts):
         raise InputError(f"'{names[-1]}' is the only expert left: a router needs at least one")
     if contribution is not None and len(names) > 1:
         raise InputError(f"a contribution is taken from one expert, found {', '.join(names)}")
+    return names

@@ -173,6 +173,10 @@ class RouterParts:
         rules = replace(self.compiled.rules, valuation=Probabilities(calibration))
         return replace(self, compiled=replace(self.compiled, rules=rules))
 
+    def as_saved(self, history: History) -> RouterParts:
+        """The same router, whose changes are in that ledger."""
+        return replace(self, history=lambda: history, changes=(), saved=history[-1].router_after)
+
     def read_all(self) -> RouterParts:
         """The same parts with everything in memory: they can be pickled."""
         embedding, history = Constant.call(self.embedding), Constant.call(self.history)
