@@ -9,8 +9,8 @@ from ir3de.corpora import examples
 
 def test_every_prompt_is_written_with_its_team(tmp_path: Path) -> None:
     path = tmp_path / "train.csv"
-    shown = run("demo", "--write", path).stdout
-    assert "600 prompts of 5 teams" in shown and f"ir3de fit router {path} --label team" in shown.replace("\n", "")
+    shown = " ".join(run("demo", "--write", path).stdout.split())
+    assert "600 prompts of 5 teams" in shown and f"ir3de fit router {path} --label team" in shown
     with path.open(newline="", encoding="utf-8") as file:
         rows = [(row["prompt"], row["team"]) for row in csv.DictReader(file)]
     assert rows == [(text, domain) for domain, texts in examples.prompts().items() for text in texts]

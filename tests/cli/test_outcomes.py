@@ -112,7 +112,8 @@ def test_costs_go_with_outcomes(file: Path, tmp_path: Path) -> None:
     router = tmp_path / "router"
     run("fit", router, "--outcomes", file, "--price", "llama=2", "--price", "mistral=0")
     run("add", router, "--outcomes", written(tmp_path / "g.jsonl", answers(models=("gemma",))), "--price", "gemma=1")
-    assert {name: cost.price for name, cost in Router.load(router).policy.costs.items()} == {"llama": 2, "gemma": 1}
+    prices = {name: cost.price for name, cost in Router.load(router).policy.costs.items()}
+    assert prices == {"llama": 2, "mistral": 0, "gemma": 1}
     assert run_json("route", router, "Is this contract void?")["ir3de"]["expert"] == "llama"
     dear = run("route", router, "Is this contract void?", "--weight", "price=10").stdout
     assert dear.split("─")[-1].split()[0] == "mistral" and "%" not in dear

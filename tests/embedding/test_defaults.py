@@ -152,9 +152,7 @@ def test_a_version_that_is_not_here_says_so(
     path = save_statistics(collect(LAW), tmp_path / "law.stats")
     expected = Router.load(newer).route_batch(PROMPTS)
     monkeypatch.delitem(DEFAULTS, 9)
-    absent = (
-        r"version 9 of the default embedding is not part of this ir3de, which has 1 and 2: pip install --upgrade ir3de"
-    )
+    absent = r"version 9 of the default embedding is not part of this ir3de, which has 1 and 2: install a newer ir3de"
     for ask in (lambda: Embedding.default(9), lambda: Embedding.load("default@9")):
         with pytest.raises(EmbeddingError, match=absent):
             ask()

@@ -290,5 +290,5 @@ def test_a_foreign_file_is_refused(tmp_path: Path) -> None:
 def test_without_the_package_the_extra_is_named(write_gguf: WriteGguf, monkeypatch: pytest.MonkeyPatch) -> None:
     path = write_gguf(byte_fields("gpt-2"), ONES)
     monkeypatch.setitem(sys.modules, "gguf", None)
-    with pytest.raises(MissingExtraError, match=r"pip install 'ir3de\[gguf\]'"):
+    with pytest.raises(MissingExtraError, match=r"pip install .*\[gguf\]"):
         Embedding.load(path)

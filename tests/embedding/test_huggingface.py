@@ -207,10 +207,10 @@ def test_offline_and_not_cached_says_what_to_do(tmp_path: Path) -> None:
 def test_a_hub_that_fails_is_reported(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, definition: bytes) -> None:
     import huggingface_hub
 
-    def fail(repo_id: str, name: str) -> str:
+    def fail(url: str, timeout: float) -> None:
         raise TimeoutError("The read timed out. Try later.")
 
-    monkeypatch.setattr(huggingface_hub, "hf_hub_download", fail)
+    monkeypatch.setattr(huggingface_hub, "get_hf_file_metadata", fail)
     (tmp_path / "named.json").write_bytes(definition)
     with pytest.raises(EmbeddingError, match=r"owner/name.*model\.safetensors: The read timed out\. Check the name"):
         load_hub("owner/name", tokenizer=tmp_path / "named.json")

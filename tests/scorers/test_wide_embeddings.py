@@ -193,5 +193,5 @@ def test_commands_refuse_it_too(tmp_path: Path) -> None:
 
 def test_without_torch_the_extra_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "torch", None)
-    with pytest.raises(MissingExtraError, match=r"needs the package 'torch'.*ir3de\[torch\]"):
+    with pytest.raises(MissingExtraError, match=r"needs the package 'torch'.*pip install .*\[torch\]"):
         Router.fit({"x": ["a"]}, embedding=tiny.embedding(), device="cuda")

@@ -136,6 +136,7 @@ def _find_shard(index: Path) -> str:
 
 def _fetch_first(repo_id: str, names: tuple[str, ...]) -> Path:
     """The first of these files that the hub, or its cache, has."""
+    from huggingface_hub import try_to_load_from_cache
     from huggingface_hub.utils import EntryNotFoundError  # type: ignore[attr-defined]  # here in every version
 
     reasons = []
@@ -147,6 +148,9 @@ def _fetch_first(repo_id: str, names: tuple[str, ...]) -> Path:
         except Exception as error:  # each version of the library has its own errors for a network that fails
             reasons.append(f"{name}: {_first_sentence(error)}")
             break
+    for name in names:  # a hub that does not answer is not needed for what its cache has
+        if isinstance(cached := try_to_load_from_cache(repo_id, name), str):
+            return Path(cached)
     raise EmbeddingError(
         f"cannot get '{repo_id}' from the hub, nor from its cache. {'; '.join(reasons)}. "
         "Check the name, or download the model on a connected machine and pass its folder"
