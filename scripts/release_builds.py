@@ -100,7 +100,9 @@ def compare(first: Path, second: Path) -> str:
 def unpack(sdist: Path, into: Path) -> Path:
     """The folder with the content of an sdist."""
     with tarfile.open(sdist) as archive:
-        archive.extractall(into, filter="data")
+        if hasattr(tarfile, "data_filter"):  # from Python 3.11.4 on
+            archive.extraction_filter = tarfile.data_filter
+        archive.extractall(into)  # the archive was built here
     return _only(path for path in into.iterdir() if path.is_dir())
 
 
