@@ -3,7 +3,7 @@
 from typing import Any
 
 import tiny
-from ir3de.sklearn import RouterClassifier
+from ir3de.evaluation.scikit_learn import RouterClassifier
 
 
 def make_data(number: int = 12, *, seed: int = 0) -> tuple[list[str], list[str]]:

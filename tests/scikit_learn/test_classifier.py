@@ -22,8 +22,8 @@ from sklearn.metrics import accuracy_score
 import tiny
 from ir3de import Embedding, EntropyTopK, Router
 from ir3de.errors import InputError, MismatchError
+from ir3de.evaluation.scikit_learn import RouterClassifier
 from ir3de.scorers import Blend, PromptRidge, TokenRidge
-from ir3de.sklearn import RouterClassifier
 from labelled_texts import make_data, make_model
 from refused import refusal
 
@@ -359,9 +359,9 @@ def test_without_scikit_learn_the_extra_is_named() -> None:
     script = """
 import sys
 sys.modules["sklearn"] = None
-import ir3de.sklearn
+import ir3de.evaluation.scikit_learn
 try:
-    ir3de.sklearn.RouterClassifier
+    ir3de.evaluation.scikit_learn.RouterClassifier
 except ImportError as error:
     print(type(error).__name__, error)
 """

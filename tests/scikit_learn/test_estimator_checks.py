@@ -18,7 +18,7 @@ from sklearn.utils.estimator_checks import estimator_checks_generator, parametri
 from sklearn.utils.validation import validate_data
 
 import tiny
-from ir3de.sklearn import RouterClassifier
+from ir3de.evaluation.scikit_learn import RouterClassifier
 from labelled_texts import make_model
 
 

@@ -12,13 +12,7 @@ import numpy.typing as npt
 
 from ir3de.embedding import Embedding
 from ir3de.errors import InputError, MissingExtraError
-from ir3de.fitting.domains import check_request
-from ir3de.policies import Policy
-from ir3de.router import Router
-from ir3de.routing.decision import Decision
-from ir3de.scorers import Scorer
-from ir3de.selectors import Selector
-from ir3de.sklearn.inputs import (
+from ir3de.evaluation.scikit_learn.inputs import (
     AUTO,
     Labels,
     check_default,
@@ -29,6 +23,12 @@ from ir3de.sklearn.inputs import (
     read_labels,
     read_texts,
 )
+from ir3de.fitting.domains import check_request
+from ir3de.policies import Policy
+from ir3de.router import Router
+from ir3de.routing.decision import Decision
+from ir3de.scorers import Scorer
+from ir3de.selectors import Selector
 from ir3de.statistics.counting import collect
 from ir3de.statistics.domain import Statistics
 
@@ -85,7 +85,7 @@ class RouterClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  #
 
     The fitted router is `router_`: save it, and serve it. Its experts are named `str(label)`.
 
-    >>> from ir3de.sklearn import RouterClassifier
+    >>> from ir3de.evaluation.scikit_learn import RouterClassifier
     >>> texts = ["What is 12 times 7?", "Solve x + 3 = 10.", "Is this contract void?", "Can my landlord evict me?"]
     >>> model = RouterClassifier().fit(texts, ["maths", "maths", "law", "law"])
     >>> model.predict(["Solve 3x = 12."]).tolist()

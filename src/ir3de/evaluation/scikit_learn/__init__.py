@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from ir3de.storage.lazy_exports import export_lazily
 
 if TYPE_CHECKING:
-    from ir3de.sklearn.classifier import RouterClassifier
+    from ir3de.evaluation.scikit_learn.classifier import RouterClassifier
 else:
     __getattr__, __dir__ = export_lazily(__name__, {"classifier": "RouterClassifier"})
 
