@@ -103,7 +103,7 @@ FEATURES: dict[str, Callable[[Environment], None]] = {
         from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter
         from opentelemetry.sdk.trace import TracerProvider
         """),
-    "sklearn": _try_python("import sklearn"),
+    "sklearn": _try_python("from ir3de.evaluation.scikit_learn import RouterClassifier"),
     "docs": _try_python("import material, mkdocs"),
     "all": _try_python("import gguf, matplotlib, pyarrow, uvicorn, zstandard"),
     "distil": _try_python("import model2vec.distill"),

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from functools import wraps
 from pathlib import Path
@@ -12,7 +12,7 @@ import click
 
 from ir3de.cli import hints
 from ir3de.cli.held_texts import DomainTexts, HeldTexts
-from ir3de.cli.options import Function, parse_descriptions, parse_domains
+from ir3de.cli.options import Function, TextOptions, check_described, parse_descriptions, parse_domains
 from ir3de.cli.output import Output, printable
 
 if TYPE_CHECKING:
@@ -63,6 +63,21 @@ class GivenDomains:
 
         found = self.read(field, out, whole_files=whole_files, skip_bad=skip_bad)
         return {name: list(read_prompts(name, texts, field, whole_files, out)) for name, texts in found.items()}
+
+    def read_to_count(
+        self, texts: TextOptions, counting: Counting, descriptions: Mapping[str, str], out: Output
+    ) -> dict[str, DomainTexts]:
+        """Read what is to be counted: statistics files count too, and experts may be described instead."""
+        found = self.read(
+            texts.field,
+            out,
+            whole_files=texts.whole_files,
+            skip_bad=counting["skip_bad"],
+            described=descriptions,
+            with_statistics=True,
+        )
+        check_described(found, descriptions)
+        return found
 
     def check(self, field: str | None, described: Collection[str] | None = None) -> None:
         """Refuse paths without a name, or names with --label, before anything is read."""

@@ -66,15 +66,7 @@ def add(
     arithmetic = options.load_arithmetic(device)
     router = load_router(router_path)
     router.recipe()  # refused where models are added with --outcomes
-    given_texts = domains.read(
-        texts.field,
-        out,
-        whole_files=texts.whole_files,
-        skip_bad=counting["skip_bad"],
-        described=descriptions,
-        with_statistics=True,
-    )
-    options.check_described(given_texts, descriptions)
+    given_texts = domains.read_to_count(texts, counting, descriptions, out)
     _check_names(router, given_texts, merge=merge)
     experts = dict.fromkeys((*router.experts, *given_texts))
     costs = complete_costs(costs, experts, router.policy.costs, before=router.experts)

@@ -190,15 +190,7 @@ def fit(
     domains.check_counting(counting)
     split = None if holdout is None else Holdout(holdout, counting)
     folders = free_folders(router_path, serving, force=force)
-    given_texts = domains.read(
-        texts.field,
-        out,
-        whole_files=texts.whole_files,
-        skip_bad=counting["skip_bad"],
-        described=descriptions,
-        with_statistics=True,
-    )
-    options.check_described(given_texts, descriptions)
+    given_texts = domains.read_to_count(texts, counting, descriptions, out)
     if default is not None:
         find_default(default, tuple(given_texts))  # or it is refused before anything is counted
     costs = complete_costs(costs, given_texts)
