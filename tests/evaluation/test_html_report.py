@@ -211,7 +211,11 @@ def test_experts_that_are_never_confused_have_no_block() -> None:
     assert "No prompt went to another expert than its own." in page
 
 
-@given(st.lists(st.tuples(st.integers(0, 50), st.floats(0, 1)), min_size=10, max_size=10).filter(lambda b: any(b[0])))
+@given(
+    st.lists(st.tuples(st.integers(0, 50), st.floats(0, 1)), min_size=10, max_size=10).filter(
+        lambda b: any(many for many, _ in b)
+    )
+)
 def test_coverage_is_what_is_answered_from_each_confidence_on(bins: list[tuple[int, float]]) -> None:
     found = find_coverage(
         [ReliabilityBin(n / 10, n / 10 + 0.1, many, n / 10, right) for n, (many, right) in enumerate(bins)]
