@@ -16,7 +16,7 @@ from ir3de.engines.engine import Counting
 from ir3de.fitting.descriptions import describe_domain, describe_domains
 from ir3de.fitting.domain_training import fit_domains
 from ir3de.fitting.domains import check_embedding, check_new, check_removal, check_request, make_rules, require_experts
-from ir3de.fitting.drawing import draw_router
+from ir3de.fitting.drawing import describe_router, draw_router
 from ir3de.fitting.labelled import split_by_label
 from ir3de.fitting.outcome_training import collect_rows, fit_outcomes
 from ir3de.fitting.parts import Domain, Kind, OutcomeRows, RouterParts
@@ -67,6 +67,7 @@ class Router:
     def fit(
         cls,
         domains: Mapping[str, Domain] | Labelled,
+        labels: Iterable[Any] | None = None,
         *,
         label: str | None = None,
         text: str | None = None,
@@ -84,10 +85,9 @@ class Router:
     ) -> Router:
         """Fit a router from each expert's texts, or from statistics or contributions collected elsewhere.
 
-        `domains` is {expert: texts}; or a DataFrame, a Dataset, rows or files in which `label` names the column of the
-        expert and `text` that of the prompt; or (texts, labels), or a folder of experts: see docs/your-data.md.
-        `descriptions` says in a few words what experts are for: {"law": "contracts, courts, tenancy"}. Each counts as
-        20 prompts, beside the texts or, where those are an empty list, instead of them.
+        `domains` is {expert: texts}; or texts, and `labels` is then their experts; or a DataFrame, a Dataset, rows or
+        files in which `label` and `text` name the columns; or a folder of experts: see docs/your-data.md.
+        `descriptions`, {"law": "contracts, wills"}, count as 20 prompts each, beside texts or, if those are [], alone.
 
         Without a scorer, the fit chooses between the closed form (`Blend`), the discriminative fit (`Logistic`) and
         their sum on held-out prompts; `trials` says what was tried. `tune=True` tries more. `default` is the expert for
@@ -100,7 +100,7 @@ class Router:
         `ir3de.engines.Files`; `engine`, `workers`, `address`, `checkpoint` and `skip_bad` say how those are counted, as
         in `ir3de.engines.collect_files`. `device` ("cuda", "cuda:1", "cpu") solves by torch there; else numpy does it.
         """
-        split = split_by_label(domains, label, text, counting)
+        split = split_by_label(domains, label, text, counting, labels)
         used, scorer, selector = check_request(split, embedding, scorer, selector, tune=tune, keep_sample=keep_sample)
         rules = make_rules(split, selector, default, policy)  # refuses what it can before anything is counted
         own = describe_domains(split, descriptions)
@@ -396,4 +396,4 @@ class Router:
         return draw_router(self._parts)
 
     def __repr__(self) -> str:
-        return f"Router({', '.join(self.experts)}; {self.scorer}, {self.selector})"
+        return describe_router(self._parts)

@@ -111,20 +111,20 @@ def test_rows_without_a_label_stop_the_reading_unless_they_may_be_skipped(tmp_pa
 @pytest.mark.parametrize(
     ("data", "options", "message"),
     [
-        (rows(), {"label": "tema"}, "row 1: found no field 'tema' for the label; .* did you mean 'team'?"),
+        (rows(), {"label": "tema"}, "index 0: found no field 'tema' for the label; .* did you mean 'team'?"),
         (rows(), {"label": "team", "text": "promt"}, "found no field 'promt' for the text; .* did you mean 'prompt'"),
         (rows(), {"label": "meta.team"}, "found no field 'meta.team'"),
         (rows(), {"label": "team", "text": "team"}, "label= and text= both name 'team'"),
         (rows(), {}, "say which column names the expert"),
         ((TEXTS, LABELS[:2]), {}, "found 3 texts and 2 labels: give one label for each text"),
         ((TEXTS, LABELS), {"label": "team"}, r"\(texts, labels\) have no columns"),
-        (([1], ["law"]), {}, "pair 1: a text must be a str, found 1"),
-        ((["Hi"], [None]), {}, "pair 1: the text has no label"),
+        (([1], ["law"]), {}, "index 0: a text must be a str, found 1"),
+        ((["Hi"], [None]), {}, "index 0: the text has no label"),
         ({"law": TEXTS}, {"label": "team"}, "names its experts itself"),
         (7, {"label": "team"}, "found int"),
         ([], {"label": "team"}, "found no text with a label"),
         (["Hi"], {"label": "team"}, "Hi: no such file or folder"),
-        ([3], {"label": "team"}, "row 1: a row with a label must be an object with the field 'team', found int"),
+        ([3], {"label": "team"}, "index 0: a row with a label must be an object with the field 'team', found int"),
     ],
 )  # fmt: skip
 def test_wrong_data_are_told_with_what_was_found(data: object, options: dict[str, str], message: str) -> None:

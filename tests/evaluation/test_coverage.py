@@ -134,7 +134,7 @@ def test_a_prompt_that_fits_nobody_is_wrong_and_in_no_column(router: Router) -> 
 
 
 def test_unknown_prompts_must_be_texts(router: Router) -> None:
-    with pytest.raises(InputError, match="prompt 2 of 'unknown' is int, not str"):
+    with pytest.raises(InputError, match="the prompts of 'unknown' must be str, found int at index 1"):
         evaluate(router, {"law": ["Is it void?"]}, unknown=["one", 7])  # type: ignore[list-item]
     with pytest.raises(InputError, match="found one string"):
         evaluate(router, {"law": ["Is it void?"]}, unknown="one string")

@@ -199,7 +199,7 @@ def test_what_cannot_be_used_is_refused(router: Router) -> None:
         calibrate_threshold(router, held, default="cooking")
     with pytest.raises(InputError, match="put it in a list"):
         calibrate_threshold(router, {"law": "one prompt"})
-    with pytest.raises(InputError, match="prompt 2 of 'law' is NoneType, not str"):
+    with pytest.raises(InputError, match="the prompts of 'law' must be str, found NoneType at index 1: None"):
         calibrate_threshold(router, {"law": ["one prompt", None]})  # type: ignore[list-item]
     with pytest.raises(InputError, match=r"the prompts of 'law' must be .* found NoneType"):
         calibrate_threshold(router, {"law": None})  # type: ignore[dict-item]

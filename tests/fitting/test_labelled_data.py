@@ -8,10 +8,10 @@ from typing import Any
 import pytest
 
 import tiny
-from ir3de import Router
+from ir3de import Router, collect
 from ir3de.engines import Files
 from ir3de.errors import InputError
-from ir3de.evaluation import calibrate_threshold, evaluate
+from ir3de.evaluation import calibrate_confidence, calibrate_threshold, evaluate, prove
 from refused import refusal, tiny_fit
 
 PROMPTS = {
@@ -86,7 +86,7 @@ def test_errors_of_tables_name_what_was_found(make: Callable[[], Any]) -> None:
     told = refusal(InputError, tiny_fit, make(), label="tema")
     assert "found no field 'tema' for the label" in told and "did you mean 'team'?" in told
     told = refusal(InputError, tiny_fit, make(), label="team", text="id")
-    assert "row 1: the field 'id' must hold a string, but found a number" in told
+    assert "index 0: the field 'id' must hold a string, but found a number" in told
     told = refusal(InputError, tiny_fit, {"law": make(), "maths": TEXTS})
     assert f"the texts of 'law' must be an iterable of str, found a {type(make()).__name__}" in told
     assert "found a" in refusal(InputError, tiny_fit(PROMPTS).add, "more", make())
@@ -99,7 +99,7 @@ def test_columns_go_in_as_pairs_and_nulls_are_no_labels() -> None:
     assert same(tiny_fit((frame["prompt"], frame["team"].to_numpy())), tiny_fit(PROMPTS))
     for missing in (None, float("nan"), pandas.NA):
         frame = pandas.DataFrame({**COLUMNS, "team": [*LABELS[:-1], missing]})
-        assert "DataFrame, row 6: the row has no label" in refusal(InputError, tiny_fit, frame, label="team")
+        assert "DataFrame, index 5: the row has no label" in refusal(InputError, tiny_fit, frame, label="team")
         with pytest.warns(UserWarning, match="1 of 6 rows could not be used"):
             fitted = tiny_fit(frame, label="team", skip_bad=1)
         assert fitted.statistics["law"].prompts == 2
@@ -148,6 +148,90 @@ def test_wrong_data_are_refused(data: object, options: dict[str, str], message: 
         tiny_fit(data, **options)
 
 
+def test_texts_and_labels_are_two_arguments_as_in_scikit_learn() -> None:
+    fitted = Router.fit(TEXTS, LABELS, embedding=tiny.embedding())
+    assert same(fitted, tiny_fit(PROMPTS))
+    assert same(Router.fit(iter(TEXTS), (name for name in LABELS), embedding=tiny.embedding()), fitted)
+
+
+@pytest.mark.parametrize(
+    ("data", "labels", "options", "message"),
+    [
+        (make_rows(), "team", {}, r"holds the labels, found one str: Router.fit\(data, label='team'"),
+        (TEXTS, LABELS, {"label": "team"}, "give the labels themselves, .* or name their column with label="),
+        (PROMPTS, LABELS, {}, "labels go with a list or a column of texts, found a dict"),
+        ("train.csv", LABELS, {}, "labels go with a list or a column of texts, found a str"),
+        (TEXTS, LABELS[:-1], {}, "found 6 texts and 5 labels"),
+        (TEXTS, [*LABELS[:3], None, *LABELS[4:]], {}, "index 3: the text has no label"),
+    ],
+)
+def test_labels_that_do_not_go_with_the_texts_are_refused(
+    data: object, labels: object, options: dict[str, str], message: str
+) -> None:
+    with pytest.raises(InputError, match=message):
+        Router.fit(data, labels, embedding=tiny.embedding(), **options)
+
+
+def test_a_table_is_never_taken_for_texts() -> None:
+    table, router = make_arrow(), tiny.router()
+    told = refusal(InputError, collect, table, embedding=tiny.embedding())
+    assert "found a Table: give the column that holds the texts; ir3de.corpora.read_labelled(table, label=…)" in told
+    assert "texts must be an iterable of str, found a Table" in refusal(InputError, router.route_batch, table)
+    told = refusal(InputError, evaluate, router, {router.experts[0]: table})
+    assert f"the prompts of '{router.experts[0]}' must be an iterable of str, found a Table" in told
+    assert "found a Table: Router.fit(frame['prompt'], frame['team'])" in refusal(InputError, Router.fit, table, LABELS)
+
+
+def test_errors_count_the_rows_of_memory_as_python_does() -> None:
+    rows = make_rows()
+    rows[3]["team"] = None
+    assert "index 3: the row has no label" in refusal(InputError, tiny_fit, rows, label="team")
+    table = pytest.importorskip("pyarrow").Table.from_pylist(rows)
+    assert "Table, index 3: the row has no label" in refusal(InputError, tiny_fit, table, label="team")
+
+
+@pytest.mark.clients
+def test_errors_name_the_rows_of_a_frame_by_its_index() -> None:
+    frame = make_pandas().set_index("id", drop=False).iloc[::-1]
+    frame.loc[4, "team"] = None
+    assert "DataFrame, index 4: the row has no label" in refusal(InputError, tiny_fit, frame, label="team")
+    assert "index 4: the text has no label" in refusal(InputError, Router.fit, frame["prompt"], frame["team"])
+    frame.index = list("abcdef")
+    assert "DataFrame, index 'b': the row has no label" in refusal(InputError, tiny_fit, frame, label="team")
+
+
+def test_one_label_is_told() -> None:
+    rows = [row for row in make_rows() if row["team"] == "law"]
+    with pytest.warns(UserWarning, match="all 3 texts have the label 'law' in 'team': .* only one expert") as caught:
+        assert tiny_fit(rows, label="team").experts == ("law",)
+    assert Path(caught[0].filename).name == "refused.py"  # which called `fit`
+    assert tiny_fit({"law": PROMPTS["law"]}).experts == ("law",)  # whoever names one expert means it
+
+
+def test_proof_and_confidence_take_labelled_prompts() -> None:
+    texts = tiny.domain_texts(24)
+    rows = [{"prompt": text, "team": name} for name, own in texts.items() for text in own]
+    options: dict[str, Any] = {"contenders": False, "curve": False, "embedding": tiny.embedding()}
+    proof = prove(rows, label="team", **options)
+    assert proof == prove({name: texts[name] for name in sorted(texts)}, **options)
+    assert repr(proof).startswith("Proof(cross-validation, prompts=72, accuracy=") and len(repr(proof)) < 120
+    assert {type(share) for share in proof.recall.values()} == {float}
+    router = tiny_fit(texts, keep_sample=False)
+    assert "say which column names the expert" in refusal(InputError, prove, rows, router=router)
+    held_out = prove(router=router, held_out=rows, label="team", contenders=False)
+    assert held_out.method == "holdout" and held_out.prompts == 72
+    calibrated = calibrate_confidence(router, rows, label="team")
+    assert calibrated.calibrated and not router.calibrated
+    expected = calibrate_confidence(router, texts)
+    prompt = texts["law"][0]
+    assert calibrated.route(prompt).confidence == expected.route(prompt).confidence != router.route(prompt).confidence
+
+
+def test_a_router_of_many_experts_is_still_one_short_line() -> None:
+    router = tiny_fit({f"team-{number}": [f"text {number}", "contract"] for number in range(30)}, keep_sample=False)
+    assert repr(router).startswith("Router(team-0, team-1, team-2, team-3, team-4 and 25 others; ")
+
+
 def test_a_threshold_is_picked_from_labelled_prompts() -> None:
     router = tiny.router()
     held_out = {name: [f"{text} {number}" for text in texts for number in range(8)] for name, texts in PROMPTS.items()}
@@ -159,3 +243,6 @@ def test_a_threshold_is_picked_from_labelled_prompts() -> None:
         (by_expert, {}), (rows, {"label": "team"}), (tuple(zip(*pairs, strict=True)), {}),
     )]  # fmt: skip
     assert told[0] == told[1] == told[2]
+    made = calibrate_threshold(router, by_expert, error=0.3)
+    assert repr(made).startswith(f"ThresholdCalibration(prompts={made.chosen.prompts}, error=0.3, threshold=")
+    assert len(repr(made)) < 120

@@ -103,10 +103,13 @@ def test_a_router_is_fitted_and_changed_with_rows() -> None:
 @pytest.mark.parametrize(
     ("texts", "message"),
     [
-        (["a", {"id": 1, "source": "x"}], "row 2: 'text' (or 'prompt') must be a str, found the fields 'id', 'source'"),
-        ([{}], "row 1: 'text' (or 'prompt') must be a str, found NoneType: give each row its text"),
-        ([{"text": 3}], "row 1: 'text' (or 'prompt') must be a str, found int"),
-        ([7], "text 1 must be a str, or a row such as {'text': …, 'source': …}, found int: 7"),
+        (
+            ["a", {"id": 1, "source": "x"}],
+            "index 1: 'text' (or 'prompt') must be a str, found the fields 'id', 'source'",
+        ),
+        ([{}], "index 0: 'text' (or 'prompt') must be a str, found NoneType: give each row its text"),
+        ([{"text": 3}], "index 0: 'text' (or 'prompt') must be a str, found int"),
+        ([7], "the text at index 0 must be a str, or a row such as {'text': …, 'source': …}, found int: 7"),
         ({"text": "a"}, "found one dict: put texts in a list"),
     ],
 )

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Protocol, runtime_checkable
 
 from ir3de.corpora.labels import choose_columns, is_missing
 from ir3de.corpora.rows import Row, list_names
 from ir3de.errors import InputError
+from ir3de.statistics.tables import is_frame
 
 
 @runtime_checkable
@@ -17,13 +18,6 @@ class Frame(Protocol):
     def __getitem__(self, column: Any, /) -> Any: ...
 
     def __len__(self) -> int: ...
-
-
-def is_frame(data: object) -> bool:
-    """Whether an object has columns with names, or is a polars LazyFrame, which has them once it is collected."""
-    if isinstance(data, (str, bytes, Mapping, list, tuple)):
-        return False
-    return any(hasattr(data, name) for name in ("collect_schema", "column_names", "columns"))
 
 
 def refuse_splits(data: object) -> None:
@@ -53,10 +47,17 @@ def iterate_rows(frame: Any, label: str, text: str | None) -> Iterator[Row]:
         frame = frame.select(wanted).collect()
     meanings = {name: _find_class_names(frame, name) for name in wanted}
     columns = [_decode(_list_values(frame[name]), meanings[name]) for name in wanted]
-    for number, values in enumerate(zip(*columns, strict=True), 1):
+    numbers = list_indices(frame, len(columns[0]) if columns else 0)
+    for number, values in zip(numbers, zip(*columns, strict=True), strict=True):
         row = Row(zip(wanted, values, strict=True))
-        row.place, row.sole_column = f"{kind}, row {number:,}", None
+        row.place, row.sole_column = f"{kind}, index {number!r}", None
         yield row
+
+
+def list_indices(data: Any, count: int) -> Sequence[Any]:
+    """How people find the rows again: by the index of pandas, else by their place, counted from 0 as Python does."""
+    index = getattr(data, "index", None)
+    return index.tolist() if hasattr(index, "tolist") else range(count)
 
 
 def list_values(column: Any) -> list[Any]:

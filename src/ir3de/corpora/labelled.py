@@ -11,13 +11,14 @@ from typing import Any, TypeAlias
 
 from ir3de.corpora.folders import find_experts
 from ir3de.corpora.formats import FORMATS, LABELLED_STDIN
-from ir3de.corpora.frames import Frame, is_frame, iterate_rows, list_columns, list_values, refuse_splits
+from ir3de.corpora.frames import Frame, iterate_rows, list_columns, list_indices, list_values, refuse_splits
 from ir3de.corpora.labels import choose_columns, order_labels, read_label, split_row
 from ir3de.corpora.rows import list_names, text_in
 from ir3de.corpora.sources import expand
 from ir3de.corpora.streams import STDIN, Options, Source
 from ir3de.embedding.normalisation import replace_lone_surrogates
 from ir3de.errors import InputError
+from ir3de.statistics.tables import is_frame
 
 # what labelled texts can be: files by name, a table, rows, or the pair (texts, labels)
 Labelled: TypeAlias = "str | Path | Frame | Iterable[str | Path] | Iterable[Mapping[str, Any]] | tuple[Any, Any]"
@@ -98,7 +99,7 @@ def _pairs(data: Any, label: str | None, text: str | None, options: Options) -> 
     if isinstance(first, (str, Path)):
         return _labelled_rows(_read_files([first, *items], label, text, options), label, text, options)
     rows = chain(() if first is None else (first,), items)
-    placed = ((getattr(row, "place", f"row {number:,}"), row) for number, row in enumerate(rows, 1))
+    placed = ((getattr(row, "place", f"index {number}"), row) for number, row in enumerate(rows))
     return _labelled_rows(placed, label, text, options)
 
 
@@ -122,7 +123,7 @@ def _pair_up(texts: Any, labels: Any, options: Options) -> Iterator[tuple[str, s
     prompts, names = list_values(texts), list_values(labels)
     if len(prompts) != len(names):
         raise InputError(f"found {len(prompts):,} texts and {len(names):,} labels: give one label for each text")
-    for number, (prompt, value) in enumerate(zip(prompts, names, strict=True), 1):
+    for number, prompt, value in zip(list_indices(texts, len(prompts)), prompts, names, strict=True):
         try:
             name = read_label(value, "label")
             if not isinstance(prompt, (str, type(None))):
@@ -130,7 +131,7 @@ def _pair_up(texts: Any, labels: Any, options: Options) -> Iterator[tuple[str, s
             if name is None and prompt and not prompt.isspace():
                 raise InputError("the text has no label: give it one, or leave it out")
         except InputError as error:
-            options.report_damage(InputError(f"pair {number:,}: {error}"))
+            options.report_damage(InputError(f"index {number!r}: {error}"))
             continue
         if name is not None:
             yield name, replace_lone_surrogates(prompt or "")

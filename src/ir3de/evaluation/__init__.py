@@ -29,6 +29,7 @@ if TYPE_CHECKING:
         calibrate_confidence,
         calibrate_threshold,
         count_needed_prompts,
+        fit_confidence,
         pick_threshold,
         route_held_out,
         score_held_out,
@@ -50,7 +51,7 @@ else:
             "robustness": "RobustnessReport measure_robustness",
             "strong_weak": "ShareCalibration StrongWeakReport calibrate_strong_share measure_order",
             "threshold": "HeldOut RoutedPrompt Threshold ThresholdCalibration calibrate_confidence calibrate_threshold "
-            "count_needed_prompts pick_threshold route_held_out score_held_out",
+            "count_needed_prompts fit_confidence pick_threshold route_held_out score_held_out",
             "verification": "Check verify",
         },
     )
@@ -93,6 +94,7 @@ __all__ = [
     "count_needed_prompts",
     "evaluate",
     "evaluate_outcomes",
+    "fit_confidence",
     "measure_frontier",
     "measure_order",
     "measure_robustness",

@@ -84,3 +84,8 @@ class Proof(JSONReport):
     verdict: tuple[str, ...]
     notes: tuple[str, ...]  # how it was measured, and what is missing
     frontier: Frontier | None
+
+    def __repr__(self) -> str:  # the tables would fill a screen: they have names, and `to_dict` gives everything
+        interval = f"{self.accuracy.low:.3f} to {self.accuracy.high:.3f}"
+        shown = f"accuracy={self.accuracy.value:.3f} ({interval}), abstained={self.abstained.count}"
+        return f"Proof({self.method}, prompts={self.prompts}, {shown}, …)"

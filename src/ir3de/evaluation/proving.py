@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from ir3de.corpora.frames import require_experts_apart
+from ir3de.corpora.labelled import Labelled, read_experts
 from ir3de.errors import InputError
 from ir3de.evaluation.accuracy import DecisionCounts
 from ir3de.evaluation.contenders import MAJORITY, TFIDF, choose_by_tfidf, choose_majority, has_sklearn
@@ -40,11 +40,13 @@ MAX_EXAMPLE_CHARACTERS = 100
 
 
 def prove(
-    texts: Mapping[str, Iterable[str]] | None = None,
+    texts: Mapping[str, Iterable[str]] | Labelled | None = None,
     *,
+    label: str | None = None,
+    text: str | None = None,
     router: Router | None = None,
     folds: int = 5,
-    held_out: Mapping[str, Iterable[str]] | None = None,
+    held_out: Mapping[str, Iterable[str]] | Labelled | None = None,
     contenders: bool = True,
     curve: bool = True,
     **fit: Any,
@@ -56,6 +58,7 @@ def prove(
     and confidence are cross-validated on the texts. `held_out` are prompts that were kept aside instead: the router is
     measured on those as it is.
 
+    Texts are {expert: prompts}, or labelled prompts of any shape with `label` and `text`, as in `Router.fit`.
     Up to 1,024 prompts of an expert are used. Of many prompts, only some folds are held out in turn.
 
     >>> from ir3de.corpora import examples
@@ -63,10 +66,8 @@ def prove(
     >>> proof.prompts, proof.folds, proof.accuracy.low < proof.accuracy.value < proof.accuracy.high
     (100, 5, True)
     """
-    for one in (texts, held_out):
-        if one is not None:
-            require_experts_apart(one)
-    given = None if texts is None else {name: list(prompts_of(name, own)) for name, own in texts.items()}
+    given = None if texts is None else _list_prompts(texts, label, text)
+    aside = None if held_out is None else _list_prompts(held_out, label, text)
     if router is None:
         if given is None:
             raise InputError("prove needs texts, or a router that keeps a sample of its prompts: pass one of them")
@@ -76,15 +77,19 @@ def prove(
     router.require_probabilities("its held-out gain is in `validation`; measure it with evaluate_outcomes")
     dealt = deal_prompts(_count(given, router), router.embedding, folds)
     known = {hash_text(text): text for own in (given or {}).values() for text in own}
-    if held_out is None:
+    if aside is None:
         _check_enough(dealt)
         splits = _split_folds(router, dealt)
     else:
-        splits = [_keep_aside(router, dealt, held_out)]
+        splits = [_keep_aside(router, dealt, aside)]
     measured = _Measured(router, dealt, known)
     for split in splits:
         measured.measure(split, contenders=contenders, curve=curve)
-    return measured.conclude("cross-validation" if held_out is None else "holdout")
+    return measured.conclude("cross-validation" if aside is None else "holdout")
+
+
+def _list_prompts(texts: Any, label: str | None, text: str | None) -> dict[str, list[str]]:
+    return {name: list(prompts_of(name, own)) for name, own in read_experts(texts, label, text).items()}
 
 
 def _count(given: Mapping[str, Sequence[str]] | None, router: Router) -> dict[str, Statistics]:
@@ -232,8 +237,8 @@ class _Measured:
         for index in np.unique(truth).tolist():
             counts.count(names[index], [self.decisions[at] for at in np.flatnonzero(truth == index)])
         report = counts.report()
-        sizes = confusion.sum(axis=1)
-        recall = [own / size if size else None for own, size in zip(confusion.diagonal().tolist(), sizes, strict=True)]
+        counted = zip(confusion.diagonal().tolist(), confusion.sum(axis=1).tolist(), strict=True)
+        recall = [own / size if size else None for own, size in counted]
         proof = Proof(
             method,
             prompts=n,

@@ -123,6 +123,9 @@ class ShareCalibration:
     prompts: int
     reached: float
 
+    def __repr__(self) -> str:  # in one line: the router has its own
+        return f"ShareCalibration(prompts={self.prompts}, reached={self.reached:.3f}, {self.chosen}, …)"
+
     def to_dict(self) -> dict[str, Any]:
         """Plain values, ready for JSON."""
         return {**vars(self.chosen), "prompts": self.prompts, "reached": self.reached}

@@ -139,6 +139,11 @@ class ThresholdCalibration:
     chosen: Threshold
     others: tuple[Threshold, ...]
 
+    def __repr__(self) -> str:  # in one line: the fields have everything
+        chosen = self.chosen
+        figures = f"threshold={chosen.threshold:.3f}, coverage={chosen.coverage:.3f}, wrong={chosen.wrong:.3f}"
+        return f"ThresholdCalibration(prompts={chosen.prompts}, error={chosen.error:g}, {figures}, …)"
+
 
 def calibrate_threshold(
     router: Router,
@@ -171,7 +176,7 @@ def calibrate_threshold(
     routed = route_held_out(plain, read_experts(domains, label, text))
     if recalibrate and (learning := [one for one in routed if not one.picks_threshold]):
         routed = [one for one in routed if one.picks_threshold]
-        plain = plain.with_calibration(calibrate_confidence(learning, plain.experts))
+        plain = plain.with_calibration(fit_confidence(learning, plain.experts))
         if needed > len(routed):
             raise InputError(
                 f"an error rate of {error:.2%} needs at least {needed:,} held-out prompts to pick a threshold from. "
@@ -220,8 +225,31 @@ def route_held_out(router: Router, domains: Mapping[str, Iterable[str]]) -> list
     return routed
 
 
-def calibrate_confidence(routed: Sequence[RoutedPrompt], experts: Sequence[str]) -> Calibration:
-    """Fit a calibration to these prompts."""
+def calibrate_confidence(
+    router: Router,
+    domains: Mapping[str, Iterable[str]] | Labelled,
+    *,
+    label: str | None = None,
+    text: str | None = None,
+) -> Router:
+    """Calibrate confidence on prompts that the router was not fitted on: a new router.
+
+    `domains` is {expert: prompts}, or labelled prompts of any shape with `label` and `text`, as in `Router.fit`. A fit
+    calibrates confidence already, on the prompts that it keeps; this is for prompts that are more like those to come.
+
+    >>> import ir3de
+    >>> from ir3de.corpora import examples
+    >>> router = ir3de.Router.fit(examples.prompts(), keep_sample=False)
+    >>> router.calibrated, calibrate_confidence(router, examples.held_out()).calibrated
+    (False, True)
+    """
+    check_has_confidence(router)
+    routed = route_held_out(router.with_policy(Policy()), read_experts(domains, label, text))
+    return router.with_calibration(fit_confidence(routed, router.experts))
+
+
+def fit_confidence(routed: Sequence[RoutedPrompt], experts: Sequence[str]) -> Calibration:
+    """Fit a calibration to prompts that were routed already."""
     said = [one for one in routed if one.decision.counted]
     if not said:
         raise InputError("none of the held-out prompts has a known token: give prompts like those the router is for")

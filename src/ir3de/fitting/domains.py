@@ -14,7 +14,6 @@ from ir3de.engines.domains import Files
 from ir3de.engines.engine import Counting
 from ir3de.errors import InputError, MismatchError, UnknownExpertError, name_embedding, name_some
 from ir3de.fitting.descriptions import DescribedDomain, write_prompts
-from ir3de.fitting.labelled import refuse_table
 from ir3de.outcomes.sums import Outcomes
 from ir3de.policies import Policy, check_policy
 from ir3de.routing.decision import DecisionRules
@@ -25,6 +24,7 @@ from ir3de.statistics.contributions import Contribution, Holding
 from ir3de.statistics.counting import Recipe, collect
 from ir3de.statistics.domain import Statistics
 from ir3de.statistics.sample import Sample
+from ir3de.statistics.tables import refuse_table
 from ir3de.storage.cores import count_cores
 from ir3de.storage.ledger import DESCRIPTION, ContributionRecord
 
@@ -242,7 +242,7 @@ def count_domain(
             f"the texts of '{name}' must be an iterable of str, Files or Statistics, found {type(domain).__name__}"
         )
     else:
-        refuse_table(name, domain)
+        refuse_table(domain, f"the texts of '{name}'", ", or fit from the whole table with label=")
         statistics = collect(domain, embedding=embedding, window=window, keep_sample=keep_sample)
     if statistics.tokens == 0:
         raise InputError(f"expert '{name}' has no text: give it at least one prompt of its domain")
@@ -264,12 +264,14 @@ def _count_files(name: str, domain: Files, embedding: Embedding, recipe: Recipe,
 
 def prompts_of(name: str, texts: Iterable[str]) -> Iterator[str]:
     """An expert's prompts one by one; what is no prompt is refused, and says which it is."""
+    refuse_table(texts, f"the prompts of '{name}'")
     if isinstance(texts, (str, bytes)) or not isinstance(texts, Iterable):
         found = "one string: put it in a list" if isinstance(texts, str) else type(texts).__name__
         raise InputError(f"the prompts of '{name}' must be an iterable of str, found {found}")
-    for number, text in enumerate(texts, 1):
+    for number, text in enumerate(texts):
         if not isinstance(text, str):
-            raise InputError(f"prompt {number:,} of '{name}' is {type(text).__name__}, not str: {text!r:.60}")
+            found = f"{type(text).__name__} at index {number}: {text!r:.60}"
+            raise InputError(f"the prompts of '{name}' must be str, found {found}")
         yield text
 
 

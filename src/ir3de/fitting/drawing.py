@@ -1,14 +1,20 @@
-"""A router as HTML, for notebooks: what it was fitted from, how, and how accurate that was."""
+"""A router in one line, and as HTML for notebooks: what it was fitted from, how, and how accurate that was."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
-from ir3de.errors import IR3DEError
+from ir3de.errors import IR3DEError, name_some
 
 if TYPE_CHECKING:
     from ir3de.fitting.parts import RouterParts
+
+
+def describe_router(parts: RouterParts) -> str:
+    """The router in one line, however many experts it has."""
+    compiled = parts.compiled
+    return f"Router({name_some(compiled.experts)}; {parts.training.scorer}, {compiled.selector})"
 
 
 def draw_router(parts: RouterParts) -> str:

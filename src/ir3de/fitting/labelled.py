@@ -12,16 +12,21 @@ from ir3de.engines.engine import Counting
 from ir3de.errors import InputError
 
 
-def split_by_label(given: Any, label: str | None, text: str | None, counting: Counting | None = None) -> Any:
+def split_by_label(
+    given: Any, label: str | None, text: str | None, counting: Counting | None = None, labels: Any = None
+) -> Any:
     """The experts with their texts: {expert: texts} as it is, everything else by its labels.
 
     A folder of experts stays on disk as `Files`; all other texts are held in memory. Up to `skip_bad` rows without a
     label are left out, with a warning.
     """
+    if labels is not None:
+        given = _join(given, labels, label, text)
     if type(given) is dict and label is None and text is None:
         return given  # and what reads files and tables need not be imported
     from ir3de.corpora.folders import find_experts
-    from ir3de.corpora.frames import is_frame, refuse_splits
+    from ir3de.corpora.frames import refuse_splits
+    from ir3de.statistics.tables import is_frame
 
     refuse_splits(given)
     if isinstance(given, Mapping):
@@ -51,19 +56,32 @@ def _read(given: Any, label: str | None, text: str | None, how: Counting) -> dic
         records = bad.skipped + sum(map(len, found.values()))
         many = f"{bad.skipped:,} of {records:,} rows could not be used and were left out: "
         warnings.warn(many + "; ".join(bad.examples), stacklevel=4)
+    if len(found) == 1:
+        name, texts = next(iter(found.items()))
+        where = "" if label is None else f" in {label!r}"
+        warnings.warn(
+            f"all {len(texts):,} texts have the label {name!r}{where}: a router with only one expert sends it every "
+            "prompt, and confidence has no meaning yet",
+            stacklevel=4,
+        )
     return found
 
 
-def refuse_table(name: str, domain: object) -> None:
-    """Refuse a table as the texts of one expert: its iteration would give the names of its columns."""
-    from ir3de.corpora.frames import is_frame
+def _join(texts: Any, labels: Any, label: str | None, text: str | None) -> tuple[Any, Any]:
+    """The pair (texts, labels) of what was given as two arguments."""
+    from ir3de.statistics.tables import is_frame
 
-    if is_frame(domain):
-        kind = type(domain).__name__
+    if isinstance(labels, str):  # the name of a column
+        raise InputError(f"the second argument holds the labels, found one str: Router.fit(data, label={labels!r})")
+    if label is not None or text is not None:
+        raise InputError("give the labels themselves, Router.fit(texts, labels), or name their column with label=")
+    if isinstance(texts, (str, Path, Mapping)) or is_frame(texts):
+        kind = type(texts).__name__
         raise InputError(
-            f"the texts of '{name}' must be an iterable of str, found a {kind}: give the column that holds the texts, "
-            "or fit from the whole table with label="
+            f"labels go with a list or a column of texts, found a {kind}: Router.fit(frame['prompt'], frame['team']), "
+            "or Router.fit(frame, text='prompt', label='team')"
         )
+    return texts, labels
 
 
 def _is_pair(given: object) -> bool:

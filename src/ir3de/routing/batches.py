@@ -14,6 +14,7 @@ from ir3de.errors import InputError
 from ir3de.policies import Costs
 from ir3de.routing.compiled import CompiledRouter, decide_batch
 from ir3de.routing.decision import Decision, require_content
+from ir3de.statistics.tables import refuse_table
 
 # texts, and how many tokens of each are read; ids end to end, and lengths
 EncodeBatch = Callable[[Sequence[str], int], tuple[npt.NDArray[Any], npt.NDArray[Any]]]
@@ -30,6 +31,7 @@ def decide_texts(
     threads: int,
 ) -> list[Decision]:
     """Route many texts, in stretches that are shared out among threads."""
+    refuse_table(texts, "texts")
     if isinstance(texts, (str, bytes)) or not isinstance(texts, Iterable):
         raise InputError(f"texts must be an iterable of str, found one {type(texts).__name__}: use route for one")
 

@@ -24,6 +24,7 @@ from ir3de.statistics.pairs import count_pairs
 from ir3de.statistics.prompt_sums import PromptSums, triangle_indices, triangle_size
 from ir3de.statistics.sample import Sample, hash_text
 from ir3de.statistics.sources import hash_sources, read_text
+from ir3de.statistics.tables import refuse_table
 from ir3de.storage.cores import count_cores
 
 CHUNK_CHARACTERS = 2_000_000
@@ -113,6 +114,7 @@ def collect(
     Statistics(2 prompts, 2 tokens, 2 windows, embedding 0a049b450d48)
     """
     recipe = Recipe(window, subsample, cap, prompt_sums, keep_sample, clip, min_count)
+    refuse_table(texts, "texts", "; ir3de.corpora.read_labelled(table, label=…) gives {expert: texts}")
     if isinstance(texts, (str, bytes, Mapping)) or not isinstance(texts, Iterable):
         raise InputError(f"texts must be an iterable of str, found one {type(texts).__name__}: put texts in a list")
     if recipe.passes > 1 and isinstance(texts, Iterator):
@@ -318,7 +320,7 @@ def split_chunks(texts: Iterable[str | Mapping[str, Any]]) -> Iterator[list[str]
     """Split texts into chunks of a few megabytes, which are counted one by one. Rows become texts here."""
     chunk: list[str] = []
     characters = 0
-    for number, given in enumerate(texts, 1):
+    for number, given in enumerate(texts):
         text = given if isinstance(given, str) else read_text(given, number)
         chunk.append(text)
         characters += len(text)

@@ -44,13 +44,13 @@ def read_text(row: object, number: int) -> str:
     """The text of a row such as {"text": "Is this contract void?", "source": "forum"}, with its source."""
     if not isinstance(row, Mapping):
         raise InputError(
-            f"text {number:,} must be a str, or a row such as {{'text': …, 'source': …}}, found "
+            f"the text at index {number} must be a str, or a row such as {{'text': …, 'source': …}}, found "
             f"{type(row).__name__}: {row!r:.60}"
         )
     text = row.get("text", row.get("prompt"))
     if not isinstance(text, str):
         found = f"the fields {', '.join(map(repr, row))}" if text is None and row else type(text).__name__
-        where = getattr(row, "place", None) or f"row {number:,}"  # a row of a file knows where it was read
+        where = getattr(row, "place", None) or f"index {number}"  # a row of a file knows where it was read
         raise InputError(f"{where}: 'text' (or 'prompt') must be a str, found {found}: give each row its text")
     return attach_source(text, row)
 

@@ -15,9 +15,9 @@ import numpy as np
 from ir3de import Router
 from ir3de.evaluation import (
     RoutedPrompt,
-    calibrate_confidence,
     count_needed_prompts,
     evaluate,
+    fit_confidence,
     pick_threshold,
     route_held_out,
     score_held_out,
@@ -93,7 +93,7 @@ def promise(heard: Sequence[RoutedPrompt], router: Router, error: float, parting
     for _ in range(partings):
         mixed = [heard[index] for index in draw.permutation(len(heard)).tolist()]
         quarter, half = len(heard) // 4, len(heard) // 2
-        calibrated = router.with_calibration(calibrate_confidence(mixed[:quarter], router.experts))
+        calibrated = router.with_calibration(fit_confidence(mixed[:quarter], router.experts))
         threshold = pick_threshold(score_held_out(mixed[quarter:half], calibrated), error).threshold
         counted = score_held_out(mixed[half:], calibrated)
         answered, free = counted.is_answered(threshold), counted.is_answered(0.0)
