@@ -56,8 +56,8 @@ def iterate_rows(frame: Any, label: str, text: str | None) -> Iterator[Row]:
 
 def list_indices(data: Any, count: int) -> Sequence[Any]:
     """How people find the rows again: by the index of pandas, else by their place, counted from 0 as Python does."""
-    index = getattr(data, "index", None)
-    return index.tolist() if hasattr(index, "tolist") else range(count)
+    listing = getattr(getattr(data, "index", None), "tolist", None)
+    return range(count) if listing is None else list(listing())
 
 
 def list_values(column: Any) -> list[Any]:
