@@ -215,6 +215,22 @@ def here(data: Path, apart: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatc
         ("calibrate train.csv router --label team", "calibrate router train.csv --label team"),
         ("report train.csv router", "report router train.csv --label team"),
         ("report router train.csv --label tema", "report router train.csv --label team"),
+        ("fit train.csv label=team", "fit router train.csv --label team"),
+        ("fit r train.csv label=team --no-proof", "fit r train.csv --no-proof --label team"),
+        ("fit train.csv r label=team text=prompt", "fit r train.csv --label team --text prompt"),
+        ("fit label=team train.csv", "fit router train.csv --label team"),
+        ("fit r train.csv label=team --label team", "fit r train.csv --label team"),
+        ("fit r train.csv team", "fit r train.csv --label team"),
+        ("fit train.csv team", "fit router train.csv --label team"),
+        ("fit train.csv odd.csv --label team", "fit router train.csv odd.csv --label team"),
+        ("fit --data train.csv", "fit router train.csv --label team"),
+        ("fit --data=train.csv --label team", "fit router train.csv --label team"),
+        ("fit r --csv train.csv --column team -q", "fit r train.csv --label team -q"),
+        ("fit train.csv --label team --output r", "fit r train.csv --label team"),
+        ("fit --prompts prompt train.csv r", "fit --text prompt r train.csv --label team"),
+        ("eval router train.csv label=team", "eval router train.csv --label team"),
+        ("eval --router router --input train.csv --errors 3", "eval router train.csv --errors 3 --label team"),
+        ("add router train.csv team --merge", "add router train.csv --merge --label team"),
         ("route Why?|router", "route router 'Why?'"),
         ("explain Why?|router", "explain router 'Why?'"),
     ],
@@ -249,5 +265,7 @@ def test_other_wrong_calls_are_told() -> None:
     assert "no such file" in complaint("fit", "r", "tarin.csv", "--label", "team")
     assert "did you mean train.csv" in complaint("fit", "r", "tarin.csv")
     assert "expected name=path" in wrong_call("eval", "router", "law")
+    assert "Did you mean '--default'" in wrong_call("fit", "r", "--defualt", "law")  # a slip of the pen
+    assert "no such file" in complaint("fit", "r", "label=team")
     assert "--whole-files is for plain text" in wrong_call("fit", "r", "train.csv", "--label", "team", "--whole-files")
     assert "lines of plain text" in complaint("fit", "r", "law.txt", "--label", "team")

@@ -12,6 +12,7 @@ import click
 
 from ir3de.cli import hints
 from ir3de.cli.held_texts import DomainTexts, HeldTexts
+from ir3de.cli.misplaced import refuse_misplaced
 from ir3de.cli.options import Function, TextOptions, check_described, parse_descriptions, parse_domains
 from ir3de.cli.output import Output, printable
 
@@ -166,8 +167,7 @@ def given_domains(function: Function) -> Function:
     )
     @wraps(function)
     def command(*args: Any, sources: tuple[str, ...], label: str | None, **kwargs: Any) -> Any:
-        if (router := kwargs.get("router_path")) is not None:
-            hints.refuse_swapped(router, sources)
+        refuse_misplaced(kwargs.get("descriptions", ()))
         if label is not None and not sources:
             raise click.UsageError(f"--label {label} names a column, but no file has it: name the file, too")
         return function(*args, domains=GivenDomains(sources, label), **kwargs)

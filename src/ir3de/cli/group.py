@@ -12,6 +12,7 @@ from typing import Any
 import click
 
 from ir3de.cli.hints import ARGUMENTS
+from ir3de.cli.misplaced import explain_option
 from ir3de.errors import IR3DEError
 from ir3de.errors.installation import name_extra
 
@@ -73,6 +74,8 @@ class CommandGroup(click.Group):
             result = super().invoke(ctx)
             sys.stdout.flush()
             return result
+        except click.NoSuchOption as error:
+            raise explain_option(error) from None
         except IR3DEError as error:
             if os.environ.get("IR3DE_DEBUG"):
                 raise

@@ -15,7 +15,6 @@ Function = TypeVar("Function", bound=Callable[..., Any])
 
 ARGUMENTS = "ir3de.arguments"  # under this name the context holds the arguments as they were written
 PEEKED_ROWS = 200
-EXAMPLE_ROUTER = "router"
 
 
 def given_arguments() -> list[str]:
@@ -85,26 +84,6 @@ def peek_rows(paths: Sequence[str]) -> list[Mapping[str, object]]:
         return []
 
 
-def refuse_swapped(router: Path, sources: Sequence[str]) -> None:
-    """Refuse a file of texts where a router belongs, with the command that was likely meant."""
-    paths = [one for one in sources if "=" not in one]
-    if (sources and not paths) or not (is_texts(router) or (any(map(is_router, paths)) and not is_router(router))):
-        return
-    written, given = str(router), given_arguments()
-    place = given.index(written) if written in given else 0
-    if sources:
-        other = next((one for one in paths if is_router(one)), paths[0])
-        kind = "is a file of texts" if is_texts(router) else "is no router"
-        wrong = f"the router and the texts look swapped, for {written} {kind}: the router comes first:"
-        given = [{written: other, other: written}.get(argument, argument) for argument in given]
-    else:
-        wrong = f"{written} is a file of texts, and the router is missing: name it first:"
-        given.insert(place, EXAMPLE_ROUTER)
-    if is_texts(router) and not any(one.partition("=")[0] == "--label" for one in given):
-        given += _label_arguments([written])
-    raise click.UsageError(wrong + write_command(given))
-
-
 def router_before_prompt(function: Function) -> Function:
     """Refuse a prompt where the router belongs, if the router stands where the prompt belongs."""
 
@@ -117,10 +96,3 @@ def router_before_prompt(function: Function) -> Function:
         return function(*args, router_path=router_path, text=text, **kwargs)
 
     return command  # type: ignore[return-value]
-
-
-def _label_arguments(paths: Sequence[str]) -> list[str]:
-    from ir3de.corpora.labels import guess_label
-
-    label = guess_label(peek_rows(paths))
-    return [] if label is None else ["--label", label]
