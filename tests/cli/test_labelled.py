@@ -177,6 +177,81 @@ def test_described_experts_stand_beside_labels(data: Path, tmp_path: Path) -> No
     assert set(Router.load(tmp_path / "r").experts) == {"cooking", *PROMPTS}
 
 
+# rows that say the same twice, or contradict each other -------------------------------------------------------------
+
+
+@pytest.fixture
+def repeating(tmp_path: Path) -> Path:
+    """The rows, the first of them three times, and the second one under all three labels."""
+    rows = [*ROWS, ROWS[0], ROWS[0], *({**ROWS[1], "team": name} for name in PROMPTS if name != ROWS[1]["team"])]
+    (tmp_path / "t.csv").write_text(as_csv(rows))
+    return tmp_path / "t.csv"
+
+
+def test_prompts_with_two_labels_and_duplicates_are_told_and_the_fit_goes_on(repeating: Path, tmp_path: Path) -> None:
+    call = ("fit", tmp_path / "r", repeating, "--label", "team", *QUICK, "--no-proof", "--force")
+    told = " ".join(run(*call).stderr.split())
+    first, second = (" ".join(row["prompt"].split())[:40] for row in ROWS[:2])
+    assert f"1 prompt has more than one label: “{second}" in told and "is under coding, history and law." in told
+    assert f"2 rows repeat an earlier row with the same label: “{first}" in told
+    assert f"is there 3 times under {ROWS[0]['team']}." in told
+    repeats = run_json(*call)["repeats"]
+    assert (repeats["duplicates"], repeats["conflicts"]) == (2, 1)
+    assert repeats["duplicate_examples"] == [{"text": ROWS[0]["prompt"], "label": ROWS[0]["team"], "rows": 3}]
+    assert repeats["conflict_examples"] == [{"text": ROWS[1]["prompt"], "labels": sorted(PROMPTS)}]
+    assert Router.load(tmp_path / "r").experts == tuple(sorted(PROMPTS))
+
+
+def test_a_clean_file_is_not_warned_about(data: Path, tmp_path: Path) -> None:
+    call = ("fit", tmp_path / "r", data / "train.csv", "--label", "team", *QUICK, "--no-proof")
+    result = run(*call)
+    assert result.stderr == "" and "repeat" not in result.stdout
+    assert run_json(*call, "--force")["repeats"]["conflicts"] == 0
+
+
+# a column of which every row has its own value -----------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("columns", "wrong", "right"),
+    [
+        ("prompt team", "--label prompt", "--label team"),
+        ("title team", "--label title", "--label team"),
+        ("title team", "--label title --text team", "--label team --text title"),
+        ("id title team", "--label title", "--label team --text title"),
+        ("id title team", "--label id --text title", "--label team --text title"),
+        ("id prompt kind", "--label id", "--label kind"),
+    ],
+)
+def test_a_column_in_which_every_row_differs_is_no_label(
+    columns: str, wrong: str, right: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    names = columns.split()
+    rows = [dict(zip(names, (*[str(at)] * (len(names) - 2), row["prompt"], row["team"]), strict=True))
+            for at, row in enumerate(ROWS)]  # fmt: skip
+    Path("t.csv").write_text(as_csv(rows))
+    told = run("fit", "r", "t.csv", *wrong.split(), code=2).stderr.splitlines()
+    assert f"  ir3de fit r t.csv {right}" in told, told
+    assert not Path("r").exists()
+
+
+@pytest.mark.usefixtures("here")
+def test_every_row_may_be_an_expert_of_its_own_if_that_is_said() -> None:
+    told = run("fit", "r", "train.csv", "--label", "prompt", "--text", "team", code=2).stderr
+    assert "the column 'prompt' would make 24 experts of 24 rows" in told and "Did you mean the column 'team'" in told
+    assert told.splitlines()[-1] == "  ir3de fit r train.csv --label prompt --text team --unique-labels"
+    run(*told.splitlines()[-1].split()[1:], *QUICK)
+    assert len(Router.load("r").experts) == 24
+
+
+def test_few_rows_with_a_label_each_are_taken(tmp_path: Path) -> None:
+    (tmp_path / "t.csv").write_text(as_csv([{"prompt": row["prompt"], "team": f"team {at}"} for at, row in
+                                            enumerate(ROWS[:6])]))  # fmt: skip
+    run("fit", tmp_path / "r", tmp_path / "t.csv", "--label", "team", *QUICK)
+    assert len(Router.load(tmp_path / "r").experts) == 6
+
+
 # hints --------------------------------------------------------------------------------------------------------------
 
 
@@ -199,7 +274,9 @@ def here(data: Path, apart: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatc
         ("fit -q train.csv r", "fit -q r train.csv --label team"),
         ("fit train.csv", "fit router train.csv --label team"),
         ("fit r train.csv", "fit r train.csv --label team"),
-        ("fit r odd.csv", "fit r odd.csv --label kind"),
+        ("fit r odd.csv", "fit r odd.csv --label kind --text utterance"),
+        ("fit odd.csv", "fit router odd.csv --label kind --text utterance"),
+        ("fit r odd.csv --label knid", "fit r odd.csv --label kind --text utterance"),
         ("fit r train.csv --label tema", "fit r train.csv --label team"),
         ("fit r train.csv --label=Team", "fit r train.csv --label team"),
         ("fit r train.csv --label team --text promt", "fit r train.csv --label team --text prompt"),

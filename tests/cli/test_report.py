@@ -118,3 +118,23 @@ def test_the_commands_of_the_page_run(folder: Path, tmp_path: Path, monkeypatch:
     for command in commands:
         assert run(*shlex.split(command)).stdout
     assert {path.name for path in tmp_path.glob("*.html")} == {"report.html", "named.html", "kept.html", "to-mail.html"}
+
+
+def test_prompts_with_two_labels_and_duplicates_are_told_without_text_if_none_may_be_shown(
+    folder: Path, tmp_path: Path
+) -> None:
+    prompts, (one, other, *_) = make_prompts(seed=1), NAMES
+    first = prompts[one][0]
+    write_rows(tmp_path / "t.csv", {**prompts, one: [*prompts[one], first, first], other: [*prompts[other], first]})
+    call = ("report", folder / "router", tmp_path / "t.csv", "--label", "team", "--force", "-o", tmp_path / "r.html")
+    told = run_json(*call)
+    assert told["repeats"]["conflict_examples"] == [{"text": first, "labels": sorted((one, other))}]
+    assert told["repeats"]["duplicate_examples"] == [{"text": first, "label": one, "rows": 3}]
+    assert (told["repeats"]["duplicates"], told["repeats"]["conflicts"]) == (2, 1)
+    assert any("1 prompt has more than one label: “" in notice for notice in told["notices"])
+    assert "2 rows repeat an earlier row with the same label: “" in (tmp_path / "r.html").read_text("utf-8")
+    told = run_json(*call, "--no-examples")
+    assert told["repeats"]["conflict_examples"] == told["repeats"]["duplicate_examples"] == []
+    assert any("1 prompt has more than one label. " in notice for notice in told["notices"])
+    page = (tmp_path / "r.html").read_text("utf-8")
+    assert "2 rows repeat an earlier row with the same label. " in page and first[:30] not in page

@@ -9,6 +9,7 @@ import pytest
 
 import tiny
 from ir3de import Router, collect
+from ir3de.corpora import read_labelled
 from ir3de.engines import Files
 from ir3de.errors import InputError
 from ir3de.evaluation import calibrate_confidence, calibrate_threshold, evaluate, prove
@@ -246,3 +247,29 @@ def test_a_threshold_is_picked_from_labelled_prompts() -> None:
     made = calibrate_threshold(router, by_expert, error=0.3)
     assert repr(made).startswith(f"ThresholdCalibration(prompts={made.chosen.prompts}, error=0.3, threshold=")
     assert len(repr(made)) < 120
+
+
+@pytest.mark.parametrize(
+    ("columns", "named", "meant"),
+    [
+        ({"prompt": 1, "team": 0}, {"label": "prompt"}, "Did you mean label='team'?"),
+        ({"title": 1, "team": 0}, {"label": "title", "text": "team"}, "Did you mean label='team', text='title'?"),
+        ({"id": 2, "title": 1, "team": 0}, {"label": "id", "text": "title"}, "label='team', text='title'?"),
+        ({"prompt": 1}, None, "Give the texts first and the labels second."),
+    ],
+)
+def test_labels_of_which_every_row_has_its_own_are_refused(
+    columns: dict[str, int], named: dict[str, str] | None, meant: str, tmp_path: Path
+) -> None:
+    kinds = (["law", "maths"] * 15, [f"question {at} about a contract" for at in range(30)], list(range(30)))
+    if named is None:
+        told = refusal(InputError, tiny_fit, (kinds[0], kinds[1]))
+        assert "the labels would make 30 experts of 30 rows" in told and meant in told
+        return
+    table = {name: kinds[kind] for name, kind in columns.items()}
+    rows = [dict(zip(table, values, strict=True)) for values in zip(*table.values(), strict=True)]
+    (tmp_path / "t.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    for data in (pytest.importorskip("pandas").DataFrame(table), rows, tmp_path / "t.jsonl"):
+        told = refusal(InputError, tiny_fit, data, **named)
+        assert f"the column {named['label']!r} would make 30 experts" in told and meant in told
+    assert len(tiny_fit(read_labelled(rows, **named)).experts) == 30  # as the error says

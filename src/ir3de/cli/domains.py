@@ -12,13 +12,14 @@ from typing import TYPE_CHECKING, Any
 
 from ir3de.cli.held_texts import DomainTexts, HeldTexts
 from ir3de.cli.options import STATISTICS_SUFFIX, TextOptions
-from ir3de.cli.output import FAINT, Output, line, printable, size, table
+from ir3de.cli.output import FAINT, Output, line, one_line, printable, size, table
 from ir3de.cli.progress import reading
 from ir3de.storage.cores import count_cores
 
 if TYPE_CHECKING:
     from rich.table import Table
 
+    from ir3de.corpora.repeats import Repeats
     from ir3de.embedding import Embedding
     from ir3de.engines import Collected, Counting
     from ir3de.statistics.contributions import Contribution
@@ -27,6 +28,7 @@ if TYPE_CHECKING:
 
 LARGE_DOMAIN_BYTES = 100_000_000  # from which `--subsample auto` takes 1 window in 16
 LARGE_SUBSAMPLE = 16
+MAX_EXAMPLE_CHARACTERS = 60  # of a prompt in a sentence
 
 
 @dataclass(frozen=True)
@@ -222,6 +224,13 @@ def note_skipped(out: Output, domains: Sequence[CountedDomain]) -> None:
             first = found.examples
             summary = f"{many}. The first {len(first)}:" if found.skipped > len(first) else f"{many}:"
             out.warn("\n  ".join((f"{domain.name}: {summary}", *map(printable, first))), quiet=False)
+
+
+def list_repeats(found: Repeats | None) -> list[str]:
+    """Which prompts have several labels, and which rows are there twice, in sentences; both count as they are."""
+    from ir3de.corpora.repeats import describe_repeats
+
+    return [] if found is None else list(describe_repeats(found, lambda text: one_line(text, MAX_EXAMPLE_CHARACTERS)))
 
 
 def domains_table(domains: Sequence[CountedDomain]) -> Table:

@@ -17,6 +17,7 @@ from ir3de.cli.options import Function, TextOptions, check_described, parse_desc
 from ir3de.cli.output import Output, printable
 
 if TYPE_CHECKING:
+    from ir3de.corpora.repeats import Repeats
     from ir3de.engines import Counting
 
 STDIN = "-"
@@ -89,6 +90,31 @@ class GivenDomains:
         if self.label is None and not all(Path(path).expanduser().is_dir() for path in alone):
             _refuse_unnamed(alone, field)
 
+    def check_labels(self, found: Mapping[str, DomainTexts], field: str | None) -> None:
+        """Refuse labels of which nearly every row has its own, with the command that names the likely columns."""
+        from ir3de.corpora.unique_labels import are_unique, describe_unique, find_likely_columns
+
+        held = _list_held(found)
+        if self.label is None or not are_unique(held):
+            return
+        anyway = hints.write_command([*hints.given_arguments(), "--unique-labels"])
+        accept = f"or, if each row is an expert of its own:{anyway}"
+        rows = hints.peek_rows([one for one in self.sources if one not in found])
+        meant = find_likely_columns(rows, self.label) if rows else None
+        if meant is None:
+            raise click.UsageError(f"{describe_unique(held, self.label)}: name the column that groups them\n{accept}")
+        spoken = meant.text or (self.label if field == meant.label else field)
+        raise click.UsageError(
+            f"{describe_unique(held, self.label)}. Did you mean the column {meant.label!r}:"
+            f"{hints.write_columns(meant.label, spoken)}\n{accept}"
+        )
+
+    def find_repeats(self, found: Mapping[str, DomainTexts]) -> Repeats | None:
+        """What the rows of labelled files say twice, or against each other; None for texts by expert, read later."""
+        from ir3de.corpora.repeats import find_repeats
+
+        return None if self.label is None else find_repeats(_list_held(found))
+
     def check_skipping(self, skip_bad: int) -> None:
         """Refuse --skip-bad where texts are read without --label: the first broken record ends the command."""
         if skip_bad and self.label is None:
@@ -155,6 +181,10 @@ class GivenDomains:
         return {name: HeldTexts(texts) for name, texts in found.items()}
 
 
+def _list_held(found: Mapping[str, DomainTexts]) -> dict[str, list[str]]:
+    return {name: own.texts for name, own in found.items() if isinstance(own, HeldTexts)}
+
+
 def given_domains(function: Function) -> Function:
     """Add the argument [PATH|NAME=PATH]... and --label. The command gets them as `domains`, a `GivenDomains`."""
 
@@ -192,7 +222,7 @@ def described_domains(function: Function) -> Function:
 def _refuse_unnamed(paths: Sequence[str], field: str | None) -> None:
     """Refuse files without a name and without --label; say which command was likely meant."""
     from ir3de.corpora import expand
-    from ir3de.corpora.labels import guess_label
+    from ir3de.corpora.labels import find_needed_text, guess_label
     from ir3de.corpora.rows import list_names
 
     if STDIN in paths:
@@ -214,7 +244,7 @@ def _refuse_unnamed(paths: Sequence[str], field: str | None) -> None:
         )
     raise click.UsageError(
         f"{files[0]} has the columns {list_names(rows[0])}: say which one names the expert:"
-        f"{hints.write_with('--label', label)}"
+        f"{hints.write_columns(label, field or find_needed_text(rows, label))}"
     )
 
 
@@ -228,35 +258,41 @@ def _refuse_pairs(pairs: Sequence[str]) -> NoReturn:
 
 
 def _refuse_columns(paths: Sequence[str], label: str, field: str | None) -> None:
-    """Refuse a column that is not there, with the command that names the nearest one."""
-    from ir3de.corpora.labels import find_spoken, guess_label, suggest_name
+    """Refuse a column that is not there, or that is missing, with the command that names the nearest ones."""
+    from ir3de.corpora.labels import find_needed_text, find_spoken, guess_label, suggest_name
     from ir3de.corpora.rows import list_names
+    from ir3de.corpora.unique_labels import find_likely_columns, is_unique_column
 
     rows = hints.peek_rows(paths)
     if not rows:
         return
     columns = list(rows[0])
-    for option, wanted in (("--label", label), ("--text", field)):
-        if wanted is None or wanted in columns or "." in wanted:
-            continue
-        others = [name for name in columns if name not in (label, field)]
-        guess = guess_label(rows, field) if option == "--label" else find_spoken(rows, others)
-        nearest = suggest_name(wanted, others) or guess
+    others = [name for name in columns if name not in (label, field)]
+    if label not in columns and "." not in label:
+        nearest = suggest_name(label, others) or guess_label(rows, field)
         if nearest is not None:
-            aliases = ("--field",) if option == "--text" else ()
-            raise click.UsageError(
-                f"found no column {wanted!r} for {option}: there are {list_names(columns)}. Did you mean {nearest!r}?"
-                f"{hints.write_with(option, nearest, *aliases)}"
-            )
-    others = [name for name in columns if name != label]
-    if field is None and len(others) > 1 and (spoken := find_spoken(rows, others)) is not None:
-        from ir3de.corpora.rows import CHAT_FIELDS, TEXT_FIELDS
+            text = field if field in columns else find_needed_text(rows, nearest)
+            _refuse_missing("--label", label, columns, nearest, hints.write_columns(nearest, text))
+    if field is not None and field not in columns and "." not in field:
+        nearest = suggest_name(field, others) or find_spoken(rows, others)
+        if nearest is not None:
+            _refuse_missing("--text", field, columns, nearest, hints.write_columns(label, nearest))
+    if field is None and (spoken := find_needed_text(rows, label)) is not None:
+        likely = find_likely_columns(rows, label) if is_unique_column(rows, label) else None
+        right = hints.write_columns(likely.label, likely.text) if likely else hints.write_columns(label, spoken)
+        unlikely = f", and nearly every row has its own {label!r}" if likely else ""
+        raise click.UsageError(
+            f"found no column with a usual name for the text{unlikely}: there are {list_names(columns)}. Say which one "
+            f"holds the prompts{' and which one the label' if likely else ''}:{right}"
+        )
 
-        if not {*TEXT_FIELDS, *CHAT_FIELDS}.intersection(columns):
-            raise click.UsageError(
-                f"found no column with a usual name for the text: there are {list_names(columns)}. Say which one holds "
-                f"the prompts:{hints.write_with('--text', spoken)}"
-            )
+
+def _refuse_missing(option: str, wanted: str, columns: Sequence[str], nearest: str, right: str) -> NoReturn:
+    from ir3de.corpora.rows import list_names
+
+    raise click.UsageError(
+        f"found no column {wanted!r} for {option}: there are {list_names(columns)}. Did you mean {nearest!r}?{right}"
+    )
 
 
 def _offer_skipping(error: Exception, paths: Sequence[str], label: str, field: str | None) -> None:

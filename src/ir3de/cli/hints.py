@@ -35,14 +35,24 @@ def write_swapped(first: str, second: str) -> str:
 
 def write_with(option: str, value: str, *aliases: str) -> str:
     """The command with this value of an option, instead of another one if there is any."""
-    names, kept = (option, *aliases), iter(given_arguments())
-    arguments: list[str] = []
-    for argument in kept:
+    return write_command([*_leave_out(given_arguments(), (option, *aliases)), option, value])
+
+
+def write_columns(label: str, text: str | None) -> str:
+    """The command with these columns instead of the ones that were named; without --text if it is None."""
+    kept = _leave_out(given_arguments(), ("--label", "--text", "--field"))
+    return write_command([*kept, "--label", label, *(() if text is None else ("--text", text))])
+
+
+def _leave_out(arguments: Sequence[str], names: tuple[str, ...]) -> list[str]:
+    """The arguments without these options and their values."""
+    left, kept = iter(arguments), []
+    for argument in left:
         if argument in names:
-            next(kept, None)
+            next(left, None)
         elif not argument.startswith(tuple(f"{name}=" for name in names)):
-            arguments.append(argument)
-    return write_command([*arguments, option, value])
+            kept.append(argument)
+    return kept
 
 
 def write_named(paths: Sequence[str]) -> str:

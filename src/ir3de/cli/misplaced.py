@@ -75,9 +75,7 @@ def _correct(words: Sequence[Word]) -> list[str]:
     _put_router_first(texts, [place for place, word in enumerate(kept) if word.is_argument])
     for option, name in dict(columns.values()).items():
         texts += [] if _has_option(words, option) else [option, name]
-    if not _has_option([*words, *map(Word, texts)], "--label"):
-        texts += _guess_label([word.text for word in kept if word.is_argument])
-    return texts
+    return texts + _name_missing([*words, *map(Word, texts)])
 
 
 def _put_router_first(texts: list[str], places: Sequence[int]) -> None:
@@ -125,12 +123,16 @@ def _has_option(words: Sequence[Word], option: str) -> bool:
     return any(word.text.partition("=")[0] == option for word in words if not word.is_argument)
 
 
-def _guess_label(arguments: Sequence[str]) -> list[str]:
-    from ir3de.corpora.labels import guess_label
+def _name_missing(words: Sequence[Word]) -> list[str]:
+    """The options that must be added so that label and text of the first table are found."""
+    from ir3de.corpora.labels import find_needed_text, guess_label
 
-    tables = [one for one in arguments if hints.is_texts(one)]
-    label = guess_label(hints.peek_rows(tables[:1])) if tables else None
-    return [] if label is None else ["--label", label]
+    tables = [word.text for word in words if word.is_argument and hints.is_texts(word.text)]
+    rows = hints.peek_rows(tables[:1]) if tables else []
+    if _has_option(words, "--label") or (label := guess_label(rows)) is None:
+        return []
+    text = None if _has_option(words, "--text") or _has_option(words, "--field") else find_needed_text(rows, label)
+    return ["--label", label, *(() if text is None else ("--text", text))]
 
 
 def _read_words(arguments: Sequence[str], command: click.Command) -> list[Word]:

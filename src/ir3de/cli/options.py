@@ -149,6 +149,13 @@ text_options = gather_options(
 )
 
 
+unique_labels_option = click.option(
+    "--unique-labels",
+    is_flag=True,
+    help="Accept a --label of which nearly every row has its own, which makes an expert of every row.",
+)
+
+
 def _make_counting(
     engine: str, workers: int | None, address: str | None, checkpoint: Path | None, skip_bad: int
 ) -> Counting:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from ir3de.cli.domains import CountedDomain, domains_table, note_skipped
+from ir3de.cli.domains import CountedDomain, domains_table, list_repeats, note_skipped
 from ir3de.cli.options import refuse_existing
 from ir3de.cli.outcomes import describe_outcomes
 from ir3de.cli.output import FAINT, Output, hint, line, percent, size
@@ -19,6 +19,7 @@ from ir3de.cli.trials import describe_choice, trials_table, why_chosen
 if TYPE_CHECKING:
     from rich.text import Text
 
+    from ir3de.corpora.repeats import Repeats
     from ir3de.router import Router
 
 
@@ -32,6 +33,7 @@ def save_and_report(
     tuned: bool = False,
     from_outcomes: bool = False,
     proving: Callable[[], Proven] | None = None,
+    repeats: Repeats | None = None,
 ) -> None:
     """Save the router, and a serving copy where a second folder is named; `tuned` shows the trials.
 
@@ -60,6 +62,7 @@ def save_and_report(
                 **{key: header[key] for key in ("calibration", "policy")},
                 "trials": list(router.trials),
                 "counted": [domain.to_dict() for domain in counted],
+                **({} if repeats is None else {"repeats": repeats.to_dict()}),
                 **solved,
                 **({} if proven is None else {"proof": proven.to_dict()}),
             }
@@ -68,6 +71,8 @@ def save_and_report(
         if counted:
             out.note(domains_table(counted), "")
             note_skipped(out, counted)
+        for sentence in list_repeats(repeats):
+            out.warn(sentence)
         if tuned:
             out.note(trials_table(router.trials), line((why_chosen(router.trials), "")), "")
         elif header.get("chosen_by") == "fit" and (choice := describe_choice(router.trials, header["reason"])):

@@ -10,6 +10,8 @@
     frames    a table in memory          -> rows
     folders   a folder of experts        -> {expert: paths}
     labelled  labelled texts             -> {label: texts}
+    repeats   {label: texts}             -> what stands there twice, or with several labels
+    unique_labels  {label: texts}        -> whether the labels look like another column
 
 Nothing is held but the buffer, the row at hand and the list of file names; only `read_labelled` holds its texts.
 """

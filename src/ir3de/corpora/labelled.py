@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing
 from functools import partial
-from itertools import chain
+from itertools import chain, islice
 from pathlib import Path
 from typing import Any, TypeAlias
 
@@ -23,6 +23,7 @@ from ir3de.statistics.tables import is_frame
 # what labelled texts can be: files by name, a table, rows, or the pair (texts, labels)
 Labelled: TypeAlias = "str | Path | Frame | Iterable[str | Path] | Iterable[Mapping[str, Any]] | tuple[Any, Any]"
 
+PEEKED_ROWS = 200
 PLAIN_TEXTS = frozenset({".txt", ".text", ".md"})
 OnDamage: TypeAlias = Callable[[InputError], None]
 
@@ -69,6 +70,20 @@ def read_experts(data: Any, label: str | None, text: str | None) -> Mapping[str,
         refuse_splits(data)
         return data
     return read_labelled(data, label=label, text=text)
+
+
+def peek_rows(data: Any, most: int = PEEKED_ROWS) -> list[Mapping[str, object]]:
+    """The first rows of a table, of files or of a list, with all their columns; empty if they cannot be read again."""
+    if is_frame(data):
+        return list(islice(iterate_rows(data, "", None), most))
+    if isinstance(data, (str, Path)):
+        data = [data]
+    if not isinstance(data, Sequence) or STDIN in data:
+        return []
+    if all(isinstance(one, (str, Path)) for one in data):
+        with closing(_read_files(data, "", None, Options(on_damage=lambda _: None))) as rows:
+            return [row for _, row in islice(rows, most) if isinstance(row, Mapping)]
+    return [row for row in data[:most] if isinstance(row, Mapping)]
 
 
 def _pairs(data: Any, label: str | None, text: str | None, options: Options) -> Iterator[tuple[str, str]]:

@@ -110,6 +110,14 @@ def find_spoken(rows: Sequence[Mapping[str, object]], names: Iterable[str]) -> s
     return longest if longest is not None and lengths[longest] else None
 
 
+def find_needed_text(rows: Sequence[Mapping[str, object]], label: str) -> str | None:
+    """The field that must be named for the text beside this label, to be proposed; None if it is found without."""
+    others = [name for name in rows[0] if name != label] if rows else []
+    if len([name for name in others if name != SOURCE_FIELD]) == 1 or not _USUAL_TEXTS.isdisjoint(others):
+        return None
+    return find_spoken(rows, others)
+
+
 def suggest_name(wanted: str, names: Iterable[str]) -> str | None:
     """The name that is spelt most like the one that is not there."""
     by_lower = {name.lower(): name for name in names}

@@ -64,7 +64,28 @@ def _read(given: Any, label: str | None, text: str | None, how: Counting) -> dic
             "prompt, and confidence has no meaning yet",
             stacklevel=4,
         )
+    _refuse_unique(given, found, label, text)
     return found
+
+
+def _refuse_unique(given: Any, found: Mapping[str, list[str]], label: str | None, text: str | None) -> None:
+    """Refuse labels of which nearly every row has its own, and say which columns were likely meant."""
+    from ir3de.corpora.labelled import peek_rows
+    from ir3de.corpora.unique_labels import are_unique, describe_unique, find_likely_columns
+
+    if not are_unique(found):
+        return
+    if label is None:  # (texts, labels)
+        advice = "Give the texts first and the labels second."
+    elif (meant := find_likely_columns(peek_rows(given), label)) is None:
+        advice = "Name the column that groups the rows."
+    else:
+        spoken = meant.text or (label if text == meant.label else text)
+        advice = f"Did you mean label={meant.label!r}" + (f", text={spoken!r}?" if spoken else "?")
+    raise InputError(
+        f"{describe_unique(found, label)}. {advice} If each row is meant to be an expert of its own, pass "
+        "ir3de.corpora.read_labelled(data, label=…), which takes all labels"
+    )
 
 
 def _join(texts: Any, labels: Any, label: str | None, text: str | None) -> tuple[Any, Any]:

@@ -69,6 +69,7 @@ class StrategyName(Choice):
 @click.command()
 @click.argument("router_path", metavar="OUT", type=click.Path(path_type=Path))
 @described_domains
+@options.unique_labels_option
 @options.text_options
 @options.engine_options
 @options.embedding_option
@@ -123,6 +124,7 @@ def fit(
     costs: GivenCosts,
     no_proof: bool,
     holdout: float | None,
+    unique_labels: bool,
     serving: Path | None,
     strong_share: float | None,
     strong: str | None,
@@ -191,6 +193,8 @@ def fit(
     split = None if holdout is None else Holdout(holdout, counting)
     folders = free_folders(router_path, serving, force=force)
     given_texts = domains.read_to_count(texts, counting, descriptions, out)
+    if not unique_labels:
+        domains.check_labels(given_texts, texts.field)
     if default is not None:
         find_default(default, tuple(given_texts))  # or it is refused before anything is counted
     costs = complete_costs(costs, given_texts)
@@ -228,7 +232,8 @@ def fit(
     seconds = perf_counter() - begun
     measured = {} if split is None else {"held_out": split.held_out}
     proving = None if no_proof else partial(prove_fit, router, out, **measured)
-    save_and_report(out, router, folders, seconds, counted, tuned=tune, proving=proving)
+    repeats = domains.find_repeats(given_texts)
+    save_and_report(out, router, folders, seconds, counted, tuned=tune, proving=proving, repeats=repeats)
 
 
 def _check_tunable(given: Mapping[str, object], no_sample: bool) -> None:

@@ -13,6 +13,7 @@ import click
 
 from ir3de.cli import options
 from ir3de.cli.commands.doctor import version_of
+from ir3de.cli.domains import list_repeats
 from ir3de.cli.given import GivenDomains, given_domains
 from ir3de.cli.output import FAINT, Output, hint, line, size
 from ir3de.cli.saving import load_router
@@ -82,6 +83,7 @@ def report(
       ir3de report router train.csv --label team -o report.html
       ir3de report router maths=maths.jsonl law=law.jsonl --no-examples
     """
+    from ir3de.corpora.repeats import find_repeats
     from ir3de.evaluation.html_report.page import write_page
     from ir3de.evaluation.proving import prove
     from ir3de.storage import files
@@ -94,12 +96,18 @@ def report(
         proof = prove(texts, router=router)
         proof = _hide_examples(proof) if no_examples else proof
         command = _write_command(router_path, domains, field, skip_bad, target, no_examples)
-        subject = _describe(router, router_path, proof, texts, domains.sources, command, examples=not no_examples)
+        repeats = None if texts is None else find_repeats(texts)
+        repeats = repeats.without_examples() if repeats and no_examples else repeats
+        notices = () if texts is None else (*_compare_prompts(router, texts), *list_repeats(repeats))
+        subject = _describe(
+            router, router_path, proof, texts, domains.sources, command, notices, examples=not no_examples
+        )
         page = write_page(subject).encode()
     files.make_folder(target.parent)
     files.write(target, page)
     out.json({"report": str(target), "bytes": len(page), "router": str(router_path), "digest": subject.digest,
-              "version": subject.version, "notices": list(subject.notices), "proof": proof.to_dict()})  # fmt: skip
+              "version": subject.version, "notices": list(subject.notices),
+              "repeats": repeats and repeats.to_dict(), "proof": proof.to_dict()})  # fmt: skip
     out.result(*(line((sentence, "")) for sentence in proof.verdict))
     for notice in subject.notices:
         out.warn(notice)
@@ -130,6 +138,7 @@ def _describe(
     texts: Mapping[str, Sequence[str]] | None,
     sources: Sequence[str],
     command: str,
+    notices: Sequence[str],
     *,
     examples: bool,
 ) -> Subject:
@@ -149,7 +158,7 @@ def _describe(
         source=_name_sources(sources) or "the sample that the router keeps",
         command=command,
         next_commands=[("Serve it", _command_to_serve(path, router.experts))],
-        notices=() if texts is None else tuple(_compare_prompts(router, texts)),
+        notices=notices,
         default=router.default,
         words=find_words(router, texts) if examples and texts is not None else {},
         examples=examples,
