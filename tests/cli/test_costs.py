@@ -237,7 +237,7 @@ def test_a_threshold_is_told_apart_from_a_prompt_without_tokens(router: Path) ->
     assert "no expert is likely enough: none fits, and no default expert was named; the nearest is law" in told
     run("policy", router, "--default", "maths")
     assert "no expert is likely enough: it goes to maths, the default expert" in run("route", router, PROMPT).stderr
-    assert "holds no known token" in run("route", router, "").stderr
+    assert "the prompt is empty" in run("route", router, "").stderr
 
 
 # frontier -------------------------------------------------------------------------------------------------------

@@ -30,10 +30,25 @@ def test_route_one_prompt(fitted: Path) -> None:
     assert len(run("route", fitted, "Is it void?", "--top", "1").stdout.splitlines()) == 2
 
 
+@pytest.mark.parametrize("stdin", ["", "\n \n"])
+def test_no_prompt_at_all_is_an_error(fitted: Path, tmp_path: Path, stdin: str) -> None:
+    for call in (("route", fitted), ("route", fitted, "--json"), ("route", fitted, "-q"), ("explain", fitted)):
+        if call[0] == "route" or not stdin:
+            assert "no prompt came: standard input has none" in complaint(*call, stdin=stdin)
+    (tmp_path / "empty.jsonl").write_text(stdin)
+    assert "empty.jsonl has none" in complaint("route", fitted, "--input", tmp_path / "empty.jsonl")
+    told = run("route", fitted, "--input", tmp_path / "empty.jsonl", "--output", tmp_path / "o.jsonl").stdout
+    assert "0 rows routed" in told  # a file of no rows has nothing wrong, and this says so
+
+
 def test_route_says_when_it_abstains(fitted: Path) -> None:
     result = run("route", fitted, "")
-    told = "warning: abstained, because the prompt holds no known token: none fits, and no default expert was named"
-    assert " ".join(result.stderr.split()) == told
+    told = "abstained, because the prompt is empty and nothing could decide: none fits, and no default expert was named"
+    assert " ".join(result.stderr.split()) == f"warning: {told}"
+    assert result.stdout == "none fits\n"  # and no expert at 0.0 %
+    explained = run("explain", fitted, "")
+    assert explained.stdout == "none fits\nNo word is known to the router.\n"
+    assert " ".join(explained.stderr.split()) == f"warning: {told}"
     assert run("route", fitted, "", "-q").stdout == "none fits\n"
     said = run_json("route", fitted, "")["ir3de"]
     assert (said["abstained"], said["expert"], said["confidence"]) == (True, None, 0.0)
@@ -59,7 +74,8 @@ def test_route_says_that_none_fits(fitted: Path, text: str, reason: str, told: s
     assert said["in_domain"] < 0.5 and said["confidence"] <= said["in_domain"]
     assert sum(row["probability"] for row in said["ranking"]) == pytest.approx(said["in_domain"], abs=1e-5)
     shown = run("route", fitted, text)
-    assert told in " ".join(shown.stderr.split()) and shown.stdout.startswith(said["ranking"][0]["expert"])
+    nearest = "none fits" if reason == "no content" else said["ranking"][0]["expert"]
+    assert told in " ".join(shown.stderr.split()) and shown.stdout.startswith(nearest)
     assert run("route", fitted, text, "-q").stdout == "none fits\n"
     many = run("route", fitted, stdin=f"{text}\nIs this contract void?\n").stdout.splitlines()
     assert many[0].startswith("none fits ") and f" {reason}  " in many[0] and many[1].startswith("law ")
@@ -70,7 +86,7 @@ def test_route_says_that_none_fits(fitted: Path, text: str, reason: str, told: s
 def test_with_a_default_expert_it_gets_what_fits_nobody(fitted: Path, tmp_path: Path) -> None:
     router = Path(shutil.copytree(fitted, tmp_path / "router"))
     run("policy", router, "--default", "coding")
-    for text, why in ((STRANGE, "is out of domain"), ("hi", "has no content of its own"), ("", "no known token")):
+    for text, why in ((STRANGE, "is out of domain"), ("hi", "has no content of its own"), ("", "nothing could decide")):
         result = run("route", router, text)
         told = " ".join(result.stderr.split())
         assert f"{why}: it goes to coding, the default expert" in told and result.stdout.startswith("coding")
@@ -206,9 +222,7 @@ def test_explain_votes(voting: Path) -> None:
     assert sum(word["contribution"] for word in said["words"]) == pytest.approx(lead, abs=1e-4)
 
 
-def test_explain_nothing(fitted: Path) -> None:
-    result = run("explain", fitted, stdin="")
-    assert "no known token" in result.stderr and "coding" in result.stdout
+def test_explain_says_where_a_prompt_is_not_utf_8(fitted: Path) -> None:
     broken = CliRunner().invoke(cli, ["explain", str(fitted)], input=b"one\n\xff")
     assert broken.exit_code == 1 and "<stdin>:2: not valid UTF-8" in broken.stderr
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import click
 
 from ir3de.cli.chats import Chat, pick_only_source, read_chats, route_chat, weights_table
-from ir3de.cli.commands.route import why_abstained
+from ir3de.cli.commands.route import something_decided, why_abstained
 from ir3de.cli.costs import once_weight_option, utility_table, warn_without_costs
 from ir3de.cli.hints import router_before_prompt
 from ir3de.cli.options import chat_option, number_option, output_options, router_argument
@@ -29,6 +29,7 @@ from ir3de.cli.output import (
     table,
 )
 from ir3de.cli.saving import load_router
+from ir3de.errors import InputError
 from ir3de.routing.summary import count_digits, format_signed, shorten, tabulate_words
 
 if TYPE_CHECKING:
@@ -117,16 +118,25 @@ def _text(text: str | None) -> str:
         raise click.UsageError("nothing to explain: write the prompt in quotes, or pipe it")
     from ir3de.corpora.streams import Source, decode_utf8
 
-    return decode_utf8(sys.stdin.buffer.read(), Source(None, "-")).rstrip("\n")
+    if not (found := decode_utf8(sys.stdin.buffer.read(), Source(None, "-")).rstrip("\n")):
+        raise InputError("no prompt came: standard input has none. Write the prompt in quotes, or pipe it")
+    return found
 
 
 def show_explanation(out: Output, router: Router, explanation: Explanation, rows: int) -> None:
     """The prompt, the legend, and a table of the words that decided most."""
     decision = explanation.decision
+    if not decision.counted:
+        out.result(line(name_expert(decision, router)), line((printable(explanation.summary), "")))
+        out.warn(why_abstained(decision))
+        return
     out.result(*_draw_words(out, explanation))
     if len(explanation.tokens) == router.selector.cap:
         out.result(line((f"… no more than the first {router.selector.cap:,} tokens are read", FAINT)))
-    out.result(line(("", "")), _legend(explanation, out.console.width), line((printable(explanation.summary), "")))
+    legend = (
+        _legend(explanation, out.console.width) if something_decided(decision) else line(name_expert(decision, router))
+    )
+    out.result(line(("", "")), legend, line((printable(explanation.summary), "")))
     if decision.penalties is not None:
         out.note("", utility_table(decision, router))
     if decision.abstained:

@@ -33,6 +33,7 @@ from ir3de.cli.output import (
 )
 from ir3de.cli.routed_files import DECISION_FIELD, check_target, open_routed
 from ir3de.cli.saving import load_router
+from ir3de.errors import InputError
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -40,6 +41,8 @@ if TYPE_CHECKING:
     from ir3de.router import Router
     from ir3de.routing.conversation import Conversation
     from ir3de.routing.decision import Decision
+
+    Routed = tuple[dict[str, object], Decision, str]  # a row, its decision and its text
 
 Row = dict[str, object]
 
@@ -82,11 +85,11 @@ def route(
 ) -> None:
     """Name the expert for a prompt, or for many.
 
-    Without TEXT, prompts come from standard input: one per line, or JSON lines. With --json, and in JSON files, rows
-    keep all their fields and get the field "ir3de" with the decision; a prompt given as TEXT is a row with the field
-    "text". In CSV, TSV and Parquet the decision has columns: expert, confidence, margin, abstained and reason. The
-    --output file appears once it is complete. For many prompts, --json prints JSON lines and --quiet only the experts'
-    names. With --chat, every turn of the user in each chat is routed.
+    Without TEXT, prompts come from standard input: one per line, or JSON lines; if none comes, the exit code is 1. With
+    --json, and in JSON files, rows keep all their fields and get the field "ir3de" with the decision; a prompt given
+    as TEXT is a row with the field "text". In CSV, TSV and Parquet the decision has columns: expert, confidence,
+    margin, abstained and reason. The --output file appears once it is complete. For many prompts, --json prints JSON
+    lines and --quiet only the experts' names. With --chat, every turn of the user in each chat is routed.
 
     \b
     Examples:
@@ -117,10 +120,10 @@ def route(
     if path is not None:
         _write(path, routed, top, out)
     elif lines:
-        for row, decision, _ in routed:
+        for row, decision, _ in require_prompts(routed, source):
             print(_line(row, decision, top, sys.stdout.encoding), flush=source == STANDARD)
     else:
-        _show_many(out, router, routed)
+        _show_many(out, router, require_prompts(routed, source))
 
 
 def _route_chats(
@@ -178,7 +181,7 @@ def _rows(source: str, out: Output) -> Iterator[Row]:
 
 def _routed(
     router: Router, rows: Iterable[Row], field: str | None, most: int, weights: Mapping[str, float]
-) -> Iterator[tuple[Row, Decision, str]]:
+) -> Iterator[Routed]:
     """Each row with its decision and its text; `most` rows at a time, 1 where someone is waiting for the next."""
     from ir3de.corpora import text_of
 
@@ -186,6 +189,16 @@ def _routed(
     while batch := list(islice(remaining, most)):
         texts = [text_of(row, field) for row in batch]
         yield from zip(batch, router.route_batch(texts, weights=weights or None), texts, strict=True)
+
+
+def require_prompts(routed: Iterable[Routed], source: str | None) -> Iterator[Routed]:
+    """What was routed, as it is; where nothing was, that is an error, for otherwise nothing at all would be shown."""
+    found = None
+    for found in routed:
+        yield found
+    if found is None:
+        where = "standard input" if source in (None, STANDARD) else source
+        raise InputError(f"no prompt came: {where} has none. Write a prompt in quotes, one on each line, or JSON lines")
 
 
 def _line(row: Row, decision: Decision, top: int | None, encoding: str | None = "utf-8") -> str:
@@ -198,7 +211,7 @@ def _described(decision: Decision, top: int | None) -> dict[str, Any]:
     return {**described, "ranking": described["ranking"][:top], "candidates": list(likely)}
 
 
-def _write(target: Path, routed: Iterable[tuple[Row, Decision, str]], top: int | None, out: Output) -> None:
+def _write(target: Path, routed: Iterable[Routed], top: int | None, out: Output) -> None:
     counts: dict[str, int] = {}
     with open_routed(target) as write:
         for row, decision, _ in routed:
@@ -218,6 +231,10 @@ def _show_one(out: Output, router: Router, text: str, weights: Mapping[str, floa
     if out.quiet or out.as_json:
         out.result(decision.expert or NONE_FITS)
         return
+    if not something_decided(decision):
+        out.result(line(name_expert(decision, router)))
+        out.warn(why_abstained(decision))
+        return
     costs_matter = decision.penalties is not None
     out.result(utility_table(decision, router, top) if costs_matter else ranking_table(decision, router.experts, top))
     if decision.abstained:
@@ -230,6 +247,11 @@ def _show_one(out: Output, router: Router, text: str, weights: Mapping[str, floa
         out.note(line(("mixed: ", "bold"), (" and ".join(mixed[:MOST_NAMED]), ""), ("; see `ir3de explain`", FAINT)))
 
 
+def something_decided(decision: Decision) -> bool:
+    """Whether any word spoke for an expert; if none did, all probabilities are 0 and their order means nothing."""
+    return not decision.reason.startswith("no ")
+
+
 def why_abstained(decision: Decision) -> str:
     """The reason in words, and what was done."""
     reasons = {
@@ -239,10 +261,11 @@ def why_abstained(decision: Decision) -> str:
         "out of domain": "the prompt is out of domain",
         "no content": "the prompt has no content of its own",
     }
-    why = f"abstained, because {reasons[decision.reason]}"
+    why = reasons[decision.reason] if decision.tokens else "the prompt is empty and nothing could decide"
+    why = f"abstained, because {why}"
     if decision.expert is not None:
         return f"{why}: it goes to {decision.expert}, the default expert"
-    nearest = "" if decision.reason.startswith("no ") else f"; the nearest is {decision.best}"
+    nearest = f"; the nearest is {decision.best}" if something_decided(decision) else ""
     return f"{why}: none fits, and no default expert was named{nearest}"
 
 
@@ -266,7 +289,7 @@ def ranking_table(decision: Decision, experts: tuple[str, ...], top: int | None 
     return shown
 
 
-def _show_many(out: Output, router: Router, routed: Iterable[tuple[Row, Decision, str]]) -> None:
+def _show_many(out: Output, router: Router, routed: Iterable[Routed]) -> None:
     """One line a prompt, as they come."""
     width = max(map(len, (*router.experts, NONE_FITS, f"{router.default} ({DEFAULT})" if router.default else "")))
     room = max(20, out.console.width - width - REASON_WIDTH - 4)
