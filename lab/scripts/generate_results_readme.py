@@ -17,14 +17,24 @@ from typing import Any
 from ir3de_lab.experiments import settings
 from ir3de_lab.experiments.cells import Table
 from ir3de_lab.experiments.rendering import markdown
-from ir3de_lab.experiments.results import CHOICES, DECENTRALISED, DYNAMIC, OUTCOMES, REFERENCE, TRAINING, Results, find
+from ir3de_lab.experiments.results import (
+    CHOICES,
+    DECENTRALISED,
+    DRAWN,
+    DYNAMIC,
+    OUTCOMES,
+    REFERENCE,
+    TRAINING,
+    Results,
+    find,
+)
 from ir3de_lab.experiments.standings import DEFAULT, ORACLE, RANDOM, Standing, standings
 from ir3de_lab.experiments.tables import tables
 
 ROOT = Path(__file__).parents[2]
 FIGURES = "docs/images/experiments"
-ANSWERS = "answers"
-OPEN = ("main", "needs", "beside", "reference", "dynamic", "decentralised")  # the others are folded away
+ANSWERS, HELD_OUT = "answers", "held_out"
+OPEN = ("main", "needs", "beside", "reference", "drawn", "dynamic", "decentralised")  # the others are folded away
 
 COMMANDS = {  # every raw file beside the settings: what makes it, and the page that shows it
     "accuracy.json": ("ir3de bench accuracy --data DIR --save results/accuracy.json", "benchmarks.md"),
@@ -72,6 +82,7 @@ COMMANDS = {  # every raw file beside the settings: what makes it, and the page 
 RAW = {  # what may lie in a setting's folder
     OUTCOMES: "the outcome of every expert on every test item",
     REFERENCE: "the likelihood of every reference answer under every expert",
+    DRAWN: "the outcome of every expert's drawn answers",
     TRAINING: "the experts' training losses",
     DYNAMIC: "experts added and removed",
     DECENTRALISED: "domains counted in separate processes",
@@ -194,7 +205,7 @@ def problems(root: Path, found: Sequence[Results], made: Mapping[str, Sequence[T
     known = {results.folder.name for results in found}
     for path in sorted((root / "results").rglob("*")):
         parts = path.relative_to(root / "results").parts
-        inside = len(parts) == 3 and parts[1] in (CHOICES, ANSWERS)
+        inside = len(parts) == 3 and parts[1] in (CHOICES, ANSWERS, HELD_OUT)
         listed = len(parts) > 1 and parts[0] in known and (parts[1] in RAW or inside)
         if path.is_file() and len(parts) > 1 and not (listed and path.suffix in (".json", ".xz")):
             yield f"results/{'/'.join(parts)} is not listed: no table is made of it"
@@ -222,6 +233,8 @@ def _section(root: Path, results: Results, made: Sequence[Table]) -> Iterator[st
         yield f"- [{CHOICES}/]({results.folder.name}/{CHOICES}): {counted}"
     if (results.folder / ANSWERS).is_dir():
         yield f"- [{ANSWERS}/]({results.folder.name}/{ANSWERS}): the texts that every model generated, one file each"
+    if (results.folder / HELD_OUT).is_dir():
+        yield f"- [{HELD_OUT}/]({results.folder.name}/{HELD_OUT}): what was generated to the held-out prompts"
     yield ""
 
 
@@ -241,6 +254,9 @@ def _told(results: Results) -> Iterator[str]:
     for name, column in about.get("columns", {}).items():
         if column.get("note"):
             yield f"Column {name}: {column['note']}.\n"
+    for domain, choice in about.get("chosen", {}).items():
+        scores = ", ".join(f"{name} {score:.1f} %" for name, score in choice["scores"].items())
+        yield f"The expert of {domain} was chosen by {choice['prompts']} held-out prompts: {scores}.\n"
     for part in ("recipe", "evaluation"):
         if isinstance(about.get(part), dict):
             facts = ", ".join(f"{name.replace('_', ' ')} {_value(value)}" for name, value in about[part].items())

@@ -113,7 +113,7 @@ def test_what_is_written_is_read_and_the_rest_has_its_default(loaded: Loaded) ->
 @pytest.mark.parametrize(
     ("old", "new", "said"),
     [
-        ("[data]", "titel = 1\n[data]", "small.toml: unknown field 'titel'; known are base, data, domains"),
+        ("[data]", "titel = 1\n[data]", "small.toml: unknown field 'titel'; known are base, choose, data"),
         ("steps = 3", "step = 3", "small.toml: training: unknown field 'step'; known are batch, checkpoint"),
         ("[protocol.other]", "[protocol.other]\ncaps = 1", "protocol.other: unknown field 'caps'"),
         ("[base]", "[data.hub.maths]\npaht = 'x'\n[base]", "data.hub.maths: unknown field 'paht'"),
@@ -171,6 +171,14 @@ def test_what_is_written_is_read_and_the_rest_has_its_default(loaded: Loaded) ->
         ("rate = 1", "rate = -1", "training.rate is -1.0: it must be 0 or more"),
         ("gsm8k = 5", "gsm8k = 0", "evaluation.most_new_tokens.gsm8k is 0: it must be 1 or more"),
         ("[protocol.other]", "[protocol.other]\ncap = 0", "protocol.other.cap is 0: it must be 1 or more"),
+        ("[evaluation]", "[evaluation]\ndraws = -1", "evaluation.draws is -1: it must be 0 or more"),
+        ("[evaluation]", "[evaluation]\noption = 'acc'", "evaluation.option is 'acc'; known are whole, per_byte"),
+        ("[data]", 'choose = ["law"]\n[data]', "choose names 'law', which is none of maths, tongues"),
+        (
+            "[data]",
+            'choose = ["maths"]\n[data]',
+            "choose names 'maths': only a domain of ifeval whose expert is trained",
+        ),
     ],
 )
 def test_what_cannot_be_meant_is_refused_by_its_name(loaded: Loaded, old: str, new: str, said: str) -> None:

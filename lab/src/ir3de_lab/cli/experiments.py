@@ -22,7 +22,7 @@ setting_option = click.option(
     "name",
     required=True,
     metavar="NAME",
-    help="clm, clm-large, reasoning, routerdc7, or the path of a .toml file like theirs.",
+    help="clm, clm-large, reasoning, reasoning-large, routerdc7, or the path of a .toml file like theirs.",
 )
 experts_option = click.option(
     "--experts",
@@ -84,8 +84,11 @@ def train(name: str, data: Path | None, folder: Path | None, domains: Sequence[s
 @experts_option
 @results_option
 @click.option("--no-judge", is_flag=True, help="Only ask the models; judge later, where no GPU is needed.")
+@click.option("--column", "only", multiple=True, metavar="NAME", help="Ask this model alone; may be repeated.")
 @output_options
-def outcomes(name: str, data: Path | None, folder: Path | None, results: Path, no_judge: bool, out: Output) -> None:
+def outcomes(
+    name: str, data: Path | None, folder: Path | None, results: Path, no_judge: bool, only: Sequence[str], out: Output
+) -> None:
     """Ask every expert about every test item and keep the outcome matrix.
 
     Raw answers are kept beside the experts, a file a model, and are not asked for again: after a stop, or on another
@@ -107,7 +110,7 @@ def outcomes(name: str, data: Path | None, folder: Path | None, results: Path, n
     if setting.scored:
         made = {"outcomes": of_scored(setting, material)}
     else:
-        ask_all(setting, material, where, say=lambda doing: out.note(doing))
+        ask_all(setting, material, where, say=lambda doing: out.note(doing), only=only)
         if no_judge:
             out.json({"answers": str(where / "answers")})
             out.result(facts([("answers", str(where / "answers"))]))

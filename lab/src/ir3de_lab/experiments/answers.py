@@ -1,7 +1,7 @@
 """Every model of a setting asked about every test item; its raw answers are kept, a file each.
 
-They lie in `answers/{column}.jsonl.xz` beside the experts and are not asked for again. Asking needs torch and the
-models; reading what was answered needs neither.
+They lie in `answers/{column}.jsonl.xz` beside the experts and are not asked for again, and answers to held-out prompts
+in `held_out/`. Asking needs torch and the models; reading what was answered needs neither.
 """
 
 from __future__ import annotations
@@ -10,17 +10,20 @@ import json
 import lzma
 import sys
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from ir3de.errors import ArtifactError, InputError
 from ir3de_lab import files
+from ir3de_lab.experiments import held_out
 from ir3de_lab.experiments.material import Item, Material
 from ir3de_lab.experiments.matrix import read_lines
 from ir3de_lab.experiments.provenance import this_process
-from ir3de_lab.experiments.settings import CHOSEN, Setting
+from ir3de_lab.experiments.settings import CHOSEN, Evaluation, Setting
 
-AVERAGE, BASE = "average", "base"
+AVERAGE, BASE = held_out.AVERAGE, held_out.BASE
+ANSWERS, HELD_OUT = "answers", "held_out"
 KIND, VERSION = "ir3de.answers", 1
 
 Answers = dict[str, dict[str, Any]]  # by item
@@ -40,34 +43,56 @@ def others(setting: Setting, folder: Path) -> tuple[str, ...]:
     return tuple(name for name in found if name not in columns(setting))
 
 
-def ask_all(setting: Setting, material: Material, folder: Path, *, say: Say, device: str = "") -> None:
-    """Ask every model whose answers are not there yet."""
-    for column in columns(setting):
-        path = answers_file(folder, column)
-        if path.is_file():
-            read_answers(setting, material, folder, column)
-            continue
-        say(f"asking {column} about {len(material.items):,} items")
-        rows = _ask(setting, material, folder, column, device)
-        head = {
-            "kind": KIND,
-            "version": VERSION,
-            "setting": setting.name,
-            "column": column,
-            "about": {**made_by(setting), "model": setting.experts.get(column)},
-        }
-        lines = [head, *({"item": item.id, **row} for item, row in zip(material.items, rows, strict=True))]
-        files.write(path, lzma.compress("\n".join(json.dumps(x, ensure_ascii=False) for x in lines).encode()))
+def ask_all(
+    setting: Setting, material: Material, folder: Path, *, say: Say, device: str = "", only: Sequence[str] = ()
+) -> None:
+    """Ask every model whose answers are not there yet, or `only` these."""
+    if unknown := next((column for column in only if column not in columns(setting)), None):
+        raise InputError(f"no model '{unknown}' in the setting '{setting.name}': {', '.join(columns(setting))}")
+    held = Material({}, held_out.items(setting, material))
+    for column in only or columns(setting):
+        missing = []
+        for place, given in ((ANSWERS, material), (HELD_OUT, held)):
+            if place == HELD_OUT and column not in held_out.candidates(setting):
+                continue
+            if answers_file(folder, column, place).is_file():
+                read_answers(setting, given, folder, column, place)
+            else:
+                missing.append((place, given))
+        model = _model(setting, folder, column, device).to_ask() if missing else None
+        for place, given in missing:
+            say(f"asking {column} about {len(given.items):,} {'held-out prompts' if place == HELD_OUT else 'items'}")
+            _write(_asked_at(setting, place), column, given, model, answers_file(folder, column, place))
 
 
-def answers_file(folder: Path, column: str) -> Path:
-    return folder / "answers" / f"{column}.jsonl.xz"
+def _write(setting: Setting, column: str, given: Material, model: Any, path: Path) -> None:
+    """Ask a model, and keep what it answered."""
+    rows = _ask(setting, given, model)
+    head = {
+        "kind": KIND,
+        "version": VERSION,
+        "setting": setting.name,
+        "column": column,
+        "about": {**made_by(setting), "model": setting.experts.get(column)},
+    }
+    lines = [head, *({"item": item.id, **row} for item, row in zip(given.items, rows, strict=True))]
+    files.write(path, lzma.compress("\n".join(json.dumps(x, ensure_ascii=False) for x in lines).encode()))
+
+
+def _asked_at(setting: Setting, place: str) -> Setting:
+    """The setting as it is asked there: held-out prompts are answered once."""
+    return replace(setting, evaluation=replace(setting.evaluation, draws=0)) if place == HELD_OUT else setting
+
+
+def answers_file(folder: Path, column: str, place: str = ANSWERS) -> Path:
+    return folder / place / f"{column}.jsonl.xz"
 
 
 def publish(setting: Setting, folder: Path, results: Path) -> None:
     """Copy the answers of every model to where the results are, unless that is where they came from."""
-    for column in (*columns(setting), *others(setting, folder)):
-        source, target = answers_file(folder, column), answers_file(results, column)
+    kept = [(column, ANSWERS) for column in (*columns(setting), *others(setting, folder))]
+    for column, place in (*kept, *((column, HELD_OUT) for column in held_out.candidates(setting))):
+        source, target = answers_file(folder, column, place), answers_file(results, column, place)
         if source.resolve() != target.resolve():
             files.write(target, files.read(source))
 
@@ -87,14 +112,13 @@ def made_by(setting: Setting) -> dict[str, Any]:
     }
 
 
-def _ask(setting: Setting, material: Material, folder: Path, column: str, device: str) -> list[dict[str, Any]]:
-    model = _model(setting, folder, column, device).to_ask()
+def _ask(setting: Setting, material: Material, model: Any) -> list[dict[str, Any]]:
     if setting.metric == "perplexity":
         return _likelihoods(model, material.items, setting)
     rows: list[dict[str, Any]] = []
     for domain in setting.domains:
-        items = [item for item in material.items if item.domain == domain]
-        rows += _replies(model, items, setting, setting.tasks[domain])
+        if items := [item for item in material.items if item.domain == domain]:
+            rows += _replies(model, items, setting, setting.tasks[domain])
     return rows
 
 
@@ -137,30 +161,11 @@ def _likelihoods(model: Any, items: Sequence[Item], setting: Setting) -> list[di
 
 
 def _replies(model: Any, items: Sequence[Item], setting: Setting, task: str) -> list[dict[str, Any]]:
-    from ir3de_lab.experiments.experts.asking import generated, negative_log_likelihoods, replies
+    from ir3de_lab.experiments.experts.asking import negative_log_likelihoods, replies
     from ir3de_lab.experiments.experts.examples import reference
 
     asked = setting.evaluation
-    rows: list[dict[str, Any]] = [{} for _ in items]
-    if task in CHOSEN:
-        letters = [sorted(item.row["options"]) for item in items]
-        pairs = [
-            (i.text, i.row["options"][letter]) for i, found in zip(items, letters, strict=True) for letter in found
-        ]
-        options = replies(model, [prompt for prompt, _ in pairs], [option for _, option in pairs], asked.length)
-        sums = iter(negative_log_likelihoods(model, options, asked.batch_tokens).tolist())
-        rows = [{"options": {letter: round(next(sums), 3) for letter in found}} for found in letters]
-    else:
-        texts = generated(
-            model,
-            [item.text for item in items],
-            most_new=asked.most_new_tokens[task],
-            longest=asked.length,
-            batch_tokens=asked.generation_tokens,
-            temperature=asked.temperature,
-            seed=asked.seed,
-        )
-        rows = [{"text": text} for text in texts]
+    rows = _of_options(model, items, asked) if task in CHOSEN else _written(model, items, asked, task)
     known = [place for place, item in enumerate(items) if reference(task, item.row)]
     solved = [reference(task, items[i].row) for i in known]
     solutions = replies(model, [items[i].text for i in known], solved, asked.length)
@@ -170,9 +175,47 @@ def _replies(model: Any, items: Sequence[Item], setting: Setting, task: str) -> 
     return rows
 
 
-def read_answers(setting: Setting, material: Material, folder: Path, column: str) -> tuple[Answers, Mapping[str, Any]]:
+def _of_options(model: Any, items: Sequence[Item], asked: Evaluation) -> list[dict[str, Any]]:
+    """How likely each option is."""
+    from ir3de_lab.experiments.experts.asking import negative_log_likelihoods, replies
+
+    letters = [sorted(item.row["options"]) for item in items]
+    pairs = [(i.text, i.row["options"][letter]) for i, found in zip(items, letters, strict=True) for letter in found]
+    prompts, answers = [prompt for prompt, _ in pairs], [option for _, option in pairs]
+    options = replies(model, prompts, answers, asked.length, end=asked.option_end)
+    sums = iter(negative_log_likelihoods(model, options, asked.batch_tokens).tolist())
+    return [{"options": {letter: round(next(sums), 3) for letter in found}} for found in letters]
+
+
+def _written(model: Any, items: Sequence[Item], asked: Evaluation, task: str) -> list[dict[str, Any]]:
+    """The answer to each prompt and, where the setting says so, others that are drawn."""
+    from ir3de_lab.experiments.experts.asking import generated
+
+    def answers(prompts: list[str], temperature: float) -> list[str]:
+        return generated(
+            model,
+            prompts,
+            most_new=asked.most_new_tokens[task],
+            longest=asked.length,
+            batch_tokens=asked.generation_tokens,
+            temperature=temperature,
+            seed=asked.seed,
+        )
+
+    texts = [item.text for item in items]
+    rows: list[dict[str, Any]] = [{"text": text} for text in answers(texts, asked.temperature)]
+    if asked.draws:
+        drawn = answers([text for text in texts for _ in range(asked.draws)], asked.draw_temperature)
+        for place, row in enumerate(rows):
+            row["draws"] = drawn[place * asked.draws : (place + 1) * asked.draws]
+    return rows
+
+
+def read_answers(
+    setting: Setting, material: Material, folder: Path, column: str, place: str = ANSWERS
+) -> tuple[Answers, Mapping[str, Any]]:
     """A model's raw answers by item, and how they were made; refused where they are not those of these items."""
-    path = answers_file(folder, column)
+    path, setting = answers_file(folder, column, place), _asked_at(setting, place)
     if not path.is_file():
         raise InputError(f"no answers of '{column}' at {path}: run `ir3de bench outcomes` where its model is")
     head, *rows = read_lines(path)
@@ -201,7 +244,8 @@ def _check_made(about: Mapping[str, Any], setting: Setting, column: str, path: P
 
     if column not in columns(setting):
         return
-    asked = ("length", *(("temperature", "seed", "most_new_tokens") if setting.metric == "score" else ()))
+    drawn = ("temperature", "seed", "most_new_tokens", "option_end", "draws", "draw_temperature")
+    asked = ("length", *(drawn if setting.metric == "score" else ()))
     wanted = {f"evaluation.{name}": getattr(setting.evaluation, name) for name in asked}
     found = {f"evaluation.{name}": value for name, value in about.get("evaluation", {}).items()}
     if column in setting.experts:
@@ -221,4 +265,6 @@ def _fields(setting: Setting, item: Item) -> tuple[str, ...]:
     """What an answer to an item must hold."""
     if setting.metric == "perplexity":
         return ("nll", "tokens")
-    return ("options",) if setting.tasks[item.domain] in CHOSEN else ("text",)
+    if setting.tasks[item.domain] in CHOSEN:
+        return ("options",)
+    return ("text", "draws") if setting.evaluation.draws else ("text",)

@@ -12,33 +12,41 @@ from typing import Any
 import numpy as np
 
 from ir3de.errors import InputError
-from ir3de_lab.experiments.answers import Answers, Say, columns, others, read_answers
+from ir3de_lab.experiments import held_out
+from ir3de_lab.experiments.answers import HELD_OUT, Answers, Say, columns, others, read_answers
 from ir3de_lab.experiments.material import Item, Material
 from ir3de_lab.experiments.matrix import Floats, Matrix
 from ir3de_lab.experiments.provenance import this_process
 from ir3de_lab.experiments.settings import CHOSEN, Setting
 
+TUNED = "tuned"  # ends the name of a fine-tuned model whose place the base model takes
+
 KEPT = ("command", "commit", "date", "accelerator", "note")  # of how each column was asked
 
 
 def assemble(setting: Setting, material: Material, folder: Path, *, say: Say = lambda _: None) -> dict[str, Matrix]:
-    """The outcome matrix of what was answered and, where the metric is a score, that of the reference answers."""
+    """The outcome matrix of what was answered; where the metric is a score, those of references and of draws too."""
     read = {
         name: read_answers(setting, material, folder, name) for name in (*columns(setting), *others(setting, folder))
     }
-    answers = {name: found for name, (found, _) in read.items()}
+    answers, chosen = _chosen(setting, material, folder, {name: found for name, (found, _) in read.items()})
     about = {
         **next(iter(read.values()))[1],
+        **({"chosen": {domain: choice.to_dict() for domain, choice in chosen.items()}} if chosen else {}),
         "put together by": this_process(),
         "columns": {name: {k: made[k] for k in KEPT if k in made} for name, (_, made) in read.items()},
     }
     extras = tuple(answers)[len(setting.domains) :]
+    if setting.metric == "score" and "evaluation" in about:
+        about["evaluation"] = {**about["evaluation"], "option": setting.evaluation.option}  # by which it is judged here
     if setting.metric == "perplexity":
         first = next(iter(answers.values()))
         weights = [first[item.id]["tokens"] for item in material.items]
         values = [[found[item.id]["nll"] for found in answers.values()] for item in material.items]
         return {"outcomes": matrix_of(setting, material.items, weights, values, extras, about)}
     made = {"outcomes": _judged(setting, material, answers, about, say)}
+    if setting.evaluation.draws:
+        made["drawn"] = _judged(setting, material, answers, about, say, draws=setting.evaluation.draws)
     known = [item for item in material.items if all("reference" in found[item.id] for found in answers.values())]
     if known:
         first = next(iter(answers.values()))
@@ -54,9 +62,32 @@ def assemble(setting: Setting, material: Material, folder: Path, *, say: Say = l
     return made
 
 
+def _chosen(
+    setting: Setting, material: Material, folder: Path, answers: dict[str, Answers]
+) -> tuple[dict[str, Answers], dict[str, held_out.Choice]]:
+    """The answers with those of the base model in a domain's place, where it did better on held-out prompts.
+
+    The fine-tuned model is then an extra at the end.
+    """
+    held = held_out.items(setting, material)
+    given = Material({}, held)
+    found = {name: read_answers(setting, given, folder, name, HELD_OUT)[0] for name in held_out.candidates(setting)}
+    choices = {domain: held_out.choose(domain, held, found) for domain in setting.choose}
+    replaced = {domain: choice.taken for domain, choice in choices.items() if choice.taken != domain}
+    made = {name: answers[replaced.get(name, name)] for name in answers}
+    return {**made, **{f"{domain}-{TUNED}": answers[domain] for domain in replaced}}, choices
+
+
 def _judged(
-    setting: Setting, material: Material, answers: Mapping[str, Answers], about: Mapping[str, Any], say: Say
+    setting: Setting,
+    material: Material,
+    answers: Mapping[str, Answers],
+    about: Mapping[str, Any],
+    say: Say,
+    *,
+    draws: int = 0,
 ) -> Matrix:
+    """The points of every answer or, of several draws, their mean."""
     from ir3de_lab.experiments.judging import judge_all
 
     points = np.zeros((len(material.items), len(answers)))
@@ -68,19 +99,30 @@ def _judged(
             given = [found[material.items[i].id] for i in places]
             if task in CHOSEN:
                 points[places, column] = [
-                    _likeliest(answer["options"]) == row["answer"] for answer, row in zip(given, rows, strict=True)
+                    _likeliest(answer["options"], row["options"], setting.evaluation.option) == row["answer"]
+                    for answer, row in zip(given, rows, strict=True)
                 ]
                 continue
-            say(f"judging what {name} answered to {task}")
-            verdicts = judge_all(task, rows, [answer["text"] for answer in given])
-            points[places, column] = [verdict.points for verdict in verdicts]
+            say(f"judging what {name} {'drew for' if draws else 'answered to'} {task}")
+            for draw in range(max(draws, 1)):
+                texts = [answer["draws"][draw] if draws else answer["text"] for answer in given]
+                verdicts = judge_all(task, rows, texts)
+                points[places, column] += [verdict.points / max(draws, 1) for verdict in verdicts]
             weights[places] = [verdict.of for verdict in verdicts]
     extras = tuple(answers)[len(setting.domains) :]
     return matrix_of(setting, material.items, weights.tolist(), points.tolist(), extras, about)
 
 
-def _likeliest(options: Mapping[str, float]) -> str:
-    return min(sorted(options), key=lambda letter: options[letter])
+def _likeliest(found: Mapping[str, float], options: Mapping[str, str], measure: str) -> str:
+    """The letter of the likeliest option, as a whole or by its mean over its bytes.
+
+    >>> _likeliest({"A": 5.0, "B": 6.0}, {"A": "ice", "B": "a glacier"}, "whole")
+    'A'
+    >>> _likeliest({"A": 5.0, "B": 6.0}, {"A": "ice", "B": "a glacier"}, "per_byte")
+    'B'
+    """
+    size = {letter: max(1, len(text.encode(errors="surrogatepass"))) for letter, text in options.items()}
+    return min(sorted(found), key=lambda letter: found[letter] / (size[letter] if measure == "per_byte" else 1))
 
 
 def matrix_of(

@@ -2,6 +2,7 @@
 
 results/{setting}/outcomes.jsonl.xz     every test item by every expert
                   reference.jsonl.xz    the same, of the reference answers' likelihood
+                  drawn.jsonl.xz        the same, of answers that were drawn at a temperature
                   choices/*.json        what each router chose
                   training.json         the experts' loss curves
                   dynamic.json          experts added and removed, one after another
@@ -27,7 +28,7 @@ from ir3de_lab.experiments.choices import Choices
 from ir3de_lab.experiments.matrix import Matrix, Places
 from ir3de_lab.experiments.metrics import routing_accuracy
 
-OUTCOMES, REFERENCE, CHOICES = "outcomes.jsonl.xz", "reference.jsonl.xz", "choices"
+OUTCOMES, REFERENCE, DRAWN, CHOICES = "outcomes.jsonl.xz", "reference.jsonl.xz", "drawn.jsonl.xz", "choices"
 TRAINING, DYNAMIC, DECENTRALISED = "training.json", "dynamic.json", "decentralised.json"
 
 
@@ -39,6 +40,7 @@ class Results:
     matrix: Matrix
     choices: tuple[Choices, ...] = ()
     reference: Matrix | None = None
+    drawn: Matrix | None = None
     losses: Mapping[str, Sequence[tuple[float, float]]] = field(default_factory=dict)  # (step, loss) by expert
     dynamic: Sequence[Mapping[str, Any]] = ()
     decentralised: Mapping[str, Any] = field(default_factory=dict)
@@ -50,12 +52,12 @@ class Results:
 
     @property
     def title(self) -> str:
-        return settings.load(self.setting).title if self.setting in settings.SHIPPED else self.setting
+        return settings.load(self.setting).title if settings.is_shipped(self.setting) else self.setting
 
     @property
     def unseen(self) -> tuple[str, ...]:
         """The domains that no router was fitted on."""
-        return settings.load(self.setting).unseen if self.setting in settings.SHIPPED else ()
+        return settings.load(self.setting).unseen if settings.is_shipped(self.setting) else ()
 
     def accuracy(self, columns: Places) -> float:
         """Share of items sent to their domain's own expert, mean over the domains, in percent."""
@@ -75,13 +77,13 @@ def read(folder: Path) -> Results:
     """The raw files of one setting."""
     matrix = outcomes(folder)
     chosen = tuple(choice_files.read_all(folder / CHOICES, matrix))
-    has_reference = (folder / REFERENCE).is_file()
     training, dynamic = _optional(folder / TRAINING, {}), _optional(folder / DYNAMIC, [])
     return Results(
         folder,
         matrix,
         chosen,
-        _reference(folder / REFERENCE, matrix) if has_reference else None,
+        _beside(folder / REFERENCE, matrix),
+        _beside(folder / DRAWN, matrix),
         _losses(training, folder / TRAINING),
         _rows(dynamic, folder / DYNAMIC),
         _optional(folder / DECENTRALISED, {}),
@@ -104,21 +106,24 @@ def carried_over(columns: Places, matrix: Matrix, other: Matrix) -> Places:
     return np.asarray(columns[[matrix.place[item] for item in other.items]])
 
 
-def _reference(path: Path, matrix: Matrix) -> Matrix:
-    reference = matrix_files.read(path)
-    strange = next((item for item in reference.items if item not in matrix.place), None)
-    if strange is not None or reference.experts != matrix.experts:
-        found = f"the item {strange!r} is not among the outcomes" if strange else f"its experts are {reference.experts}"
+def _beside(path: Path, matrix: Matrix) -> Matrix | None:
+    """Another matrix of the same items or some of them, if it is there."""
+    if not path.is_file():
+        return None
+    other = matrix_files.read(path)
+    strange = next((item for item in other.items if item not in matrix.place), None)
+    if strange is not None or other.experts != matrix.experts:
+        found = f"the item {strange!r} is not among the outcomes" if strange else f"its experts are {other.experts}"
         raise ArtifactError(
             f"{path} belongs to other outcomes ({found}): run `ir3de bench outcomes --setting {matrix.setting}` again"
         )
-    return reference
+    return other
 
 
 def _missing(folder: Path, matrix: Matrix, chosen: Sequence[Choices]) -> Iterable[str]:
     if not chosen:
         yield f"{folder.name}: no choices in {folder / CHOICES}, so no router is shown: `ir3de bench run` makes them"
-    scored = matrix.setting in settings.SHIPPED and settings.load(matrix.setting).scored  # no model is run
+    scored = settings.is_shipped(matrix.setting) and settings.load(matrix.setting).scored  # no model is run
     expected = [] if scored else [TRAINING, *([REFERENCE] if matrix.metric == "score" else [])]
     for name in (*expected, DYNAMIC, DECENTRALISED):
         if not (folder / name).is_file():

@@ -63,6 +63,35 @@ def beside_table(results: Results, rows: Sequence[Standing]) -> Table:
     return Table("beside", title, "the paper's row", columns, tuple(body), caption, sources, words=("row here",))
 
 
+def response_tables(results: Results, rows: Sequence[Standing]) -> list[Table]:
+    """Where an item asks for several things: the share of things that were done, and of items with all of them done."""
+    matrix = results.matrix
+    several = [d for place, d in enumerate(matrix.domains) if (matrix.weight[matrix.domain == place] > 1).any()]
+    return [_responses(results, rows, domain) for domain in several] if matrix.metric == "score" else []
+
+
+def _responses(results: Results, rows: Sequence[Standing], domain: str) -> Table:
+    matrix = results.matrix
+    items = np.flatnonzero(matrix.domain == matrix.domains.index(domain))
+    chosen = {expert_name(name, matrix): np.full(len(items), i) for i, name in enumerate(matrix.experts)}
+    chosen |= {extra_name(name): np.full(len(items), len(matrix.experts) + i) for i, name in enumerate(matrix.extras)}
+    chosen |= {row.name: row.choices.columns[items] for row in rows if row.choices is not None}
+    body = []
+    for row in rows:
+        if row.name in chosen:
+            points, possible = matrix.values[items, chosen[row.name]], matrix.weight[items]
+            figures = points.sum() / possible.sum(), (points == possible).mean()
+            body.append(Row(row.name, tuple(number(100 * float(figure)) for figure in figures), row.group))
+    title = f"{results.title}, {shown_name(domain)}: by instruction and by response, in percent"
+    caption = (
+        "Per instruction: the share of all instructions that were followed, which the other tables show.",
+        "Per response: the share of responses that follow every one of theirs.",
+    )
+    columns = ("per instruction", "per response")
+    sources = (OUTCOMES, CHOICES) if results.choices else (OUTCOMES,)
+    return Table(f"responses-{domain}", title, "model or router", columns, tuple(body), caption, sources)
+
+
 def group_tables(results: Results) -> list[Table]:
     """Where items of a domain come in groups, languages say: every model's figure in each."""
     matrix = results.matrix

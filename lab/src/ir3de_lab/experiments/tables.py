@@ -14,8 +14,15 @@ from ir3de_lab.experiments import published
 from ir3de_lab.experiments.cells import Cell, Row, Table, marked, number, span
 from ir3de_lab.experiments.matrix import Matrix
 from ir3de_lab.experiments.metrics import RESAMPLES
-from ir3de_lab.experiments.results import CHOICES, OUTCOMES, REFERENCE, Results, shown_name
-from ir3de_lab.experiments.side_tables import beside_table, dynamic_table, facts_table, group_tables, needs_table
+from ir3de_lab.experiments.results import CHOICES, DRAWN, OUTCOMES, REFERENCE, Results, shown_name
+from ir3de_lab.experiments.side_tables import (
+    beside_table,
+    dynamic_table,
+    facts_table,
+    group_tables,
+    needs_table,
+    response_tables,
+)
 from ir3de_lab.experiments.standings import BEST_OF, EXTRAS, RANDOM, Standing, standings
 
 
@@ -26,6 +33,8 @@ def tables(results: Results) -> list[Table]:
     made += [needs_table(results, rows)] if results.choices else []
     made += [beside_table(results, rows)] if results.setting in published.PUBLISHED else []
     made += [reference_table(results)] if results.reference is not None else []
+    made += [drawn_table(results)] if results.drawn is not None else []
+    made += response_tables(results, rows)
     made += group_tables(results)
     made += [dynamic_table(results)] if results.dynamic else []
     made += [facts_table(results)] if results.decentralised else []
@@ -45,6 +54,16 @@ def reference_table(results: Results) -> Table:
     rows = standings(results, results.reference)
     made = _normalised(results, results.reference, rows, "reference", title)
     return replace(made, sources=(REFERENCE, *made.sources[1:]))
+
+
+def drawn_table(results: Results) -> Table:
+    """The same rows by answers that were drawn at a temperature, several to a prompt."""
+    assert results.drawn is not None
+    asked = results.drawn.about.get("evaluation", {})
+    how = f"{asked.get('draws')} draws a prompt at temperature {asked.get('draw_temperature')}"
+    rows = standings(results, results.drawn)
+    made = _normalised(results, results.drawn, rows, "drawn", f"{results.title}: {how}, in percent of the own expert")
+    return replace(made, sources=(DRAWN, *made.sources[1:]))
 
 
 def raw_table(results: Results, rows: Sequence[Standing]) -> Table:

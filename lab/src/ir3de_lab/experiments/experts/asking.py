@@ -29,11 +29,13 @@ def documents(model: LanguageModel, texts: Sequence[str], longest: int) -> list[
     return [Continuation([model.end, *ids][: longest + 1]) for ids in model.ids(texts)]
 
 
-def replies(model: LanguageModel, prompts: Sequence[str], answers: Sequence[str], longest: int) -> list[Continuation]:
-    """An answer to each prompt in a chat; a prompt too long for both loses its beginning."""
+def replies(
+    model: LanguageModel, prompts: Sequence[str], answers: Sequence[str], longest: int, *, end: bool = True
+) -> list[Continuation]:
+    """An answer to each prompt in a chat, with or without its end; a prompt too long for both loses its beginning."""
     made = []
     for prompt, ids in zip(model.chat_ids(prompts), model.ids(answers), strict=True):
-        after = [*ids, model.end][:longest]
+        after = [*ids, *([model.end] if end else [])][:longest]
         before = prompt[-max(longest - len(after), 1) :]
         made.append(Continuation([*before, *after], len(before)))
     return made

@@ -43,14 +43,14 @@ def _added(scale: float) -> Any:
 
 
 def save(model: Any, names: list[str], training: Training, folder: Path) -> None:
-    """Write the adapter and how it is to be read."""
+    """Write the adapter, in half precision, and how it is to be read."""
     from safetensors.torch import save as to_bytes
 
-    tensors = {
-        f"{_PREFIX}{name}.lora_{letter}.weight": getattr(model.get_submodule(name), f"lora_{letter}").detach().cpu()
-        for name in names
-        for letter in "AB"
-    }
+    tensors = {}
+    for name in names:
+        for letter in "AB":
+            weight = getattr(model.get_submodule(name), f"lora_{letter}").detach()
+            tensors[f"{_PREFIX}{name}.lora_{letter}.weight"] = weight.bfloat16().cpu()
     config = {
         "peft_type": "LORA",
         "task_type": "CAUSAL_LM",
@@ -80,5 +80,5 @@ def merge(model: Any, folder: Path) -> None:
             weight = model.get_submodule(name).weight
         except AttributeError as error:
             raise ArtifactError(f"{folder / WEIGHTS} adapts '{name}', a layer that the base model has not") from error
-        down, up = tensors[key], tensors[key.replace("lora_A", "lora_B")]
-        weight.data += scale * (up @ down).to(weight.device, weight.dtype)
+        down, up = (tensors[key.replace("lora_A", f"lora_{letter}")].to(weight.device).float() for letter in "AB")
+        weight.data += (scale * (up @ down)).to(weight.dtype)

@@ -1,14 +1,16 @@
 """A setting of the experiments: its domains, data, experts, training, tasks and protocols, as a versioned TOML file.
 
-The shipped ones are read by name (`clm`, `clm-large`, `reasoning`, `routerdc7`), any other by its path. A field that is
-not known is refused: a misspelt one must not silently mean the default.
+The shipped ones are read by name (`clm`, `clm-large`, `reasoning`, `reasoning-large`, `routerdc7`), any other by its
+path. A shipped name may end in a seed, `reasoning-large-seed-1`: the same setting, its experts trained and asked with
+that seed. A field that is not known is refused: a misspelt one must not silently mean the default.
 """
 
 from __future__ import annotations
 
+import re
 import tomllib
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Literal
 
@@ -17,11 +19,12 @@ from ir3de_lab import files
 from ir3de_lab.experiments.settings.reading import made
 
 VERSION = 1
-SHIPPED = ("clm", "clm-large", "reasoning", "routerdc7")
+SHIPPED = ("clm", "clm-large", "reasoning", "reasoning-large", "routerdc7")
 METRICS = ("perplexity", "score")
 TASKS = ("gsm8k", "humaneval", "ifeval", "m_arc")
 CHOSEN = ("m_arc",)  # tasks where an answer is chosen among options, and none is generated
-RESERVED = ("average", "base", "answers")  # columns and folders beside the experts' own
+RESERVED = ("average", "base", "answers", "held_out")  # columns and folders beside the experts' own
+_SEEDED = re.compile(r"(.+)-seed-(\d+)")
 
 
 @dataclass(frozen=True)
@@ -80,6 +83,10 @@ class Evaluation:
     average: bool = True  # ask one model with the mean of the experts' weights too: they must be of one shape
     temperature: float = 0.0  # 0 is greedy
     seed: int = 0
+    option: Literal["whole", "per_byte"] = "whole"  # the likeliest is taken: whole, or mean over its bytes
+    option_end: bool = True  # count the likelihood that an option ends where it does
+    draws: int = 0  # answers to each prompt beside the one above, at a temperature of their own
+    draw_temperature: float = 0.7
     batch_tokens: int = 65_536  # in one forward pass, padding included
     generation_tokens: int = 262_144  # of prompts and answers that are generated side by side
     most_new_tokens: Mapping[str, int] = field(default_factory=lambda: {"gsm8k": 256, "humaneval": 320, "ifeval": 512})
@@ -127,6 +134,7 @@ class Setting:
     encoders: Encoders = field(default_factory=Encoders)
     protocol: Mapping[str, Protocol] = field(default_factory=lambda: {"clean": Protocol()})
     unseen: tuple[str, ...] = ()  # domains that are tested and never fitted on
+    choose: tuple[str, ...] = ()  # domains whose expert is the base model where that does better on held-out prompts
 
     @property
     def known(self) -> tuple[str, ...]:
@@ -146,6 +154,8 @@ def load(source: str | Path) -> Setting:
     ('coding', 'math', 'physics', 'history', 'philosophy')
     """
     path = Path(source)
+    if (seeded := _SEEDED.fullmatch(str(source))) and seeded[1] in SHIPPED:
+        return _with_seed(load(seeded[1]), int(seeded[2]))
     if str(source) in SHIPPED:
         path = Path(__file__).parent / f"{source}.toml"
     elif not path.is_file():
@@ -164,6 +174,26 @@ def load(source: str | Path) -> Setting:
     return setting
 
 
+def is_shipped(name: str) -> bool:
+    """Whether a setting goes by this name.
+
+    >>> is_shipped("reasoning"), is_shipped("reasoning-seed-2"), is_shipped("small.toml")
+    (True, True, False)
+    """
+    seeded = _SEEDED.fullmatch(name)
+    return (seeded[1] if seeded else name) in SHIPPED
+
+
+def _with_seed(setting: Setting, seed: int) -> Setting:
+    return replace(
+        setting,
+        name=f"{setting.name}-seed-{seed}",
+        title=f"{setting.title}, seed {seed}",
+        training=replace(setting.training, seed=seed),
+        evaluation=replace(setting.evaluation, seed=seed),
+    )
+
+
 def _check_domains(setting: Setting, file: str) -> None:
     """Domains are two or more, each once, with names that folders can have and an expert that can be had."""
     for name in (setting.name, *setting.domains):
@@ -179,7 +209,7 @@ def _check_domains(setting: Setting, file: str) -> None:
         "data.hub": setting.data.hub,
     }
     tables |= {f"protocol.{name}.fit_on_test": protocol.fit_on_test for name, protocol in setting.protocol.items()}
-    for table, names in {**tables, "unseen": setting.unseen}.items():
+    for table, names in {**tables, "unseen": setting.unseen, "choose": setting.choose}.items():
         for name in names:
             if name not in setting.domains:
                 raise InputError(f"{file}: {table} names '{name}', which is none of {', '.join(setting.domains)}")
@@ -209,6 +239,9 @@ def _check_tasks(setting: Setting, file: str) -> None:
             raise InputError(f"{file}: the domain '{domain}' has no task: write it in [tasks]")
         if (task := setting.tasks[domain]) not in (*CHOSEN, *tokens):
             raise InputError(f"{file}: evaluation.most_new_tokens lacks the task '{task}'")
+    for domain in setting.choose:
+        if setting.tasks[domain] != "ifeval" or domain in setting.experts:
+            raise InputError(f"{file}: choose names '{domain}': only a domain of ifeval whose expert is trained can be")
 
 
 def _check_protocols(setting: Setting, file: str) -> None:
@@ -227,7 +260,7 @@ def _check_numbers(setting: Setting, file: str) -> None:
         ("training", setting.training, ("steps", "batch", "length", "checkpoint", "lora_rank"), 1),
         ("training", setting.training, ("most_rounds", "warmup", "rate", "clip", "weight_decay", "seed"), 0),
         ("evaluation", setting.evaluation, ("length", "batch_tokens", "generation_tokens"), 1),
-        ("evaluation", setting.evaluation, ("temperature", "seed"), 0),
+        ("evaluation", setting.evaluation, ("temperature", "seed", "draws", "draw_temperature"), 0),
         *((f"protocol.{name}", found, ("cap", "batch"), 1) for name, found in setting.protocol.items()),
         *((f"protocol.{name}", found, ("prompts",), 0) for name, found in setting.protocol.items()),
         *((f"data.hub.{name}", found, ("train", "test"), 1) for name, found in setting.data.hub.items()),
