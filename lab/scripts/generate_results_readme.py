@@ -100,7 +100,7 @@ SINGLE = "the best single expert"
 MARKS = "<!-- experiments -->", "<!-- /experiments -->"
 SUMMED = {  # lines of the summary, and how the names of their routers begin: of several the best is shown
     "best single expert": (SINGLE,),
-    "mean of the experts' weights": ("Experts average",),
+    "mean of the experts' weights": ("Experts average", "Average of fine tuned"),
     "random": (RANDOM,),
     "kNN, best k and pooling (MiniLM-L6)": ("kNN",),
     "MoDEM, frozen, best rate (MiniLM-L6)": ("MoDEM-small/large, frozen",),
