@@ -79,9 +79,12 @@ def test_a_key_that_is_missing_is_told_from_one_that_is_wrong(locked: Running) -
 
 
 def test_the_admin_has_a_token_of_its_own(locked: Running, unlocked: Running) -> None:
-    for headers in ({}, {"authorization": "Bearer sk-one"}):
+    for headers in ({}, {"authorization": "Bearer nobody's"}):
         got = ask(locked.url, path="/admin/experts", **headers)
         assert (got.status, got.error["code"]) == (401, "invalid_admin_token")
+    got = ask(locked.url, path="/admin/experts", authorization="Bearer sk-one")  # a client's key, which is right
+    assert (got.status, got.error["code"]) == (403, "missing_scope")
+    assert "has no scope 'admin', only inference, models, route" in got.error["message"]
     assert ask(locked.url, path="/admin/nothing", authorization="Bearer root").status == 404
     got = ask(unlocked.url, path="/admin/experts", authorization="Bearer root")
     assert (got.status, got.error["code"]) == (403, "no_admin")

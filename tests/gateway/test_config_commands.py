@@ -91,10 +91,12 @@ def test_ping_asks_the_endpoints(router: Path) -> None:
         assert run_json("config", "validate")["ok"]
     told = [(finding["level"], finding["message"]) for finding in said["findings"]]
     assert len(told) == 3 and not said["ok"]
+    lines = Path("ir3de.yaml").read_text("utf-8").splitlines()
+    assert "127.0.0.1:9/v1" in lines[said["findings"][2]["line"] - 1]
     assert told[2] == ("error", "cooking at http://127.0.0.1:9/v1: nothing answers there")
     assert all(level == "warning" and "does not answer as OpenAI's API does" in message for level, message in told[:2])
-    assert "cooking at http://127.0.0.1:9/v1: nothing answers there" in failed.stderr
-    assert "law" not in failed.stderr and "can be served" not in failed.stdout
+    assert "nothing answers there" in failed.stdout and "can be served" not in failed.stdout
+    assert "1 problem" in failed.stderr and "nothing answers there" not in failed.stderr  # told once
 
 
 @pytest.mark.parametrize(
@@ -105,8 +107,25 @@ def test_a_ping_fails_where_an_endpoint_refuses_or_fails(router: Path, status: i
     with served(PlainTextResponse("no", status)) as upstream:
         run("config", "init", "--router", router, f"--expert=law={upstream}/v1")
         findings = run_json("config", "validate", "--ping", code=code)["findings"]
-    (found,) = (one for one in findings if one["where"] == "experts.0")
+    (found,) = (one for one in findings if one["where"] == "experts.0.base_url")
     assert told in found["message"] and found["level"] == ("error" if code else "warning")
+
+
+def test_findings_have_the_lines_of_the_file_that_they_are_about(router: Path) -> None:
+    lines = [f"router: {{path: {router}}}", "server: {keys_file: keys.yaml}", "experts:", "  - name: maths"]
+    lines += ["    base_url: http://127.0.0.1:9/v1", "  - name: law", "    replicas:"]
+    lines += ["      - http://127.0.0.1:9/v1", "      - http://localhost:9/v1"]
+    Path("ir3de.yaml").write_text("\n".join(lines) + "\n", "utf-8")
+    expired = "- {name: %s, hash: 'sha256:%s', expires: 2020-01-31"
+    keys = ["keys:", expired % ("a", "0" * 64) + "}", expired % ("b", "1" * 64) + ", disabled: true}"]
+    Path("keys.yaml").write_text("\n".join(keys) + "\n", "utf-8")
+    found = run_json("config", "validate", "--ping", code=1)["findings"]
+    told = {(one["where"], one["line"]) for one in found}
+    assert {("experts.0.base_url", 5), ("experts.1.replicas.0", 8), ("experts.1.replicas.1", 9)} <= told
+    assert ("experts", 3) in told  # the router has another expert
+    (key,) = [one for one in found if one["where"].startswith("keys.yaml")]
+    assert (key["where"], key["line"], key["level"]) == ("keys.yaml: keys.0.expires", 2, "warning")
+    assert "the key 'a' has expired and is refused" in key["message"]
 
 
 def test_show_tells_defaults_and_no_secrets(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -128,7 +147,7 @@ def test_dry_run(router: Path) -> None:
     said = run_json("serve", "--router", router, "--expert", expert, "--dry-run")
     assert said["ok"] and said["experts"][0]["model"] == "mistral"
     refused = run("serve", "--router", router, "--expert", expert, "--host", "0.0.0.0", "--dry-run", code=1)
-    assert "no client needs a key" in refused.stderr
+    assert "no client needs a key" in refused.stdout and "this cannot be served: 1 problem" in refused.stderr
     run("serve", "--router", router, "--expert", expert, "--host", "0.0.0.0", "--open", "--dry-run")
     said = complaint("serve", "--dry-run")
     assert (

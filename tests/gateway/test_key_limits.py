@@ -13,10 +13,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import tiny
+from ir3de.gateway.admin.state import StateFolder
 from ir3de.gateway.keys.account import Account, Accounts, Refusal, Slots
 from ir3de.gateway.keys.client_key import build_limit_error
 from ir3de.gateway.keys.definitions import KeyLimits
 from ir3de.gateway.keys.usage import WIDTH, Minute, Totals, Used, find_day, find_month
+from ir3de.gateway.requests.pins import create_pins
+from ir3de.gateway.workers.folder import create_worker_folder
 from ir3de.gateway.workers.number_file import NumberFile
 
 MIDDAY = datetime(2026, 11, 16, 12, tzinfo=UTC).timestamp()
@@ -221,6 +224,20 @@ def test_a_file_that_cannot_be_written_or_shrinks_leaves_the_worker_counting(
     assert isinstance(nowhere.admit(limits), int) and isinstance(nowhere.admit(limits), int)
     assert isinstance(nowhere.admit(limits), Refusal)
     assert caplog.text.count("counts alone") == 2
+
+
+def test_what_every_worker_finds_is_told_once(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    (tmp_path / "state").write_text("a file in the way")
+    with create_worker_folder():
+        for _ in range(2):  # each as a worker does
+            StateFolder(tmp_path / "state").prepare()
+            create_pins(60.0, tmp_path / "state")
+            open_account(tmp_path / "state" / "numbers")
+        assert [message.partition(str(tmp_path))[0] for message in caplog.messages] == [
+            "the state folder ", "pins cannot be stored in ", "numbers in ",
+        ]  # fmt: skip
+    StateFolder(tmp_path / "state").prepare()  # without others, one is always the first to say it
+    assert len(caplog.messages) == 4
 
 
 def test_experts_have_numbers_of_their_own(tmp_path: Path) -> None:

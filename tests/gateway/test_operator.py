@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import logging
+import socket
 from http.client import HTTPConnection
 from pathlib import Path
 from typing import Any
@@ -52,6 +53,17 @@ def test_an_expert_that_is_left_alone_is_told_of_once(tmp_path: Path, caplog: py
             ask(gateway.url, "law", model="law", user=str(number))
     told = [record.getMessage() for record in caplog.records if "no requests for 60 s" in record.getMessage()]
     assert len(told) == 1 and "'law' answered with status 500 at http://127.0.0.1:" in told[0]
+
+
+def test_replicas_that_are_down_are_told_of_in_words(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    checks = {"interval": 0.05, "down_interval": 0.05, "unhealthy": 1, "timeout": 0.2}
+    with socket.create_server(("127.0.0.1", 0)) as silent:  # it lets clients in and says nothing
+        addresses = ["http://127.0.0.1:9/v1", f"http://127.0.0.1:{silent.getsockname()[1]}/v1"]
+        law = {"base_url": addresses[0], "replicas": addresses, "health": checks}
+        with running(tmp_path, experts={"law": law}), caplog.at_level(logging.WARNING):
+            assert raw_sockets.eventually(lambda: caplog.text.count("is down (") == 2)
+    assert f"at {addresses[1]} is down (no answer within 0.2 s): it gets no requests" in caplog.text
+    assert f"at {addresses[0]} is down (" in caplog.text and "Error" not in caplog.text
 
 
 def test_health_tells_experts_that_cool_from_those_that_fail(tmp_path: Path) -> None:

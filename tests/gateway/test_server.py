@@ -151,19 +151,35 @@ def test_a_stop_lets_requests_in_flight_end_and_no_new_ones_in(tmp_path: Path, w
 
 
 @pytest.mark.slow
-def test_the_second_interrupt_does_not_wait(tmp_path: Path) -> None:
+@pytest.mark.parametrize(("workers", "waiting"), [(1, "1 request"), (2, "the requests of 1 worker")])
+def test_the_second_interrupt_does_not_wait(tmp_path: Path, workers: int, waiting: str) -> None:
     slow = Slow()
-    with served(slow.app()) as upstream, serving(tmp_path, upstream) as gateway:
+    with served(slow.app()) as upstream, serving(tmp_path, upstream, f"--workers={workers}") as gateway:
         whole = gateway.ask("law")
         slow.begun.acquire()
         gateway.process.send_signal(signal.SIGINT)
-        gateway.wait_until_refused()
+        assert gateway.process.stderr is not None
+        said = gateway.process.stderr.readline()  # what it waits for, and how not to
+        assert f"stopping: waiting for {waiting} to end, at most 30 s. A second Ctrl-C does not wait" in said
         gateway.process.send_signal(signal.SIGINT)
         try:
             assert gateway.process.wait(60) == 130
-            assert whole.exception() is not None or whole.result()[0] >= 500
+            status, body = whole.result()
+            assert status == 503 and json.loads(body)["error"]["code"] == "stopping"
+            assert gateway.process.stderr.read() == ""
         finally:
             slow.word.set()
+
+
+@pytest.mark.slow
+def test_an_interrupt_without_requests_says_nothing(tmp_path: Path) -> None:
+    with served(Upstream().app()) as upstream, serving(tmp_path, upstream) as gateway:
+        with closing(HTTPConnection("127.0.0.1", gateway.port, timeout=60)) as idle:
+            idle.request("GET", "/livez")
+            assert idle.getresponse().read()
+            gateway.process.send_signal(signal.SIGINT)
+            assert gateway.process.wait(60) == 0
+        assert gateway.process.stderr is not None and gateway.process.stderr.read() == ""
 
 
 @pytest.mark.slow

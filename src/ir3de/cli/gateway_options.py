@@ -73,6 +73,17 @@ class CheckedConfig(NamedTuple):
     def errors(self) -> list[str]:
         return [str(finding) for finding in self.findings if finding.level == "error"]
 
+    def with_lines(self, path: Path | None) -> CheckedConfig:
+        """The same, its findings with their lines in the file."""
+        from ir3de.gateway import validation
+
+        return self._replace(findings=validation.add_lines(self.findings, self.config, path))
+
+
+def count(number: int, what: str) -> str:
+    """A number of things, `what` being one of them."""
+    return f"{number} {what}{'' if number == 1 else 's'}"
+
 
 def check_config(config: Config, path: Path | None, *, loads_hooks: bool = True) -> CheckedConfig:
     """Compare a configuration with the saved admin state and with the router, and try whether its hooks load."""

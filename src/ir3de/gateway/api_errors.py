@@ -132,5 +132,10 @@ def build_internal_error(request_id: str) -> ApiError:
     return ApiError(500, f"the gateway failed: its log has more, request {request_id}")
 
 
+def build_stopping_error() -> ApiError:
+    """The gateway stops, and waits for its requests no longer."""
+    return ApiError(503, "the gateway is stopping and gave this request up: ask again", "stopping", retry_after=1.0)
+
+
 class ClientDisconnect(Exception):  # noqa: N818 - an event, not an error
     """The client has disconnected."""

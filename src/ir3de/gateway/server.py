@@ -16,6 +16,8 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from functools import partial
 from multiprocessing.connection import Connection
+from time import sleep
+from types import FrameType
 from typing import TYPE_CHECKING, Any
 
 import uvicorn
@@ -26,7 +28,8 @@ from ir3de.gateway.config.models import Config
 from ir3de.gateway.memory import collect_garbage_rarely
 from ir3de.gateway.serving.connection_limit import choose_backlog, choose_connection_limit, raise_descriptor_limit
 from ir3de.gateway.serving.request_filter import build_request_filter
-from ir3de.gateway.serving.supervisor import Supervisor
+from ir3de.gateway.serving.supervisor import PATIENCE_S, WAITING, Supervisor
+from ir3de.gateway.telemetry.process_counts import PROCESS_COUNTS
 from ir3de.gateway.validation import find_host_error
 from ir3de.gateway.workers.folder import create_worker_folder
 
@@ -56,7 +59,7 @@ def serve(source: Source, *, ready: Callable[[str], None] | None = None, factory
         threading.Thread(target=_announce, args=(listening, ready, ended), daemon=True).start()
     try:
         if config.server.workers == 1:
-            return _serve_alone(uvicorn.Server(build_uvicorn_config(config, factory)), listening)
+            return _serve_alone(LoneServer(build_uvicorn_config(config, factory), config.server.drain), listening)
         with create_worker_folder():
             workers, target = config.server.workers, partial(run_worker, factory)
             return Supervisor(target, listening, workers=workers, drain_seconds=config.server.drain).serve()
@@ -65,8 +68,29 @@ def serve(source: Source, *, ready: Callable[[str], None] | None = None, factory
         listening.close()
 
 
+class LoneServer(uvicorn.Server):
+    """A server without a supervisor: at Ctrl-C it says what it waits for."""
+
+    def __init__(self, settings: uvicorn.Config, drain_seconds: float) -> None:
+        super().__init__(settings)
+        self._drain_seconds = drain_seconds
+
+    def handle_exit(self, sig: int, frame: FrameType | None) -> None:
+        """Begin to stop; at a second interrupt, stop waiting."""
+        if sig == signal.SIGINT and not self.should_exit:
+            threading.Thread(target=self._explain_waiting, daemon=True).start()
+        super().handle_exit(sig, frame)
+
+    def _explain_waiting(self) -> None:
+        sleep(PATIENCE_S)  # by then, connections without a request are closed
+        if (waiting := PROCESS_COUNTS.connections_open) and not self.force_exit:
+            what = "1 request" if waiting == 1 else f"{waiting} requests"
+            logger.info(WAITING, f"waiting for {what} to end", self._drain_seconds)
+
+
 def _serve_alone(server: uvicorn.Server, listening: socket.socket) -> bool:
-    with _ignore_sigterm(), suppress(KeyboardInterrupt, SystemExit):  # raised at the end, or if it cannot start
+    # raised at the end, or if it cannot start
+    with _ignore_signals(signal.SIGTERM), suppress(KeyboardInterrupt, SystemExit):
         server.run(sockets=[listening])
     if not server.started:
         raise InputError("the gateway did not start: the messages above say why")
@@ -80,7 +104,7 @@ def run_worker(factory: str, reports: Connection, listening: socket.socket) -> N
         configure_logging(config)
         server = uvicorn.Server(build_uvicorn_config(config, factory))
         threading.Thread(target=_follow_supervisor, args=(server, reports), daemon=True).start()
-        with _ignore_sigterm(), suppress(KeyboardInterrupt):
+        with _ignore_signals(signal.SIGTERM, signal.SIGINT):  # the terminal sends SIGINT to all, the supervisor as well
             server.run(sockets=[listening])
     except IR3DEError as error:
         with suppress(OSError):  # the supervisor has ended
@@ -220,10 +244,11 @@ def _announce(listening: socket.socket, ready: Callable[[str], None], ended: thr
 
 
 @contextmanager
-def _ignore_sigterm() -> Iterator[None]:
-    """uvicorn raises SIGTERM again after it has stopped: that must not end the process."""
-    before = signal.signal(signal.SIGTERM, lambda number, frame: None)
+def _ignore_signals(*numbers: int) -> Iterator[None]:
+    """uvicorn raises a signal again after it has stopped: that must not end the process."""
+    before = {number: signal.signal(number, lambda number, frame: None) for number in numbers}
     try:
         yield
     finally:
-        signal.signal(signal.SIGTERM, before)
+        for number, handler in before.items():
+            signal.signal(number, handler)

@@ -6,7 +6,7 @@ import json
 import os
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from http.client import HTTPException
 from pathlib import Path
 from typing import Literal, NamedTuple
@@ -16,11 +16,13 @@ from urllib.request import Request, urlopen
 from ir3de.errors import ArtifactError, InputError, name_some
 from ir3de.gateway.admin.administration import find_state_folder
 from ir3de.gateway.admin.state import STATE, StateFolder
+from ir3de.gateway.config import yaml_parser
 from ir3de.gateway.config.experts import ExpertConfig
 from ir3de.gateway.config.findings import Finding
 from ir3de.gateway.config.load import list_client_variables
 from ir3de.gateway.config.models import Config
 from ir3de.gateway.config.part import read_variable
+from ir3de.gateway.config.yaml_parser import FieldPath
 from ir3de.gateway.hooks.calling import load_function
 from ir3de.gateway.http.access import is_loopback
 from ir3de.gateway.keys.checks import check_keys_file
@@ -143,22 +145,44 @@ def find_host_error(config: Config) -> str | None:
 
 def ping_experts(experts: Sequence[ExpertConfig]) -> list[Finding]:
     """Ask all endpoints for their models, in parallel: an error where nobody can be served, otherwise a warning."""
-    endpoints = [(index, one) for index, expert in enumerate(experts) for one in _split_into_replicas(expert)]
+    endpoints = [one for index, expert in enumerate(experts) for one in _split_into_replicas(index, expert)]
     with ThreadPoolExecutor(max_workers=max(1, min(32, len(endpoints)))) as pool:
         answers = list(pool.map(_ping, [endpoint for _, endpoint in endpoints]))
     return [
-        Finding(answer.level, f"experts.{index}", f"{expert.name} at {expert.base_url}: {answer.problem}")
-        for (index, expert), answer in zip(endpoints, answers, strict=True)
+        Finding(answer.level, where, f"{expert.name} at {expert.base_url}: {answer.problem}")
+        for (where, expert), answer in zip(endpoints, answers, strict=True)
         if answer is not None
     ]
 
 
-def _split_into_replicas(expert: ExpertConfig) -> list[ExpertConfig]:
-    """An expert for each address."""
+def _split_into_replicas(index: int, expert: ExpertConfig) -> list[tuple[str, ExpertConfig]]:
+    """The field of each address, and an expert that has only this one."""
     if not expert.replicas:
-        return [expert]
+        return [(f"experts.{index}.base_url", expert)]
     own = [(replica.base_url, replica.api_key_env or expert.api_key_env) for replica in expert.list_replicas()]
-    return [expert.model_copy(update={"base_url": url, "api_key_env": key, "replicas": ()}) for url, key in own]
+    copies = [expert.model_copy(update={"base_url": url, "api_key_env": key, "replicas": ()}) for url, key in own]
+    return [(f"experts.{index}.replicas.{place}", copy) for place, copy in enumerate(copies)]
+
+
+def add_lines(findings: Sequence[Finding], config: Config, path: Path | None) -> list[Finding]:
+    """The findings with their lines in the configuration file, where they have none yet.
+
+    The experts of `config` may be others than those of the file, so they are found there by their names.
+    """
+    if path is None or all(finding.line is not None for finding in findings):
+        return list(findings)
+    document = yaml_parser.read(path)
+    written = document.value.get("experts") or [] if isinstance(document.value, dict) else []
+    places = {one.get("name"): place for place, one in enumerate(written) if isinstance(one, dict)}
+
+    def find_line(where: str) -> int | None:
+        fields: FieldPath = tuple(int(part) if part.isdecimal() else part for part in where.split("."))
+        if len(fields) > 1 and fields[0] == "experts" and isinstance(fields[1], int):
+            place = places.get(config.experts[fields[1]].name)
+            return None if place is None else document.line(("experts", place, *fields[2:]))
+        return document.line(fields) if document.has(fields) else None
+
+    return [one if one.line is not None else replace(one, line=find_line(one.where)) for one in findings]
 
 
 class _PingAnswer(NamedTuple):

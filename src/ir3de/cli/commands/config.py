@@ -13,6 +13,7 @@ import click
 from ir3de.cli.gateway_options import (
     check_config,
     config_argument,
+    count,
     expert_option,
     need_gateway,
     show_checked,
@@ -103,14 +104,15 @@ def validate(context: click.Context, file: str | None, ping: bool, out: Output) 
     except ConfigError as error:
         out.json({"ok": False, "file": str(path), "findings": [vars(finding) for finding in error.findings]})
         show_findings(error.findings, out)
-        raise InputError(f"{path}: {_count(len(error.findings), 'problem')}") from None
+        raise InputError(f"{path}: {count(len(error.findings), 'problem')}") from None
     if ping:
         with out.spinner("asking the endpoints"):
             checked.findings.extend(validation.ping_experts(checked.config.experts))
+    checked = checked.with_lines(path)
     show_checked(checked, out, file=str(path))
-    if checked.errors:
-        raise InputError(f"{path}: " + "; ".join(checked.errors))
-    warned = f", {_count(len(checked.findings), 'warning')}" if checked.findings else ""
+    if checked.errors:  # the table above says which
+        raise InputError(f"{path}: {count(len(checked.errors), 'problem')}")
+    warned = f", {count(len(checked.findings), 'warning')}" if checked.findings else ""
     out.result(line((f"{path} can be served", "green"), (warned, "yellow")))
 
 
@@ -169,7 +171,3 @@ def _describe_examples(path: Path, named: Sequence[Endpoint], *, has_experts: bo
         return f"router.path in {path} is an example: name your router there, or use {again}"
     experts = " and ".join(expert.name for expert in named)
     return f"router.path and the experts {experts} in {path} are examples: change them, or let {again} name your own"
-
-
-def _count(number: int, what: str) -> str:
-    return f"{number} {what}{'' if number == 1 else 's'}"

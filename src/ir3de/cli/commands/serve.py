@@ -13,6 +13,7 @@ from ir3de.cli.gateway_options import (
     CheckedConfig,
     check_config,
     config_argument,
+    count,
     expert_option,
     need_gateway,
     show_checked,
@@ -81,9 +82,10 @@ def serve(
         # the processes that serve load the hooks themselves, and refuse those that they cannot load
         checked = check_config(source.read(), source.path, loads_hooks=dry_run)
         if dry_run:
-            show_checked(_check_state(checked, source.path), out)
-        if checked.errors:
-            raise InputError("; ".join(checked.errors))
+            show_checked(_check_state(checked, source.path).with_lines(source.path), out)
+        if checked.errors:  # the table of a dry run says which
+            problems = count(len(checked.errors), "problem")
+            raise InputError(f"this cannot be served: {problems}" if dry_run else "; ".join(checked.errors))
         if dry_run:
             out.result(line(("all is well: this can be served", "green")))
         elif not _serve(source, checked, out, demo=demo):

@@ -32,6 +32,7 @@ from ir3de.errors import ArtifactError, InputError
 from ir3de.gateway.config.experts import ExpertConfig
 from ir3de.gateway.config.models import Config
 from ir3de.gateway.config.routing import RouterConfig
+from ir3de.gateway.workers.folder import is_first_to_say
 from ir3de.storage import files
 
 log = logging.getLogger(__name__)
@@ -126,7 +127,8 @@ class StateFolder:
             if all(_OWN_NAMES.fullmatch(path.name) for path in self.path.iterdir()):
                 self.path.chmod(0o700)  # a folder that holds other things, too, is not only ours
         except OSError as error:
-            log.warning("the state folder %s is not as it should be: %s", self.path, error)
+            if is_first_to_say(f"the state folder {self.path} is not as it should be"):
+                log.warning("the state folder %s is not as it should be: %s", self.path, error)
 
     def stamp(self) -> object:
         """A value that differs from one state to the next and is cheap to read."""

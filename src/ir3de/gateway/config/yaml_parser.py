@@ -35,6 +35,10 @@ class Document:
             found, node = inner
         return found + 1
 
+    def has(self, path: FieldPath) -> bool:
+        """Whether the file has a field of its own there, or one around it."""
+        return self.root is not None and _find_child(self.root, path[0]) is not None
+
 
 class _Loader(yaml.SafeLoader):
     """PyYAML reads YAML 1.1, where `no` is false and 010 is eight. Editors and schemas use 1.2."""

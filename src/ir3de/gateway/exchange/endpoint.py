@@ -21,7 +21,13 @@ from typing import Any
 
 from starlette.types import Receive, Scope, Send
 
-from ir3de.gateway.api_errors import ApiError, ClientDisconnect, build_internal_error, build_type_error
+from ir3de.gateway.api_errors import (
+    ApiError,
+    ClientDisconnect,
+    build_internal_error,
+    build_stopping_error,
+    build_type_error,
+)
 from ir3de.gateway.config.experts import RESERVED
 from ir3de.gateway.exchange.accounting import expect_usage, measure, restrict_to_key
 from ir3de.gateway.exchange.caching import answer_from_cache
@@ -72,8 +78,11 @@ async def run(exchange: Exchange, read: Reading, choose: Choosing) -> None:
         if exchange.response.status:
             raise
         await exchange.send_error(build_internal_error(exchange.request_id))
-    except BaseException:
-        exchange.record.outcome, exchange.response.status = "cancelled", exchange.response.status or 500
+    except BaseException as error:
+        exchange.record.outcome = "cancelled"
+        if isinstance(error, asyncio.CancelledError) and not exchange.response.status:  # the gateway stops
+            await exchange.send_error(build_stopping_error())
+        exchange.response.status = exchange.response.status or 500
         raise
     finally:
         _finish_record(exchange)

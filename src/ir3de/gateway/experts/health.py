@@ -59,7 +59,7 @@ class HealthChecker:
             replica.schedule_check()
             return
         except OSError as error:
-            found, is_good = f"{type(error).__name__}: {error}".rstrip(": "), False
+            found, is_good = _describe(error, replica.config.health.timeout), False
         else:
             found, is_good = f"status {status}", status < 500
         self._count(replica, is_good)
@@ -80,6 +80,13 @@ class HealthChecker:
         finally:
             answer.close()
         return answer.status
+
+
+def _describe(error: OSError, seconds: float) -> str:
+    """Why a check failed, in words; some errors have none of their own."""
+    if isinstance(error, TimeoutError):
+        return f"no answer within {seconds:g} s"
+    return " ".join(str(error).split()) or "the connection broke off"
 
 
 def log_change(replica: Replica, found: str) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import hmac
 import ipaddress
 import os
@@ -14,7 +15,7 @@ from urllib.parse import urlsplit
 
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from ir3de.gateway.api_errors import ApiError, encode_json
+from ir3de.gateway.api_errors import ApiError, build_stopping_error, encode_json
 from ir3de.gateway.config.models import Config
 from ir3de.gateway.config.part import read_variable
 from ir3de.gateway.http.counted_response import count_sent
@@ -139,7 +140,24 @@ class AccessControl:
         direct = self._direct.get(path) if scope["method"] == "POST" else None
         if direct is not None:
             return direct(scope, receive, send)
-        return self._app(scope, receive, _add_request_id(send, scope["state"]["request_id"]))
+        return self._answer_other(scope, receive, send, path)
+
+    async def _answer_other(self, scope: Scope, receive: Receive, send: Send, path: str) -> None:
+        """Everything that is not inference. If the gateway stops meanwhile, the client is told so."""
+        request_id, has_begun = scope["state"]["request_id"], False
+        send_with_id = _add_request_id(send, request_id)
+
+        async def note_and_send(message: Message) -> None:
+            nonlocal has_begun
+            has_begun = True
+            await send_with_id(message)
+
+        try:
+            await self._app(scope, receive, note_and_send)
+        except asyncio.CancelledError:
+            if not has_begun:
+                await send_error(send, build_stopping_error(), request_id, path)
+            raise
 
     def _check_host_and_origin(self, headers: Mapping[bytes, bytes]) -> None:
         """Refuse unknown host names and origins."""
@@ -181,13 +199,15 @@ class AccessControl:
     def _check_admin(self, headers: Mapping[bytes, bytes], state: dict[str, Any]) -> None:
         """The admin token opens /admin, and so does a key with the scope for it."""
         name, given = self._admin_variable, _get_key(headers)
-        if self._keys.has_admins and (key := self._keys.find(given)) is not None:
-            state["key"] = key
-            key.check("admin")
-        elif not self._admin and not self._keys.has_admins:
+        if not self._admin and not self._keys.has_admins:
             message = f"there is no admin token: set the variable {name} to one, and start the gateway again"
             raise ApiError(403, message, "no_admin")
-        elif not self._admin.matches(given):
+        is_token = self._admin.matches(given)
+        key = None if self._keys.is_open else self._keys.find(given)
+        if key is not None and ("admin" in key.scopes or not is_token):
+            state["key"] = key
+            key.check("admin")
+        elif not is_token:
             where = f"it is the value of {name}, or in the link to the page that `ir3de serve` printed at its start"
             raise ApiError(
                 401,

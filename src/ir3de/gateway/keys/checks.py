@@ -5,19 +5,20 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
+from time import time
 
 from ir3de.errors import IR3DEError
 from ir3de.gateway.config.findings import ConfigError, Finding, join_path
 from ir3de.gateway.config.models import Config
 from ir3de.gateway.config.yaml_parser import FieldPath
-from ir3de.gateway.keys.definitions import KeyEntry, parse_keys, read_keys_document
+from ir3de.gateway.keys.definitions import KeyEntry, parse_keys, parse_moment, read_keys_document
 from ir3de.gateway.keys.store import find_unknown_experts
 
 _BUDGETS = ("budget_per_day", "budget_per_month")
 
 
 def check_keys_file(config: Config) -> list[Finding]:
-    """Problems of the keys file, with the lines of that file; experts that only it names; budgets without a use."""
+    """Problems of the keys file, with its lines; experts that only it names; expired keys; budgets without a use."""
     if config.server.keys_file is None:
         return []
     path = Path(config.server.keys_file)
@@ -33,6 +34,9 @@ def check_keys_file(config: Config) -> list[Finding]:
         for place, name in find_unknown_experts(entries, config.by_name)
     ]
     for place, entry in enumerate(entries):
+        if entry.expires is not None and not entry.disabled and parse_moment(entry.expires) <= time():
+            text = f"the key {entry.name!r} has expired and is refused: remove it, or give it a later day"
+            warnings.append((("keys", place, "expires"), text))
         warnings += [(("keys", place, "limits", field), text) for field, text in _check_budgets(entry, config)]
     return [
         Finding("warning", f"{path.name}: {join_path(where)}", text, document.line(where)) for where, text in warnings

@@ -16,8 +16,7 @@ from ir3de.gateway.config.serving import Server
 from ir3de.gateway.keys.account import Accounts
 from ir3de.gateway.keys.client_key import ANYBODY, ClientKey
 from ir3de.gateway.keys.definitions import KeyEntry, KeysFile, parse_moment, read_keys_file
-from ir3de.gateway.workers.folder import get_worker_folder
-from ir3de.gateway.workers.table import find_worker_row
+from ir3de.gateway.workers.folder import get_worker_folder, is_first_to_say
 from ir3de.storage import files
 
 CHECK_INTERVAL_S = 1.0  # between two looks at the keys file
@@ -43,7 +42,6 @@ class KeyStore:
 
     def __init__(self, server: Server, state_folder: Path | None = None) -> None:
         self.path = None if server.keys_file is None else Path(server.keys_file)
-        self._workers = server.workers
         self._accounts = None if self.path is None else Accounts(state_folder, server.workers)
         self._of_environment = {hash_key(key): self._build_plain(name) for name, key in list_environment_keys(server)}
         self._by_hash: Mapping[bytes, ClientKey] = self._of_environment
@@ -86,24 +84,15 @@ class KeyStore:
         if is_known:
             return
         if problem is not None:
-            if self._claim(f"keys problem {stamp} {problem}"):
+            if is_first_to_say(f"keys problem {stamp} {problem}"):
                 _log.error("%s. The keys stay as they were", problem)
             return
-        if self._claim(f"keys loaded {stamp}"):
+        if is_first_to_say(f"keys loaded {stamp}"):
             _log.info("loaded %d keys from %s", len(file.keys), self.path)
 
     def close(self) -> None:
         if self._accounts is not None:
             self._accounts.close()
-
-    def _claim(self, what: str) -> bool:
-        """Whether this worker is the first to say that."""
-        row = find_worker_row(what, self._workers)
-        if row is None:
-            return True
-        with row.table.lock:
-            row.common[0] += 1.0
-            return row.common[0] == 1.0
 
     def _index(self, file: KeysFile) -> dict[bytes, ClientKey]:
         return {**self._of_environment, **{_read_hash(entry): self._build(entry) for entry in file.keys}}

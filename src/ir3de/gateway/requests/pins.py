@@ -17,6 +17,8 @@ from time import sleep, time
 from typing import Protocol
 from urllib.parse import quote
 
+from ir3de.gateway.workers.folder import is_first_to_say
+
 _log = logging.getLogger("ir3de.gateway")
 
 MAX_PINS = 100_000  # beyond this number the least recently used pins are dropped
@@ -108,7 +110,8 @@ def create_pins(ttl: float, folder: Path | None, longest: float = 0.0) -> Pins:
     try:
         return StoredPins(ttl, find_file(folder, longest))
     except (OSError, sqlite3.Error) as error:
-        _log.warning("pins cannot be stored in %s, so they end with this process: %s", folder, error)
+        if is_first_to_say(f"pins cannot be stored in {folder}"):
+            _log.warning("pins cannot be stored in %s, so they end with this process: %s", folder, error)
         return MemoryPins(ttl)
 
 

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import logging
 import multiprocessing
+import os
 import signal
 import socket
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from multiprocessing.connection import Connection, wait
 from time import monotonic
@@ -21,6 +22,9 @@ STABLE_S = 10.0  # a worker that served for so long is replaced at once
 MAX_DELAY_S = 30.0  # between two attempts to start a worker
 MAX_FIRST_KILLS = 3  # of one worker, by signals, while none has served yet
 STOP_GRACE_S = 10.0  # after the time in which workers end their requests
+HURRY_GRACE_S = 2.0  # after a second interrupt: workers tell their clients that they stop
+PATIENCE_S = 0.5  # that a stop may take without a word
+WAITING = "stopping: %s, at most %g s. A second Ctrl-C does not wait"
 
 # runs in a new process; it sends None when it serves, or why it cannot
 Target = Callable[[Connection, socket.socket], None]
@@ -55,6 +59,14 @@ class Worker:
     @property
     def has_ended(self) -> bool:
         return not self.process.is_alive()
+
+    def interrupt(self) -> None:
+        """Tell it to wait for its requests no longer; where that cannot be told, it is killed."""
+        if os.name != "posix" or self.process.pid is None:
+            self.process.kill()
+            return
+        with suppress(ProcessLookupError):
+            os.kill(self.process.pid, signal.SIGINT)
 
     def describe_end(self) -> str:
         return self.failure or f"it ended with code {self.process.exitcode}"
@@ -94,14 +106,14 @@ class Supervisor:
         """Run until stopped; True if no worker was killed at a second interrupt."""
         with self._collect_signals():
             try:
-                while not self._read_signals():
+                while not (stopping := self._read_signals()):
                     self._tend_places()
                     self._continue_replacing()
                     self._wait()
             except InputError:
                 self._stop()
                 raise
-            return self._stop()
+            return self._stop(interrupted=signal.SIGINT in stopping)
 
     def _tend_places(self) -> None:
         for place in self._places:
@@ -163,23 +175,34 @@ class Supervisor:
             why = new.describe_end() if new.has_ended else f"it was not ready within {START_TIMEOUT_S:g} s"
             logger.error("a new worker did not start: %s. The old ones go on", why)
 
-    def _stop(self) -> bool:
-        """Let every worker end its requests; kill them at a second interrupt, or if they do not end."""
+    def _stop(self, *, interrupted: bool = False) -> bool:
+        """Let every worker end its requests, but not after a second interrupt; kill those that do not end.
+
+        Whoever has `interrupted` it, and not sent SIGTERM, is told what it waits for.
+        """
         self._listening.close()  # while any process has it open, new clients connect and then wait in vain
         for worker in self._workers():
             worker.process.terminate()
         deadline = monotonic() + self._drain_seconds + STOP_GRACE_S
+        explain_at = monotonic() + PATIENCE_S if interrupted else deadline
+        was_hurried = False
         while running := [worker for worker in self._workers() if not worker.has_ended]:
             wait([worker.process.sentinel for worker in running], POLL_S)
-            was_hurried = signal.SIGINT in self._signals
-            if was_hurried or monotonic() > deadline:
+            if not was_hurried and signal.SIGINT in self._signals:
+                was_hurried, deadline = True, monotonic() + HURRY_GRACE_S
+                for worker in running:
+                    worker.interrupt()
+            elif monotonic() > deadline:
                 for worker in running:
                     worker.process.kill()
                     worker.process.join()
-                if was_hurried:
-                    return False
-                logger.error("%d workers did not stop in time and were killed", len(running))
-        return True
+                if not was_hurried:
+                    logger.error("%d workers did not stop in time and were killed", len(running))
+            elif not was_hurried and monotonic() > explain_at:
+                explain_at = deadline
+                busy = "1 worker" if len(running) == 1 else f"{len(running)} workers"
+                logger.info(WAITING, f"waiting for the requests of {busy} to end", self._drain_seconds)
+        return not was_hurried
 
     def _wait(self) -> None:
         """Until a worker ends or says something, or a signal may have come."""
@@ -194,14 +217,14 @@ class Supervisor:
         found = [place.worker for place in self._places]
         return [worker for worker in (*found, self._replacement, self._leaving) if worker is not None]
 
-    def _read_signals(self) -> bool:
-        """Act on the signals that came; whether to stop."""
+    def _read_signals(self) -> list[int]:
+        """Act on the signals that came; those that say stop."""
         signals = list(self._signals)
         self._signals.clear()
         if getattr(signal, "SIGHUP", None) in signals:
             self._to_replace = list(self._places)
             logger.info("SIGHUP: replacing %d workers one by one", len(self._to_replace))
-        return any(number in (signal.SIGINT, signal.SIGTERM) for number in signals)
+        return [number for number in signals if number in (signal.SIGINT, signal.SIGTERM)]
 
     @contextmanager
     def _collect_signals(self) -> Iterator[None]:

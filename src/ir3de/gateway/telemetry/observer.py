@@ -153,7 +153,7 @@ class Observer:
             if scope["type"] != "http":
                 await app(scope, receive, send)
                 return
-            began, status, sent = perf_counter(), 500, 0
+            began, status, sent = perf_counter(), 0, 0
 
             async def count_and_send(message: Message) -> None:
                 nonlocal status, sent
@@ -163,9 +163,12 @@ class Observer:
 
             try:
                 await app(scope, receive, count_and_send)
+            except asyncio.CancelledError:  # the gateway stops, and whoever gave the request its id says so
+                status = status or 503
+                raise
             finally:
                 if RECORDED not in scope["state"]:
-                    self.log_access(scope, status, began=began, sent=sent)
+                    self.log_access(scope, status or 500, began=began, sent=sent)
 
         return log_request
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -41,6 +42,20 @@ def get_worker_folder() -> Path | None:
     """The folder that this worker shares with the others; None if it serves alone."""
     named = os.environ.get(VARIABLE)
     return Path(named) if named and Path(named).is_dir() else None
+
+
+def is_first_to_say(message: str) -> bool:
+    """Whether no other worker has said it: what all workers find must be told once. Alone, a worker is the first."""
+    folder = get_worker_folder()
+    if folder is None:
+        return True
+    try:
+        (folder / f"said-{hashlib.sha256(message.encode()).hexdigest()[:32]}").touch(exist_ok=False)
+    except FileExistsError:
+        return False
+    except OSError:  # better told twice than not at all
+        return True
+    return True
 
 
 class WorkerPlace:

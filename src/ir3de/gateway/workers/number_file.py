@@ -21,6 +21,7 @@ from threading import Lock
 from time import monotonic
 from typing import TypeAlias, TypeVar
 
+from ir3de.gateway.workers.folder import is_first_to_say
 from ir3de.gateway.workers.table import TableLock
 
 try:
@@ -95,7 +96,8 @@ class NumberFile:
             with self.lock:
                 self._check_header()
         except OSError as error:
-            self.complain("kept", error)
+            if is_first_to_say(f"numbers in {path} cannot be kept"):
+                _log.warning("numbers in %s cannot be kept, so each worker counts alone: %s", path, error)
             self.close()
             self.lock = Lock()
 
