@@ -16,6 +16,7 @@ from typing import Any
 
 from ir3de_lab.experiments import settings
 from ir3de_lab.experiments.cells import Table
+from ir3de_lab.experiments.left_out import LEFT_OUT
 from ir3de_lab.experiments.rendering import markdown
 from ir3de_lab.experiments.results import (
     CHOICES,
@@ -28,6 +29,7 @@ from ir3de_lab.experiments.results import (
     Results,
     find,
 )
+from ir3de_lab.experiments.side_tables import NOT_RUN
 from ir3de_lab.experiments.standings import DEFAULT, ORACLE, RANDOM, Standing, standings
 from ir3de_lab.experiments.tables import tables
 
@@ -86,6 +88,7 @@ RAW = {  # what may lie in a setting's folder
     TRAINING: "the experts' training losses",
     DYNAMIC: "experts added and removed",
     DECENTRALISED: "domains counted in separate processes",
+    LEFT_OUT: "the routers that were not run, and why",
 }
 OVER_ALL = {
     "k": "Routing accuracy over the number of tokens that vote",
@@ -103,8 +106,8 @@ SUMMED = {  # lines of the summary, and how the names of their routers begin: of
     "mean of the experts' weights": ("Experts average", "Average of fine tuned"),
     "random": (RANDOM,),
     "kNN, best k and pooling (MiniLM-L6)": ("kNN",),
-    "MoDEM, frozen, best rate (MiniLM-L6)": ("MoDEM-small/large, frozen",),
-    "MoDEM, fine-tuned (MiniLM-L6)": ("MoDEM-small/large, fine-tuned",),
+    "MoDEM, frozen, best rate (MiniLM-L6)": ("MoDEM-small, frozen", "MoDEM-small/large, frozen"),
+    "MoDEM, fine-tuned (MiniLM-L6)": ("MoDEM-small, fine-tuned", "MoDEM-small/large, fine-tuned"),
     "BERT-router (MiniLM-L6)": ("BERT-router",),
     "MLP-router": ("MLP-router",),
     "TF-IDF + logistic regression": ("TF-IDF",),
@@ -115,6 +118,11 @@ SUMMED = {  # lines of the summary, and how the names of their routers begin: of
     "**ir3de**, closed form": (DEFAULT,),
     "oracle": (ORACLE,),
 }
+ENCODERS = ("MiniLM-L6",)  # those that a line of the summary is about
+WHY_NOT = (
+    "n/a: a router on an encoder that was not run, for the reason that the tables of the setting give; or a mean of\n"
+    "weights where the models have different shapes."
+)
 INTRODUCTION = """# Results
 
 This folder holds the raw files behind every published number of this repository.
@@ -157,10 +165,12 @@ def summary(found: Sequence[Results]) -> str:
     rows = {results.setting: standings(results) for results in found}
     lines = ["", f"| router | {' | '.join(results.title for results in found)} |", "|---|" + "---:|" * len(found)]
     for name, starts in SUMMED.items():
-        best = {setting: _best(given, starts) for setting, given in rows.items()}
-        cells = [_cell(best[results.setting]) for results in found]
+        encoder = next((title for title in ENCODERS if title in name), "")
+        of_encoder = {setting: [row for row in given if encoder in row.name] for setting, given in rows.items()}
+        cells = [_cell(_best(of_encoder[results.setting], starts)) for results in found]
         lines.append(f"| {name} | {' | '.join(cells)} |")
-    return "\n".join([*lines, ""])
+    note = ["", WHY_NOT] if any(f" {NOT_RUN} " in line for line in lines) else []
+    return "\n".join([*lines, *note, ""])
 
 
 def _best(rows: Sequence[Standing], starts: tuple[str, ...]) -> Standing | None:
@@ -176,7 +186,7 @@ def _best(rows: Sequence[Standing], starts: tuple[str, ...]) -> Standing | None:
 
 def _cell(row: Standing | None) -> str:
     if row is None:
-        return "–"
+        return NOT_RUN
     accuracy = row.performance.accuracy
     shown = f"{row.performance.average:.1f}"
     routed = row.expert is None and row.name != ORACLE and accuracy is not None

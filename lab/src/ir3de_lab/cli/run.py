@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Literal
 
 import click
 
@@ -25,19 +26,49 @@ GROUPS = ("paper", "ours", "words", "encoders", "curves")
     help="Folder of the experts, for a protocol that uses the embedding of one.",
 )
 @click.option("--only", type=click.Choice(GROUPS), multiple=True, help="Only this group of routers; may be repeated.")
+@click.option("--resume", is_flag=True, help="Leave out the routers on an encoder whose choices are there.")
+@click.option(
+    "--vectors",
+    type=click.Path(path_type=Path, file_okay=False),
+    metavar="DIR",
+    help="Folder for the encoders' vectors: a run that was stopped encodes no text again.",
+)
+@click.option("--patient", is_flag=True, help="Without an accelerator, run also the encoders that take hours there.")
+@click.option(
+    "--precision",
+    type=click.Choice(["float32", "bfloat16"]),
+    default="float32",
+    show_default=True,
+    help="Of the products of encoders.",
+)
 @output_options
-def run(name: str, data: Path | None, results: Path, experts: Path | None, only: Sequence[str], out: Output) -> None:
+def run(
+    name: str,
+    data: Path | None,
+    results: Path,
+    experts: Path | None,
+    only: Sequence[str],
+    resume: bool,
+    vectors: Path | None,
+    patient: bool,
+    precision: Literal["float32", "bfloat16"],
+    out: Output,
+) -> None:
     """Fit every router on a setting, ask it about every test item, and score it from the outcomes.
 
     Without --only: the paper's router, this package's, those on words and those on an encoder; the last need torch, and
-    are left out with a note where it is not installed. `--only curves` makes the routers of the figures over training
-    prompts and prompt length. Where no texts are to be had, nothing is fitted: the choices that were kept are scored.
+    are left out with a note where it is not installed. Without an accelerator, those are left out that train an encoder
+    or stand on a large one; what is left out is kept with its reason, and tables show it as n/a. `--only curves` makes
+    the routers of the figures over training prompts and prompt length. Where no texts are to be had, nothing is fitted:
+    the choices that were kept are scored.
 
     \b
     Example:
       ir3de bench run --setting clm --data suites/
+      ir3de bench run --setting clm --data suites/ --only encoders --vectors vectors/ --resume
     """
-    from ir3de_lab.experiments import choices, material, running, settings
+    from ir3de_lab.experiments import choices, left_out, material, running, settings
+    from ir3de_lab.experiments.encoder_contenders import Planned, Ways
     from ir3de_lab.experiments.results import outcomes
 
     setting = settings.load(name)
@@ -48,10 +79,20 @@ def run(name: str, data: Path | None, results: Path, experts: Path | None, only:
         out.note(f"no --data: scoring the choices in {folder / 'choices'}")
     else:
         stage = running.prepare(setting, material.load(setting, data), outcomes_found, experts)
+        there = {one.router for one in choices.read_all(folder / "choices", outcomes_found)}
+        reasons: dict[str, str] = {}
+
+        def leave_out(planned: Planned, reason: str) -> None:
+            reasons[planned.series or planned.name] = reason
+
+        ways = Ways(there if resume else (), vectors, precision, patient, leave_out)
         with out.spinner(f"fitting and asking the routers of {setting.title}"):
-            for chosen in running.run(stage, only=only or running.CHEAP, note=out.warn):
+            for chosen in running.run(stage, only=only or running.CHEAP, note=out.warn, ways=ways):
                 choices.write(chosen, outcomes_found, folder / "choices")
                 made += 1
+        left_out.update(folder, reasons, choices.read_all(folder / "choices", outcomes_found))
+        for router, reason in reasons.items():
+            out.warn(f"left out: {router}: {reason}")
     _show(folder, made, out)
 
 

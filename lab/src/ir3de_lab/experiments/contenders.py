@@ -4,45 +4,31 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import numpy as np
 
 from ir3de import Router
-from ir3de.embedding.packaged_models import get_title, locate
-from ir3de.errors import InputError, MissingExtraError
 from ir3de.scorers import CrossEntropy, KernelRidge, Posterior, PromptRidge, Scorer, TokenRidge
 from ir3de.selectors import AllTokens, Average, EntropyTopK, Selector
 from ir3de.statistics import Statistics, collect
 from ir3de_lab.benchmarks.accuracy import PAPER_K
 from ir3de_lab.benchmarks.rivals import kept_by
 from ir3de_lab.experiments.choices import Traits
-from ir3de_lab.experiments.settings import Encoders
 from ir3de_lab.rivals import Baseline, Fitted
 from ir3de_lab.rivals.bag_of_words_mlp import BagOfWordsMLP
-from ir3de_lab.rivals.encoder import POOLINGS, Encoder
-from ir3de_lab.rivals.encoder_heads import NearestNeighbours
-from ir3de_lab.rivals.fine_tuned import FineTuned
-from ir3de_lab.rivals.interface import Indices, needed
-from ir3de_lab.rivals.modem import Modem
+from ir3de_lab.rivals.interface import Indices
 from ir3de_lab.rivals.naive_bayes import NaiveBayes
 from ir3de_lab.rivals.tfidf_logistic import TfidfLogistic
 
 Texts = Mapping[str, Sequence[str]]
+Facts = Mapping[str, Any]
 Made = TypeVar("Made")
 
 ADDITIVE = Traits(central_data=False, language_model=False, adds_experts=True)  # sums by domain, and one solve
 CENTRAL = Traits(central_data=True, language_model=False, adds_experts=False)
-NEIGHBOURS = Traits(central_data=True, language_model=True, adds_experts=True)  # vectors are added, none changes
-TRAINED_ENCODER = Traits(central_data=True, language_model=True, adds_experts=False)
-
-NEAREST_K = (1, 5, 10)  # as in the paper
-RATES = (1e-5, 1e-4, 1e-3, 1e-2, 1e-1)
-FULL_RATES = (1e-3, 1e-2, 1e-4, 1e-1, 1e-5)  # the usual ones first: each takes a while
-MODEM_TEXTS = 1_750  # of a domain, as in the paper
-SAMPLE = 512  # texts to take an encoder's time on
 
 
 @dataclass(frozen=True)
@@ -60,6 +46,7 @@ class Entry:
     encoder: str | None = None
     protocol: str = "clean"
     encoding_us: float | None = None  # a text, where its vector is remembered: then routing shows none of it
+    about: Facts = field(default_factory=dict)  # more that its file keeps
 
 
 def timed(make: Callable[[], Made]) -> tuple[Made, float]:
@@ -140,68 +127,3 @@ def words(train: Texts) -> Iterator[Entry]:
     for name, rival, traits in rivals:
         fitted, seconds = timed(partial(rival.fit, train))
         yield Entry(name, "rivals", traits, fitted, seconds)
-
-
-def lacking(named: Encoders) -> str | None:
-    """Why routers on these encoders cannot be run here, if they cannot: a package or a model that is not there."""
-    try:
-        for package in ("torch", "transformers"):
-            needed(package, extra="encoders", purpose="Running a sentence encoder")
-        for source in (named.bert, named.small, named.large):
-            locate(source)
-    except (MissingExtraError, InputError) as error:
-        return str(error)
-    return None
-
-
-def encoders(train: Texts, named: Encoders) -> Iterator[Entry]:
-    """Rivals that stand on an encoder: nearest neighbours, MoDEM frozen and fine-tuned, the BERT-router."""
-    opened = {source: Encoder(locate(source), remember=True) for source in {named.bert, named.small, named.large}}
-    cost = {source: _remembered(encoder, train) for source, encoder in opened.items()}
-    number = sum(len(texts) for texts in train.values())
-    bert, called, encoding = opened[named.bert], get_title(named.bert), cost[named.bert]
-    for pooling in POOLINGS[::-1]:
-        shown = "CLS" if pooling == "cls" else "mean"
-        for k in NEAREST_K:
-            nearest = NearestNeighbours(bert, k, pooling)
-            fitted, seconds = timed(partial(nearest.fit, train))
-            name, series = f"kNN, {shown}, k={k} ({called})", f"kNN, {shown} ({called})"
-            yield Entry(
-                name, "rivals", NEIGHBOURS, fitted, seconds + number * encoding / 1e6, series, "neighbours", float(k),
-                called, encoding_us=encoding,
-            )  # fmt: skip
-    yield from _modem(train, named, opened, cost, frozen=True)
-    router, seconds = timed(lambda: FineTuned(bert, pooling="cls", epochs=1, most_texts=MODEM_TEXTS).fit(train))
-    yield Entry(f"BERT-router ({called})", "rivals", TRAINED_ENCODER, router, seconds, encoder=called)
-    yield from _modem(train, named, opened, cost, frozen=False)
-
-
-def _remembered(encoder: Encoder, train: Texts) -> float:
-    """Encode the training texts once for all routers; returned are the microseconds a text takes, of a sample."""
-    sample = [text for texts in train.values() for text in texts[: SAMPLE // len(train)]]
-    with encoder.timed():
-        encoder.encode(sample[:8])  # warm up
-        _, seconds = timed(lambda: encoder.encode(sample))
-    encoder.encode([text for texts in train.values() for text in texts])
-    return 1e6 * seconds / len(sample)
-
-
-def _modem(
-    train: Texts, named: Encoders, opened: Mapping[str, Encoder], cost: Mapping[str, float], *, frozen: bool
-) -> Iterator[Entry]:
-    """MoDEM over the learning rates, once an encoder: one that stands in for both sizes is shown as both."""
-    sizes: dict[str, str] = {}
-    for size, source in (("small", named.small), ("large", named.large)):
-        sizes[source] = f"{sizes[source]}/{size}" if source in sizes else size
-    number = sum(min(len(texts), MODEM_TEXTS) for texts in train.values())
-    for source, size in sizes.items():
-        called, encoding = get_title(source), cost[source] if frozen else None
-        series = f"MoDEM-{size}, {'frozen' if frozen else 'fine-tuned'} ({called})"
-        for rate in RATES[::-1] if frozen else FULL_RATES:
-            modem = Modem(opened[source], rate=rate, frozen=frozen, epochs=None if frozen else 1)
-            fitted, seconds = timed(partial(modem.fit, train))
-            seconds += number * (encoding or 0.0) / 1e6
-            name = series.replace(" (", f", rate={rate:g} (")
-            yield Entry(
-                name, "rivals", TRAINED_ENCODER, fitted, seconds, series, "rate", rate, called, encoding_us=encoding
-            )

@@ -7,6 +7,7 @@ results/{setting}/outcomes.jsonl.xz     every test item by every expert
                   training.json         the experts' loss curves
                   dynamic.json          experts added and removed, one after another
                   decentralised.json    whether statistics collected apart give the same router
+                  left_out.json         routers that were not run, and why
 """
 
 from __future__ import annotations
@@ -22,8 +23,8 @@ import numpy as np
 from ir3de.errors import ArtifactError
 from ir3de_lab import files
 from ir3de_lab.experiments import choices as choice_files
+from ir3de_lab.experiments import left_out, settings
 from ir3de_lab.experiments import matrix as matrix_files
-from ir3de_lab.experiments import settings
 from ir3de_lab.experiments.choices import Choices
 from ir3de_lab.experiments.matrix import Matrix, Places
 from ir3de_lab.experiments.metrics import routing_accuracy
@@ -45,6 +46,7 @@ class Results:
     dynamic: Sequence[Mapping[str, Any]] = ()
     decentralised: Mapping[str, Any] = field(default_factory=dict)
     notes: tuple[str, ...] = ()
+    left_out: Mapping[str, str] = field(default_factory=dict)  # reasons, by the name of a router or a curve
 
     @property
     def setting(self) -> str:
@@ -88,6 +90,7 @@ def read(folder: Path) -> Results:
         _rows(dynamic, folder / DYNAMIC),
         _optional(folder / DECENTRALISED, {}),
         tuple(_missing(folder, matrix, chosen)),
+        left_out.read(folder),
     )
 
 

@@ -31,13 +31,12 @@ from ir3de_lab.experiments.contenders import (
     Entry,
     Texts,
     as_fitted,
-    encoders,
-    lacking,
     ours,
     paper,
     timed,
     words,
 )
+from ir3de_lab.experiments.encoder_contenders import Ways, encoders, lacking
 from ir3de_lab.experiments.material import Material
 from ir3de_lab.experiments.matrix import Matrix
 from ir3de_lab.experiments.provenance import this_process
@@ -91,18 +90,24 @@ def prepare(setting: Setting, material: Material, matrix: Matrix, experts: Path 
 
 
 def run(
-    stage: Stage, *, only: Sequence[str] = CHEAP, note: Callable[[str], None] = lambda _: None
+    stage: Stage,
+    *,
+    only: Sequence[str] = CHEAP,
+    note: Callable[[str], None] = lambda _: None,
+    ways: Ways | None = None,  # of the routers that stand on an encoder
 ) -> Iterator[Choices]:
     """Every router of the groups, one by one; a group whose packages are missing is left out with a note."""
     groups: dict[str, Callable[[], Iterator[Choices]]] = {
         "paper": partial(_paper, stage, note),
         "ours": partial(_ours, stage),
         "words": lambda: _asked(stage, words(stage.material.training_texts())),
-        "encoders": lambda: _asked(stage, encoders(stage.material.training_texts(), stage.setting.encoders)),
+        "encoders": lambda: _asked(
+            stage, encoders(stage.material.training_texts(), stage.setting.encoders, ways or Ways())
+        ),
         "curves": partial(_curves, stage),
     }
     for name in only:
-        if name == "encoders" and (why := lacking(stage.setting.encoders)):
+        if name == "encoders" and (why := lacking()):
             note(f"left out the routers that stand on an encoder: {why}")
             continue
         try:
@@ -172,7 +177,7 @@ def _choices(stage: Stage, entry: Entry, domains: Sequence[str], microseconds: f
         entry.series,
         entry.axis,
         entry.at,
-        _about(entry.encoder),
+        {**_about(entry.encoder), **entry.about},
     )
 
 

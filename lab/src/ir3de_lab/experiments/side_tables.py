@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -11,10 +12,11 @@ from ir3de_lab.experiments import published
 from ir3de_lab.experiments.cells import DASH, Cell, Row, Table, counted, number, span, three_digits
 from ir3de_lab.experiments.choices import Choices
 from ir3de_lab.experiments.results import CHOICES, DECENTRALISED, DYNAMIC, OUTCOMES, Results, shown_name, step_name
-from ir3de_lab.experiments.standings import DEFAULT, Standing, expert_name, extra_name
+from ir3de_lab.experiments.standings import DEFAULT, RIVALS, Standing, expert_name, extra_name
 
 YES, NO = "yes", "no"
 ON_ACCELERATOR = "¹"
+NOT_RUN = "n/a"
 
 
 def needs_table(results: Results, rows: Sequence[Standing]) -> Table:
@@ -39,6 +41,17 @@ def needs_table(results: Results, rows: Sequence[Standing]) -> Table:
     ]
     title = f"{results.title}: what each router needs"
     return Table("needs", title, "router", columns, tuple(body), tuple(caption), (CHOICES,), words=words)
+
+
+def with_left_out(table: Table, reasons: Mapping[str, str]) -> Table:
+    """The table with a row for every router that was not run, after the other rivals, and the reasons below it."""
+    rows = tuple(Row(name, (Cell(NOT_RUN),) * len(table.columns), RIVALS) for name in reasons)
+    last = max((place for place, row in enumerate(table.rows, start=1) if row.group == RIVALS), default=len(table.rows))
+    by_reason: dict[str, list[str]] = {}
+    for name, reason in reasons.items():
+        by_reason.setdefault(reason, []).append(name)
+    caption = [f"{NOT_RUN}, {'; '.join(names)}: {reason}." for reason, names in by_reason.items()]
+    return replace(table, rows=(*table.rows[:last], *rows, *table.rows[last:]), caption=(*table.caption, *caption))
 
 
 def accelerator(choices: Choices) -> str | None:

@@ -1,6 +1,7 @@
 """The rows of a table: every single expert, router and bound of a setting with its figures, in a fixed order.
 
-Of a series over k, neighbours or learning rates the best on the test items is shown, as in the paper.
+Of a series over k, neighbours or learning rates the best on the test items is shown, as in the paper; and beside it
+the one chosen on held-out training texts, where all of the series were tried on those.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ EXPERTS, RIVALS, PAPER, OURS, BOUND = "Single models", "Other routers", "The pap
 GROUPS = (EXPERTS, RIVALS, PAPER, OURS, BOUND)
 FAMILY_GROUPS = {"rivals": RIVALS, "paper": PAPER, "ours": OURS}
 BEST_OF = {"k": "k", "neighbours": "k", "rate": "rate"}  # axes of which the best is shown, and its letter
+VALIDATION = "validation"  # what a router's file says about held-out training texts: the percentage right
 CURVES = ("prompts", "tokens")  # axes for figures only
 EXTRAS = {"average": "Experts average", "base": "Base model"}
 RANDOM, ORACLE, DEFAULT = "Random router", "Oracle", "ir3de"
@@ -64,14 +66,21 @@ def extra_name(extra: str) -> str:
     return EXTRAS.get(extra, extra.replace("-", " ").capitalize())
 
 
-def best_name(series: str, axis: str, at: float) -> str:
-    """The name of a series' best router.
+def best_name(series: str, axis: str, at: float, how: str = "best") -> str:
+    """The name of a series' best router, or of the one that was chosen without the test items.
 
     >>> best_name("IR3DE (authors' code)", "k", 50.0)
     "IR3DE, best k=50 (authors' code)"
     """
     head, bracket, tail = series.partition(" (")
-    return f"{head}, best {BEST_OF[axis]}={at:g}{bracket}{tail}"
+    return f"{head}, {how} {BEST_OF[axis]}={at:g}{bracket}{tail}"
+
+
+def chosen_of(curve: Sequence[Choices]) -> Choices | None:
+    """The first router of a curve that was most often right on held-out training texts, if all were tried on those."""
+    if len(curve) < 2 or not all(isinstance(one.about.get(VALIDATION), (int, float)) for one in curve):
+        return None
+    return max(curve, key=lambda one: float(one.about[VALIDATION]))
 
 
 def by_series(choices: Sequence[Choices], axis: str) -> dict[tuple[str, str], list[Choices]]:
@@ -112,6 +121,8 @@ def _routers(results: Results, judge: Judge) -> Iterator[Standing]:
                     best.choices,
                     ranked=best.ranked,
                 )
+                if (chosen := chosen_of(curve)) is not None and chosen.at is not None:
+                    yield _router(best_name(series, axis, chosen.at, "chosen"), chosen, results, judge)
             else:
                 yield best
 

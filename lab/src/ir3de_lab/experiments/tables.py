@@ -22,8 +22,11 @@ from ir3de_lab.experiments.side_tables import (
     group_tables,
     needs_table,
     response_tables,
+    with_left_out,
 )
-from ir3de_lab.experiments.standings import BEST_OF, EXTRAS, RANDOM, Standing, standings
+from ir3de_lab.experiments.standings import BEST_OF, EXTRAS, RANDOM, VALIDATION, Standing, standings
+
+LISTING = ("main", "raw", "reference", "needs")  # tables with a row for every router
 
 
 def tables(results: Results) -> list[Table]:
@@ -38,6 +41,7 @@ def tables(results: Results) -> list[Table]:
     made += group_tables(results)
     made += [dynamic_table(results)] if results.dynamic else []
     made += [facts_table(results)] if results.decentralised else []
+    made = [with_left_out(table, results.left_out) if table.name in LISTING else table for table in made]
     return [replace(table, setting=results.setting) for table in made]
 
 
@@ -123,10 +127,22 @@ def _caption(rows: Sequence[Standing], matrix: Matrix) -> Iterator[str]:
         yield f"{RANDOM}: mean and interval of 100 draws; standard deviation of its average: {drawn.deviation:.2f}."
     if any(row.choices is not None and row.choices.axis in BEST_OF for row in rows):
         yield "Where a row says best, k or the learning rate was chosen on the test items, as in the paper."
+    if any(row.choices is not None and VALIDATION in row.choices.about for row in rows):
+        yield "Where it says chosen, it was chosen on a tenth of the training texts that was held out."
+    yield from _encoders(rows)
     if set(matrix.own.values()) - set(matrix.domains):
         yield "Here a domain's own expert is the model that scored best on its test items, known only in hindsight."
     if any(row.name == EXTRAS["average"] for row in rows):
         yield f"{EXTRAS['average']}: one model whose weights are the mean of the experts'."
+
+
+def _encoders(rows: Sequence[Standing]) -> Iterator[str]:
+    """Which encoders read more of a text here than their vectors were trained on."""
+    facts = [row.choices.about for row in rows if row.choices is not None]
+    found = ((fact.get("encoder"), fact.get("encoder_trained_on_tokens"), fact.get("encoder_tokens")) for fact in facts)
+    for name, trained, reads in dict.fromkeys(found):
+        if trained and reads and trained < reads:
+            yield f"{name} reads {reads} tokens of a text here; its makers trained its vectors on {trained}."
 
 
 def _sources(results: Results) -> tuple[str, ...]:

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from copy import deepcopy
 from functools import cached_property
 from pathlib import Path
@@ -14,29 +15,43 @@ import numpy.typing as npt
 
 from ir3de.errors import EmbeddingError
 from ir3de_lab.rivals.interface import at_least, needed, spelt
+from ir3de_lab.rivals.vector_store import Maker, Vectors, VectorStore
 
 Pooling = Literal["mean", "cls"]
-Vectors = npt.NDArray[np.float32]
+Precision = Literal["float32", "bfloat16"]
 
 POOLINGS: tuple[Pooling, ...] = ("mean", "cls")
 _SHORTEST = np.float32(1e-12)  # a vector's length: nothing is divided by less
+_TOKENS = {"cuda": 131_072, "cpu": 8_192}  # encoded at once, padding included
+_MARK = "A text that every encoder reads once: 2 + 2 = 4, and the court is in session."
+_STORED_TOKENS = 32_768  # encoded between two writes to a store
 
 
 class Encoder:
     """A transformer in a local folder or under a hub id, on the accelerator if there is one.
 
-    With `remember`, a text that was encoded once is not encoded again: many routers can then be measured on the
-    same texts. `timed` suspends that.
+    Of a text it reads `longest` tokens, or as many as it has positions for if those are fewer. With `remember`, a text
+    that was encoded once is not encoded again: many routers can then be measured on the same texts. A `store` keeps
+    what is remembered in a folder, too. `timed` suspends both.
     """
 
     def __init__(
-        self, source: str | Path, *, longest: int = 256, batch: int = 256, remember: bool = False, device: str = ""
+        self,
+        source: str | Path,
+        *,
+        longest: int = 256,
+        batch: int = 256,
+        remember: bool = False,
+        device: str = "",
+        store: Path | None = None,
+        precision: Precision = "float32",
     ) -> None:
         at_least("longest", longest, 1)
         at_least("batch", batch, 1)
-        self.source, self.longest, self.batch = str(source), longest, batch
-        self._memory: dict[str, Vectors] | None = {} if remember else None
+        self.source, self.longest, self.batch, self.precision = str(source), longest, batch, precision
+        self._memory: dict[str, Vectors] | None = {} if remember or store else None
         self._given_device = device
+        self._store = None if store is None else VectorStore(store)
 
     @property
     def name(self) -> str:
@@ -73,6 +88,25 @@ class Encoder:
             ) from error
         return tokenizer, model.to(self.device).eval()
 
+    @cached_property
+    def reads(self) -> int:
+        """How many tokens of a text are read, the special ones included."""
+        model = self._loaded[1]
+        positions = int(getattr(model.config, "max_position_embeddings", 0) or self.longest)
+        table = getattr(getattr(model, "embeddings", None), "position_embeddings", None)
+        padding = getattr(table, "padding_idx", None)
+        if padding is not None:  # MPNet and RoBERTa count positions from the one after it
+            positions -= int(padding) + 1
+        return min(self.longest, positions)
+
+    @cached_property
+    def trained_on(self) -> int | None:
+        """The most tokens of the texts that its vectors were trained on, where its folder says so."""
+        try:
+            return int(json.loads((Path(self.source) / "sentence_bert_config.json").read_bytes())["max_seq_length"])
+        except (OSError, ValueError, KeyError, TypeError):
+            return None
+
     @property
     def width(self) -> int:
         return int(self._loaded[1].config.hidden_size)
@@ -101,7 +135,7 @@ class Encoder:
     def tokens(self, texts: Sequence[str]) -> list[list[int]]:
         """Each text's ids with the special ones, cut to the longest allowed."""
         whole = [text.encode(errors="replace").decode() for text in texts]  # half a surrogate pair stops the engine
-        ids: list[list[int]] = self._loaded[0](whole, truncation=True, max_length=self.longest)["input_ids"]
+        ids: list[list[int]] = self._loaded[0](whole, truncation=True, max_length=self.reads)["input_ids"]
         return [of_text or [self._padding] for of_text in ids]  # an empty text, where no special token frames it
 
     @property
@@ -115,15 +149,25 @@ class Encoder:
         width = int(lengths.max())
         padded = torch.tensor([[*ids, *[pad] * (width - len(ids))] for ids in tokens]).to(self.device)
         mask = (torch.arange(width) < lengths[:, None]).long().to(self.device)
-        hidden = model(input_ids=padded, attention_mask=mask).last_hidden_state
+        with self._arithmetic():
+            hidden = model(input_ids=padded, attention_mask=mask).last_hidden_state.float()
         mean = (hidden * mask[..., None]).sum(dim=1) / mask.sum(dim=1, keepdim=True)
         return [mean if pooling == "mean" else hidden[:, 0] for pooling in poolings]
 
+    def _arithmetic(self) -> AbstractContextManager[Any]:
+        """Products in bfloat16 where that was asked for; weights and what is learnt stay in float32."""
+        if self.precision == "float32":
+            return nullcontext()
+        arithmetic: AbstractContextManager[Any] = self.torch.autocast(self.device, self.torch.bfloat16)
+        return arithmetic
+
     def by_length(self, tokens: Sequence[Sequence[int]]) -> Iterator[npt.NDArray[np.intp]]:
         """The places of the texts, a batch at a time, long with long: little padding."""
-        order = np.argsort([-len(ids) for ids in tokens], kind="stable")
-        for begin in range(0, len(order), self.batch):
-            yield order[begin : begin + self.batch]
+        order, begin = np.argsort([-len(ids) for ids in tokens], kind="stable"), 0
+        while begin < len(order):
+            size = max(1, min(self.batch, _TOKENS.get(self.device, _TOKENS["cpu"]) // len(tokens[order[begin]])))
+            yield order[begin : begin + size]
+            begin += size
 
     def encode(self, texts: Sequence[str], pooling: Pooling = "mean", *, unit: bool = True) -> Vectors:
         """The texts' vectors (n, h), of length one, or as they come from the last layer."""
@@ -133,11 +177,40 @@ class Encoder:
     def _pooled(self, texts: Sequence[str], pooling: Pooling) -> Vectors:
         if self._memory is None:
             return self._encode(texts, (pooling,))[:, 0]
-        new = list(dict.fromkeys(text for text in texts if text not in self._memory))
-        if new:
-            self._memory.update(zip(new, self._encode(new, POOLINGS), strict=True))
+        self._remember(list(dict.fromkeys(text for text in texts if text not in self._memory)), self._memory)
         place = POOLINGS.index(pooling)
         return np.stack([self._memory[text][place] for text in texts])
+
+    def _remember(self, texts: list[str], memory: dict[str, Vectors]) -> None:
+        """Encode the texts into the memory; with a store, take those from there that it has, and put the others in."""
+        if not texts:
+            return
+        if self._store is None:
+            memory.update(zip(texts, self._encode(texts, POOLINGS), strict=True))
+            return
+        memory.update(self._store.find(texts, self._maker))
+        new = sorted((text for text in texts if text not in memory), key=len)
+        for some in self._portions(new):
+            vectors = self._encode(some, POOLINGS)
+            self._store.add(some, vectors, self._maker)
+            memory.update(zip(some, vectors, strict=True))
+
+    def _portions(self, texts: list[str]) -> Iterator[list[str]]:
+        """The texts, a few at a time: what is encoded between two writes."""
+        some: list[str] = []
+        total = 0
+        for text, ids in zip(texts, self.tokens(texts) if texts else [], strict=True):
+            some.append(text)
+            total += len(ids)
+            if total >= _STORED_TOKENS:
+                yield some
+                some, total = [], 0
+        if some:
+            yield some
+
+    @cached_property
+    def _maker(self) -> Maker:
+        return Maker(self._encode([_MARK], POOLINGS)[0], self.reads)
 
     def _encode(self, texts: Sequence[str], poolings: tuple[Pooling, ...]) -> Vectors:
         tokens, model = self.tokens(texts), self._loaded[1]

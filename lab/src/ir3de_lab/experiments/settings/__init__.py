@@ -114,6 +114,7 @@ class Encoders:
     bert: str = "google-bert/bert-base-uncased"
     small: str = "microsoft/deberta-v3-small"
     large: str = "microsoft/deberta-v3-large"
+    tokens: int = 512  # of a text that they read: fewer where one has fewer positions
 
 
 @dataclass(frozen=True)
@@ -261,6 +262,7 @@ def _check_numbers(setting: Setting, file: str) -> None:
         ("training", setting.training, ("most_rounds", "warmup", "rate", "clip", "weight_decay", "seed"), 0),
         ("evaluation", setting.evaluation, ("length", "batch_tokens", "generation_tokens"), 1),
         ("evaluation", setting.evaluation, ("temperature", "seed", "draws", "draw_temperature"), 0),
+        ("encoders", setting.encoders, ("tokens",), 1),
         *((f"protocol.{name}", found, ("cap", "batch"), 1) for name, found in setting.protocol.items()),
         *((f"protocol.{name}", found, ("prompts",), 0) for name, found in setting.protocol.items()),
         *((f"data.hub.{name}", found, ("train", "test"), 1) for name, found in setting.data.hub.items()),

@@ -1,0 +1,241 @@
+"""The routers that stand on an encoder: nearest neighbours, MoDEM frozen and fine-tuned, the BERT-router.
+
+Each is planned first, so that one that is there already, or that this machine is too slow for, is not begun. The
+number of neighbours and the learning rate are tried on a held-out part of the training texts; what was right there is
+kept with the choices, and the tables choose by it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from functools import partial
+from pathlib import Path
+from typing import Any, Literal
+
+import numpy as np
+
+from ir3de.embedding.packaged_models import get_title, locate
+from ir3de.errors import EmbeddingError, InputError, MissingExtraError
+from ir3de_lab.experiments.choices import Traits
+from ir3de_lab.experiments.contenders import Entry, Texts, timed
+from ir3de_lab.experiments.settings import Encoders
+from ir3de_lab.rivals import Fitted
+from ir3de_lab.rivals.balancing import held_out, mean_recall
+from ir3de_lab.rivals.encoder import POOLINGS, Encoder, Pooling, Precision
+from ir3de_lab.rivals.encoder_heads import NearestNeighbours
+from ir3de_lab.rivals.fine_tuned import FineTuned
+from ir3de_lab.rivals.interface import labelled, needed
+from ir3de_lab.rivals.modem import Modem
+from ir3de_lab.rivals.training import Trained
+
+NEIGHBOURS = Traits(central_data=True, language_model=True, adds_experts=True)  # vectors are added, none changes
+TRAINED_ENCODER = Traits(central_data=True, language_model=True, adds_experts=False)
+
+NEAREST_K = (1, 5, 10)  # as in the paper
+RATES = (1e-1, 1e-2, 1e-3, 1e-4, 1e-5)  # those of the paper's figure
+FULL_RATES = (1e-3, 1e-2, 1e-4, 1e-1, 1e-5)  # the usual ones first: each takes a while
+MODEM_TEXTS = 1_750  # of a domain, as in the paper
+HELD_OUT = 0.1  # of a domain's training texts, to choose k on
+LARGEST_ON_CORES = 50_000_000  # parameters: a larger encoder takes hours without an accelerator
+MOST_TOKENS_ON_CORES = 1_000_000  # of training texts
+CHARACTERS = 4  # of a token, about
+SAMPLE = 512  # texts to take an encoder's time on
+NO_ACCELERATOR = ", which takes hours without an accelerator, and the machine of the run had none"
+
+Method = Literal["kNN", "MoDEM", "BERT-router"]
+
+
+@dataclass(frozen=True)
+class Planned:
+    """One router; `at` is its number of neighbours or its learning rate."""
+
+    method: Method
+    source: str  # of the encoder
+    tokens: int  # that it reads
+    pooling: Pooling = "cls"
+    size: str = ""  # of MoDEM
+    frozen: bool = True
+    at: float | None = None
+
+    @property
+    def axis(self) -> str | None:
+        return {"kNN": "neighbours", "MoDEM": "rate", "BERT-router": None}[self.method]
+
+    @property
+    def encoder(self) -> str:
+        return f"{get_title(self.source)}, {self.tokens} tokens"
+
+    @property
+    def series(self) -> str | None:
+        """The curve that it is on.
+
+        >>> Planned("kNN", "minilm-l6", 512, "cls", at=5.0).series
+        'kNN, CLS (MiniLM-L6, 512 tokens)'
+        """
+        return None if self.at is None else f"{self._begun} ({self.encoder})"
+
+    @property
+    def name(self) -> str:
+        """What it is called.
+
+        >>> Planned("MoDEM", "minilm-l6", 512, size="small", frozen=False, at=1e-5).name
+        'MoDEM-small, fine-tuned, rate=1e-05 (MiniLM-L6, 512 tokens)'
+        """
+        at = "" if self.at is None else f", {'k' if self.method == 'kNN' else 'rate'}={self.at:g}"
+        return f"{self._begun}{at} ({self.encoder})"
+
+    @property
+    def _begun(self) -> str:
+        if self.method == "kNN":
+            return f"kNN, {'CLS' if self.pooling == 'cls' else 'mean'}"
+        if self.method == "MoDEM":
+            return f"MoDEM-{self.size}, {'frozen' if self.frozen else 'fine-tuned'}"
+        return self.method
+
+
+@dataclass(frozen=True)
+class Ways:
+    """How the routers are run: which are there already, and what is done about those that are not run."""
+
+    done: Collection[str] = ()  # names of routers
+    store: Path | None = None  # a folder for vectors
+    precision: Precision = "float32"
+    patient: bool = False  # without an accelerator, run also what takes hours
+    leave_out: Callable[[Planned, str], None] = field(default=lambda planned, reason: None)
+
+
+def planned(named: Encoders) -> list[Planned]:
+    """Every router, those first that only encode."""
+    sources = list(dict.fromkeys((named.small, named.large, named.bert)))
+    sizes: dict[str, str] = {}
+    for size, source in (("small", named.small), ("large", named.large)):
+        sizes[source] = f"{sizes[source]}/{size}" if source in sizes else size
+    plan = partial(Planned, tokens=named.tokens)
+    nearest = [
+        plan("kNN", source, pooling=pooling, at=float(k))
+        for source in sources
+        for pooling in POOLINGS[::-1]
+        for k in NEAREST_K
+    ]
+    frozen = [plan("MoDEM", source, size=size, at=rate) for source, size in sizes.items() for rate in RATES]
+    bert = [plan("BERT-router", source, frozen=False) for source in sources]
+    tuned = [
+        plan("MoDEM", source, size=size, frozen=False, at=rate) for source, size in sizes.items() for rate in FULL_RATES
+    ]
+    return [*nearest, *frozen, *bert, *tuned]
+
+
+def lacking() -> str | None:
+    """Why no router on an encoder can be run here, if none can: a package that is not there."""
+    try:
+        for package in ("torch", "transformers"):
+            needed(package, extra="encoders", purpose="Running a sentence encoder")
+    except MissingExtraError as error:
+        return str(error)
+    return None
+
+
+def encoders(train: Texts, named: Encoders, ways: Ways) -> Iterator[Entry]:
+    """The routers that can be run here and are not there yet; of the others it is said why."""
+    opened: dict[str, _Opened] = {}
+    for plan in planned(named):
+        try:
+            if plan.source not in opened:
+                opened[plan.source] = _Opened.of(plan, ways)
+            on = opened[plan.source]
+            plan = replace(plan, tokens=on.encoder.reads)
+            if plan.name in ways.done:
+                continue
+            if not ways.patient and (reason := _too_slow(plan, on.encoder, train)):
+                ways.leave_out(plan, reason)
+                continue
+        except (InputError, EmbeddingError) as error:  # a model that is not here, or is none
+            ways.leave_out(plan, str(error))
+            continue
+        yield _entry(plan, on, train)
+
+
+def _too_slow(plan: Planned, encoder: Encoder, train: Texts) -> str | None:
+    """Why a router takes hours here, if it does."""
+    if encoder.device != "cpu":
+        return None
+    if not plan.frozen:
+        return f"it trains an encoder{NO_ACCELERATOR}"
+    if sum(weights.numel() for weights in encoder.weights) > LARGEST_ON_CORES:
+        return f"its encoder is large{NO_ACCELERATOR}"
+    tokens = sum(min(len(text) // CHARACTERS, encoder.reads) for texts in train.values() for text in texts)
+    if tokens > MOST_TOKENS_ON_CORES:
+        return f"it has {tokens / 1e6:.1f} million tokens to encode{NO_ACCELERATOR}"
+    return None
+
+
+@dataclass
+class _Opened:
+    """An encoder, and once its training vectors are remembered, the microseconds that a text takes."""
+
+    encoder: Encoder
+    encoding_us: float | None = None
+
+    @classmethod
+    def of(cls, plan: Planned, ways: Ways) -> _Opened:
+        folder = ways.store / f"{plan.source.replace('/', '-')}-{plan.tokens}-tokens" if ways.store else None
+        return cls(
+            Encoder(locate(plan.source), longest=plan.tokens, remember=True, store=folder, precision=ways.precision)
+        )
+
+    def remember(self, train: Texts) -> float:
+        """Encode the training texts once for all routers."""
+        if self.encoding_us is None:
+            sample = [text for texts in train.values() for text in texts[: SAMPLE // len(train)]]
+            with self.encoder.timed():
+                self.encoder.encode(sample[:8])  # warm up
+                _, seconds = timed(lambda: self.encoder.encode(sample))
+            self.encoding_us = 1e6 * seconds / len(sample)
+            self.encoder.encode([text for texts in train.values() for text in texts])
+        return self.encoding_us
+
+
+def _entry(plan: Planned, on: _Opened, train: Texts) -> Entry:
+    encoding = on.remember(train) if plan.frozen else None
+    fitted, seconds = timed(partial(_fit, plan, on.encoder, train))
+    used = sum(len(texts) if plan.method == "kNN" else min(len(texts), MODEM_TEXTS) for texts in train.values())
+    seconds += used * (encoding or 0.0) / 1e6
+    traits = NEIGHBOURS if plan.method == "kNN" else TRAINED_ENCODER
+    about = {**_facts(on.encoder), **_validated(plan, on.encoder, train, fitted)}
+    return Entry(
+        plan.name, "rivals", traits, fitted, seconds, plan.series, plan.axis, plan.at, get_title(plan.source),
+        encoding_us=encoding, about=about,
+    )  # fmt: skip
+
+
+def _fit(plan: Planned, encoder: Encoder, train: Texts) -> Fitted:
+    if plan.method == "kNN":
+        return NearestNeighbours(encoder, int(plan.at or 1), plan.pooling).fit(train)
+    if plan.method == "MoDEM":
+        epochs = None if plan.frozen else 1
+        return Modem(encoder, rate=plan.at or 0.0, frozen=plan.frozen, epochs=epochs, most_texts=MODEM_TEXTS).fit(train)
+    return FineTuned(encoder, pooling="cls", epochs=1, most_texts=MODEM_TEXTS).fit(train)
+
+
+def _facts(encoder: Encoder) -> dict[str, Any]:
+    return {
+        "encoder_tokens": encoder.reads,
+        "encoder_trained_on_tokens": encoder.trained_on,
+        "encoder_precision": encoder.precision,
+    }
+
+
+def _validated(plan: Planned, encoder: Encoder, train: Texts, fitted: Fitted) -> Mapping[str, float]:
+    """The percentage right on training texts held out, the mean over the domains: what k or the rate is chosen by."""
+    if isinstance(fitted, Trained):
+        return {"validation": round(max(epoch.accuracy for epoch in fitted.history), 3)}
+    if plan.method != "kNN":
+        return {}
+    data = labelled(train)
+    places, spared = held_out(data.labels, 1 - HELD_OUT, HELD_OUT, np.random.default_rng(0))
+    part = {name: [data.texts[i] for i in places if data.labels[i] == n] for n, name in enumerate(data.names)}
+    chosen = (
+        NearestNeighbours(encoder, int(plan.at or 1), plan.pooling).fit(part).choose([data.texts[i] for i in spared])
+    )
+    return {"validation": round(mean_recall(data.labels[spared], chosen), 3)}
