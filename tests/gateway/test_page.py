@@ -14,7 +14,7 @@ from running_gateway import ANSWER, TEXTS, Running, event, failing, outcome_rout
 from starlette.requests import Request
 from starlette.responses import Response, StreamingResponse
 
-from ir3de import EntropyTopK
+from ir3de import EntropyTopK, Router
 
 PROMPT = "Is a contract void when my landlord cannot boil an egg?"
 PHONE = (390, 844)
@@ -232,6 +232,30 @@ def test_the_last_prompt_typed_is_the_one_shown_and_examples_are_a_click_away(pa
     typed(page, "<img src=x onerror=alert(1)> <b>egg</b>")
     assert page.text("#words") == "<img src=x onerror=alert(1)> <b>egg</b>"
     assert page.all("#words img, #words b, #flip img") == []
+
+
+@browser_test
+def test_the_first_example_is_about_the_experts_and_not_about_what_they_never_do(
+    chromium: Browser, tmp_path: Path
+) -> None:
+    teams = {
+        "lost_card": ["I lost my card.", "My card was stolen.", "Where is the card I lost?", "Block my stolen card!"],
+        "exchange_rate": ["Which exchange rate do I get?", "Is the rate fair?", "What rate for dollars?", "Euro rate?"],
+        "top_up_failed": ["My top up failed.", "Why was the top up refused?", "The top up did not work.", "No top up"],
+    }
+    router = Router.fit(teams)
+    router.save(tmp_path / "router")
+    with running(tmp_path) as gateway:
+        chromium.open(gateway.url)
+        chromium.until(lambda: chromium.all("#examples .chip"))
+        chips = chromium.run(
+            "return [...document.querySelectorAll('#examples .chip')].map(one => [one.textContent, one.title])"
+        )
+        assert {name for name, _ in chips} == set(teams)
+        for name, text in chips:
+            assert name.replace("_", " ") in text and router.route(text).expert == name
+        first = chromium.run("return document.querySelector('#prompt').value")
+        assert first == chips[0][1]
 
 
 @browser_test

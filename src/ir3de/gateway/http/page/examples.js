@@ -1,5 +1,6 @@
-// Prompts to try: those of a list of our own that this router gives to one of its experts. No text that a router was
-// fitted from is ever shown, because people may have written it.
+// Prompts to try: those that this router surely gives to one of its experts, out of a list of our own and out of what can
+// be asked about the experts' names. No text that a router was fitted from is ever shown, because people may have
+// written it.
 
 import { askJSON } from "./api.js";
 import { learn } from "./colors.js";
@@ -52,25 +53,39 @@ const ONE_SUBJECT = [
   "How do I tie a bowline?",
   "How do I change the tyre of my car?",
 ];
+const ABOUT_A_NAME = [(name) => `Question about ${name}`, (name) => `I have a question about ${name}.`, (name) => `Can you help me with ${name}?`];
 const MOST = 7;
+const MOST_NAMES = 40; // experts whose names are tried
+const LEAST = 0.7; // the probability from which on a prompt is an example: a guess at a strange prompt is none
 const LEAST_OF_SECOND = 0.05; // the probability of the next expert that makes a prompt one of two subjects
 
 let known = ""; // the router that the examples were chosen for
 let chosen = [];
 
-const isSure = (row) => row.expert !== null && !row.abstained && !row.out_of_domain;
 const rank = (row) => row.confidence ?? row.expected_score ?? 0;
+const isSure = (row) => row.expert !== null && !row.abstained && !row.out_of_domain;
+const isExample = (row) => isSure(row) && (row.expected_score !== undefined || rank(row) >= LEAST);
+
+async function route(input) {
+  const found = await askJSON("v1/route", { method: "POST", body: { input } });
+  return { ...found, rows: found.data.map((row, index) => ({ ...row, text: input[index] })) };
+}
+
+// Where the experts are models, which expect a score of every prompt, their names are no subjects.
+async function routeNames(experts) {
+  const asked = experts.slice(0, MOST_NAMES).flatMap((name) => ABOUT_A_NAME.map((about) => ({ name, text: about(name.replace(/[_-]+/g, " ").trim()) })));
+  const { rows } = await route(asked.map((one) => one.text));
+  return rows.filter((row, index) => row.expert === asked[index].name && row.expected_score === undefined);
+}
 
 // The best prompt for each expert, and one that two experts have a part in: [{text, experts}, …].
 export async function findExamples(router) {
   if (router && router === known) return chosen;
-  const input = [...SEVERAL_SUBJECTS, ...ONE_SUBJECT];
-  const found = await askJSON("v1/route", { method: "POST", body: { input } });
+  const found = await route([...SEVERAL_SUBJECTS, ...ONE_SUBJECT]);
   learn(found.experts);
-  const rows = found.data.map((row, index) => ({ ...row, text: input[index] })).filter(isSure);
-  const mixed = rows.find((row) => SEVERAL_SUBJECTS.includes(row.text) && (row.ranking[1]?.probability ?? 0) >= LEAST_OF_SECOND);
+  const mixed = found.rows.filter(isExample).find((row) => SEVERAL_SUBJECTS.includes(row.text) && (row.ranking[1]?.probability ?? 0) >= LEAST_OF_SECOND);
   const best = new Map();
-  for (const row of rows) {
+  for (const row of [...found.rows, ...(await routeNames(found.experts))].filter(isExample)) {
     if (row !== mixed && rank(row) > rank(best.get(row.expert) ?? { confidence: -1 })) best.set(row.expert, row);
   }
   const single = found.experts.filter((name) => best.has(name)).map((name) => ({ text: best.get(name).text, experts: [name] }));
