@@ -1,11 +1,13 @@
 """What commands show of a router with many experts: the first few, and how many others there are."""
 
 from pathlib import Path
+from shutil import copytree
 
 import pytest
 
 import ir3de
 from commands import complaint, run, run_json
+from ir3de.cli.output import split_rows
 from ir3de.policies import Policy
 
 pytestmark = pytest.mark.usefixtures("plain_terminal")
@@ -66,3 +68,72 @@ def test_errors_name_the_experts_most_like_the_wrong_one(many: Path, tmp_path: P
     assert complaint("policy", many, "--default", "taem-11").count("team-") < 5
     (tmp_path / "bread.txt").write_text("bread", "utf-8")
     assert complaint("calibrate", many, f"taem-03={tmp_path / 'bread.txt'}").count("team-") < 5
+
+
+# tables with a row for each expert ----------------------------------------------------------------------------------
+
+WORDS = (*(word for topic in TOPICS for word in topic.split()),)[:20]
+LEFT_OUT = "and 5 others: --json has them all"
+
+
+@pytest.fixture(scope="module")
+def twenty(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with a router of twenty experts, and the file that it was fitted from."""
+    folder = tmp_path_factory.mktemp("twenty")
+    rows = [f"{word} number {number},team-{at:02}\n" for at, word in enumerate(WORDS) for number in ("one", "two")]
+    (folder / "train.csv").write_text("prompt,team\n" + "".join(rows), "utf-8")
+    call = ("fit", folder / "router", folder / "train.csv", "--label", "team", "--scorer", "prompt-ridge", "--no-proof")
+    shown = run(*call).stdout
+    assert shown.count("team-") == 15 and f"the fewest prompts first; {LEFT_OUT}" in shown
+    return folder
+
+
+def test_eval_shows_the_lowest_recall_and_counts_the_others(twenty: Path) -> None:
+    lines = (twenty / "train.csv").read_text("utf-8").splitlines()
+    wrong = [
+        line.replace("team-19", "team-00") if line.startswith(f"{WORDS[19]} number one") else line for line in lines
+    ]
+    (twenty / "test.csv").write_text("\n".join(wrong), "utf-8")
+    call = ("eval", twenty / "router", twenty / "test.csv", "--label", "team")
+    shown = run(*call).stdout
+    recall = shown[: shown.index("Confusion")]
+    assert recall.count("team-") == 15 and f"the lowest recall first; {LEFT_OUT}" in recall
+    first = next(line for line in recall.splitlines() if line.startswith("team-"))
+    assert first.startswith("team-00") and "66.7 %" in first
+    assert len(run_json(*call)["recall"]) == 20
+
+
+def test_inspect_and_ledger_count_what_they_leave_out(twenty: Path) -> None:
+    shown = run("inspect", twenty / "router").stdout
+    assert shown.count("team-") == 15 and LEFT_OUT in shown and shown.count("--json has them all") == 2
+    assert len(run_json("inspect", twenty / "router")["experts"]) == 20
+    shown = run("ledger", twenty / "router").stdout
+    assert shown.count("team-") == 15 and "team-19" in shown and f"the latest entries; {LEFT_OUT}" in shown
+    assert len(run_json("ledger", twenty / "router")["entries"]) == 20
+
+
+def test_a_damaged_file_is_shown_among_many(twenty: Path, tmp_path: Path) -> None:
+    router = Path(copytree(twenty / "router", tmp_path / "router"))
+    last = sorted(router.glob("statistics-*"))[-1]
+    last.write_bytes(last.read_bytes()[:-9])
+    assert last.name in run("inspect", router, code=1).stdout
+
+
+def test_a_configuration_of_many_experts_is_shown_in_part(twenty: Path, tmp_path: Path) -> None:
+    pytest.importorskip("uvicorn")
+    run("config", "init", tmp_path / "ir3de.yaml", "--router", twenty / "router")
+    shown = run("config", "validate", tmp_path / "ir3de.yaml").stdout
+    assert shown.count("http://127.0.0.1:") == 15 and LEFT_OUT in shown
+    assert len(run_json("config", "validate", tmp_path / "ir3de.yaml")["experts"]) == 20
+
+
+def test_routed_rows_are_counted_for_the_first_experts(twenty: Path, tmp_path: Path) -> None:
+    call = ("route", twenty / "router", "--input", twenty / "train.csv", "--output", tmp_path / "o.csv")
+    shown = run(*call).stdout
+    assert shown.count("  team-") == 15 and LEFT_OUT in shown
+    assert len(run_json(*call, "--force")["experts"]) == 20
+
+
+def test_sixteen_experts_are_all_shown() -> None:
+    assert split_rows(range(16)) == (range(16), 0)  # a line that counts one other is not shorter
+    assert split_rows(range(17)) == (range(15), 2)

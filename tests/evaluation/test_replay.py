@@ -161,6 +161,18 @@ def test_the_command_tells_what_would_change(log: Path, candidate: Path) -> None
     assert run("eval", candidate, "--replay", log, "-q").stdout.count("\n") == 1
 
 
+def test_moved_prompts_are_listed_with_the_surest_first_wherever_they_stand(log: Path, candidate: Path) -> None:
+    told = run_json("eval", candidate, "--replay", log, "--errors", "9")["moved"]
+    turned = log.with_name("turned.jsonl")
+    turned.write_bytes(b"".join(reversed(log.read_bytes().splitlines(keepends=True))))
+    assert len(told) > 1
+    for order in (told, run_json("eval", candidate, "--replay", turned, "--errors", "9")["moved"]):
+        sure = [(not row["abstained"], row["confidence"]) for row in order]
+        assert sure == sorted(sure, reverse=True)
+    first = run_json("eval", candidate, "--replay", turned, "--errors", "1")["moved"]
+    assert [row["confidence"] for row in first] == [told[0]["confidence"]]
+
+
 def test_the_command_says_what_it_left_out(log: Path, candidate: Path) -> None:
     without = json.loads(log.read_bytes().splitlines()[0])
     del without["text"]

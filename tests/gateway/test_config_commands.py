@@ -70,6 +70,28 @@ def test_hooks_that_cannot_be_loaded_are_found(router: Path, kind: str, code: st
     assert run_json("config", "validate")["ok"]
 
 
+def test_an_expert_without_a_price_among_priced_ones_is_warned_about(router: Path) -> None:
+    begin = f"version: 1\nrouter: {{path: {router}}}\nexperts:\n"
+    prices = {"maths": "{input_per_1m: 2, output_per_1m: 4}", "law": None, "cooking": "{}"}
+
+    def write(**changed: str | None) -> None:
+        experts = "".join(
+            f"  - {{name: {name}, base_url: 'http://127.0.0.1:1/v1'{'' if price is None else f', price: {price}'}}}\n"
+            for name, price in {**prices, **changed}.items()
+        )
+        Path("ir3de.yaml").write_text(begin + experts, "utf-8")
+
+    write()
+    told = run("config", "validate")
+    assert "law has no price while others have: its answers count as free" in " ".join(told.stdout.split())
+    assert "can be served, 1 warning" in told.stdout
+    (found,) = run_json("config", "validate")["findings"]
+    assert (found["level"], found["where"]) == ("warning", "experts.1.price")
+    for fine in ({"law": "{input_per_1m: 1}"}, {"law": "{}"}, {"maths": None, "cooking": None}):
+        write(**fine)
+        assert run_json("config", "validate")["findings"] == []
+
+
 def test_validate_tells_people_and_programs(tmp_path: Path, router: Path) -> None:
     Path("ir3de.yaml").write_text(GOOD + "    modle: x\n", "utf-8")
     result = run("config", "validate", code=1)

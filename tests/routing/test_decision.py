@@ -124,6 +124,20 @@ def test_a_certainty_that_is_only_rounded_is_none() -> None:
     assert all(d.confidence == d.in_domain < 1 for d in sure.route_batch(tiny.mixed(9)))
 
 
+def test_a_decision_says_in_one_line_what_it_is_and_why_it_abstained() -> None:
+    router = made("calibrated")
+    plain = router.route("is this contract void")
+    confidence, margin = f"{plain.confidence:.2f}", f"{plain.margin:.2f}"
+    assert repr(plain) == f"Decision(expert={plain.expert!r}, confidence={confidence}, margin={margin})"
+    assert not plain.abstained and plain.expert is not None
+    told = "confidence=0.00, margin=0.00, reason='no known token')"
+    assert repr(router.route("")) == f"Decision(expert={router.default!r}, {told}"
+    rows = [{"text": "is this contract void", "scores": {"a": 1.0, "b": 0.0}}, {"text": "solve", "scores": {"b": 1.0}}]
+    scored = Router.fit_outcomes(rows, embedding=tiny.embedding()).route("is this contract void")
+    value, margin = f"{scored.expected_score:.2f}", f"{scored.margin:.2f}"
+    assert repr(scored) == f"Decision(expert={scored.expert!r}, expected_score={value}, margin={margin})"
+
+
 def test_reasons_are_said() -> None:
     router = made("unknown tokens").with_policy(Policy(0.01))
     assert router.route("").reason == router.route("zzz qqq").reason == "no known token"

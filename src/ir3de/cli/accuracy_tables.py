@@ -5,9 +5,21 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from ir3de.cli.output import FAINT, NONE_FITS, bar, colour_of, line, one_line, percent, table
+from ir3de.cli.output import (
+    FAINT,
+    NONE_FITS,
+    bar,
+    colour_of,
+    count_left_out,
+    line,
+    one_line,
+    percent,
+    split_rows,
+    table,
+)
 
 if TYPE_CHECKING:
+    from rich.console import Group
     from rich.table import Table
     from rich.text import Text
 
@@ -28,10 +40,16 @@ def headline(report: Report) -> Text:
     return line(("accuracy ", ""), (percent(report.accuracy), "bold"), (details + abstained, FAINT))
 
 
-def recall_table(report: Report) -> Table:
+def recall_table(report: Report) -> Group:
+    """One row for each expert; of many, those with the lowest recall."""
     shown = table("expert", "prompts", "recall", "", "precision", right=("prompts", "recall", "precision"))
-    for index, name in enumerate(report.experts):
-        recall = report.recall[name]
+    experts, left_out = split_rows(report.experts)
+    if left_out:
+        measured = [name for name in report.experts if report.recall[name] is not None]
+        experts, _ = split_rows(sorted(measured, key=lambda name: report.recall[name] or 0.0))
+        left_out = len(report.experts) - len(experts)
+    for name in experts:
+        index, recall = report.experts.index(name), report.recall[name]
         shown.add_row(
             name,
             f"{report.sizes[name]:,}",
@@ -39,7 +57,7 @@ def recall_table(report: Report) -> Table:
             bar(recall or 0.0, 20, colour_of(index)),
             percent(report.precision[name]),
         )
-    return shown
+    return count_left_out(shown, left_out, "the lowest recall first; ")
 
 
 def matrix_table(experts: Sequence[str], matrix: Matrix, width: int, sides: tuple[str, str]) -> Table:

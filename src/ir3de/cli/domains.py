@@ -12,12 +12,23 @@ from typing import TYPE_CHECKING, Any
 
 from ir3de.cli.held_texts import DomainTexts, HeldTexts
 from ir3de.cli.options import STATISTICS_SUFFIX, TextOptions
-from ir3de.cli.output import FAINT, Output, line, one_line, printable, size, table
+from ir3de.cli.output import (
+    FAINT,
+    MOST_ROWS,
+    Output,
+    count_left_out,
+    line,
+    one_line,
+    printable,
+    size,
+    split_rows,
+    table,
+)
 from ir3de.cli.progress import reading
 from ir3de.storage.cores import count_cores
 
 if TYPE_CHECKING:
-    from rich.table import Table
+    from rich.console import Group
 
     from ir3de.corpora.repeats import Repeats
     from ir3de.embedding import Embedding
@@ -233,16 +244,19 @@ def list_repeats(found: Repeats | None) -> list[str]:
     return [] if found is None else list(describe_repeats(found, lambda text: one_line(text, MAX_EXAMPLE_CHARACTERS)))
 
 
-def domains_table(domains: Sequence[CountedDomain]) -> Table:
+def domains_table(domains: Sequence[CountedDomain]) -> Group:
     """One row per domain: its size, and how fast it was read."""
     right = ("prompts", "tokens", "source", "seconds", "MB/s")
     shown = table("expert", *right, right=right)
     shown.columns[0].no_wrap, shown.columns[0].overflow = True, "ellipsis"  # else a narrow one shows only numbers
-    for domain in domains:
+    first, left_out = split_rows(
+        sorted(domains, key=lambda one: one.prompts) if len(domains) > MOST_ROWS + 1 else domains
+    )
+    for domain in first:
         shown.add_row(f"{domain.name}{' (described)' * (domain.description is not None)}", *_measure([domain]))
     if len(domains) > 1:
         shown.add_row("all", *_measure(domains), style=FAINT)
-    return shown
+    return count_left_out(shown, left_out, "the fewest prompts first; ")
 
 
 def _measure(domains: Sequence[CountedDomain]) -> list[str]:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import click
 
-from ir3de.cli.output import FAINT, Output, line, table
+from ir3de.cli.output import FAINT, Output, count_left_out, line, split_rows, table
 from ir3de.errors import MissingExtraError
 
 if TYPE_CHECKING:
@@ -119,7 +119,8 @@ def show_checked(checked: CheckedConfig, out: Output, **more: str) -> None:
 
 def _show_experts(config: Config, router: RouterFacts | None, out: Output) -> None:
     shown = table("expert", "endpoint", "model", "can", "key", "in the router")
-    for expert in config.experts:
+    first, left_out = split_rows(config.experts)
+    for expert in first:
         known = "–" if router is None else "yes" if expert.name in router.experts else "no"
         shown.add_row(
             line((expert.name, "bold")),
@@ -130,4 +131,9 @@ def _show_experts(config: Config, router: RouterFacts | None, out: Output) -> No
             known,
         )
     digest = "" if router is None else f"  {router.digest[:12]}"
-    out.note(line(("router  ", FAINT), (config.router.path, "bold"), (digest, FAINT)), "", shown, "")
+    out.note(
+        line(("router  ", FAINT), (config.router.path, "bold"), (digest, FAINT)),
+        "",
+        count_left_out(shown, left_out),
+        "",
+    )

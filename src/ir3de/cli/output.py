@@ -10,22 +10,25 @@ from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from functools import cached_property
-from typing import IO, TYPE_CHECKING
+from typing import IO, TYPE_CHECKING, TypeVar
 
 from ir3de.routing.colours import find_colour
 
 if TYPE_CHECKING:
-    from rich.console import Console, RenderableType
+    from rich.console import Console, Group, RenderableType
     from rich.table import Table
     from rich.text import Text
 
     from ir3de.router import Router
     from ir3de.routing.decision import Decision
 
+Row = TypeVar("Row")
+
 FAINT = "bright_black"
 NONE_FITS = "none fits"  # in place of an expert's name
 DEFAULT = "default"  # behind the name of an expert that gets a prompt only because the router abstained
 MOST_SHOWN = 5  # experts of a ranking
+MOST_ROWS = 15  # of a table with a row for each expert
 THEME = {f"progress.{name}": FAINT for name in ("download", "data.speed", "remaining", "elapsed")}
 TURNS = "\u200e\u200f\u202a\u202b\u202c\u202d\u202e\u2066\u2067\u2068\u2069"  # they turn the direction of the line
 MIN_COLUMN_WIDTH = 6  # of a column of words
@@ -187,6 +190,19 @@ def count_shown(ranking: Sequence[tuple[str, float]], top: int | None, least: fl
 def name_others(count: int) -> str:
     """How many experts are not shown."""
     return f"and {'1 other' if count == 1 else f'{count:,} others'}"
+
+
+def split_rows(rows: Sequence[Row]) -> tuple[Sequence[Row], int]:
+    """The first rows of a table, all of them if they are few, and how many are left out."""
+    kept = len(rows) if len(rows) <= MOST_ROWS + 1 else MOST_ROWS
+    return rows[:kept], len(rows) - kept
+
+
+def count_left_out(shown: Table, count: int, what: str = "") -> Group:
+    """The table; below it, how many rows it leaves out. `what` says which ones it shows."""
+    from rich.console import Group
+
+    return Group(shown, *([line((f"{what}{name_others(count)}: --json has them all", FAINT))] if count else ()))
 
 
 def colour_of(index: int) -> str:

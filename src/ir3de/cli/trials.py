@@ -7,10 +7,10 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from ir3de.cli.output import FAINT, line, table
+from ir3de.cli.output import count_left_out, line, table
 
 if TYPE_CHECKING:
-    from rich.table import Table
+    from rich.console import Group
 
 _NAMES = {
     "PromptRidge": "prompt ridge",
@@ -23,7 +23,7 @@ _USUAL = {"means": 2.0, "pairs": 1.0}  # weights of a logistic scorer that are n
 _SHOWN = {"strength": "λ", "prior": "prior", "weight": "prior"}
 
 
-def trials_table(trials: Sequence[Mapping[str, Any]], most: int | None = None) -> Table:
+def trials_table(trials: Sequence[Mapping[str, Any]], most: int | None = None) -> Group:
     """Each trial in few words, best first, the chosen one marked; with `most`, only the best and the chosen."""
     right = ("accuracy, %", "first 32", "log loss")
     shown = table("", "scorer", "selector", *right, right=right)
@@ -34,9 +34,7 @@ def trials_table(trials: Sequence[Mapping[str, Any]], most: int | None = None) -
         figures = (f"{100 * trial['accuracy']:.1f}", f"{100 * trial['short_accuracy']:.1f}", f"{trial['loss']:.3f}")
         words = (name, in_few_words(trial["selector"]))
         shown.add_row(line((mark, "green")), *words, *figures, style=style)
-    if len(trials) > len(kept):
-        shown.add_row("", line((f"and {len(trials) - len(kept)} more: --json has them all", FAINT)))
-    return shown
+    return count_left_out(shown, len(trials) - len(kept))
 
 
 def _name_apart(trials: Sequence[Mapping[str, Any]]) -> list[str]:

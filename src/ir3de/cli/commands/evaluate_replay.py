@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from ir3de.cli.accuracy_tables import matrix_table, prompts_table
 from ir3de.cli.costs import weighted
 from ir3de.cli.outcomes import check_clashes
-from ir3de.cli.output import FAINT, Output, heading, line, percent, table
+from ir3de.cli.output import FAINT, Output, count_left_out, heading, line, percent, split_rows, table
 from ir3de.cli.saving import load_router
 from ir3de.cli.surest import SurestDecisions
 
@@ -53,8 +53,13 @@ def evaluate_replay(
     skipped = f", {report.without_text:,} rows without text left out" if report.without_text else ""
     out.result(line(("agreement ", ""), (percent(report.agreement), "bold"), (rest + skipped, FAINT)))
     counts, sides = ("before", "kept", "lost", "gained", "after"), ("decided", "candidate")
-    rows = [(name, *(f"{getattr(change, key):,}" for key in counts)) for name, change in report.changes.items()]
-    out.note("", table("expert", *counts, right=counts, rows=rows), heading("Moves"))
+    changes, left_out = split_rows(list(report.changes.items()))
+    if left_out:
+        moves = sorted(report.changes.items(), key=lambda item: -(item[1].lost + item[1].gained))
+        changes, _ = split_rows(moves)
+    rows = [(name, *(f"{getattr(change, key):,}" for key in counts)) for name, change in changes]
+    shown = table("expert", *counts, right=counts, rows=rows)
+    out.note("", count_left_out(shown, left_out, "the most changes first; "), heading("Moves"))
     out.note(matrix_table(report.experts, report.matrix, out.console.width, sides), "", *_remarks(report))
     if moved:
         out.note(

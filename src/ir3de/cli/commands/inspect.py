@@ -10,7 +10,7 @@ import click
 
 from ir3de.cli.options import output_options
 from ir3de.cli.outcomes import describe_outcomes
-from ir3de.cli.output import FAINT, Output, facts, heading, line, percent, size, table
+from ir3de.cli.output import FAINT, Output, count_left_out, facts, heading, line, percent, size, split_rows, table
 from ir3de.cli.saving import load_router
 from ir3de.cli.strong_weak import describe_share
 from ir3de.cli.trials import trials_table
@@ -94,15 +94,18 @@ def _show_router(path: Path, found: RouterFiles, out: Output) -> None:
     counted = ("prompts", "tokens", "kept", *(("sources",) if has_sources else ()))
     numbers = (*counted, "contributions")
     experts = table("expert", *numbers, "digest", right=numbers)
-    for expert in header.get("experts", ()):
+    first, left_out = split_rows(header.get("experts", ()))
+    for expert in first:
         counts = [f"{expert[key]:,}" if key in expert else "–" for key in counted]
         counts.append(f"{len(expert['contributions']):,}" if "contributions" in expert else "–")
         experts.add_row(str(expert.get("name")), *counts, line((expert.get("digest", "–")[:16], FAINT)))
     files = table("file", "size", "content", right=("size",))
-    for file in found.files:
+    order = sorted(found.files, key=lambda file: file.state == "ok")  # what is wrong comes first
+    shown_files, more_files = split_rows(order)
+    for file in shown_files:
         colour = "green" if file.state == "ok" else "yellow" if "rebuilt" in file.state else "red"
         files.add_row(file.name, size(file.bytes), line((file.state, colour)))
-    out.note("", experts, "", files)
+    out.note("", count_left_out(experts, left_out), "", count_left_out(files, more_files))
     if header.get("trials"):
         out.note(
             heading("Tuned" if header.get("tuned", True) else "Chosen by the fit"),

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import click
 
 from ir3de.cli.options import output_options, router_argument
-from ir3de.cli.output import FAINT, Output, hint, line, table
+from ir3de.cli.output import FAINT, Output, count_left_out, hint, line, split_rows, table
 from ir3de.cli.saving import load_router
 from ir3de.errors import ArtifactError
 
@@ -41,7 +41,8 @@ def ledger(router_path: Path, expert: str | None, out: Output) -> None:
     shown = [entry for entry in history if expert is None or entry.change.expert == expert]
     out.json({"router": str(router_path), "entries": [entry.to_dict() for entry in shown]})
     if not out.as_json:
-        out.result(_listing(shown, out.console))
+        last, left_out = split_rows(shown[::-1])
+        out.result(count_left_out(_listing(last[::-1], out.console), left_out, "the latest entries; "))
     if any(entry.change.given is not None and entry.change.given.id for entry in shown):
         out.note("", hint(f"ir3de remove {router_path} EXPERT --contribution ID", "to remove one:"))
 

@@ -30,6 +30,7 @@ from ir3de.cli.output import (
     name_others,
     one_line,
     percent,
+    split_rows,
 )
 from ir3de.cli.routed_files import DECISION_FIELD, check_target, open_routed
 from ir3de.cli.saving import load_router
@@ -221,8 +222,11 @@ def _write(target: Path, routed: Iterable[Routed], top: int | None, out: Output)
     total = sum(counts.values())
     out.json({"output": str(target), "rows": total, "experts": counts})
     out.note(line((f"{total:,} rows routed to ", ""), (str(target), "bold")))
-    for expert, count in sorted(counts.items(), key=lambda pair: -pair[1]):
+    most, left_out = split_rows(sorted(counts.items(), key=lambda pair: -pair[1]))
+    for expert, count in most:
         out.note(line((f"  {count:>9,}  ", ""), (expert, ""), (f"  {percent(count / total)}", FAINT)))
+    if left_out:
+        out.note(line((f"  {name_others(left_out)}: --json has them all", FAINT)))
 
 
 def _show_one(out: Output, router: Router, text: str, weights: Mapping[str, float], top: int | None) -> None:
