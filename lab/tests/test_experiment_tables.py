@@ -273,6 +273,9 @@ def test_missing_files_are_noted_and_missing_settings_too(copied: Path, tmp_path
     assert "Random router" in shown.stdout
     empty = tmp_path / "empty"
     empty.mkdir()
+    for command in ("tables", "figures"):
+        told = complaint("bench", command, "--results", empty / "results")
+        assert "in results/ of a checkout" in told and "name that folder with --results" in told
     assert "ir3de bench outcomes --setting clm" in complaint("bench", "tables", "--results", empty)
 
 

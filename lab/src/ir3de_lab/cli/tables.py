@@ -24,11 +24,11 @@ SUFFIXES = {".tex": "latex", ".json": "json"}  # of an output file, where no for
 results_option = click.option(
     "--results",
     "root",
-    type=click.Path(path_type=Path, exists=True, file_okay=False),
+    type=click.Path(path_type=Path),
     default="results",
     show_default=True,
     metavar="DIR",
-    help="Folder of {setting}/outcomes.jsonl.xz and what lies beside it.",
+    help="Folder of {setting}/outcomes.jsonl.xz and what lies beside it; a checkout of IR3DE has it as results/.",
 )
 setting_option = click.option(
     "--setting", "chosen", multiple=True, metavar="NAME", help="Only this setting; may be repeated."
@@ -51,6 +51,8 @@ def tables(
     root: Path, chosen: Sequence[str], only: Sequence[str], form: str | None, output: Path | None, out: Output
 ) -> None:
     """The experiments' tables, from the raw files alone: no texts and no models are needed.
+
+    The raw files are in results/ of a checkout of IR3DE. Elsewhere, name that folder with --results.
 
     Of every setting: performance in percent of the domains' own experts with intervals, raw figures, what each router
     takes, the paper's own figures, and more where the raw files have it.
@@ -82,6 +84,11 @@ def read_results(root: Path, chosen: Sequence[str]) -> tuple[list[Results], list
     from ir3de.errors import ArtifactError
     from ir3de_lab.experiments.results import OUTCOMES, find
 
+    if not root.is_dir():
+        raise ArtifactError(
+            f"there is no folder {root} here: the raw files of the experiments are in results/ of a checkout of IR3DE, "
+            "and not in what pip installs. Run the command in the checkout, or name that folder with --results"
+        )
     found, notes = find(root, chosen)
     if not found:
         raise ArtifactError(
