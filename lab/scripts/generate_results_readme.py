@@ -17,6 +17,7 @@ from typing import Any
 from ir3de_lab.experiments import settings
 from ir3de_lab.experiments.cells import Table
 from ir3de_lab.experiments.left_out import LEFT_OUT
+from ir3de_lab.experiments.metrics import normalised_difference
 from ir3de_lab.experiments.rendering import markdown
 from ir3de_lab.experiments.results import (
     CHOICES,
@@ -30,13 +31,15 @@ from ir3de_lab.experiments.results import (
     find,
 )
 from ir3de_lab.experiments.side_tables import NOT_RUN
-from ir3de_lab.experiments.standings import DEFAULT, ORACLE, RANDOM, Standing, standings
+from ir3de_lab.experiments.standings import DEFAULT, ORACLE, RANDOM, Standing, default_of, standings
 from ir3de_lab.experiments.tables import tables
 
 ROOT = Path(__file__).parents[2]
 FIGURES = "docs/images/experiments"
 ANSWERS, HELD_OUT = "answers", "held_out"
-OPEN = ("main", "needs", "beside", "reference", "drawn", "dynamic", "decentralised")  # the others are folded away
+OPEN = (  # the others are folded away
+    "main", "needs", "beside", "truncated-authors", "reference", "drawn", "dynamic", "decentralised",
+)  # fmt: skip
 
 COMMANDS = {  # every raw file beside the settings: what makes it, and the page that shows it
     "accuracy.json": ("ir3de bench accuracy --data DIR --save results/accuracy.json", "benchmarks.md"),
@@ -100,6 +103,12 @@ OVER_ALL = {
 }
 BY_SETTING = {"cost": "quality against cost", "confusion": "where items were sent"}
 SINGLE = "the best single expert"
+ABOVE, BELOW = "▲", "▼"
+COMPARED = (
+    f"{ABOVE} above and {BELOW} below **{DEFAULT}**, the default router, in the same column: the 95 % interval of the "
+    "difference excludes zero,\nover the same 1,000 resamples of the items for both. Without a sign, the two cannot be "
+    "told apart."
+)
 MARKS = "<!-- experiments -->", "<!-- /experiments -->"
 SUMMED = {  # lines of the summary, and how the names of their routers begin: of several the best is shown
     "best single expert": (SINGLE,),
@@ -115,7 +124,8 @@ SUMMED = {  # lines of the summary, and how the names of their routers begin: of
     "IR3DE-all, authors' code": ("IR3DE-all (authors' code)",),
     "IR3DE-avg, authors' code": ("IR3DE-avg (authors' code)",),
     "IR3DE, the paper's router, best k": ("IR3DE, best k",),
-    "**ir3de**, closed form": (DEFAULT,),
+    "**ir3de**": (DEFAULT,),
+    "**ir3de**, closed form": (f"{DEFAULT}, closed form",),
     "oracle": (ORACLE,),
 }
 ENCODERS = ("MiniLM-L6",)  # those that a line of the summary is about
@@ -167,30 +177,40 @@ def summary(found: Sequence[Results]) -> str:
     for name, starts in SUMMED.items():
         encoder = next((title for title in ENCODERS if title in name), "")
         of_encoder = {setting: [row for row in given if encoder in row.name] for setting, given in rows.items()}
-        cells = [_cell(_best(of_encoder[results.setting], starts)) for results in found]
+        cells = [
+            _cell(_best(of_encoder[results.setting], starts), default_of(rows[results.setting])) for results in found
+        ]
         lines.append(f"| {name} | {' | '.join(cells)} |")
     note = ["", WHY_NOT] if any(f" {NOT_RUN} " in line for line in lines) else []
-    return "\n".join([*lines, *note, ""])
+    return "\n".join([*lines, "", COMPARED, *note, ""])
 
 
 def _best(rows: Sequence[Standing], starts: tuple[str, ...]) -> Standing | None:
     if starts == (SINGLE,):
         chosen = [row for row in rows if row.expert is not None]
-    elif starts == (DEFAULT,):  # and not what was tuned, or fitted from outcomes
-        chosen = [row for row in rows if row.name == DEFAULT]
+    elif starts[0].startswith(DEFAULT):  # and not what was tuned, or fitted from outcomes
+        chosen = [row for row in rows if row.name in starts]
     else:
         chosen = [row for row in rows if row.name.startswith(starts) and "protocol" not in row.name]
         chosen = [row for row in chosen if row.name in starts] or chosen  # the default, and not what begins like it
     return max(chosen, key=lambda row: row.performance.average, default=None)
 
 
-def _cell(row: Standing | None) -> str:
+def _cell(row: Standing | None, default: Standing | None) -> str:
     if row is None:
         return NOT_RUN
     accuracy = row.performance.accuracy
     shown = f"{row.performance.average:.1f}"
     routed = row.expert is None and row.name != ORACLE and accuracy is not None
-    return f"{shown} ({accuracy:.1f})" if routed else shown
+    shown = f"{shown} ({accuracy:.1f})" if routed else shown
+    return shown if default is None else shown + _sign(row, default)
+
+
+def _sign(row: Standing, default: Standing) -> str:
+    """Whether the average is surely above or below the default router's."""
+    every = list(range(len(row.performance.normalised)))
+    difference = normalised_difference(row.performance, default.performance, every)
+    return f" {ABOVE}" if difference.is_above else f" {BELOW}" if difference.is_below else ""
 
 
 def _summed_up(root: Path, table: str) -> Iterator[tuple[Path, str]]:

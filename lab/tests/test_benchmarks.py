@@ -16,13 +16,44 @@ from ir3de.corpora import examples as demo
 from ir3de.errors import InputError
 from ir3de.evaluation import Wrapped, measure_robustness
 from ir3de.scorers import Blend, NumpyArithmetic, using
-from ir3de_lab.benchmarks import outcome_routing, strong_weak
+from ir3de_lab.benchmarks import accuracy, outcome_routing, strong_weak
 from ir3de_lab.benchmarks import privacy as measured
 from ir3de_lab.benchmarks.accuracy import suites
 from ir3de_lab.benchmarks.recovery import counts_from_gram, order_from_pairs
 from ir3de_lab.benchmarks.robustness import FITTED_ON_WRAPPED, measure, sampled
+from ir3de_lab.experiments.contenders import paper
+from ir3de_lab.experiments.settings import load
 
 pytestmark = [pytest.mark.usefixtures("plain_terminal"), pytest.mark.slow]
+
+
+def test_ties_go_to_the_same_expert_as_in_the_experiments(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    words = {"math": "integral", "biology": "enzyme", "legal": "tenant", "dialogue": "hello"}
+    assert tuple(words) == load("clm-large").domains != tuple(sorted(words))
+    train = {domain: [word] * 5 for domain, word in words.items()}
+    tied = f"{words['biology']} {words['math']}"  # a vote each
+    for domain in words:
+        folder = tmp_path / "clm_large" / domain
+        folder.mkdir(parents=True)
+        for split, texts in (("train", train[domain]), ("test", [tied])):
+            (folder / f"{split}.jsonl").write_text(
+                "".join(json.dumps({"text": text}) + "\n" for text in texts), "utf-8"
+            )
+    chosen = next(entry for entry in paper(train) if entry.name == "IR3DE, k=500 (authors' code)").fitted.route([tied])
+    only = [one for one in accuracy.contenders() if one[0] == "authors' code, k=500"]
+    monkeypatch.setattr(accuracy, "contenders", lambda: iter(only))
+    (suite,) = suites(tmp_path)
+    assert tuple(suite.folders) == tuple(sorted(words)) and suite.in_order == tuple(words)
+    (row,) = accuracy.measure(suite)
+    assert chosen == ["math"] and [domain for domain, share in row.by_domain.items() if share] == chosen
+
+
+def test_domains_of_a_suite_without_a_setting_stay_as_they_are(tmp_path: Path) -> None:
+    for domain in ("b", "a"):
+        (tmp_path / "clm" / domain).mkdir(parents=True)
+        for split in ("train", "test"):
+            (tmp_path / "clm" / domain / f"{split}.jsonl").write_text('{"text": "x"}\n')
+    assert suites(tmp_path)[0].in_order == ("a", "b")
 
 
 @pytest.mark.parametrize("name", ["novelty", "confidence"])

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -15,12 +16,16 @@ from commands import run, run_json
 from ir3de.embedding import Embedding
 from ir3de.errors import ArtifactError, InputError
 from ir3de_lab.experiments import authors, choices, material, matrix, running, settings
+from ir3de_lab.experiments.material import Item
 from ir3de_lab.experiments.matrix import Matrix
 from ir3de_lab.experiments.settings import Protocol
 
 pytestmark = pytest.mark.slow
 
-PADDED = Protocol(prompts=5, cap=12, batch=4, count_padding=True, drop_last=True)
+PADDED = Protocol(
+    prompts=5, repeat=True, cap=12, fit_width=13, fit_batch=4, drop_last=True, test_batch={"law": 3},
+    options={"law": "Q: {text} A: {option}"},
+)  # fmt: skip
 
 
 @pytest.fixture
@@ -46,7 +51,7 @@ def write_outcomes(file: Path, data: Path, results: Path) -> Matrix:
         np.array([setting.domains.index(item.domain) for item in items]),
         tuple("" for _ in items),
         np.full(len(items), 10.0),
-        20 + rng.random((len(items), 4)),
+        20 + rng.random((len(items), len(setting.domains) + 2)),
         ("average", "base"),
     )
     matrix.write(made, results / setting.name / "outcomes.jsonl.xz")
@@ -134,19 +139,45 @@ def test_routers_whose_packages_are_missing_are_left_out_with_a_note(
     assert (results / "tiny" / "choices" / "naive-bayes.json").is_file()
 
 
-def test_padding_is_counted_and_partial_batches_are_dropped() -> None:
+def items_of(texts: list[str], domain: str = "cooking", **row: Any) -> list[Item]:
+    return [Item(f"{domain}/{place}", domain, text, row) for place, text in enumerate(texts)]
+
+
+def test_prompts_of_the_fit_are_padded_and_partial_batches_dropped() -> None:
     embedding = Embedding.default()
     texts = ["one two three four", "five", "six seven", "eight nine ten", "eleven"]
     pad = authors.padding_id(embedding, PADDED)
-    rows = authors.padded(texts, embedding, pad, PADDED, drop_last=True)
+    rows = authors.padded_fit(texts, embedding, pad, PADDED)
     assert len(rows) == 4  # the fifth is a batch that is not full
-    assert {len(row) for row in rows} == {max(len(embedding.encode(text)) for text in texts[:4])}
+    assert {len(row) for row in rows} == {12}  # of thirteen tokens the last is only predicted
     assert all((row[len(embedding.encode(t)) :] == pad).all() for row, t in zip(rows, texts, strict=False))
-    assert len(authors.padded(texts, embedding, pad, PADDED, drop_last=False)) == 5
-    plain = Protocol(cap=2, batch=4)
-    assert [len(row) for row in authors.padded(texts, embedding, pad, plain, drop_last=False)] == [
-        min(2, len(embedding.encode(text))) for text in texts
+    assert len(authors.padded_fit(texts[:3], embedding, pad, PADDED)) == 3  # less than a batch is better than nothing
+    plain = Protocol(cap=2)
+    assert [row.tolist() for row in authors.padded_fit(texts, embedding, pad, plain)] == [
+        embedding.encode(text)[:2].tolist() for text in texts
     ]
+
+
+def test_test_prompts_are_padded_only_where_they_are_asked_together() -> None:
+    embedding = Embedding.default()
+    pad = authors.padding_id(embedding, PADDED)
+    options = {"B": "a much longer option", "A": "short"}
+    items = [
+        *items_of(["bake it in butter", "boil"]),
+        *items_of(["the court", "a void appeal"], "law", options=options),
+    ]
+    rows, places = authors.padded_test(items, embedding, pad, PADDED)
+    assert places.tolist() == [0, 1, 2, 2, 3, 3]
+    assert [row.tolist() for row in rows[:2]] == [embedding.encode(i.text).tolist() for i in items[:2]]  # one by one
+    asked = [f"Q: {item.text} A: {options[letter]}" for item in items[2:] for letter in "AB"]
+    ids = [embedding.encode(text)[:12].tolist() for text in asked]
+    assert {len(row) for row in rows[2:5]} == {max(map(len, ids[:3]))}  # three together, and then the last one alone
+    assert [row.tolist() for row in rows[2:]] == [
+        own + [pad] * (len(row) - len(own)) for own, row in zip(ids, rows[2:], strict=True)
+    ]
+    assert len(rows[5]) == len(ids[3])
+    wide, _ = authors.padded_test(items[:2], embedding, pad, Protocol(test_width=9))
+    assert {len(row) for row in wide} == {8} and (wide[1][len(embedding.encode("boil")) :] == pad).all()
 
 
 def literal_route(train: dict[str, list[str]], texts: list[str], k: int) -> list[str]:
@@ -154,26 +185,18 @@ def literal_route(train: dict[str, list[str]], texts: list[str], k: int) -> list
     embedding = Embedding.default()
     E = np.c_[embedding.matrix.astype(np.float64), np.ones(embedding.vocabulary_size)]
     pad = authors.padding_id(embedding, PADDED)
-
-    def batches(given: list[str]) -> list[list[int]]:
-        rows: list[list[int]] = []
-        for begin in range(0, len(given), PADDED.batch):
-            ids = [embedding.encode(text)[: PADDED.cap].tolist() for text in given[begin : begin + PADDED.batch]]
-            width = max(map(len, ids))
-            rows += [row + [pad] * (width - len(row)) for row in ids]
-        return rows
-
     A, B = 1e-2 * np.eye(E.shape[1]), np.zeros((E.shape[1], len(train)))
     for c, given in enumerate(train.values()):
         repeated = [given[i % len(given)] for i in range(PADDED.prompts)][:4]  # five prompts: one batch of four is full
-        for row in batches(repeated):
-            for token in row:
+        for text in repeated:
+            ids = embedding.encode(text)[:13].tolist()
+            for token in (ids + [pad] * (13 - len(ids)))[:-1]:
                 A += np.outer(E[token], E[token])
                 B[:, c] += E[token]
     W = np.linalg.solve(A, B)
     W /= np.linalg.norm(W[:-1], axis=0)
     chosen = []
-    for row in batches(texts):
+    for row in (embedding.encode(text)[: PADDED.cap].tolist() for text in texts):  # as they are
         scores = E[row] @ W
         p = np.exp(scores) / np.exp(scores).sum(axis=1, keepdims=True)
         entropy = -(p * np.log(p + 1e-10)).sum(axis=1)
@@ -187,15 +210,41 @@ def test_the_authors_protocol_is_the_published_code_with_its_padding(k: int) -> 
     train = {"cooking": tiny_experts.DOMAINS["cooking"], "law": tiny_experts.DOMAINS["law"]}
     texts = ["bake it in butter", "the tenant of the court", "boil", "a void appeal in the water", "an onion"]
     entries = {e.at: e for e in authors.entries(train, {}, PADDED) if e.axis == "k"}
-    assert entries[float(k)].fitted.route(texts) == literal_route(train, texts, k)
+    route = entries[float(k)].route_items
+    assert route is not None and route(items_of(texts)) == (literal_route(train, texts, k), {})
+
+
+def test_options_are_routed_one_by_one_and_most_of_them_decide() -> None:
+    train = {"cooking": tiny_experts.DOMAINS["cooking"], "law": tiny_experts.DOMAINS["law"]}
+    route = next(iter(authors.entries(train, {}, replace(PADDED, test_batch={}, cap=40)))).route_items
+    assert route is not None
+    options = {"A": "fry the onion in butter", "B": "the court and the landlord", "C": "bake bread with flour"}
+    divided = Item("law/0", "law", "", {"options": options})
+    agreed = Item("law/1", "law", "the appeal", {"options": dict.fromkeys("AB", "dismissed by the court")})
+    names, facts = route([divided, agreed])
+    assert names == ["cooking", "law"] and facts == {"options": {"items": 2, "divided": 1}}
+
+
+def test_items_without_options_are_refused_before_anything_is_written(tmp_path: Path) -> None:
+    data = tiny_experts.questions(tmp_path / "suites")
+    file = tiny_experts.reasoning_file(tmp_path, tmp_path / "no-model")
+    with file.open("a") as text:
+        text.write('[protocol.clean]\n[protocol.each]\noptions = { multilingual = "{text} {option}" }\n')
+    rows = [{"text": "Was ist rot?", "lang": "de", "options": ["Gras", "Blut"], "answer": "B"}]
+    (data / "reasoned" / "multilingual" / "test.jsonl").write_text(json.dumps(rows[0]) + "\n")
+    write_outcomes(file, data, tmp_path / "results")
+    arguments = ("--setting", file, "--data", data, "--results", tmp_path / "results", "--only", "paper")
+    said = " ".join(run("bench", "run", *arguments, code=1).stderr.split())
+    assert "the item 'multilingual/00000-" in said and "needs its options as a table of texts, found ['Gras'" in said
+    assert not (tmp_path / "results" / "reasoned" / "choices").exists()
 
 
 def test_domains_fitted_on_their_test_prompts_see_nothing_else() -> None:
     train = {"cooking": ["xylophone xylophone"], "law": tiny_experts.DOMAINS["law"]}
     test = {"cooking": tiny_experts.DOMAINS["cooking"], "law": []}
-    leaky = Protocol(fit_on_test=("cooking",), prompts=3)
+    leaky = Protocol(fit_on_test=("cooking",), prompts=3, repeat=True)
     one = next(iter(authors.entries(train, test, leaky)))
-    two = next(iter(authors.entries({**train, "cooking": test["cooking"]}, test, Protocol(prompts=3))))
+    two = next(iter(authors.entries({**train, "cooking": test["cooking"]}, test, Protocol(prompts=3, repeat=True))))
     texts = [text for given in tiny_experts.DOMAINS.values() for text in given]
     assert one.fitted.route(texts) == two.fitted.route(texts)
 

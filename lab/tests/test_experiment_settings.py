@@ -86,6 +86,19 @@ def test_reasoning_has_a_task_a_domain() -> None:
     assert setting.protocol["clean"] == settings.Protocol()
 
 
+def test_the_authors_protocol_is_that_of_their_code_in_every_setting() -> None:
+    clm, large, reasoning = (settings.load(name).protocol["authors"] for name in ("clm", "clm-large", "reasoning"))
+    assert {one.fit_batch for one in (clm, large, reasoning)} == {16}
+    assert all(one.drop_last and one.precision == "float32" for one in (clm, large, reasoning))
+    assert (clm.prompts, large.prompts, reasoning.prompts) == (1_000 * 16, 7_000, 1_000)
+    assert reasoning.repeat and not clm.repeat and not large.repeat
+    assert (clm.fit_width, large.fit_width, reasoning.fit_width) == (0, 1_025, 1_025)  # those of CLM are full already
+    assert (clm.test_width, large.test_width, reasoning.test_width) == (0, 1_025, 0)
+    assert dict(reasoning.test_batch) == {"multilingual": 4} and set(reasoning.options) == {"multilingual"}
+    assert (clm.scored, large.scored, reasoning.scored) == (256, 256, 0)
+    assert large.average_without == ("math",) and not clm.average_without
+
+
 def test_seven_public_models_are_scored_already() -> None:
     setting = settings.load("routerdc7")
     assert setting.scored and setting.base is None and setting.data.scores == "acc"
@@ -179,6 +192,40 @@ def test_what_is_written_is_read_and_the_rest_has_its_default(loaded: Loaded) ->
             'choose = ["maths"]\n[data]',
             "choose names 'maths': only a domain of ifeval whose expert is trained",
         ),
+        ("[protocol.other]", "[protocol.other]\nfit_batch = 0", "protocol.other.fit_batch is 0: it must be 1 or more"),
+        ("[protocol.other]", "[protocol.other]\nfit_width = 1", "protocol.other.fit_width is 1: it must be 2 or more"),
+        ("[protocol.other]", "[protocol.other]\ntest_width = -1", "protocol.other.test_width is -1: it must be 0"),
+        ("[protocol.other]", "[protocol.other]\ntest_batch = { maths = 0 }", "test_batch.maths is 0: it must be 1"),
+        ("[protocol.other]", "[protocol.other]\ntest_batch = { law = 4 }", "test_batch names 'law', which is none of"),
+        ("[protocol.other]", "[protocol.other]\ntest_batch = 4", "protocol.other.test_batch must be a table, found 4"),
+        (
+            "[protocol.other]",
+            "[protocol.other]\ntest_width = 9\ntest_batch = { maths = 4 }",
+            "protocol.other has test_width and test_batch: leave one of them out",
+        ),
+        ("[protocol.other]", "[protocol.other]\noptions = { law = '' }", "options names 'law', which is none of"),
+        (
+            "[protocol.other]",
+            "[protocol.other]\noptions = { tongues = 'x {text}' }",
+            "protocol.other.options.tongues is 'x {text}': it needs {text}, where the question stands, and {option}",
+        ),
+        (
+            "[protocol.other]",
+            "[protocol.other]\noptions = { maths = '{text} {option}' }",
+            "protocol.other.options names 'maths', whose task has no options",
+        ),
+        ("[protocol.other]", "[protocol.other]\nscored = 9", "protocol.other.scored is for the metric 'perplexity'"),
+        (
+            "[protocol.other]",
+            "[protocol.other]\naverage_without = ['law']",
+            "average_without names 'law', which is none of",
+        ),
+        (
+            "[protocol.other]",
+            "[protocol.other]\naverage_without = ['maths', 'tongues']",
+            "average_without names every domain",
+        ),
+        ("[protocol.other]", "[protocol.other]\ncount_padding = true", "protocol.other: unknown field 'count_padding'"),
     ],
 )
 def test_what_cannot_be_meant_is_refused_by_its_name(loaded: Loaded, old: str, new: str, said: str) -> None:

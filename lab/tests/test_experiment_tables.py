@@ -23,6 +23,7 @@ from experiment_files import (
 )
 from ir3de_lab.experiments.cells import Cell, Row, Table, marked
 from ir3de_lab.experiments.choices import Choices
+from ir3de_lab.experiments.metrics import Difference
 from ir3de_lab.experiments.published import HERE, PUBLISHED
 from ir3de_lab.experiments.rendering import latex, markdown
 from ir3de_lab.experiments.results import find, read
@@ -72,31 +73,72 @@ def test_values_by_hand(tmp_path: Path) -> None:
     }  # fmt: skip
 
 
-def test_the_best_and_the_second_are_marked_and_equals_alike() -> None:
-    values = {"a": 99.94, "b": 99.91, "c": 98.0, "d": 97.0, "e": None}
-    rows = [
-        Row(name, (Cell("–" if value is None else f"{value:.1f}", value),), ranked=(True,))
-        for name, value in values.items()
+SURELY, PERHAPS, BELOW = Difference(1.0, (0.2, 1.8)), Difference(1.0, (-0.1, 2.1)), Difference(-1.0, (-1.8, -0.2))
+
+
+def _column(*rows: tuple[str, str, float | None, Difference | None]) -> list[str]:
+    """The marks of one column, of rows of (name, group, value, difference to the default router)."""
+    made = [
+        Row(name, (Cell("–" if value is None else f"{value:.1f}", value, difference=found),), group, (True,))
+        for name, group, value, found in rows
     ]
-    assert [row.cells[0].mark for row in marked(rows)] == ["best", "best", "second", "", ""]
+    return [row.cells[0].mark for row in marked(made, "ir3de")]
 
 
-def test_marks_leave_out_own_experts_the_oracle_and_other_protocols(root: Path) -> None:
-    main = made(root)["main"]
+def test_the_best_is_marked_where_its_difference_to_the_default_router_is_sure() -> None:
+    home = ("ir3de", "ours", 98.0, Difference(0.0, (0.0, 0.0)))
+    assert _column(("a", "", 99.94, SURELY), ("b", "", 99.91, SURELY), ("c", "", 98.5, SURELY), home) == [
+        "best", "best", "", "",
+    ]  # fmt: skip
+    assert _column(("a", "", 99.0, PERHAPS), home) == ["", ""]  # the best, by accident as far as is known
+    assert _column(("a", "", 97.0, BELOW), home) == ["", "best"]
+    assert _column(("a", "", 97.0, BELOW), ("b", "", 97.9, Difference(-0.1, (-1.0, 0.8))), home) == ["", "", ""]
+    assert _column(("kin", "ours", 97.9, Difference(-0.1, (-1.0, 0.8))), ("a", "", 97.0, BELOW), home) == [
+        "", "", "best",
+    ]  # fmt: skip
+    assert _column(("a", "", 99.0, None), ("e", "", None, None)) == ["", ""]  # nothing to compare with
+
+
+def test_marks_leave_out_own_experts_the_oracle_and_other_protocols(tmp_path: Path) -> None:
+    matrix = random_matrix("perplexity", setting="clm", items=200)
+    routers = [
+        Choices("ir3de", "ours", "clean", chosen(matrix, 0.5, 1), LINEAR),
+        Choices("MLP-router", "rivals", "clean", chosen(matrix, 0.1, 2), LINEAR),
+        Choices("IR3DE-avg (authors' protocol)", "paper", "authors", chosen(matrix, 0.0), LINEAR),
+    ]
+    main = made(write_results(tmp_path / "clm", matrix, routers).parent)["main"]
     for domain in ("Coding", "Math", "Physics", "History", "Philosophy"):
         assert cells(main, f"{domain} expert")[domain].text == "100.0"
         assert cells(main, f"{domain} expert")[domain].mark == ""
+        assert cells(main, "MLP-router")[domain].mark == "best"
+    assert cells(main, "MLP-router")["Average"].mark == cells(main, "MLP-router")["Routing accuracy"].mark == "best"
     for row in main.rows:
-        if row.name == "Oracle" or "authors' protocol" in row.name:
+        if row.name != "MLP-router":
             assert {cell.mark for cell in row.cells} == {""}, row.name
-    for place, column in enumerate(main.columns):
-        marks = [row.cells[place].mark for row in main.rows]
-        assert ("best" in marks) == (column != "95 % interval"), column
 
 
-def test_a_single_expert_may_be_best_in_another_s_domain(tmp_path: Path) -> None:
-    matrix = matrix_of("score", [("coding", 1, (1, 1)), ("math", 1, (0, 1))])
-    main = made(write_results(tmp_path / "one", matrix, []).parent, "one")["main"]
+def test_differences_are_paired_and_the_same_every_time(root: Path) -> None:
+    for name in ("main", "reference", "raw", "beside", "responses-math"):
+        table = made(root, "reasoning")[name]
+        column = next(place for place, title in enumerate(table.columns) if "ifference to ir3de" in title)
+        own = next(row for row in table.rows if row.name == "ir3de")
+        assert own.cells[column].text == "0.00 [0.00, 0.00]", name
+        assert made(root, "reasoning")[name] == table
+    found = cells(made(root)["main"], "naive Bayes")
+    difference = found["Difference to ir3de"].difference
+    assert difference is not None and difference.interval[0] <= difference.value <= difference.interval[1]
+    assert difference.value == pytest.approx(
+        (found["Average"].value or 0) - (cells(made(root)["main"], "ir3de")["Average"].value or 0)
+    )
+    own, other = (cells(made(root)["main"], name)["Average"].interval for name in ("ir3de", "naive Bayes"))
+    assert own is not None and other is not None  # pairing leaves out what both have in common
+    assert difference.interval[1] - difference.interval[0] < (own[1] - own[0]) + (other[1] - other[0])
+
+
+def test_a_single_expert_is_no_rival_in_its_own_domain(tmp_path: Path) -> None:
+    matrix = matrix_of("score", [*[("coding", 1, (0, 1)), ("coding", 1, (1, 1))] * 15, *[("math", 1, (0, 1))] * 9])
+    router = Choices("ir3de", "ours", "clean", np.zeros(39, int), LINEAR)
+    main = made(write_results(tmp_path / "one", matrix, [router]).parent, "one")["main"]
     assert cells(main, "Math expert")["Coding"].mark == "best"
     assert cells(main, "Math expert")["Math"].mark == ""
 
@@ -153,6 +195,31 @@ def test_published_tables_are_about_the_settings_of_the_same_name() -> None:
         for place, domain in enumerate(paper.domains):  # on the diagonal every expert is what it is measured against
             assert [row[place] for row in list(paper.rows.values())[: len(paper.domains)]].index(100.0) == place, domain
     assert set(HERE) <= {row for paper in PUBLISHED.values() for row in paper.rows}
+
+
+def test_the_paper_s_average_of_clm_large_leaves_math_out() -> None:
+    paper = PUBLISHED["clm-large"]
+    for name, row in paper.rows.items():
+        assert paper.average(name) == pytest.approx(sum(row[1:-1]) / 3, abs=0.07), name  # of cells that are rounded
+    assert load("clm-large").protocol["authors"].average_without == ("math",)
+    assert any("leaves Math out" in note for note in paper.notes)
+
+
+def test_what_is_to_be_known_of_the_paper_s_figures_stands_under_them(root: Path) -> None:
+    said = " ".join(made(root, "reasoning")["beside"].caption)
+    assert "MoDEM was trained on other corpora" in said and "its code counts instructions" in said
+
+
+def test_instructions_are_counted_by_response_too(tmp_path: Path) -> None:
+    rows = [("coding", 1, (1, 0)), ("math", 3, (0, 3)), ("math", 1, (1, 1)), ("math", 2, (0, 1))]
+    matrix = matrix_of("score", rows)
+    router = Choices("ir3de", "ours", "clean", np.array([0, 1, 0, 1]), LINEAR)
+    found = made(write_results(tmp_path / "one", matrix, [router]).parent, "one")["responses-math"]
+    math = cells(found, "Math expert")  # 5 of 6 instructions, 2 of 3 responses, as the router
+    assert (math["per instruction"].text, math["per response"].text) == ("83.3", "66.7")
+    assert math["difference to ir3de, per response"].text == "0.00 [0.00, 0.00]"
+    assert cells(found, "Coding expert")["difference to ir3de, per response"].text.startswith("−33.33 [−100.00, ")
+    assert "responses-coding" not in made(tmp_path, "one")
 
 
 def test_reference_answers_groups_and_the_rest(root: Path) -> None:
@@ -213,7 +280,9 @@ def test_markdown_has_a_cell_for_every_column(root: Path) -> None:
         lines = [line for line in markdown(table).splitlines() if line.startswith("|")]
         assert {line.count("|") for line in lines} == {len(table.columns) + 2}
     main = markdown(made(root)["main"])
-    assert "**" in main and "<ins>" in main and "| *This package* |" in main
+    assert "| *This package* |" in main
+    bold = Table("t", "t", "", ("x",), (Row("a", (Cell("1.0", 1.0, mark="best"),)),))
+    assert "| a | **1.0** |" in markdown(bold) and r"a & \textbf{1.0} \\" in latex(bold)
 
 
 def test_latex_escapes_what_latex_reads_and_is_balanced(root: Path) -> None:

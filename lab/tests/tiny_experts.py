@@ -37,9 +37,10 @@ batch_tokens = 64
 [protocol.clean]
 [protocol.authors]
 prompts = 10
-count_padding = true
+repeat = true
+fit_width = 13
+fit_batch = 4
 drop_last = true
-batch = 4
 """
 TASKS = {"math": "gsm8k", "multilingual": "m_arc", "coding": "humaneval", "instruction": "ifeval"}
 REASONING = """

@@ -21,6 +21,7 @@ from ir3de.errors import InputError
 from ir3de.scorers import Blend, CrossEntropy, KernelRidge, Posterior, PromptRidge, Scorer, TokenRidge
 from ir3de.selectors import AllTokens, Average, EntropyTopK, Selector
 from ir3de.statistics import Statistics, collect
+from ir3de_lab.experiments import settings
 
 PAPER_K = (1, 2, 5, 10, 20, 50, 100, 200, 500)  # the values the paper tried
 
@@ -47,6 +48,18 @@ class Suite:
 
     name: str
     folders: dict[str, Path]
+
+    @property
+    def in_order(self) -> tuple[str, ...]:
+        """The domains as the experiments on the same suite have them, else as they are.
+
+        The authors' code gives a tie to the expert that comes first, so the order is part of the router: here and in
+        the experiments it must be the same.
+        """
+        orders = (
+            settings.load(name).domains for name in settings.SHIPPED if settings.load(name).data.suite == self.name
+        )
+        return next((order for order in orders if set(order) == set(self.folders)), tuple(self.folders))
 
     def texts(self, domain: str, split: str) -> list[str]:
         found = sorted(self.folders[domain].glob(f"{split}.jsonl*"))
@@ -95,8 +108,8 @@ def contenders() -> Iterator[tuple[str, Scorer, Callable[..., Selector]]]:
 
 def measure(suite: Suite) -> list[Row]:
     """Fit every contender on the suite's training prompts and route its test prompts."""
-    statistics = {domain: collect(suite.texts(domain, "train")) for domain in suite.folders}
-    splits = {split: {domain: suite.texts(domain, split) for domain in suite.folders} for split in ("test", "ood")}
+    statistics = {domain: collect(suite.texts(domain, "train")) for domain in suite.in_order}
+    splits = {split: {domain: suite.texts(domain, split) for domain in suite.in_order} for split in ("test", "ood")}
     return [_row(suite, name, statistics, scorer, selector, splits) for name, scorer, selector in contenders()]
 
 

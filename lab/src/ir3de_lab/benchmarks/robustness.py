@@ -46,10 +46,10 @@ class Held:
 
 def measure(suite: Suite) -> list[Held]:
     """Fit the contenders on the suite's training prompts, and perturb its test prompts."""
-    statistics = {domain: collect(suite.texts(domain, "train"), keep_sample=True) for domain in suite.folders}
-    prompts = {domain: sampled(suite.texts(domain, "test")) for domain in suite.folders}
+    statistics = {domain: collect(suite.texts(domain, "train"), keep_sample=True) for domain in suite.in_order}
+    prompts = {domain: sampled(suite.texts(domain, "test")) for domain in suite.in_order}
     routers = {name: Router.fit(statistics, scorer=scorer, selector=selector) for name, scorer, selector in CONTENDERS}
-    wrapped = {domain: collect(wrap_some(suite.texts(domain, "train")), keep_sample=True) for domain in suite.folders}
+    wrapped = {domain: collect(wrap_some(suite.texts(domain, "train")), keep_sample=True) for domain in suite.in_order}
     routers[FITTED_ON_WRAPPED] = Router.fit(wrapped)
     return [Held(suite.name, name, measure_robustness(router, prompts)) for name, router in routers.items()]
 

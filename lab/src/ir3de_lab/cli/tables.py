@@ -157,7 +157,7 @@ def _width(made: Table, place: int) -> int:
 
 
 def _styled(cell: Cell) -> Text:
-    return line((cell.text, {"best": "bold green", "second": "underline"}.get(cell.mark, "")))
+    return line((cell.text, "bold green" if cell.mark else ""))
 
 
 def _tables(results: Results, only: Sequence[str]) -> list[Table]:

@@ -1,13 +1,15 @@
 """The authors' protocol: what their published code counts and lets vote, padding and leak included, each as a field.
 
-Prompts are cut, put into batches, and padded to the longest of their batch with the end token; without a mask, padding
-is counted in the fit like text and votes like text. How a prompt is routed then depends on its neighbours.
+Prompts of the fit are padded with the end token; without a mask, padding is counted like text. Test prompts that are
+asked one by one are not padded; those that are asked in batches are, and their padding votes like text. Where answers
+are chosen among options, each option is routed by itself, behind its question.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -19,11 +21,10 @@ from ir3de.errors import InputError
 from ir3de.scorers import TokenRidge
 from ir3de.selectors import Average, EntropyTopK
 from ir3de.statistics import Statistics
-from ir3de_lab.benchmarks.rivals import kept_by
-from ir3de_lab.experiments.contenders import ADDITIVE, Entry, Texts, selections, timed
+from ir3de_lab.experiments.contenders import ADDITIVE, Entry, Facts, Texts, as_fitted, selections, timed
+from ir3de_lab.experiments.material import Item
+from ir3de_lab.experiments.matrix import Places
 from ir3de_lab.experiments.settings import Protocol
-from ir3de_lab.rivals import Fitted
-from ir3de_lab.rivals.interface import Indices
 
 Ids = npt.NDArray[np.unsignedinteger]
 
@@ -51,7 +52,7 @@ def entries(
     used = embedding or Embedding.default()
     pad = padding_id(used, protocol)
     given = {
-        domain: _prompts(test[domain] if domain in protocol.fit_on_test else texts, protocol.prompts)
+        domain: _prompts(test[domain] if domain in protocol.fit_on_test else texts, protocol)
         for domain, texts in train.items()
     }
     counted, counting = timed(lambda: {d: _counted(texts, used, pad, protocol) for d, texts in given.items()})
@@ -62,8 +63,10 @@ def entries(
     for called, chosen, series, axis, at in selections(
         router, form, lambda k: replace(EntropyTopK.authors(k), cap=protocol.cap), "order"
     ):
-        fitted = _padded_routes(chosen, pad, protocol)
-        yield Entry(called, "paper", ADDITIVE, fitted, counting + solving, series, axis, at, protocol=name)
+        yield Entry(
+            called, "paper", ADDITIVE, as_fitted(chosen), counting + solving, series, axis, at, protocol=name,
+            route_items=partial(_route_items, chosen, pad, protocol),
+        )  # fmt: skip
 
 
 def padding_id(embedding: Embedding, protocol: Protocol) -> int:
@@ -74,36 +77,76 @@ def padding_id(embedding: Embedding, protocol: Protocol) -> int:
     return int(found)
 
 
-def _prompts(texts: Sequence[str], number: int) -> list[str]:
-    """The first so many texts, gone through again where there are fewer; all of them where none is named."""
-    return [texts[i % len(texts)] for i in range(number)] if number else list(texts)
+def _prompts(texts: Sequence[str], protocol: Protocol) -> list[str]:
+    """The first so many texts, gone through again where there are fewer and the protocol says so."""
+    number = protocol.prompts or len(texts)
+    return [texts[i % len(texts)] for i in range(number if protocol.repeat else min(number, len(texts)))]
 
 
-def padded(texts: Sequence[str], embedding: Embedding, pad: int, protocol: Protocol, *, drop_last: bool) -> list[Ids]:
-    """Each text's token ids, cut, and padded to the longest of its batch where padding counts."""
+def padded_fit(texts: Sequence[str], embedding: Embedding, pad: int, protocol: Protocol) -> list[Ids]:
+    """What is counted of each text of the fit; texts of a batch that is not full may be left out."""
+    number = len(texts)
+    if protocol.drop_last and number >= protocol.fit_batch:
+        number -= number % protocol.fit_batch
+    ids = _encoded(texts[:number], embedding, protocol)
+    return [_padded(part, protocol.fit_width, pad) for part in ids] if protocol.fit_width else ids
+
+
+def padded_test(items: Sequence[Item], embedding: Embedding, pad: int, protocol: Protocol) -> tuple[list[Ids], Places]:
+    """What is routed of the items, domain by domain, and the place of the item that each belongs to."""
+    ids: list[Ids] = []
+    places: list[int] = []
+    for domain in dict.fromkeys(item.domain for item in items):
+        asked = [
+            (place, text)
+            for place, item in enumerate(items)
+            if item.domain == domain
+            for text in _asked(item, protocol.options.get(domain))
+        ]
+        found = _encoded([text for _, text in asked], embedding, protocol)
+        together = protocol.test_batch.get(domain, 1)
+        for begin in range(0, len(found), together):
+            batch = found[begin : begin + together]
+            width = protocol.test_width or 1 + max(len(part) for part in batch)
+            ids += [_padded(part, width, pad) for part in batch]
+        places += [place for place, _ in asked]
+    return ids, np.array(places, np.intp)
+
+
+def _asked(item: Item, form: str | None) -> list[str]:
+    """The texts that are routed of an item: its prompt or, in that form, each of its options behind it."""
+    if form is None:
+        return [item.text]
+    options: Mapping[str, str] = item.row["options"]
+    return [form.replace("{text}", item.text).replace("{option}", options[letter]) for letter in sorted(options)]
+
+
+def _encoded(texts: Sequence[str], embedding: Embedding, protocol: Protocol) -> list[Ids]:
+    if not texts:
+        return []
     flat, lengths = embedding.tokenizer.encode_batch(list(texts))
-    ids = [part[: protocol.cap] for part in np.split(flat, np.cumsum(lengths.astype(np.int64))[:-1])]
-    made = []
-    for begin in range(0, len(ids), protocol.batch):
-        batch = ids[begin : begin + protocol.batch]
-        if drop_last and len(batch) < protocol.batch and begin:
-            break
-        width = max(len(part) for part in batch) if protocol.count_padding else 0
-        made += [np.concatenate([part, np.full(max(0, width - len(part)), pad, part.dtype)]) for part in batch]
-    return made
+    return [part[: protocol.cap] for part in np.split(flat, np.cumsum(lengths.astype(np.int64))[:-1])]
+
+
+def _padded(ids: Ids, width: int, pad: int) -> Ids:
+    """Cut or padded to the width, less the last token, which is only predicted."""
+    return np.concatenate([ids, np.full(max(0, width - len(ids)), pad, ids.dtype)])[: width - 1]
 
 
 def _counted(texts: Sequence[str], embedding: Embedding, pad: int, protocol: Protocol) -> Statistics:
-    ids = padded(texts, embedding, pad, protocol, drop_last=protocol.drop_last)
+    ids = padded_fit(texts, embedding, pad, protocol)
     histogram = np.bincount(np.concatenate(ids).astype(np.intp), minlength=embedding.vocabulary_size)
     return Statistics(embedding.fingerprint, len(ids), histogram.astype(np.int64), None)
 
 
-def _padded_routes(router: Router, pad: int, protocol: Protocol) -> Fitted:
-    places: Mapping[str, int] = {name: place for place, name in enumerate(router.experts)}
-
-    def choose(texts: list[str]) -> Indices:
-        ids = padded(texts, router.embedding, pad, protocol, drop_last=False)
-        return np.array([places[decision.best] for decision in router.route_ids(ids)], np.intp)
-
-    return Fitted(router.experts, choose, *kept_by(router))
+def _route_items(router: Router, pad: int, protocol: Protocol, items: Sequence[Item]) -> tuple[list[str], Facts]:
+    """The expert of each item: where several texts of it are routed, the one that most of them are sent to."""
+    ids, places = padded_test(items, router.embedding, pad, protocol)
+    position = {name: place for place, name in enumerate(router.experts)}
+    votes = np.zeros((len(items), len(position)), np.intp)
+    for place, decision in zip(places, router.route_ids(ids), strict=True):
+        votes[place, position[decision.best]] += 1
+    several = votes.sum(axis=1) > 1
+    divided = int((votes.max(axis=1) < votes.sum(axis=1)).sum())
+    facts = {"options": {"items": int(several.sum()), "divided": divided}} if several.any() else {}
+    return [router.experts[place] for place in votes.argmax(axis=1)], facts

@@ -6,7 +6,9 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import Any
 
-BEST, SECOND = "best", "second"
+from ir3de_lab.experiments.metrics import Difference
+
+BEST = "best"
 DASH = "–"
 
 
@@ -18,7 +20,8 @@ class Cell:
     value: float | None = None
     interval: tuple[float, float] | None = None
     raw: float | None = None  # perplexity, or score in percent
-    mark: str = ""  # BEST, SECOND or nothing
+    mark: str = ""  # BEST or nothing
+    difference: Difference | None = None  # to this package's default router, over the same resamples
 
 
 @dataclass(frozen=True)
@@ -49,17 +52,29 @@ class Table:
         return asdict(self)
 
 
-def marked(rows: Sequence[Row]) -> tuple[Row, ...]:
-    """The rows with the best figure of each column marked, and the second; figures that print alike are alike."""
+def marked(rows: Sequence[Row], default: str) -> tuple[Row, ...]:
+    """The rows with the best figure of each column marked, where it is no accident.
+
+    The best figure of another row is marked if the interval of its difference to the default router is above zero; that
+    of the default router, if the interval of every row of another group is below zero. Figures that print alike are
+    alike. Without a default router nothing is marked.
+    """
+    home = next((row for row in rows if row.name == default), None)
     cells = [list(row.cells) for row in rows]
     for column in range(max((len(row.cells) for row in rows), default=0)):
         competing = [place for place, row in enumerate(rows) if row.ranked and row.ranked[column]]
         competing = [place for place in competing if cells[place][column].value is not None]
-        ranks = sorted({float(cells[place][column].text) for place in competing}, reverse=True)
+        best = max((float(cells[place][column].text) for place in competing), default=0.0)
         for place in competing:
-            rank = ranks.index(float(cells[place][column].text))
-            mark = (BEST, SECOND, "")[min(rank, 2)]
-            cells[place][column] = replace(cells[place][column], mark=mark)
+            if float(cells[place][column].text) < best or home is None:
+                continue
+            others = [cells[i][column].difference for i in competing if rows[i].group != home.group]
+            own = cells[place][column].difference
+            if rows[place] is home:
+                is_sure = all(one is not None and one.is_below for one in others)
+            else:
+                is_sure = own is not None and own.is_above
+            cells[place][column] = replace(cells[place][column], mark=BEST if is_sure else "")
     return tuple(replace(row, cells=tuple(found)) for row, found in zip(rows, cells, strict=True))
 
 
@@ -71,6 +86,23 @@ def number(value: float | None, form: str = "{:.1f}") -> Cell:
 def span(interval: tuple[float, float]) -> Cell:
     """An interval."""
     return Cell(f"{interval[0]:.1f}–{interval[1]:.1f}", interval=interval)
+
+
+def gap(difference: Difference | None) -> Cell:
+    """A difference with its interval.
+
+    >>> gap(Difference(-0.204, (-0.27, -0.139))).text
+    '−0.20 [−0.27, −0.14]'
+    """
+    if difference is None:
+        return Cell(DASH)
+    low, high = (_signed(end, "") for end in difference.interval)
+    return Cell(f"{_signed(difference.value)} [{low}, {high}]", interval=difference.interval, difference=difference)
+
+
+def _signed(value: float, plus: str = "+") -> str:
+    shown = f"{abs(value):.2f}"
+    return shown if float(shown) == 0 else f"{'−' if value < 0 else plus}{shown}"
 
 
 def three_digits(value: float) -> str:

@@ -117,6 +117,7 @@ def read(path: Path, matrix: Matrix) -> Choices:
         columns = np.array([DIGITS.index(digit) for digit in document["choices"]], np.intp)
         if len(columns) != len(matrix.items) or columns.max(initial=0) >= len(matrix.experts):
             raise ArtifactError(f"{path} is damaged: it has {len(columns)} choices for {len(matrix.items)} items")
+        _check_words(document, path)
         return Choices(
             document["router"],
             document["family"],
@@ -136,9 +137,29 @@ def read(path: Path, matrix: Matrix) -> Choices:
         raise ArtifactError(f"{path} is damaged: {error!r}. Make the choices again") from error
 
 
+def _check_words(document: Mapping[str, Any], path: Path) -> None:
+    """Refuse what tables could not place: a router without a name, of no family, or on half a curve."""
+    if not isinstance(document["router"], str) or not document["router"] or not isinstance(document["protocol"], str):
+        raise ArtifactError(f"{path} is damaged: it names no router or no protocol. Make the choices again")
+    if document["family"] not in FAMILIES:
+        raise ArtifactError(f"{path} has the family {document['family']!r}; known are {', '.join(FAMILIES)}")
+    curve = {name: document[name] for name in ("series", "axis", "at")}
+    if document["axis"] not in (None, *AXES) or len({value is None for value in curve.values()}) > 1:
+        raise ArtifactError(
+            f"{path} has {curve}: all three say where it is on a curve, or none. Make the choices again"
+        )
+
+
 def read_all(folder: Path, matrix: Matrix) -> list[Choices]:
     """Every router's choices in a folder, in the order of their names."""
-    return [read(path, matrix) for path in sorted(folder.glob("*.json"))]
+    found: dict[str, Path] = {}
+    made = []
+    for path in sorted(folder.glob("*.json")):
+        made.append(read(path, matrix))
+        if (name := made[-1].router) in found:
+            raise ArtifactError(f"{found[name]} and {path} are of the same router '{name}': delete the older one")
+        found[name] = path
+    return made
 
 
 def columns_of(names: Sequence[str], matrix: Matrix) -> Places:

@@ -4,19 +4,20 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any, TypeVar
 
 import numpy as np
 
 from ir3de import Router
-from ir3de.scorers import CrossEntropy, KernelRidge, Posterior, PromptRidge, Scorer, TokenRidge
+from ir3de.scorers import Blend, CrossEntropy, KernelRidge, Logistic, Posterior, PromptRidge, Scorer, TokenRidge
 from ir3de.selectors import AllTokens, Average, EntropyTopK, Selector
 from ir3de.statistics import Statistics, collect
 from ir3de_lab.benchmarks.accuracy import PAPER_K
 from ir3de_lab.benchmarks.rivals import kept_by
 from ir3de_lab.experiments.choices import Traits
+from ir3de_lab.experiments.material import Item
 from ir3de_lab.rivals import Baseline, Fitted
 from ir3de_lab.rivals.bag_of_words_mlp import BagOfWordsMLP
 from ir3de_lab.rivals.interface import Indices
@@ -29,6 +30,8 @@ Made = TypeVar("Made")
 
 ADDITIVE = Traits(central_data=False, language_model=False, adds_experts=True)  # sums by domain, and one solve
 CENTRAL = Traits(central_data=True, language_model=False, adds_experts=False)
+
+DEFAULT = "ir3de"  # the router that a fit without any option makes
 
 
 @dataclass(frozen=True)
@@ -47,6 +50,7 @@ class Entry:
     protocol: str = "clean"
     encoding_us: float | None = None  # a text, where its vector is remembered: then routing shows none of it
     about: Facts = field(default_factory=dict)  # more that its file keeps
+    route_items: Callable[[Sequence[Item]], tuple[list[str], Facts]] | None = None  # where texts do not say everything
 
 
 def timed(make: Callable[[], Made]) -> tuple[Made, float]:
@@ -99,11 +103,18 @@ def selections(
 
 
 def ours(train: Texts) -> Iterator[Entry]:
-    """This package's own: the default, tuned, and its scorers one by one."""
+    """This package's own: the default, the two fits that it chooses between, tuned, and its scorers one by one."""
     counted, counting = timed(lambda: {d: collect(texts, keep_sample=True) for d, texts in train.items()})
-    for name, tune in (("ir3de", False), ("ir3de, tuned", True)):
-        router, solving = timed(partial(Router.fit, counted, tune=tune))
-        yield Entry(name, "ours", ADDITIVE, as_fitted(router), counting + solving)
+    alone = replace(Logistic.for_prompts(list(counted.values())), closed=0.0)
+    for name, options in (
+        (DEFAULT, {}),
+        (f"{DEFAULT}, closed form", {"scorer": Blend()}),
+        (f"{DEFAULT}, discriminative fit", {"scorer": alone}),
+        (f"{DEFAULT}, tuned", {"tune": True}),
+    ):
+        router, solving = timed(partial(Router.fit, counted, **options))
+        fitted, seconds = as_fitted(router), counting + solving
+        yield Entry(name, "ours", ADDITIVE, fitted, seconds, about={"scorer": repr(router.scorer)})
     bare = {domain: statistics.without_sample() for domain, statistics in counted.items()}  # nothing is calibrated
     scorers: dict[str, Scorer] = {
         "token ridge, balanced": TokenRidge(),

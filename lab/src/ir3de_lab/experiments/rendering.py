@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from ir3de_lab.experiments.cells import BEST, SECOND, Cell, Row, Table
+from ir3de_lab.experiments.cells import BEST, Cell, Row, Table
 
 _LATEX = {
     "\\": r"\textbackslash{}",
@@ -86,7 +86,7 @@ def _cells(cells: Sequence[str]) -> str:
 
 def _in_latex(cell: Cell) -> str:
     text = escaped(cell.text)
-    return {BEST: rf"\textbf{{{text}}}", SECOND: rf"\underline{{{text}}}"}.get(cell.mark, text)
+    return rf"\textbf{{{text}}}" if cell.mark == BEST else text
 
 
 def _label(table: Table) -> str:
@@ -106,4 +106,4 @@ def _line(cells: Sequence[str]) -> str:
 
 def _marked_down(cell: Cell) -> str:
     text = _plain(cell.text)
-    return {BEST: f"**{text}**", SECOND: f"<ins>{text}</ins>"}.get(cell.mark, text)
+    return f"**{text}**" if cell.mark == BEST else text

@@ -8,11 +8,11 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from itertools import chain
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 
@@ -43,6 +43,7 @@ from ir3de_lab.experiments.provenance import this_process
 from ir3de_lab.experiments.settings import Setting
 from ir3de_lab.rivals.naive_bayes import NaiveBayes
 
+Chosen = TypeVar("Chosen")
 CHEAP = ("paper", "ours", "words", "encoders")
 PROMPTS = (10, 30, 100, 300, 1_000, 3_000)
 TOKENS = (4, 8, 16, 32, 64, 128, 256, 512)
@@ -75,6 +76,7 @@ def prepare(setting: Setting, material: Material, matrix: Matrix, experts: Path 
         strange = next((item for item in ids if item not in known), None)
         what = f"the item '{strange}' has no outcome" if strange else "they are of other items, or in another order"
         raise ArtifactError(f"the outcomes of '{setting.name}' are not those of this data: {what}. Make them again")
+    _check_options(setting, material)
     if not setting.scored:
         return Stage(setting, material, matrix, {domain: domain for domain in setting.domains}, experts)
     best = {}
@@ -87,6 +89,16 @@ def prepare(setting: Setting, material: Material, matrix: Matrix, experts: Path 
             ) from error
         best[domain] = matrix.experts[int(np.mean(scores, axis=0).argmax())]
     return Stage(setting, material, matrix, best, experts)
+
+
+def _check_options(setting: Setting, material: Material) -> None:
+    """Refuse items without options before anything is fitted, where a protocol routes options one by one."""
+    domains = {domain for protocol in setting.protocol.values() for domain in protocol.options}
+    for item in material.items:
+        options = item.row.get("options")
+        is_whole = isinstance(options, Mapping) and options and all(isinstance(one, str) for one in options.values())
+        if item.domain in domains and not is_whole:
+            raise InputError(f"the item '{item.id}' needs its options as a table of texts, found {options!r}")
 
 
 def run(
@@ -152,11 +164,15 @@ def _asked(stage: Stage, entries: Iterator[Entry]) -> Iterator[Choices]:
     for entry in entries:
         if entry.encoding_us is not None:
             entry.fitted.route(texts)  # from now on their vectors are remembered
-        domains, microseconds = _routed(partial(entry.fitted.route, texts), stage)
+        if entry.route_items is not None:
+            (domains, facts), microseconds = _routed(partial(entry.route_items, stage.material.items), stage)
+            entry = replace(entry, about={**entry.about, **facts})
+        else:
+            domains, microseconds = _routed(partial(entry.fitted.route, texts), stage)
         yield _choices(stage, entry, domains, microseconds + (entry.encoding_us or 0.0))
 
 
-def _routed(route: Callable[[], list[str]], stage: Stage) -> tuple[list[str], float]:
+def _routed(route: Callable[[], Chosen], stage: Stage) -> tuple[Chosen, float]:
     """What is chosen for all items in one call, and an item's share of its time in microseconds."""
     begin = time.perf_counter()
     chosen = route()

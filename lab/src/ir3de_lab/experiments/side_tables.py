@@ -9,10 +9,11 @@ from typing import Any
 import numpy as np
 
 from ir3de_lab.experiments import published
-from ir3de_lab.experiments.cells import DASH, Cell, Row, Table, counted, number, span, three_digits
+from ir3de_lab.experiments.cells import DASH, Cell, Row, Table, counted, gap, number, span, three_digits
 from ir3de_lab.experiments.choices import Choices
+from ir3de_lab.experiments.metrics import Judge, Performance, normalised_difference, score_difference
 from ir3de_lab.experiments.results import CHOICES, DECENTRALISED, DYNAMIC, OUTCOMES, Results, shown_name, step_name
-from ir3de_lab.experiments.standings import DEFAULT, RIVALS, Standing, expert_name, extra_name
+from ir3de_lab.experiments.standings import DEFAULT, RIVALS, Standing, default_of, expert_name, extra_name
 
 YES, NO = "yes", "no"
 ON_ACCELERATOR = "¹"
@@ -63,13 +64,16 @@ def accelerator(choices: Choices) -> str | None:
 def beside_table(results: Results, rows: Sequence[Standing]) -> Table:
     """The paper's averages and ours."""
     paper = published.PUBLISHED[results.setting]
-    columns = ("paper, as printed", "paper, mean of its row", "here", "95 % interval", "row here")
-    body = [row for name in paper.rows for row in _beside(paper, name, rows)]
-    body += [Row(row.name, (Cell(DASH), Cell(DASH), *_here(row))) for row in rows if row.name == DEFAULT]
+    home = default_of(rows)
+    compared = [f"difference to {DEFAULT}"] if home is not None else []
+    columns = ("paper, as printed", "paper, mean of its row", "here", "95 % interval", *compared, "row here")
+    body = [row for name in paper.rows for row in _beside(paper, name, rows, home)]
+    body += [Row(home.name, (Cell(DASH), Cell(DASH), *_here(home, home)))] if home is not None else []
     caption = (
         "Averages over the domains, in percent of their own experts.",
         f"Paper: {published.SOURCE}, {paper.label}, with k={paper.k} and {paper.neighbours} neighbours.",
         "Experts and texts differ from the paper's, so only the order of the routers can be compared.",
+        *paper.notes,
     )
     title = f"{results.title}: next to the paper's figures"
     sources = (OUTCOMES, CHOICES) if results.choices else (OUTCOMES,)
@@ -84,25 +88,35 @@ def response_tables(results: Results, rows: Sequence[Standing]) -> list[Table]:
 
 
 def _responses(results: Results, rows: Sequence[Standing], domain: str) -> Table:
-    matrix = results.matrix
-    items = np.flatnonzero(matrix.domain == matrix.domains.index(domain))
-    chosen = {expert_name(name, matrix): np.full(len(items), i) for i, name in enumerate(matrix.experts)}
-    chosen |= {extra_name(name): np.full(len(items), len(matrix.experts) + i) for i, name in enumerate(matrix.extras)}
-    chosen |= {row.name: row.choices.columns[items] for row in rows if row.choices is not None}
+    matrix, home = results.matrix, default_of(rows)
+    place = matrix.domains.index(domain)
+    whole = (matrix.values == matrix.weight[:, None]).astype(np.float64)
+    judge = Judge(replace(matrix, values=whole, weight=np.ones(len(matrix.items))))
+    strict = {row.name: found for row in rows if (found := _judged_again(row, judge)) is not None}
     body = []
     for row in rows:
-        if row.name in chosen:
-            points, possible = matrix.values[items, chosen[row.name]], matrix.weight[items]
-            figures = points.sum() / possible.sum(), (points == possible).mean()
-            body.append(Row(row.name, tuple(number(100 * float(figure)) for figure in figures), row.group))
+        if row.name in strict:
+            cells = [number(found.raw[place]) for found in (row.performance, strict[row.name])]
+            cells += [gap(score_difference(strict[row.name], strict[home.name], [place]))] if home is not None else []
+            body.append(Row(row.name, tuple(cells), row.group))
     title = f"{results.title}, {shown_name(domain)}: by instruction and by response, in percent"
     caption = (
         "Per instruction: the share of all instructions that were followed, which the other tables show.",
         "Per response: the share of responses that follow every one of theirs.",
     )
-    columns = ("per instruction", "per response")
+    columns = ("per instruction", "per response", *([f"difference to {DEFAULT}, per response"] if home else []))
     sources = (OUTCOMES, CHOICES) if results.choices else (OUTCOMES,)
     return Table(f"responses-{domain}", title, "model or router", columns, tuple(body), caption, sources)
+
+
+def _judged_again(row: Standing, judge: Judge) -> Performance | None:
+    """A row's figures on other outcomes of the same items; what is drawn by lot or known in hindsight has none."""
+    if row.choices is not None:
+        return judge.of_experts(row.choices.columns)
+    if row.expert is not None:
+        return judge.of_column(row.expert)
+    extra = next((name for name in judge.matrix.extras if extra_name(name) == row.name), None)
+    return None if extra is None else judge.of_values(extra)
 
 
 def group_tables(results: Results) -> list[Table]:
@@ -163,20 +177,24 @@ def _needs(choices: Choices, mark: str) -> Iterator[Cell]:
         yield Cell(YES if trait else NO)
 
 
-def _beside(paper: published.Published, name: str, rows: Sequence[Standing]) -> Iterator[Row]:
+def _beside(paper: published.Published, name: str, rows: Sequence[Standing], home: Standing | None) -> Iterator[Row]:
     """A line for each row of ours that belongs to one of the paper's."""
     said = (number(paper.average(name)), number(paper.mean(name)))
     found = [row for row in rows if row.name.startswith(published.HERE.get(name, (name,)))]
     if not found:
-        yield Row(name, (*said, Cell(DASH), Cell(DASH), Cell("not measured")))
+        yield Row(name, (*said, *[Cell(DASH)] * (2 + (home is not None)), Cell("not measured")))
     for place, row in enumerate(found):
         first = place == 0
-        yield Row(name if first else "", (*(said if first else (Cell(""), Cell(""))), *_here(row)))
+        yield Row(name if first else "", (*(said if first else (Cell(""), Cell(""))), *_here(row, home)))
 
 
-def _here(row: Standing) -> tuple[Cell, Cell, Cell]:
+def _here(row: Standing, home: Standing | None) -> Iterator[Cell]:
     found = row.performance
-    return number(found.average), span(found.average_interval), Cell(row.name)
+    yield number(found.average)
+    yield span(found.average_interval)
+    if home is not None:
+        yield gap(normalised_difference(found, home.performance, list(range(len(found.normalised)))))
+    yield Cell(row.name)
 
 
 def _groups(results: Results, place: int) -> Table:

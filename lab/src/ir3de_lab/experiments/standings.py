@@ -52,6 +52,16 @@ def standings(results: Results, matrix: Matrix | None = None) -> tuple[Standing,
     return (*sorted(rows, key=_place), oracle)
 
 
+def judged(results: Results, judge: Judge) -> tuple[Standing, ...]:
+    """The routers of a setting alone, by a judge of the same items or of some of them."""
+    return tuple(sorted(_routers(results, judge), key=_place))
+
+
+def default_of(rows: Sequence[Standing]) -> Standing | None:
+    """This package's default router, to which the others are compared."""
+    return next((row for row in rows if row.name == DEFAULT), None)
+
+
 def expert_name(expert: str, matrix: Matrix) -> str:
     """A single expert's row: "Math expert" where it is a domain's, its own name where it is a model's."""
     return f"{shown_name(expert)} expert" if expert in matrix.domains else expert

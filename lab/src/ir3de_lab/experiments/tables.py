@@ -11,9 +11,16 @@ from dataclasses import replace
 import numpy as np
 
 from ir3de_lab.experiments import published
-from ir3de_lab.experiments.cells import Cell, Row, Table, marked, number, span
+from ir3de_lab.experiments.cells import Cell, Row, Table, gap, marked, number, span
 from ir3de_lab.experiments.matrix import Matrix
-from ir3de_lab.experiments.metrics import RESAMPLES
+from ir3de_lab.experiments.metrics import (
+    RESAMPLES,
+    Difference,
+    accuracy_difference,
+    normalised_difference,
+    perplexity_difference,
+    score_difference,
+)
 from ir3de_lab.experiments.results import CHOICES, DRAWN, OUTCOMES, REFERENCE, Results, shown_name
 from ir3de_lab.experiments.side_tables import (
     beside_table,
@@ -24,9 +31,21 @@ from ir3de_lab.experiments.side_tables import (
     response_tables,
     with_left_out,
 )
-from ir3de_lab.experiments.standings import BEST_OF, EXTRAS, RANDOM, VALIDATION, Standing, standings
+from ir3de_lab.experiments.standings import (
+    BEST_OF,
+    DEFAULT,
+    EXTRAS,
+    RANDOM,
+    VALIDATION,
+    Standing,
+    default_of,
+    standings,
+)
+from ir3de_lab.experiments.truncated import truncated_tables
 
 LISTING = ("main", "raw", "reference", "needs")  # tables with a row for every router
+DIFFERENCE = f"Difference to {DEFAULT}"
+PAIRED = f"{DIFFERENCE}: with the 95 % interval of the difference, taken within the same resamples."
 
 
 def tables(results: Results) -> list[Table]:
@@ -35,6 +54,7 @@ def tables(results: Results) -> list[Table]:
     made = [main_table(results, rows), raw_table(results, rows)]
     made += [needs_table(results, rows)] if results.choices else []
     made += [beside_table(results, rows)] if results.setting in published.PUBLISHED else []
+    made += truncated_tables(results)
     made += [reference_table(results)] if results.reference is not None else []
     made += [drawn_table(results)] if results.drawn is not None else []
     made += response_tables(results, rows)
@@ -72,31 +92,38 @@ def drawn_table(results: Results) -> Table:
 
 def raw_table(results: Results, rows: Sequence[Standing]) -> Table:
     """The same rows before they are divided by the own expert's; scores, unlike perplexities, have a mean."""
-    matrix = results.matrix
+    matrix, home = results.matrix, default_of(rows)
     perplexity = matrix.metric == "perplexity"
     what = "perplexity, lower is better" if perplexity else "score in percent, higher is better"
     parts = {} if perplexity else {**_parts(results, matrix), "Mean": list(range(len(matrix.domains)))}
     form = "{:.2f}" if perplexity else "{:.1f}"
+    difference = perplexity_difference if perplexity else score_difference
     body = []
     for row in rows:
         raw = row.performance.raw
         figures = (*raw, *(float(np.mean([raw[place] for place in part])) for part in parts.values()))
-        body.append(Row(row.name, tuple(number(figure, form) for figure in figures), row.group))
-    columns = (*map(shown_name, matrix.domains), *parts)
-    return Table("raw", f"{results.title}: {what}", "model or router", columns, tuple(body), (), _sources(results))
+        cells = [number(figure, form) for figure in figures]
+        if home is not None:
+            cells.append(gap(difference(row.performance, home.performance, list(range(len(raw))))))
+        body.append(Row(row.name, tuple(cells), row.group))
+    unit = "of the geometric mean, %" if perplexity else "of the mean"
+    columns = (*map(shown_name, matrix.domains), *parts, *([f"{DIFFERENCE}, {unit}"] if home is not None else []))
+    caption = (PAIRED,) if home is not None else ()
+    return Table("raw", f"{results.title}: {what}", "model or router", columns, tuple(body), caption, _sources(results))
 
 
 def _normalised(results: Results, matrix: Matrix, rows: Sequence[Standing], name: str, title: str) -> Table:
-    parts = _parts(results, matrix)
-    columns = (*map(shown_name, matrix.domains), *parts, "Average", "95 % interval", "Routing accuracy")
+    parts, home = _parts(results, matrix), default_of(rows)
+    compared = [DIFFERENCE] if home is not None else []
+    columns = (*map(shown_name, matrix.domains), *parts, "Average", "95 % interval", *compared, "Routing accuracy")
     body = []
     for row in rows:
         # a domain's own expert is what the others are measured against, and no rival of theirs
         domains = [row.ranked and matrix.own[domain] != row.expert for domain in matrix.domains]
         ranked = (*domains, *[row.ranked] * (len(columns) - len(domains)))
-        body.append(Row(row.name, tuple(_cells(row, list(parts.values()))), row.group, ranked))
+        body.append(Row(row.name, tuple(_cells(row, list(parts.values()), home)), row.group, ranked))
     caption = tuple(_caption(rows, matrix))
-    return Table(name, title, "model or router", columns, marked(body), caption, _sources(results))
+    return Table(name, title, "model or router", columns, marked(body, DEFAULT), caption, _sources(results))
 
 
 def _parts(results: Results, matrix: Matrix) -> dict[str, list[int]]:
@@ -106,22 +133,37 @@ def _parts(results: Results, matrix: Matrix) -> dict[str, list[int]]:
     return {"Known": [place for place in places if place not in unseen], "Unseen": unseen} if unseen else {}
 
 
-def _cells(row: Standing, parts: Sequence[Sequence[int]]) -> Iterator[Cell]:
+def _cells(row: Standing, parts: Sequence[list[int]], home: Standing | None) -> Iterator[Cell]:
     found = row.performance
-    for value, interval, raw in zip(found.normalised, found.intervals, found.raw, strict=True):
-        yield Cell(f"{value:.1f}", value, interval, raw)
+    every = list(range(len(found.normalised)))
+
+    def difference(places: list[int]) -> Difference | None:
+        return None if home is None else normalised_difference(found, home.performance, places)
+
+    for place, (value, interval, raw) in enumerate(zip(found.normalised, found.intervals, found.raw, strict=True)):
+        yield Cell(f"{value:.1f}", value, interval, raw, difference=difference([place]))
     for part in parts:
-        yield number(float(np.mean([found.normalised[place] for place in part])))
-    yield Cell(f"{found.average:.1f}", found.average, found.average_interval)
+        figure = number(float(np.mean([found.normalised[place] for place in part])))
+        yield replace(figure, difference=difference(part))
+    yield Cell(f"{found.average:.1f}", found.average, found.average_interval, difference=difference(every))
     yield span(found.average_interval)
-    yield number(found.accuracy)
+    if home is not None:
+        yield gap(difference(every))
+        yield replace(number(found.accuracy), difference=accuracy_difference(found, home.performance))
+    else:
+        yield number(found.accuracy)
 
 
 def _caption(rows: Sequence[Standing], matrix: Matrix) -> Iterator[str]:
     yield f"{len(matrix.items):,} items. Every figure is in percent of what the domain's own expert reaches."
-    yield "The best is bold, the second underlined."
-    yield "A domain's own expert, the oracle and the authors' protocol are not ranked."
     yield f"The 95 % intervals come from {RESAMPLES:,} resamples of the items of each domain and group."
+    if default_of(rows) is not None:
+        yield PAIRED
+        yield (
+            f"Bold: the best of its column, if the interval of its difference to {DEFAULT} is above zero; {DEFAULT} "
+            "itself, if those of all routers and models that are not of this package are below zero."
+        )
+        yield "A domain's own expert, the oracle and protocols other than the clean one are never bold."
     drawn = next((row for row in rows if row.deviation is not None), None)
     if drawn is not None:
         yield f"{RANDOM}: mean and interval of 100 draws; standard deviation of its average: {drawn.deviation:.2f}."

@@ -24,6 +24,7 @@ METRICS = ("perplexity", "score")
 TASKS = ("gsm8k", "humaneval", "ifeval", "m_arc")
 CHOSEN = ("m_arc",)  # tasks where an answer is chosen among options, and none is generated
 RESERVED = ("average", "base", "answers", "held_out")  # columns and folders beside the experts' own
+_FROM_ZERO = ("prompts", "fit_width", "test_width", "scored")  # of a protocol; 0 means all, or none
 _SEEDED = re.compile(r"(.+)-seed-(\d+)")
 
 
@@ -94,17 +95,23 @@ class Evaluation:
 
 @dataclass(frozen=True)
 class Protocol:
-    """What routers are fitted on, and what counts as text; the defaults are the clean choice."""
+    """What routers are fitted on, what counts as text, and what is scored; the defaults are the clean choice."""
 
     fit_on_test: tuple[str, ...] = ()  # domains fitted on their test prompts
-    prompts: int = 0  # of each domain, where not all: fewer are gone through again
-    cap: int = 1024  # tokens of a prompt
-    batch: int = 8  # prompts padded together, where padding counts
-    count_padding: bool = False
-    padding: str = "<|im_end|>"  # the token that pads
+    prompts: int = 0  # of each domain, where not all
+    repeat: bool = False  # where a domain has fewer than that, they are gone through again
+    cap: int = 1024  # tokens of a prompt that are read
+    fit_width: int = 0  # tokens that prompts of the fit are padded to, where not 0; the last of them is not read
+    fit_batch: int = 1  # prompts of the fit that are counted together
     drop_last: bool = False  # of the fit, a batch that is not full
+    test_width: int = 0  # tokens that test prompts are padded to, where not 0; the last of them is not read
+    test_batch: Mapping[str, int] = field(default_factory=dict)  # domains padded to the longest of so many test prompts
+    options: Mapping[str, str] = field(default_factory=dict)  # domains whose options are routed one by one, and how
+    padding: str = "<|im_end|>"  # the token that pads; where padded, it is counted and votes like text
     precision: Literal["float64", "float32"] = "float64"  # of the Gram matrix
     embedding: str = "base"  # or the domain whose expert's own is meant; the base model's stands in, with a note
+    scored: int = 0  # items of a domain that are routed, and of those sent to an expert that are scored, where not all
+    average_without: tuple[str, ...] = ()  # domains that its average leaves out
 
 
 @dataclass(frozen=True)
@@ -209,7 +216,8 @@ def _check_domains(setting: Setting, file: str) -> None:
         "experts": setting.experts,
         "data.hub": setting.data.hub,
     }
-    tables |= {f"protocol.{name}.fit_on_test": protocol.fit_on_test for name, protocol in setting.protocol.items()}
+    for field_name in ("fit_on_test", "test_batch", "options", "average_without"):
+        tables |= {f"protocol.{name}.{field_name}": getattr(one, field_name) for name, one in setting.protocol.items()}
     for table, names in {**tables, "unseen": setting.unseen, "choose": setting.choose}.items():
         for name in names:
             if name not in setting.domains:
@@ -253,6 +261,22 @@ def _check_protocols(setting: Setting, file: str) -> None:
     for name, protocol in setting.protocol.items():
         if protocol.embedding not in ("base", *setting.domains):
             raise InputError(f"{file}: protocol.{name}.embedding is '{protocol.embedding}': write 'base' or a domain")
+        for domain, form in protocol.options.items():
+            if "{text}" not in form or "{option}" not in form:
+                raise InputError(
+                    f"{file}: protocol.{name}.options.{domain} is {form!r}: it needs {{text}}, where the question "
+                    "stands, and {option}"
+                )
+            if setting.tasks.get(domain) not in CHOSEN:
+                raise InputError(
+                    f"{file}: protocol.{name}.options names '{domain}', whose task has no options: leave it out"
+                )
+        if protocol.test_width and protocol.test_batch:
+            raise InputError(f"{file}: protocol.{name} has test_width and test_batch: leave one of them out")
+        if protocol.scored and setting.metric != "perplexity":
+            raise InputError(f"{file}: protocol.{name}.scored is for the metric 'perplexity': leave it out")
+        if set(protocol.average_without) >= set(setting.domains):
+            raise InputError(f"{file}: protocol.{name}.average_without names every domain: nothing is left to average")
 
 
 def _check_numbers(setting: Setting, file: str) -> None:
@@ -263,8 +287,8 @@ def _check_numbers(setting: Setting, file: str) -> None:
         ("evaluation", setting.evaluation, ("length", "batch_tokens", "generation_tokens"), 1),
         ("evaluation", setting.evaluation, ("temperature", "seed", "draws", "draw_temperature"), 0),
         ("encoders", setting.encoders, ("tokens",), 1),
-        *((f"protocol.{name}", found, ("cap", "batch"), 1) for name, found in setting.protocol.items()),
-        *((f"protocol.{name}", found, ("prompts",), 0) for name, found in setting.protocol.items()),
+        *((f"protocol.{name}", found, ("cap", "fit_batch"), 1) for name, found in setting.protocol.items()),
+        *((f"protocol.{name}", found, _FROM_ZERO, 0) for name, found in setting.protocol.items()),
         *((f"data.hub.{name}", found, ("train", "test"), 1) for name, found in setting.data.hub.items()),
     ]
     numbers = {
@@ -272,6 +296,12 @@ def _check_numbers(setting: Setting, file: str) -> None:
     }
     for task, tokens in setting.evaluation.most_new_tokens.items():
         numbers[f"evaluation.most_new_tokens.{task}"] = (tokens, 1)
+    for name, protocol in setting.protocol.items():
+        for domain, together in protocol.test_batch.items():
+            numbers[f"protocol.{name}.test_batch.{domain}"] = (together, 1)
+        for width in ("fit_width", "test_width"):
+            if getattr(protocol, width) == 1:  # its only token would not be read
+                numbers[f"protocol.{name}.{width}"] = (1, 2)
     for name, (value, least) in numbers.items():
         if value < least:
             raise InputError(f"{file}: {name} is {value}: it must be {least} or more")
