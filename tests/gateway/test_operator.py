@@ -55,6 +55,15 @@ def test_an_expert_that_is_left_alone_is_told_of_once(tmp_path: Path, caplog: py
     assert len(told) == 1 and "'law' answered with status 500 at http://127.0.0.1:" in told[0]
 
 
+@pytest.mark.parametrize("host", ["127.0.0.1", "localhost"])  # a name may have several addresses
+def test_an_expert_that_cannot_be_reached_is_told_of_in_words(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, host: str
+) -> None:
+    with running(tmp_path, experts={"law": {"base_url": f"http://{host}:9/v1"}}) as gateway:
+        assert ask(gateway.url, "law", model="law").status_code == 502
+    assert f"'law' at http://{host}:9/v1: connection refused" in caplog.messages
+
+
 def test_replicas_that_are_down_are_told_of_in_words(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     checks = {"interval": 0.05, "down_interval": 0.05, "unhealthy": 1, "timeout": 0.2}
     with socket.create_server(("127.0.0.1", 0)) as silent:  # it lets clients in and says nothing
@@ -63,7 +72,7 @@ def test_replicas_that_are_down_are_told_of_in_words(tmp_path: Path, caplog: pyt
         with running(tmp_path, experts={"law": law}), caplog.at_level(logging.WARNING):
             assert raw_sockets.eventually(lambda: caplog.text.count("is down (") == 2)
     assert f"at {addresses[1]} is down (no answer within 0.2 s): it gets no requests" in caplog.text
-    assert f"at {addresses[0]} is down (" in caplog.text and "Error" not in caplog.text
+    assert f"at {addresses[0]} is down (connection refused): it gets" in caplog.text and "Err" not in caplog.text
 
 
 def test_health_tells_experts_that_cool_from_those_that_fail(tmp_path: Path) -> None:
@@ -122,6 +131,12 @@ def file(tmp_path: Path) -> Path:
     path = tmp_path / "ir3de.yaml"
     path.write_text(yaml.safe_dump({"version": 1, "router": {"path": "router"}, "experts": experts}))
     return path
+
+
+def test_a_start_names_the_line_of_what_is_wrong(file: Path) -> None:
+    file.write_text(file.read_text() + "server: {host: 0.0.0.0}\n")
+    line = file.read_text().count("\n")
+    assert f"line {line}, server.host: 0.0.0.0 can be reached from other machines" in run("serve", file, code=1).stderr
 
 
 def test_replicas_that_are_still_drained_are_named(file: Path) -> None:

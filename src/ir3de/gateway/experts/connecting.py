@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import os
+import re
 import socket
 import ssl
 from collections.abc import Callable
@@ -95,8 +97,9 @@ class Connector:
         except (OSError, RuntimeError) as error:  # RuntimeError: uvloop's, of a socket that cannot be used
             if is_out_of_resources(error):
                 raise OutOfResourcesError(getattr(error, "errno", None), str(error)) from error
-            is_tls = isinstance(error, (ssl.SSLError, TlsFileError))
-            raise UnreachableError(str(error), "tls" if is_tls else "connect") from error
+            if isinstance(error, (ssl.SSLError, TlsFileError)):
+                raise UnreachableError(str(error), "tls") from error
+            raise UnreachableError(_describe(error)) from error
 
     async def _connect(
         self, origin: Origin, context: ssl.SSLContext | None, protocol: Callable[[], asyncio.Protocol]
@@ -169,6 +172,12 @@ class Connector:
         if context is None:
             context = self._contexts[tls, http2] = build_tls_context(tls, http2=http2)
         return context
+
+
+def _describe(error: Exception) -> str:
+    """Why no connection was made, in words: asyncio writes numbers of errors, and its own calls."""
+    reasons = [os.strerror(int(number)).lower() for number in re.findall(r"\[Errno (\d+)\]", str(error))]
+    return ", ".join(dict.fromkeys(reasons)) or str(error)
 
 
 async def _start(

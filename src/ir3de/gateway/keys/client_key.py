@@ -51,7 +51,7 @@ class ClientKey:
             raise build_key_error(f"the API key '{self.name}' has expired: ask the gateway's operator for a new one")
         if scope and scope not in self.scopes:
             may = ", ".join(sorted(self.scopes)) or "nothing"
-            message = f"the API key '{self.name}' has no scope '{scope}', only {may}"
+            message = f"the API key '{self.name}' has no scope '{scope}', only {may}: ask the gateway's operator"
             raise ApiError(403, message, "missing_scope")
 
     def may_ask(self, expert: str) -> bool:
