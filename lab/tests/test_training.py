@@ -179,6 +179,16 @@ def test_only_answers_are_learnt(base: Path, tmp_path: Path, data: Path) -> None
     assert batch.labels[0].tolist() == [IGNORED, IGNORED, IGNORED, 3, 0]
 
 
+def test_a_batch_whose_answers_are_all_cut_off_teaches_nothing(tmp_path: Path, base: Path, data: Path) -> None:
+    setting, _ = of(tmp_path, base, data)
+    rows = [{"text": "boil the egg in salted water " * 9, "answer": "yes"}]  # longer than an example may be
+    told = replace(setting, metric="score", tasks={"law": "ifeval"})
+    train(told, {"law": rows}, tmp_path / "experts", domains=("law",), device="cpu")
+    assert set(json.loads((tmp_path / "experts" / "law" / "training.json").read_text())["losses"]) == {0.0}
+    kept, before = weights(tmp_path / "experts" / "law"), weights(tmp_path / "experts" / "base")
+    assert all(torch.equal(kept[name], before[name]) for name in before)
+
+
 def test_every_example_is_seen_before_one_is_seen_again(base: Path, tmp_path: Path, data: Path) -> None:
     setting, texts = of(tmp_path, base, data)
     model = models.load(base, device="cpu")

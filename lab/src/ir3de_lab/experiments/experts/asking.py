@@ -52,12 +52,15 @@ def negative_log_likelihoods(
             chosen = [texts[i] for i in places]
             ids, mask = _padded(model, [text.ids for text in chosen], left=False)
             logits = model.model(input_ids=ids, attention_mask=mask, use_cache=False).logits
-            for row, (place, text) in enumerate(zip(places, chosen, strict=True)):
-                begin, end = max(text.begin, 1), len(text.ids)
-                if end > begin:
-                    sums[place] = torch.nn.functional.cross_entropy(
+            found = []
+            for row, text in enumerate(chosen):
+                begin, end = max(text.begin, 1), max(text.begin, 1, len(text.ids))
+                found.append(
+                    torch.nn.functional.cross_entropy(
                         logits[row, begin - 1 : end - 1].float(), ids[row, begin:end], reduction="sum"
-                    ).item()
+                    )
+                )
+            sums[places] = torch.stack(found).tolist()  # all at once: each would wait for the accelerator
     return sums
 
 

@@ -184,9 +184,11 @@ def _loss(model: LanguageModel, batch: Batch) -> Any:
     ids, labels, mask = (torch.from_numpy(array).to(device) for array in (batch.ids, batch.labels, batch.mask))
     with torch.autocast(device.type, torch.bfloat16, enabled=device.type == "cuda"):
         logits = model.model(input_ids=ids, attention_mask=mask, use_cache=False).logits
-    return torch.nn.functional.cross_entropy(
-        logits[:, :-1].flatten(0, 1).float(), labels[:, 1:].flatten(), ignore_index=IGNORED
+    counted = labels[:, 1:].flatten()
+    total = torch.nn.functional.cross_entropy(
+        logits[:, :-1].flatten(0, 1).float(), counted, ignore_index=IGNORED, reduction="sum"
     )
+    return total / (counted != IGNORED).sum().clamp(min=1)  # where every answer was cut off there is nothing to learn
 
 
 def _keep(run: _Run, by: Mapping[str, Any], path: Path) -> None:
