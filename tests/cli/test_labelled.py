@@ -9,6 +9,7 @@ import pytest
 
 from commands import complaint, run, run_json, wrong_call
 from ir3de import Router
+from ir3de.cli.output import Output, hint, line
 from ir3de.corpora import examples as demo
 from ir3de.statistics.files import load_statistics
 
@@ -346,3 +347,23 @@ def test_other_wrong_calls_are_told() -> None:
     assert "no such file" in complaint("fit", "r", "label=team")
     assert "--whole-files is for plain text" in wrong_call("fit", "r", "train.csv", "--label", "team", "--whole-files")
     assert "lines of plain text" in complaint("fit", "r", "law.txt", "--label", "team")
+
+
+def test_the_next_command_is_one_line_on_a_narrow_terminal(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("COLUMNS", "40")
+    command = (
+        "ir3de serve --router router --expert 'lost or stolen card=http://127.0.0.1:8001/v1' --expert 'b c=http://b/v1'"
+    )
+    Output().note(hint(command))
+    Output().note(line((command, "")))  # other lines are broken between words
+    first, *others = capsys.readouterr().out.splitlines()
+    assert first == f"next: {command}" and len(others) > 1
+
+
+@pytest.mark.usefixtures("here")
+def test_a_table_with_semicolons_is_proposed_a_label_as_well() -> None:
+    Path("semicolons.csv").write_text(as_csv(ROWS, ";"), "utf-8-sig")
+    told = run("fit", "r", "semicolons.csv", code=2).stderr.splitlines()
+    assert told[-1] == "  ir3de fit r semicolons.csv --label team"

@@ -188,12 +188,27 @@ def test_packed_files_that_are_cut_or_damaged_are_named(tmp_path: Path, packing:
         ("a.csv", "text,n\none,two,three\n", "that hold a comma"),
         ("a.csv", 'text,n\nx,1\n"one,1\n', "a.csv:3: not a valid table (unexpected end of data)"),
         ("a.csv", "text,n,n\none,1,2\n", "names a column more than once ('n')"),
-        ("a.csv", "text;n\none;1\n", "looks separated by semicolons, but the suffix says commas"),
-        ("a.tsv", "text,n\none,1\n", "looks separated by commas, but the suffix says tabs"),
+        ("a.csv", "text;n\none;1;2\n", "a.csv:2: the row has 3 values, but the header has 2 columns"),
+        ("a.csv", "text;n\none;1;2\n", "that hold a semicolon"),
     ],
 )
 def test_broken_tables_are_explained(tmp_path: Path, name: str, content: str, message: str) -> None:
     assert message in said(write(tmp_path, name, content))
+
+
+@pytest.mark.parametrize(
+    ("name", "content"),
+    [
+        ("a.csv", 'text;n\n"one, two; three";1\n'),
+        ("a.csv", '\ufefftext;n\n\n"one, two; three";1\n'),
+        ("a.csv", 'text\tn\n"one, two; three"\t1\n'),
+        ("a.tsv", 'text,n\n"one, two; three",1\n'),
+        ("a.csv", 'text,n;m\n"one, two; three",1\n'),  # the separator of the suffix is there
+    ],
+)
+def test_the_header_says_what_separates_the_columns(tmp_path: Path, name: str, content: str) -> None:
+    (row,) = read_rows([write(tmp_path, name, content)])
+    assert list(row.values()) == ["one, two; three", "1"] and next(iter(row)) == "text"
 
 
 def test_missing_files_are_said_at_the_call_with_their_likes(tmp_path: Path) -> None:

@@ -64,7 +64,7 @@ class Output:
         """Print the answer."""
         if not self.as_json:
             for renderable in renderables:
-                self.console.print(renderable)
+                self.console.print(renderable, soft_wrap=getattr(renderable, "no_wrap", None) is True)
 
     def note(self, *renderables: RenderableType) -> None:
         """Print details, unless --quiet is given."""
@@ -125,8 +125,10 @@ def heading(text: str, about: str = "") -> Text:
 
 
 def hint(command: str, purpose: str = "next:") -> Text:
-    """The command to type next."""
-    return line((f"{purpose} ", FAINT), (command, "cyan"))
+    """The command to type next, on one line whatever its length, so that it can be copied."""
+    text = line((f"{purpose} ", FAINT), (command, "cyan"))
+    text.no_wrap = True
+    return text
 
 
 def table(*columns: str, right: Sequence[str] = (), rows: Iterable[Sequence[RenderableType]] = ()) -> Table:

@@ -59,15 +59,15 @@ def _json_lines_or_texts(lines: Iterable[bytes], source: Source, options: Option
 
 
 def _json_lines_or_table(lines: Iterable[bytes], source: Source, options: Options) -> Iterator[Numbered]:
-    """Standard input with columns: JSON lines, or a table whose header is separated by tabs or commas."""
+    """Standard input with columns: JSON lines, or a table whose header is separated by tabs, commas or semicolons."""
     first, lines = _peek(lines)
     if first.lstrip().startswith(b"{"):
         return _json_lines(lines, source, options)
-    if b"\t" not in first and b"," not in first:
+    if not any(mark in first for mark in (b"\t", b",", b";")):
         found = _excerpt(first.decode(errors="replace"), 0) if first.strip() else "nothing"
         raise InputError(
             f"{source.name}: rows with a label must be JSON lines, or a table whose first line names its columns, "
-            f"separated by commas or tabs; found {found}: write it so, or name a file"
+            f"separated by commas, semicolons or tabs; found {found}: write it so, or name a file"
         )
     return parse_separated(lines, source, options, separator="\t" if b"\t" in first else ",")
 

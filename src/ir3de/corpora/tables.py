@@ -4,7 +4,7 @@ import csv
 from collections.abc import Generator, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
-from itertools import pairwise
+from itertools import chain, pairwise
 from typing import TYPE_CHECKING
 
 from ir3de.corpora.remote import Remote
@@ -24,18 +24,24 @@ _PARQUET_BUFFER_BYTES = 1 << 20
 def parse_separated(
     raw_lines: Iterable[bytes], source: Source, options: Options, *, separator: str
 ) -> Iterator[tuple[int, Row]]:
-    """Iterate over the rows of a table of lines, the first of which names the columns."""
+    """Iterate over the rows of a table of lines, the first of which names the columns.
+
+    Where the first line lacks the separator of the suffix but has another one, that one separates the columns: what
+    spreadsheets save as .csv is separated by semicolons in many countries.
+    """
     # The limit belongs to the whole process and guards against broken quoting, which `strict` catches anyway.
     # It is only ever raised: to put it back would break another reader that is still at work.
     csv.field_size_limit(max(csv.field_size_limit(), _MAX_FIELD_CHARACTERS))
     # a line that is not UTF-8 may be part of a longer row, so where rows may be skipped it is decoded all the same
     numbered = enumerate(raw_lines, 1)
+    lines: Iterator[str]
     if options.on_damage is None:
         lines = (decode_utf8(raw, source, first_line=number) for number, raw in numbered)
     else:
         lines = (raw.decode(errors="surrogateescape") for _, raw in numbered)
+    separator, lines = _find_separator(lines, separator)
     records = _records(lines, source.name, separator)
-    header = _check_header(next(records, (1, []))[1], source, separator)
+    header = _check_header(next(records, (1, []))[1], source)
     sole = header[0] if len(header) == 1 else None
     for number, values in records:
         wrong = _find_fault(values, header, source.place(number), separator)
@@ -45,6 +51,18 @@ def parse_separated(
         row = Row(zip(header, values, strict=True))
         row.sole_column = sole
         yield number, row
+
+
+def _find_separator(lines: Iterator[str], usual: str) -> tuple[str, Iterator[str]]:
+    """What separates the columns of the first line that is not blank, and all lines."""
+    head: list[str] = []
+    for line in lines:
+        head.append(line)
+        if not line.isspace():
+            break
+    first = head[-1] if head else ""
+    others = [mark for mark in _SEPARATORS if mark in first]
+    return (usual if usual in others or not others else others[0]), chain(head, lines)
 
 
 def _records(lines: Iterable[str], name: str, separator: str) -> Iterator[tuple[int, list[str]]]:
@@ -78,7 +96,7 @@ def _find_fault(values: list[str], header: list[str], place: str, separator: str
     return None
 
 
-def _check_header(header: list[str], source: Source, separator: str) -> list[str]:
+def _check_header(header: list[str], source: Source) -> list[str]:
     name = source.name
     decode_utf8("".join(header).encode(errors="surrogateescape"), source)  # without a header there are no rows to skip
     if not header:
@@ -86,12 +104,6 @@ def _check_header(header: list[str], source: Source, separator: str) -> list[str
     if len(set(header)) < len(header):
         twice = list_names(sorted({column for column in header if header.count(column) > 1}))
         raise InputError(f"{name}: the header names a column more than once ({twice}): rename the others")
-    others = [word for mark, word in _SEPARATORS.items() if mark != separator and mark in header[0]]
-    if len(header) == 1 and others:
-        raise InputError(
-            f"{name}: the header {header[0]!r} looks separated by {others[0]}s, but the suffix says "
-            f"{_SEPARATORS[separator]}s: save it with commas as .csv or with tabs as .tsv"
-        )
     return header
 
 
