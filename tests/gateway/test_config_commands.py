@@ -145,6 +145,12 @@ def test_findings_have_the_lines_of_the_file_that_they_are_about(router: Path) -
     told = {(one["where"], one["line"]) for one in found}
     assert {("experts.0.base_url", 5), ("experts.1.replicas.0", 8), ("experts.1.replicas.1", 9)} <= told
     assert ("experts", 3) in told  # the router has another expert
+    assert not any(where == "state" for where, _ in told)
+    Path("file").touch()
+    Path("ir3de.yaml").write_text("\n".join([*lines, "state: file/state"]), "utf-8")
+    for command in (("config", "validate"), ("serve", "--dry-run")):
+        (state,) = [one for one in run_json(*command)["findings"] if one["where"] == "state"]
+        assert (state["line"], state["level"]) == (10, "warning") and "cannot be written" in state["message"]
     (key,) = [one for one in found if one["where"].startswith("keys.yaml")]
     assert (key["where"], key["line"], key["level"]) == ("keys.yaml: keys.0.expires", 2, "warning")
     assert "the key 'a' has expired and is refused" in key["message"]

@@ -233,6 +233,7 @@ def test_what_every_worker_finds_is_told_once(tmp_path: Path, caplog: pytest.Log
             StateFolder(tmp_path / "state").prepare()
             create_pins(60.0, tmp_path / "state")
             open_account(tmp_path / "state" / "numbers")
+            open_account(tmp_path / "state" / "other-numbers")
         assert [message.partition(str(tmp_path))[0] for message in caplog.messages] == [
             "the state folder ", "pins cannot be stored in ", "numbers in ",
         ]  # fmt: skip

@@ -108,6 +108,7 @@ def validate(context: click.Context, file: str | None, ping: bool, out: Output) 
     if ping:
         with out.spinner("asking the endpoints"):
             checked.findings.extend(validation.ping_experts(checked.config.experts))
+    checked.findings.extend(validation.check_state_folder(checked.config, path))
     checked = checked.with_lines(path)
     show_checked(checked, out, file=str(path))
     if checked.errors:  # the table above says which

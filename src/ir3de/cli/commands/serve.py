@@ -82,7 +82,7 @@ def serve(
         # the processes that serve load the hooks themselves, and refuse those that they cannot load
         checked = check_config(source.read(), source.path, loads_hooks=dry_run).with_lines(source.path)
         if dry_run:
-            show_checked(_check_state(checked, source.path), out)
+            show_checked(_check_state(checked, source.path).with_lines(source.path), out)
         if checked.errors:  # the table of a dry run says which
             problems = count(len(checked.errors), "problem")
             raise InputError(f"this cannot be served: {problems}" if dry_run else "; ".join(checked.errors))

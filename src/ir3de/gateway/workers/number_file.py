@@ -96,8 +96,8 @@ class NumberFile:
             with self.lock:
                 self._check_header()
         except OSError as error:
-            if is_first_to_say(f"numbers in {path} cannot be kept"):
-                _log.warning("numbers in %s cannot be kept, so each worker counts alone: %s", path, error)
+            if is_first_to_say(f"numbers in {path.parent} cannot be kept"):
+                _log.warning("numbers in %s cannot be kept, so each worker counts alone: %s", path.parent, error)
             self.close()
             self.lock = Lock()
 
