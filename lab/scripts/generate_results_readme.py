@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from ir3de_lab.experiments import settings
-from ir3de_lab.experiments.cells import Table
+from ir3de_lab.experiments.cells import ABSENT, Table
 from ir3de_lab.experiments.left_out import LEFT_OUT
 from ir3de_lab.experiments.metrics import normalised_difference
 from ir3de_lab.experiments.rendering import markdown
@@ -30,7 +30,6 @@ from ir3de_lab.experiments.results import (
     Results,
     find,
 )
-from ir3de_lab.experiments.side_tables import NOT_RUN
 from ir3de_lab.experiments.standings import DEFAULT, ORACLE, RANDOM, Standing, default_of, standings
 from ir3de_lab.experiments.tables import tables
 
@@ -181,7 +180,7 @@ def summary(found: Sequence[Results]) -> str:
             _cell(_best(of_encoder[results.setting], starts), default_of(rows[results.setting])) for results in found
         ]
         lines.append(f"| {name} | {' | '.join(cells)} |")
-    note = ["", WHY_NOT] if any(f" {NOT_RUN} " in line for line in lines) else []
+    note = ["", WHY_NOT] if any(f" {ABSENT} " in line for line in lines) else []
     return "\n".join([*lines, "", COMPARED, *note, ""])
 
 
@@ -198,7 +197,7 @@ def _best(rows: Sequence[Standing], starts: tuple[str, ...]) -> Standing | None:
 
 def _cell(row: Standing | None, default: Standing | None) -> str:
     if row is None:
-        return NOT_RUN
+        return ABSENT
     accuracy = row.performance.accuracy
     shown = f"{row.performance.average:.1f}"
     routed = row.expert is None and row.name != ORACLE and accuracy is not None

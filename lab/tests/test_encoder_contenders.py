@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import sys
 from collections.abc import Callable
 from dataclasses import replace
@@ -96,6 +97,19 @@ def test_what_was_not_run_has_a_row_and_a_reason_in_every_list_of_routers(tmp_pa
         row = table.rows[names.index("MoDEM-large (big)")]
         assert [cell.text for cell in row.cells] == ["n/a"] * len(table.columns)
         assert f"n/a, MoDEM-large (big): {REASON}." in table.caption
+
+
+def test_no_cell_of_the_published_tables_is_empty_and_every_absent_one_has_its_reason() -> None:
+    page = (Path(__file__).parents[2] / "results" / "README.md").read_text(encoding="utf-8")
+    table: list[str] = []
+    for line in page.splitlines():
+        if line.startswith("|"):
+            table.append(line)
+        elif line and table:  # the caption, or what follows where there is none
+            cells = {cell.strip() for row in table for cell in row.split("|")[2:-1]}
+            assert "–" not in cells, table[0]
+            assert "n/a" not in cells or re.search(r"(^|\. )n/a[,:] ", line), table[0]
+            table = []
 
 
 # what is chosen on training texts -------------------------------------------------------------------------------------

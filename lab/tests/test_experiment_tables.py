@@ -67,7 +67,7 @@ def test_values_by_hand(tmp_path: Path) -> None:
     assert found["Routing accuracy"].text == "75.0"
     low, high = found["Average"].interval or (0.0, 0.0)
     assert low <= found["Average"].value <= high and found["95 % interval"].text == f"{low:.1f}–{high:.1f}"
-    assert cells(main, "Experts average")["Routing accuracy"].text == "–"
+    assert cells(main, "Experts average")["Routing accuracy"].text == "n/a"
     assert {row.name for row in main.rows} == {
         "Coding expert", "Math expert", "Experts average", "Random router", "ir3de", "Oracle",
     }  # fmt: skip

@@ -9,7 +9,7 @@ from typing import Any
 from ir3de_lab.experiments.metrics import Difference
 
 BEST = "best"
-DASH = "–"
+ABSENT = "n/a"  # where there is no figure; a caption says why
 
 
 @dataclass(frozen=True)
@@ -79,8 +79,8 @@ def marked(rows: Sequence[Row], default: str) -> tuple[Row, ...]:
 
 
 def number(value: float | None, form: str = "{:.1f}") -> Cell:
-    """A number, or a dash where there is none."""
-    return Cell(DASH) if value is None else Cell(form.format(value), value)
+    """A number, or n/a where there is none."""
+    return Cell(ABSENT) if value is None else Cell(form.format(value), value)
 
 
 def span(interval: tuple[float, float]) -> Cell:
@@ -95,7 +95,7 @@ def gap(difference: Difference | None) -> Cell:
     '−0.20 [−0.27, −0.14]'
     """
     if difference is None:
-        return Cell(DASH)
+        return Cell(ABSENT)
     low, high = (_signed(end, "") for end in difference.interval)
     return Cell(f"{_signed(difference.value)} [{low}, {high}]", interval=difference.interval, difference=difference)
 
@@ -121,7 +121,7 @@ def counted(count: float | None, unit: str = "") -> Cell:
     ('28.2k', '2.7 MB')
     """
     if count is None:
-        return Cell(DASH)
+        return Cell(ABSENT)
     power = min(3, max(0, (len(str(int(count))) - 1) // 3))
     digits, prefix = f"{count / 1000**power:.{1 if power else 0}f}", ("", "k", "M", "G")[power]
     return Cell(f"{digits} {prefix}{unit}" if unit else digits + prefix, count)

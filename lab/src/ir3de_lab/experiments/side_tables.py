@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from ir3de_lab.experiments import published
-from ir3de_lab.experiments.cells import DASH, Cell, Row, Table, counted, gap, number, span, three_digits
+from ir3de_lab.experiments.cells import ABSENT, Cell, Row, Table, counted, gap, number, span, three_digits
 from ir3de_lab.experiments.choices import Choices
 from ir3de_lab.experiments.metrics import Judge, Performance, normalised_difference, score_difference
 from ir3de_lab.experiments.results import CHOICES, DECENTRALISED, DYNAMIC, OUTCOMES, Results, shown_name, step_name
@@ -17,7 +17,6 @@ from ir3de_lab.experiments.standings import DEFAULT, RIVALS, Standing, default_o
 
 YES, NO = "yes", "no"
 ON_ACCELERATOR = "¹"
-NOT_RUN = "n/a"
 
 
 def needs_table(results: Results, rows: Sequence[Standing]) -> Table:
@@ -46,12 +45,12 @@ def needs_table(results: Results, rows: Sequence[Standing]) -> Table:
 
 def with_left_out(table: Table, reasons: Mapping[str, str]) -> Table:
     """The table with a row for every router that was not run, after the other rivals, and the reasons below it."""
-    rows = tuple(Row(name, (Cell(NOT_RUN),) * len(table.columns), RIVALS) for name in reasons)
+    rows = tuple(Row(name, (Cell(ABSENT),) * len(table.columns), RIVALS) for name in reasons)
     last = max((place for place, row in enumerate(table.rows, start=1) if row.group == RIVALS), default=len(table.rows))
     by_reason: dict[str, list[str]] = {}
     for name, reason in reasons.items():
         by_reason.setdefault(reason, []).append(name)
-    caption = [f"{NOT_RUN}, {'; '.join(names)}: {reason}." for reason, names in by_reason.items()]
+    caption = [f"{ABSENT}, {'; '.join(names)}: {reason}." for reason, names in by_reason.items()]
     return replace(table, rows=(*table.rows[:last], *rows, *table.rows[last:]), caption=(*table.caption, *caption))
 
 
@@ -68,7 +67,7 @@ def beside_table(results: Results, rows: Sequence[Standing]) -> Table:
     compared = [f"difference to {DEFAULT}"] if home is not None else []
     columns = ("paper, as printed", "paper, mean of its row", "here", "95 % interval", *compared, "row here")
     body = [row for name in paper.rows for row in _beside(paper, name, rows, home)]
-    body += [Row(home.name, (Cell(DASH), Cell(DASH), *_here(home, home)))] if home is not None else []
+    body += [Row(home.name, (Cell(ABSENT), Cell(ABSENT), *_here(home, home)))] if home is not None else []
     caption = (
         "Averages over the domains, in percent of their own experts.",
         f"Paper: {published.SOURCE}, {paper.label}, with k={paper.k} and {paper.neighbours} neighbours.",
@@ -170,7 +169,7 @@ def facts_table(results: Results) -> Table:
 
 def _needs(choices: Choices, mark: str) -> Iterator[Cell]:
     for seconds in (choices.fit_seconds, choices.route_us):
-        yield Cell(DASH) if seconds is None else Cell(three_digits(seconds) + mark, seconds)
+        yield Cell(ABSENT) if seconds is None else Cell(three_digits(seconds) + mark, seconds)
     yield counted(choices.parameters)
     yield counted(choices.size_bytes, "B")
     for trait in (choices.traits.central_data, choices.traits.language_model, choices.traits.adds_experts):
@@ -182,7 +181,7 @@ def _beside(paper: published.Published, name: str, rows: Sequence[Standing], hom
     said = (number(paper.average(name)), number(paper.mean(name)))
     found = [row for row in rows if row.name.startswith(published.HERE.get(name, (name,)))]
     if not found:
-        yield Row(name, (*said, *[Cell(DASH)] * (2 + (home is not None)), Cell("not measured")))
+        yield Row(name, (*said, *[Cell(ABSENT)] * (2 + (home is not None)), Cell("not measured")))
     for place, row in enumerate(found):
         first = place == 0
         yield Row(name if first else "", (*(said if first else (Cell(""), Cell(""))), *_here(row, home)))
@@ -218,7 +217,7 @@ def _groups(results: Results, place: int) -> Table:
 
 
 def _seconds(value: float | None) -> Cell:
-    return Cell(DASH) if value is None else Cell(three_digits(value), value)
+    return Cell(ABSENT) if value is None else Cell(three_digits(value), value)
 
 
 def _sameness(rows: Sequence[Mapping[str, Any]]) -> Iterator[str]:

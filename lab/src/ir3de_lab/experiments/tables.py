@@ -11,7 +11,7 @@ from dataclasses import replace
 import numpy as np
 
 from ir3de_lab.experiments import published
-from ir3de_lab.experiments.cells import Cell, Row, Table, gap, marked, number, span
+from ir3de_lab.experiments.cells import ABSENT, Cell, Row, Table, gap, marked, number, span
 from ir3de_lab.experiments.matrix import Matrix
 from ir3de_lab.experiments.metrics import (
     RESAMPLES,
@@ -43,6 +43,14 @@ from ir3de_lab.experiments.standings import (
 )
 from ir3de_lab.experiments.truncated import truncated_tables
 
+NO_ACCURACY = f"{ABSENT}, Routing accuracy: no router can choose this model."
+WHY_ABSENT = {  # by table; a table of routers that were left out says more
+    "main": NO_ACCURACY,
+    "reference": NO_ACCURACY,
+    "needs": f"{ABSENT}: this was not measured for the router.",
+    "beside": f"{ABSENT}: the paper has no such row, or there is none here.",
+    "dynamic": f"{ABSENT}: this was not measured at the step.",
+}
 LISTING = ("main", "raw", "reference", "needs")  # tables with a row for every router
 DIFFERENCE = f"Difference to {DEFAULT}"
 PAIRED = f"{DIFFERENCE}: with the 95 % interval of the difference, taken within the same resamples."
@@ -61,8 +69,16 @@ def tables(results: Results) -> list[Table]:
     made += group_tables(results)
     made += [dynamic_table(results)] if results.dynamic else []
     made += [facts_table(results)] if results.decentralised else []
+    made = [_explained(table) for table in made]
     made = [with_left_out(table, results.left_out) if table.name in LISTING else table for table in made]
     return [replace(table, setting=results.setting) for table in made]
+
+
+def _explained(table: Table) -> Table:
+    """The table with the reason below it, where a cell has no figure."""
+    absent = any(cell.text == ABSENT for row in table.rows for cell in row.cells)
+    why = WHY_ABSENT.get(table.name, f"{ABSENT}: there is no figure.")
+    return replace(table, caption=(*table.caption, why)) if absent else table
 
 
 def main_table(results: Results, rows: Sequence[Standing]) -> Table:
