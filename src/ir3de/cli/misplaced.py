@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
+from itertools import pairwise
 from pathlib import Path
 from typing import NamedTuple
 
@@ -123,16 +124,27 @@ def _has_option(words: Sequence[Word], option: str) -> bool:
     return any(word.text.partition("=")[0] == option for word in words if not word.is_argument)
 
 
+def _find_value(words: Sequence[Word], option: str) -> str | None:
+    """What an option was given, if it was."""
+    for word, after in pairwise([*words, Word("")]):
+        name, equals, value = word.text.partition("=")
+        if name == option and not word.is_argument:
+            return value if equals else after.text
+    return None
+
+
 def _name_missing(words: Sequence[Word]) -> list[str]:
     """The options that must be added so that label and text of the first table are found."""
     from ir3de.corpora.labels import find_needed_text, guess_label
 
     tables = [word.text for word in words if word.is_argument and hints.is_texts(word.text)]
     rows = hints.peek_rows(tables[:1]) if tables else []
-    if _has_option(words, "--label") or (label := guess_label(rows)) is None:
+    given = _find_value(words, "--label")
+    label = guess_label(rows) if given is None else given
+    if label is None:
         return []
     text = None if _has_option(words, "--text") or _has_option(words, "--field") else find_needed_text(rows, label)
-    return ["--label", label, *(() if text is None else ("--text", text))]
+    return [*(() if given else ("--label", label)), *(() if text is None else ("--text", text))]
 
 
 def _read_words(arguments: Sequence[str], command: click.Command) -> list[Word]:
