@@ -83,15 +83,21 @@ def test_add_and_merge_in_python_keep_prompts_unless_told() -> None:
     assert router.statistics["not"].sample is None and router.statistics["not"].prompts == 9
 
 
+def list_names(trials: list[dict[str, Any]]) -> list[Any]:
+    """The scorers in the table of all these trials."""
+    (shown,) = trials_table(trials).renderables
+    return [*shown.columns[1].cells]
+
+
 def test_inspect_shows_the_best_trials_and_the_chosen_one() -> None:
     tried = [
         {"scorer": f"PromptRidge(strength={n}.0)", "selector": "Average()", "accuracy": 1 - n / 99,
          "short_accuracy": 0.5, "loss": 0.1, "chosen": n == 9}
         for n in range(1, 12)
     ]  # fmt: skip
-    rows = list(trials_table(tried, 3).columns[1].cells)
-    assert [str(cell) for cell in rows[:4]] == [f"prompt ridge, λ {n}" for n in (1, 2, 3, 9)]
-    assert str(rows[4]).startswith("and 7 more") and len(rows) == 5
+    shown, left_out = trials_table(tried, 3).renderables
+    assert [str(cell) for cell in shown.columns[1].cells] == [f"prompt ridge, λ {n}" for n in (1, 2, 3, 9)]
+    assert str(left_out) == "and 7 others: --json has them all"
 
 
 def test_no_sample_strips_what_others_collected(tmp_path: Path) -> None:
@@ -184,18 +190,18 @@ def test_no_two_trials_look_the_same() -> None:
     figures = {"selector": "Average()", "accuracy": 0.9, "short_accuracy": 0.9, "loss": 0.1, "chosen": False}
     scorers = [f"Logistic(strength=4.0, means={m}.0, pairs={p}.0, closed=3.0)" for m, p in ((2, 1), (4, 1), (2, 2))]
     tried = [{**figures, "scorer": scorer, "window": 128} for scorer in scorers]
-    assert [*trials_table(tried).columns[1].cells] == [
+    assert list_names(tried) == [
         "logistic + 3 closed form, λ 4",
         "logistic + 3 closed form, λ 4, means × 4",
         "logistic + 3 closed form, λ 4, pairs × 2",
     ]
     windows = [{**figures, "scorer": "PromptRidge(strength=8.0)", "window": window} for window in (64, 128)]
-    assert [*trials_table(windows).columns[1].cells] == [
+    assert list_names(windows) == [
         "prompt ridge, λ 8, window 64",
         "prompt ridge, λ 8, window 128",
     ]
     hidden = [{**figures, "scorer": f"PromptRidge(strength=8.0, other={n})", "window": 128} for n in (1, 2)]
-    assert [*trials_table(hidden).columns[1].cells] == [one["scorer"] for one in hidden]
+    assert list_names(hidden) == [one["scorer"] for one in hidden]
 
 
 def test_a_serving_copy_is_not_tuned(fitted: Path, tmp_path: Path) -> None:

@@ -321,7 +321,7 @@ def test_no_pace_is_told_of_what_a_run_before_counted(file: Path) -> None:
     paces = []
     for collected in (counted(file), counted(file)):  # the second finds all of it counted
         domain = CountedDomain("law", collected.statistics, (), 2_000_000, 0.5, collected)
-        paces.append([next(iter(column.cells)) for column in domains_table([domain]).columns][-1])
+        paces.append([next(iter(column.cells)) for column in domains_table([domain]).renderables[0].columns][-1])
     assert paces == ["4.0", "–"]
 
 
