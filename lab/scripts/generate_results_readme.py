@@ -24,6 +24,7 @@ from ir3de_lab.experiments.results import (
     DECENTRALISED,
     DRAWN,
     DYNAMIC,
+    EXPECTATIONS,
     OUTCOMES,
     REFERENCE,
     TRAINING,
@@ -37,7 +38,7 @@ ROOT = Path(__file__).parents[2]
 FIGURES = "docs/images/experiments"
 ANSWERS, HELD_OUT = "answers", "held_out"
 OPEN = (  # the others are folded away
-    "main", "needs", "beside", "truncated-authors", "reference", "drawn", "dynamic", "decentralised",
+    "main", "needs", "spending", "beside", "truncated-authors", "reference", "drawn", "dynamic", "decentralised",
 )  # fmt: skip
 
 COMMANDS = {  # every raw file beside the settings: what makes it, and the page that shows it
@@ -100,7 +101,11 @@ OVER_ALL = {
     "training": "The experts' training losses",
     "dynamic": "Experts added and removed",
 }
-BY_SETTING = {"cost": "quality against cost", "confusion": "where items were sent"}
+BY_SETTING = {
+    "cost": "quality against cost",
+    "confusion": "where items were sent",
+    "spending": "quality against money",
+}
 SINGLE = "the best single expert"
 ABOVE, BELOW = "▲", "▼"
 COMPARED = (
@@ -171,6 +176,7 @@ def page(root: Path, found: Sequence[Results], made: Mapping[str, Sequence[Table
 
 def summary(found: Sequence[Results]) -> str:
     """One line a router and one column a setting: the normalised average, and in brackets the routing accuracy."""
+    found = [results for results in found if results.choices]  # the others are about money
     rows = {results.setting: standings(results) for results in found}
     lines = ["", f"| router | {' | '.join(results.title for results in found)} |", "|---|" + "---:|" * len(found)]
     for name, starts in SUMMED.items():
@@ -234,7 +240,7 @@ def problems(root: Path, found: Sequence[Results], made: Mapping[str, Sequence[T
     known = {results.folder.name for results in found}
     for path in sorted((root / "results").rglob("*")):
         parts = path.relative_to(root / "results").parts
-        inside = len(parts) == 3 and parts[1] in (CHOICES, ANSWERS, HELD_OUT)
+        inside = len(parts) == 3 and parts[1] in (CHOICES, EXPECTATIONS, ANSWERS, HELD_OUT)
         listed = len(parts) > 1 and parts[0] in known and (parts[1] in RAW or inside)
         if path.is_file() and len(parts) > 1 and not (listed and path.suffix in (".json", ".xz")):
             yield f"results/{'/'.join(parts)} is not listed: no table is made of it"
@@ -260,6 +266,9 @@ def _section(root: Path, results: Results, made: Sequence[Table]) -> Iterator[st
     if results.choices:
         counted = f"the choices of {len(results.choices)} routers, one file each"
         yield f"- [{CHOICES}/]({results.folder.name}/{CHOICES}): {counted}"
+    if results.expectations:
+        counted = f"what {len(results.expectations)} routers expect of every model, one file each"
+        yield f"- [{EXPECTATIONS}/]({results.folder.name}/{EXPECTATIONS}): {counted}"
     if (results.folder / ANSWERS).is_dir():
         yield f"- [{ANSWERS}/]({results.folder.name}/{ANSWERS}): the texts that every model generated, one file each"
     if (results.folder / HELD_OUT).is_dir():

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
 import click
 
@@ -12,7 +12,10 @@ from ir3de.cli.plugins import Output, output_options
 from ir3de_lab.cli.experiments import results_option, setting_option
 from ir3de_lab.cli.shared import data_option
 
-GROUPS = ("paper", "ours", "words", "encoders", "curves")
+if TYPE_CHECKING:
+    from ir3de_lab.experiments.running import Stage
+
+GROUPS = ("paper", "ours", "words", "encoders", "curves", "expectations")
 
 
 @click.command()
@@ -56,11 +59,12 @@ def run(
 ) -> None:
     """Fit every router on a setting, ask it about every test item, and score it from the outcomes.
 
-    Without --only: the paper's router, this package's, those on words and those on an encoder; the last need torch, and
-    are left out with a note where it is not installed. Without an accelerator, those are left out that train an encoder
-    or stand on a large one; what is left out is kept with its reason, and tables show it as n/a. `--only curves` makes
-    the routers of the figures over training prompts and prompt length. Where no texts are to be had, nothing is fitted:
-    the choices that were kept are scored.
+    A setting that weighs quality against money has its own routers, which expect scores (`--only expectations`). Of all
+    others, without --only: the paper's router, this package's, those on words and those on an encoder; these need
+    torch, and are left out with a note where it is not installed. Without an accelerator, those are left out that train
+    an encoder or stand on a large one; what is left out is kept with its reason, and tables show it as n/a.
+    `--only curves` makes the routers of the figures over training prompts and prompt length. Where no texts are to be
+    had, nothing is fitted: what was kept is scored.
 
     \b
     Example:
@@ -87,7 +91,11 @@ def run(
 
         ways = Ways(there if resume else (), vectors, precision, patient, leave_out)
         with out.spinner(f"fitting and asking the routers of {setting.title}"):
-            for chosen in running.run(stage, only=only or running.CHEAP, note=out.warn, ways=ways):
+            groups = only or (("expectations",) if setting.priced else running.CHEAP)
+            if "expectations" in groups:
+                made += _expect(stage, folder, out)
+            others = [group for group in groups if group != "expectations"]
+            for chosen in running.run(stage, only=others, note=out.warn, ways=ways):
                 choices.write(chosen, outcomes_found, folder / "choices")
                 made += 1
         left_out.update(folder, reasons, choices.read_all(folder / "choices", outcomes_found))
@@ -96,12 +104,25 @@ def run(
     _show(folder, made, out)
 
 
+def _expect(stage: Stage, folder: Path, out: Output) -> int:
+    """Ask the routers that expect scores, and keep what they expect; how many there were."""
+    from ir3de_lab.experiments import expectations
+    from ir3de_lab.experiments.expecting import expect_all
+    from ir3de_lab.experiments.results import EXPECTATIONS
+
+    made = 0
+    for found in expect_all(stage.setting, stage.material, stage.matrix, out.warn):
+        expectations.write(found, stage.matrix, folder / EXPECTATIONS)
+        made += 1
+    return made
+
+
 def _show(folder: Path, made: int, out: Output) -> None:
     from ir3de_lab.cli.tables import shown
     from ir3de_lab.experiments.results import read
     from ir3de_lab.experiments.tables import tables
 
     found = read(folder)
-    made_tables = [table for table in tables(found) if table.name in ("main", "needs")]
+    made_tables = [table for table in tables(found) if table.name in ("main", "needs", "spending")]
     out.json({"setting": found.setting, "made": made, "tables": [table.to_dict() for table in made_tables]})
     out.result(*(part for table in made_tables for part in shown(table, out.console.width)))

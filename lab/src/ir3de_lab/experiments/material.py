@@ -71,12 +71,19 @@ def _suite(setting: Setting, folder: Path) -> Material:
 
 def _scored(setting: Setting, folder: Path) -> Material:
     """Files `{task}_{split}.jsonl`; a cleaned test split is preferred to the one it was made of."""
-    train = {task: _rows(folder, f"{task}_train") for task in setting.known}
+    train = {task: _complete(setting, _rows(folder, f"{task}_train")) for task in setting.known}
     items: list[Item] = []
     for task in setting.domains:
         splits = [f"{task}_ood_test"] if task in setting.unseen else [f"{task}_test_clean", f"{task}_test"]
-        items += _items(task, _rows(folder, *splits))
+        items += _items(task, _complete(setting, _rows(folder, *splits)))
     return Material(train, tuple(items))
+
+
+def _complete(setting: Setting, rows: Rows) -> Rows:
+    """The rows, or those that lack no model's score where the setting leaves out the others."""
+    if setting.data.incomplete == "refuse":
+        return rows
+    return [row for row in rows if None not in row.get(setting.data.scores, {}).values()]
 
 
 def _from_hub(setting: Setting) -> Material:

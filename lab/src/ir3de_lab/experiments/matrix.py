@@ -1,7 +1,8 @@
 """The outcome matrix: what every expert made of every test item. Any router can be scored from it, without a model.
 
 A file of JSON lines, xz-packed. The first line says what it is and how it was made; every other one is an item:
-`{"item": …, "domain": …, "group": …, "weight": …, "values": [one a column]}`. Columns are the experts and then the
+`{"item": …, "domain": …, "group": …, "weight": …, "values": [one a column]}`, and `"costs": [one an expert]` where it
+is known what their answers cost. Columns are the experts and then the
 extras: models that no router chooses, such as the mean of the experts' weights.
 
 Where the metric is perplexity, a value is the negative log-likelihood of the item's text in nats and its weight the
@@ -47,6 +48,7 @@ class Matrix:
     values: Floats  # (n, experts + extras)
     extras: tuple[str, ...] = ()
     about: Mapping[str, Any] = field(default_factory=dict)
+    costs: Floats | None = None  # (n, experts)  of each answer, where they are known
 
     def __post_init__(self) -> None:
         _check(self)
@@ -100,6 +102,8 @@ def write(matrix: Matrix, path: Path) -> None:
             "weight": _short(matrix.weight[place]),
             "values": [_short(value) for value in matrix.values[place]],
         }
+        if matrix.costs is not None:
+            row["costs"] = [float(f"{cost:.6g}") for cost in matrix.costs[place]]
         lines.append(json.dumps(row, ensure_ascii=False))
     files.write(path, lzma.compress("\n".join(lines).encode() + b"\n"))
 
@@ -136,6 +140,7 @@ def read(path: Path) -> Matrix:
             np.array([row["values"] for row in rows], np.float64).reshape(len(rows), columns),
             tuple(head["extras"]),
             head["about"],
+            np.array([row["costs"] for row in rows], np.float64) if rows and "costs" in rows[0] else None,
         )
     except InputError as error:
         raise ArtifactError(f"{path}: {error}") from error
@@ -166,6 +171,10 @@ def _check(matrix: Matrix) -> None:
         raise InputError(f"the metric is {matrix.metric!r}; known are {', '.join(METRICS)}")
     if matrix.values.shape != shapes or len(matrix.weight) != shapes[0] or len(matrix.domain) != shapes[0]:
         raise InputError(f"outcomes of shape {matrix.values.shape} for {shapes[0]} items and {shapes[1]} columns")
+    if matrix.costs is not None and matrix.costs.shape != (shapes[0], len(matrix.experts)):
+        raise InputError(f"costs of shape {matrix.costs.shape} for {shapes[0]} items and {len(matrix.experts)} experts")
+    if matrix.costs is not None and not (np.isfinite(matrix.costs) & (matrix.costs >= 0)).all():
+        raise InputError("what an answer costs must be a number of 0 or more: make the outcomes again")
     if len(set(matrix.items)) != len(matrix.items):
         twice = _repeated(matrix.items)
         raise InputError(f"the item {twice!r} is there twice: leave one of its outcomes out")

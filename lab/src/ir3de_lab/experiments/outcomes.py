@@ -156,7 +156,15 @@ def matrix_of(
 def of_scored(setting: Setting, material: Material) -> Matrix:
     """The matrix of rows that carry every model's score; a domain's own expert is its best one, in hindsight."""
     items = material.items
-    experts, values = _scores(items, setting.data.scores)
+    rows = {item.id: item.row for item in items}
+    experts, values = read_by_model(rows, setting.data.scores)
+    costs = None
+    if setting.data.costs:
+        priced, costs = read_by_model(rows, setting.data.costs)
+        if priced != experts:
+            raise InputError(
+                f"scores are of {', '.join(experts)}, and costs of {', '.join(priced)}: give both for each"
+            )
     domain = np.array([setting.domains.index(item.domain) for item in items], np.intp)
     best = {
         name: experts[int(values[domain == place].mean(axis=0).argmax())] for place, name in enumerate(setting.domains)
@@ -174,22 +182,23 @@ def of_scored(setting: Setting, material: Material) -> Matrix:
         values,
         (),
         this_process(),
+        costs,
     )
 
 
-def _scores(items: Sequence[Item], field: str) -> tuple[tuple[str, ...], Floats]:
-    """The models that the rows name, and each one's score for each item."""
-    tables = []
-    for item in items:
-        if not isinstance(table := item.row.get(field), Mapping) or not table:
-            raise InputError(f"the item '{item.id}' has no scores of models in its field '{field}', found {table!r}")
-        tables.append(table)
-    experts = tuple(sorted({name for table in tables for name in table}))
-    for item, table in zip(items, tables, strict=True):
-        for name in experts:
-            if not isinstance(table.get(name), int | float):
+def read_by_model(rows: Mapping[str, Mapping[str, Any]], field: str) -> tuple[tuple[str, ...], Floats]:
+    """The models that a field of the rows names, and each one's number in each row; `rows` are by their ids."""
+    tables = {}
+    for name, row in rows.items():
+        if not isinstance(table := row.get(field), Mapping) or not table:
+            raise InputError(f"the item '{name}' has no scores of models in its field '{field}', found {table!r}")
+        tables[name] = table
+    models = tuple(sorted({model for table in tables.values() for model in table}))
+    for name, table in tables.items():
+        for model in models:
+            if not isinstance(table.get(model), int | float):
                 raise InputError(
-                    f"the item '{item.id}' needs a number as the score of the model '{name}', found "
-                    f"{table.get(name)!r} in its field '{field}'"
+                    f"the item '{name}' needs a number as the score of the model '{model}', found "
+                    f"{table.get(model)!r} in its field '{field}'"
                 )
-    return experts, np.array([[table[name] for name in experts] for table in tables], np.float64)
+    return models, np.array([[table[model] for model in models] for table in tables.values()], np.float64)

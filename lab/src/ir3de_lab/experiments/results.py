@@ -4,6 +4,7 @@ results/{setting}/outcomes.jsonl.xz     every test item by every expert
                   reference.jsonl.xz    the same, of the reference answers' likelihood
                   drawn.jsonl.xz        the same, of answers that were drawn at a temperature
                   choices/*.json        what each router chose
+                  expectations/*.xz     what each router expects of every model, where quality is weighed against money
                   training.json         the experts' loss curves
                   dynamic.json          experts added and removed, one after another
                   decentralised.json    whether statistics collected apart give the same router
@@ -23,13 +24,16 @@ import numpy as np
 from ir3de.errors import ArtifactError
 from ir3de_lab import files
 from ir3de_lab.experiments import choices as choice_files
+from ir3de_lab.experiments import expectations as expectation_files
 from ir3de_lab.experiments import left_out, settings
 from ir3de_lab.experiments import matrix as matrix_files
 from ir3de_lab.experiments.choices import Choices
+from ir3de_lab.experiments.expectations import Expectations
 from ir3de_lab.experiments.matrix import Matrix, Places
 from ir3de_lab.experiments.metrics import routing_accuracy
 
 OUTCOMES, REFERENCE, DRAWN, CHOICES = "outcomes.jsonl.xz", "reference.jsonl.xz", "drawn.jsonl.xz", "choices"
+EXPECTATIONS = "expectations"
 TRAINING, DYNAMIC, DECENTRALISED = "training.json", "dynamic.json", "decentralised.json"
 
 
@@ -47,6 +51,7 @@ class Results:
     decentralised: Mapping[str, Any] = field(default_factory=dict)
     notes: tuple[str, ...] = ()
     left_out: Mapping[str, str] = field(default_factory=dict)  # reasons, by the name of a router or a curve
+    expectations: tuple[Expectations, ...] = ()
 
     @property
     def setting(self) -> str:
@@ -91,6 +96,7 @@ def read(folder: Path) -> Results:
         _optional(folder / DECENTRALISED, {}),
         tuple(_missing(folder, matrix, chosen)),
         left_out.read(folder),
+        tuple(expectation_files.read_all(folder / EXPECTATIONS, matrix)),
     )
 
 
@@ -124,10 +130,16 @@ def _beside(path: Path, matrix: Matrix) -> Matrix | None:
 
 
 def _missing(folder: Path, matrix: Matrix, chosen: Sequence[Choices]) -> Iterable[str]:
+    spec = settings.load(matrix.setting) if settings.is_shipped(matrix.setting) else None
+    if spec is not None and spec.priced:  # nothing else is made of these settings
+        if not any((folder / EXPECTATIONS).glob("*.json.xz")):
+            yield f"{folder.name}: no {folder / EXPECTATIONS}, so no router is shown: `ir3de bench run` makes them"
+        return
     if not chosen:
         yield f"{folder.name}: no choices in {folder / CHOICES}, so no router is shown: `ir3de bench run` makes them"
-    scored = settings.is_shipped(matrix.setting) and settings.load(matrix.setting).scored  # no model is run
-    expected = [] if scored else [TRAINING, *([REFERENCE] if matrix.metric == "score" else [])]
+    expected = (
+        [] if spec is not None and spec.scored else [TRAINING, *([REFERENCE] if matrix.metric == "score" else [])]
+    )
     for name in (*expected, DYNAMIC, DECENTRALISED):
         if not (folder / name).is_file():
             yield f"{folder.name}: no {folder / name}, so what it says is left out"
@@ -189,5 +201,6 @@ def shown_name(name: str) -> str:
         "mbpp": "MBPP",
         "javascript": "JavaScript",
         "ceval": "C-Eval",
+        "winograde": "Winogrande",
     }
     return known.get(name, (name[:1].upper() + name[1:]).replace("_", " "))

@@ -44,7 +44,7 @@ from ir3de_lab.experiments.settings import Setting
 from ir3de_lab.rivals.naive_bayes import NaiveBayes
 
 Chosen = TypeVar("Chosen")
-CHEAP = ("paper", "ours", "words", "encoders")
+CHEAP = ("paper", "ours", "words", "encoders")  # of settings in which domains have experts
 PROMPTS = (10, 30, 100, 300, 1_000, 3_000)
 TOKENS = (4, 8, 16, 32, 64, 128, 256, 512)
 

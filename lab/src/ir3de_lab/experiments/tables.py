@@ -31,6 +31,7 @@ from ir3de_lab.experiments.side_tables import (
     response_tables,
     with_left_out,
 )
+from ir3de_lab.experiments.spending_tables import spending_tables
 from ir3de_lab.experiments.standings import (
     BEST_OF,
     DEFAULT,
@@ -63,6 +64,7 @@ def tables(results: Results) -> list[Table]:
     made += [needs_table(results, rows)] if results.choices else []
     made += [beside_table(results, rows)] if results.setting in published.PUBLISHED else []
     made += truncated_tables(results)
+    made += spending_tables(results)
     made += [reference_table(results)] if results.reference is not None else []
     made += [drawn_table(results)] if results.drawn is not None else []
     made += response_tables(results, rows)

@@ -31,7 +31,7 @@ def draw_all(results: Sequence[Results], folder: Path) -> list[Path]:
 
 def _figures(results: Sequence[Results]) -> Iterator[tuple[str, Callable[[], Figure | None]]]:
     """Names, and what draws them or finds that there is nothing to draw."""
-    from ir3de_lab.experiments.figures import confusion, costs, curves, steps
+    from ir3de_lab.experiments.figures import confusion, costs, curves, spending, steps
 
     yield "k", lambda: curves.over_k(results)
     yield "modem", lambda: curves.over_rate(results)
@@ -42,3 +42,4 @@ def _figures(results: Sequence[Results]) -> Iterator[tuple[str, Callable[[], Fig
     for one in results:
         yield f"confusion-{one.setting}", lambda one=one: confusion.matrices(one)  # type: ignore[misc]
         yield f"cost-{one.setting}", lambda one=one: costs.scatter(one)  # type: ignore[misc]
+        yield f"spending-{one.setting}", lambda one=one: spending.over_budgets(one)  # type: ignore[misc]

@@ -1,6 +1,6 @@
 """A setting of the experiments: its domains, data, experts, training, tasks and protocols, as a versioned TOML file.
 
-The shipped ones are read by name (`clm`, `clm-large`, `reasoning`, `reasoning-large`, `routerdc7`), any other by its
+The shipped ones are read by name (`clm`, `clm-large`, `reasoning`, `reasoning-large`, `routerdc7`, …), any other by its
 path. A shipped name may end in a seed, `reasoning-large-seed-1`: the same setting, its experts trained and asked with
 that seed. A field that is not known is refused: a misspelt one must not silently mean the default.
 """
@@ -19,7 +19,7 @@ from ir3de_lab import files
 from ir3de_lab.experiments.settings.reading import made
 
 VERSION = 1
-SHIPPED = ("clm", "clm-large", "reasoning", "reasoning-large", "routerdc7")
+SHIPPED = ("clm", "clm-large", "reasoning", "reasoning-large", "routerdc7", "routellm", "routerbench")
 METRICS = ("perplexity", "score")
 TASKS = ("gsm8k", "humaneval", "ifeval", "m_arc")
 CHOSEN = ("m_arc",)  # tasks where an answer is chosen among options, and none is generated
@@ -47,6 +47,8 @@ class Data:
     suite: str
     layout: Literal["suite", "scored"] = "suite"
     scores: str = "acc"  # field of a scored row that holds the models' scores
+    incomplete: Literal["refuse", "leave_out"] = "refuse"  # a scored row that lacks the score of a model
+    costs: str = ""  # field of a scored row that holds what the models' answers cost, where they are known
     hub: Mapping[str, HubData] = field(default_factory=dict)  # by domain; it takes the folder's place
 
 
@@ -125,6 +127,14 @@ class Encoders:
 
 
 @dataclass(frozen=True)
+class Pair:
+    """Two models of which the strong one is called for a share of the prompts."""
+
+    strong: str
+    weak: str
+
+
+@dataclass(frozen=True)
 class Setting:
     """One experiment, as its file says it."""
 
@@ -143,6 +153,7 @@ class Setting:
     protocol: Mapping[str, Protocol] = field(default_factory=lambda: {"clean": Protocol()})
     unseen: tuple[str, ...] = ()  # domains that are tested and never fitted on
     choose: tuple[str, ...] = ()  # domains whose expert is the base model where that does better on held-out prompts
+    pair: Pair | None = None  # where what counts is the share of strong calls
 
     @property
     def known(self) -> tuple[str, ...]:
@@ -153,6 +164,11 @@ class Setting:
     def scored(self) -> bool:
         """Whether the rows carry every model's score, so that nothing is left to run."""
         return self.data.layout == "scored"
+
+    @property
+    def priced(self) -> bool:
+        """Whether quality is weighed against money: by a share of strong calls, or by what answers cost."""
+        return self.pair is not None or bool(self.data.costs)
 
 
 def load(source: str | Path) -> Setting:
@@ -224,6 +240,8 @@ def _check_domains(setting: Setting, file: str) -> None:
                 raise InputError(f"{file}: {table} names '{name}', which is none of {', '.join(setting.domains)}")
     if setting.scored:
         return
+    if setting.priced:
+        raise InputError(f"{file}: pair and data.costs are for rows that are scored: data.layout = 'scored'")
     if setting.unseen:
         raise InputError(f"{file}: unseen domains have no expert, so their rows must be scored: data.layout = 'scored'")
     without = [domain for domain in setting.domains if domain not in setting.experts]

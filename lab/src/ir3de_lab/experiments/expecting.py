@@ -1,0 +1,148 @@
+"""Routers that expect scores: fitted on rows with every model's score, asked what each model will make of each item."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from functools import partial
+from typing import Any
+
+import numpy as np
+
+from ir3de import Router
+from ir3de.embedding.packaged_models import get_title, locate
+from ir3de.errors import InputError
+from ir3de_lab.benchmarks.rivals import surroundings
+from ir3de_lab.experiments.contenders import timed
+from ir3de_lab.experiments.encoder_contenders import lacking
+from ir3de_lab.experiments.expectations import Expectations
+from ir3de_lab.experiments.material import Material, Rows
+from ir3de_lab.experiments.matrix import Floats, Matrix
+from ir3de_lab.experiments.outcomes import read_by_model
+from ir3de_lab.experiments.provenance import this_process
+from ir3de_lab.experiments.settings import Setting
+from ir3de_lab.experiments.spending import REFERENCE
+from ir3de_lab.rivals.encoder import Encoder
+from ir3de_lab.rivals.interface import needed
+
+NEAREST = (5, 10, 20, 40, 80)  # neighbours that are tried on the training rows
+RIDGES = tuple(10.0**power for power in range(-2, 5))
+PURPOSE = "Expecting scores from words"
+
+BY_TASK = "ir3de, by task"
+APART = "each domain by itself"
+
+Ask = Callable[[Sequence[str]], Floats]  # texts in, (n, models) expected scores out
+
+
+def expect_all(
+    setting: Setting, material: Material, matrix: Matrix, note: Callable[[str], None]
+) -> Iterator[Expectations]:
+    """Every router that expects scores, one by one; without an encoder, those on one are left out with a note.
+
+    Each is fitted twice: on the rows of all domains together, and on those of each domain by itself, which then has
+    the items of its own domain only. The second way needs to know where a prompt comes from.
+    """
+    rows = [row for rows in material.train.values() for row in rows]
+    costs = _read(rows, setting.data.costs, matrix).mean(axis=0) if setting.data.costs else None
+    domains = np.array([item.domain for item in material.items])
+    for name, family, make in _list_makers(setting, matrix, note):
+        together, fitting = timed(partial(make, rows))
+        texts = [item.text for item in material.items]
+        found, asking = timed(partial(together, texts))
+        about = {**this_process(), **surroundings()}
+        yield Expectations(name, family, found, costs, fitting, 1e6 * asking / len(texts), about)
+        if name == BY_TASK:
+            continue  # within a domain it is what it was
+        for domain, own in material.train.items():
+            ask = make(list(own))
+            found[domains == domain] = ask([item.text for item in material.items if item.domain == domain])
+        yield Expectations(f"{name}, {APART}", family, found.copy(), costs, about=about)
+
+
+def _list_makers(
+    setting: Setting, matrix: Matrix, note: Callable[[str], None]
+) -> Iterator[tuple[str, str, Callable[[Rows], Ask]]]:
+    """Names, families, and what makes a router of rows."""
+    field = setting.data.scores
+    yield REFERENCE, "ours", partial(_fit_outcomes, field=field, models=matrix.experts)
+    yield BY_TASK, "ours", lambda rows: _fit_tasks(rows, _read(rows, field, matrix))
+    yield "TF-IDF + ridge", "rivals", lambda rows: _fit_words(_list_texts(rows), _read(rows, field, matrix))
+    if why := lacking():
+        note(f"left out the routers that stand on an encoder: {why}")
+        return
+    source, tokens = setting.encoders.small, setting.encoders.tokens
+    encoder, called = Encoder(locate(source), longest=tokens, remember=True), get_title(source)
+    for name, fit in (("ridge", _fit_ridge), ("kNN", _fit_neighbours)):
+        yield (
+            f"{name} ({called})",
+            "rivals",
+            lambda rows, fit=fit: fit(encoder, _list_texts(rows), _read(rows, field, matrix)),  # type: ignore[misc]
+        )
+
+
+def _list_texts(rows: Rows) -> list[str]:
+    return [str(row["text"]) for row in rows]
+
+
+def _read(rows: Rows, field: str, matrix: Matrix) -> Floats:
+    """(n, experts)  the numbers in a field of the training rows, in the order of the outcomes' experts."""
+    models, values = read_by_model({f"training row {n}": row for n, row in enumerate(rows)}, field)
+    if set(models) != set(matrix.experts):
+        raise InputError(f"training rows have '{field}' of {', '.join(models)}, and test rows of other models")
+    return values[:, [models.index(expert) for expert in matrix.experts]]
+
+
+def _fit_outcomes(rows: Rows, field: str, models: Sequence[str]) -> Ask:
+    router = Router.fit_outcomes(rows, field=field, guard=False)  # the order of the prompts counts here
+
+    def ask(texts: Sequence[str]) -> Floats:
+        expected = [dict(decision.quality) for decision in router.route_batch(list(texts))]
+        return np.array([[one[model] for model in models] for one in expected])
+
+    return ask
+
+
+def _fit_tasks(rows: Rows, scores: Floats) -> Ask:
+    """The usual router over tasks: a model is expected to score as on the training rows of the likely tasks."""
+    by_task: dict[str, list[str]] = {}
+    for row in rows:
+        by_task.setdefault(str(row["task"]), []).append(str(row["text"]))
+    labels = np.array([str(row["task"]) for row in rows])
+    router = Router.fit(by_task)
+    names = list(router.experts)
+    means = np.array([scores[labels == name].mean(axis=0) for name in names])
+
+    def ask(asked: Sequence[str]) -> Floats:
+        found = [dict(decision.quality) for decision in router.route_batch(list(asked))]
+        return np.asarray(np.array([[one[name] for name in names] for one in found]) @ means)
+
+    return ask
+
+
+def _fit_words(texts: Sequence[str], scores: Floats) -> Ask:
+    """A ridge on TF-IDF of words and pairs of words; its strength is chosen on held-out training rows."""
+    features = needed("sklearn.feature_extraction.text", extra="", purpose=PURPOSE)
+    linear = needed("sklearn.linear_model", extra="", purpose=PURPOSE)
+    vectorizer = features.TfidfVectorizer(ngram_range=(1, 2), sublinear_tf=True, min_df=2)
+    model = linear.RidgeCV(RIDGES).fit(vectorizer.fit_transform(texts).toarray(), scores)
+    return lambda asked: np.asarray(model.predict(vectorizer.transform(asked).toarray()))
+
+
+def _fit_ridge(encoder: Encoder, texts: Sequence[str], scores: Floats) -> Ask:
+    """A ridge on an encoder's vectors; its strength is chosen on held-out training rows."""
+    linear = needed("sklearn.linear_model", extra="", purpose=PURPOSE)
+    model = linear.RidgeCV(RIDGES).fit(encoder.encode(list(texts)), scores)
+    return lambda asked: np.asarray(model.predict(encoder.encode(list(asked))))
+
+
+def _fit_neighbours(encoder: Encoder, texts: Sequence[str], scores: Floats) -> Ask:
+    """The mean score of the nearest training rows; how many is chosen by leaving out each training row in turn."""
+    known = encoder.encode(list(texts))
+    near = _find_nearest(known @ known.T - 2 * np.eye(len(known), dtype=np.float32), max(NEAREST))
+    k = min(NEAREST, key=lambda k: float(((scores[near[:, :k]].mean(axis=1) - scores) ** 2).mean()))
+    return lambda asked: np.asarray(scores[_find_nearest(encoder.encode(list(asked)) @ known.T, k)].mean(axis=1))
+
+
+def _find_nearest(alike: Any, count: int) -> Any:
+    """The places of the most alike in each row, the most alike first; equals in their order."""
+    return np.argsort(-alike, axis=1, kind="stable")[:, :count]

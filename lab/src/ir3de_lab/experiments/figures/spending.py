@@ -1,0 +1,73 @@
+"""Quality against money: what is recovered over the share of strong calls, or the score over the mean cost."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from ir3de_lab.experiments import settings
+from ir3de_lab.experiments.figures.canvas import CYCLE, GREEN, legend_below, panels
+from ir3de_lab.experiments.results import Results, shown_name
+from ir3de_lab.experiments.spending import REFERENCE, buy_single, find_hull, trace_calls
+from ir3de_lab.experiments.spending_tables import list_purchases, part_items
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+SPOTS = 201  # of a curve over thousands of items
+
+
+def over_budgets(results: Results) -> Figure | None:
+    """A panel for each domain, a curve for each router."""
+    if not results.expectations or not settings.is_shipped(results.setting):
+        return None
+    pair = settings.load(results.setting).pair
+    return _draw_calls(results, (pair.strong, pair.weak)) if pair is not None else _draw_costs(results)
+
+
+def _draw_calls(results: Results, pair: tuple[str, str]) -> Figure:
+    matrix = results.matrix
+    figure, [axes] = panels([f"{results.title}: {shown_name(domain)}" for domain in matrix.domains])
+    for place, panel in enumerate(axes):
+        for at, found in enumerate(results.expectations):
+            shares, recovered = trace_calls(matrix, found, pair, place)
+            spots = np.unique(np.linspace(0, len(shares) - 1, SPOTS).astype(int))
+            panel.plot(100 * shares[spots], 100 * recovered[spots], label=found.router, **_look(found.router, at))
+        panel.plot([0, 100], [0, 100], color="0.5", linestyle=":", label="a random order")
+        panel.set(xlabel="strong calls, %")
+    axes[0].set_ylabel("gap recovered, %")
+    legend_below(figure, axes)
+    return figure
+
+
+def _draw_costs(results: Results) -> Figure:
+    parts = part_items(results.matrix)
+    figure, [axes] = panels([f"{results.title}: {name}" for name in parts])
+    for at, (router, _, bought) in enumerate(list_purchases(results, parts)):
+        for name, panel in zip(parts, axes, strict=True):
+            hull = find_hull(1e3 * bought[name].costs.mean(axis=1), 100 * bought[name].scores.mean(axis=1))
+            x, y = np.array(hull).T
+            panel.plot(x, y, label=router, **_look(router, at))
+    for name, panel in zip(parts, axes, strict=True):
+        _mark_models(panel, results, parts[name])
+        panel.set(xscale="log", xlabel="US$ per 1,000 answers")
+    axes[0].set_ylabel("mean score, %")
+    legend_below(figure, axes)
+    return figure
+
+
+def _mark_models(panel: Axes, results: Results, items: Any) -> None:
+    single = buy_single(results.matrix, items)
+    x, y = 1e3 * single.costs.mean(axis=1), 100 * single.scores.mean(axis=1)
+    panel.scatter(x, y, color="0.4", marker="x", s=18, label="single models", zorder=2)
+
+
+def _look(router: str, at: int) -> dict[str, Any]:
+    fixed: dict[str, dict[str, Any]] = {
+        REFERENCE: {"color": GREEN, "linewidth": 2.4, "zorder": 3},
+        "zero router": {"color": "0.5", "linestyle": ":"},
+        "oracle": {"color": "0.2", "linestyle": "--"},
+    }
+    return fixed.get(router, {"color": CYCLE[at % len(CYCLE)]})
