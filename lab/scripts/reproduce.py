@@ -26,7 +26,7 @@ STEPS = [
     *(("ask", f"ir3de bench outcomes --setting {name} --experts experts/{name} --no-judge") for name in TRAINED),
     *(("outcomes", f"ir3de bench outcomes --setting {name} --experts experts/{name}") for name in TRAINED),
     ("outcomes", "ir3de bench outcomes --setting routerdc7"),
-    *(("encoders", f"ir3de bench run --setting {name} --only encoders") for name in TRAINED),
+    *(("encoders", f"ir3de bench run --setting {name} --only encoders") for name in SETTINGS),
     *(("run", f"ir3de bench run --setting {name} --only paper --only ours --only words") for name in SETTINGS),
     *(("curves", f"ir3de bench run --setting {name} --only curves") for name in TRAINED),
     *(("dynamic", f"ir3de bench dynamic --setting {name}") for name in TRAINED),
