@@ -96,8 +96,8 @@ RAW = {  # what may lie in a setting's folder
 OVER_ALL = {
     "k": "Routing accuracy over the number of tokens that vote",
     "modem": "MoDEM's routing accuracy over learning rates",
-    "prompts": "Routing accuracy over the number of training prompts",
-    "tokens": "Routing accuracy over the number of tokens read",
+    "prompts": "Routing accuracy over the number of training prompts; ir3de in closed form",
+    "tokens": "Routing accuracy over the number of tokens read; ir3de in closed form",
     "training": "The experts' training losses",
     "dynamic": "Experts added and removed",
 }

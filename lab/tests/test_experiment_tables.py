@@ -170,6 +170,18 @@ def test_what_it_takes_says_where_it_was_measured(root: Path) -> None:
     assert "¹ Measured on NVIDIA H200" in " ".join(needs.caption)
 
 
+def test_times_of_a_busy_machine_are_marked(tmp_path: Path) -> None:
+    matrix = random_matrix("score", setting="small")
+    routers = [
+        Choices(name, "ours", "clean", chosen(matrix, 0.1), LINEAR, 3.0, 17.0, about={"load_per_core": load})
+        for name, load in (("quiet", 0.6), ("busy", 5.0))
+    ]
+    needs = made(write_results(tmp_path / "small", matrix, routers).parent, "small")["needs"]
+    assert (cells(needs, "quiet")["fit, s"].text, cells(needs, "busy")["fit, s"].text) == ("3", "3²")
+    assert "² Measured while other programs kept the machine busy" in " ".join(needs.caption)
+    assert r"3\textsuperscript{2}" in latex(needs)
+
+
 def test_beside_the_paper_s_figures(root: Path) -> None:
     beside = made(root)["beside"]
     coding = cells(beside, "Coding expert")

@@ -20,6 +20,7 @@ from ir3de_lab.experiments.matrix import Matrix, Places
 
 KIND, VERSION = "ir3de.choices", 1
 DIGITS = "0123456789abcdefghijklmnopqrstuvwxyz"
+LOAD = "load_per_core"  # what `about` says of how busy the machine was
 FAMILIES = ("paper", "ours", "rivals")
 AXES = (  # what a curve of routers may be drawn over; the tables show the best of the first three, as the paper does
     "k",  # tokens that vote

@@ -18,6 +18,7 @@ _LATEX = {
     "−": "$-$",
     "µ": r"\textmu{}",
     "¹": r"\textsuperscript{1}",
+    "²": r"\textsuperscript{2}",
     "ì": r"\`{\i}",
 }
 

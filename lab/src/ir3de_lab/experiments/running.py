@@ -6,6 +6,7 @@ strengths, a domain stands for the model that did best on its training rows.
 
 from __future__ import annotations
 
+import os
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -25,7 +26,7 @@ from ir3de.statistics import collect
 from ir3de_lab.benchmarks.protocol import first_tokens
 from ir3de_lab.benchmarks.rivals import surroundings
 from ir3de_lab.experiments import authors
-from ir3de_lab.experiments.choices import Choices, columns_of
+from ir3de_lab.experiments.choices import LOAD, Choices, columns_of
 from ir3de_lab.experiments.contenders import (
     ADDITIVE,
     Entry,
@@ -198,7 +199,15 @@ def _choices(stage: Stage, entry: Entry, domains: Sequence[str], microseconds: f
 
 
 def _about(encoder: str | None) -> dict[str, Any]:
-    return {**this_process(), **surroundings(), "encoder": encoder}
+    return {**this_process(), **surroundings(), "encoder": encoder, **_load()}
+
+
+def _load() -> dict[str, float]:
+    """How busy the machine is, where that can be told: times of a busy one are too long."""
+    try:
+        return {LOAD: round(os.getloadavg()[0] / (os.cpu_count() or 1), 1)}
+    except (AttributeError, OSError):
+        return {}
 
 
 def _curves(stage: Stage) -> Iterator[Choices]:

@@ -10,13 +10,14 @@ import numpy as np
 
 from ir3de_lab.experiments import published
 from ir3de_lab.experiments.cells import ABSENT, Cell, Row, Table, counted, gap, number, span, three_digits
-from ir3de_lab.experiments.choices import Choices
+from ir3de_lab.experiments.choices import LOAD, Choices
 from ir3de_lab.experiments.metrics import Judge, Performance, normalised_difference, score_difference
 from ir3de_lab.experiments.results import CHOICES, DECENTRALISED, DYNAMIC, OUTCOMES, Results, shown_name, step_name
 from ir3de_lab.experiments.standings import DEFAULT, RIVALS, Standing, default_of, expert_name, extra_name
 
 YES, NO = "yes", "no"
-ON_ACCELERATOR = "¹"
+ON_ACCELERATOR, ON_BUSY = "¹", "²"
+MOST_LOAD = 1.5  # waiting programs a core, up to which times are good
 
 
 def needs_table(results: Results, rows: Sequence[Standing]) -> Table:
@@ -26,7 +27,8 @@ def needs_table(results: Results, rows: Sequence[Standing]) -> Table:
         if row.choices is not None:
             device = accelerator(row.choices)
             devices |= {device: None} if device else {}
-            body.append(Row(row.name, tuple(_needs(row.choices, ON_ACCELERATOR if device else "")), row.group))
+            mark = ON_ACCELERATOR if device else ON_BUSY if was_busy(row.choices) else ""
+            body.append(Row(row.name, tuple(_needs(row.choices, mark)), row.group))
     words = ("central data", "language model", "adds an expert")
     columns = ("fit, s", "µs per prompt", "parameters", "size", *words)
     caption = [
@@ -36,6 +38,11 @@ def needs_table(results: Results, rows: Sequence[Standing]) -> Table:
         *(
             [f"{ON_ACCELERATOR} Measured on {', '.join(devices)}; all other times on processor cores."]
             if devices
+            else []
+        ),
+        *(
+            [f"{ON_BUSY} Measured while other programs kept the machine busy: several times too long."]
+            if any(ON_BUSY in row.cells[0].text for row in body)
             else []
         ),
     ]
@@ -52,6 +59,12 @@ def with_left_out(table: Table, reasons: Mapping[str, str]) -> Table:
         by_reason.setdefault(reason, []).append(name)
     caption = [f"{ABSENT}, {'; '.join(names)}: {reason}." for reason, names in by_reason.items()]
     return replace(table, rows=(*table.rows[:last], *rows, *table.rows[last:]), caption=(*table.caption, *caption))
+
+
+def was_busy(choices: Choices) -> bool:
+    """Whether a router's times were measured on a machine with more to do than it has cores."""
+    load = choices.about.get(LOAD)
+    return isinstance(load, (int, float)) and load > MOST_LOAD
 
 
 def accelerator(choices: Choices) -> str | None:
