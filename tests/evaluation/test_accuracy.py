@@ -142,7 +142,7 @@ def test_nothing_to_evaluate_is_an_error(router: Router, domains: dict[str, list
 @pytest.mark.parametrize("wrong", [None, 7, b"bytes"])
 def test_a_prompt_that_is_no_text_is_named(router: Router, wrong: object) -> None:
     domains = {"coding": ["def f():"], "law": iter(["Is it void?"] * 5_000 + [wrong])}  # beyond the first batch
-    with pytest.raises(InputError, match=f"prompt 5,001 of 'law' is {type(wrong).__name__}, not str"):
+    with pytest.raises(InputError, match=f"of 'law' must be str, found {type(wrong).__name__} at index 5000"):
         evaluate(router, domains)
     with pytest.raises(InputError, match=rf"the prompts of 'law' must be .* found {type(wrong).__name__}"):
         evaluate(router, {"law": wrong})  # type: ignore[dict-item]

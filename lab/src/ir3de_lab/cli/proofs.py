@@ -46,14 +46,19 @@ def proof(data: Path, only: Sequence[str], save: Path | None, out: Output) -> No
     out.result(_table(rows))
 
 
+HEADS = (
+    "foretold", "chosen anew", "test", "abstains, foretold", "test ", "doubling, foretold", "brought", "fit, s",
+    "proof, s",
+)  # fmt: skip
+
+
 def _table(rows: Sequence[ProofRow]) -> Table:
-    right = ("foretold", "test", "abstains, foretold", "test ", "doubling, foretold", "brought", "fit, s", "proof, s")
-    shown = table("data", *right, right=right)
+    shown = table("data", *HEADS, right=HEADS)
     for row in rows:
         gain = "" if row.doubling_foretold is None else _span(row.doubling_foretold)
-        shares = (_span(row.foretold), percent(row.test.value), percent(row.abstained_foretold))
+        shares = map(percent, (row.chosen_anew, row.test.value, row.abstained_foretold, row.abstained_test))
         costs = (f"{row.fit_s:.1f}", f"{row.proof_s:.1f}")
-        shown.add_row(row.data, *shares, percent(row.abstained_test), gain, f"{100 * row.doubling:+.1f}", *costs)
+        shown.add_row(row.data, _span(row.foretold), *shares, gain, f"{100 * row.doubling:+.1f}", *costs)
     return shown
 
 
