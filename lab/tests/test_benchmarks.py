@@ -57,6 +57,7 @@ def test_domains_of_a_suite_without_a_setting_stay_as_they_are(tmp_path: Path) -
 
 
 @pytest.mark.parametrize("name", ["novelty", "confidence"])
+@pytest.mark.nightly
 def test_the_measurement_runs_on_a_folder_of_suites(name: str, tmp_path: Path) -> None:
     for suite, domains in {"one": ("law", "maths"), "two": ("cooking", "law")}.items():
         for domain in domains:
@@ -76,6 +77,7 @@ def test_the_measurement_runs_on_a_folder_of_suites(name: str, tmp_path: Path) -
         assert all(one["wrong"] <= one["error"] for row in rows for one in row["promises"])
 
 
+@pytest.mark.nightly
 def test_speed_compares_routes_with_and_without_pairs_on_long_and_short_prompts(tmp_path: Path) -> None:
     for suite, domain, size in (("reasoning", "law", 9), ("reasoning", "maths", 9), ("intents", "cooking", 2)):
         (tmp_path / "suites" / suite / domain).mkdir(parents=True)
@@ -96,6 +98,7 @@ def test_speed_compares_routes_with_and_without_pairs_on_long_and_short_prompts(
     assert all(len(raw[name]["rounds_s"]["route_with_pairs"]) == 21 for name in bars)
 
 
+@pytest.mark.nightly
 def test_the_bench_measures_four_routers_on_a_sample_of_each_suite(tmp_path: Path) -> None:
     for domain in ("law", "coding"):
         for split, texts in (("train", demo.prompts()[domain]), ("test", demo.held_out()[domain])):
@@ -127,6 +130,7 @@ def write_split(path: Path, texts: list[str]) -> None:
     path.write_text("".join(json.dumps({"text": text}) + "\n" for text in texts), encoding="utf-8")
 
 
+@pytest.mark.nightly
 def test_bench_robustness(tmp_path: Path) -> None:
     for domain in ("law", "coding"):
         folder = tmp_path / "suites" / "small" / domain
@@ -140,6 +144,7 @@ def test_bench_robustness(tmp_path: Path) -> None:
     assert "small: authors' code, k=10" in shown and "first 16 tokens" in shown
 
 
+@pytest.mark.nightly
 def test_bench_change_costs(tmp_path: Path) -> None:
     said = run_json("bench", "change-costs", "--size", "3", "8", "--rounds", "1", "--save", tmp_path / "kept.json")
     assert json.loads((tmp_path / "kept.json").read_text()) == said
@@ -153,6 +158,7 @@ def test_bench_change_costs(tmp_path: Path) -> None:
     assert all(figure["value"] > 0 for figure in said["figures"])
 
 
+@pytest.mark.nightly
 def test_bench_defaults(tmp_path: Path) -> None:
     texts = {name: some[:24] for name, some in demo.prompts().items()}
     suites, intents = tmp_path / "data" / "small", tmp_path / "data" / "intents" / "tiny"
@@ -177,6 +183,7 @@ def test_bench_defaults(tmp_path: Path) -> None:
     assert all(row["accuracy"]["test"] > 50 for row in said["rows"])
 
 
+@pytest.mark.nightly
 def test_bench_proof(tmp_path: Path) -> None:
     intents = tmp_path / "data" / "intents" / "tiny"
     intents.mkdir(parents=True)
@@ -191,6 +198,7 @@ def test_bench_proof(tmp_path: Path) -> None:
     assert row["foretold"]["low"] - 0.1 < row["test"]["value"] and row["tfidf_test"] < row["test"]["value"]
 
 
+@pytest.mark.nightly
 def test_bench_experts(tmp_path: Path) -> None:
     shown = run("bench", "experts", "--count", "3", "--count", "2", "--save", tmp_path / "kept.json").stdout
     kept = json.loads((tmp_path / "kept.json").read_text(encoding="utf-8"))
@@ -199,6 +207,7 @@ def test_bench_experts(tmp_path: Path) -> None:
     assert "2 experts" in shown and "route batch, µs" in shown and "serving peak, MB" in shown
 
 
+@pytest.mark.nightly
 def test_bench_takes_the_folder_or_the_one_above_it(tmp_path: Path) -> None:
     folder = tmp_path / "routerdc7"
     folder.mkdir()
@@ -223,6 +232,7 @@ def test_bench_takes_the_folder_or_the_one_above_it(tmp_path: Path) -> None:
         outcome_routing.measure(folder, leave_out=["law", "coding"])
 
 
+@pytest.mark.nightly
 def test_bench_strong_weak(tmp_path: Path) -> None:
     folder = tmp_path / "routellm"
     folder.mkdir()

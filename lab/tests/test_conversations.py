@@ -86,6 +86,7 @@ def test_every_turn_of_a_chat_is_a_request_that_ends_with_it() -> None:
 
 @pytest.mark.slow
 @pytest.mark.usefixtures("plain_terminal")
+@pytest.mark.nightly
 def test_chats_with_a_gateway_go_where_the_library_sends_them(tmp_path: Path) -> None:
     kept = tmp_path / "kept.json"
     shown = run("bench", "chats", "--data", write_suite(tmp_path), "--chats", "2", "--save", kept)

@@ -101,6 +101,7 @@ def test_same_decisions_are_the_same_in_everything() -> None:
 # experts come and go --------------------------------------------------------------------------------------------
 
 
+@pytest.mark.nightly
 def test_each_step_leaves_the_experts_it_says(texts: Material) -> None:
     steps, experts = [], []
     for step, router in dynamic.measure(
@@ -122,6 +123,7 @@ def test_each_step_leaves_the_experts_it_says(texts: Material) -> None:
     assert (written["retrained"], written["retrain_seconds"]) == ("naive Bayes", written["rivals"]["naive Bayes"])
 
 
+@pytest.mark.nightly
 def test_a_router_that_is_not_a_fresh_one_is_told(texts: Material) -> None:
     """Give an expert one text more between two steps: no later router that has it is a fresh one."""
     found = []
@@ -133,6 +135,7 @@ def test_a_router_that_is_not_a_fresh_one_is_told(texts: Material) -> None:
     assert step.to_dict()["retrained"] is None
 
 
+@pytest.mark.nightly
 def test_accuracy_is_that_of_the_domains_present(texts: Material) -> None:
     for step, router in dynamic.measure(texts, rivals={}, rounds=1, embedding=tiny.embedding()):
         shares = []
@@ -160,6 +163,7 @@ def test_a_text_that_one_place_lacks_is_told() -> None:
     assert not any(decentralised._beside(central, [whole, lacking], prompts, True)[0].values())
 
 
+@pytest.mark.nightly
 def test_a_process_sees_its_own_texts_alone(tmp_path: Path, texts: Material, monkeypatch: pytest.MonkeyPatch) -> None:
     """What is in its folder, and what its statistics count."""
     monkeypatch.setenv("IR3DE_DATA", str(tmp_path))
@@ -180,6 +184,7 @@ def test_too_few_texts_cannot_be_split() -> None:
 
 @with_sklearn
 @pytest.mark.usefixtures("plain_terminal")
+@pytest.mark.nightly
 def test_dynamic_shows_a_table_and_writes_what_tables_read(tmp_path: Path, setting: Path, data: Path) -> None:
     shown = run("bench", "dynamic", *options(tmp_path, setting, data), "--rounds", "1").stdout
     for said in ("TINY: from 2 experts to 4 and back", "cooking, law", "+ maths", "− law", "✓ after every step"):
@@ -198,6 +203,7 @@ def test_dynamic_shows_a_table_and_writes_what_tables_read(tmp_path: Path, setti
     assert "After 3 of 5 steps" in made.caption[-1]
 
 
+@pytest.mark.nightly
 def test_decentralised_is_the_same_and_is_what_tables_read(tmp_path: Path, data: Path) -> None:
     setting = setting_of(tmp_path, "cooking", "law")
     texts = material.load(settings.load(setting), data)

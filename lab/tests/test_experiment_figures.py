@@ -39,6 +39,7 @@ def test_every_figure_is_drawn_both_ways(drawn: dict[str, bytes]) -> None:
     assert b"<dc:date>" not in b"".join(drawn.values())
 
 
+@pytest.mark.nightly
 def test_the_same_files_give_the_same_bytes(results: Results, drawn: dict[str, bytes], tmp_path: Path) -> None:
     import matplotlib as mpl
 

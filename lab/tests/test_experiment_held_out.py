@@ -106,6 +106,7 @@ def test_the_model_with_more_points_is_taken() -> None:
 
 @pytest.mark.torch
 @pytest.mark.filterwarnings("ignore")  # warnings of torch and transformers
+@pytest.mark.nightly
 def test_draws_options_and_the_choice_go_into_the_matrices(tmp_path: Path) -> None:
     pytest.importorskip("torch")
     from ir3de_lab.experiments.experts.training import train

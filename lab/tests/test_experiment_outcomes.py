@@ -98,6 +98,7 @@ def test_training_tells_what_was_trained(made: Made) -> None:
     assert "first loss" in shown and f"next: ir3de bench outcomes --setting {made.setting}" in " ".join(shown.split())
 
 
+@pytest.mark.nightly
 def test_answers_are_judged_where_there_are_neither_models_nor_torch(made: Made, copied: Path, tmp_path: Path) -> None:
     done = without_torch("bench", "outcomes", *made.options(copied), "--results", tmp_path / "results", "--json")
     assert done.returncode == 0, done.stderr

@@ -58,6 +58,7 @@ def write_outcomes(file: Path, data: Path, results: Path) -> Matrix:
     return made
 
 
+@pytest.mark.nightly
 def test_every_router_of_the_cheap_groups_chooses_for_every_item(stage: tuple[Path, Path, Path]) -> None:
     file, data, results = stage
     groups = ("--only", "paper", "--only", "ours", "--only", "words", "--only", "curves")
@@ -106,6 +107,7 @@ def test_choices_of_other_outcomes_are_refused(stage: tuple[Path, Path, Path]) -
             choices.read(path, outcomes(results))
 
 
+@pytest.mark.nightly
 def test_every_protocol_is_run_and_one_whose_embedding_is_not_here_says_so(
     stage: tuple[Path, Path, Path], tmp_path: Path
 ) -> None:
@@ -257,6 +259,7 @@ def test_single_precision_gives_nearly_the_same_scores() -> None:
     assert single.fitted.route(texts) == double.fitted.route(texts)
 
 
+@pytest.mark.nightly
 def test_a_domain_stands_for_the_model_that_did_best_on_its_training_rows(tmp_path: Path) -> None:
     rows: dict[str, list[dict[str, Any]]] = {
         "sums_train": [{"text": "add two and two", "acc": {"a": 0.1, "b": 0.9}}] * 3,

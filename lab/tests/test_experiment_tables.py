@@ -117,6 +117,7 @@ def test_marks_leave_out_own_experts_the_oracle_and_other_protocols(tmp_path: Pa
             assert {cell.mark for cell in row.cells} == {""}, row.name
 
 
+@pytest.mark.nightly
 def test_differences_are_paired_and_the_same_every_time(root: Path) -> None:
     for name in ("main", "reference", "raw", "beside", "responses-math"):
         table = made(root, "reasoning")[name]
@@ -327,6 +328,7 @@ def test_tables_as_json_parse_and_hold_the_numbers(root: Path) -> None:
     assert any("training.json" in note for note in told["settings"][1]["notes"])
 
 
+@pytest.mark.nightly
 def test_tables_on_the_terminal_and_in_files(root: Path, tmp_path: Path) -> None:
     shown = run("bench", "tables", "--results", root, "--setting", "clm", "--only", "main")
     assert "naive Bayes" in shown.stdout and "µs per prompt" not in shown.stdout
@@ -343,6 +345,7 @@ def test_tables_on_the_terminal_and_in_files(root: Path, tmp_path: Path) -> None
     )
 
 
+@pytest.mark.nightly
 def test_missing_files_are_noted_and_missing_settings_too(copied: Path, tmp_path: Path) -> None:
     shutil.rmtree(copied / "clm" / "choices")
     (copied / "clm" / "dynamic.json").unlink()

@@ -35,6 +35,7 @@ def test_made_domains_hold_out_real_prompts() -> None:
         assert train and test and not train & test
 
 
+@pytest.mark.nightly
 def test_the_bench_measures_what_it_says() -> None:
     few, more = (measure_here(count, synthetic().texts) for count in (2, 4))
     assert (few.experts, more.experts) == (2, 4)

@@ -65,6 +65,7 @@ def test_prompts_are_of_a_hundred_tokens_and_differ() -> None:
     assert all(90 <= len(Embedding.default().tokenizer.encode(text)) <= 100 for text in texts)
 
 
+@pytest.mark.nightly
 def test_a_proxy_that_is_slower_by_so_much_is_seen_to_be(upstream: Server, bare: Server) -> None:
     with started(module("bare", upstream=upstream.port, delay=DELAY), measured=True) as slow:
         servers = {"direct": upstream, "bare": bare, "gateway": slow}
@@ -112,6 +113,7 @@ def test_an_upstream_fails_as_told_and_counts_it(way: str) -> None:
     assert counts[way] == counts["requests"] >= result.failed
 
 
+@pytest.mark.nightly
 def test_a_soak_through_an_honest_proxy_finds_what_the_upstream_did() -> None:
     plan = SoakPlan(requests=300, concurrency=16, failing=0.2, cancelled=0.1, latency=0.001, tokens=4, settling=0)
     options = {"latency": 0.001, "tokens": 4, "interval": 0.001, "failing": 0.2, "ways": "500,429", "slow": 0.2}
@@ -206,6 +208,7 @@ def test_rates_are_of_the_seconds_that_count() -> None:
     assert Result(latencies=[0.1] * 50, seconds=2.0).rate == 25.0
 
 
+@pytest.mark.nightly
 def test_both_proxies_are_driven_to_the_same_busy_share(upstream: Server, bare: Server) -> None:
     plan = Plan(saturation_seconds=0.6, probes=2, busy=0.3)
     with started(module("bare", upstream=upstream.port), measured=True) as second:
@@ -231,6 +234,7 @@ def test_a_stall_and_a_growth_are_seen_from_outside() -> None:
     assert unanswered.value == 1 and unanswered.reached is False
 
 
+@pytest.mark.nightly
 def test_heavy_requests_are_within_the_limits_and_differ() -> None:
     requests = {heavy.name: heavy.build() for heavy in heavy_requests() if heavy.name in SOME}
     assert set(requests) == set(SOME)
@@ -268,6 +272,7 @@ def pinged(port: int, seconds: float) -> list[float]:
     return list(json.loads(told))
 
 
+@pytest.mark.nightly
 def test_streams_are_held_until_their_client_leaves(upstream: Server, bare: Server) -> None:
     for port in (upstream.port, bare.port):
         opened, kept, _ = hold_streams(Server(bare.process, port), 20)

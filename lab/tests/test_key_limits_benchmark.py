@@ -28,6 +28,7 @@ def test_limits_reach_from_one_to_more_than_is_sent() -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.nightly
 def test_a_gateway_with_two_workers_is_exact() -> None:
     figures = [figure for kind in measure_key_limits(Plan(requests=60, keys=3)) for figure in kind.figures()]
     assert len(figures) == 21 and all(figure.value == 0 for figure in figures)

@@ -46,6 +46,7 @@ def test_a_folder_without_the_fitted_language_is_refused(tmp_path: Path) -> None
 
 
 @pytest.mark.slow
+@pytest.mark.nightly
 def test_the_command_keeps_the_raw_figures(prompts: Path, tmp_path: Path) -> None:
     kept = tmp_path / "kept.json"
     run("bench", "languages", "--data", prompts, "--embedding", "default@2", "--save", kept)

@@ -59,6 +59,7 @@ def test_the_log_says_who_answered(tmp_path: Path) -> None:
 
 @pytest.mark.slow
 @pytest.mark.skipif(os.name != "posix", reason="signals")
+@pytest.mark.nightly
 def test_nothing_fails_while_replicas_come_and_go() -> None:
     report = measure_replicas(QUICK)
     assert report.failed == 0 and report.total > 500 and set(report.events) == set(EVENTS)

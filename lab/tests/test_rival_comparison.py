@@ -139,6 +139,7 @@ def test_merging_replaces_only_what_was_measured_again() -> None:
     assert [value["test"] for value in merged(old, new)] == [5, 4, 6, 2, 1]
 
 
+@pytest.mark.nightly
 def test_a_tuned_router_is_compared_like_any_other() -> None:
     known = {rival.name: rival for rival in rivals(None)}
     assert {rival.family for rival in known.values()} == {"ir3de", "words"}

@@ -30,6 +30,7 @@ def tiny_encoder(tmp_path_factory: pytest.TempPathFactory) -> Callable[..., Enco
 
 
 @with_encoders
+@pytest.mark.nightly
 def test_the_nearest_text_is_the_text_itself(tiny_encoder: Callable[..., Encoder]) -> None:
     fitted = NearestNeighbours(tiny_encoder(), 1).fit(TRAIN)
     assert recalls(fitted.route, TRAIN) == dict.fromkeys(TRAIN, 100.0)
@@ -76,6 +77,7 @@ def test_an_encoder_with_a_memory_gives_the_same_vectors(tiny_encoder: Callable[
 
 
 @with_encoders
+@pytest.mark.nightly
 def test_the_usual_pooling_is_the_first_token_if_it_stands_for_the_text(
     tiny_encoder: Callable[..., Encoder], tmp_path: Path
 ) -> None:

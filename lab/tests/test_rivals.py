@@ -182,11 +182,13 @@ def test_every_text_gets_a_domain_in_its_place(fitted: Fitted) -> None:
     assert "text 1 to route is NoneType" in refusal(InputError, fitted.route, ["Add.", None])
 
 
+@pytest.mark.nightly
 def test_odd_texts_can_be_learnt_from(baseline: Baseline) -> None:
     fitted = baseline.fit({"odd": ODD, **{name: texts[:4] for name, texts in TRAIN.items()}})
     assert len(fitted.route([*ODD, *TEXTS])) == len(ODD) + len(TEXTS)
 
 
+@pytest.mark.nightly
 def test_a_second_fit_is_the_same_and_nobodys_random_numbers_are_touched(baseline: Baseline, fitted: Fitted) -> None:
     before = random_state()
     again = baseline.fit(TRAIN)

@@ -47,12 +47,14 @@ def test_counting_is_timed_on_what_it_says_and_finds_what_collect_finds(corpus: 
     assert file.value <= longer.value
 
 
+@pytest.mark.nightly
 def test_memory_is_told_of_a_process_that_counts_all_of_it(corpus: list[Path]) -> None:
     found = peaks(corpus, workers=2, subsample=16, shard_bytes=SIZE.shard_bytes)
     assert found["digest"] == collect(read_texts(corpus), subsample=16).digest
     assert found["driver_mb"] > 10
 
 
+@pytest.mark.nightly
 def test_contributions_are_merged_and_removed_to_the_last_bit() -> None:
     figures = owners(TEXTS, 4, embedding=tiny.embedding())
     assert [figure.bar for figure in figures] == [10.0, None, None, 2.0, None, None, 10.0, None, 2.0, None, None]
@@ -60,6 +62,7 @@ def test_contributions_are_merged_and_removed_to_the_last_bit() -> None:
     assert all(len(figure.raw["removed"]) == 2 and figure.value > 0 for figure in figures)
 
 
+@pytest.mark.nightly
 def test_a_removal_that_left_something_would_be_seen(tmp_path: Path) -> None:
     trial = Trial(tmp_path, tiny.embedding(), keep_sample=True)
     paths = trial.write(TEXTS, 3)

@@ -87,6 +87,7 @@ def test_a_training_that_was_stopped_goes_on_to_the_same_weights(
     assert len(losses) == 8 and losses[-1] < losses[0]
 
 
+@pytest.mark.nightly
 def test_an_adapter_leaves_the_base_alone_and_is_added_when_asked(tmp_path: Path, base: Path, data: Path) -> None:
     setting, texts = of(tmp_path, base, data, method="lora", steps=30)
     train(setting, texts.train, tmp_path / "experts", device="cpu")

@@ -16,6 +16,7 @@ from ir3de_lab.benchmarks.translation.serving import both_servers
 
 
 @pytest.mark.clients
+@pytest.mark.nightly
 def test_content_usage_and_stop_reasons_are_those_of_the_native_answer() -> None:
     pytest.importorskip("anthropic")
     rows = list(compare())

@@ -128,6 +128,7 @@ def test_a_parser_of_files_is_fuzzed_in_a_process_of_its_own(tmp_path: Path) -> 
 
 
 @pytest.mark.slow
+@pytest.mark.nightly
 def test_a_door_of_a_gateway_holds() -> None:
     campaign = doors.fuzz_door("JSON bodies", seed=11, seconds=30, count=60)
     assert campaign.inputs == 60 and not campaign.findings

@@ -170,6 +170,7 @@ def test_what_only_changes_need_does_not_keep_a_router_from_routing(folder: Path
 
 
 @pytest.mark.slow
+@pytest.mark.nightly
 def test_the_compiled_tokenizer_is_only_a_shortcut(folder: Path) -> None:
     path = part(folder, "tokenizer-*.tkz")
     for damaged in (*damages(path.read_bytes()), None):

@@ -62,6 +62,7 @@ def failing(monkeypatch: pytest.MonkeyPatch, at: int) -> Iterator[list[int]]:
 
 
 @pytest.mark.slow
+@pytest.mark.nightly
 def test_a_disk_that_is_full_at_any_step_leaves_a_whole_router(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     first, second = first_router(), second_router()
     second.merge(second.experts[0], Contribution.of(collect(["a text"], embedding=second.embedding), owner="x"))
@@ -239,6 +240,7 @@ def test_a_router_replaced_between_its_header_and_its_files_is_read_again(
 
 
 @pytest.mark.slow
+@pytest.mark.nightly
 def test_readers_and_a_writer_in_one_process(tmp_path: Path) -> None:
     first, second = first_router(), second_router()
     target = first.save(tmp_path / "target")

@@ -63,6 +63,7 @@ def test_a_file_knows_whose_it_is_and_how_it_was_made(given: Path) -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.nightly
 def test_given_taken_back_and_accounted_for(given: Path, router: Path, tmp_path: Path) -> None:
     listed = run("ledger", router).output
     assert "berlin-2026" in listed and "Paris" in listed and "texts" in listed
@@ -88,6 +89,7 @@ def test_given_taken_back_and_accounted_for(given: Path, router: Path, tmp_path:
 
 
 @pytest.mark.slow
+@pytest.mark.nightly
 def test_a_narrow_terminal_shows_who_gave_what(
     given: Path, router: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

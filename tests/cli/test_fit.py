@@ -110,6 +110,7 @@ def test_fit_gives_the_router_that_the_library_gives(tmp_path: Path, law_file: P
         (["--selector", "all", "--cap", "64"], str(Blend()), str(ir3de.AllTokens(64))),
     ],
 )
+@pytest.mark.nightly
 def test_fit_knows_the_strategies(
     tmp_path: Path, law_file: Path, options: list[str], scorer: str, selector: str
 ) -> None:

@@ -86,6 +86,7 @@ def test_route_and_explain_show_scores_not_percentages(router: Path) -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.nightly
 def test_add_is_the_fit_from_all_rows(router: Path, tmp_path: Path) -> None:
     later = written(tmp_path / "later.jsonl", answers(models=("gemma",)))
     assert "3 models" in run("add", router, "--outcomes", later).stdout

@@ -119,6 +119,7 @@ def test_collect_keeps_prompts_only_when_asked(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.nightly
 def test_fit_tune_prints_and_stores_what_was_tried_and_keeps_the_cap(tmp_path: Path) -> None:
     shown = run("fit", tmp_path / "r", f"law={LAW}", f"coding={CODING}", "--tune", "--cap", "20").stdout
     assert "→" in shown and "log loss" in shown
@@ -147,6 +148,7 @@ def test_other_scorers_by_name(scorer: str, tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.nightly
 def test_tune(tmp_path: Path) -> None:
     texts = {name: demo.prompts()[name][:40] for name in demo.DOMAINS[:3]}
     router = Router.fit(texts).save(tmp_path / "router")

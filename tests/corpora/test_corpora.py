@@ -174,6 +174,7 @@ def test_memory_does_not_grow_with_the_file(tmp_path: Path) -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("suffix", [".txt", ".jsonl", ".csv"])
+@pytest.mark.nightly
 def test_texts_come_before_the_file_is_consumed(tmp_path: Path, suffix: str) -> None:
     path = write(tmp_path, f"big{suffix}", WRITERS[suffix](["a text of some length"] * 200_000))
     counted: list[int] = []

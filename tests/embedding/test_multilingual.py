@@ -280,6 +280,7 @@ def test_plain_texts_are_left_alone_and_others_normalised() -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.nightly
 def test_the_real_package_gives_the_embedding_that_is_expected(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     try:

@@ -237,6 +237,7 @@ def test_an_explanation_does_without_the_reference() -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.nightly
 def test_the_fast_engine_is_used_where_it_is_proven(kind: str, tiny_embeddings: dict[str, Embedding]) -> None:
     tokenizer = tiny_embeddings[kind].tokenizer  # its proof was made by this very code: see tiny.keep_proof
     assert tokenizer.proof is not None and tokenizer.engine.startswith("tokie ")
@@ -247,6 +248,7 @@ def test_the_fast_engine_is_used_where_it_is_proven(kind: str, tiny_embeddings: 
 
 
 @pytest.mark.slow
+@pytest.mark.nightly
 def test_a_proof_that_is_made_again_is_the_same(tiny_embeddings: dict[str, Embedding]) -> None:
     kept = tiny_embeddings["Unigram"].tokenizer
     again = Tokenizer(kept.definition)
@@ -267,6 +269,7 @@ def test_without_the_fast_engine_the_reference_encodes(
 
 
 @pytest.mark.slow
+@pytest.mark.nightly
 def test_a_fast_engine_that_disagrees_is_not_used(
     tiny_embeddings: dict[str, Embedding], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -331,6 +334,7 @@ def test_a_text_is_doubted_for_its_characters_and_strings_and_nothing_else(text:
 
 
 @pytest.mark.slow
+@pytest.mark.nightly
 def test_a_proof_names_the_characters_and_pairs_it_doubts() -> None:
     proof = engine_wrong_on(lambda text: "Ⅷ" in text or "\x04" in text or "\t's" in text)
     assert proof is not None
@@ -349,6 +353,7 @@ def test_a_proof_names_the_characters_and_pairs_it_doubts() -> None:
         lambda text: len(text) > 60_000,  # long texts
     ],
 )
+@pytest.mark.nightly
 def test_an_engine_wrong_on_plain_text_is_not_proven(wrong: Callable[[str], bool]) -> None:
     assert engine_wrong_on(wrong) is None
 

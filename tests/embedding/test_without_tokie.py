@@ -52,6 +52,7 @@ print(json.dumps([engines, ids, experts, batches, found["tokie"], found["tokeniz
 
 
 @pytest.mark.slow
+@pytest.mark.nightly
 def test_fit_route_load_and_save_without_tokie(tmp_path: Path) -> None:
     router = Router.fit(DOMAINS)
     if not router.tokenizer.engine.startswith("tokie"):

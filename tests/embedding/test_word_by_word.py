@@ -61,6 +61,7 @@ def test_short_sequences_of_what_splitting_rules_single_out() -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.nightly
 def test_all_short_sequences() -> None:
     sequences = ["".join(found) for found in product((*_SINGLED_OUT, *ODD), repeat=3)]
     assert assert_same_ids(sequences) > 0.9 * len(sequences)

@@ -79,6 +79,7 @@ def test_the_cluster_counts_the_same_bits_as_this_process(
     assert sum(told) == there.bytes == here.bytes
 
 
+@pytest.mark.nightly
 def test_a_worker_killed_in_the_middle_changes_nothing(ray: ModuleType, tmp_path: Path) -> None:
     from ir3de.engines.ray_engine import RayEngine
 
@@ -199,6 +200,7 @@ def test_a_worker_without_ir3de_says_so() -> None:
 
 
 @pytest.mark.parametrize("kind", ["parquet", "json", "text"])
+@pytest.mark.nightly
 def test_what_ray_reads_is_counted_as_collect_counts_it(ray: ModuleType, tmp_path: Path, kind: str) -> None:
     import pyarrow.parquet
 
@@ -226,6 +228,7 @@ def test_a_dataset_without_the_column_is_refused(ray: ModuleType) -> None:
         collect_dataset(["a text"], embedding=tiny.embedding())
 
 
+@pytest.mark.nightly
 def test_a_cluster_that_is_there_is_found_by_its_address(ray: ModuleType, files: Path, tmp_path: Path) -> None:
     """The command connects, counts, and leaves the cluster and the terminal as they were."""
     address = ray.get_runtime_context().gcs_address

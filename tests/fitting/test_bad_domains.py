@@ -114,6 +114,7 @@ def all_at_once() -> dict[str, list[str]]:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("scorer", EVERY_SCORER, ids=str)
+@pytest.mark.nightly
 def test_every_scorer_survives_them_all_at_once(scorer: object) -> None:
     router = tiny_fit(all_at_once(), scorer=scorer)
     assert_whole(router, ["", " ", "a", *tiny.mixed(10)])

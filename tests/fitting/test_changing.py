@@ -57,6 +57,7 @@ def test_removing_is_never_having_seen_it(
 @pytest.mark.slow
 @tiny.LAW
 @given(domains, every_scorer, selectors)
+@pytest.mark.nightly
 def test_adding_one_by_one_is_fitting_together(
     some: dict[str, list[str]], scorer: TokenRidge, selector: AllTokens
 ) -> None:

@@ -102,6 +102,7 @@ def test_removing_is_never_having_seen_it(kind: FromTexts, gone: str, tmp_path: 
 
 @pytest.mark.slow
 @kinds
+@pytest.mark.nightly
 def test_removing_several_at_once_is_removing_one_by_one(kind: FromTexts, tmp_path: Path) -> None:
     at_once, one_by_one = kind.fit(NAMES), kind.fit(NAMES)
     at_once.remove("law", "maths")
@@ -113,6 +114,7 @@ def test_removing_several_at_once_is_removing_one_by_one(kind: FromTexts, tmp_pa
 
 @pytest.mark.slow
 @kinds
+@pytest.mark.nightly
 def test_adding_one_by_one_is_fitting_together(kind: FromTexts, tmp_path: Path) -> None:
     for order in [NAMES, NAMES[::-1]] if kind is not KINDS["tuned"] else permutations(NAMES):
         router = kind.fit(order[:2])
@@ -125,6 +127,7 @@ def test_adding_one_by_one_is_fitting_together(kind: FromTexts, tmp_path: Path) 
 
 @pytest.mark.slow
 @kinds
+@pytest.mark.nightly
 def test_added_and_removed_through_folders_in_another_order(kind: FromTexts, tmp_path: Path) -> None:
     router = kind.fit(("law", "maths"))
     kind.add(router, "cooking")
@@ -136,6 +139,7 @@ def test_added_and_removed_through_folders_in_another_order(kind: FromTexts, tmp
 
 @pytest.mark.slow
 @kinds
+@pytest.mark.nightly
 def test_shrunk_to_one_expert_and_grown_again(kind: FromTexts, tmp_path: Path) -> None:
     """One expert leaves nothing to tune on; a tuned router that grows again is tuned again."""
     router = kind.fit(NAMES[:2])
@@ -156,6 +160,7 @@ def test_more_of_an_expert_is_having_given_it_at_once(tune: bool, tmp_path: Path
 
 @pytest.mark.slow
 @pytest.mark.parametrize("tune", [False, True], ids=["untuned", "tuned"])
+@pytest.mark.nightly
 def test_a_contribution_that_is_taken_out_was_never_there(tune: bool, tmp_path: Path) -> None:
     """The last one too: then windows may be chosen again."""
     options: dict[str, Any] = {"embedding": tiny.embedding(), "tune": tune}
@@ -186,6 +191,7 @@ real_fit_confidence = choosing.fit_confidence
 
 @pytest.mark.slow
 @pytest.mark.parametrize("saved", [False, True], ids=["in memory", "through a folder"])
+@pytest.mark.nightly
 def test_windows_are_chosen_again_from_those_that_were_counted(
     saved: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -60,6 +60,7 @@ def process(folder: Path, workers: int, server: dict[str, Any] | None = None, **
 
 @pytest.mark.slow
 @pytest.mark.skipif(os.name != "posix", reason="signals")
+@pytest.mark.nightly
 def test_workers_agree_and_what_was_answered_outlives_a_kill(folder: Path) -> None:
     def known(gateway: Process) -> list[bool]:
         return ["history" in [row["id"] for row in gateway.ask("GET", "/v1/models")["data"]] for _ in range(16)]

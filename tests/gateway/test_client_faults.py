@@ -163,6 +163,7 @@ def test_a_client_that_leaves_the_line_gives_up_its_place(raw_gateway: RawGatewa
 
 
 @pytest.mark.slow
+@pytest.mark.nightly
 def test_a_client_that_does_not_read_is_not_held_against_the_expert(raw_gateway: RawGateway) -> None:
     for number in range(2):
         raw_gateway.ask("law", does=answer(500, {}), user=str(number))

@@ -110,6 +110,7 @@ def test_connections_leave_descriptors_for_experts(descriptors: int) -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.nightly
 def test_idle_clients_do_not_take_the_last_descriptor(tmp_path: Path) -> None:
     small_router().save(tmp_path / "router")
     with served(Upstream().app()) as upstream:

@@ -22,6 +22,7 @@ def hang(request):
 
 
 @pytest.mark.slow
+@pytest.mark.nightly
 def test_workers_share_stored_objects_and_outlive_hooks_that_hang(folder: Path) -> None:  # noqa: F811
     """Each request may come to another worker. Threads that hang do not keep the gateway from stopping."""
     (folder / "hooks.py").write_text(HOOKS)

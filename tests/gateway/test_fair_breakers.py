@@ -87,6 +87,7 @@ def test_a_client_cannot_open_a_breaker_for_everybody(raw_gateway: RawGateway, r
 
 
 @pytest.mark.slow
+@pytest.mark.nightly
 def test_an_expert_that_gives_up_on_a_slow_reader_is_not_to_blame(
     raw_gateway: RawGateway, monkeypatch: pytest.MonkeyPatch
 ) -> None:

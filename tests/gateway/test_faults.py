@@ -138,6 +138,7 @@ def test_what_the_request_is_to_blame_for_is_passed_on_as_it_is(
 
 
 @pytest.mark.slow
+@pytest.mark.nightly
 def test_nobody_is_asked_after_the_first_byte(raw_gateway: RawGateway) -> None:
     for does, limits, code in (
         (says(STREAM_HEAD, FIRST, b'data: {"half'), {}, "upstream_broken"),

@@ -328,6 +328,7 @@ def count_connections(pid: int, url: str, *, to: bool) -> int:
 
 @pytest.mark.slow
 @pytest.mark.skipif(not sys.platform.startswith("linux"), reason="looks into /proc")
+@pytest.mark.nightly
 def test_two_workers_have_one_limit_and_a_killed_one_s_places_come_back(tmp_path: Path) -> None:
     upstream, crowd = Upstream(), Crowd()
     upstream.behaviour["law"] = crowd.answer
@@ -356,6 +357,7 @@ def test_two_workers_have_one_limit_and_a_killed_one_s_places_come_back(tmp_path
 
 
 @pytest.mark.slow
+@pytest.mark.nightly
 def test_a_breaker_opened_by_one_worker_is_open_in_the_other(tmp_path: Path) -> None:
     upstream = Upstream()
     upstream.behaviour["law"] = failing(500)

@@ -108,6 +108,7 @@ def test_joblib_keeps_it() -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.nightly
 def test_other_processes_give_the_same_scores() -> None:
     """Real processes, each with a copy of estimator and embedding."""
     here = cross_val_score(make_model(**FAST), TEXTS, LABELS, cv=2)

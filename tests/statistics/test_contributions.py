@@ -24,6 +24,7 @@ from laws import some_texts
 @pytest.mark.slow
 @settings(tiny.LAW, max_examples=8)
 @given(st.permutations(sorted(OWNERS)), st.integers(0, 3), st.booleans(), st.booleans(), st.booleans())
+@pytest.mark.nightly
 def test_what_is_taken_out_was_never_there(
     tmp_path_factory: pytest.TempPathFactory, order: list[str], out: int, texts: bool, one_by_one: bool, saved: bool
 ) -> None:
@@ -67,6 +68,7 @@ def when_another_went() -> Router:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("tuned_with_it", [while_tuned, in_another_expert_later, when_another_went])
+@pytest.mark.nightly
 def test_a_tuned_router_is_tuned_again_without_what_went_out(
     tmp_path: Path, tuned_with_it: Callable[[], Router]
 ) -> None:
