@@ -372,3 +372,14 @@ def test_a_table_with_semicolons_is_proposed_a_label_as_well() -> None:
     Path("semicolons.csv").write_text(as_csv(ROWS, ";"), "utf-8-sig")
     told = run("fit", "r", "semicolons.csv", code=2).stderr.splitlines()
     assert told[-1] == "  ir3de fit r semicolons.csv --label team"
+
+
+def test_tune_is_given_texts_and_says_which_commands_were_meant(tmp_path: Path) -> None:
+    table = tmp_path / "train.csv"
+    table.write_text("prompt,team\nIs it void?,law\nSort a list.,code\n", encoding="utf-8")
+    router = tmp_path / "router"
+    run("fit", router, table, "--label", "team")
+    said = run("tune", router, table, "--label", "team", code=2).stderr
+    assert f"\n  ir3de tune {router}\n" in said
+    assert said.endswith(f"\n  ir3de fit {router} {table} --label team --tune --force\n")
+    assert "ir3de fit" not in run("tune", router, "--label", "team", code=2).stderr

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import shlex
 from pathlib import Path
 from time import perf_counter
+from typing import NoReturn
 
 import click
 
+from ir3de.cli import hints
 from ir3de.cli.options import output_options, router_argument
 from ir3de.cli.output import FAINT, Output, hint, line
 from ir3de.cli.progress import solving
@@ -16,8 +19,11 @@ from ir3de.cli.trials import in_few_words, trials_table, why_chosen
 
 @click.command()
 @router_argument
+@click.argument("sources", nargs=-1, metavar="")  # it takes none: they are answered with the right command
+@click.option("--label", hidden=True)
+@click.option("--text", hidden=True)
 @output_options
-def tune(router_path: Path, out: Output) -> None:
+def tune(router_path: Path, sources: tuple[str, ...], label: str | None, text: str | None, out: Output) -> None:
     """Choose scorer and selector by cross-validation.
 
     Tuning tries ridge strengths, priors, blends and voting on the prompts that the router kept. Each prompt is
@@ -29,6 +35,8 @@ def tune(router_path: Path, out: Output) -> None:
     Example:
       ir3de tune router
     """
+    if sources or label or text:
+        _refuse_texts(router_path, sources)
     begun = perf_counter()
     with changing(router_path) as router:
         before = {"scorer": repr(router.scorer), "selector": repr(router.selector)}
@@ -47,3 +55,12 @@ def tune(router_path: Path, out: Output) -> None:
         out.note(line((why, "")))
     out.note(line((f"{len(router.trials)} trials in {seconds:.1f} s", FAINT)), *how_sure(router))
     out.note(hint(f"ir3de calibrate {router_path} NAME=PATH…", "next, with held-out prompts:"))
+
+
+def _refuse_texts(router_path: Path, sources: tuple[str, ...]) -> NoReturn:
+    why = "tuning reads no texts, because it uses the prompts that the router kept:"
+    anew = f"\n  ir3de fit {shlex.join(hints.given_arguments())} --tune --force"
+    raise click.UsageError(
+        f"{why}{hints.write_command([str(router_path)])}"
+        + (f"\nTo fit the router anew from these texts, and tune it:{anew}" if sources else "")
+    )
