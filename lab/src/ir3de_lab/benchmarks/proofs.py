@@ -19,6 +19,8 @@ from ir3de.evaluation import Estimate, Proof, prove
 from ir3de_lab.benchmarks.defaults import Material, Texts
 from ir3de_lab.benchmarks.protocol import prompt_hash
 
+FOLDS = 5  # as many as a proof deals prompts out to
+
 
 @dataclass(frozen=True)
 class ProofRow:
@@ -64,7 +66,7 @@ def measure_proof(material: Material) -> ProofRow:
         folds=foretold.folds,
         foretold=foretold.accuracy,
         test=test.accuracy,
-        chosen_anew=_choose_anew(material.train, foretold.folds),
+        chosen_anew=_choose_anew(material.train),
         tfidf_foretold=_find_tfidf(foretold),
         tfidf_test=_find_tfidf(test),
         abstained_foretold=foretold.abstained.share.value,
@@ -76,11 +78,11 @@ def measure_proof(material: Material) -> ProofRow:
     )
 
 
-def _choose_anew(texts: Mapping[str, list[str]], folds: int) -> float:
+def _choose_anew(texts: Mapping[str, list[str]]) -> float:
     """The cross-validated accuracy when every fold has a router that was fitted without it from the beginning."""
     right = asked = 0
-    for fold in range(folds):
-        split = {name: _part(own, fold, folds) for name, own in texts.items()}
+    for fold in range(FOLDS):
+        split = {name: _part(own, fold) for name, own in texts.items()}
         router = Router.fit({name: rest for name, (rest, _) in split.items()})
         for name, (_, held) in split.items():
             right += sum(decision.best == name for decision in router.route_batch(held))
@@ -88,10 +90,10 @@ def _choose_anew(texts: Mapping[str, list[str]], folds: int) -> float:
     return round(right / asked, 6)
 
 
-def _part(texts: list[str], fold: int, folds: int) -> tuple[list[str], list[str]]:
+def _part(texts: list[str], fold: int) -> tuple[list[str], list[str]]:
     """The texts outside a fold and in it, by their hashes: copies lie in one fold. Some are always left outside."""
-    rest = [text for text in texts if prompt_hash(text) % folds != fold]
-    return (rest, [text for text in texts if prompt_hash(text) % folds == fold]) if rest else (texts, [])
+    rest = [text for text in texts if prompt_hash(text) % FOLDS != fold]
+    return (rest, [text for text in texts if prompt_hash(text) % FOLDS == fold]) if rest else (texts, [])
 
 
 def _halve(texts: Mapping[str, list[str]]) -> Texts:
