@@ -177,12 +177,12 @@ def test_what_was_learnt_by_heart_is_answered_and_judged_right(made: Made, tmp_p
     setting = settings.load(tiny_experts.reasoning_file(tmp_path, made.base, steps=60))
     rows = [{"text": "def one():\n", "answer": "    return 1"}]  # a completion: it begins with spaces
     from ir3de_lab.experiments.experts import models
-    from ir3de_lab.experiments.experts.asking import generated
+    from ir3de_lab.experiments.experts.generating import Request, generate
     from ir3de_lab.experiments.experts.training import train
 
     train(setting, {"coding": rows}, tmp_path / "experts", domains=("coding",), device="cpu")
     model = models.load(tmp_path / "experts" / "coding", device="cpu").to_ask()
-    (answer,) = generated(model, ["def one():\n"], most_new=16, longest=64, batch_tokens=64)
+    (answer,) = generate(model, [Request("def one():\n", 16)], longest=64, batch_tokens=64)
     assert answer == "    return 1"
     from ir3de_lab.experiments.judging import judge
 

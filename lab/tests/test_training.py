@@ -24,8 +24,9 @@ pytest.importorskip("transformers")
 pytestmark = [pytest.mark.torch, pytest.mark.filterwarnings("ignore")]  # warnings of the two libraries
 
 from ir3de_lab.experiments.experts import models  # noqa: E402
-from ir3de_lab.experiments.experts.asking import Continuation, generated, negative_log_likelihoods  # noqa: E402
+from ir3de_lab.experiments.experts.asking import Continuation, negative_log_likelihoods  # noqa: E402
 from ir3de_lab.experiments.experts.examples import IGNORED, Answers, blocks  # noqa: E402
+from ir3de_lab.experiments.experts.generating import STEPS_BETWEEN_LOOKS, Request, generate  # noqa: E402
 from ir3de_lab.experiments.experts.training import train  # noqa: E402
 
 
@@ -165,12 +166,55 @@ def test_likelihoods_are_those_of_one_text_at_a_time(base: Path) -> None:
     assert negative_log_likelihoods(model, [Continuation([5], 1)], 100)[0] == 0.0  # nothing to predict
 
 
+PROMPTS = ["boil the egg", "the court held that the contract is void and", "fry"]
+
+
 def test_answers_do_not_depend_on_what_is_asked_beside_them(base: Path) -> None:
     model = models.load(base, device="cpu").to_ask()
-    prompts = ["boil the egg", "the court held that the contract is void and", "fry"]
-    together = generated(model, prompts, most_new=6, longest=64, batch_tokens=1_000)
-    alone = [generated(model, [prompt], most_new=6, longest=64, batch_tokens=1)[0] for prompt in prompts]
+    requests = [Request(prompt, most) for prompt in PROMPTS for most in (1, 6, 2 * STEPS_BETWEEN_LOOKS + 3)]
+    together = generate(model, requests, longest=64, batch_tokens=10_000, prompt_tokens=30)
+    alone = [generate(model, [request], longest=64, batch_tokens=1)[0] for request in requests]
     assert together == alone
+
+
+def test_the_likeliest_answers_are_those_of_transformers(base: Path) -> None:
+    model = models.load(base, device="cpu").to_ask()
+    for prompt, ours in zip(
+        PROMPTS, generate(model, [Request(p, 40) for p in PROMPTS], longest=64, batch_tokens=10_000), strict=True
+    ):
+        ids = torch.tensor(model.chat_ids([prompt]))
+        theirs = model.model.generate(
+            input_ids=ids, max_new_tokens=40, do_sample=False, eos_token_id=model.end, pad_token_id=model.end
+        )[0, ids.shape[1] :]
+        assert ours == model.tokenizer.decode(theirs, skip_special_tokens=True).strip("\r\n").rstrip()
+
+
+def test_drawn_answers_follow_the_seed_and_the_model(base: Path) -> None:
+    model = models.load(base, device="cpu").to_ask()
+    requests = [Request(PROMPTS[0], 1, temperature=0.7)] * 4_000
+    drawn = generate(model, requests, longest=64, batch_tokens=10**6, seed=3)
+    assert drawn == generate(model, requests, longest=64, batch_tokens=10**6, seed=3)
+    assert drawn != generate(model, requests, longest=64, batch_tokens=10**6, seed=4)
+    with torch.inference_mode():
+        logits = model.model(torch.tensor(model.chat_ids(PROMPTS[:1]))).logits[0, -1]
+    expected: dict[str, float] = {}
+    for token, chance in enumerate((logits / 0.7).softmax(dim=-1).tolist()):
+        text = model.tokenizer.decode([token], skip_special_tokens=True).strip("\r\n").rstrip()
+        expected[text] = expected.get(text, 0.0) + chance
+    for text, chance in sorted(expected.items(), key=lambda pair: -pair[1])[:3]:
+        noise = math.sqrt(chance * (1 - chance) / len(drawn))
+        assert abs(drawn.count(text) / len(drawn) - chance) < 5 * noise
+
+
+def test_query_heads_that_share_keys_attend_as_in_torch() -> None:
+    from ir3de_lab.experiments.experts.generating import _attend
+
+    torch.manual_seed(0)
+    query, key, value = torch.randn(3, 6, 1, 8), torch.randn(3, 2, 5, 8), torch.randn(3, 2, 5, 8)
+    mask = torch.tensor([[True] * 5, [False] * 3 + [True] * 2, [False] + [True] * 4])[:, None, None]
+    found, _ = _attend(None, query, key, value, mask)
+    wanted = torch.nn.functional.scaled_dot_product_attention(query, key, value, attn_mask=mask, enable_gqa=True)
+    assert torch.allclose(found, wanted.transpose(1, 2), atol=1e-6)
 
 
 def test_only_answers_are_learnt(base: Path, tmp_path: Path, data: Path) -> None:

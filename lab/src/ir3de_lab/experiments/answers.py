@@ -113,13 +113,18 @@ def made_by(setting: Setting) -> dict[str, Any]:
 
 
 def _ask(setting: Setting, material: Material, model: Any) -> list[dict[str, Any]]:
+    """What the model makes of each item, in the order of the items."""
     if setting.metric == "perplexity":
         return _likelihoods(model, material.items, setting)
-    rows: list[dict[str, Any]] = []
-    for domain in setting.domains:
-        if items := [item for item in material.items if item.domain == domain]:
-            rows += _replies(model, items, setting, setting.tasks[domain])
-    return rows
+    rows: dict[str, dict[str, Any]] = {item.id: {} for item in material.items}
+    written = [item for item in material.items if setting.tasks[item.domain] not in CHOSEN]
+    chosen = [item for item in material.items if setting.tasks[item.domain] in CHOSEN]
+    for found in (_of_options(model, chosen, setting.evaluation), _written(model, written, setting)):
+        for name, answer in found.items():
+            rows[name] |= answer
+    for name, likelihood in _of_references(model, material.items, setting).items():
+        rows[name] |= likelihood
+    return [rows[item.id] for item in material.items]
 
 
 def _model(setting: Setting, folder: Path, column: str, device: str) -> Any:
@@ -160,22 +165,22 @@ def _likelihoods(model: Any, items: Sequence[Item], setting: Setting) -> list[di
     return [{"nll": round(float(s), 3), "tokens": t.predicted} for s, t in zip(sums, texts, strict=True)]
 
 
-def _replies(model: Any, items: Sequence[Item], setting: Setting, task: str) -> list[dict[str, Any]]:
+def _of_references(model: Any, items: Sequence[Item], setting: Setting) -> Answers:
+    """How likely the answer is that an item gives to its own prompt, where it gives one."""
     from ir3de_lab.experiments.experts.asking import negative_log_likelihoods, replies
     from ir3de_lab.experiments.experts.examples import reference
 
     asked = setting.evaluation
-    rows = _of_options(model, items, asked) if task in CHOSEN else _written(model, items, asked, task)
-    known = [place for place, item in enumerate(items) if reference(task, item.row)]
-    solved = [reference(task, items[i].row) for i in known]
-    solutions = replies(model, [items[i].text for i in known], solved, asked.length)
-    sums = iter(negative_log_likelihoods(model, solutions, asked.batch_tokens).tolist())
-    for place, solution in zip(known, solutions, strict=True):
-        rows[place] |= {"reference": round(next(sums), 3), "tokens": solution.predicted}
-    return rows
+    solved = [(item, answer) for item in items if (answer := reference(setting.tasks[item.domain], item.row))]
+    solutions = replies(model, [item.text for item, _ in solved], [answer for _, answer in solved], asked.length)
+    sums = negative_log_likelihoods(model, solutions, asked.batch_tokens).tolist()
+    return {
+        item.id: {"reference": round(total, 3), "tokens": solution.predicted}
+        for (item, _), solution, total in zip(solved, solutions, sums, strict=True)
+    }
 
 
-def _of_options(model: Any, items: Sequence[Item], asked: Evaluation) -> list[dict[str, Any]]:
+def _of_options(model: Any, items: Sequence[Item], asked: Evaluation) -> Answers:
     """How likely each option is."""
     from ir3de_lab.experiments.experts.asking import negative_log_likelihoods, replies
 
@@ -184,31 +189,38 @@ def _of_options(model: Any, items: Sequence[Item], asked: Evaluation) -> list[di
     prompts, answers = [prompt for prompt, _ in pairs], [option for _, option in pairs]
     options = replies(model, prompts, answers, asked.length, end=asked.option_end)
     sums = iter(negative_log_likelihoods(model, options, asked.batch_tokens).tolist())
-    return [{"options": {letter: round(next(sums), 3) for letter in found}} for found in letters]
+    return {
+        item.id: {"options": {letter: round(next(sums), 3) for letter in found}}
+        for item, found in zip(items, letters, strict=True)
+    }
 
 
-def _written(model: Any, items: Sequence[Item], asked: Evaluation, task: str) -> list[dict[str, Any]]:
-    """The answer to each prompt and, where the setting says so, others that are drawn."""
-    from ir3de_lab.experiments.experts.asking import generated
+def _written(model: Any, items: Sequence[Item], setting: Setting) -> Answers:
+    """The answer to each prompt and, where the setting says so, others that are drawn; all of them side by side."""
+    from ir3de_lab.experiments.experts.generating import Request, generate
 
-    def answers(prompts: list[str], temperature: float) -> list[str]:
-        return generated(
+    asked = setting.evaluation
+    temperatures = (asked.temperature, *[asked.draw_temperature] * asked.draws)
+    answers = iter(
+        generate(
             model,
-            prompts,
-            most_new=asked.most_new_tokens[task],
+            [
+                Request(item.text, asked.most_new_tokens[setting.tasks[item.domain]], temperature)
+                for item in items
+                for temperature in temperatures
+            ],
             longest=asked.length,
             batch_tokens=asked.generation_tokens,
-            temperature=temperature,
+            prompt_tokens=asked.batch_tokens,
             seed=asked.seed,
         )
-
-    texts = [item.text for item in items]
-    rows: list[dict[str, Any]] = [{"text": text} for text in answers(texts, asked.temperature)]
-    if asked.draws:
-        drawn = answers([text for text in texts for _ in range(asked.draws)], asked.draw_temperature)
-        for place, row in enumerate(rows):
-            row["draws"] = drawn[place * asked.draws : (place + 1) * asked.draws]
-    return rows
+    )
+    found: Answers = {}
+    for item in items:
+        found[item.id] = {"text": next(answers)}
+        if asked.draws:
+            found[item.id]["draws"] = [next(answers) for _ in range(asked.draws)]
+    return found
 
 
 def read_answers(

@@ -1,14 +1,14 @@
-"""What a model makes of texts: how likely it finds them, and what it answers."""
+"""How likely a model finds texts."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
+from ir3de_lab.experiments.experts.batches import batches, padded
 from ir3de_lab.experiments.experts.models import LanguageModel
 
 
@@ -48,9 +48,9 @@ def negative_log_likelihoods(
     torch = model.torch
     sums = np.zeros(len(texts))
     with torch.inference_mode():
-        for places in _batches([len(text.ids) for text in texts], batch_tokens):
+        for places in batches([len(text.ids) for text in texts], batch_tokens):
             chosen = [texts[i] for i in places]
-            ids, mask = _padded(model, [text.ids for text in chosen], left=False)
+            ids, mask = padded(model, [text.ids for text in chosen], left=False)
             logits = model.model(input_ids=ids, attention_mask=mask, use_cache=False).logits
             found = []
             for row, text in enumerate(chosen):
@@ -62,57 +62,3 @@ def negative_log_likelihoods(
                 )
             sums[places] = torch.stack(found).tolist()  # all at once: each would wait for the accelerator
     return sums
-
-
-def generated(
-    model: LanguageModel,
-    prompts: Sequence[str],
-    *,
-    most_new: int,
-    longest: int,
-    batch_tokens: int,
-    temperature: float = 0.0,
-    seed: int = 0,
-) -> list[str]:
-    """What the model answers in a chat, up to its end token or so many tokens; at temperature 0 the likeliest ones."""
-    torch = model.torch
-    asked = [ids[-longest:] for ids in model.chat_ids(prompts)]
-    answers = [""] * len(prompts)
-    options: dict[str, Any] = {"do_sample": False, "temperature": None, "top_p": None, "top_k": None}
-    if temperature > 0:
-        options = {"do_sample": True, "temperature": temperature, "top_p": 1.0, "top_k": 0}
-    torch.manual_seed(seed)
-    with torch.inference_mode():
-        for places in _batches([len(ids) + most_new for ids in asked], batch_tokens):
-            ids, mask = _padded(model, [asked[i] for i in places], left=True)
-            made = model.model.generate(
-                input_ids=ids,
-                attention_mask=mask,
-                max_new_tokens=most_new,
-                eos_token_id=model.end,
-                pad_token_id=model.end,
-                **options,
-            )[:, ids.shape[1] :]
-            for place, text in zip(places, model.tokenizer.batch_decode(made, skip_special_tokens=True), strict=True):
-                answers[place] = text.strip("\r\n").rstrip()  # spaces at the beginning may be Python
-    return answers
-
-
-def _batches(lengths: Sequence[int], tokens: int) -> Iterator[npt.NDArray[np.intp]]:
-    """Places, long with long, as many as stay below so many tokens when padded, and one at least."""
-    order = np.argsort([-length for length in lengths], kind="stable")
-    begin = 0
-    while begin < len(order):
-        count = max(1, tokens // max(1, lengths[order[begin]]))
-        yield order[begin : begin + count]
-        begin += count
-
-
-def _padded(model: LanguageModel, rows: Sequence[list[int]], *, left: bool) -> tuple[Any, Any]:
-    torch, width = model.torch, max(len(row) for row in rows)
-    ids = np.full((len(rows), width), model.end)
-    mask = np.zeros((len(rows), width), np.int64)
-    for place, row in enumerate(rows):
-        where = slice(width - len(row), width) if left else slice(0, len(row))
-        ids[place, where], mask[place, where] = row, 1
-    return torch.from_numpy(ids).to(model.device), torch.from_numpy(mask).to(model.device)
