@@ -206,6 +206,19 @@ def test_drawn_answers_follow_the_seed_and_the_model(base: Path) -> None:
         assert abs(drawn.count(text) / len(drawn) - chance) < 5 * noise
 
 
+def test_the_end_of_a_turn_ends_an_answer_too(base: Path) -> None:
+    model = models.load(base, device="cpu").to_ask()
+    ids = torch.tensor(model.chat_ids(PROMPTS[:1]))
+    written = model.model.generate(input_ids=ids, max_new_tokens=8, do_sample=False)[0, ids.shape[1] :].tolist()
+    turn = written[3]  # as if this token ended a turn
+    token = model.tokenizer.convert_ids_to_tokens(turn)
+    model.tokenizer.add_special_tokens({"additional_special_tokens": [token]})
+    model.tokenizer.chat_template = f"{{% for m in messages %}}{{{{ m.content }}}}{{{{ '{token}' if m.role == 'assistant' else '\n\n' }}}}{{% endfor %}}"
+    assert model.ends == (model.end, turn)
+    (answer,) = generate(model, [Request(PROMPTS[0], 8)], longest=64, batch_tokens=100)
+    assert answer == model.tokenizer.decode(written[: written.index(turn)]).strip("\r\n").rstrip()
+
+
 def test_query_heads_that_share_keys_attend_as_in_torch() -> None:
     from ir3de_lab.experiments.experts.generating import _attend
 

@@ -1,7 +1,7 @@
 """What a model answers in a chat: many prompts side by side, and those that are finished make room.
 
-`generate` of transformers goes on with every row until the last one ends, and copies keys and values for each query head
-that shares them. With thousands of answers to write, both cost more than the model itself.
+`generate` of transformers goes on with every row until the last one ends, and copies keys and values for each query
+head that shares them. With thousands of answers to write, both cost more than the model itself.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ def generate(
     prompt_tokens: int = 65_536,
     seed: int = 0,
 ) -> list[str]:
-    """Each answer, up to its end token or its most tokens; `prompt_tokens` are read in one pass, padding included."""
+    """Each answer, up to a token that ends it or its most tokens; `prompt_tokens` are read in one pass, padding included."""
     torch = model.torch
     prompts = [ids[-longest:] for ids in model.chat_ids([request.prompt for request in requests])]
     answers = [""] * len(requests)
@@ -63,12 +63,12 @@ def _decode(
     temperature = torch.tensor([request.temperature for request in requests], device=device)
     written = torch.full((len(requests), int(most.max())), model.end, device=device)
     mask, positions, cache, logits = _read_prompts(model, prompts, prompt_tokens)
-    rows = torch.arange(len(requests), device=device)
+    rows, ends = torch.arange(len(requests), device=device), torch.tensor(model.ends, device=device)
     done = most < 1
     for step in range(written.shape[1]):
         token = torch.where(done, model.end, _choose(torch, logits, temperature))
         written[rows, step] = token
-        done |= (token == model.end) | (most <= step + 1)
+        done |= torch.isin(token, ends) | (most <= step + 1)
         if (step + 1) % STEPS_BETWEEN_LOOKS == 0 or step + 1 == written.shape[1]:
             kept = (~done).nonzero().flatten()
             if not len(kept):
@@ -86,7 +86,7 @@ def _decode(
             past_key_values=cache,
             use_cache=True,
         ).logits[:, -1]
-    return [[token for token in row if token != model.end] for row in written.tolist()]
+    return [[token for token in row if token not in model.ends] for row in written.tolist()]
 
 
 def _choose(torch: Any, logits: Any, temperature: Any) -> Any:

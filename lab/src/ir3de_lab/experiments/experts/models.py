@@ -37,6 +37,16 @@ class LanguageModel:
         """The token that ends a text, and pads."""
         return int(self.tokenizer.eos_token_id)
 
+    @cached_property
+    def ends(self) -> tuple[int, ...]:
+        """The tokens that end an answer: the one that ends a text and, in a chat, the one that ends a turn."""
+        if not self.tokenizer.chat_template:
+            return (self.end,)
+        said = [{"role": "user", "content": "?"}, {"role": "assistant", "content": "ANSWER"}]
+        after = self.ids([self.tokenizer.apply_chat_template(said, tokenize=False).rpartition("ANSWER")[2]])[0]
+        special = set(self.tokenizer.get_added_vocab().values())
+        return tuple(dict.fromkeys([self.end, *(token for token in after[:1] if token in special)]))
+
     def to_ask(self) -> LanguageModel:
         """Ready to answer: on an accelerator in half precision."""
         self.model.eval()
