@@ -23,7 +23,7 @@ torch = pytest.importorskip("torch")
 pytest.importorskip("transformers")
 pytestmark = [pytest.mark.torch, pytest.mark.filterwarnings("ignore")]  # warnings of the two libraries
 
-from ir3de_lab.experiments.experts import models  # noqa: E402
+from ir3de_lab.experiments.experts import models, training  # noqa: E402
 from ir3de_lab.experiments.experts.asking import Continuation, negative_log_likelihoods  # noqa: E402
 from ir3de_lab.experiments.experts.examples import IGNORED, Answers, blocks  # noqa: E402
 from ir3de_lab.experiments.experts.generating import STEPS_BETWEEN_LOOKS, Request, generate  # noqa: E402
@@ -213,7 +213,8 @@ def test_the_end_of_a_turn_ends_an_answer_too(base: Path) -> None:
     turn = written[3]  # as if this token ended a turn
     token = model.tokenizer.convert_ids_to_tokens(turn)
     model.tokenizer.add_special_tokens({"additional_special_tokens": [token]})
-    model.tokenizer.chat_template = f"{{% for m in messages %}}{{{{ m.content }}}}{{{{ '{token}' if m.role == 'assistant' else '\n\n' }}}}{{% endfor %}}"
+    after = "{{ '" + token + "' if m.role == 'assistant' else '\n\n' }}"
+    model.tokenizer.chat_template = "{% for m in messages %}{{ m.content }}" + after + "{% endfor %}"
     assert model.ends == (model.end, turn)
     (answer,) = generate(model, [Request(PROMPTS[0], 8)], longest=64, batch_tokens=100)
     assert answer == model.tokenizer.decode(written[: written.index(turn)]).strip("\r\n").rstrip()
@@ -245,6 +246,22 @@ def test_a_batch_whose_answers_are_all_cut_off_teaches_nothing(tmp_path: Path, b
     assert set(json.loads((tmp_path / "experts" / "law" / "training.json").read_text())["losses"]) == {0.0}
     kept, before = weights(tmp_path / "experts" / "law"), weights(tmp_path / "experts" / "base")
     assert all(torch.equal(kept[name], before[name]) for name in before)
+
+
+def test_a_step_whose_gradient_is_no_number_is_left_out(
+    tmp_path: Path, base: Path, data: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    setting, texts = of(tmp_path, base, data)
+    honest, seen = training._loss, []
+
+    def broken(*given: Any) -> Any:
+        seen.append(honest(*given))
+        return seen[-1] * (math.nan if len(seen) == 4 else 1)
+
+    monkeypatch.setattr(training, "_loss", broken)
+    train(setting, texts.train, tmp_path / "experts", domains=("law",), device="cpu")
+    assert json.loads((tmp_path / "experts" / "law" / "training.json").read_text())["skipped"] == 1
+    assert all(torch.isfinite(tensor).all() for tensor in weights(tmp_path / "experts" / "law").values())
 
 
 def test_every_example_is_seen_before_one_is_seen_again(base: Path, tmp_path: Path, data: Path) -> None:

@@ -50,8 +50,10 @@ def negative_log_likelihoods(
     with torch.inference_mode():
         for places in batches([len(text.ids) for text in texts], batch_tokens):
             chosen = [texts[i] for i in places]
-            ids, mask = padded(model, [text.ids for text in chosen], left=False)
-            logits = model.model(input_ids=ids, attention_mask=mask, use_cache=False).logits
+            ids, _ = padded(model, [text.ids for text in chosen], left=False)
+            logits = model.model(
+                input_ids=ids, use_cache=False
+            ).logits  # no mask: no token looks at what comes after it
             found = []
             for row, text in enumerate(chosen):
                 begin, end = max(text.begin, 1), max(text.begin, 1, len(text.ids))

@@ -21,11 +21,13 @@ Ids = npt.NDArray[np.int64]
 
 @dataclass(frozen=True)
 class Batch:
-    """Token ids, padded on the right, and their labels: the token itself where its prediction counts."""
+    """Token ids, padded on the right, and their labels: the token itself where its prediction counts.
+
+    A mask is not needed: no token looks at what comes after it, and what is predicted after the padding does not count.
+    """
 
     ids: Ids
     labels: Ids
-    mask: Ids
 
 
 class Examples(Protocol):
@@ -50,7 +52,7 @@ class Blocks:
 
     def batch(self, step: int) -> Batch:
         ids = self.blocks[_places(len(self.blocks), step, self.training)]
-        return Batch(ids, ids, np.ones_like(ids))
+        return Batch(ids, ids)
 
 
 @dataclass(frozen=True, eq=False)
@@ -71,12 +73,11 @@ class Answers:
         rows = [(self.prompts[i], self.answers[i]) for i in places]
         whole = [[*prompt, *answer][:length] for prompt, answer in rows]
         shape = len(whole), max(len(ids) for ids in whole)
-        ids, labels, mask = np.full(shape, self.pad), np.full(shape, IGNORED), np.zeros(shape, np.int64)
+        ids, labels = np.full(shape, self.pad), np.full(shape, IGNORED)
         for row, (tokens, (prompt, _)) in enumerate(zip(whole, rows, strict=True)):
             ids[row, : len(tokens)] = tokens
             labels[row, len(prompt) : len(tokens)] = tokens[len(prompt) :]
-            mask[row, : len(tokens)] = 1
-        return Batch(ids, labels, mask)
+        return Batch(ids, labels)
 
 
 def examples(setting: Setting, domain: str, rows: Rows, model: LanguageModel) -> Examples:

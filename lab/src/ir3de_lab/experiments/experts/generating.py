@@ -35,7 +35,7 @@ def generate(
     prompt_tokens: int = 65_536,
     seed: int = 0,
 ) -> list[str]:
-    """Each answer, up to a token that ends it or its most tokens; `prompt_tokens` are read in one pass, padding included."""
+    """Each answer, up to its end or its most tokens; `prompt_tokens` are read in one pass, padding included."""
     torch = model.torch
     prompts = [ids[-longest:] for ids in model.chat_ids([request.prompt for request in requests])]
     answers = [""] * len(requests)
@@ -61,12 +61,13 @@ def _decode(
     torch, device = model.torch, model.device
     most = torch.tensor([request.most_new for request in requests], device=device)
     temperature = torch.tensor([request.temperature for request in requests], device=device)
+    drawn = (temperature > 0).nonzero().flatten()
     written = torch.full((len(requests), int(most.max())), model.end, device=device)
     mask, positions, cache, logits = _read_prompts(model, prompts, prompt_tokens)
     rows, ends = torch.arange(len(requests), device=device), torch.tensor(model.ends, device=device)
     done = most < 1
     for step in range(written.shape[1]):
-        token = torch.where(done, model.end, _choose(torch, logits, temperature))
+        token = torch.where(done, model.end, _choose(torch, logits, temperature, drawn))
         written[rows, step] = token
         done |= torch.isin(token, ends) | (most <= step + 1)
         if (step + 1) % STEPS_BETWEEN_LOOKS == 0 or step + 1 == written.shape[1]:
@@ -77,6 +78,7 @@ def _decode(
                 cache.batch_select_indices(kept)
                 rows, most, temperature, done = rows[kept], most[kept], temperature[kept], done[kept]
                 mask, positions, token = mask[kept], positions[kept], token[kept]
+                drawn = (temperature > 0).nonzero().flatten()
         mask = torch.cat([mask, mask.new_ones(len(rows), 1)], dim=1)
         positions = positions + 1
         logits = model.model(
@@ -89,14 +91,13 @@ def _decode(
     return [[token for token in row if token not in model.ends] for row in written.tolist()]
 
 
-def _choose(torch: Any, logits: Any, temperature: Any) -> Any:
-    """The next token of each row: p(token) ∝ exp(logit / temperature)."""
-    likeliest = logits.argmax(dim=-1)
-    drawn = (temperature > 0).nonzero().flatten()
+def _choose(torch: Any, logits: Any, temperature: Any, drawn: Any) -> Any:
+    """The next token of each row: the likeliest or, in the rows that are drawn, p(token) ∝ exp(logit / temperature)."""
+    chosen = logits.argmax(dim=-1)
     if len(drawn):
         chances = (logits[drawn].float() / temperature[drawn, None]).softmax(dim=-1)
-        likeliest[drawn] = torch.multinomial(chances, 1).flatten()
-    return likeliest
+        chosen[drawn] = torch.multinomial(chances, 1).flatten()
+    return chosen
 
 
 def _read_prompts(model: LanguageModel, prompts: Sequence[list[int]], tokens: int) -> tuple[Any, Any, Any, Any]:

@@ -37,6 +37,7 @@ class _Run:
     losses: list[float]
     names: list[str]  # of the adapted layers, where only adapters are trained
     seconds: float = 0.0  # before it was stopped
+    skipped: int = 0  # steps whose gradient was no number
 
     def step(self, number: int, batch: Batch) -> None:
         for group in self.optimizer.param_groups:
@@ -44,9 +45,11 @@ class _Run:
         loss = _loss(self.model, batch)
         loss.backward()
         trained = [parameter for parameter in self.model.model.parameters() if parameter.requires_grad]
-        if self.training.clip:
-            self.model.torch.nn.utils.clip_grad_norm_(trained, self.training.clip)
-        self.optimizer.step()
+        norm = self.model.torch.nn.utils.clip_grad_norm_(trained, self.training.clip or math.inf)
+        if self.model.torch.isfinite(norm):
+            self.optimizer.step()
+        else:
+            self.skipped += 1  # one gradient that is no number would make every weight so
         self.optimizer.zero_grad(set_to_none=True)
         self.losses.append(float(loss.detach()))
 
@@ -143,6 +146,8 @@ def _expert(model: LanguageModel, given: Examples, setting: Setting, folder: Pat
     files.make_folder(folder)
     begun = time.perf_counter()
     torch.manual_seed(training.seed)
+    if training.method == "lora" and model.device.type == "cuda":
+        model.model.to(torch.bfloat16)  # these weights stay as they are; the adapters are trained in single precision
     names = lora.attach(model.model, training, torch) if training.method == "lora" else []
     trained = [parameter for parameter in model.model.parameters() if parameter.requires_grad]
     optimizer = torch.optim.AdamW(trained, lr=training.rate, betas=(0.9, 0.95), weight_decay=training.weight_decay)
@@ -165,6 +170,7 @@ def _expert(model: LanguageModel, given: Examples, setting: Setting, folder: Pat
     document = {
         "recipe": recipe(setting),
         "losses": [round(loss, 4) for loss in run.losses],
+        "skipped": run.skipped,
         "seconds": round(run.seconds + time.perf_counter() - begun, 1),
     }
     files.write_json(folder / RECORD, document)
@@ -181,9 +187,9 @@ def _fitting(training: Training, given: Examples) -> Training:
 def _loss(model: LanguageModel, batch: Batch) -> Any:
     """Mean cross-entropy of the tokens that count; the arithmetic is in half precision on an accelerator."""
     torch, device = model.torch, model.device
-    ids, labels, mask = (torch.from_numpy(array).to(device) for array in (batch.ids, batch.labels, batch.mask))
+    ids, labels = (torch.from_numpy(array).to(device) for array in (batch.ids, batch.labels))
     with torch.autocast(device.type, torch.bfloat16, enabled=device.type == "cuda"):
-        logits = model.model(input_ids=ids, attention_mask=mask, use_cache=False).logits
+        logits = model.model(input_ids=ids, use_cache=False).logits
     counted = labels[:, 1:].flatten()
     total = torch.nn.functional.cross_entropy(
         logits[:, :-1].flatten(0, 1).float(), counted, ignore_index=IGNORED, reduction="sum"
@@ -207,6 +213,7 @@ def _keep(run: _Run, by: Mapping[str, Any], path: Path) -> None:
             }
     tensors["losses"] = torch.tensor(run.losses, dtype=torch.float64)
     tensors["seconds"] = torch.tensor(run.seconds, dtype=torch.float64)
+    tensors["skipped"] = torch.tensor(run.skipped)
     files.write(path, to_bytes(tensors))
 
 
@@ -224,13 +231,13 @@ def _resume(run: _Run, by: Mapping[str, Any], path: Path) -> None:
         raise ArtifactError(f"{path} is damaged ({error}): delete it, and the training begins anew") from error
     _check_recipe(found, by, path.parent)
     run.losses.extend(tensors["losses"].tolist())
-    run.seconds = float(tensors["seconds"])
+    run.seconds, run.skipped = float(tensors["seconds"]), int(tensors["skipped"])
     with torch.no_grad():
         for name, parameter in run.model.model.named_parameters():
             if parameter.requires_grad:
                 parameter.copy_(tensors[f"weight:{name}"].to(parameter.device))
                 run.optimizer.state[parameter] = {
-                    "step": torch.tensor(float(len(run.losses))),
+                    "step": torch.tensor(float(len(run.losses) - run.skipped)),
                     "exp_avg": tensors[f"first:{name}"].to(parameter.device),
                     "exp_avg_sq": tensors[f"second:{name}"].to(parameter.device),
                 }
