@@ -3,6 +3,7 @@
 import ast
 import json
 import os
+import re
 import signal
 import socket
 import subprocess
@@ -94,7 +95,12 @@ class Served:
 
 @contextmanager
 def serving(
-    folder: Path, upstream: str, *options: str, header_seconds: float = 10.0, access: str | None = None
+    folder: Path,
+    upstream: str,
+    *options: str,
+    header_seconds: float = 10.0,
+    drain: float = 30.0,
+    access: str | None = None,
 ) -> Iterator[Served]:
     """`ir3de serve` with the experts of `upstream`."""
     small_router().save(folder / "router")
@@ -105,7 +111,7 @@ def serving(
             {
                 "router": {"path": "router"},
                 "experts": experts,
-                "server": {"limits": {"header_seconds": header_seconds}},
+                "server": {"limits": {"header_seconds": header_seconds}, "drain": drain},
                 "logs": {"access": access},
                 "state": "state",
             }
@@ -151,24 +157,53 @@ def test_a_stop_lets_requests_in_flight_end_and_no_new_ones_in(tmp_path: Path, w
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("workers", "waiting"), [(1, "1 request"), (2, "the requests of 1 worker")])
-def test_the_second_interrupt_does_not_wait(tmp_path: Path, workers: int, waiting: str) -> None:
+@pytest.mark.parametrize("workers", [1, 2])
+def test_the_second_interrupt_does_not_wait(tmp_path: Path, workers: int) -> None:
     slow = Slow()
+    waiting = r"2 requests|the requests of (1 worker|2 workers)"
     with served(slow.app()) as upstream, serving(tmp_path, upstream, f"--workers={workers}") as gateway:
-        whole = gateway.ask("law")
-        slow.begun.acquire()
+        whole, stream = gateway.ask("law"), gateway.ask("maths", stream=True)
+        slow.begun.acquire(), slow.begun.acquire()
         gateway.process.send_signal(signal.SIGINT)
         assert gateway.process.stderr is not None
         said = gateway.process.stderr.readline()  # what it waits for, and how not to
-        assert f"stopping: waiting for {waiting} to end, at most 30 s. A second Ctrl-C does not wait" in said
+        assert re.search(f"stopping: waiting for ({waiting}) to end, at most 30 s. A second Ctrl-C does not wait", said)
         gateway.process.send_signal(signal.SIGINT)
         try:
             assert gateway.process.wait(60) == 130
-            status, body = whole.result()
-            assert status == 503 and json.loads(body)["error"]["code"] == "stopping"
+            check_given_up(whole.result(), stream.result())
             assert gateway.process.stderr.read() == ""
         finally:
             slow.word.set()
+
+
+def check_given_up(whole: tuple[int, str], stream: tuple[int, str]) -> None:
+    """A client without an answer gets a status, and a stream that has begun ends with an error event."""
+    status, body = whole
+    assert status == 503 and json.loads(body)["error"]["code"] == "stopping"
+    status, events = stream
+    first, last = events.strip().split("\n\n")
+    assert status == 200 and "first" in first
+    assert json.loads(last.removeprefix("data: "))["error"]["code"] == "stopping"
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("workers", [1, 2])
+def test_clients_are_told_when_the_time_to_end_is_over(tmp_path: Path, workers: int) -> None:
+    slow = Slow()
+    with served(slow.app()) as upstream, serving(tmp_path, upstream, f"--workers={workers}", drain=0.5) as gateway:
+        whole, stream = gateway.ask("law"), gateway.ask("maths", stream=True)
+        slow.begun.acquire(), slow.begun.acquire()
+        gateway.process.terminate()
+        try:
+            assert gateway.process.wait(60) == 0
+            check_given_up(whole.result(), stream.result())
+        finally:
+            slow.word.set()
+        assert gateway.process.stderr is not None
+        said = gateway.process.stderr.read()
+        counts = re.findall(r"WARNING server.drain is over: requests that were given up: (\d)\n", said)
+        assert sum(map(int, counts)) == 2 and said.count("\n") == len(counts)
 
 
 @pytest.mark.slow

@@ -40,6 +40,7 @@ FACTORY = "ir3de.gateway.server:application"
 HANDLER = "ir3de.gateway.telemetry.logs.StandardErrorHandler"
 KEEP_ALIVE_S = 75  # longer than that of load balancers, so that they close idle connections first
 STARTUP_FAILURE_EXIT_CODE = 3  # exit code of a process that cannot serve, also uvicorn's own
+GIVING_UP = "Cancel %s running task(s), timeout graceful shutdown exceeded"  # uvicorn's words
 LEVELS = ("debug", "info", "warning", "error")
 
 logger = logging.getLogger("ir3de.gateway")
@@ -193,9 +194,12 @@ def build_log_config(level: str) -> dict[str, Any]:
 
 
 class CancellationFilter(logging.Filter):
-    """Drops the tracebacks of requests that were cancelled at shutdown."""
+    """Tells in our words that requests were given up at shutdown, and drops their tracebacks."""
 
     def filter(self, record: logging.LogRecord) -> bool:
+        if record.msg == GIVING_UP:
+            record.msg = "server.drain is over: requests that were given up: %s"
+            record.levelno, record.levelname = logging.WARNING, "WARNING"
         error = record.exc_info[1] if record.exc_info else None
         return not isinstance(error, asyncio.CancelledError) and "CancelledError" not in str(record.msg)
 

@@ -67,11 +67,11 @@ def measure(exchange: Exchange) -> Spending | None:
 
 
 def _has_worked(exchange: Exchange) -> bool:
-    """Whether an expert has answered, or was answering when the client left."""
+    """Whether an expert has answered, or was answering when the client left; not if the gateway gave the request up."""
     if exchange.relay is not None or exchange.answer_bytes:
         return True
-    was_asked = exchange.record.upstream_seconds is not None
-    return was_asked and (exchange.response.status == 200 or exchange.record.outcome == "cancelled")
+    was_asked, has_left = exchange.record.upstream_seconds is not None, exchange.record.outcome == "cancelled"
+    return was_asked and (exchange.response.status == 200 or (has_left and not exchange.record.error))
 
 
 def _estimate_answer(exchange: Exchange) -> int:

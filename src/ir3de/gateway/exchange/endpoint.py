@@ -14,6 +14,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Mapping
+from contextlib import suppress
 from dataclasses import replace
 from functools import partial
 from time import perf_counter
@@ -34,6 +35,7 @@ from ir3de.gateway.exchange.caching import answer_from_cache
 from ir3de.gateway.exchange.exchange import Exchange
 from ir3de.gateway.exchange.hooked import show_request
 from ir3de.gateway.exchange.preparing import mark_untranslatable
+from ir3de.gateway.exchange.relaying import close_stream
 from ir3de.gateway.exchange.turns import ask_in_turn
 from ir3de.gateway.exchange_record import read_usage
 from ir3de.gateway.gateway import Gateway
@@ -80,8 +82,8 @@ async def run(exchange: Exchange, read: Reading, choose: Choosing) -> None:
         await exchange.send_error(build_internal_error(exchange.request_id))
     except BaseException as error:
         exchange.record.outcome = "cancelled"
-        if isinstance(error, asyncio.CancelledError) and not exchange.response.status:  # the gateway stops
-            await exchange.send_error(build_stopping_error())
+        if isinstance(error, asyncio.CancelledError):
+            await _tell_stop(exchange)
         exchange.response.status = exchange.response.status or 500
         raise
     finally:
@@ -114,6 +116,17 @@ async def _answer(exchange: Exchange, read: Reading, choose: Choosing) -> None:
         raise
     finally:
         exchange.response.stop()
+
+
+async def _tell_stop(exchange: Exchange) -> None:
+    """The gateway stops, and the client has no answer yet, or only a part of one."""
+    problem = build_stopping_error()
+    with suppress(ClientDisconnect):
+        if not exchange.response.status:
+            await exchange.send_error(problem)
+        elif exchange.relay is not None and not exchange.is_complete and not exchange.response.has_ended:
+            exchange.record.error = problem.code
+            await close_stream(exchange, exchange.relay, problem)
 
 
 async def read_content(exchange: Exchange) -> None:

@@ -11,7 +11,7 @@ from ir3de.gateway.exchange.exchange import ERROR_CODES, Exchange
 from ir3de.gateway.experts.snapshot import Expert
 from ir3de.gateway.experts.upstream import UpstreamFailure, UpstreamResponse, parse_object
 from ir3de.gateway.requests.controls import FIELD
-from ir3de.gateway.wire.event_stream import add_member, remove_member
+from ir3de.gateway.wire.event_stream import EventRelay, add_member, remove_member
 
 _log = logging.getLogger("ir3de.gateway")
 
@@ -113,5 +113,10 @@ async def end_broken_stream(exchange: Exchange, failure: UpstreamFailure) -> Non
     exchange.record.outcome, exchange.record.error = "broken_stream", problem.code
     if exchange.relay is None:
         raise ClientDisconnect from failure
-    told = b"" if exchange.relay.has_error else exchange.relay.build_closing(exchange.wire.build_error_event(problem))
+    await close_stream(exchange, exchange.relay, problem)
+
+
+async def close_stream(exchange: Exchange, relay: EventRelay, problem: ApiError) -> None:
+    """End a stream that is not complete with an error event, unless the expert has sent one itself."""
+    told = b"" if relay.has_error else relay.build_closing(exchange.wire.build_error_event(problem))
     await exchange.response.end(told)

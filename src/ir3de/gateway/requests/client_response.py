@@ -43,13 +43,14 @@ class StallWatch:
 class ClientResponse:
     """The response to one request; `status` is 0 until its head was sent."""
 
-    __slots__ = ("_send", "_stalls", "longest_stall", "sent_bytes", "stall_limit", "status", "watcher")
+    __slots__ = ("_send", "_stalls", "has_ended", "longest_stall", "sent_bytes", "stall_limit", "status", "watcher")
 
     def __init__(self, send: Send, stalls: StallWatch) -> None:
         self._send, self._stalls = send, stalls
         self.stall_limit = math.inf  # seconds that a client may take nothing
         self.watcher: DisconnectWatcher | None = None
         self.status = self.sent_bytes = 0
+        self.has_ended = False  # nothing may be sent after that
         self.longest_stall = 0.0  # seconds that the client took nothing
 
     def also_send_to(self, other: Send) -> None:
@@ -85,6 +86,7 @@ class ClientResponse:
 
     async def end(self, content: bytes = b"") -> None:
         self.stop()  # a disconnect from here on is normal
+        self.has_ended = True
         await self.send_piece(content, is_last=True)
 
     def stop(self) -> None:
