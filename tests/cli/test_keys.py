@@ -30,6 +30,7 @@ def test_a_new_key_and_its_entry(tmp_path: Path) -> None:
     again = yaml.safe_load("keys:\n" + run("keys", "hash", 'a: "b"', "--quiet", stdin=key + "\n").stdout)
     assert again["keys"][0]["hash"] == found.hash
     assert "printable name" in complaint("keys", "new", "a\nb")
+    assert "printable name" in complaint("keys", "hash", "", stdin="sk-1")
     assert "no key on standard input" in complaint("keys", "hash", "a", stdin="")
     (tmp_path / "keys.yaml").write_text(entry)
     with pytest.raises(InputError, match="expected `keys:` and the list of keys below it, found a list"):

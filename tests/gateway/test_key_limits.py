@@ -232,13 +232,14 @@ def test_what_every_worker_finds_is_told_once(tmp_path: Path, caplog: pytest.Log
         for _ in range(2):  # each as a worker does
             StateFolder(tmp_path / "state").prepare()
             create_pins(60.0, tmp_path / "state")
-            open_account(tmp_path / "state" / "numbers")
-            open_account(tmp_path / "state" / "other-numbers")
+            Accounts(tmp_path / "state", 2)
         assert [message.partition(str(tmp_path))[0] for message in caplog.messages] == [
-            "the state folder ", "pins cannot be stored in ", "numbers in ",
+            "the state folder ", "pins cannot be stored in ", "what keys use cannot be kept in ",
         ]  # fmt: skip
     StateFolder(tmp_path / "state").prepare()  # without others, one is always the first to say it
-    assert len(caplog.messages) == 4
+    Accounts(tmp_path / "state", 1)  # two files, of which the first says it
+    assert len(caplog.messages) == 5 and "Errno" not in caplog.text
+    assert "let this user write it, or name another folder (state, --state)" in caplog.messages[3]
 
 
 def test_experts_have_numbers_of_their_own(tmp_path: Path) -> None:

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import os
 import signal
 import subprocess
 import sys
+import threading
 from collections import Counter
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -18,6 +20,8 @@ import pytest
 from client_keys import bearer, key, write_keys
 from raw_sockets import ask, chat, eventually, sent
 from running_gateway import QUESTIONS, Upstream, config_for, served, small_router
+from starlette.requests import Request
+from starlette.responses import Response
 from test_shared_limits import Crowd, list_workers
 
 pytestmark = [
@@ -122,6 +126,30 @@ def test_a_killed_worker_gives_its_places_back_and_a_broken_file_is_told_once(tm
             assert eventually(lambda: not any(_get_problem(url) for _ in range(8)))
     log = (tmp_path / "log").read_text()
     assert log.count("needs either hash or key_env") == 2
+
+
+def test_a_request_that_the_gateway_gave_up_costs_nothing(tmp_path: Path) -> None:
+    begun, upstream = threading.Event(), Upstream()
+
+    async def hang(request: Request, asked: dict[str, Any]) -> Response:
+        begun.set()
+        while not await request.is_disconnected():
+            await asyncio.sleep(0.02)
+        return Response(status_code=500)
+
+    upstream.behaviour["law"] = hang
+    write_keys(tmp_path / "keys.yaml", key("ada"))
+    with served(upstream.app()) as experts, ThreadPoolExecutor(1) as pool:
+        with two_workers(tmp_path, experts) as (url, parent):
+            given_up = pool.submit(ask, url, chat(QUESTIONS["law"], "law"), **bearer("ada"))
+            assert begun.wait(60)
+            for _ in range(2):
+                os.kill(parent, signal.SIGINT)
+                threading.Event().wait(0.5)
+            assert given_up.result().error["code"] == "stopping"
+        with two_workers(tmp_path, experts) as (url, _):
+            used = describe(url, "ada")["used"]["month"]
+            assert (used["requests"], used["tokens"], used["cost"], used["estimated"]) == (1, 0, 0, 0)
 
 
 def _get_problem(url: str) -> Any:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import re
 from pathlib import Path
 from typing import Any
@@ -15,6 +16,7 @@ from ir3de.errors import InputError
 from ir3de.gateway.config.serving import Server
 from ir3de.gateway.keys.definitions import read_keys_file
 from ir3de.gateway.keys.store import KeyStore
+from ir3de.gateway.workers.folder import create_worker_folder
 
 LAW = chat(QUESTIONS["law"])
 
@@ -57,7 +59,7 @@ def test_the_file_is_read_again_and_a_broken_one_changes_nothing(
         ("keys: 3", "keys: should be"),
         ("keys: [{name: a, key: sk-123}]", "no keys in the file"),
         ("keys: [{name: a}]", "needs either hash or key_env"),
-        ("keys: [{name: a, key_env: NOT_SET_HERE}]", "NOT_SET_HERE is not set"),
+        ("keys: [{name: a, key_env: NOT_SET_HERE}]", "NOT_SET_HERE is not set: set it, or write the key's hash"),
         ("keys:\n- {name: a, key_env: HOME}\n- {name: a, key_env: PATH}", "line 3, keys.1.name: keys.0 has the same"),
         ("keys: [{name: a, key_env: HOME, expires: soon}]", "must look like 2027-01-31"),
         ("keys: [{name: a, key_env: HOME, scopes: [everything]}]", "'inference', 'route', 'models' or 'admin'"),
@@ -102,3 +104,15 @@ def test_a_key_in_a_variable_works_like_one_with_a_hash(tmp_path: Path, monkeypa
     store = KeyStore(Server(keys_file=str(tmp_path / "keys.yaml")))
     found = store.find("sk-ada")
     assert found is not None and found.name == "ada" and store.find("sk-eve") is None
+
+
+def test_a_problem_that_comes_back_is_told_again_once(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    """Also of a file that is moved away and back, and so is the same again."""
+    file, away = write_keys(tmp_path / "keys.yaml", key("ada")), tmp_path / "away"
+    with create_worker_folder(), caplog.at_level(logging.INFO):
+        workers = [KeyStore(Server(keys_file=str(file))) for _ in range(2)]
+        for path, other in ((file, away), (away, file)) * 2:
+            path.rename(other)
+            for worker in workers:
+                worker.check()
+    assert [message.partition(" ")[0] for message in caplog.messages] == ["no", "loaded"] * 2

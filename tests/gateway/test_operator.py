@@ -15,7 +15,8 @@ import yaml
 from openai import APIStatusError, OpenAI
 from running_gateway import QUESTIONS, failing, running, small_router
 
-from commands import run
+from commands import run, run_json, wrong_call
+from ir3de.cli.output import Output
 from ir3de.gateway import validation
 from ir3de.gateway.admin.state import State, StateFolder
 from ir3de.gateway.config.experts import ExpertConfig
@@ -166,3 +167,33 @@ def test_changes_that_are_still_in_force_are_shown(file: Path) -> None:
         assert "garden" in told.stdout and "added garden" in " ".join((told.stdout + told.stderr).split()), command
     shown = json.loads(run("config", "show", file, "--json").stdout)
     assert [expert["name"] for expert in shown["config"]["experts"]] == ["maths", "cooking", "garden"]
+
+
+@pytest.mark.parametrize(
+    ("field", "name", "why"),
+    [("access", "logs/access.jsonl", "No such file or directory"), ("decisions", "router", "Is a directory")],
+)
+def test_a_log_that_cannot_be_written_is_found_before_serving(file: Path, field: str, name: str, why: str) -> None:
+    file.write_text(file.read_text() + f"logs:\n  {field}: {name}\n")
+    line = file.read_text().count("\n")
+    for command in (("config", "validate"), ("serve", "--dry-run")):
+        (found,) = [one for one in run_json(*command, file, code=1)["findings"] if one["level"] == "error"]
+        assert (found["line"], found["where"]) == (line, f"logs.{field}")
+        assert f"cannot write the log {file.parent / name}: {why}. Name a file" in found["message"]
+    assert f"line {line}, logs.{field}: cannot write" in run("serve", file, code=1).stderr
+
+
+def test_logs_that_can_be_written_are_not_made_by_a_check(file: Path) -> None:
+    file.write_text(file.read_text() + "logs: {access: access.jsonl, decisions: null}\n")
+    run("config", "validate", file)
+    assert not (file.parent / "access.jsonl").exists()
+
+
+def test_warnings_are_one_line_where_no_terminal_shows_them(capsys: pytest.CaptureFixture[str]) -> None:
+    message = " ".join(["a line of a log is searched as a whole"] * 10)
+    Output().warn(message)
+    assert capsys.readouterr().err == f"warning: {message}\n"
+
+
+def test_config_check_is_answered_with_validate() -> None:
+    assert "No such command 'check'. Did you mean 'validate'?" in wrong_call("config", "check")

@@ -333,3 +333,16 @@ def test_the_level_of_messages(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("IR3DE_LOG_LEVEL", "loud")
     with pytest.raises(InputError, match="IR3DE_LOG_LEVEL is 'loud'"):
         read_log_level(config)
+
+
+@pytest.mark.slow
+def test_sighup_names_what_only_a_restart_changes(tmp_path: Path) -> None:
+    with served(Upstream().app()) as upstream, serving(tmp_path, upstream, "--workers=2") as gateway:
+        file = tmp_path / "ir3de.yaml"
+        settings = json.loads(file.read_text())
+        settings["server"] |= {"drain": 20, "workers": 3, "timing": True}  # --workers overrides that one
+        file.write_text(json.dumps(settings))
+        gateway.process.send_signal(signal.SIGHUP)
+        assert gateway.process.stderr is not None
+        said = [gateway.process.stderr.readline() for _ in range(3)]
+        assert "every worker has been replaced" in said[1] and "only a restart changes server.drain\n" in said[2]

@@ -35,12 +35,15 @@ def work(reports, listening):
         pass
     os.unlink(f"{sys.argv[2]}/{os.getpid()}")
 
+def say():
+    logging.info("look at the file")
+
 if __name__ == "__main__":
     logging.basicConfig(format="%(message)s", level="INFO")
     supervisor.STOP_GRACE_S = 0.5
     with socket.create_server(("127.0.0.1", 0)) as listening:
         try:
-            print(supervisor.Supervisor(work, listening, workers=2, drain_seconds=0.5).serve())
+            print(supervisor.Supervisor(work, listening, workers=2, drain_seconds=0.5, on_replaced=say).serve())
         except InputError as error:
             print(error)
 """
@@ -141,6 +144,7 @@ def test_sighup_replaces_the_workers_but_not_by_ones_that_cannot_start(supervise
     assert eventually(lambda: len(supervised.workers) == 2 and not supervised.workers & old)
     said = supervised.log.read_text()
     assert said.count("SIGHUP: replacing 2 workers one by one") == 2 and said.count("has been replaced") == 1
+    assert said.count("look at the file") == 1
     supervised.process.terminate()
     assert supervised.result() == "True" and not supervised.workers
 

@@ -70,7 +70,14 @@ def test_the_welcome_on_a_terminal(monkeypatch: pytest.MonkeyPatch, capsys: pyte
     welcome(ADDRESS, check(routing={"shadow": "law"}, server={"keys_file": "/k"}), Output(), page=link)
     printed = capsys.readouterr()
     assert printed.out == ""  # where the access log goes
-    for expected in (f"{ADDRESS}/v1", "everything goes to law", "Bearer $IR3DE_API_KEY", '"model": "auto"', link):
+    for expected in (
+        f"{ADDRESS}/v1",
+        "everything goes to law",
+        "workers",
+        "Bearer $IR3DE_API_KEY",
+        '"model": "auto"',
+        link,
+    ):
         assert expected in printed.err
     assert "sesame" not in printed.err and "$IR3DE_API_KEY or /k" in printed.err
     welcome(ADDRESS, check(server={"admin_token_env": "ROOT_TOKEN"}), Output(), page=f"{ADDRESS}/", state=Path("/s"))

@@ -26,6 +26,13 @@ INTERRUPTED_EXIT_CODE = 130  # 128 + SIGINT, as in a shell
 MAX_SUMMARY_CHARACTERS = 80
 
 
+def refuse_other_name(group: click.Group, ctx: click.Context, given: str, names: Mapping[str, str]) -> None:
+    """Refuse what other tools call one of the group's commands, with its name here."""
+    meant = group.get_command(ctx, names.get(given, ""))
+    if not ctx.resilient_parsing and meant is not None and group.get_command(ctx, given) is None:
+        ctx.fail(f"No such command '{given}'. Did you mean '{meant.name}'?")
+
+
 class PluginError(IR3DEError, ImportError):
     """A command of another package cannot be loaded."""
 
@@ -105,9 +112,7 @@ class CommandGroup(click.Group):
         """The command that is run or completed: only here is another package imported."""
         if not ctx.resilient_parsing and args[0] in KNOWN_PLUGINS and self.get_command(ctx, args[0]) is None:
             raise click.UsageError(f"`{args[0]}` is not installed: {name_extra('', KNOWN_PLUGINS[args[0]])}", ctx)
-        meant = self.get_command(ctx, OTHER_NAMES.get(args[0], ""))
-        if not ctx.resilient_parsing and meant is not None and self.get_command(ctx, args[0]) is None:
-            ctx.fail(f"No such command '{args[0]}'. Did you mean '{meant.name}'?")
+        refuse_other_name(self, ctx, args[0], OTHER_NAMES)
         name, command, rest = super().resolve_command(ctx, args)
         ctx.meta[ARGUMENTS] = tuple(rest)  # as they were written, for hints at the nearest right command
         if isinstance(command, PluginCommand):

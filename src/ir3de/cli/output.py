@@ -74,12 +74,16 @@ class Output:
     def remark(self, message: str) -> None:
         """Print on standard error what is going on, unless --quiet is given."""
         if not self.quiet:
-            self.progress_console.print(line((message, "")))
+            self._print_beside(line((message, "")))
 
     def warn(self, message: str, *, quiet: bool | None = None) -> None:
         """Print a warning on standard error; with `quiet=False` even if --quiet is given."""
         if not (self.quiet if quiet is None else quiet):
-            self.progress_console.print(line(("warning: ", "yellow"), (message, "")))
+            self._print_beside(line(("warning: ", "yellow"), (message, "")))
+
+    def _print_beside(self, text: Text) -> None:
+        """Print on standard error; in one line where no terminal shows it: logs are searched line by line."""
+        self.progress_console.print(text, soft_wrap=not self.progress_console.is_terminal)
 
     @contextmanager
     def spinner(self, doing: str) -> Iterator[None]:

@@ -78,6 +78,7 @@ def _list_facts(
     rows: list[tuple[str, RenderableType]] = [
         ("address", line((f"{address}/v1", "bold cyan"))),
         ("experts", ", ".join(expert.name for expert in settings.experts)),
+        ("workers", str(settings.server.workers)),
         ("router", line((settings.router.path, ""), (digest, FAINT))),
         ("keys", f"clients need one of {' or '.join(sources)}" if sources else f"none: {who} can use it"),
         ("admin", "by the link below, until it stops" if has_own_token else admin),

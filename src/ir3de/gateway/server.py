@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Any
 
 import uvicorn
 
-from ir3de.errors import InputError, IR3DEError
+from ir3de.errors import InputError, IR3DEError, name_some
 from ir3de.gateway.config.load import Source
 from ir3de.gateway.config.models import Config
 from ir3de.gateway.memory import collect_garbage_rarely
@@ -40,6 +40,7 @@ FACTORY = "ir3de.gateway.server:application"
 HANDLER = "ir3de.gateway.telemetry.logs.StandardErrorHandler"
 KEEP_ALIVE_S = 75  # longer than that of load balancers, so that they close idle connections first
 STARTUP_FAILURE_EXIT_CODE = 3  # exit code of a process that cannot serve, also uvicorn's own
+RESTART_FIELDS = ("host", "port", "workers", "drain")  # the supervisor's own
 GIVING_UP = "Cancel %s running task(s), timeout graceful shutdown exceeded"  # uvicorn's words
 LEVELS = ("debug", "info", "warning", "error")
 
@@ -63,10 +64,27 @@ def serve(source: Source, *, ready: Callable[[str], None] | None = None, factory
             return _serve_alone(LoneServer(build_uvicorn_config(config, factory), config.server.drain), listening)
         with create_worker_folder():
             workers, target = config.server.workers, partial(run_worker, factory)
-            return Supervisor(target, listening, workers=workers, drain_seconds=config.server.drain).serve()
+            return Supervisor(
+                target,
+                listening,
+                workers=workers,
+                drain_seconds=config.server.drain,
+                on_replaced=partial(_name_restart_needs, config, source),
+            ).serve()
     finally:
         ended.set()
         listening.close()
+
+
+def _name_restart_needs(runs: Config, source: Source) -> None:
+    """New workers have read the file. Say which of its changes they cannot make."""
+    try:
+        wanted = source.read()
+    except IR3DEError:  # it has become wrong since they have started
+        return
+    changed = [name for name in RESTART_FIELDS if getattr(wanted.server, name) != getattr(runs.server, name)]
+    if changed:
+        logger.warning("only a restart changes %s", name_some([f"server.{name}" for name in changed]))
 
 
 class LoneServer(uvicorn.Server):

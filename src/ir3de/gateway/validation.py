@@ -27,6 +27,7 @@ from ir3de.gateway.hooks.calling import load_function
 from ir3de.gateway.http.access import is_loopback
 from ir3de.gateway.keys.checks import check_keys_file
 from ir3de.gateway.keys.store import list_environment_keys
+from ir3de.gateway.telemetry.logs import STANDARD_OUTPUT, explain_unwritable
 from ir3de.gateway.translation.translation import ANTHROPIC_VERSION
 
 PING_TIMEOUT_S = 5.0
@@ -92,7 +93,16 @@ def check_consistency(config: Config, router: RouterFacts | None) -> list[Findin
         findings.append(Finding("warning", "logs.prompts", "has no effect without logs.decisions: name a file there"))
     if refused := find_host_error(config):
         findings.append(Finding("error", "server.host", refused))
+    findings += _check_logs(config)
     return [*findings, *check_keys_file(config)]
+
+
+def _check_logs(config: Config) -> list[Finding]:
+    """Logs that cannot be written, without which the gateway does not start."""
+    named = (("logs.access", config.logs.access), ("logs.decisions", config.logs.decisions))
+    files = [(where, Path(file)) for where, file in named if file not in (None, STANDARD_OUTPUT) and file]
+    problems = [(where, explain_unwritable(file)) for where, file in files]
+    return [Finding("error", where, problem) for where, problem in problems if problem]
 
 
 def _find_free_experts(config: Config) -> list[Finding]:

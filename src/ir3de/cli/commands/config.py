@@ -19,6 +19,7 @@ from ir3de.cli.gateway_options import (
     show_checked,
     show_findings,
 )
+from ir3de.cli.group import refuse_other_name
 from ir3de.cli.options import force_option, output_options, refuse_existing
 from ir3de.cli.output import FAINT, Output, hint, line
 from ir3de.errors import InputError
@@ -26,10 +27,21 @@ from ir3de.errors import InputError
 if TYPE_CHECKING:
     from ir3de.gateway.config.template import Endpoint
 
+OTHER_NAMES = {"check": "validate", "test": "validate", "verify": "validate", "new": "init", "print": "show"}
 EXAMPLES = ("law", "maths")  # experts of a template for which none were named
 
 
-@click.group()
+class ConfigGroup(click.Group):
+    """Knows what other tools call its commands."""
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        refuse_other_name(self, ctx, args[0], OTHER_NAMES)
+        return super().resolve_command(ctx, args)
+
+
+@click.group(cls=ConfigGroup)
 def config() -> None:
     """Write, check and show the gateway's configuration.
 

@@ -41,8 +41,6 @@ def new(name: str, out: Output) -> None:
       ir3de keys new research
       ir3de keys new research --json
     """
-    if not name.isprintable() or not 0 < len(name) <= 200:
-        raise InputError(f"a key needs a printable name of 1 to 200 characters, found {name[:200]!r}")
     key = KEY_BEGINNING + secrets.token_urlsafe(KEY_BYTES)
     _show(name, key, out, shows_key=True)
 
@@ -66,6 +64,8 @@ def hash(name: str, out: Output) -> None:  # noqa: A001 - the name of the comman
 def _show(name: str, key: str, out: Output, *, shows_key: bool) -> None:
     from ir3de.cli.output import json_text
 
+    if not name.isprintable() or not 0 < len(name) <= 200:
+        raise InputError(f"a key needs a printable name of 1 to 200 characters, found {name[:200]!r}")
     digest = f"sha256:{hashlib.sha256(key.encode()).hexdigest()}"
     entry = {"name": name, "hash": digest}
     out.json({"key": key, "entry": entry} if shows_key else {"entry": entry})

@@ -127,8 +127,9 @@ class StateFolder:
             if all(_OWN_NAMES.fullmatch(path.name) for path in self.path.iterdir()):
                 self.path.chmod(0o700)  # a folder that holds other things, too, is not only ours
         except OSError as error:
-            if is_first_to_say(f"the state folder {self.path} is not as it should be"):
-                log.warning("the state folder %s is not as it should be: %s", self.path, error)
+            if is_first_to_say(f"the state folder {self.path} cannot be used"):
+                advice = "let this user write it, or name another folder (state, --state)"
+                log.warning("the state folder %s cannot be used: %s; %s", self.path, error.strerror or error, advice)
 
     def stamp(self) -> object:
         """A value that differs from one state to the next and is cheap to read."""

@@ -57,10 +57,11 @@ def convert_errors(
     return [_convert_error(document, detail, root) for detail in whole]
 
 
-def describe_unset(name: str) -> str:
+def describe_unset(name: str, instead: str = "leave the field out") -> str:
+    """What is wrong with a variable that is not set, or with a key in the place of its name."""
     if len(name) >= 16 and not name.isupper():  # it may be a key, so it is not repeated
         return "this looks like a key: write the name of the environment variable that holds it, such as MY_KEY"
-    return f"the environment variable {name} is not set: set it, or leave the field out"
+    return f"the environment variable {name} is not set: set it, or {instead}"
 
 
 def find_literal_secrets(document: Document, value: Any, path: FieldPath) -> Iterator[Finding]:

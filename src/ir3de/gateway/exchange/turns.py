@@ -140,9 +140,15 @@ def _sum_up(expert: ReplicatedExpert, failures: list[UpstreamFailure], keeper: s
     if not failures:
         failure = build_absence(expert)
         if keeper:
-            failure.message = f"the replica of '{expert.name}' that has what the request refers to cannot be asked now"
+            failure.message = f"{_describe_keeper(expert)} cannot be asked now"
         return failure
     if any(failure.reason != "connect" for failure in failures):
         return failures[-1]
     message = f"no replica of '{expert.name}' can be reached: {len(failures)} of {len(expert.replicas)} were tried"
+    if keeper:  # the others were not asked
+        message = f"{_describe_keeper(expert)} cannot be reached"
     return UpstreamFailure("connect", message, 503, retry_after=max(1.0, expert.breaker.retry_after))
+
+
+def _describe_keeper(expert: ReplicatedExpert) -> str:
+    return f"the replica of '{expert.name}' that has what the request refers to"

@@ -183,6 +183,7 @@ class Accounts:
     def __init__(self, folder: Path | None, workers: int) -> None:
         self._workers = workers
         self._file = NumberFile(None if folder is None else folder / "keys.numbers", WIDTH)
+        folder = folder if self._file.is_kept else None  # what the one cannot do, the other need not try and tell
         self._by_expert = NumberFile(None if folder is None else folder / "keys-experts.numbers", TOTALS_WIDTH)
         self._accounts: dict[str, Account] = {}
 

@@ -168,5 +168,5 @@ def _find_unset(entries: Sequence[KeyEntry], document: Document) -> list[Finding
         for place, entry in enumerate(entries)
         if entry.key_env is not None and read_variable(entry.key_env) is None
     ]
-    unset = [(path, findings.describe_unset(name)) for path, name in paths]
+    unset = [(path, findings.describe_unset(name, "write the key's hash instead")) for path, name in paths]
     return [Finding("error", join_path(path), message, document.line(path)) for path, message in unset]

@@ -77,17 +77,17 @@ class KeyStore:
             problem = str(error)
         if _stamp(self.path) != stamp:  # somebody is writing it: the next check reads it whole
             return
-        if time() - stamp.changed >= SETTLED_S:  # until then a change may leave no trace in the file's time
-            self._stamp = stamp
+        # until it has settled, a change may leave no trace in the file's time
+        self._stamp = stamp if time() - stamp.changed >= SETTLED_S else None
         is_known = (file, problem) == (self._file, self.problem)
         self._file, self.problem, self._by_hash = file, problem, self._index(file)
         if is_known:
             return
         if problem is not None:
-            if is_first_to_say(f"keys problem {stamp} {problem}"):
+            if is_first_to_say(f"keys problem {problem}", "keys"):
                 _log.error("%s. The keys stay as they were", problem)
             return
-        if is_first_to_say(f"keys loaded {stamp}"):
+        if is_first_to_say(f"keys loaded {stamp}", "keys"):
             _log.info("loaded %d keys from %s", len(file.keys), self.path)
 
     def close(self) -> None:

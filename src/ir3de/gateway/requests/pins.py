@@ -111,7 +111,8 @@ def create_pins(ttl: float, folder: Path | None, longest: float = 0.0) -> Pins:
         return StoredPins(ttl, find_file(folder, longest))
     except (OSError, sqlite3.Error) as error:
         if is_first_to_say(f"pins cannot be stored in {folder}"):
-            _log.warning("pins cannot be stored in %s, so they end with this process: %s", folder, error)
+            why = getattr(error, "strerror", None) or error
+            _log.warning("pins cannot be stored in %s, so they end with this process: %s", folder, why)
         return MemoryPins(ttl)
 
 

@@ -92,8 +92,17 @@ class Place:
 class Supervisor:
     """Keeps workers running: SIGTERM and SIGINT stop them, SIGHUP replaces them one by one."""
 
-    def __init__(self, target: Target, listening: socket.socket, *, workers: int, drain_seconds: float) -> None:
+    def __init__(
+        self,
+        target: Target,
+        listening: socket.socket,
+        *,
+        workers: int,
+        drain_seconds: float,
+        on_replaced: Callable[[], None] = lambda: None,
+    ) -> None:
         self._target, self._listening, self._drain_seconds = target, listening, drain_seconds
+        self._on_replaced = on_replaced
         self._places = [Place() for _ in range(workers)]
         self._signals: list[int] = []
         self._has_served = False
@@ -166,6 +175,7 @@ class Supervisor:
             del self._to_replace[0]
             if not self._to_replace:
                 logger.info("every worker has been replaced")
+                self._on_replaced()
             if self._leaving is not None:
                 self._leaving.process.terminate()
         elif new.has_ended or monotonic() - new.started_at > START_TIMEOUT_S:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import enum
+import errno
 import logging
 import os
 import queue
@@ -198,6 +199,18 @@ def _open(path: Path) -> int:
     try:
         return os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT | getattr(os, "O_CLOEXEC", 0), 0o640)
     except OSError as error:
-        raise ArtifactError(
-            f"cannot write the log {path}: {error.strerror or error}. Name a file in a folder that exists"
-        ) from error
+        raise ArtifactError(_refuse(path, error.strerror or str(error))) from error
+
+
+def explain_unwritable(path: Path) -> str | None:
+    """Why a log cannot be written there; None if it can. No file is made."""
+    if path.is_dir():
+        return _refuse(path, os.strerror(errno.EISDIR))
+    if not path.exists() and not path.parent.is_dir():
+        return _refuse(path, os.strerror(errno.ENOENT))
+    is_allowed = os.access(path, os.W_OK) if path.exists() else os.access(path.parent, os.W_OK | os.X_OK)
+    return None if is_allowed else _refuse(path, os.strerror(errno.EACCES))
+
+
+def _refuse(path: Path, why: str) -> str:
+    return f"cannot write the log {path}: {why}. Name a file that this user may write, in a folder that exists"

@@ -44,18 +44,31 @@ def get_worker_folder() -> Path | None:
     return Path(named) if named and Path(named).is_dir() else None
 
 
-def is_first_to_say(message: str) -> bool:
-    """Whether no other worker has said it: what all workers find must be told once. Alone, a worker is the first."""
+def is_first_to_say(message: str, subject: str = "") -> bool:
+    """Whether no other worker has said it: what all workers find must be told once. Alone, a worker is the first.
+
+    With a `subject`, it may be said again once something else was said of that: a problem that comes back is news.
+    """
     folder = get_worker_folder()
     if folder is None:
         return True
+    said = hashlib.sha256(message.encode()).digest()
     try:
-        (folder / f"said-{hashlib.sha256(message.encode()).hexdigest()[:32]}").touch(exist_ok=False)
-    except FileExistsError:
-        return False
+        file = os.open(folder / f"said-{_shorten(subject or message)}", os.O_RDWR | os.O_CREAT, 0o600)
+        with os.fdopen(file, "r+b") as last:
+            if fcntl is not None:
+                fcntl.flock(last, fcntl.LOCK_EX)  # until it is closed
+            if last.read() == said:
+                return False
+            last.seek(0)
+            last.write(said)
     except OSError:  # better told twice than not at all
-        return True
+        pass
     return True
+
+
+def _shorten(name: str) -> str:
+    return hashlib.sha256(name.encode()).hexdigest()[:32]
 
 
 class WorkerPlace:

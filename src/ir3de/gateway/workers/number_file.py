@@ -96,10 +96,16 @@ class NumberFile:
             with self.lock:
                 self._check_header()
         except OSError as error:
-            if is_first_to_say(f"numbers in {path.parent} cannot be kept"):
-                _log.warning("numbers in %s cannot be kept, so each worker counts alone: %s", path.parent, error)
+            if is_first_to_say(f"what keys use cannot be kept in {path.parent}"):
+                text = "what keys use cannot be kept in %s, so each worker counts alone, until it ends: %s"
+                _log.warning(text, path.parent, error.strerror or error)
             self.close()
             self.lock = Lock()
+
+    @property
+    def is_kept(self) -> bool:
+        """Whether the numbers outlive the process."""
+        return self._file >= 0
 
     @property
     def _row_bytes(self) -> int:
