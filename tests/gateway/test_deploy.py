@@ -6,6 +6,7 @@ import json
 import re
 import shutil
 import subprocess
+from configparser import ConfigParser
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +14,12 @@ import pytest
 import yaml
 from monitored_run import DASHBOARD
 
+from ir3de.cli.commands.serve import serve
+from ir3de.gateway.config.experts import Timeouts
 from ir3de.gateway.config.models import Config
+from ir3de.gateway.config.serving import Server
+from ir3de.gateway.server import KEEP_ALIVE_S
+from ir3de.gateway.serving.supervisor import STOP_GRACE_S
 from ir3de.storage.version import VERSION
 
 DEPLOY = Path(__file__).parents[2] / "examples" / "deploy"
@@ -158,3 +164,36 @@ def test_grafanas_own_model_reads_the_dashboard() -> None:
     assert len(read.panels) == len(given["panels"])
     queries = [one.name for one in read.templating.list_val]
     assert queries == ["datasource", "job", "instance", "expert", "key"]
+
+
+def read_unit() -> dict[str, dict[str, str]]:
+    parser = ConfigParser(interpolation=None)
+    parser.optionxform = str  # type: ignore[assignment, method-assign] # systemd knows capitals
+    parser.read(DEPLOY / "ir3de.service")
+    return {name: dict(parser[name]) for name in parser.sections()}
+
+
+def test_the_unit_of_systemd_fits_the_gateway(tmp_path: Path) -> None:
+    service = read_unit()["Service"]
+    program, command, *arguments = service["ExecStart"].split()
+    assert (Path(program).name, command) == ("ir3de", "serve")
+    assert serve.make_context("serve", [*arguments, "--dry-run"]).params["file"] == "/etc/ir3de/ir3de.yaml"
+    assert service["ExecReload"] == "/bin/kill -HUP $MAINPID" and service["KillMode"] == "mixed"
+    assert int(service["TimeoutStopSec"]) >= Server().drain + STOP_GRACE_S
+    if (analyse := shutil.which("systemd-analyze")) is None:
+        return
+    unit = tmp_path / "ir3de.service"  # with a program that is there
+    unit.write_text((DEPLOY / "ir3de.service").read_text().replace(program, "/bin/true"))
+    checked = subprocess.run([analyse, "verify", unit], capture_output=True, text=True, timeout=60)
+    assert unit.name not in checked.stderr, checked.stderr
+
+
+def test_the_proxy_gives_the_gateway_room_and_time() -> None:
+    text = re.sub("#.*", "", (DEPLOY / "nginx.conf").read_text())
+    said = dict(re.findall(r"^\s*(\w+) ([^;{}]+);", text, re.MULTILINE))
+    assert int(said["client_max_body_size"].removesuffix("m")) * 1024**2 >= Server().limits.body_bytes
+    assert int(said["proxy_read_timeout"].removesuffix("s")) > Timeouts().total
+    assert int(said["keepalive_timeout"].removesuffix("s")) < KEEP_ALIVE_S
+    assert said["proxy_buffering"] == "off" and text.count("{") == text.count("}")
+    for name in ("nginx.conf", "Caddyfile"):
+        assert f"127.0.0.1:{Server().port}" in (DEPLOY / name).read_text()

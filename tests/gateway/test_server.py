@@ -124,6 +124,7 @@ def serving(
         subprocess.Popen(
             command,
             env=environment,
+            stdin=subprocess.DEVNULL,  # of a terminal, SIGHUP is the end
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
             text=True,
@@ -336,13 +337,24 @@ def test_the_level_of_messages(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.slow
-def test_sighup_names_what_only_a_restart_changes(tmp_path: Path) -> None:
-    with served(Upstream().app()) as upstream, serving(tmp_path, upstream, "--workers=2") as gateway:
-        file = tmp_path / "ir3de.yaml"
+@pytest.mark.parametrize("workers", [1, 2])
+def test_sighup_reads_the_file_and_names_what_only_a_restart_changes(tmp_path: Path, workers: int) -> None:
+    with served(Upstream().app()) as upstream, serving(tmp_path, upstream, f"--workers={workers}") as gateway:
+        assert gateway.process.stderr is not None
+        file, said = tmp_path / "ir3de.yaml", gateway.process.stderr
         settings = json.loads(file.read_text())
-        settings["server"] |= {"drain": 20, "workers": 3, "timing": True}  # --workers overrides that one
+        settings["server"] |= {"drain": 20, "workers": 3}  # --workers overrides that one
+        settings["routing"] = {"provenance": []}
+        assert "ir3de" in json.loads(gateway.ask("law").result()[1])
         file.write_text(json.dumps(settings))
         gateway.process.send_signal(signal.SIGHUP)
-        assert gateway.process.stderr is not None
-        said = [gateway.process.stderr.readline() for _ in range(3)]
-        assert "every worker has been replaced" in said[1] and "only a restart changes server.drain\n" in said[2]
+        while "has been" not in (line := said.readline()):
+            assert "SIGHUP: replacing 2 workers" in line
+        assert "only a restart changes server.drain\n" in said.readline()
+        assert "ir3de" not in json.loads(gateway.ask("law").result()[1])
+        file.write_text("experts: [")
+        gateway.process.send_signal(signal.SIGHUP)
+        while "this is not YAML" not in (line := said.readline()):
+            assert "SIGHUP: replacing 2 workers" in line
+        assert re.search(r"The configuration stays as it was|The old ones go on", line)
+        assert gateway.ask("law").result()[0] == 200

@@ -105,7 +105,7 @@ class Gateway:
 
     async def start(self) -> None:
         self.transport = HttpTransport()
-        self.observer.handle_sighup()
+        self.observer.handle_sighup(self._reload)
         tidying = repeat(lambda: run_in_thread(self.pins.tidy), lambda: TIDY_INTERVAL_S)
         checker = HealthChecker(self.live, self.transport, self.observer.count_health_check)
         self._background = [asyncio.create_task(tidying), asyncio.create_task(checker.run())]
@@ -114,6 +114,11 @@ class Gateway:
         if self.keys.path is not None:
             following = repeat(lambda: run_in_thread(self.keys.check), lambda: CHECK_INTERVAL_S)
             self._background.append(asyncio.create_task(following))
+
+    def _reload(self) -> None:
+        """Read the configuration again. With several workers, their supervisor has replaced them."""
+        if self.administration is not None and get_worker_folder() is None:
+            self._background.append(asyncio.create_task(self.administration.reload_at_signal()))
 
     async def stop(self) -> None:
         for task in self._background:

@@ -23,6 +23,7 @@ from typing import TYPE_CHECKING, Any
 import uvicorn
 
 from ir3de.errors import InputError, IR3DEError, name_some
+from ir3de.gateway.admin.administration import RESTART_NEEDED
 from ir3de.gateway.config.load import Source
 from ir3de.gateway.config.models import Config
 from ir3de.gateway.memory import collect_garbage_rarely
@@ -84,7 +85,7 @@ def _name_restart_needs(runs: Config, source: Source) -> None:
         return
     changed = [name for name in RESTART_FIELDS if getattr(wanted.server, name) != getattr(runs.server, name)]
     if changed:
-        logger.warning("only a restart changes %s", name_some([f"server.{name}" for name in changed]))
+        logger.warning(RESTART_NEEDED, name_some([f"server.{name}" for name in changed]))
 
 
 class LoneServer(uvicorn.Server):

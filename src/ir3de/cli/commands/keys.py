@@ -74,5 +74,5 @@ def _show(name: str, key: str, out: Output, *, shows_key: bool) -> None:
     if shows_key:
         out.note(line(("the key, which is shown only now:", FAINT)))
         click.echo(key)
-        out.note("", line(("its entry in the keys file, below `keys:`:", FAINT)))
+        out.note("", line(("its entry in the keys file (server.keys_file), below `keys:`:", FAINT)))
     click.echo(f"  - name: {json_text(name)}\n    hash: {digest}")

@@ -20,7 +20,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from ir3de.errors import ArtifactError, IR3DEError
+from ir3de.errors import ArtifactError, IR3DEError, name_some
 from ir3de.gateway.admin.bounded import Stopped, run_in_thread
 from ir3de.gateway.admin.changes import (
     AdminState,
@@ -46,6 +46,8 @@ RELEASE_DELAY_S = 5.0  # from a change of the router to giving back the memory o
 STATE_CHECK_S = 1.0  # between two checks of the state file
 CHANGE_WAIT_S = 5.0  # that a change waits for another one to end
 
+RESTART_NEEDED = "only a restart changes %s"
+
 log = logging.getLogger(__name__)
 
 
@@ -67,7 +69,7 @@ class Administration:
     def __init__(self, live: LiveSnapshot, reread: Callable[[], Config], folder: StateFolder) -> None:
         """`live` has a snapshot from `open_admin_state`."""
         self.live, self.folder = live, folder
-        self.started_with = self.current.base  # some of it is in force until the gateway starts again
+        self._started_with = self.current.base  # some of it is in force until the gateway starts again
         self._reread = reread
         self._lock = asyncio.Lock()
         self._under_way: dict[asyncio.Task[None], threading.Event] = {}  # changes, and what stops them
@@ -124,6 +126,25 @@ class Administration:
             return self._reread(), choose_router(replace(now, state=state), None) if configured_router else state
 
         await self._run_change(change, caller, action="reload")
+
+    async def reload_at_signal(self) -> None:
+        """Read the configuration file again because of SIGHUP, and log what came of it: nobody gets an answer."""
+        try:
+            await self.reload(Caller("SIGHUP"))
+        except ApiError as problem:
+            log.error("SIGHUP: %s. The configuration stays as it was", problem.message)
+            return
+        log.info("SIGHUP: the configuration has been read again")
+        if needs := self.list_restart_needs():
+            log.warning(RESTART_NEEDED, name_some(needs))
+
+    def list_restart_needs(self) -> list[str]:
+        """The fields that differ from those with which this process started, and that are read only then."""
+        runs, wanted = self._started_with, self.current.base
+        fields = [name for name, value in wanted.server if name != "limits" and value != getattr(runs.server, name)]
+        needs = [f"server.{name}" for name in fields]
+        needs += ["logs.level"] if wanted.logs.level != runs.logs.level else []
+        return needs + (["routing.pinning"] if wanted.routing.pinning != runs.routing.pinning else [])
 
     async def _run_change(self, change: Change, caller: Caller, **what: Any) -> None:
         """Make a change. If the caller is cancelled, the change is stopped, unless it is made already."""

@@ -20,7 +20,6 @@ from ir3de.gateway.admin.administration import Administration, Caller
 from ir3de.gateway.admin.changes import AdminState, ExpertAddition, ReplicaChange, RouterReplacement
 from ir3de.gateway.admin.follow import is_address
 from ir3de.gateway.api_errors import ApiError, ClientDisconnect, validate
-from ir3de.gateway.config.models import Config
 from ir3de.gateway.experts.snapshot import Expert
 from ir3de.gateway.requests.client import read_body
 from ir3de.storage.remote import hide_user
@@ -87,16 +86,7 @@ async def reload(request: Request) -> Response:
     administration, router = _get_administration(request), _read_option(request, "router", "configured")
     change = administration.reload(_read_caller(request), configured_router=router is not None)
     await _run_unless_left(request, change)
-    restart = _list_restart_needs(administration.started_with, administration.current.base)
-    return _respond(administration, {"reloaded": True, "needs_restart": restart})
-
-
-def _list_restart_needs(runs: Config, wanted: Config) -> list[str]:
-    """The fields that differ from those with which this process started, and that are read only then."""
-    fields = [name for name, value in wanted.server if name != "limits" and value != getattr(runs.server, name)]
-    needs = [f"server.{name}" for name in fields]
-    needs += ["logs.level"] if wanted.logs.level != runs.logs.level else []
-    return needs + (["routing.pinning"] if wanted.routing.pinning != runs.routing.pinning else [])
+    return _respond(administration, {"reloaded": True, "needs_restart": administration.list_restart_needs()})
 
 
 async def show_audit(request: Request) -> Response:

@@ -179,13 +179,18 @@ class Observer:
             if lines is not None:
                 lines.reopen()
 
-    def handle_sighup(self) -> None:
-        """Reopen the logs on SIGHUP, except at a terminal, where it means that the terminal was closed."""
+    def handle_sighup(self, reload: Callable[[], None] = lambda: None) -> None:
+        """Reopen the logs on SIGHUP, and `reload`; not at a terminal, where it means that the terminal was closed."""
         hangup = getattr(signal, "SIGHUP", None)
         if hangup is None or (sys.stdin is not None and sys.stdin.isatty()):
             return
+
+        def react() -> None:
+            self.reopen()
+            reload()
+
         with suppress(ValueError, RuntimeError, NotImplementedError):  # not in the main thread
-            asyncio.get_running_loop().add_signal_handler(hangup, self.reopen)
+            asyncio.get_running_loop().add_signal_handler(hangup, react)
 
     @property
     def routes(self) -> list[Route]:
