@@ -2,7 +2,7 @@
 
 The shipped ones are read by name (`clm`, `clm-large`, `reasoning`, `reasoning-large`, `routerdc7`, …), any other by its
 path. A shipped name may end in a seed, `reasoning-large-seed-1`: the same setting, its experts trained and asked with
-that seed. A field that is not known is refused: a misspelt one must not silently mean the default.
+that seed, once and without draws. A field that is not known is refused: a misspelt one must not silently mean the default.
 """
 
 from __future__ import annotations
@@ -214,7 +214,7 @@ def _with_seed(setting: Setting, seed: int) -> Setting:
         name=f"{setting.name}-seed-{seed}",
         title=f"{setting.title}, seed {seed}",
         training=replace(setting.training, seed=seed),
-        evaluation=replace(setting.evaluation, seed=seed),
+        evaluation=replace(setting.evaluation, seed=seed, draws=0),
     )
 
 
