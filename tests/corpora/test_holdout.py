@@ -36,6 +36,14 @@ def test_other_shares_are_refused(share: float) -> None:
 
 
 def test_a_table_is_not_split_by_its_columns() -> None:
-    table = pyarrow.table({"text": ["Hi", "Ho"], "label": ["a", "b"]})
-    with pytest.raises(InputError, match=r"found Table: pass ir3de\.corpora\.read_labelled"):
+    texts, labels = [f"Solve x + {n} = 10." for n in range(50)], ["a", "b"] * 25
+    table = pyarrow.table({"text": texts, "label": labels})
+    with pytest.raises(InputError, match=r"which column names the expert .* 'text', 'label'"):
         split_held_out(table, 0.2)
+    by_expert = split_held_out({"a": texts[::2], "b": texts[1::2]}, 0.2)
+    assert split_held_out(table, 0.2, label="label") == by_expert == split_held_out((texts, labels), 0.2)
+
+
+def test_what_is_no_text_is_named() -> None:
+    with pytest.raises(InputError, match="the prompts of 'a' must be str, found at index 1: nan"):
+        split_held_out({"a": ["Hi", float("nan")]}, 0.2)  # type: ignore[list-item]

@@ -82,7 +82,7 @@ def test_the_report_is_plain_json(router: Router) -> None:
 
 
 def test_the_report_shows_itself_in_one_line(router: Router) -> None:
-    report = evaluate(router, demo.prompts())
+    report = evaluate(router, demo.held_out())
     shown = repr(report)
     assert shown.startswith(f"Report(prompts={report.prompts}, accuracy={report.accuracy:.3f}, micro_accuracy=")
     assert len(shown) < 120

@@ -24,8 +24,9 @@ def test_prompts_of_the_fit_are_counted() -> None:
     new = [text + " indeed" for text in texts["law"]]
     found = count_seen(router, {"law": [*texts["law"], *new], "maths": texts["cooking"]})
     assert found == SeenPrompts(prompts=60, told=60, seen=40)
-    assert found.warning is not None and found.warning.startswith("40 of 60 prompts were in the fit")
-    assert count_seen(router, {"law": new}).warning is None
+    told = found.describe("kept aside")
+    assert told is not None and told.startswith("40 of 60 prompts were in the fit") and told.endswith("kept aside")
+    assert count_seen(router, {"law": new}).describe("aside") is None
 
 
 def test_a_full_sample_cannot_tell_all_prompts() -> None:
@@ -34,14 +35,14 @@ def test_a_full_sample_cannot_tell_all_prompts() -> None:
     router = Router.fit(texts, embedding=tiny.embedding(), scorer=Blend())
     found = count_seen(router, {"law": many})
     assert found.seen == found.told and MAX_PROMPTS <= found.told < MAX_PROMPTS + 5
-    assert found.warning is not None and "that can be told" in found.warning
+    assert found.describe("aside") is not None and "that can be told" in str(found.describe("aside"))
     strangers = count_seen(router, {"law": [f"other {n}" for n in range(1_000)]})
     assert strangers.seen == 0 and 400 < strangers.told < 600
 
 
 def test_a_few_prompts_in_common_are_no_reason_to_warn() -> None:
-    assert SeenPrompts(prompts=100, told=100, seen=2).warning is None
-    assert SeenPrompts(prompts=100, told=100, seen=3).warning is not None
+    assert SeenPrompts(prompts=100, told=100, seen=2).describe("aside") is None
+    assert SeenPrompts(prompts=100, told=100, seen=3).describe("aside") is not None
 
 
 def test_a_serving_copy_remembers_nothing(tmp_path: Path) -> None:

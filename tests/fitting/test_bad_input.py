@@ -109,9 +109,25 @@ def test_texts_are_strings(wrong: object, found: str) -> None:
     assert f"found {found}" in refusal(InputError, tiny_fit, {"maths": iter(["fine", wrong])})
     with Unchanged() as router:
         assert f"found {found}" in refusal(InputError, router.add, "new", ["fine", wrong])
-        assert f"text 0 is {found}, not str" in refusal(InputError, router.route, wrong)
-        assert f"text 0 is {found}, not str" in refusal(InputError, router.explain, wrong)
+        assert f"expected one text (str), found {found}" in refusal(InputError, router.route, wrong)
+        assert f"expected one text (str), found {found}" in refusal(InputError, router.explain, wrong)
         assert f"text 1 is {found}, not str" in refusal(InputError, router.route_batch, ["fine", wrong])
+
+
+def test_several_texts_for_route_are_sent_to_route_batch() -> None:
+    with Unchanged() as router:
+        assert refusal(InputError, router.route, ["one", "two"]).endswith("found list: several go to route_batch")
+
+
+def test_a_missing_text_is_named_with_its_expert() -> None:
+    told = refusal(InputError, tiny_fit, {"maths": ["Solve x."], "law": ["fine", float("nan")]})
+    assert told.startswith("expert 'law': the text at index 1 must be a str") and "dropna()" in told
+
+
+@pytest.mark.parametrize(("name", "advice"), [("holdout", "split_held_out"), ("cv", "prove"), ("xyz", "skip_bad")])
+def test_an_option_that_a_fit_does_not_have_says_what_there_is(name: str, advice: str) -> None:
+    with pytest.raises(TypeError, match=f"unexpected argument '{name}'.*{advice}"):
+        tiny_fit({"maths": ["Solve x."], "law": ["Is it void?"]}, **{name: 5})
 
 
 @pytest.mark.parametrize("texts", ["one string", b"bytes", None, 7])

@@ -75,8 +75,9 @@ def test_a_table_gives_the_router_of_its_texts_by_expert(make: Callable[[], Any]
     wanted = tiny_fit(PROMPTS)
     assert same(tiny_fit(make(), label="team"), wanted)
     assert same(tiny_fit(make(), label="team", text="prompt"), wanted)
-    measured = evaluate(wanted, make(), label="team")
-    assert measured == evaluate(wanted, PROMPTS) and measured.prompts == 6
+    with pytest.warns(UserWarning, match="6 of 6 prompts were in the fit"):
+        measured = evaluate(wanted, make(), label="team")
+    assert measured.prompts == 6 and measured.sizes == {"law": 3, "maths": 3}
 
 
 @pytest.mark.clients
@@ -138,7 +139,11 @@ def test_pairs_files_and_folders_give_the_same_router(tmp_path: Path) -> None:
     [
         ((TEXTS, LABELS[:-1]), {}, "found 6 texts and 5 labels: give one label for each text"),
         (PROMPTS, {"label": "team"}, "names its experts itself: leave label= and text= out"),
-        (TEXTS, {}, "domains must map each expert's name to its texts, found list"),
+        (TEXTS, {}, r"found a list, and no labels: .* \(texts, labels\)"),
+        (list(zip(TEXTS, LABELS, strict=True)), {}, r"found a list, and no labels: .* zip\(\*pairs\)"),
+        (7, {}, "domains must map each expert's name to its texts, found int"),
+        (COLUMNS, {"label": "team"}, r"a dict of columns: give them as a pair, \(data\['prompt'\], data\['team'\]\)"),
+        ([{"said": TEXTS[0], "id": 1, "team": "law"}], {"label": "team"}, r"\(text=…, .*, for instance text='said'"),
         (make_rows(), {"label": "team", "checkpoint": "c"}, "checkpoint= is for the files of each expert"),
         ("nowhere.csv", {"label": "team"}, "nowhere.csv: no such file or folder"),
         ("nowhere.csv", {}, "domains must map each expert's name to its texts, found str"),
@@ -158,7 +163,7 @@ def test_texts_and_labels_are_two_arguments_as_in_scikit_learn() -> None:
 @pytest.mark.parametrize(
     ("data", "labels", "options", "message"),
     [
-        (make_rows(), "team", {}, r"holds the labels, found one str: Router.fit\(data, label='team'"),
+        (make_rows(), "team", {}, r"holds their labels, found one str: Router.fit\(data, label='team'"),
         (TEXTS, LABELS, {"label": "team"}, "give the labels themselves, .* or name their column with label="),
         (PROMPTS, LABELS, {}, "labels go with a list or a column of texts, found a dict"),
         ("train.csv", LABELS, {}, "labels go with a list or a column of texts, found a str"),
@@ -273,3 +278,71 @@ def test_labels_of_which_every_row_has_its_own_are_refused(
         told = refusal(InputError, tiny_fit, data, **named)
         assert f"the column {named['label']!r} would make 30 experts" in told and meant in told
     assert len(tiny_fit(read_labelled(rows, **named)).experts) == 30  # as the error says
+
+
+HELD_OUT = {"law": ["is my contract void"], "maths": ["what is two times three", "solve it for y"]}
+ASKED = [(text, name) for name, texts in HELD_OUT.items() for text in texts]
+
+
+def test_what_measures_takes_texts_and_labels_as_a_fit_does() -> None:
+    router = tiny_fit(PROMPTS)
+    texts, labels = zip(*ASKED, strict=True)
+    assert evaluate(router, texts, labels) == evaluate(router, HELD_OUT)
+    calibrated = calibrate_confidence(router, texts, labels)
+    assert calibrated.compiled.rules == calibrate_confidence(router, HELD_OUT).compiled.rules
+    many = [(f"{text} {n}", name) for n in range(30) for text, name in ASKED]
+    texts, labels = zip(*many, strict=True)
+    by_expert = read_labelled(texts, labels)
+    assert by_expert == read_labelled((texts, labels))
+    chosen = calibrate_threshold(router, texts, labels, error=0.2).chosen
+    assert chosen == calibrate_threshold(router, by_expert, error=0.2).chosen
+    how: Any = {"contenders": False, "curve": False, "embedding": tiny.embedding()}
+    assert prove(texts, labels, **how) == prove(by_expert, **how)
+
+
+def test_what_measures_says_how_it_is_called() -> None:
+    router, rows = tiny_fit(PROMPTS), make_rows()
+    assert "evaluate(router, data, label='team')" in refusal(InputError, evaluate, router, rows, "team")
+    assert "prove(data, label='team')" in refusal(InputError, prove, rows, "team")
+    assert "prove(router=router)" in refusal(InputError, prove, router)
+    for measure in (evaluate, calibrate_confidence, calibrate_threshold):
+        told = refusal(InputError, measure, rows, router)
+        assert f"must be a router, found a list: {measure.__name__}(router, data, label=…)" in told
+    assert "found a list, and no labels" in refusal(InputError, evaluate, router, TEXTS)
+    with pytest.raises(InputError, match="a dict of columns"):
+        evaluate(router, COLUMNS, label="team")
+
+
+def test_a_proof_leaves_out_rows_without_a_label_if_it_may() -> None:
+    rows = [{"prompt": f"{text} {n}", "team": name} for n in range(10) for text, name in ASKED]
+    how: Any = {"label": "team", "contenders": False, "curve": False, "embedding": tiny.embedding()}
+    rows[4]["team"] = ""
+    assert "index 4: the row has no label" in refusal(InputError, prove, rows, **how)
+    with pytest.warns(UserWarning, match="1 of 30 rows could not be used") as told:
+        assert prove(rows, skip_bad=1, **how).known == 29
+    assert told[0].filename == __file__
+    swapped = [{"prompt": row["team"], "team": row["prompt"]} for row in rows[5:]]
+    assert "nearly every row has its own label" in refusal(InputError, prove, swapped, **how)
+
+
+def test_a_warning_says_that_prompts_were_in_the_fit() -> None:
+    router = tiny_fit(PROMPTS)
+    with pytest.warns(UserWarning, match=r"6 of 6 prompts were in the fit: .*split_held_out.*prove\(") as told:
+        evaluate(router, TEXTS, LABELS)
+    assert told[0].filename == __file__
+
+
+@pytest.mark.clients
+def test_names_that_are_no_columns_are_said_to_be_so() -> None:
+    pandas = pytest.importorskip("pandas")
+    frame = make_pandas()
+    told = refusal(InputError, tiny_fit, frame.set_index("team"), label="team")
+    assert told == "'team' is the index of the DataFrame, not a column: give frame.reset_index()"
+    numbered = frame[["prompt", "team"]].set_axis([0, 1], axis=1)
+    assert "frame.columns = frame.columns.map(str)" in refusal(InputError, tiny_fit, numbered, label="1")
+    nested = pandas.concat({"a": frame}, axis=1)
+    assert "frame.columns.map('_'.join)" in refusal(InputError, tiny_fit, nested, label="team")
+    grouped = frame.groupby("team")["prompt"].apply(list)
+    assert "to_dict()" in refusal(InputError, tiny_fit, grouped)
+    assert same(tiny_fit(grouped.to_dict()), tiny_fit(PROMPTS))
+    assert "give one column" in refusal(InputError, Router.fit, frame["prompt"], frame[["team"]])

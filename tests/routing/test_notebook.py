@@ -15,6 +15,7 @@ import tiny
 from answered_prompts import answers
 from ir3de import Conversation, EntropyTopK, Router
 from ir3de.errors import InputError
+from ir3de.evaluation import evaluate, prove
 from ir3de.policies import Policy
 from ir3de.routing.colours import COLOURS, find_colour
 from ir3de.routing.notebook import MAX_LISTED, MAX_RANKED, MAX_WORDS, STRONGEST
@@ -116,6 +117,23 @@ def test_no_name_of_an_expert_gets_out_of_its_place(name: str) -> None:
         return
     for one in (router, router.route(PROMPT), router.explain(PROMPT)):
         assert CONTROLS.sub("\ufffd", name) in read(one._repr_html_())
+
+
+@pytest.mark.parametrize("name", HOSTILE[:6])
+def test_a_report_shows_the_figures_of_each_expert(name: str) -> None:
+    router = Router.fit({name: ["Is this contract void?"], "law": ["The court."]}, embedding=tiny.embedding())
+    report = evaluate(router, {name: ["Is the contract void?", "What court?"]})
+    text = read(report._repr_html_())
+    assert "Report: 2 prompts" in text and f"{100 * report.accuracy:.1f} %" in text
+    assert "■ " + CONTROLS.sub("\ufffd", name) + "2" in text and "■ law0–" in text
+
+
+def test_a_proof_shows_its_verdict_and_the_contenders() -> None:
+    proof = prove(router=tiny.router(20), curve=False)
+    text = read(proof._repr_html_())
+    assert f"Proof: cross-validation, {proof.prompts} prompts" in text and all(line in text for line in proof.verdict)
+    assert all(f"{one.name}{100 * one.accuracy.value:.1f} %" in text for one in proof.contenders)
+    assert len(proof.contenders) == 2 and f"this router{100 * proof.accuracy.value:.1f} %" in text
 
 
 def test_a_decision_shows_five_experts_and_how_many_more_there_are() -> None:

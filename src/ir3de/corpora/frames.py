@@ -42,6 +42,9 @@ def iterate_rows(frame: Any, label: str, text: str | None) -> Iterator[Row]:
     """The rows of a table, with the columns that hold the label, the text and the source."""
     kind = type(frame).__name__
     names = list_columns(frame)
+    for name in (label, text):
+        if name not in names and name in getattr(getattr(frame, "index", None), "names", ()):
+            raise InputError(f"{name!r} is the index of the {kind}, not a column: give frame.reset_index()")
     wanted = choose_columns(names, label, text)
     if hasattr(frame, "collect_schema") and hasattr(frame, "collect"):
         frame = frame.select(wanted).collect()
@@ -79,9 +82,10 @@ def list_columns(frame: Any) -> list[str]:
     names = getattr(frame, "column_names", None)
     found = list(frame.columns) if names is None else list(names)
     if unnamed := [name for name in found if not isinstance(name, str)]:
+        how = "'_'.join" if isinstance(unnamed[0], tuple) else "str"
         raise InputError(
             f"the columns of a {type(frame).__name__} must have names that are strings, found {unnamed[0]!r}: "
-            "rename them first"
+            f"rename them first, for instance frame.columns = frame.columns.map({how})"
         )
     if twice := sorted({name for name in found if found.count(name) > 1}):
         raise InputError(f"the columns {list_names(twice)} of a {type(frame).__name__} are there twice: rename them")

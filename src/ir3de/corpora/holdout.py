@@ -8,14 +8,11 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Iterable, Mapping
-from typing import TypeVar
 
-from ir3de.corpora.frames import require_experts_apart
+from ir3de.corpora.labelled import Labelled, read_experts
 from ir3de.errors import InputError
 
 HASH_BYTES = 4
-
-Text = TypeVar("Text", bound=str)
 
 
 def is_held_out(text: str, share: float) -> bool:
@@ -29,9 +26,11 @@ def is_held_out(text: str, share: float) -> bool:
 
 
 def split_held_out(
-    texts: Mapping[str, Iterable[Text]], share: float
-) -> tuple[dict[str, list[Text]], dict[str, list[Text]]]:
+    texts: Mapping[str, Iterable[str]] | Labelled, share: float, *, label: str | None = None, text: str | None = None
+) -> tuple[dict[str, list[str]], dict[str, list[str]]]:
     """Each expert's prompts to fit on, and those that are kept aside: about that share of them.
+
+    `texts` is {expert: prompts}, or labelled prompts of any shape with `label` and `text`, as in `Router.fit`.
 
     >>> train, test = split_held_out({"maths": [f"Solve x + {n} = 10." for n in range(100)]}, 0.2)
     >>> len(train["maths"]), len(test["maths"])
@@ -39,11 +38,12 @@ def split_held_out(
     """
     if not isinstance(share, (int, float)) or not 0 < share < 1:
         raise InputError(f"the share to keep aside lies between 0 and 1, found {share!r}: 0.2 keeps a fifth aside")
-    require_experts_apart(texts)
-    train: dict[str, list[Text]] = {}
-    aside: dict[str, list[Text]] = {}
-    for name, own in texts.items():
+    train: dict[str, list[str]] = {}
+    aside: dict[str, list[str]] = {}
+    for name, own in read_experts(texts, label, text).items():
         train[name], aside[name] = [], []
-        for text in own:
-            (aside if is_held_out(text, share) else train)[name].append(text)
+        for number, prompt in enumerate(own):
+            if not isinstance(prompt, str):
+                raise InputError(f"the prompts of '{name}' must be str, found at index {number}: {prompt!r:.60}")
+            (aside if is_held_out(prompt, share) else train)[name].append(prompt)
     return train, aside

@@ -12,6 +12,7 @@ from typing import Any, TypeAlias
 from ir3de.corpora.folders import find_experts
 from ir3de.corpora.formats import FORMATS, LABELLED_STDIN
 from ir3de.corpora.frames import Frame, iterate_rows, list_columns, list_indices, list_values, refuse_splits
+from ir3de.corpora.label_arguments import advise_unlabelled, is_pair, join_labels, refuse_columns_by_name
 from ir3de.corpora.labels import choose_columns, order_labels, read_label, split_row
 from ir3de.corpora.rows import list_names, text_in
 from ir3de.corpora.sources import expand
@@ -30,6 +31,7 @@ OnDamage: TypeAlias = Callable[[InputError], None]
 
 def read_labelled(
     data: Labelled,
+    labels: Iterable[Any] | None = None,
     *,
     label: str | None = None,
     text: str | None = None,
@@ -39,8 +41,9 @@ def read_labelled(
     """Read labelled texts into {label: texts}. All texts are held in memory; each file is read once.
 
     `data` is a file with columns or fields (or several, a folder of them, `-` for standard input), a DataFrame of
-    pandas or polars, a `datasets.Dataset`, a list of rows, or the pair (texts, labels). `label` names the column of the
-    labels, and `text` that of the texts; without `text` the usual names are tried, and then the only other column.
+    pandas or polars, a `datasets.Dataset`, a list of rows, or texts with their `labels`, also as one pair. `label`
+    names the column of the labels, and `text` that of the texts; without `text` the usual names are tried, and then
+    the only other column.
     A folder needs no `label`: each of its sub-folders, and each file directly in it, is then the expert of that name.
 
     Labels are stripped, numbers are taken as they are written, and the experts are sorted by label. Rows without a text
@@ -52,9 +55,11 @@ def read_labelled(
     ...     _ = path.write_text("prompt,team\\nIs it void?,law\\nSort a list.,code\\nSue them?,law\\n")
     ...     read_labelled(path, label="team")
     {'code': ['Sort a list.'], 'law': ['Is it void?', 'Sue them?']}
-    >>> read_labelled((["Is it void?", "Sort a list."], ["law", "code"]))
+    >>> read_labelled(["Is it void?", "Sort a list."], ["law", "code"])
     {'code': ['Sort a list.'], 'law': ['Is it void?']}
     """
+    if labels is not None:
+        data = join_labels(data, labels, label, text, "read_labelled(")
     found: dict[str, list[str]] = {}
     for name, prompt in _pairs(data, label, text, Options(on_bytes=on_bytes, on_damage=on_damage)):
         if prompt and not prompt.isspace():
@@ -64,10 +69,18 @@ def read_labelled(
     return {name: found[name] for name in order_labels(found)}
 
 
-def read_experts(data: Any, label: str | None, text: str | None) -> Mapping[str, Iterable[str]]:
-    """The texts of each expert: {expert: texts} as it is, everything else as `read_labelled` reads it."""
-    if isinstance(data, Mapping) and label is None and text is None:
+def read_experts(
+    data: Any, label: str | None, text: str | None, labels: Any = None, *, call: str = "read_labelled("
+) -> Mapping[str, Iterable[str]]:
+    """The texts of each expert: {expert: texts} as it is, everything else as `read_labelled` reads it.
+
+    `call` is how the function that people called begins, for the advice in errors.
+    """
+    if labels is not None:
+        data = join_labels(data, labels, label, text, call)
+    if isinstance(data, Mapping):
         refuse_splits(data)
+        refuse_columns_by_name(data, label, text)
         return data
     return read_labelled(data, label=label, text=text)
 
@@ -89,14 +102,17 @@ def peek_rows(data: Any, most: int = PEEKED_ROWS) -> list[Mapping[str, object]]:
 def _pairs(data: Any, label: str | None, text: str | None, options: Options) -> Iterator[tuple[str, str]]:
     """Every label with its text, whatever the shape of the data."""
     refuse_splits(data)
-    if isinstance(data, tuple) and len(data) == 2 and not any(isinstance(one, (str, Path, Mapping)) for one in data):
+    if is_pair(data):
         if label is not None or text is not None:
             raise InputError("(texts, labels) have no columns: leave label= and text= out")
-        return _pair_up(*data, options)
+        texts, labels = data
+        return _pair_up(texts, labels, options)
     if isinstance(data, Mapping):
         raise InputError("{expert: texts} names its experts itself: give label= with a table, with files or with rows")
     if label is None and isinstance(data, (str, Path)) and Path(data).is_dir():
         return _read_folder(data, text, options)
+    if label is None and (advice := advise_unlabelled(data)):
+        raise InputError(f"found a {type(data).__name__}, and no labels: {advice}")
     if label is None:
         raise InputError(f"say which column names the expert (label=…, on the command line --label){_describe(data)}")
     if label == text:

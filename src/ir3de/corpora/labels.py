@@ -36,6 +36,8 @@ def split_row(row: object, label: str, text: str | None) -> tuple[str | None, st
         row = {name: value for name, value in row.items() if name != label}
     if _USUAL_TEXTS.isdisjoint(row):
         text = _find_only_text(row, label)
+        if text is None and getattr(row, "sole_column", None) is None:
+            raise _find_no_text(row, label)
     return found, text_in(row, text)
 
 
@@ -134,6 +136,15 @@ def _follow(row: Mapping[str, object], label: str) -> object:
 def _list_fields(row: Mapping[str, object], wanted: str) -> str:
     close = suggest_name(wanted, row)
     return f"found {list_names(row)}: " + ("name one of these" if close is None else f"did you mean {close!r}?")
+
+
+def _find_no_text(row: Mapping[str, object], label: str) -> InputError:
+    likely = find_spoken([row], [name for name in row if name != label])
+    example = "" if likely is None else f", for instance text={likely!r}"
+    return InputError(
+        f"found no text: the row has none of the fields {', '.join((*TEXT_FIELDS, *CHAT_FIELDS))}; found "
+        f"{list_names(row)}: name the field that holds the text (text=…, on the command line --text){example}"
+    )
 
 
 def _find_only_text(row: Mapping[str, object], label: str) -> str | None:

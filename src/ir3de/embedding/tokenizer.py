@@ -11,7 +11,7 @@ import gzip
 import hashlib
 import json
 import tempfile
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from enum import Enum
 from functools import cached_property, partial
@@ -197,7 +197,7 @@ class Tokenizer:
         except UnicodeEncodeError:
             return self._encode_one(replace_lone_surrogates(text))
         except (TypeError, AttributeError) as error:
-            raise _not_text([text]) from error
+            raise _not_one_text(text) from error
 
     def encode_batch(self, texts: Sequence[str], most: int | None = None) -> tuple[Ids, Lengths]:
         """All texts' ids end to end, and how many belong to each. The ids are those of `encode`.
@@ -361,7 +361,7 @@ class Tokenizer:
         The ids are those of `encode`; the stretches keep the capitals of the text.
         """
         if not isinstance(text, str):
-            raise _not_text([text])
+            raise _not_one_text(text)
         if most is not None and is_long(text, most):
             return read_first(self.pieces, text, most)
         normalised = replace_lone_surrogates(lowercase_if_all_caps(text))
@@ -384,6 +384,12 @@ class Tokenizer:
         starts[0] = 0
         # a character spread over several tokens is shown once, with the last of them
         return [(token, text[start:end]) for token, start, end in zip(ids, starts, ends, strict=True)]
+
+
+def _not_one_text(text: object) -> InputError:
+    many = isinstance(text, Iterable) and not isinstance(text, bytes)
+    advice = ": several go to route_batch" if many else f": {text!r:.60}"
+    return InputError(f"expected one text (str), found {type(text).__name__}{advice}")
 
 
 def _not_text(texts: object) -> InputError:

@@ -41,11 +41,19 @@ class Counting(TypedDict, total=False):
     skip_bad: int
 
 
+_KEPT_ASIDE = "keep prompts aside first: train, test = ir3de.corpora.split_held_out(data, 0.2, label=…)"
+_MEANT = {  # what people try, and what there is for it
+    **dict.fromkeys(("holdout", "held_out", "test_size", "validation_split"), _KEPT_ASIDE),
+    **dict.fromkeys(("cv", "n_splits"), "ir3de.evaluation.prove(data, label=…, folds=5) cross-validates"),
+}
+
+
 def check_counting(counting: Mapping[str, object]) -> None:
     """Refuse options that counting does not have."""
     unknown = next((name for name in counting if name not in Counting.__annotations__), None)
     if unknown is not None:
-        raise TypeError(f"unexpected argument '{unknown}': counting takes {', '.join(Counting.__annotations__)}")
+        advice = _MEANT.get(unknown, f"of texts in files it takes {', '.join(Counting.__annotations__)}, too")
+        raise TypeError(f"unexpected argument '{unknown}': {advice}")
 
 
 def engine_for(engine: Engine | str = "local", *, workers: int | None = None, address: str | None = None) -> Engine:

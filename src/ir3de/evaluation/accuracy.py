@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import warnings
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from typing import Any, TypeVar
 
 import numpy as np
@@ -13,7 +14,9 @@ import numpy.typing as npt
 from ir3de.corpora.labelled import Labelled, read_experts
 from ir3de.errors import InputError
 from ir3de.evaluation.coverage import ConfidenceCounts, CoveragePoint, UnknownReport
-from ir3de.fitting.domains import prompts_of, require_experts
+from ir3de.evaluation.json_report import JSONReport
+from ir3de.evaluation.seen import PromptMemory
+from ir3de.fitting.domains import prompts_of, require_experts, require_router
 from ir3de.router import Router
 from ir3de.routing.decision import Decision
 
@@ -23,16 +26,8 @@ BATCH_CHARACTERS = 4_000_000
 
 Counts = npt.NDArray[np.int64]
 Item = TypeVar("Item")
+IN_PYTHON = "kept aside (`ir3de.corpora.split_held_out`), or cross-validate: `prove(router=router)`"
 OnDecision = Callable[[str, str, Decision], None]  # called with the domain, the prompt and the decision
-
-
-@dataclass(frozen=True)
-class JSONReport:
-    """A report whose fields are plain values."""
-
-    def to_dict(self) -> dict[str, Any]:
-        """Plain values, ready for JSON."""
-        return asdict(self)
 
 
 @dataclass(frozen=True)
@@ -80,28 +75,69 @@ class Report(JSONReport):
         shown = ", ".join(f"{name}={getattr(self, name):.3f}" for name in figures)
         return f"Report(prompts={self.prompts}, {shown}, abstained={self.abstained}, …)"
 
+    def _repr_html_(self) -> str:  # what notebooks show
+        from ir3de.routing.notebook import draw_figures
+
+        rows = [
+            (name, f"{self.sizes[name]:,}", _percent(self.recall[name]), _percent(self.precision[name]))
+            for name in self.experts
+        ]
+        told = (
+            f"Accuracy {_percent(self.accuracy)}, the mean of the experts' recalls; {_percent(self.micro_accuracy)} of "
+            f"all prompts. Calibration error {_percent(self.calibration_error)}. "
+            f"The router abstained on {self.abstained:,} prompts."
+        )
+        heads = "expert", "prompts", "recall", "precision"
+        return draw_figures(f"Report: {self.prompts:,} prompts", [told], heads, rows, self.experts)
+
 
 def evaluate(
     router: Router,
     domains: Mapping[str, Iterable[str]] | Labelled,
+    labels: Iterable[Any] | None = None,
     *,
     label: str | None = None,
     text: str | None = None,
     unknown: Iterable[str] = (),
     on_decision: OnDecision | None = None,
 ) -> Report:
-    """Route each expert's prompts and compare. Prompts are streamed, so memory does not grow with their number.
+    """Route each expert's prompts and compare. Of streamed prompts only a hash each is kept.
 
-    `domains` is {expert: prompts}, or labelled prompts of any shape with `label` and `text`, as in `Router.fit`; those
-    are held in memory. `unknown` are prompts that belong to none of the experts: the router should abstain on them.
+    `domains` is {expert: prompts}; or prompts, and `labels` is then their experts; or labelled prompts of any shape
+    with `label` and `text`, as in `Router.fit`. `unknown` are prompts that belong to none of the experts: the router
+    should abstain on them. If prompts were in the fit, a warning says that the accuracy is too good.
 
     >>> import ir3de
     >>> router = ir3de.Router.fit({"maths": ["Solve x + 3 = 10."], "law": ["Is this contract void?"]})
     >>> evaluate(router, {"maths": ["Solve 3x = 12."], "law": ["Is the contract valid?"]}).accuracy
     1.0
     """
+    require_router(router, "evaluate(router, data, label=…)")
     router.require_probabilities("measure it with evaluate_outcomes, or with eval --outcomes")
-    domains = read_experts(domains, label, text)
+    given = read_experts(domains, label, text, labels, call="evaluate(router, ")
+    memory = PromptMemory.of(router)
+
+    def hear(name: str, prompt: str, decision: Decision) -> None:
+        if memory is not None:
+            memory.look_up(name, prompt)
+        if on_decision is not None:
+            on_decision(name, prompt, decision)
+
+    report = route_and_compare(router, given, unknown, hear)
+    seen = None if memory is None else memory.count()
+    if seen is not None and (warning := seen.describe(IN_PYTHON)) is not None:
+        warnings.warn(warning, stacklevel=2)
+    return report
+
+
+def route_and_compare(
+    router: Router,
+    domains: Mapping[str, Iterable[str]],
+    unknown: Iterable[str] = (),
+    on_decision: OnDecision | None = None,
+) -> Report:
+    """Do the work of `evaluate`, for prompts that may have been in the fit."""
+    router.require_probabilities("measure it with evaluate_outcomes, or with eval --outcomes")
     if not domains:
         raise InputError("an evaluation needs at least one domain: pass {expert: prompts}")
     require_experts(domains, router.experts)
@@ -185,6 +221,10 @@ class DecisionCounts:
         edges = [index / CONFIDENCE_BINS for index in range(CONFIDENCE_BINS + 1)]
         counts = self._binned.tolist()
         return tuple(map(ReliabilityBin, edges[:-1], edges[1:], counts, confidence, accuracy))
+
+
+def _percent(share: float | None) -> str:
+    return "–" if share is None else f"{100 * share:.1f} %"
 
 
 def _divide(parts: npt.NDArray[Any], wholes: Counts) -> list[float | None]:

@@ -11,7 +11,8 @@ import numpy as np
 import numpy.typing as npt
 
 from ir3de.errors import InputError
-from ir3de.evaluation.accuracy import JSONReport, evaluate
+from ir3de.evaluation.accuracy import route_and_compare
+from ir3de.evaluation.json_report import JSONReport
 from ir3de.policies import COSTS, FREE, Cost, Costs, Policy
 from ir3de.router import Router
 from ir3de.routing.decision import Decision
@@ -82,7 +83,7 @@ def measure_frontier(router: Router, domains: Mapping[str, Iterable[str]], *, we
     """
     recorder = DecisionRecorder(router)
     recorder.check(weights)
-    evaluate(router, domains, on_decision=recorder.record)
+    route_and_compare(router, domains, on_decision=recorder.record)
     return recorder.frontier(weights)
 
 

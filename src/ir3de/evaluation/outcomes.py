@@ -10,7 +10,8 @@ import numpy as np
 import numpy.typing as npt
 
 from ir3de.errors import InputError
-from ir3de.evaluation.accuracy import JSONReport, route_in_batches
+from ir3de.evaluation.accuracy import route_in_batches
+from ir3de.evaluation.json_report import JSONReport
 from ir3de.evaluation.strong_weak import StrongWeakReport, find_pair, measure_order
 from ir3de.outcomes.rows import Row
 from ir3de.outcomes.sums import SCORE_UNIT

@@ -10,9 +10,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from ir3de.evaluation.accuracy import JSONReport, ReliabilityBin
+from ir3de.evaluation.accuracy import ReliabilityBin
 from ir3de.evaluation.frontier import Frontier
 from ir3de.evaluation.intervals import Estimate
+from ir3de.evaluation.json_report import JSONReport
 
 
 @dataclass(frozen=True)
@@ -89,3 +90,20 @@ class Proof(JSONReport):
         interval = f"{self.accuracy.low:.3f} to {self.accuracy.high:.3f}"
         shown = f"accuracy={self.accuracy.value:.3f} ({interval}), abstained={self.abstained.count}"
         return f"Proof({self.method}, prompts={self.prompts}, {shown}, …)"
+
+    def _repr_html_(self) -> str:  # what notebooks show
+        from ir3de.routing.notebook import draw_figures
+
+        rows = [("this router", _share(self.accuracy), "")]
+        rows += [(one.name, _share(one.accuracy), _points(one.difference)) for one in self.contenders]
+        title = f"Proof: {self.method}, {self.prompts:,} prompts"
+        heads = "on the same prompts", "accuracy (95 %)", "router leads by"
+        return draw_figures(title, self.verdict, heads, rows)
+
+
+def _share(found: Estimate) -> str:
+    return f"{100 * found.value:.1f} % ({100 * found.low:.1f} to {100 * found.high:.1f})"
+
+
+def _points(found: Estimate) -> str:
+    return f"{100 * found.value:+.1f} ({100 * found.low:+.1f} to {100 * found.high:+.1f})"

@@ -10,7 +10,9 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from ir3de.corpora.label_arguments import join_labels
 from ir3de.corpora.labelled import Labelled, read_experts
+from ir3de.engines.engine import Counting
 from ir3de.errors import InputError
 from ir3de.evaluation.accuracy import DecisionCounts
 from ir3de.evaluation.contenders import MAJORITY, TFIDF, choose_by_tfidf, choose_majority, has_sklearn
@@ -20,6 +22,7 @@ from ir3de.evaluation.proof import Abstentions, ConfusedPair, Contender, CurvePo
 from ir3de.evaluation.proof_folds import DealtPrompts, Flags, Indices, count_different, deal_prompts
 from ir3de.evaluation.verdict import describe_method, give_verdict
 from ir3de.fitting.domains import prompts_of, require_experts
+from ir3de.fitting.labelled import read_by_label
 from ir3de.policies import Policy
 from ir3de.router import Router
 from ir3de.routing.decision import Decision, require_content
@@ -41,6 +44,7 @@ MAX_EXAMPLE_CHARACTERS = 100
 
 def prove(
     texts: Mapping[str, Iterable[str]] | Labelled | None = None,
+    labels: Iterable[Any] | None = None,
     *,
     label: str | None = None,
     text: str | None = None,
@@ -58,7 +62,8 @@ def prove(
     and confidence are cross-validated on the texts. `held_out` are prompts that were kept aside instead: the router is
     measured on those as it is.
 
-    Texts are {expert: prompts}, or labelled prompts of any shape with `label` and `text`, as in `Router.fit`.
+    Texts are {expert: prompts}; or prompts, and `labels` is then their experts; or labelled prompts of any shape with
+    `label` and `text`, as in `Router.fit`. `skip_bad` rows may have no label. Held-out prompts may be a pair.
     Up to 1,024 prompts of an expert are used. Of many prompts, only some folds are held out in turn.
 
     >>> from ir3de.corpora import examples
@@ -66,8 +71,13 @@ def prove(
     >>> proof.prompts, proof.folds, proof.accuracy.low < proof.accuracy.value < proof.accuracy.high
     (100, 5, True)
     """
-    given = None if texts is None else _list_prompts(texts, label, text)
-    aside = None if held_out is None else _list_prompts(held_out, label, text)
+    if isinstance(texts, Router):
+        raise InputError("a router goes in by name: prove(router=router), or prove(data, label=…, router=router)")
+    how: Counting = {"skip_bad": fit.pop("skip_bad", 0)}
+    if labels is not None:
+        texts = join_labels(texts, labels, label, text, "prove(")
+    given = None if texts is None else _read_prompts(texts, label, text, how)
+    aside = None if held_out is None else _list_prompts(read_experts(held_out, label, text))
     if router is None:
         if given is None:
             raise InputError("prove needs texts, or a router that keeps a sample of its prompts: pass one of them")
@@ -88,8 +98,14 @@ def prove(
     return measured.conclude("cross-validation" if aside is None else "holdout")
 
 
-def _list_prompts(texts: Any, label: str | None, text: str | None) -> dict[str, list[str]]:
-    return {name: list(prompts_of(name, own)) for name, own in read_experts(texts, label, text).items()}
+def _read_prompts(texts: Any, label: str | None, text: str | None, how: Counting) -> dict[str, list[str]]:
+    if isinstance(texts, Mapping):
+        return _list_prompts(read_experts(texts, label, text))
+    return read_by_label(texts, label, text, how)
+
+
+def _list_prompts(experts: Mapping[str, Iterable[str]]) -> dict[str, list[str]]:
+    return {name: list(prompts_of(name, own)) for name, own in experts.items()}
 
 
 def _count(given: Mapping[str, Sequence[str]] | None, router: Router) -> dict[str, Statistics]:

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from ir3de.errors import ArtifactError
-from ir3de.evaluation.accuracy import JSONReport
+from ir3de.evaluation.json_report import JSONReport
 from ir3de.router import Router
 from ir3de.statistics.sample import Sample, hash_text
 
@@ -27,15 +27,14 @@ class SeenPrompts(JSONReport):
     told: int
     seen: int
 
-    @property
-    def warning(self) -> str | None:
+    def describe(self, instead: str) -> str | None:
         """What is wrong with the accuracy, and what to do; None where too few prompts were in the fit to matter."""
         if self.seen <= WORTH_A_WARNING * self.told:
             return None
         of = f"{self.told:,}" if self.told == self.prompts else f"the {self.told:,} that can be told"
         return (
             f"{self.seen:,} of {of} prompts were in the fit: this accuracy is too good. Measure on prompts that were "
-            "kept aside (`ir3de fit … --holdout 0.2`), or read the proof that `ir3de fit` prints"
+            f"{instead}"
         )
 
 

@@ -18,7 +18,8 @@ import numpy as np
 import numpy.typing as npt
 
 from ir3de.errors import InputError, UnknownExpertError, name_some
-from ir3de.evaluation.accuracy import JSONReport, route_in_batches
+from ir3de.evaluation.accuracy import route_in_batches
+from ir3de.evaluation.json_report import JSONReport
 from ir3de.outcomes.expectation import Shrinkage
 from ir3de.outcomes.guard import CONSTANT, measure_gaps
 from ir3de.policies import StrongShare, check_share

@@ -16,14 +16,16 @@ import math
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 from ir3de.corpora.labelled import Labelled, read_experts
 from ir3de.errors import InputError
-from ir3de.evaluation.accuracy import JSONReport, route_in_batches
-from ir3de.fitting.domains import prompts_of, require_experts
+from ir3de.evaluation.accuracy import route_in_batches
+from ir3de.evaluation.json_report import JSONReport
+from ir3de.fitting.domains import prompts_of, require_experts, require_router
 from ir3de.policies import Calibration, Policy
 from ir3de.router import Router
 from ir3de.routing.decision import Decision
@@ -148,6 +150,7 @@ class ThresholdCalibration:
 def calibrate_threshold(
     router: Router,
     domains: Mapping[str, Iterable[str]] | Labelled,
+    labels: Iterable[Any] | None = None,
     *,
     label: str | None = None,
     text: str | None = None,
@@ -158,11 +161,12 @@ def calibrate_threshold(
 ) -> ThresholdCalibration:
     """Pick the threshold below which the router abstains, from prompts it was not fitted on: a new router.
 
-    `domains` is {expert: prompts}, or labelled prompts of any shape with `label` and `text`, as in `Router.fit`.
-    One half of the prompts, chosen by a hash of their text, calibrates the confidence anew; the other half picks the
-    threshold. `recalibrate=False` keeps the confidence as it is and picks from all of them. The domains count as they
-    come: a domain with twice the prompts is expected twice as often. Costs play no part: wrong is a prompt whose most
-    probable expert is not its own. `others` are further error rates to compare with; those out of reach are left out.
+    `domains` is {expert: prompts}; or prompts, and `labels` is then their experts; or labelled prompts of any shape
+    with `label` and `text`, as in `Router.fit`. One half of the prompts, chosen by a hash of their text, calibrates the
+    confidence anew; the other half picks the threshold. `recalibrate=False` keeps the confidence as it is and picks
+    from all of them. The domains count as they come: a domain with twice the prompts is expected twice as often. Costs
+    play no part: wrong is a prompt whose most probable expert is not its own. `others` are further error rates to
+    compare with; those out of reach are left out.
 
     >>> import ir3de
     >>> from ir3de.corpora import examples
@@ -170,10 +174,11 @@ def calibrate_threshold(
     >>> made.chosen.wrong <= made.chosen.bound <= 0.1
     True
     """
+    require_router(router, "calibrate_threshold(router, data, label=…)")
     check_has_confidence(router)
     needed = count_needed_prompts(error)
     plain = router.with_policy(Policy())
-    routed = route_held_out(plain, read_experts(domains, label, text))
+    routed = route_held_out(plain, read_experts(domains, label, text, labels, call="calibrate_threshold(router, "))
     if recalibrate and (learning := [one for one in routed if not one.picks_threshold]):
         routed = [one for one in routed if one.picks_threshold]
         plain = plain.with_calibration(fit_confidence(learning, plain.experts))
@@ -228,13 +233,15 @@ def route_held_out(router: Router, domains: Mapping[str, Iterable[str]]) -> list
 def calibrate_confidence(
     router: Router,
     domains: Mapping[str, Iterable[str]] | Labelled,
+    labels: Iterable[Any] | None = None,
     *,
     label: str | None = None,
     text: str | None = None,
 ) -> Router:
     """Calibrate confidence on prompts that the router was not fitted on: a new router.
 
-    `domains` is {expert: prompts}, or labelled prompts of any shape with `label` and `text`, as in `Router.fit`. A fit
+    `domains` is {expert: prompts}; or prompts, and `labels` is then their experts; or labelled prompts of any shape
+    with `label` and `text`, as in `Router.fit`. A fit
     calibrates confidence already, on the prompts that it keeps; this is for prompts that are more like those to come.
 
     >>> import ir3de
@@ -243,8 +250,10 @@ def calibrate_confidence(
     >>> router.calibrated, calibrate_confidence(router, examples.held_out()).calibrated
     (False, True)
     """
+    require_router(router, "calibrate_confidence(router, data, label=…)")
     check_has_confidence(router)
-    routed = route_held_out(router.with_policy(Policy()), read_experts(domains, label, text))
+    given = read_experts(domains, label, text, labels, call="calibrate_confidence(router, ")
+    routed = route_held_out(router.with_policy(Policy()), given)
     return router.with_calibration(fit_confidence(routed, router.experts))
 
 

@@ -243,7 +243,10 @@ def count_domain(
         )
     else:
         refuse_table(domain, f"the texts of '{name}'", ", or fit from the whole table with label=")
-        statistics = collect(domain, embedding=embedding, window=window, keep_sample=keep_sample)
+        try:
+            statistics = collect(domain, embedding=embedding, window=window, keep_sample=keep_sample)
+        except InputError as error:
+            raise InputError(f"expert '{name}': {error}") from None
     if statistics.tokens == 0:
         raise InputError(f"expert '{name}' has no text: give it at least one prompt of its domain")
     return statistics
@@ -273,6 +276,12 @@ def prompts_of(name: str, texts: Iterable[str]) -> Iterator[str]:
             found = f"{type(text).__name__} at index {number}: {text!r:.60}"
             raise InputError(f"the prompts of '{name}' must be str, found {found}")
         yield text
+
+
+def require_router(router: object, call: str) -> None:
+    """Refuse what is no router where one must come first; `call` is the right one."""
+    if not hasattr(router, "require_probabilities"):
+        raise InputError(f"the first argument must be a router, found a {type(router).__name__}: {call}")
 
 
 def check_name(name: object) -> str:

@@ -21,27 +21,32 @@ def split_by_label(
     label are left out, with a warning.
     """
     if labels is not None:
-        given = _join(given, labels, label, text)
+        from ir3de.corpora.label_arguments import join_labels
+
+        given = join_labels(given, labels, label, text, "Router.fit(")
     if type(given) is dict and label is None and text is None:
         return given  # and what reads files and tables need not be imported
     from ir3de.corpora.folders import find_experts
     from ir3de.corpora.frames import refuse_splits
+    from ir3de.corpora.label_arguments import advise_unlabelled, is_pair, refuse_columns_by_name
     from ir3de.statistics.tables import is_frame
 
     refuse_splits(given)
     if isinstance(given, Mapping):
-        if label is not None or text is not None:
-            raise InputError("{expert: texts} names its experts itself: leave label= and text= out")
+        refuse_columns_by_name(given, label, text)
         return given
     if label is None and isinstance(given, (str, Path)) and Path(given).is_dir():
         return {name: Files(paths, field=text) for name, paths in find_experts(given).items()}
     is_file = isinstance(given, (str, Path)) and Path(given).is_file()
-    if label is None and not (is_file or is_frame(given) or _is_pair(given)):
+    if label is None and not (is_file or is_frame(given) or is_pair(given)):
+        if advice := advise_unlabelled(given):
+            raise InputError(f"found a {type(given).__name__}, and no labels: {advice}")
         return given  # which is refused by what checks domains
-    return _read(given, label, text, counting or {})
+    return read_by_label(given, label, text, counting or {})
 
 
-def _read(given: Any, label: str | None, text: str | None, how: Counting) -> dict[str, list[str]]:
+def read_by_label(given: Any, label: str | None, text: str | None, how: Counting) -> dict[str, list[str]]:
+    """The texts of each expert of labelled data; what looks wrong in it is warned of, or refused."""
     from ir3de.corpora import read_labelled
     from ir3de.engines.jobs import BadRecords
 
@@ -85,29 +90,4 @@ def _refuse_unique(given: Any, found: Mapping[str, list[str]], label: str | None
     raise InputError(
         f"{describe_unique(found, label)}. {advice} If each row is meant to be an expert of its own, pass "
         "ir3de.corpora.read_labelled(data, label=…), which takes all labels"
-    )
-
-
-def _join(texts: Any, labels: Any, label: str | None, text: str | None) -> tuple[Any, Any]:
-    """The pair (texts, labels) of what was given as two arguments."""
-    from ir3de.statistics.tables import is_frame
-
-    if isinstance(labels, str):  # the name of a column
-        raise InputError(f"the second argument holds the labels, found one str: Router.fit(data, label={labels!r})")
-    if label is not None or text is not None:
-        raise InputError("give the labels themselves, Router.fit(texts, labels), or name their column with label=")
-    if isinstance(texts, (str, Path, Mapping)) or is_frame(texts):
-        kind = type(texts).__name__
-        raise InputError(
-            f"labels go with a list or a column of texts, found a {kind}: Router.fit(frame['prompt'], frame['team']), "
-            "or Router.fit(frame, text='prompt', label='team')"
-        )
-    return texts, labels
-
-
-def _is_pair(given: object) -> bool:
-    return (
-        isinstance(given, tuple)
-        and len(given) == 2
-        and not any(isinstance(one, (str, Path, Mapping)) or one is None for one in given)
     )

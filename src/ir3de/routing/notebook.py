@@ -82,6 +82,21 @@ def draw_router(
     return _frame(title + facts_table.replace("<td>", '<td class="b">') + _table(("expert", *columns), rows) + note)
 
 
+def draw_figures(
+    title: str, told: Iterable[str], heads: Sequence[str], rows: Iterable[tuple[str, ...]], experts: Sequence[str] = ()
+) -> str:
+    """A measurement: its title, sentences about it, and tables; the first column of `rows` names `experts`, if any."""
+    sentences = "".join(f"<p>{_text(sentence)}</p>" for sentence in told)
+    places = {expert: place for place, expert in enumerate(experts)}
+    drawn = [
+        (_name(first, find_colour(places[first])) if first in places else _text(first), *map(_text, rest))
+        for first, *rest in rows
+    ]
+    more = len(drawn) - MAX_LISTED
+    note = f"<p><small>… and {more:,} more</small></p>" if more > 0 else ""
+    return _frame(f"<p><b>{_text(title)}</b></p>{sentences}{_table(heads, drawn[:MAX_LISTED])}{note}")
+
+
 def _headline(decision: ShownDecision) -> str:
     value = decision.confidence if decision.expected_score is None else decision.expected_score
     said = f"{_value_name(decision)} {_value(decision, value or 0.0)}"

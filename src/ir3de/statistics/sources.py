@@ -43,9 +43,11 @@ def attach_source(text: str, row: Mapping[str, object]) -> str:
 def read_text(row: object, number: int) -> str:
     """The text of a row such as {"text": "Is this contract void?", "source": "forum"}, with its source."""
     if not isinstance(row, Mapping):
+        is_missing = row is None or isinstance(row, float) or type(row).__name__ == "NAType"
+        advice = ". Leave missing texts out, in pandas by dropna()" if is_missing else ""
         raise InputError(
             f"the text at index {number} must be a str, or a row such as {{'text': …, 'source': …}}, found "
-            f"{type(row).__name__}: {row!r:.60}"
+            f"{type(row).__name__}: {row!r:.60}{advice}"
         )
     text = row.get("text", row.get("prompt"))
     if not isinstance(text, str):

@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from ir3de.routing.decision import Decision
 
 
+ON_COMMAND_LINE = "kept aside (`ir3de fit … --holdout 0.2`), or read the proof that `ir3de fit` prints"
 NEAREST = "where none fits, the nearest expert counts"
 
 
@@ -118,7 +119,7 @@ def evaluate(
       ir3de eval router --outcomes answers-test.jsonl
       ir3de eval candidate --replay decisions.jsonl --errors 10
     """
-    from ir3de.evaluation.accuracy import evaluate as measure
+    from ir3de.evaluation.accuracy import route_and_compare
     from ir3de.evaluation.frontier import DecisionRecorder
     from ir3de.evaluation.robustness import measure_robustness
     from ir3de.evaluation.seen import PromptMemory
@@ -160,8 +161,8 @@ def evaluate(
         if robustness:  # every prompt is needed more than once
             prompts = {name: list(stream) for name, stream in prompts.items()}
         strangers = read_prompts("unknown", list(unknown), field, whole_files, out) if unknown else iter(())
-        report = measure(
-            router, prompts, unknown=strangers, on_decision=record if wanted or recorder or memory else None
+        report = route_and_compare(
+            router, prompts, strangers, on_decision=record if wanted or recorder or memory else None
         )
     if unknown and report.unknown is None:
         raise InputError(f"{', '.join(unknown)}: no prompt to evaluate: give --unknown at least one, or leave it out")
@@ -173,7 +174,7 @@ def evaluate(
         draw_frontier(found, frontier_plot)
     also: dict[str, Any] = {key: more.to_dict() for key, more in (("robustness", effects), ("frontier", found)) if more}
     seen = memory.count() if memory else None
-    warning = seen.warning if seen else None
+    warning = seen.describe(ON_COMMAND_LINE) if seen else None
     also["in_fit"] = None if seen is None else {**seen.to_dict(), "warning": warning}
     out.json({**report.to_dict(), "seconds": round(seconds, 3), "errors": mistakes, **also})
     if warning:

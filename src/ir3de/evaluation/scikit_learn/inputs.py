@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from ir3de.corpora.labels import is_missing
 from ir3de.embedding import Embedding
 from ir3de.errors import InputError
 from ir3de.fitting.domains import check_embedding, check_strategies
@@ -28,10 +29,11 @@ def read_texts(X: Any) -> list[str]:
         raise InputError(f"X must hold texts, one per prompt, found one {type(X).__name__}{advice}")
     shape = getattr(X, "shape", None)
     if shape is not None and len(shape) != 1:
+        column = "X['prompt']" if hasattr(X, "columns") or hasattr(X, "column_names") else "X[:, 0]"
         kind = f"{type(X).__name__} {getattr(X, 'dtype', '')}".strip()
         raise InputError(
             f"X must hold texts, one per prompt, found a {kind} of shape {tuple(shape)}: pass one column of texts, "
-            "such as X['prompt']"
+            f"such as {column}"
         )
     texts = list(X)
     for place, text in enumerate(texts):
@@ -57,6 +59,13 @@ def read_labels(y: Any, texts: list[str]) -> Labels:
         )
     if not texts:
         raise InputError("X is empty: a fit needs at least one text, with its label in y")
+    missing = [place for place, label in enumerate(labels.tolist()) if is_missing(label)]
+    if missing:
+        what = "NaN" if isinstance(labels.tolist()[missing[0]], float) else "None"
+        raise InputError(
+            f"Input y contains {what}: {len(missing):,} of {len(labels):,} texts have no label, the first is "
+            f"y[{missing[0]}]. Leave these texts out"
+        )
     try:
         assert_all_finite(labels, input_name="y")
         check_classification_targets(labels)
