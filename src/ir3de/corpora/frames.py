@@ -43,7 +43,7 @@ def iterate_rows(frame: Any, label: str, text: str | None) -> Iterator[Row]:
     kind = type(frame).__name__
     names = list_columns(frame)
     for name in (label, text):
-        if name not in names and name in getattr(getattr(frame, "index", None), "names", ()):
+        if name is not None and name not in names and name in getattr(getattr(frame, "index", None), "names", ()):
             raise InputError(f"{name!r} is the index of the {kind}, not a column: give frame.reset_index()")
     wanted = choose_columns(names, label, text)
     if hasattr(frame, "collect_schema") and hasattr(frame, "collect"):
