@@ -8,6 +8,7 @@ from commands import CODING, HELD_OUT, HISTORY, LAW, complaint, run, run_json, w
 from ir3de import Router
 from ir3de.cli.proofs import serve_hint
 from ir3de.corpora import examples as demo
+from ir3de.corpora import is_held_out
 from ir3de.scorers import Blend
 
 pytestmark = pytest.mark.usefixtures("plain_terminal")
@@ -104,3 +105,15 @@ def test_what_cannot_be_held_out_is_refused(tmp_path: Path) -> None:
     (tmp_path / "one.txt").write_text("A single prompt.", encoding="utf-8")
     said = complaint("fit", tmp_path / "other", f"law={tmp_path / 'one.txt'}", f"coding={CODING}", "--holdout", "0.99")
     assert "leaves no prompt of 'law'" in said and not (tmp_path / "other").exists()
+
+
+def test_an_expert_of_which_nothing_was_kept_aside_is_left_out_of_the_evaluation(tmp_path: Path) -> None:
+    few = tmp_path / "few.txt"
+    few.write_text("Is this contract void?\n")
+    assert not is_held_out("Is this contract void?", 0.2)
+    run_json("fit", tmp_path / "router", f"law={few}", f"coding={CODING}", *FAST, "--no-proof")
+    found = run_json("eval", tmp_path / "router", f"law={few}", f"coding={CODING}", "--holdout", "0.2")
+    assert found["sizes"]["law"] == 0 < found["sizes"]["coding"]
+    assert "keeps none of these prompts aside" in complaint(
+        "eval", tmp_path / "router", f"law={few}", "--holdout", "0.2"
+    )

@@ -88,7 +88,7 @@ class Holdout:
         train, aside = split_held_out({name: texts}, self.share)
         if texts and not train[name]:
             raise InputError(f"--holdout {self.share:g} leaves no prompt of '{name}' to fit on: give it more prompts")
-        self.aside[name] = aside[name]
+        self.aside[name] = aside.get(name, [])
         how: dict[str, Any] = {"subsample": options.subsample or 1, "cap": options.cap, "clip": options.clip}
         own = collect(train[name], embedding=embedding, keep_sample=keep_sample, **how) if texts else None
         read = sum(len(text.encode("utf-8", "replace")) for text in train[name])
@@ -101,8 +101,8 @@ class Holdout:
         return {name: texts for name, texts in self.aside.items() if texts}
 
 
-def keep_held_out(texts: Iterable[str], share: float | None) -> Iterator[str]:
-    """The prompts that were kept aside; all of them without a share."""
+def keep_held_out(texts: Iterable[str], share: float) -> Iterator[str]:
+    """The prompts that were kept aside."""
     from ir3de.corpora import is_held_out
 
-    return (text for text in texts if share is None or is_held_out(text, share))
+    return (text for text in texts if is_held_out(text, share))

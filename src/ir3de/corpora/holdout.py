@@ -30,6 +30,7 @@ def split_held_out(
 ) -> tuple[dict[str, list[str]], dict[str, list[str]]]:
     """Each expert's prompts to fit on, and those that are kept aside: about that share of them.
 
+    Of a few prompts none may be kept aside; such an expert is only in the first part.
     `texts` is {expert: prompts}, or labelled prompts of any shape with `label` and `text`, as in `Router.fit`.
 
     >>> train, test = split_held_out({"maths": [f"Solve x + {n} = 10." for n in range(100)]}, 0.2)
@@ -46,4 +47,4 @@ def split_held_out(
             if not isinstance(prompt, str):
                 raise InputError(f"the prompts of '{name}' must be str, found at index {number}: {prompt!r:.60}")
             (aside if is_held_out(prompt, share) else train)[name].append(prompt)
-    return train, aside
+    return train, {name: own for name, own in aside.items() if own}

@@ -157,7 +157,13 @@ def evaluate(
         }
         for stream in prompts.values():
             bars.callback(stream.close)
-        prompts = {name: keep_held_out(stream, holdout) for name, stream in prompts.items()}
+        if holdout is not None:
+            streams = {name: list(keep_held_out(stream, holdout)) for name, stream in prompts.items()}
+            prompts = {name: kept for name, kept in streams.items() if kept}  # of a few prompts none may be kept aside
+            if not prompts:
+                raise InputError(
+                    f"--holdout {holdout:g} keeps none of these prompts aside: give more, or a larger share"
+                )
         if robustness:  # every prompt is needed more than once
             prompts = {name: list(stream) for name, stream in prompts.items()}
         strangers = read_prompts("unknown", list(unknown), field, whole_files, out) if unknown else iter(())
