@@ -32,7 +32,7 @@ from ir3de.embedding import Embedding, Matrix, packaged_models
 from ir3de.scorers import Blend
 from saved import first_router
 
-settings.register_profile("fast", max_examples=30)
+settings.register_profile("fast", max_examples=15)
 settings.register_profile("thorough", max_examples=100)
 settings.load_profile("fast")  # --hypothesis-profile=thorough takes precedence
 
@@ -50,6 +50,14 @@ def _own_state_home(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
     """What gateways keep is not written into the home folder of whoever runs the tests."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("XDG_STATE_HOME", str(tmp_path_factory.mktemp("state-home")))
+        yield
+
+
+@pytest.fixture(autouse=True, scope="session")
+def _no_waiting_for_the_disk() -> Iterator[None]:
+    """Files are not forced onto the disk: that shows after a loss of power only, and a save waits for it longest."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(os, "fsync", lambda descriptor: None)
         yield
 
 

@@ -44,8 +44,12 @@ EVERY_SCORER = [
 ]
 scorers, selectors, every_scorer = map(st.sampled_from, (SCORERS, SELECTORS, EVERY_SCORER))
 
-words = st.sampled_from([*tiny.COMMON, *(word for own in tiny.DOMAINS.values() for word in own)])
-wordy = st.lists(words, min_size=1, max_size=25).map(" ".join)
+WORDS = [*tiny.COMMON, *(word for own in tiny.DOMAINS.values() for word in own)]
+words = st.sampled_from(WORDS)
+# drawn as a text with one letter for each word: one choice of hypothesis, and not one for each word
+wordy = st.text([chr(0x4E00 + place) for place in range(len(WORDS))], min_size=1, max_size=25).map(
+    lambda letters: " ".join(WORDS[ord(letter) - 0x4E00] for letter in letters)
+)
 texts = st.lists(wordy | st.text(max_size=20), max_size=12)
 some_texts = st.lists(wordy, min_size=1, max_size=8)
 domains = st.tuples(some_texts, some_texts, some_texts).map(lambda three: dict(zip("xyz", three, strict=True)))

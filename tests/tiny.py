@@ -13,10 +13,12 @@ import sys
 import unicodedata
 from collections.abc import Callable
 from contextlib import suppress
+from copy import copy
 from dataclasses import asdict
 from functools import cache
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
+from typing import Any, TypeVar
 
 import numpy as np
 from hypothesis import HealthCheck, settings
@@ -32,8 +34,8 @@ from ir3de.scorers import Blend
 WIDTH = 12
 CACHE = Path(__file__).parent.parent / ".pytest_cache" / "tokenizers"
 
-# hypothesis: a handful of examples, no clock; the fixtures used are read-only or made anew inside the test
-LAW = settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+Test = TypeVar("Test", bound=Callable[..., object])
+_fitted: dict[str, Router] = {}
 
 _EVERYBODYS = "the a of is what how why this that and or with for can you tell me about please explain in"
 _OWN = {
@@ -43,6 +45,19 @@ _OWN = {
 }
 COMMON = _EVERYBODYS.split()
 DOMAINS = {domain: words.split() for domain, words in _OWN.items()}
+
+
+def LAW(test: Test) -> Test:
+    """Hypothesis with as many examples as the profile says, and no clock.
+
+    The fixtures used are read-only or made anew inside the test. The profile is read when a test is defined, so that
+    `--hypothesis-profile=thorough` holds here, too.
+    """
+    return law_settings()(test)
+
+
+def law_settings(**changes: Any) -> settings:
+    return settings(**{"deadline": None, "suppress_health_check": [HealthCheck.function_scoped_fixture], **changes})
 
 
 def sentences(domain: str, number: int, *, seed: int = 0, longest: int = 30) -> list[str]:
@@ -157,8 +172,23 @@ def domain_texts(number: int = 12, *, seed: int = 0) -> dict[str, list[str]]:
     return {domain: sentences(domain, number, seed=seed) for domain in DOMAINS}
 
 
-def router(number: int = 12, *, seed: int = 0, of: Embedding | None = None, **options: object) -> Router:
-    """A small router of the three domains: the closed form, whose table is small, unless options say otherwise."""
+def router(number: int = 12, *, seed: int = 0, of: Embedding | None = None, **options: Any) -> Router:
+    """A small router of the three domains: the closed form, whose table is small, unless options say otherwise.
+
+    Each is fitted once. What tests get is a copy that they may change: the numbers behind it never change.
+    """
+    key = f"{number} {seed} {(of or embedding()).fingerprint} {options}"
+    if key not in _fitted:
+        _fitted[key] = fit_router(number, seed=seed, of=of, **options)
+        table = _fitted[key].compiled.table
+        for part in (table.scores, table.vote, table.familiarity, table.pairs):
+            if part is not None:
+                part.setflags(write=False)  # what others have, too
+    return copy(_fitted[key])
+
+
+def fit_router(number: int = 12, *, seed: int = 0, of: Embedding | None = None, **options: Any) -> Router:
+    """That router fitted anew, for tests of fitting itself."""
     if not options.get("tune"):
         options = {"scorer": Blend(), **options}
     return Router.fit(domain_texts(number, seed=seed), embedding=of or embedding(), **options)

@@ -71,7 +71,7 @@ def setting_of(folder: Path, *domains: str) -> Path:
 
 def test_sameness_sees_every_difference() -> None:
     one, fewer = tiny.router(), tiny.router(11)
-    assert same_router(one, tiny.router())
+    assert same_router(one, tiny.fit_router())
     assert not same_statistics(one, fewer) and not same_table(one, fewer)
     another = tiny.router(scorer=TokenRidge())
     assert same_statistics(one, another) and not same_table(one, another) and not same_router(one, another)
@@ -83,7 +83,7 @@ def test_sameness_sees_every_difference() -> None:
 
 
 def test_the_sign_of_a_zero_is_a_difference() -> None:
-    one, other = tiny.router(), tiny.router()
+    one, other = tiny.fit_router(), tiny.fit_router()
     for router, zero in ((one, 0.0), (other, -0.0)):
         router.compiled.table.scores[0, 0] = zero
     assert np.array_equal(one.compiled.table.scores, other.compiled.table.scores)

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import atexit
 import json
+import shutil
+import tempfile
 import threading
 from collections.abc import Awaitable, Callable, Iterator, Mapping
 from contextlib import contextmanager
@@ -38,6 +41,14 @@ Behaviour = Callable[[Request, dict[str, Any]], Awaitable[Response]]
 @cache
 def small_router() -> Router:
     return Router.fit(TEXTS)
+
+
+@cache
+def _saved_router() -> Path:
+    """That router, saved once; to save it takes longer than to copy it."""
+    folder = Path(tempfile.mkdtemp(prefix="ir3de-"))
+    atexit.register(shutil.rmtree, folder, ignore_errors=True)
+    return small_router().save(folder / "router")
 
 
 @cache
@@ -161,7 +172,7 @@ def running(folder: Path, server_options: Mapping[str, Any] | None = None, **cha
     """The whole thing: experts and gateway, each on its own port."""
     upstream, router = Upstream(), folder / "router"
     if not router.exists():
-        small_router().save(router)
+        shutil.copytree(_saved_router(), router)
     with served(upstream.app()) as experts:
         gateway = Gateway.open(config_for(experts, router, **changes))
         with served(create_app(gateway), **(server_options or {})) as url:

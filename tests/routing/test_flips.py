@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 import tiny
@@ -55,7 +55,7 @@ def asked_without(router: Router, text: str, *places: int) -> str:
 
 @pytest.mark.parametrize("kind", ROUTERS)
 @given(text=st.lists(words, max_size=8).map(" ".join) | st.sampled_from(STRANGE))
-@settings(tiny.LAW, max_examples=12)
+@tiny.law_settings(max_examples=12)
 def test_what_flips_alone_and_together_is_what_brute_force_finds(kind: str, text: str) -> None:
     router = made(kind)
     expert, found = router.route(text).expert, router.flips(text)

@@ -8,7 +8,7 @@ from html.parser import HTMLParser
 from pathlib import Path
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 import tiny
@@ -108,7 +108,7 @@ def test_no_prompt_gets_out_of_its_place(text: str, kind: str) -> None:
     read(chat.explain()._repr_html_())
 
 
-@settings(tiny.LAW, max_examples=12)
+@tiny.law_settings(max_examples=12)
 @given(st.sampled_from(HOSTILE[:6]) | st.text(min_size=1, max_size=20))
 def test_no_name_of_an_expert_gets_out_of_its_place(name: str) -> None:
     try:

@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from sklearn.base import clone
 from sklearn.exceptions import NotFittedError
@@ -103,7 +103,7 @@ def fit_all(scorer: str) -> RouterClassifier:
     return make_model(scorer=scorer).fit(TEXTS, LABELS)
 
 
-@settings(tiny.LAW, max_examples=6)
+@tiny.law_settings(max_examples=6)
 @given(cuts=st.lists(st.integers(1, len(TEXTS) - 1), max_size=4), order=st.permutations(range(len(TEXTS))))
 def test_fitting_in_chunks_in_any_order_is_fitting_all(cuts: list[int], order: Sequence[int]) -> None:
     whole, chunks = fit_all("token-ridge"), make_model(scorer="token-ridge")

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from owners import OWNERS, contribution, fitted
 
@@ -22,7 +22,7 @@ from laws import some_texts
 
 
 @pytest.mark.slow
-@settings(tiny.LAW, max_examples=8)
+@tiny.law_settings(max_examples=8)
 @given(st.permutations(sorted(OWNERS)), st.integers(0, 3), st.booleans(), st.booleans(), st.booleans())
 @pytest.mark.nightly
 def test_what_is_taken_out_was_never_there(
@@ -200,7 +200,7 @@ def test_a_file_that_changes_after_it_was_read_is_refused(tmp_path: Path) -> Non
     assert tiny.same_table(router, fitted())
 
 
-@settings(tiny.LAW, max_examples=10)
+@tiny.law_settings(max_examples=10)
 @given(some_texts, st.text(st.characters(codec="utf-8", categories=("L", "N", "P")), max_size=20), st.booleans())
 def test_a_file_says_all_there_is_to_know(
     tmp_path_factory: pytest.TempPathFactory, texts: list[str], owner: str, keep_sample: bool

@@ -207,7 +207,7 @@ def routers_agree(one: Router, other: Router) -> bool:
 @pytest.mark.slow
 @pytest.mark.parametrize("number", [2, 5, 12])
 def test_tuning_is_the_same_every_time_and_marks_what_it_chose(number: int) -> None:
-    one, other = (tiny.router(number, tune=True) for _ in range(2))
+    one, other = (tiny.fit_router(number, tune=True) for _ in range(2))
     assert routers_agree(one, other)
     (chosen,) = [trial for trial in one.trials if trial["chosen"]]
     assert (chosen["scorer"], chosen["selector"]) == (repr(one.scorer), repr(one.selector))

@@ -59,6 +59,8 @@ PRECISION = 1e-8
 BIAS_PENALTY = 1e-3  # of that on the weights: the bias may be anything, but must exist
 MAX_LOG_ODDS = 500.0
 
+_generic: dict[str, npt.NDArray[np.bool_]] = {}  # by fingerprint
+
 
 @dataclass(frozen=True, eq=False)
 class Examples:
@@ -104,15 +106,24 @@ def fit_membership(
 
 def needs_content(deal: Deal) -> bool:
     """Whether prompts of generic words alone are strangers: hardly any prompt of any expert is one."""
-    words = [form for word in GENERIC_WORDS for form in (word, f" {word}", word.capitalize(), f" {word.capitalize()}")]
-    is_generic = np.zeros(deal.embedding.vocabulary_size, bool)
-    is_generic[deal.embedding.tokenizer.encode_batch([*words, *punctuation])[0]] = True
+    is_generic = _mark_generic(deal.embedding)
     for own in deal.prompts:
         sample = own.sample
         generic = np.add.reduceat(is_generic[sample.ids], sample.starts, dtype=np.int64) if len(sample) else np.zeros(0)
         if (generic == sample.kept).sum() > GENERIC_SHARE * len(sample):
             return False
     return True
+
+
+def _mark_generic(embedding: Embedding) -> npt.NDArray[np.bool_]:
+    """Which tokens occur in generic words, found once for each embedding."""
+    if embedding.fingerprint not in _generic:
+        forms = [form for word in GENERIC_WORDS for form in (word, word.capitalize())]
+        is_generic = np.zeros(embedding.vocabulary_size, bool)
+        spaced = [f" {form}" for form in forms]
+        is_generic[embedding.tokenizer.encode_batch([*forms, *spaced, *punctuation])[0]] = True
+        _generic[embedding.fingerprint] = is_generic
+    return _generic[embedding.fingerprint]
 
 
 def make_examples(
