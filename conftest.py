@@ -26,10 +26,8 @@ from tokenizers import Tokenizer, models, normalizers, pre_tokenizers, trainers
 import ir3de
 import tiny
 from commands import CODING, LAW, run
-from ir3de import Router
-from ir3de.corpora import examples as demo
+from demo_router import demo_router
 from ir3de.embedding import Embedding, Matrix, packaged_models
-from ir3de.scorers import Blend
 from saved import first_router
 
 settings.register_profile("fast", max_examples=15)
@@ -216,7 +214,7 @@ def serving(tmp_path: Path) -> Path:
 @pytest.fixture(scope="session")
 def fitted(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("cli") / "router"
-    Router.fit(demo.prompts(), scorer=Blend()).save(folder)
+    demo_router().save(folder)
     return folder
 
 

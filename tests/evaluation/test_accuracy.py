@@ -8,17 +8,17 @@ from collections.abc import Iterator
 import pytest
 
 import ir3de.evaluation.accuracy
+from demo_router import demo_router
 from ir3de import Router
 from ir3de.corpora import examples as demo
 from ir3de.errors import InputError, UnknownExpertError
 from ir3de.evaluation.accuracy import evaluate
 from ir3de.routing.decision import Decision
-from ir3de.scorers import Blend
 
 
 @pytest.fixture(scope="module")
 def router() -> Router:
-    return Router.fit(demo.prompts(), scorer=Blend())
+    return demo_router()
 
 
 def test_the_report_agrees_with_routing_one_by_one(router: Router) -> None:

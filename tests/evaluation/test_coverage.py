@@ -9,6 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import tiny
+from demo_router import demo_router
 from ir3de import Router
 from ir3de.corpora import background
 from ir3de.corpora import examples as demo
@@ -17,14 +18,13 @@ from ir3de.evaluation.accuracy import evaluate
 from ir3de.evaluation.coverage import COVERAGES, STEPS, measure_area
 from ir3de.policies import Policy
 from ir3de.routing.decision import Decision
-from ir3de.scorers import Blend
 
 STRANGE = ["我的房东想赶我走", "Welche Farbe hat der Himmel am Abend?", "hi", "ok thanks", ""]
 
 
 @pytest.fixture(scope="module")
 def router() -> Router:
-    return Router.fit(demo.prompts(), scorer=Blend())
+    return demo_router()
 
 
 @pytest.fixture(scope="module")

@@ -8,6 +8,7 @@ import pytest
 
 import ir3de
 import tiny
+from demo_router import chosen_demo_router, demo_router
 from ir3de import Router
 from ir3de.corpora import examples as demo
 from ir3de.policies import Policy
@@ -61,7 +62,7 @@ def test_unknown_words_make_a_prompt_less_familiar() -> None:
 
 
 def test_few_own_prompts_and_many_strange_ones_are_called_out_of_domain() -> None:
-    router = Router.fit(demo.prompts())
+    router = chosen_demo_router()
     own = router.route_batch([text for texts in demo.held_out().values() for text in texts])
     assert np.mean([decision.out_of_domain for decision in own]) < 0.06
     for kind, texts in gibberish(60).items():
@@ -73,7 +74,7 @@ def test_few_own_prompts_and_many_strange_ones_are_called_out_of_domain() -> Non
 
 @pytest.mark.parametrize("threshold", [0.0, 1e-9, 0.5])
 def test_out_of_domain_prompts_are_abstained_on_with_any_threshold(threshold: float) -> None:
-    router = Router.fit(demo.prompts(), scorer=Blend()).with_policy(Policy(threshold=threshold))
+    router = demo_router().with_policy(Policy(threshold=threshold))
     text = gibberish(1)["random bytes"][0]
     decision = router.route(text)
     assert (decision.abstained, decision.reason, decision.expert) == (True, "out of domain", None)

@@ -9,6 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import tiny
+from demo_router import demo_router
 from ir3de import Router
 from ir3de.corpora import background
 from ir3de.corpora import examples as demo
@@ -23,7 +24,6 @@ from ir3de.evaluation.threshold import (
     score_held_out,
 )
 from ir3de.policies import Policy
-from ir3de.scorers import Blend
 
 CONFIDENCES = st.floats(0.2, 0.999)  # of those that are full there is a test of its own
 PROMPTS = st.lists(st.tuples(CONFIDENCES, st.booleans(), st.booleans(), st.booleans()), min_size=1, max_size=60)
@@ -115,7 +115,7 @@ def test_the_largest_threshold_is_below_one() -> None:
 
 @pytest.fixture(scope="module")
 def router() -> Router:
-    return Router.fit(demo.prompts(), scorer=Blend())
+    return demo_router()
 
 
 def test_the_router_answers_and_errs_as_the_result_says(router: Router) -> None:

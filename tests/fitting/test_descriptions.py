@@ -9,6 +9,7 @@ import pytest
 
 import tiny
 from commands import complaint, run, run_json, wrong_call
+from demo_router import demo_router
 from ir3de import Contribution, Router, collect
 from ir3de.corpora import examples
 from ir3de.embedding import Embedding
@@ -36,7 +37,7 @@ def with_words(texts: list[str]) -> list[str]:
 
 @pytest.fixture(scope="module")
 def demo() -> Router:
-    return Router.fit(examples.prompts(), scorer=Blend())
+    return demo_router()
 
 
 def accuracy(router: Router) -> float:

@@ -16,6 +16,7 @@ from raw_sockets import ask
 from running_gateway import QUESTIONS, TEXTS, Running, Upstream, served, small_router
 from test_admin_workers import process
 
+from demo_router import chosen_demo_router
 from ir3de import Conversation, Router
 from ir3de.corpora import examples
 from ir3de.evaluation.replay import DamagedLines, read_log, replay_log
@@ -230,7 +231,7 @@ def test_out_of_domain_is_refused_in_the_caller_s_format_if_so_configured(tmp_pa
 
 @pytest.mark.slow
 def test_the_demo_s_router_keeps_a_landlord_in_law_and_knows_what_it_does_not_know(tmp_path: Path) -> None:
-    Router.fit(examples.prompts()).save(tmp_path / "router", serving=True)
+    chosen_demo_router().save(tmp_path / "router", serving=True)
     strange = "Der Torwart hielt den Elfmeter in der zweiten Halbzeit"
 
     def ask_all(texts: list[str], **routing: Any) -> list[Any]:

@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 import ir3de
 import tiny
 from answered_prompts import answers
+from demo_router import demo_router
 from ir3de import AllTokens, Conversation, EntropyTopK, Router
-from ir3de.corpora import examples
 from ir3de.errors import InputError
 from ir3de.policies import Policy, TurnWeights
 from ir3de.routing.content import count_content
@@ -41,7 +41,7 @@ def made(kind: str) -> Router:
 
 @pytest.fixture(scope="module")
 def router() -> Router:
-    return Router.fit(examples.prompts(), scorer=Blend())
+    return demo_router()
 
 
 kinds = st.sampled_from(list(ROUTERS))

@@ -6,8 +6,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import tiny
+from demo_router import demo_router
 from ir3de import AllTokens, Average, EntropyTopK, Router
-from ir3de.corpora import examples
 from ir3de.policies import Policy
 from ir3de.routing.compiled import decide
 from ir3de.routing.flips import MAX_WORDS_TOGETHER
@@ -100,7 +100,7 @@ def test_weights_of_costs_are_respected() -> None:
 
 
 def test_without_its_content_a_prompt_goes_to_nobody() -> None:
-    router = Router.fit(examples.prompts(), scorer=Blend())
+    router = demo_router()
     assert (router.route("is it legal?").expert, router.route("is it?").reason) == ("law", "no content")
     found = router.flips("is it legal?")
     assert (found.expert, found.alone, found.other) == ("law", {2: None}, None)

@@ -10,12 +10,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import tiny
+from demo_router import demo_router
 from ir3de import Average, EntropyTopK, Router
 from ir3de.corpora import examples
 from ir3de.policies import Calibration, Familiarity, Membership, Policy
 from ir3de.routing.decision import Decision, DecisionRules, make_decision
 from ir3de.routing.valuation import Probabilities
-from ir3de.scorers import Blend
 from ir3de.scorers.familiarity import FAMILIARITY_UNIT
 from ir3de.selectors import SCORE_UNIT
 from laws import shown, wordy
@@ -28,7 +28,7 @@ evidences = st.lists(st.floats(-2, 2), min_size=2, max_size=6)
 
 @pytest.fixture(scope="module")
 def router() -> Router:
-    return Router.fit(examples.prompts(), scorer=Blend())
+    return demo_router()
 
 
 def rules(number: int, membership: Membership | None, policy: Policy | None = None) -> DecisionRules:

@@ -10,15 +10,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import tiny
+from demo_router import demo_router
 from ir3de import Router
-from ir3de.corpora import examples
 from ir3de.routing.sentences import MAX_SENTENCES, _split
-from ir3de.scorers import Blend
 
 
 @cache
 def router() -> Router:
-    return Router.fit(examples.prompts(), scorer=Blend())
+    return demo_router()
 
 
 @pytest.mark.parametrize(

@@ -22,6 +22,7 @@ from __future__ import annotations
 
 import gzip
 from dataclasses import asdict
+from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -124,7 +125,7 @@ def _describe(router: RouterParts, parts: Parts, serving: bool) -> dict[str, Any
         "policy": compiled.rules.policy.to_dict(),
         "embedding": embedding,
         "tokenizer": {
-            "file": parts.add("tokenizer", ".json.gz", gzip.compress(tokenizer.definition, GZIP_LEVEL, mtime=0)),
+            "file": parts.add("tokenizer", ".json.gz", _compress(tokenizer.definition)),
             "unknown_id": tokenizer.unknown_id,
             "fast_engine": None if proof is None else proof.to_dict(),
             "fast_file": None if cache is None else parts.add("tokenizer", ".tkz.gz", cache),
@@ -132,6 +133,12 @@ def _describe(router: RouterParts, parts: Parts, serving: bool) -> dict[str, Any
         "table": parts.add("table", ".safetensors", _table_bytes(compiled.table)),
         **described,
     }
+
+
+@lru_cache(maxsize=1)
+def _compress(definition: bytes) -> bytes:
+    """A tokenizer's definition as it is saved. Kept, because routers saved one after the other mostly share it."""
+    return gzip.compress(definition, GZIP_LEVEL, mtime=0)
 
 
 def read_header(folder: Path) -> files.Header:

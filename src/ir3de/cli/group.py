@@ -28,7 +28,7 @@ MAX_SUMMARY_CHARACTERS = 80
 
 def refuse_other_name(group: click.Group, ctx: click.Context, given: str, names: Mapping[str, str]) -> None:
     """Refuse what other tools call one of the group's commands, with its name here."""
-    meant = group.get_command(ctx, names.get(given, ""))
+    meant = group.commands.get(names.get(given, ""))  # its own alone: plugins are looked for only where none is
     if not ctx.resilient_parsing and meant is not None and group.get_command(ctx, given) is None:
         ctx.fail(f"No such command '{given}'. Did you mean '{meant.name}'?")
 
