@@ -30,7 +30,7 @@ from demo_router import demo_router
 from ir3de.embedding import Embedding, Matrix, packaged_models
 from saved import first_router
 
-settings.register_profile("fast", max_examples=15)
+settings.register_profile("fast", max_examples=10)
 settings.register_profile("thorough", max_examples=100)
 settings.load_profile("fast")  # --hypothesis-profile=thorough takes precedence
 

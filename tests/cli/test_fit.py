@@ -211,6 +211,8 @@ def test_pairs_are_checked(tmp_path: Path) -> None:
     assert "Missing argument" in wrong_call("fit", out)
 
 
+@pytest.mark.slow
+@pytest.mark.nightly
 def test_add_remove_and_merge_are_exact(tmp_path: Path, law_file: Path) -> None:
     original = Router.fit({name: texts[:24] for name, texts in demo.prompts().items()})
     router, fitted = (original.save(tmp_path / name) for name in ("router", "fitted"))

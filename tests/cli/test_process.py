@@ -90,6 +90,8 @@ def test_demo(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert "--force" in complaint("demo", "--save", tmp_path / "r")
 
 
+@pytest.mark.slow
+@pytest.mark.nightly
 def test_the_commands_that_the_demo_prints_run_at_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("COLUMNS", "80")  # no command is broken into two lines

@@ -105,10 +105,15 @@ def measure_aiq(bought: Purchases, span: tuple[float, float]) -> float:
 
 def compare_aiq(found: Purchases, other: Purchases, span: tuple[float, float]) -> tuple[float, float]:
     """The 95 % interval of AIQ minus that of another router on the same items, in points."""
-    drawn = _draw(found.costs.shape[1])
-    curves = [(drawn @ one.costs.T, drawn @ one.scores.T) for one in (found, other)]
-    areas = [[integrate_hull(costs, scores, span) for costs, scores in zip(*curve, strict=True)] for curve in curves]
-    return _cover(100 * (np.array(areas[0]) - np.array(areas[1])))
+    return _cover(100 * (_draw_areas(found, span) - _draw_areas(other, span)))
+
+
+@lru_cache(maxsize=8)  # many routers are compared with the same one, on each part of the items
+def _draw_areas(bought: Purchases, span: tuple[float, float]) -> Floats:
+    """(resamples,)  AIQ on items drawn anew."""
+    drawn = _draw(bought.costs.shape[1])
+    curve = (drawn @ bought.costs.T, drawn @ bought.scores.T)
+    return np.array([integrate_hull(costs, scores, span) for costs, scores in zip(*curve, strict=True)])
 
 
 def find_hull(costs: Floats, scores: Floats) -> list[tuple[float, float]]:
@@ -117,10 +122,11 @@ def find_hull(costs: Floats, scores: Floats) -> list[tuple[float, float]]:
     >>> find_hull(np.array([1.0, 2.0, 3.0, 4.0]), np.array([0.2, 0.3, 0.8, 0.7]))
     [(1.0, 0.2), (3.0, 0.8)]
     """
+    order = np.lexsort((-scores, costs))
+    costs, scores = costs[order], scores[order]
+    best = np.concatenate(([True], scores[1:] > np.maximum.accumulate(scores)[:-1]))  # better than all that cost less
     hull: list[tuple[float, float]] = []
-    for cost, score in sorted(zip(costs.tolist(), scores.tolist(), strict=True), key=lambda spot: (spot[0], -spot[1])):
-        if hull and score <= hull[-1][1]:
-            continue
+    for cost, score in zip(costs[best].tolist(), scores[best].tolist(), strict=True):
         while len(hull) > 1 and _bends_up(hull[-2], hull[-1], (cost, score)):
             hull.pop()
         hull.append((cost, score))

@@ -93,11 +93,12 @@ def _costs_table(results: Results) -> Table:
     parts = part_items(matrix)
     spans = {name: find_span(matrix, places) for name, places in parts.items()}
     reference = _find_reference(results.expectations)
+    others = {} if reference is None else {part: _buy(results, reference, parts[part]) for part in parts}
     rows = []
     for name, group, bought in list_purchases(results, parts):
         cells: list[Cell] = []
         for part in parts:
-            other = None if reference is None or name == REFERENCE else _buy(results, reference, parts[part])
+            other = None if name == REFERENCE else others.get(part)
             span = None if other is None else compare_aiq(bought[part], other, spans[part])
             cells += _compare(number(measure_aiq(bought[part], spans[part])), span, "{:+.1f}")
         rows.append(Row(name, tuple(cells), group, tuple(group != BOUND and i % 2 == 0 for i in range(len(cells)))))
