@@ -2,7 +2,8 @@
 
 The shipped ones are read by name (`clm`, `clm-large`, `reasoning`, `reasoning-large`, `routerdc7`, …), any other by its
 path. A shipped name may end in a seed, `reasoning-large-seed-1`: the same setting, its experts trained and asked with
-that seed, once and without draws. A field that is not known is refused: a misspelt one must not silently mean the default.
+that seed, once and without draws. A field that is not known is refused: a misspelt one must not silently mean the
+default.
 """
 
 from __future__ import annotations
