@@ -23,6 +23,7 @@ from ir3de_lab.benchmarks.alternatives import (
     auroc,
     bound_difference,
     make_regimes,
+    merge,
     read_regimes,
     tabulate,
     weigh,
@@ -50,6 +51,27 @@ def test_a_difference_is_paired_and_bounded() -> None:
     assert difference == 10.0 and 0 < low < 10 < high
     assert bound_difference(right, right) == (0.0, 0.0, 0.0)
     assert auroc([0.9, 0.8], [0.1, 0.2]) == 1.0 and auroc([0.5], [0.5]) == 0.5
+
+
+def test_what_was_not_asked_anew_stays_in_the_file() -> None:
+    before = {
+        "circumstances": {"date": "then"},
+        "alternatives": [{"name": "ir3de", "packages": 1}, {"name": "SetFit, MiniLM", "packages": 2}],
+        "rows": [{"router": "SetFit, MiniLM", "accuracy": 1.0}, {"router": "ir3de", "accuracy": 2.0}],
+    }
+    new = {
+        "circumstances": {"date": "now"},
+        "alternatives": [{"name": "LiteLLM auto-router, MiniLM", "packages": 3}, {"name": "ir3de", "packages": 4}],
+        "rows": [{"router": "ir3de", "accuracy": 3.0}],
+    }
+    merged = merge(before, new)
+    assert [(one["name"], one["packages"]) for one in merged["alternatives"]] == [
+        ("ir3de", 4),
+        ("SetFit, MiniLM", 2),
+        ("LiteLLM auto-router, MiniLM", 3),
+    ]
+    assert [(row["router"], row["accuracy"]) for row in merged["rows"]] == [("ir3de", 3.0), ("SetFit, MiniLM", 1.0)]
+    assert merged["circumstances"] == {"date": "now"}
 
 
 def test_abstentions_are_wrong_and_missing_answers_leave_their_set_out() -> None:

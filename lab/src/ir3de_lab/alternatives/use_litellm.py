@@ -19,9 +19,14 @@ class AutoRouter(measuring.Refitted):
         from sentence_transformers import SentenceTransformer
 
         encoder = SentenceTransformer(model, device="cpu")
+        self._at_hand: dict[str, Any] = {}
+
+        def encode(texts: list[str]) -> Any:
+            return encoder.encode(texts, normalize_embeddings=True, batch_size=64, show_progress_bar=False)
 
         def embed(texts: list[str]) -> Any:
-            vectors = encoder.encode(texts, normalize_embeddings=True, batch_size=64, show_progress_bar=False)
+            here = self._at_hand
+            vectors = [here[text] for text in texts] if all(text in here for text in texts) else encode(texts)
             data = [Embedding(embedding=row.tolist(), index=i, object="embedding") for i, row in enumerate(vectors)]
             return EmbeddingResponse(model=model, data=data)
 
@@ -36,6 +41,7 @@ class AutoRouter(measuring.Refitted):
         litellm.utils.custom_llm_setup()
         litellm.suppress_debug_info = True
         self._module: Any = litellm
+        self._encode = encode
         self._loop = asyncio.new_event_loop()
 
     def fit(self, texts: list[str], labels: list[str]) -> None:
@@ -60,6 +66,13 @@ class AutoRouter(measuring.Refitted):
         }
         self._router = self._module.Router(model_list=[*models, embedding, auto])
         self.route("the routes are embedded by the first prompt")
+
+    def route_many(self, texts: list[str]) -> list[tuple[str | None, float]]:
+        """Encode all prompts at once, and then route one after the other."""
+        self._at_hand = dict(zip(texts, self._encode(texts), strict=True))
+        routed = [self.route(text) for text in texts]
+        self._at_hand = {}
+        return routed
 
     def route(self, text: str) -> tuple[str | None, float]:
         messages = [{"role": "user", "content": text}]

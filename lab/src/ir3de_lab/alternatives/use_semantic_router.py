@@ -25,6 +25,11 @@ class SemanticRouter:
     def add(self, label: str, texts: list[str]) -> None:
         self._router.add(self._route(name=label, utterances=texts))
 
+    def route_many(self, texts: list[str]) -> list[tuple[str | None, float]]:
+        """Encode all prompts at once, and then route one after the other."""
+        choices = [self._router(vector=vector) for vector in self._encoder(texts)]
+        return [(choice.name, float(choice.confidence or 0.0)) for choice in choices]
+
     def route(self, text: str) -> tuple[str | None, float]:
         choice = self._router(text)
         return choice.name, float(choice.confidence or 0.0)

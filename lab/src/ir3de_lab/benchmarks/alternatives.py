@@ -289,6 +289,19 @@ def tabulate(
         )
 
 
+def merge(before: Mapping[str, Any], new: Mapping[str, Any]) -> dict[str, Any]:
+    """What an earlier run found of the alternatives that the new one did not ask, beside what the new one found."""
+    asked = {fact["name"] for fact in new["alternatives"]}
+    facts = [fact for fact in before["alternatives"] if fact["name"] not in asked] + list(new["alternatives"])
+    rows = [row for row in before["rows"] if row["router"] not in asked] + list(new["rows"])
+    order = {alternative.name: place for place, alternative in enumerate(ALTERNATIVES)}
+    return {
+        "circumstances": new["circumstances"],
+        "alternatives": sorted(facts, key=lambda fact: order[fact["name"]]),
+        "rows": sorted(rows, key=lambda row: order[row["router"]]),
+    }
+
+
 def bound_difference(right: np.ndarray[Any, Any], beside: np.ndarray[Any, Any]) -> tuple[float, float, float]:
     """The difference of two shares of the same prompts in points, between its bounds: a paired bootstrap, 95 %."""
     gaps = 100 * (right - beside)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -84,7 +85,8 @@ def alternatives(
     Each is installed into an environment of its own by pip. Each set is fitted with all prompts (at most 1,000 an
     expert), and with 8 an expert, drawn three times. `requests.json` in the folder of answers can be carried to another
     machine and answered there, by `python use_….py requests.json ANSWERS`. Times are taken here, on the first set with
-    8 prompts an expert: the fit, an expert added, prompts routed one at a time.
+    8 prompts an expert: the fit, an expert added, prompts routed one at a time. Where some are named with --router, what
+    the file of --save has of the others stays in it.
 
     \b
     Example:
@@ -127,6 +129,8 @@ def alternatives(
         "alternatives": facts,
         "rows": [row.to_dict() for row in rows],
     }
+    if chosen and save and save.is_file():
+        document = bench.merge(json.loads(save.read_text(encoding="utf-8")), document)
     keep(save, document)
     out.json(document)
     out.result(heading("what they are"), _facts_table(facts))
