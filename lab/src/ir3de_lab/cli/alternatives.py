@@ -85,8 +85,8 @@ def alternatives(
     Each is installed into an environment of its own by pip. Each set is fitted with all prompts (at most 1,000 an
     expert), and with 8 an expert, drawn three times. `requests.json` in the folder of answers can be carried to another
     machine and answered there, by `python use_….py requests.json ANSWERS`. Times are taken here, on the first set with
-    8 prompts an expert: the fit, an expert added, prompts routed one at a time. Where some are named with --router, what
-    the file of --save has of the others stays in it.
+    8 prompts an expert: the fit, an expert added, prompts routed one at a time. Where some are named with --router,
+    what the file of --save has of the others stays in it.
 
     \b
     Example:
