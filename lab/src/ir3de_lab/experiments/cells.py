@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import Any
 
-from ir3de_lab.experiments.metrics import Difference
+import numpy as np
+
+from ir3de_lab.experiments.metrics import Difference, Performance, normalised_difference
 
 BEST = "best"
 ABSENT = "n/a"  # where there is no figure; a caption says why
@@ -98,6 +100,19 @@ def gap(difference: Difference | None) -> Cell:
         return Cell(ABSENT)
     low, high = (_signed(end, "") for end in difference.interval)
     return Cell(f"{_signed(difference.value)} [{low}, {high}]", interval=difference.interval, difference=difference)
+
+
+def normalised_cells(found: Performance, home: Performance | None, means: Iterable[list[int]]) -> Iterator[Cell]:
+    """The figure of each domain and the means over some places of domains, each with its difference to `home`."""
+
+    def compare(places: list[int]) -> Difference | None:
+        return None if home is None else normalised_difference(found, home, places)
+
+    for place, (value, interval, raw) in enumerate(zip(found.normalised, found.intervals, found.raw, strict=True)):
+        yield Cell(f"{value:.1f}", value, interval, raw, difference=compare([place]))
+    for places in means:
+        mean = np.mean([found.normalised[place] for place in places])
+        yield replace(number(float(mean)), difference=compare(places))
 
 
 def _signed(value: float, plus: str = "+") -> str:

@@ -11,11 +11,10 @@ from dataclasses import replace
 import numpy as np
 
 from ir3de_lab.experiments import published
-from ir3de_lab.experiments.cells import ABSENT, Cell, Row, Table, gap, marked, number, span
+from ir3de_lab.experiments.cells import ABSENT, Cell, Row, Table, gap, marked, normalised_cells, number, span
 from ir3de_lab.experiments.matrix import Matrix
 from ir3de_lab.experiments.metrics import (
     RESAMPLES,
-    Difference,
     accuracy_difference,
     normalised_difference,
     perplexity_difference,
@@ -152,21 +151,13 @@ def _parts(results: Results, matrix: Matrix) -> dict[str, list[int]]:
 
 
 def _cells(row: Standing, parts: Sequence[list[int]], home: Standing | None) -> Iterator[Cell]:
-    found = row.performance
-    every = list(range(len(found.normalised)))
-
-    def difference(places: list[int]) -> Difference | None:
-        return None if home is None else normalised_difference(found, home.performance, places)
-
-    for place, (value, interval, raw) in enumerate(zip(found.normalised, found.intervals, found.raw, strict=True)):
-        yield Cell(f"{value:.1f}", value, interval, raw, difference=difference([place]))
-    for part in parts:
-        figure = number(float(np.mean([found.normalised[place] for place in part])))
-        yield replace(figure, difference=difference(part))
-    yield Cell(f"{found.average:.1f}", found.average, found.average_interval, difference=difference(every))
+    found, every = row.performance, list(range(len(row.performance.normalised)))
+    difference = None if home is None else normalised_difference(found, home.performance, every)
+    yield from normalised_cells(found, None if home is None else home.performance, parts)
+    yield Cell(f"{found.average:.1f}", found.average, found.average_interval, difference=difference)
     yield span(found.average_interval)
     if home is not None:
-        yield gap(difference(every))
+        yield gap(difference)
         yield replace(number(found.accuracy), difference=accuracy_difference(found, home.performance))
     else:
         yield number(found.accuracy)

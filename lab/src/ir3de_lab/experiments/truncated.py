@@ -15,9 +15,9 @@ from functools import lru_cache
 import numpy as np
 
 from ir3de_lab.experiments import settings
-from ir3de_lab.experiments.cells import Cell, Row, Table, gap, marked, number, span
+from ir3de_lab.experiments.cells import Cell, Row, Table, gap, marked, normalised_cells, number, span
 from ir3de_lab.experiments.matrix import Matrix, Places
-from ir3de_lab.experiments.metrics import Difference, Flags, Judge, Performance, normalised_difference
+from ir3de_lab.experiments.metrics import Flags, Judge, Performance, normalised_difference
 from ir3de_lab.experiments.results import CHOICES, OUTCOMES, Results, carried_over, shown_name
 from ir3de_lab.experiments.settings import Protocol
 from ir3de_lab.experiments.standings import DEFAULT, Standing, default_of, judged
@@ -99,18 +99,10 @@ def _table(results: Results, name: str, protocol: Protocol) -> Table:
 
 def _cells(row: Standing, averages: list[list[int]], home: Standing | None) -> Iterator[Cell]:
     found = row.performance
-
-    def difference(places: list[int]) -> Difference | None:
-        return None if home is None else normalised_difference(found, home.performance, places)
-
-    for place, (value, interval, raw) in enumerate(zip(found.normalised, found.intervals, found.raw, strict=True)):
-        yield Cell(f"{value:.1f}", value, interval, raw, difference=difference([place]))
-    for places in averages:
-        figure = number(float(np.mean([found.normalised[place] for place in places])))
-        yield replace(figure, difference=difference(places))
+    yield from normalised_cells(found, None if home is None else home.performance, averages)
     yield span(found.average_interval)
     if home is not None:
-        yield gap(difference(averages[0]))
+        yield gap(normalised_difference(found, home.performance, averages[0]))
 
 
 def _lost(columns: Places, number_scored: int) -> Cell:
