@@ -1,5 +1,7 @@
 """What is kept aside depends on the text and the share alone."""
 
+from typing import Any
+
 import pyarrow
 import pytest
 from hypothesis import given
@@ -45,6 +47,15 @@ def test_a_table_is_not_split_by_its_columns() -> None:
     assert split_held_out(table, 0.2, label="label") == by_expert == split_held_out((texts, labels), 0.2)
 
 
-def test_what_is_no_text_is_named() -> None:
-    with pytest.raises(InputError, match="the prompts of 'a' must be str, found at index 1: nan"):
-        split_held_out({"a": ["Hi", float("nan")]}, 0.2)  # type: ignore[list-item]
+@pytest.mark.parametrize(
+    ("own", "found"),
+    [
+        (["Hi", float("nan")], "the prompts of 'a' must be str, found float at index 1: nan"),
+        ("Is it void?", "found one string: put it in a list"),  # and not its letters
+        (pyarrow.table({"text": ["Hi"]}), "found a Table: give the column that holds the texts"),
+        (None, "found NoneType"),
+    ],
+)
+def test_what_is_no_text_is_named(own: Any, found: str) -> None:
+    with pytest.raises(InputError, match=found):
+        split_held_out({"a": own}, 0.2)

@@ -177,6 +177,10 @@ def test_the_label_is_guessed_to_be_proposed(fields: list[str], label: str | Non
     assert guess_label([]) is None
 
 
+def test_a_label_of_more_digits_than_python_reads_as_a_number_is_a_label() -> None:
+    assert order_labels(["7" * 5_000, "10", "9"]) == ["9", "10", "7" * 5_000]
+
+
 @given(st.lists(st.tuples(st.sampled_from(["law", "code", "0", "10", "9"]), st.text(min_size=1)), min_size=1))
 def test_every_text_is_kept_once_under_its_label(pairs: list[tuple[str, str]]) -> None:
     kept = [(label, text) for label, text in pairs if not text.isspace()]

@@ -9,7 +9,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Iterable, Mapping
 
-from ir3de.corpora.labelled import Labelled, read_experts
+from ir3de.corpora.labelled import Labelled, prompts_of, read_experts
 from ir3de.errors import InputError
 
 HASH_BYTES = 4
@@ -43,8 +43,6 @@ def split_held_out(
     aside: dict[str, list[str]] = {}
     for name, own in read_experts(texts, label, text).items():
         train[name], aside[name] = [], []
-        for number, prompt in enumerate(own):
-            if not isinstance(prompt, str):
-                raise InputError(f"the prompts of '{name}' must be str, found at index {number}: {prompt!r:.60}")
+        for prompt in prompts_of(name, own):
             (aside if is_held_out(prompt, share) else train)[name].append(prompt)
     return train, {name: own for name, own in aside.items() if own}

@@ -19,7 +19,8 @@ from ir3de.corpora.sources import expand
 from ir3de.corpora.streams import STDIN, Options, Source
 from ir3de.embedding.normalisation import replace_lone_surrogates
 from ir3de.errors import InputError
-from ir3de.statistics.tables import is_frame
+from ir3de.statistics.tables import is_frame, refuse_table
+from ir3de.storage.files import find_kind
 
 # what labelled texts can be: files by name, a table, rows, or the pair (texts, labels)
 Labelled: TypeAlias = "str | Path | Frame | Iterable[str | Path] | Iterable[Mapping[str, Any]] | tuple[Any, Any]"
@@ -85,6 +86,19 @@ def read_experts(
     return read_labelled(data, label=label, text=text)
 
 
+def prompts_of(name: str, texts: Iterable[str]) -> Iterator[str]:
+    """An expert's prompts one by one; what is no prompt is refused, and says which it is."""
+    refuse_table(texts, f"the prompts of '{name}'")
+    if isinstance(texts, (str, bytes)) or not isinstance(texts, Iterable):
+        found = "one string: put it in a list" if isinstance(texts, str) else type(texts).__name__
+        raise InputError(f"the prompts of '{name}' must be an iterable of str, found {found}")
+    for number, text in enumerate(texts):
+        if not isinstance(text, str):
+            found = f"{type(text).__name__} at index {number}: {text!r:.60}"
+            raise InputError(f"the prompts of '{name}' must be str, found {found}")
+        yield text
+
+
 def peek_rows(data: Any, most: int = PEEKED_ROWS) -> list[Mapping[str, object]]:
     """The first rows of a table, of files or of a list, with all their columns; empty if they cannot be read again."""
     if is_frame(data):
@@ -109,7 +123,7 @@ def _pairs(data: Any, label: str | None, text: str | None, options: Options) -> 
         return _pair_up(texts, labels, options)
     if isinstance(data, Mapping):
         raise InputError("{expert: texts} names its experts itself: give label= with a table, with files or with rows")
-    if label is None and isinstance(data, (str, Path)) and Path(data).is_dir():
+    if label is None and isinstance(data, (str, Path)) and find_kind(data) == "folder":
         return _read_folder(data, text, options)
     if label is None and (advice := advise_unlabelled(data)):
         raise InputError(f"found a {type(data).__name__}, and no labels: {advice}")

@@ -13,6 +13,7 @@ USUAL_LABELS = (
     "label", "labels", "team", "expert", "intent", "category", "domain", "topic", "class", "target", "queue", "route",
     "skill", "department", "subject", "tag", "model",
 )  # fmt: skip
+MAX_DIGITS = 100  # of a label that is ordered by its value: Python refuses to read numbers of thousands of digits
 _USUAL_TEXTS = frozenset({*TEXT_FIELDS, *CHAT_FIELDS})
 
 
@@ -87,7 +88,12 @@ def order_labels(labels: Iterable[str]) -> list[str]:
     >>> order_labels(["law", "10", "9", "code"])
     ['9', '10', 'code', 'law']
     """
-    return sorted(labels, key=lambda label: (not label.isdecimal(), int(label) if label.isdecimal() else 0, label))
+
+    def rank(label: str) -> tuple[bool, int, str]:
+        is_number = label.isdecimal() and len(label) <= MAX_DIGITS
+        return not is_number, int(label) if is_number else 0, label
+
+    return sorted(labels, key=rank)
 
 
 def guess_label(rows: Sequence[Mapping[str, object]], text: str | None = None) -> str | None:

@@ -11,12 +11,12 @@ from typing import Any, TypeVar
 import numpy as np
 import numpy.typing as npt
 
-from ir3de.corpora.labelled import Labelled, read_experts
+from ir3de.corpora.labelled import Labelled, prompts_of, read_experts
 from ir3de.errors import InputError
 from ir3de.evaluation.coverage import ConfidenceCounts, CoveragePoint, UnknownReport
 from ir3de.evaluation.json_report import JSONReport
 from ir3de.evaluation.seen import PromptMemory
-from ir3de.fitting.domains import prompts_of, require_experts, require_router
+from ir3de.fitting.domains import require_experts, require_router
 from ir3de.router import Router
 from ir3de.routing.decision import Decision
 
@@ -26,7 +26,10 @@ BATCH_CHARACTERS = 4_000_000
 
 Counts = npt.NDArray[np.int64]
 Item = TypeVar("Item")
-IN_PYTHON = "kept aside (`ir3de.corpora.split_held_out`), or cross-validate: `prove(router=router)`"
+MEASURE_INSTEAD = (
+    "Measure on prompts that were kept aside (`ir3de.corpora.split_held_out`), or cross-validate: "
+    "`prove(router=router)`"
+)
 OnDecision = Callable[[str, str, Decision], None]  # called with the domain, the prompt and the decision
 
 
@@ -125,7 +128,7 @@ def evaluate(
 
     report = route_and_compare(router, given, unknown, hear)
     seen = None if memory is None else memory.count()
-    if seen is not None and (warning := seen.describe(IN_PYTHON)) is not None:
+    if seen is not None and (warning := seen.describe(MEASURE_INSTEAD)) is not None:
         warnings.warn(warning, stacklevel=2)
     return report
 

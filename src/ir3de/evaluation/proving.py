@@ -11,7 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ir3de.corpora.label_arguments import join_labels
-from ir3de.corpora.labelled import Labelled, read_experts
+from ir3de.corpora.labelled import Labelled, prompts_of, read_experts
 from ir3de.engines.engine import Counting
 from ir3de.errors import InputError
 from ir3de.evaluation.accuracy import DecisionCounts
@@ -21,7 +21,7 @@ from ir3de.evaluation.intervals import Estimate, estimate_difference, estimate_d
 from ir3de.evaluation.proof import Abstentions, ConfusedPair, Contender, CurvePoint, Proof
 from ir3de.evaluation.proof_folds import DealtPrompts, Flags, Indices, count_different, deal_prompts
 from ir3de.evaluation.verdict import describe_method, give_verdict
-from ir3de.fitting.domains import prompts_of, require_experts
+from ir3de.fitting.domains import require_experts
 from ir3de.fitting.labelled import read_by_label
 from ir3de.policies import Policy
 from ir3de.router import Router

@@ -27,15 +27,12 @@ class SeenPrompts(JSONReport):
     told: int
     seen: int
 
-    def describe(self, instead: str) -> str | None:
-        """What is wrong with the accuracy, and what to do; None where too few prompts were in the fit to matter."""
+    def describe(self, advice: str) -> str | None:
+        """What is wrong with the accuracy, with `advice`; None where too few prompts were in the fit to matter."""
         if self.seen <= WORTH_A_WARNING * self.told:
             return None
         of = f"{self.told:,}" if self.told == self.prompts else f"the {self.told:,} that can be told"
-        return (
-            f"{self.seen:,} of {of} prompts were in the fit: this accuracy is too good. Measure on prompts that were "
-            f"{instead}"
-        )
+        return f"{self.seen:,} of {of} prompts were in the fit: this accuracy is too good. {advice}"
 
 
 class PromptMemory:

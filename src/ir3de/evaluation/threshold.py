@@ -21,11 +21,11 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from ir3de.corpora.labelled import Labelled, read_experts
+from ir3de.corpora.labelled import Labelled, prompts_of, read_experts
 from ir3de.errors import InputError
 from ir3de.evaluation.accuracy import route_in_batches
 from ir3de.evaluation.json_report import JSONReport
-from ir3de.fitting.domains import prompts_of, require_experts, require_router
+from ir3de.fitting.domains import require_experts, require_router
 from ir3de.policies import Calibration, Policy
 from ir3de.router import Router
 from ir3de.routing.decision import Decision
@@ -241,8 +241,8 @@ def calibrate_confidence(
     """Calibrate confidence on prompts that the router was not fitted on: a new router.
 
     `domains` is {expert: prompts}; or prompts, and `labels` is then their experts; or labelled prompts of any shape
-    with `label` and `text`, as in `Router.fit`. A fit
-    calibrates confidence already, on the prompts that it keeps; this is for prompts that are more like those to come.
+    with `label` and `text`, as in `Router.fit`. A fit calibrates confidence already, on the prompts that it keeps; this
+    is for prompts that are more like those to come.
 
     >>> import ir3de
     >>> from ir3de.corpora import examples

@@ -265,19 +265,6 @@ def _count_files(name: str, domain: Files, embedding: Embedding, recipe: Recipe,
     return collected.statistics
 
 
-def prompts_of(name: str, texts: Iterable[str]) -> Iterator[str]:
-    """An expert's prompts one by one; what is no prompt is refused, and says which it is."""
-    refuse_table(texts, f"the prompts of '{name}'")
-    if isinstance(texts, (str, bytes)) or not isinstance(texts, Iterable):
-        found = "one string: put it in a list" if isinstance(texts, str) else type(texts).__name__
-        raise InputError(f"the prompts of '{name}' must be an iterable of str, found {found}")
-    for number, text in enumerate(texts):
-        if not isinstance(text, str):
-            found = f"{type(text).__name__} at index {number}: {text!r:.60}"
-            raise InputError(f"the prompts of '{name}' must be str, found {found}")
-        yield text
-
-
 def require_router(router: object, call: str) -> None:
     """Refuse what is no router where one must come first; `call` is the right one."""
     if not hasattr(router, "require_probabilities"):

@@ -32,7 +32,9 @@ if TYPE_CHECKING:
     from ir3de.routing.decision import Decision
 
 
-ON_COMMAND_LINE = "kept aside (`ir3de fit … --holdout 0.2`), or read the proof that `ir3de fit` prints"
+MEASURE_INSTEAD = (
+    "Measure on prompts that were kept aside (`ir3de fit … --holdout 0.2`), or read the proof that `ir3de fit` prints"
+)
 NEAREST = "where none fits, the nearest expert counts"
 
 
@@ -180,7 +182,7 @@ def evaluate(
         draw_frontier(found, frontier_plot)
     also: dict[str, Any] = {key: more.to_dict() for key, more in (("robustness", effects), ("frontier", found)) if more}
     seen = memory.count() if memory else None
-    warning = seen.describe(ON_COMMAND_LINE) if seen else None
+    warning = seen.describe(MEASURE_INSTEAD) if seen else None
     also["in_fit"] = None if seen is None else {**seen.to_dict(), "warning": warning}
     out.json({**report.to_dict(), "seconds": round(seconds, 3), "errors": mistakes, **also})
     if warning:
