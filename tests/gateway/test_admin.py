@@ -1,5 +1,6 @@
 """/admin over HTTP: experts come and go while the gateway serves, and a restart finds everything as it was."""
 
+import asyncio
 import base64
 import gzip
 import json
@@ -20,6 +21,7 @@ from ir3de import Router, collect
 from ir3de.artifact import read_header
 from ir3de.gateway.admin import fit_process
 from ir3de.gateway.api_errors import ApiError
+from ir3de.gateway.gateway import Gateway
 from ir3de.statistics.files import save_statistics
 from saved import PROMPTS, first_router
 
@@ -357,3 +359,18 @@ def test_refusals_of_a_fit_are_raised_as_they_are_there(folder: Path) -> None:
         fit_process.fit(fit_process.FitOrder(str(folder / "router"), str(folder / "new"), "remove", "nobody"))
     assert type(caught.value).__name__ == "UnknownExpertError" and not isinstance(caught.value, ApiError)
     assert not (folder / "new").exists()
+
+
+def test_nothing_is_kept_of_a_reload_at_a_signal(folder: Path) -> None:
+    async def reload_twice(gateway: Gateway) -> tuple[int, int]:
+        before = len(gateway._background)
+        for _ in range(2):
+            gateway._reload()
+        await asyncio.gather(*gateway._background[before:])
+        await asyncio.sleep(0)  # for what happens at their end
+        return before, len(gateway._background)
+
+    with admin(config(folder), reread=lambda: config(folder)) as client:
+        assert client.portal is not None
+        before, after = client.portal.call(reload_twice, client.gateway)
+        assert before == after and client.gateway.administration.current.state.reloads == 2

@@ -118,7 +118,9 @@ class Gateway:
     def _reload(self) -> None:
         """Read the configuration again. With several workers, their supervisor has replaced them."""
         if self.administration is not None and get_worker_folder() is None:
-            self._background.append(asyncio.create_task(self.administration.reload_at_signal()))
+            task = asyncio.create_task(self.administration.reload_at_signal())
+            self._background.append(task)
+            task.add_done_callback(self._background.remove)
 
     async def stop(self) -> None:
         for task in self._background:

@@ -112,7 +112,7 @@ class Supervisor:
         self._leaving: Worker | None = None  # it was replaced, and ends its requests
 
     def serve(self) -> bool:
-        """Run until stopped; True if no worker was killed at a second interrupt."""
+        """Run until stopped; False if a second interrupt gave requests up."""
         with self._collect_signals():
             try:
                 while not (stopping := self._read_signals()):
