@@ -13,6 +13,7 @@ import pytest
 
 import tiny
 from ir3de import Router, Statistics, TokenRidge, collect
+from ir3de.artifact import inspect_router, read_expert_names
 from ir3de.embedding import Embedding
 from ir3de.errors import ArtifactError, MismatchError, VersionError
 from ir3de.statistics.files import load_statistics, save_statistics
@@ -102,6 +103,14 @@ def test_a_header_without_something_it_needs(folder: Path) -> None:
             edit(folder, lambda header, key=key, wrong=wrong: header.update({key: wrong}))
             refusal(lambda: Router.load(folder).statistics)
             (folder / "router.json").write_bytes(whole)
+
+
+@pytest.mark.parametrize("wrong", [7, [7], [{"nom": "x"}], None])
+def test_the_names_in_a_header_of_other_shape_are_refused(folder: Path, wrong: object) -> None:
+    edit(folder, lambda header: header.update(experts=wrong))
+    assert "router.json is damaged" in refusal(read_expert_names, folder)
+    if wrong != [{"nom": "x"}]:  # which can be shown, without its name
+        assert "router.json is damaged" in refusal(inspect_router, folder)
 
 
 def test_a_header_with_another_number_of_experts(folder: Path) -> None:

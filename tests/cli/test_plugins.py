@@ -6,8 +6,10 @@ import sys
 from pathlib import Path
 
 import pytest
+from click.testing import CliRunner
 
 from commands import ROOT
+from ir3de.cli import cli, group
 
 COMMAND = """
 import click
@@ -73,6 +75,11 @@ def test_help_lists_plugin_commands_without_importing_them(tools: Path) -> None:
 @pytest.mark.parametrize("arguments", [("--version",), ("fit", "--help"), ("completion", "bash"), ("nonsense",)])
 def test_other_commands_import_no_plugin(tools: Path, arguments: tuple[str, ...]) -> None:
     assert run(tools, *arguments).stderr.endswith("not imported\n")
+
+
+def test_own_commands_do_not_look_for_plugins(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(group, "entry_points", lambda **_: pytest.fail("a search through all packages takes its time"))
+    assert CliRunner().invoke(cli, ["fit", "--help"]).exit_code == 0
 
 
 def test_completion_offers_plugin_commands_without_importing_them(tools: Path) -> None:

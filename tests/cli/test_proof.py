@@ -101,6 +101,7 @@ def test_what_cannot_be_held_out_is_refused(tmp_path: Path) -> None:
     assert "leave out --engine" in wrong_call("fit", *given, "--holdout", "0.2", "--checkpoint", tmp_path / "progress")
     assert "0<x<1" in wrong_call("fit", *given, "--holdout", "1.5")
     assert "write 20 % as 0.2" in wrong_call("fit", *given, "--holdout", "20")
+    assert "'²' is not a valid float" in wrong_call("fit", *given, "--holdout", "²")  # a digit, but no number
     assert "write 5 % as 0.05" in wrong_call("eval", *given, "--holdout", "5%")
     (tmp_path / "one.txt").write_text("A single prompt.", encoding="utf-8")
     said = complaint("fit", tmp_path / "other", f"law={tmp_path / 'one.txt'}", f"coding={CODING}", "--holdout", "0.99")

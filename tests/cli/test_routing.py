@@ -348,3 +348,19 @@ def test_eval_complains(fitted: Path, tmp_path: Path) -> None:
     assert "no expert 'cooking'" in complaint("eval", fitted, f"cooking={LAW}")
     assert "'law' has no prompt" in complaint("eval", fitted, f"law={tmp_path / 'empty.txt'}")
     assert "no such file" in complaint("eval", fitted, f"law={tmp_path / 'missing.txt'}")
+
+
+LONG = "Is this contract void? " * 20  # longer than the name of a file may be
+
+
+@pytest.mark.parametrize("command", ["route", "explain"])
+def test_a_long_prompt_in_the_place_of_the_router(fitted: Path, command: str) -> None:
+    assert "ROUTER and TEXT look swapped" in wrong_call(command, LONG, fitted)
+    assert "no router at Is this contract void?" in complaint(command, LONG, "Is it void?")
+
+
+def test_a_long_text_in_the_place_of_a_path_is_told_in_a_line(fitted: Path, tmp_path: Path) -> None:
+    assert "expected name=path, found 'Is this" in wrong_call("eval", fitted, LONG)
+    assert "cannot be read (File name too long)" in complaint("eval", fitted, f"law={LONG}")
+    told = complaint("fit", LONG, f"law={LAW}")
+    assert "File name too long: Is this contract void?" in told and "where a path belongs" in told

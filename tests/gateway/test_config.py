@@ -190,6 +190,8 @@ def test_what_the_command_line_says_comes_first(monkeypatch: pytest.MonkeyPatch)
         "server": {"port": 2, "host": "h"},
         "experts": [{"name": "b"}, {"name": "a", "x": 2}, {"name": "c"}],
     }
+    odd = {"experts": [{"name": ["a"]}]}  # refused later, with its line
+    assert merge_overrides(odd, above)["experts"] == [*odd["experts"], *above["experts"]]
     given = Source(None, {"router": {"path": "r"}, "experts": [{"name": "a", "base_url": "http://x/v1"}]})
     monkeypatch.setenv("IR3DE_SERVE_SOURCE", "")  # so that it is put back
     given.to_environment()

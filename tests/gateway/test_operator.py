@@ -171,7 +171,11 @@ def test_changes_that_are_still_in_force_are_shown(file: Path) -> None:
 
 @pytest.mark.parametrize(
     ("field", "name", "why"),
-    [("access", "logs/access.jsonl", "No such file or directory"), ("decisions", "router", "Is a directory")],
+    [
+        ("access", "logs/access.jsonl", "No such file or directory"),
+        ("access", "a" * 300, "File name too long"),
+        ("decisions", "router", "Is a directory"),
+    ],
 )
 def test_a_log_that_cannot_be_written_is_found_before_serving(file: Path, field: str, name: str, why: str) -> None:
     file.write_text(file.read_text() + f"logs:\n  {field}: {name}\n")

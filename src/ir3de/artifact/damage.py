@@ -19,7 +19,7 @@ def name_damage(folder: Path) -> Iterator[None]:
         yield
     except MismatchError:
         raise
-    except (KeyError, TypeError, ValueError) as error:
+    except (AttributeError, KeyError, TypeError, ValueError) as error:
         raise ArtifactError(
             f"{folder / HEADER} is damaged: {error!r}. Copy it again from where it came from"
         ) from error

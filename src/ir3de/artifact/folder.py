@@ -28,7 +28,7 @@ from typing import Any
 
 import numpy.typing as npt
 
-from ir3de.artifact.damage import HEADER
+from ir3de.artifact.damage import HEADER, name_damage
 from ir3de.artifact.domain_files import describe_domains
 from ir3de.artifact.outcome_files import describe_outcomes
 from ir3de.artifact.part_files import LEDGER, Parts, is_ours
@@ -146,6 +146,14 @@ def read_header(folder: Path) -> files.Header:
     header = files.read_json(folder / HEADER, kind=KIND, version=VERSION)
     files.check_seal(header, folder / HEADER)
     return header
+
+
+def read_expert_names(path: str | Path) -> tuple[str, ...]:
+    """The names of a router's experts; nothing but the header is read."""
+    folder = Path(path).expanduser()
+    header = read_header(folder)
+    with name_damage(folder):
+        return tuple(str(expert["name"]) for expert in header["experts"])
 
 
 def _plain(value: Calibration | Familiarity | Membership | None) -> dict[str, Any] | None:

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
-from ir3de.artifact.damage import HEADER
+from ir3de.artifact.damage import HEADER, name_damage
 from ir3de.artifact.folder import KIND, VERSION
 from ir3de.policies import TOO_FEW_PROMPTS
 from ir3de.storage import files
@@ -53,10 +53,7 @@ class RouterFiles:
 
 def holds_router(path: str | Path) -> bool:
     """Whether a folder holds a router; a path that the system cannot look up holds none."""
-    try:
-        return (Path(path).expanduser() / HEADER).is_file()
-    except OSError:  # a name that is too long
-        return False
+    return files.find_kind(Path(path).expanduser() / HEADER) == "file"
 
 
 def inspect_router(path: str | Path) -> RouterFiles:
@@ -64,9 +61,10 @@ def inspect_router(path: str | Path) -> RouterFiles:
     folder = Path(path).expanduser()
     header = files.read_json(folder / HEADER, kind=KIND, version=VERSION)
     own = FileState(HEADER, (folder / HEADER).stat().st_size, "ok")
-    rebuilt = set() if header.get("serving") else {_name(header.get("table"))}
-    rebuilt.add(_name((header.get("tokenizer") or {}).get("fast_file")))
-    forgettable = {_name(expert.get("gram")) for expert in header.get("experts", ())}  # even where it is damaged
+    with name_damage(folder):
+        rebuilt = set() if header.get("serving") else {_name(header.get("table"))}
+        rebuilt.add(_name((header.get("tokenizer") or {}).get("fast_file")))
+        forgettable = {_name(expert.get("gram")) for expert in header.get("experts", ())}  # even where it is damaged
     states = [
         _state(folder, part, part["name"] in rebuilt | forgettable, part["name"] in forgettable)
         for part in _parts(header)

@@ -26,6 +26,7 @@ from ir3de.cli.output import (
 )
 from ir3de.cli.progress import reading
 from ir3de.storage.cores import count_cores
+from ir3de.storage.files import find_kind
 
 if TYPE_CHECKING:
     from rich.console import Group
@@ -118,7 +119,9 @@ def statistics_files(paths: Sequence[str]) -> list[str]:
 
     found: list[str] = []
     for path in paths:
-        matching = [path] if Path(path).is_file() else sorted(glob(path, recursive=True)) if has_magic(path) else []  # noqa: PTH207 - absolute ones too
+        matching = [path] if find_kind(path) == "file" else []
+        if not matching and has_magic(path):
+            matching = sorted(glob(path, recursive=True))  # noqa: PTH207 - absolute ones too
         if not matching:
             raise InputError(f"{path}: no such file: check the name, or make it with `ir3de collect`")
         found += matching

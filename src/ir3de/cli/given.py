@@ -15,6 +15,7 @@ from ir3de.cli.held_texts import DomainTexts, HeldTexts
 from ir3de.cli.misplaced import refuse_misplaced
 from ir3de.cli.options import Function, TextOptions, check_described, parse_descriptions, parse_domains
 from ir3de.cli.output import Output, printable
+from ir3de.storage.files import find_kind
 
 if TYPE_CHECKING:
     from ir3de.corpora.repeats import Repeats
@@ -53,7 +54,7 @@ class GivenDomains:
         alone = [one for one in self.sources if "=" not in one and one not in names]
         if self.label is not None:
             return {**dict.fromkeys(names, ()), **self._read_labelled(names, field, out, whole_files, skip_bad)}
-        if alone and all(Path(path).expanduser().is_dir() for path in alone):
+        if alone and all(find_kind(Path(path).expanduser()) == "folder" for path in alone):
             return self._find_experts(alone, with_statistics=with_statistics)
         return dict(parse_domains(None, None, self.sources, names_alone=described is not None))
 
@@ -83,11 +84,11 @@ class GivenDomains:
 
     def check(self, field: str | None, described: Collection[str] | None = None) -> None:
         """Refuse paths without a name, or names with --label, before anything is read."""
-        pairs = [one for one in self.sources if "=" in one and not Path(one).exists()]
+        pairs = [one for one in self.sources if "=" in one and not find_kind(one)]
         if self.label is not None and pairs:
             _refuse_pairs(pairs)
         alone = [one for one in self.sources if "=" not in one and one not in (described or ())]
-        if self.label is None and not all(Path(path).expanduser().is_dir() for path in alone):
+        if self.label is None and not all(find_kind(Path(path).expanduser()) == "folder" for path in alone):
             _refuse_unnamed(alone, field)
 
     def check_labels(self, found: Mapping[str, DomainTexts], field: str | None) -> None:

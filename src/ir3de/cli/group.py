@@ -94,6 +94,10 @@ class CommandGroup(click.Group):
             _discard_output()
             ctx.exit(0)
         except OSError as error:
+            if error.errno == errno.ENAMETOOLONG:
+                found = f"{str(error.filename)[:MAX_SUMMARY_CHARACTERS]}…"
+                _print_error(f"{error.strerror}: {found} stands where a path belongs: check the arguments")
+                ctx.exit(1)
             if error.errno != errno.ENOSPC:
                 raise
             _discard_output()

@@ -11,6 +11,8 @@ from typing import Any, TypeVar
 
 import click
 
+from ir3de.storage.files import find_kind
+
 Function = TypeVar("Function", bound=Callable[..., Any])
 
 ARGUMENTS = "ir3de.arguments"  # under this name the context holds the arguments as they were written
@@ -69,14 +71,14 @@ def is_texts(path: str | Path) -> bool:
     """Whether that is a file of texts, by its suffix."""
     from ir3de.corpora.sources import recognise
 
-    return Path(path).is_file() and recognise(Path(path)) is not None
+    return find_kind(path) == "file" and recognise(Path(path)) is not None
 
 
 def is_router(path: str | Path) -> bool:
     """Whether a router was saved there."""
-    from ir3de.artifact import HEADER
+    from ir3de.artifact import holds_router
 
-    return (Path(path).expanduser() / HEADER).is_file()
+    return holds_router(path)
 
 
 def peek_rows(paths: Sequence[str]) -> list[Mapping[str, object]]:

@@ -28,7 +28,7 @@ class _Share(click.FloatRange):
             return super().convert(value, param, ctx)
         except click.BadParameter as error:
             percent = str(value).removesuffix("%").strip()
-            if percent.isdigit() and 1 <= int(percent) < 100:
+            if percent.isdecimal() and 1 <= int(percent) < 100:
                 self.fail(
                     f"{value!r} is not in the range 0<x<1: write {percent} % as {int(percent) / 100:g}.", param, ctx
                 )

@@ -10,6 +10,7 @@ from typing import NamedTuple
 import click
 
 from ir3de.cli import hints
+from ir3de.storage.files import find_kind
 
 EXAMPLE_ROUTER = "router"
 COLUMNS = {"label": "--label", "text": "--text", "field": "--text"}  # label=team is an argument in other tools
@@ -101,23 +102,23 @@ def _find_columns(words: Sequence[Word]) -> dict[str, tuple[str, str]]:
     found = {}
     for one in arguments:
         option, equals, name = one.partition("=")
-        if equals and option in COLUMNS and not Path(name).exists():
+        if equals and option in COLUMNS and not find_kind(name):
             found[one] = (COLUMNS[option], name)
     if not found and not _has_option(words, "--label"):
         named = {name for row in hints.peek_rows(tables[:1])[:1] for name in row}
         # the first argument may be a new router of that name
-        found |= {one: ("--label", one) for one in arguments[1:] if one in named and not Path(one).exists()}
+        found |= {one: ("--label", one) for one in arguments[1:] if one in named and not find_kind(one)}
     return found
 
 
 def _find_router(arguments: Sequence[str]) -> str | None:
     """The argument that is a router, or could become one."""
-    free = [one for one in arguments if not _is_pair(one) and not Path(one).is_file() and not Path(one).suffix]
+    free = [one for one in arguments if not _is_pair(one) and find_kind(one) != "file" and not Path(one).suffix]
     return next((one for one in free if hints.is_router(one)), free[0] if free else None)
 
 
 def _is_pair(argument: str) -> bool:
-    return "=" in argument and not Path(argument).exists()
+    return "=" in argument and not find_kind(argument)
 
 
 def _has_option(words: Sequence[Word], option: str) -> bool:

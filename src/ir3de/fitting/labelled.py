@@ -10,6 +10,7 @@ from typing import Any
 from ir3de.engines.domains import Files
 from ir3de.engines.engine import Counting
 from ir3de.errors import InputError
+from ir3de.storage.files import find_kind
 
 
 def split_by_label(
@@ -35,9 +36,9 @@ def split_by_label(
     if isinstance(given, Mapping):
         refuse_columns_by_name(given, label, text)
         return given
-    if label is None and isinstance(given, (str, Path)) and Path(given).is_dir():
+    if label is None and isinstance(given, (str, Path)) and find_kind(given) == "folder":
         return {name: Files(paths, field=text) for name, paths in find_experts(given).items()}
-    is_file = isinstance(given, (str, Path)) and Path(given).is_file()
+    is_file = isinstance(given, (str, Path)) and find_kind(given) == "file"
     if label is None and not (is_file or is_frame(given) or is_pair(given)):
         if advice := advise_unlabelled(given):
             raise InputError(f"found a {type(given).__name__}, and no labels: {advice}")

@@ -29,6 +29,7 @@ from ir3de.gateway.keys.checks import check_keys_file
 from ir3de.gateway.keys.store import list_environment_keys
 from ir3de.gateway.telemetry.logs import STANDARD_OUTPUT, explain_unwritable
 from ir3de.gateway.translation.translation import ANTHROPIC_VERSION
+from ir3de.storage.files import find_kind
 
 PING_TIMEOUT_S = 5.0
 
@@ -68,7 +69,7 @@ def read_router_facts(path: str, threshold: float | None = None) -> RouterFacts 
     """
     if "://" in path:
         return None
-    from ir3de.artifact import holds_router, inspect_router
+    from ir3de.artifact import holds_router, inspect_router, read_expert_names
 
     if not holds_router(path):
         raise ArtifactError(
@@ -78,7 +79,7 @@ def read_router_facts(path: str, threshold: float | None = None) -> RouterFacts 
     if not found.whole:
         broken = ", ".join(file.name for file in found.files if file.state in ("missing", "damaged"))
         raise ArtifactError(f"the router at {path} is damaged ({broken}): copy it again from its origin")
-    names = tuple(str(expert["name"]) for expert in found.header["experts"])
+    names = read_expert_names(path)
     return RouterFacts(path, str(found.header["sha256"]), names, found.tells_out_of_domain(threshold))
 
 
@@ -132,8 +133,8 @@ def check_state_folder(config: Config, path: Path | None) -> list[Finding]:
     where = find_state_folder(config, path)
     if where is None:
         return []
-    nearest = next(folder for folder in (where, *where.resolve().parents) if folder.exists())
-    if nearest.is_dir() and os.access(nearest, os.W_OK | os.X_OK):
+    nearest = next(folder for folder in (where, *where.resolve().parents) if find_kind(folder))
+    if find_kind(nearest) == "folder" and os.access(nearest, os.W_OK | os.X_OK):
         return []
     lost = "changes made through /admin, pins and what keys have used end with the gateway"
     alone = ", and each worker counts keys alone" if config.server.workers > 1 and config.server.keys_file else ""

@@ -5,13 +5,14 @@ from __future__ import annotations
 import hashlib
 import json
 import os
+import stat
 import sys
 import threading
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from time import monotonic, sleep
-from typing import IO, Any
+from typing import IO, Any, Literal
 
 from ir3de.errors import ArtifactError, IR3DEError, VersionError
 from ir3de.errors.installation import name_upgrade
@@ -21,6 +22,15 @@ Header = dict[str, Any]
 _LOCK_CHECK_S = 0.05  # between two attempts to lock a folder
 _COPY_BYTES = 1 << 20  # copied at a time
 _NEW_FILE = os.O_WRONLY | os.O_CREAT | os.O_EXCL | getattr(os, "O_BINARY", 0)
+
+
+def find_kind(path: str | Path) -> Literal["file", "folder", "other", ""]:
+    """What is at a path; nothing, too, where the system cannot look: a name may be too long, a folder out of bounds."""
+    try:
+        mode = Path(path).stat().st_mode
+    except (OSError, ValueError):  # ValueError: a null byte
+        return ""
+    return "folder" if stat.S_ISDIR(mode) else "file" if stat.S_ISREG(mode) else "other"
 
 
 def write(path: Path, content: bytes, *, private: bool = False) -> None:

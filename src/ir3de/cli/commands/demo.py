@@ -123,14 +123,14 @@ def demo(target: Path | None, write: Path | None, force: bool, out: Output) -> N
 
 def _find_place(target: Path | None, *, force: bool) -> tuple[Path, bool]:
     """The folder for the router, and whether it is written: not where an earlier demo left one."""
-    from ir3de.artifact import holds_router, read_header
+    from ir3de.artifact import holds_router, read_expert_names
     from ir3de.corpora.examples import DOMAINS
 
     place = (target or SAVED).expanduser()
-    if target is None and not force and holds_router(place):
-        experts = [expert["name"] for expert in read_header(place)["experts"]]
-        if experts == list(DOMAINS) and place.with_name(f"{place.name}-{PROMPTS}").is_dir():
-            return place, False
+    has_prompts = place.with_name(f"{place.name}-{PROMPTS}").is_dir()
+    may_keep = target is None and not force and has_prompts and holds_router(place)
+    if may_keep and read_expert_names(place) == tuple(DOMAINS):
+        return place, False
     refuse_existing(place, force=force)
     return place, True
 

@@ -144,9 +144,9 @@ def _refuse_no_experts(router: str | None) -> None:
     """Refuse a router without experts, with the names that the experts need."""
     if router is None or not is_router(router):
         return  # told otherwise
-    from ir3de.artifact import inspect_router
+    from ir3de.artifact import read_expert_names
 
-    names = [str(expert["name"]) for expert in inspect_router(router).header["experts"]]
+    names = read_expert_names(router)
     raise InputError(
         f"--router has no models to route to: add --expert NAME=URL for each of {name_some(names)}, or --demo for "
         "small local models"

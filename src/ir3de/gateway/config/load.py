@@ -100,7 +100,7 @@ def merge_overrides(below: Mapping[str, Any], above: Mapping[str, Any]) -> dict[
         if isinstance(value, Mapping) and isinstance(before, Mapping):
             result[key] = merge_overrides(before, value)
         elif key == "experts" and isinstance(before, list):
-            names = {expert["name"] for expert in value}
+            names = [expert["name"] for expert in value]  # a list: what the file has for a name may be unhashable
             kept = [one for one in before if not (isinstance(one, Mapping) and one.get("name") in names)]
             result[key] = [*kept, *value]
         else:

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
 
-from ir3de.artifact import holds_router, read_header
+from ir3de.artifact import holds_router, read_expert_names
 from ir3de.corpora import examples as examples
 from ir3de.embedding import packaged_models
 from ir3de.errors import ArtifactError, InputError, MissingExtraError
@@ -177,7 +177,7 @@ def demo(say: Callable[[str], None] = lambda line: None, *, router: str | Path |
 def _list_experts(router: Path) -> tuple[str, ...]:
     if not holds_router(router):
         raise ArtifactError(f"no router at {router}: make one with `ir3de fit {router} …`, or leave --router out")
-    return tuple(str(expert["name"]) for expert in read_header(router)["experts"])
+    return read_expert_names(router)
 
 
 def _find_model(say: Callable[[str], None]) -> Path:

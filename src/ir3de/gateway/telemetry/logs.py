@@ -204,11 +204,14 @@ def _open(path: Path) -> int:
 
 def explain_unwritable(path: Path) -> str | None:
     """Why a log cannot be written there; None if it can. No file is made."""
-    if path.is_dir():
-        return _refuse(path, os.strerror(errno.EISDIR))
-    if not path.exists() and not path.parent.is_dir():
-        return _refuse(path, os.strerror(errno.ENOENT))
-    is_allowed = os.access(path, os.W_OK) if path.exists() else os.access(path.parent, os.W_OK | os.X_OK)
+    try:
+        if path.is_dir():
+            return _refuse(path, os.strerror(errno.EISDIR))
+        if not path.exists() and not path.parent.is_dir():
+            return _refuse(path, os.strerror(errno.ENOENT))
+        is_allowed = os.access(path, os.W_OK) if path.exists() else os.access(path.parent, os.W_OK | os.X_OK)
+    except OSError as error:  # a name that is too long, or a folder that may not be entered
+        return _refuse(path, error.strerror or str(error))
     return None if is_allowed else _refuse(path, os.strerror(errno.EACCES))
 
 
