@@ -56,7 +56,11 @@ def test_a_difference_is_paired_and_bounded() -> None:
 def test_what_was_not_asked_anew_stays_in_the_file() -> None:
     before = {
         "circumstances": {"date": "then"},
-        "alternatives": [{"name": "ir3de", "packages": 1}, {"name": "SetFit, MiniLM", "packages": 2}],
+        "alternatives": [
+            {"name": "earlier name", "packages": 5},  # one that is not asked any more
+            {"name": "ir3de", "packages": 1},
+            {"name": "SetFit, MiniLM", "packages": 2},
+        ],
         "rows": [{"router": "SetFit, MiniLM", "accuracy": 1.0}, {"router": "ir3de", "accuracy": 2.0}],
     }
     new = {
@@ -69,6 +73,7 @@ def test_what_was_not_asked_anew_stays_in_the_file() -> None:
         ("ir3de", 4),
         ("SetFit, MiniLM", 2),
         ("LiteLLM auto-router, MiniLM", 3),
+        ("earlier name", 5),
     ]
     assert [(row["router"], row["accuracy"]) for row in merged["rows"]] == [("ir3de", 3.0), ("SetFit, MiniLM", 1.0)]
     assert merged["circumstances"] == {"date": "now"}

@@ -295,10 +295,11 @@ def merge(before: Mapping[str, Any], new: Mapping[str, Any]) -> dict[str, Any]:
     facts = [fact for fact in before["alternatives"] if fact["name"] not in asked] + list(new["alternatives"])
     rows = [row for row in before["rows"] if row["router"] not in asked] + list(new["rows"])
     order = {alternative.name: place for place, alternative in enumerate(ALTERNATIVES)}
+    last = len(order)  # of one that has another name by now
     return {
         "circumstances": new["circumstances"],
-        "alternatives": sorted(facts, key=lambda fact: order[fact["name"]]),
-        "rows": sorted(rows, key=lambda row: order[row["router"]]),
+        "alternatives": sorted(facts, key=lambda fact: order.get(fact["name"], last)),
+        "rows": sorted(rows, key=lambda row: order.get(row["router"], last)),
     }
 
 
