@@ -314,7 +314,7 @@ def two_workers(folder: Path, upstream: Upstream, **expert: Any) -> Iterator[tup
 
 def list_workers(parent: int) -> list[int]:
     """Processes that the supervisor spawned to serve."""
-    found = subprocess.run(["ps", "-o", "pid=,args=", "--ppid", str(parent)], capture_output=True, text=True)
+    found = subprocess.run(["ps", "-ww", "-o", "pid=,args=", "--ppid", str(parent)], capture_output=True, text=True)
     return [int(line.split()[0]) for line in found.stdout.splitlines() if "spawn_main" in line]
 
 
