@@ -383,3 +383,12 @@ def test_tune_is_given_texts_and_says_which_commands_were_meant(tmp_path: Path) 
     assert f"\n  ir3de tune {router}\n" in said
     assert said.endswith(f"\n  ir3de fit {router} {table} --label team --tune --force\n")
     assert "ir3de fit" not in run("tune", router, "--label", "team", code=2).stderr
+
+
+def test_a_first_line_that_is_a_row_is_no_header(tmp_path: Path) -> None:
+    path = tmp_path / "train.csv"
+    path.write_text("Is it void?,law\nSue them?,law\nSort a list.,code\n", encoding="utf-8")
+    for label in ((), ("--label", "team")):
+        said = wrong_call("fit", tmp_path / "router", path, *label)
+        assert "looks like a row (Is it void?, law): write a line above it that names the columns" in said
+        assert "Did you mean" not in said

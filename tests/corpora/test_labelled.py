@@ -201,3 +201,11 @@ def test_a_labelled_file_holds_what_files_by_label_hold(tmp_path: Path) -> None:
     assert read_labelled(path, label="team") == {
         name: list(read_texts([tmp_path / f"{name}.jsonl"])) for name in WANTED
     }
+
+
+def test_a_file_without_one_text_is_named(tmp_path: Path) -> None:
+    path = tmp_path / "train.csv"
+    path.write_text("prompt,team\n,law\n ,code\n", encoding="utf-8")
+    for data in (path, [path]):
+        with pytest.raises(InputError, match=r"train\.csv: found no text with a label \(.* without a text: 2\)"):
+            read_labelled(data, label="team")

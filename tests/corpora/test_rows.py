@@ -154,6 +154,29 @@ def test_bytes_that_are_not_utf8_are_placed(tmp_path: Path, suffix: str) -> None
             assert "convert the file to UTF-8" in message
 
 
+@pytest.mark.parametrize("kind", ["utf-16", "utf-32"])
+def test_another_encoding_is_named(tmp_path: Path, kind: str) -> None:
+    path = write(tmp_path, "a.csv", "prompt,team\nIs it void?,law\n".encode(kind))
+    assert said(path).startswith(f"{path}: this is {kind.upper()}: ") and f"iconv -f {kind.upper()}" in said(path)
+
+
+def test_a_table_that_is_none_says_what_it_is(tmp_path: Path) -> None:
+    unmarked = write(tmp_path, "a.csv", "prompt,team\nIs it void?,law\n".encode("utf-16-le"))
+    assert "as UTF-16 does" in said(unmarked)
+    assert "save the sheet as CSV" in said(write(tmp_path, "b.csv", b"PK\x03\x04\x14\0\x06\0\n\xff"))
+    assert "save the sheet as CSV" in said(write(tmp_path, "c.xlsx", b"PK\x03\x04"))
+    old_mac = said(write(tmp_path, "d.csv", b"prompt,team\rIs it void?,law\r"))
+    assert "carriage return" in old_mac and "universal-newline" not in old_mac
+
+
+def test_rows_that_are_too_short_or_too_long_get_advice_of_their_own(tmp_path: Path) -> None:
+    short = said(write(tmp_path, "a.csv", "prompt,team\nIs it void?\n"))
+    assert "the row has 1 value, but the header has 2 columns: fill in what is missing" in short
+    assert "put quotes around values that hold a comma" in said(write(tmp_path, "b.csv", "prompt,team\na,b,c\n"))
+    one = said(write(tmp_path, "c.csv", "prompt|team\nWell, is it?|law\n"))
+    assert "the header has 1 column: separate the columns by commas, semicolons or tabs" in one
+
+
 def test_json_lines_that_are_not_utf8_are_placed(tmp_path: Path) -> None:
     path = write(tmp_path, "a.jsonl", b'"a"\n"\xe9t\xe9"\n')
     assert said(path).startswith(f"{path}:2: not valid UTF-8 (found the byte 0xe9)")
@@ -184,7 +207,7 @@ def test_packed_files_that_are_cut_or_damaged_are_named(tmp_path: Path, packing:
     ("name", "content", "message"),
     [
         ("a.csv", "", "a.csv: found no header"),
-        ("a.csv", "text,n\none\n", "a.csv:2: the row has 1 values, but the header has 2 columns"),
+        ("a.csv", "text,n\none\n", "a.csv:2: the row has 1 value, but the header has 2 columns"),
         ("a.csv", "text,n\none,two,three\n", "that hold a comma"),
         ("a.csv", 'text,n\nx,1\n"one,1\n', "a.csv:3: not a valid table (unexpected end of data)"),
         ("a.csv", "text,n,n\none,1,2\n", "names a column more than once ('n')"),

@@ -14,7 +14,7 @@ from ir3de.cli import hints
 from ir3de.cli.held_texts import DomainTexts, HeldTexts
 from ir3de.cli.misplaced import refuse_misplaced
 from ir3de.cli.options import Function, TextOptions, check_described, parse_descriptions, parse_domains
-from ir3de.cli.output import Output, printable
+from ir3de.cli.output import Output, one_line, printable
 from ir3de.storage.files import find_kind
 
 if TYPE_CHECKING:
@@ -22,6 +22,8 @@ if TYPE_CHECKING:
     from ir3de.engines import Counting
 
 STDIN = "-"
+HEADER_CHARS = 60  # shown of a first line that names no columns
+TABLES = {".csv", ".tsv"}  # whose first line names the columns
 
 
 @dataclass(frozen=True)
@@ -237,6 +239,7 @@ def _refuse_unnamed(paths: Sequence[str], field: str | None) -> None:
     rows = hints.peek_rows(files[:1]) if files else []
     if len(files) < len(paths) or not files:
         return  # what is no file is told by what reads names and paths
+    _refuse_missing_header(rows, files[0])
     label = guess_label(rows, field)
     if label is None:
         raise click.UsageError(
@@ -270,6 +273,7 @@ def _refuse_columns(paths: Sequence[str], label: str, field: str | None) -> None
     columns = list(rows[0])
     others = [name for name in columns if name not in (label, field)]
     if label not in columns and "." not in label:
+        _refuse_missing_header(rows, paths[0])
         nearest = suggest_name(label, others) or guess_label(rows, field)
         if nearest is not None:
             text = field if field in columns else find_needed_text(rows, nearest)
@@ -285,6 +289,16 @@ def _refuse_columns(paths: Sequence[str], label: str, field: str | None) -> None
         raise click.UsageError(
             f"found no column with a usual name for the text{unlikely}: there are {list_names(columns)}. Say which one "
             f"holds the prompts{' and which one the label' if likely else ''}:{right}"
+        )
+
+
+def _refuse_missing_header(rows: Sequence[Mapping[str, object]], path: str) -> None:
+    """Refuse a table whose first line is a row already: what it names a column by stands in that column again."""
+    if not TABLES.isdisjoint(Path(path).suffixes) and any(row[name] == name for row in rows for name in row):
+        first = one_line(", ".join(rows[0]), HEADER_CHARS)
+        raise click.UsageError(
+            f"the first line of {path} looks like a row ({first}): write a line above it that names the columns, such "
+            "as prompt,label"
         )
 
 

@@ -62,12 +62,22 @@ def read_labelled(
     if labels is not None:
         data = join_labels(data, labels, label, text, "read_labelled(")
     found: dict[str, list[str]] = {}
+    without_text = 0
     for name, prompt in _pairs(data, label, text, Options(on_bytes=on_bytes, on_damage=on_damage)):
         if prompt and not prompt.isspace():
             found.setdefault(name, []).append(prompt)
+        else:
+            without_text += 1
     if not found:
-        raise InputError("found no text with a label: give at least one row that has both")
+        raise _nothing_found(data, without_text)
     return {name: found[name] for name in order_labels(found)}
+
+
+def _nothing_found(data: Any, without_text: int) -> InputError:
+    paths = [data] if isinstance(data, str | Path) else data if isinstance(data, list) else []
+    place = f"{paths[0]}: " if len(paths) == 1 and isinstance(paths[0], str | Path) else ""
+    rows = f" (rows with a label, but without a text: {without_text:,})" if without_text else ""
+    return InputError(f"{place}found no text with a label{rows}: give at least one row that has both")
 
 
 def read_experts(

@@ -13,6 +13,7 @@ from ir3de.corpora.streams import STDIN, Source
 from ir3de.errors import InputError
 
 _SUFFIXES = tuple(kind for kind in FORMATS if kind != STDIN)
+_SPREADSHEETS = frozenset({".xlsx", ".xls", ".xlsm", ".ods", ".numbers"})
 _NEVER_PACKED = frozenset({".parquet"})  # it is read out of order, and compresses its own columns
 
 
@@ -72,6 +73,8 @@ def _make_source(path: AnyPath) -> Source:
     source = recognise(path)
     if source is None:
         found = "".join(Path(path.name).suffixes[-2:]) or "no suffix"
+        if Path(path.name).suffix.lower() in _SPREADSHEETS:
+            raise InputError(f"{path}: spreadsheets are not read: save the sheet as CSV in UTF-8, and name that file")
         raise InputError(f"{path}: cannot tell the format, found {found}: use {_supported_suffixes()}")
     return source
 

@@ -24,6 +24,13 @@ STDIN = "-"
 _BUFFER_BYTES = 1 << 20  # large reads keep the cost of a line low, and set how often `on_bytes` is called
 _SCAN_BYTES = 1 << 13  # bytes looked through at a time for the end of a line
 _BOM = b"\xef\xbb\xbf"
+_OTHER_FILES = {  # by their first bytes; UTF-32 comes before UTF-16, which begins alike
+    b"PK\x03\x04": "no text but a ZIP archive, as spreadsheets are: save the sheet as CSV in UTF-8",
+    b"\xd0\xcf\x11\xe0": "no text but an old spreadsheet: save the sheet as CSV in UTF-8",
+    b"\xff\xfe\x00\x00": "UTF-32: save it as UTF-8, or convert it with `iconv -f UTF-32 -t UTF-8`",
+    b"\xff\xfe": "UTF-16: save it as UTF-8, or convert it with `iconv -f UTF-16 -t UTF-8`",
+    b"\xfe\xff": "UTF-16: save it as UTF-8, or convert it with `iconv -f UTF-16 -t UTF-8`",
+}
 
 _max_expanded_bytes: ContextVar[int | None] = ContextVar("max_expanded_bytes", default=None)
 
@@ -211,11 +218,20 @@ def decode_utf8(raw: bytes, source: Source, *, first_line: int = 1) -> str:
     try:
         return raw.decode()
     except UnicodeDecodeError as error:
+        refuse_other_file(raw if first_line == 1 and not source.begin else b"", source.name)
         line = first_line + raw.count(b"\n", 0, error.start)
         raise utf8_error(source.place(line), raw[error.start]) from None
 
 
+def refuse_other_file(head: bytes, name: str) -> None:
+    """Refuse what begins as a spreadsheet or as text in another encoding does, by its name."""
+    for mark, kind in _OTHER_FILES.items():
+        if head.startswith(mark):
+            raise InputError(f"{name}: this is {kind}")
+
+
 def utf8_error(place: str, byte: int) -> InputError:
     return InputError(
-        f"{place}: not valid UTF-8 (found the byte 0x{byte:02x}): convert the file to UTF-8, for instance with iconv"
+        f"{place}: not valid UTF-8 (found the byte 0x{byte:02x}): convert the file to UTF-8, for instance with "
+        "`iconv -f CP1252 -t UTF-8` if it comes from Windows"
     )

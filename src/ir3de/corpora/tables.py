@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from ir3de.corpora.remote import Remote
 from ir3de.corpora.rows import Row, list_names
-from ir3de.corpora.streams import Options, Source, decode_utf8, utf8_error
+from ir3de.corpora.streams import Options, Source, decode_utf8, refuse_other_file, utf8_error
 from ir3de.errors import InputError, MissingExtraError
 
 if TYPE_CHECKING:
@@ -73,6 +73,11 @@ def _records(lines: Iterable[str], name: str, separator: str) -> Iterator[tuple[
         try:
             values = next(reader, None)
         except csv.Error as error:
+            if str(error).startswith("new-line character"):
+                raise InputError(
+                    f"{name}:{number}: found a carriage return inside a line: put values that hold one in quotes; if "
+                    "every line of the file ends so, convert it with `tr '\\r' '\\n'`"
+                ) from None
             raise InputError(
                 f"{name}:{number}: not a valid table ({error}): put values that hold a quote or a line end "
                 'in quotes, and double the quotes inside them ("")'
@@ -85,10 +90,15 @@ def _records(lines: Iterable[str], name: str, separator: str) -> Iterator[tuple[
 
 def _find_fault(values: list[str], header: list[str], place: str, separator: str) -> InputError | None:
     if len(values) != len(header):
-        return InputError(
-            f"{place}: the row has {len(values)} values, but the header has "
-            f"{len(header)} columns: put quotes around values that hold a {_SEPARATORS[separator]}"
+        had, named = _count(len(values), "value"), _count(len(header), "column")
+        advice = (
+            "fill in what is missing"
+            if len(values) < len(header)
+            else "separate the columns by commas, semicolons or tabs, and put quotes around values that hold one"
+            if len(header) == 1
+            else f"put quotes around values that hold a {_SEPARATORS[separator]}"
         )
+        return InputError(f"{place}: the row has {had}, but the header has {named}: {advice}")
     try:
         "".join(values).encode()
     except UnicodeEncodeError as error:
@@ -96,9 +106,16 @@ def _find_fault(values: list[str], header: list[str], place: str, separator: str
     return None
 
 
+def _count(number: int, what: str) -> str:
+    return f"{number} {what}" if number == 1 else f"{number} {what}s"
+
+
 def _check_header(header: list[str], source: Source) -> list[str]:
     name = source.name
     decode_utf8("".join(header).encode(errors="surrogateescape"), source)  # without a header there are no rows to skip
+    refuse_other_file("".join(header).encode(), name)
+    if any("\0" in column for column in header):
+        raise InputError(f"{name}: the header holds zero bytes, as UTF-16 does: convert the file to UTF-8")
     if not header:
         raise InputError(f"{name}: found no header: write the names of the columns on the first line")
     if len(set(header)) < len(header):
