@@ -38,6 +38,21 @@ def test_fit_ends_with_a_proof_and_the_command_that_serves(tmp_path: Path) -> No
 
 
 @pytest.mark.usefixtures("_proving")
+def test_a_proof_fits_eighty_columns(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", "80")
+    shown = run("fit", tmp_path / "router", *EXPERTS, *FAST).stdout
+    lines = shown[shown.index("Proof") : shown.index("The scorer was chosen" if "The scorer" in shown else "next:")]
+    rows = lines.splitlines()
+    assert any(row.startswith("always the largest expert ") for row in rows), lines
+    assert any(row.startswith("on the same prompts ") for row in rows)
+    first = next(place for place, row in enumerate(rows) if row.startswith("Abstains on"))
+    assert all(row.startswith(("Abstains on", "More prompts", " " * 14)) for row in rows[first : first + 3])
+    begin = next(place for place, row in enumerate(rows) if row.startswith("prompts of"))
+    instances = rows[begin + 2 : rows.index("", begin)]
+    assert all(row[:1].strip() for row in instances), lines  # none of them goes on in a second line
+
+
+@pytest.mark.usefixtures("_proving")
 def test_the_proof_is_in_the_json(tmp_path: Path) -> None:
     found = run_json("fit", tmp_path / "router", *EXPERTS, *FAST)["proof"]
     assert found["prompts"] == 360 and found["method"] == "cross-validation"

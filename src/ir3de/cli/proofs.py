@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from ir3de.cli.output import FAINT, Output, bar, colour_of, heading, hint, line, one_line, percent, table
+from ir3de.cli.output import FAINT, PIPE_WIDTH, Output, bar, colour_of, heading, hint, line, one_line, percent, table
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
@@ -21,6 +21,9 @@ if TYPE_CHECKING:
     from ir3de.router import Router
 
 BAR_WIDTH = 12
+WIDTH_WITH_BARS = 95  # of a table of accuracies with the longest names
+OTHER_MISTAKES = "other mistakes"
+COUNT_WIDTH = 22  # of a count such as "1,234 · 10 %", and of what separates the columns
 SHOWN_PAIRS = 4
 MAX_NAMED_EXPERTS = 5  # of more, `serve` reads a file
 FIRST_PORT = 8001
@@ -70,15 +73,15 @@ def show_proof(out: Output, proven: Proven, router: Router) -> None:
             out.note(heading("Proof", "on prompts that the router has not seen"))
             out.note(line(("not measured: ", "yellow"), (proven.reason, "")))
         return
-    out.note(heading("Proof", proof.notes[0].rstrip(".")), "", accuracy_table(proof))
+    out.note(heading("Proof", proof.notes[0].rstrip(".")), "", accuracy_table(proof, out.console.width))
     if proof.confused:
         out.note("", confused_table(proof, router, out.console.width))
-    out.note("", *_summarise(proof, out.console.width))
+    out.note("", _summarise(proof, out.console.width))
     for note in proof.notes[1:]:
         out.note(line((note, FAINT)))
 
 
-def accuracy_table(proof: Proof) -> Table:
+def accuracy_table(proof: Proof, width: int = PIPE_WIDTH) -> Table:
     """The router, and what else could choose, on the same prompts."""
     right = ("accuracy", "95 %", "router leads by")
     rows: list[tuple[RenderableType, ...]] = [
@@ -89,14 +92,18 @@ def accuracy_table(proof: Proof) -> Table:
         colour = "green" if lead.low > 0 else "red" if lead.high < 0 else "yellow"
         points = line((f"{100 * lead.value:+.1f} ", colour), (f"({_points(lead)})", FAINT))
         rows.append((one.name, percent(one.accuracy.value), _bar(one.accuracy, FAINT), _interval(one.accuracy), points))
+    if width < WIDTH_WITH_BARS:  # the figures say the same
+        rows = [(*row[:2], *row[3:]) for row in rows]
+        return table("on the same prompts", *right, right=right, rows=rows)
     return table("on the same prompts", right[0], "", *right[1:], right=right, rows=rows)
 
 
 def confused_table(proof: Proof, router: Router, width: int) -> Table:
     """The most frequent mistakes, each with the prompt that was most confidently routed wrong."""
     shown = table("prompts of", "went to", "prompts", "for instance", right=("prompts",))
-    longest = max(len(name) for pair in proof.confused[:SHOWN_PAIRS] for name in (pair.truth, pair.said))
-    room = max(20, width - 2 * min(longest, 30) - 26)
+    truths, others = ([len(getattr(pair, side)) for pair in proof.confused[:SHOWN_PAIRS]] for side in ("truth", "said"))
+    names_width = min(30, max(*truths, len(OTHER_MISTAKES))) + min(30, max(*others, len("went to")))
+    room = max(20, width - names_width - COUNT_WIDTH)
     for pair in proof.confused[:SHOWN_PAIRS]:
         names = [line((name, colour_of(router.experts.index(name)))) for name in (pair.truth, pair.said)]
         count = f"{pair.count:,} · {100 * pair.share:.0f} %"
@@ -104,11 +111,23 @@ def confused_table(proof: Proof, router: Router, width: int) -> Table:
     wrong = sum(map(sum, proof.confusion)) - sum(row[place] for place, row in enumerate(proof.confusion))
     rest = wrong - sum(pair.count for pair in proof.confused[:SHOWN_PAIRS])
     if rest > 0:
-        shown.add_row(line(("other mistakes", FAINT)), "", f"{rest:,}")
+        shown.add_row(line((OTHER_MISTAKES, FAINT)), "", f"{rest:,}")
     return shown
 
 
-def _summarise(proof: Proof, width: int) -> Iterator[Text]:
+def _summarise(proof: Proof, width: int) -> Table:
+    """The summary with its words in the first column, so that long lines go on beside them."""
+    from rich.table import Table
+
+    shown = Table.grid()
+    shown.add_column(width=INDENT, style="bold", no_wrap=True)
+    shown.add_column(overflow="fold")
+    for words, said in _list_findings(proof, width):
+        shown.add_row(words, said)
+    return shown
+
+
+def _list_findings(proof: Proof, width: int) -> Iterator[tuple[str, Text]]:
     """What it abstains on, and what more prompts would bring."""
     from ir3de.evaluation.verdict import judge_curve
 
@@ -118,13 +137,13 @@ def _summarise(proof: Proof, width: int) -> Iterator[Text]:
         right = "" if others is None else f"; of the others {percent(others.value)} are right"
         reasons = ", ".join(f"{reason} {count:,}" for reason, count in found.reasons.items())
         said = f"{percent(found.share.value)} ({reasons}){right}"
-    yield line(("Abstains on   ", "bold"), (said, ""))
+    yield "Abstains on", line((said, ""))
     if found.examples:
-        yield line((" " * INDENT + one_line(" · ".join(found.examples), max(20, width - INDENT)), FAINT))
+        yield "", line((one_line(" · ".join(found.examples), max(20, width - INDENT)), FAINT))
     if (of_more := judge_curve(proof)) is not None:
-        yield line(("More prompts  ", "bold"), (of_more, ""))
+        yield "More prompts", line((of_more, ""))
         points = ", ".join(f"{percent(point.accuracy.value)} with {point.prompts:,}" for point in proof.curve)
-        yield line((" " * INDENT + points, FAINT))
+        yield "", line((points, FAINT))
 
 
 def serve_hint(router: Router, folder: Path) -> Text:
