@@ -1,5 +1,6 @@
 """Looking at things, and the command line as a process: pipes, signals, full disks, narrow terminals."""
 
+import errno
 import json
 import os
 import re
@@ -130,6 +131,27 @@ def test_errors_in_a_real_process(tmp_path: Path) -> None:
     assert process("--version").stdout.startswith("ir3de ")
 
 
+@pytest.mark.parametrize("closed", ["<&-", ">&-", ">&- 2>&-"])
+def test_streams_that_are_closed_are_no_reason_for_a_traceback(fitted: Path, closed: str) -> None:
+    text = "" if closed == "<&-" else "contract"
+    for command in ("route", "explain"):
+        words = shlex.join([sys.executable, "-m", "ir3de", command, str(fitted), *([text] if text else [])])
+        done = subprocess.run(f"{words} {closed}", shell=True, capture_output=True, text=True, check=False)
+        assert done.returncode == (0 if text else 2) and "Traceback" not in done.stderr, done.stderr
+        assert text or "write the prompt in quotes" in done.stderr
+
+
+@pytest.mark.parametrize("columns", ["0", "20", "40"])
+def test_names_come_before_bars_on_a_narrow_terminal(
+    fitted: Path, monkeypatch: pytest.MonkeyPatch, columns: str
+) -> None:
+    monkeypatch.setenv("COLUMNS", columns)
+    shown = run("route", fitted, PROMPT).stdout
+    assert all(name in shown for name in ir3de.Router.load(fitted).experts)
+    shown = run("explain", fitted, PROMPT).stdout
+    assert "contract" in shown and "all words" in shown and max(map(len, shown.splitlines())) <= 40
+
+
 def test_output_that_cannot_hold_every_character(fitted: Path) -> None:
     ascii_only = {"PYTHONIOENCODING": "ascii"}
     shown = process("route", fitted, "Is this contract void? 你好", env=ascii_only)
@@ -209,3 +231,21 @@ def test_a_full_disk_behind_standard_output_is_said_in_one_line(fitted: Path) ->
     assert done.stderr.splitlines() == [
         "error: cannot write the output: No space left on device. Free some space, or send the output elsewhere"
     ]
+
+
+def test_a_router_that_was_copied_in_part_is_copied_again(router: Path, tmp_path: Path) -> None:
+    assert "make one with `ir3de fit`" in complaint("route", tmp_path / "missing", "text")
+    next(router.glob("tokenizer-*.json.gz")).unlink()
+    assert "copied only in part" in complaint("route", router, PROMPT)
+    (router / "router.json").unlink()
+    assert "copy the whole folder again" in complaint("route", router, PROMPT)
+
+
+def test_a_full_disk_says_what_to_do(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(_: int) -> None:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    monkeypatch.setattr("ir3de.storage.files.os.fsync", fail)
+    said = complaint("demo", "--write", tmp_path / "train.csv")
+    assert "free some space, or choose another place. What was there before is unchanged" in said
+    assert list(tmp_path.iterdir()) == []

@@ -53,7 +53,7 @@ def load_router(path: str | Path, *, mapped: bool = False, derived: str | Path |
     except OSError as error:  # a name that is too long
         found = error.strerror or str(error)
     if found:
-        raise ArtifactError(f"no router at {folder}: {found}")
+        raise ArtifactError(f"no router at {folder}: {found}. Name the folder of one, or make one with `ir3de fit`")
     shared = (folder if derived is None else Path(derived).expanduser()) if mapped else None
     for _ in range(_ATTEMPTS):
         header = stamp(folder / HEADER)
@@ -68,7 +68,9 @@ def load_router(path: str | Path, *, mapped: bool = False, derived: str | Path |
 
 def _load(folder: Path, shared: Path | None) -> RouterParts:
     if not (folder / HEADER).is_file():
-        raise ArtifactError(f"no router at {folder}: it holds no {HEADER}")
+        raise ArtifactError(
+            f"no router at {folder}: it holds no {HEADER}. Name the folder of one, or copy the whole folder again"
+        )
     header = read_header(folder)
     with name_damage(folder):
         embedding = lru_cache(maxsize=1)(partial(_load_embedding, folder, header))

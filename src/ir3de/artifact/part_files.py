@@ -118,6 +118,7 @@ def checked_path(folder: Path, part: Mapping[str, str]) -> Path:
     path = folder / part["name"]
     if folder.is_dir() and not path.exists():
         raise ArtifactError(
-            f"{path} is missing: it was deleted, or the router was replaced since it was loaded: load it again"
+            f"{path} is missing: it was deleted, the folder was copied only in part, or the router was replaced since "
+            "it was loaded: copy the whole folder again from where it came from, or load it again"
         )
     return path

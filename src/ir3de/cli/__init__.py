@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from io import TextIOWrapper
+from pathlib import Path
 
 import click
 
@@ -80,7 +82,13 @@ cli.add_sections(SECTIONS)
 
 def main() -> None:
     """Run the command line. Exit codes: 0 success, 1 an error that was explained, 2 a wrong call, 130 Ctrl-C."""
+    sys.stdout = sys.stdout or _open_nowhere()  # None where a service or `>&-` closed it
+    sys.stderr = sys.stderr or _open_nowhere()
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, TextIOWrapper):
             stream.reconfigure(errors="replace")  # a character that the encoding lacks is no reason to stop
     cli(prog_name="ir3de")
+
+
+def _open_nowhere() -> TextIOWrapper:
+    return Path(os.devnull).open("w", encoding="utf-8")  # it stays open as long as the process runs

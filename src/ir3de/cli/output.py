@@ -33,6 +33,7 @@ THEME = {f"progress.{name}": FAINT for name in ("download", "data.speed", "remai
 TURNS = "\u200e\u200f\u202a\u202b\u202c\u202d\u202e\u2066\u2067\u2068\u2069"  # they turn the direction of the line
 MIN_COLUMN_WIDTH = 6  # of a column of words
 PIPE_WIDTH = 100  # of output that no terminal shows
+LEAST_WIDTH = 40  # of a terminal; what is narrower, or says 0, breaks the lines itself
 
 
 @dataclass(frozen=True)
@@ -103,7 +104,10 @@ def console_for(stream: IO[str]) -> Console:
             raise  # called while handling the error: the command line as a whole knows what to do
 
     width = None if stream.isatty() or "COLUMNS" in os.environ else PIPE_WIDTH
-    return Plain(file=stream, markup=False, emoji=False, highlight=False, width=width, theme=Theme(THEME))
+    made = Plain(file=stream, markup=False, emoji=False, highlight=False, width=width, theme=Theme(THEME))
+    if made.width < LEAST_WIDTH:
+        made.width = LEAST_WIDTH
+    return made
 
 
 def json_text(document: object, encoding: str | None = "utf-8", *, indent: int | None = None) -> str:

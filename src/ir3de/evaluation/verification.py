@@ -49,7 +49,7 @@ def verify(
     folder = Path(path).expanduser()
     if not holds_router(folder):
         found = f"it holds no {HEADER}" if folder.is_dir() else "there is no such folder"
-        raise ArtifactError(f"no router at {folder}: {found}")
+        raise ArtifactError(f"no router at {folder}: {found}. Name the folder of one, or make one with `ir3de fit`")
     there = inspect_router(folder)
     yield _files(there)
     if not there.whole:

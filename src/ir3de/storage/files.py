@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import hashlib
 import json
 import os
@@ -20,6 +21,7 @@ from ir3de.errors.installation import name_upgrade
 Header = dict[str, Any]
 
 _LOCK_CHECK_S = 0.05  # between two attempts to lock a folder
+_FULL = {errno.ENOSPC, errno.EDQUOT}
 _COPY_BYTES = 1 << 20  # copied at a time
 _NEW_FILE = os.O_WRONLY | os.O_CREAT | os.O_EXCL | getattr(os, "O_BINARY", 0)
 
@@ -72,8 +74,9 @@ def open_atomic(path: Path, *, private: bool = False) -> Iterator[IO[bytes]]:
     except IR3DEError:  # said by whoever writes, and not about this file
         raise
     except OSError as error:
+        advice = ": free some space, or choose another place" if error.errno in _FULL else ""
         raise ArtifactError(
-            f"cannot write {path}: {error.strerror or error}. What was there before is unchanged"
+            f"cannot write {path}: {error.strerror or error}{advice}. What was there before is unchanged"
         ) from error
 
 

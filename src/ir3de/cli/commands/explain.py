@@ -42,6 +42,7 @@ if TYPE_CHECKING:
     from ir3de.routing.summary import WordSum
     from ir3de.routing.words import Word
 
+NARROW_WIDTH = 60  # below it there is room for the words and what they weigh, and no more
 OTHER_COLUMNS_WIDTH = 44  # a word, how often, its contribution, its bar
 MAX_NAME_CHARACTERS = 18  # of an expert in a table
 BAR_WIDTH = 10
@@ -114,7 +115,7 @@ def _explain_chat(out: Output, router: Router, chat: Chat, rows: int, weights: M
 def _text(text: str | None) -> str:
     if text is not None and text != "-":
         return text
-    if text is None and sys.stdin.isatty():
+    if sys.stdin is None or (text is None and sys.stdin.isatty()):
         raise click.UsageError("nothing to explain: write the prompt in quotes, or pipe it")
     from ir3de.corpora.streams import Source, decode_utf8
 
@@ -271,7 +272,8 @@ def _word_table(explanation: Explanation, rows: int, width: int) -> tuple[Text, 
     best, *others = explanation.compared
     title = f"The words that speak for {best} (+)" + (f" or {others[0]} (−)" if others else "")
     words, sums = tabulate_words(explanation, rows)
-    columns = _score_columns(explanation, width)
+    narrow = width < NARROW_WIDTH
+    columns = [] if narrow else _score_columns(explanation, width)
     names = [_short(explanation.compared[column]) for column in columns]
     shown = table("word", "", "+ −", " ", *names, right=("", "+ −", *names))
     digits, strongest = count_digits(explanation.decision), abs(words[0].contribution) if words else 1.0
@@ -282,7 +284,7 @@ def _word_table(explanation: Explanation, rows: int, width: int) -> tuple[Text, 
             line((printable(shorten(word.text)), style)),
             line((f"×{word.times}" if word.times > 1 else "", FAINT)),
             line((format_signed(word.contribution, digits), colour)),
-            line(("", "")) if style else bar(share, BAR_WIDTH, colour),
+            line(("", "")) if style or narrow else bar(share, BAR_WIDTH, colour),
             *(line((format_signed(word.scores[column], digits), FAINT)) for column in columns),
         )
 

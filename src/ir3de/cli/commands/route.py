@@ -19,6 +19,7 @@ from ir3de.cli.output import (
     DEFAULT,
     FAINT,
     NONE_FITS,
+    PIPE_WIDTH,
     Output,
     bar,
     colour_of,
@@ -53,6 +54,7 @@ REASON_WIDTH = len("low confidence")
 SMALLEST_SHOWN = 0.0005  # probabilities below it would be shown as 0.0 %
 MOST_NAMED = 3  # experts of a mixed prompt
 BAR_WIDTH = 32
+VALUE_WIDTH = len("  100.0 %  ")  # between a name and its bar
 
 
 @click.command()
@@ -162,7 +164,7 @@ def _one_source(text: str | None, source: str | None) -> str | None:
     """Where the prompts come from; None when the text is the prompt."""
     if text not in (None, STANDARD) and source is not None:
         raise click.UsageError("TEXT and --input were both given: leave one of them out")
-    if text is None and source is None and sys.stdin.isatty():
+    if text is None and source is None and (sys.stdin is None or sys.stdin.isatty()):
         raise click.UsageError(
             "nothing to route: write the prompt in quotes, name a file with --input, or pipe one per line"
         )
@@ -240,7 +242,11 @@ def _show_one(out: Output, router: Router, text: str, weights: Mapping[str, floa
         out.warn(why_abstained(decision))
         return
     costs_matter = decision.penalties is not None
-    out.result(utility_table(decision, router, top) if costs_matter else ranking_table(decision, router.experts, top))
+    out.result(
+        utility_table(decision, router, top)
+        if costs_matter
+        else ranking_table(decision, router.experts, top, out.console.width)
+    )
     if decision.abstained:
         out.warn(why_abstained(decision))
         return
@@ -273,7 +279,9 @@ def why_abstained(decision: Decision) -> str:
     return f"{why}: none fits, and no default expert was named{nearest}"
 
 
-def ranking_table(decision: Decision, experts: tuple[str, ...], top: int | None = None) -> Table:
+def ranking_table(
+    decision: Decision, experts: tuple[str, ...], top: int | None = None, width: int = PIPE_WIDTH
+) -> Table:
     """The first experts' probabilities or expected scores as bars, best first, and what is left for the others."""
     from rich.table import Table
 
@@ -283,10 +291,12 @@ def ranking_table(decision: Decision, experts: tuple[str, ...], top: int | None 
     shown.add_column(no_wrap=True)
     ranking = decision.ranking
     kept = count_shown(ranking, top, SMALLEST_SHOWN if decision.expected_score is None else -math.inf)
+    longest = max((len(expert) for expert, _ in ranking[:kept]), default=0)
+    room = max(0, min(BAR_WIDTH, width - longest - VALUE_WIDTH))  # on a narrow terminal names come before bars
     for place, (expert, value) in enumerate(ranking[:kept]):
         colour = colour_of(experts.index(expert))
         name = line((expert, f"bold {colour}" if place == 0 else ""))
-        shown.add_row(name, format_value(decision, value), bar(value, BAR_WIDTH, colour))
+        shown.add_row(name, format_value(decision, value), bar(value, room, colour))
     if top is None and len(ranking) > kept:
         left = percent(sum(value for _, value in ranking[kept:])) if decision.expected_score is None else ""
         shown.add_row(line((name_others(len(ranking) - kept), FAINT)), line((left, FAINT)), "")
