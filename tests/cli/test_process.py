@@ -148,6 +148,8 @@ def test_names_come_before_bars_on_a_narrow_terminal(
     monkeypatch.setenv("COLUMNS", columns)
     shown = run("route", fitted, PROMPT).stdout
     assert all(name in shown for name in ir3de.Router.load(fitted).experts)
+    shown = run("inspect", fitted).stdout
+    assert all(re.search(rf"^{name} +120 ", shown, re.MULTILINE) for name in ir3de.Router.load(fitted).experts), shown
     shown = run("explain", fitted, PROMPT).stdout
     assert "contract" in shown and "all words" in shown and max(map(len, shown.splitlines())) <= 40
 

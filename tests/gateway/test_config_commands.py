@@ -186,6 +186,12 @@ def test_dry_run(router: Path) -> None:
     assert "--demo brings its own" in wrong_call("serve", "--demo", "--expert", "law=http://127.0.0.1:1/v1")
 
 
+def test_a_dry_run_refuses_a_level_that_serve_refuses(router: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("IR3DE_LOG_LEVEL", "loud")
+    refused = run("serve", "--router", router, "--expert", "law=http://127.0.0.1:1/v1", "--dry-run", code=1)
+    assert "IR3DE_LOG_LEVEL is 'loud': choose one of" in refused.stderr and "all is well" not in refused.stdout
+
+
 @pytest.mark.parametrize("command", [["serve", "--dry-run"], ["serve", "--expert", "law=http://127.0.0.1:9/v1"]])
 def test_in_a_base_install_the_extra_is_named(command: list[str]) -> None:
     script = "import sys\nsys.modules['pydantic'] = None\nfrom ir3de.cli import main\nmain()"

@@ -33,6 +33,7 @@ THEME = {f"progress.{name}": FAINT for name in ("download", "data.speed", "remai
 TURNS = "\u200e\u200f\u202a\u202b\u202c\u202d\u202e\u2066\u2067\u2068\u2069"  # they turn the direction of the line
 MIN_COLUMN_WIDTH = 6  # of a column of words
 PIPE_WIDTH = 100  # of output that no terminal shows
+NARROW_WIDTH = 60  # of a terminal; below it tables leave out what is not needed
 LEAST_WIDTH = 40  # of a terminal; what is narrower, or says 0, breaks the lines itself
 
 

@@ -16,6 +16,7 @@ from ir3de.cli.hints import router_before_prompt
 from ir3de.cli.options import chat_option, number_option, output_options, router_argument
 from ir3de.cli.output import (
     FAINT,
+    NARROW_WIDTH,
     Output,
     bar,
     colour_of,
@@ -42,7 +43,6 @@ if TYPE_CHECKING:
     from ir3de.routing.summary import WordSum
     from ir3de.routing.words import Word
 
-NARROW_WIDTH = 60  # below it there is room for the words and what they weigh, and no more
 OTHER_COLUMNS_WIDTH = 44  # a word, how often, its contribution, its bar
 MAX_NAME_CHARACTERS = 18  # of an expert in a table
 BAR_WIDTH = 10

@@ -10,7 +10,19 @@ import click
 
 from ir3de.cli.options import output_options
 from ir3de.cli.outcomes import describe_outcomes
-from ir3de.cli.output import FAINT, Output, count_left_out, facts, heading, line, percent, size, split_rows, table
+from ir3de.cli.output import (
+    FAINT,
+    NARROW_WIDTH,
+    Output,
+    count_left_out,
+    facts,
+    heading,
+    line,
+    percent,
+    size,
+    split_rows,
+    table,
+)
 from ir3de.cli.saving import load_router
 from ir3de.cli.strong_weak import describe_share
 from ir3de.cli.trials import trials_table
@@ -92,13 +104,15 @@ def _show_router(path: Path, found: RouterFiles, out: Output) -> None:
     )
     has_sources = any("sources" in expert for expert in header.get("experts", ()))
     counted = ("prompts", "tokens", "kept", *(("sources",) if has_sources else ()))
-    numbers = (*counted, "contributions")
-    experts = table("expert", *numbers, "digest", right=numbers)
+    narrow = out.console.width < NARROW_WIDTH  # names come before what is seldom asked for
+    others = () if narrow else ("contributions", "digest")
+    experts = table("expert", *counted, *others, right=(*counted, "contributions"))
     first, left_out = split_rows(header.get("experts", ()))
     for expert in first:
         counts = [f"{expert[key]:,}" if key in expert else "–" for key in counted]
-        counts.append(f"{len(expert['contributions']):,}" if "contributions" in expert else "–")
-        experts.add_row(str(expert.get("name")), *counts, line((expert.get("digest", "–")[:16], FAINT)))
+        given = f"{len(expert['contributions']):,}" if "contributions" in expert else "–"
+        rest = () if narrow else (given, line((expert.get("digest", "–")[:16], FAINT)))
+        experts.add_row(str(expert.get("name")), *counts, *rest)
     files = table("file", "size", "content", right=("size",))
     order = sorted(found.files, key=lambda file: file.state == "ok")  # what is wrong comes first
     shown_files, more_files = split_rows(order)

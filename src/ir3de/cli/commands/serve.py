@@ -75,6 +75,8 @@ def serve(
     if demo and (file or experts):
         raise click.UsageError("--demo brings its own experts: leave the file and --expert out")
     need_gateway(local=demo)
+    from ir3de.gateway.server import read_log_level
+
     overrides = _overrides(router, experts, server, is_open=is_open)
     if state is not None:
         overrides["state"] = str(Path(state).expanduser().absolute())
@@ -87,6 +89,7 @@ def serve(
             problems = count(len(checked.errors), "problem")
             raise InputError(f"this cannot be served: {problems}" if dry_run else "; ".join(checked.errors))
         if dry_run:
+            read_log_level(checked.config)  # refuses what `serve` would refuse
             out.result(line(("all is well: this can be served", "green")))
         elif not _serve(source, checked, out, demo=demo):
             context.exit(INTERRUPTED_EXIT_CODE)
