@@ -311,3 +311,16 @@ def test_drawing_needs_an_extra() -> None:
     command, environment = tiny.python_command(script)
     done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
     assert MissingExtraError.__name__ in done.stderr and "[plots]" in done.stderr
+
+
+def test_a_closed_form_that_leads_without_being_clear_is_explained() -> None:
+    from ir3de.cli.trials import describe_choice
+
+    chosen = {"scorer": "Logistic(strength=5.0, means=2.0, pairs=1.0, closed=3.0)", "accuracy": 0.66, "chosen": True}
+    closed = {"scorer": "Blend(ridge=1.0, posterior=0.25, pairs=0.5, strength=8.0, prior=1.0)", "chosen": False}
+    leading = {**closed, "accuracy": 0.73, "lead": 0.07, "lead_error": 0.045, "required_lead": 0.09}
+    assert describe_choice([chosen, leading], "").endswith(
+        "(closed form: 73.0; its lead of 7.0 ± 4.5 points is not clear: 9.0 are required)"
+    )
+    behind = {**closed, "accuracy": 0.6, "lead": -0.06, "lead_error": 0.045, "required_lead": 0.09}
+    assert describe_choice([chosen, behind], "").endswith("66.0 % of held-out prompts right (closed form: 60.0)")
