@@ -41,7 +41,7 @@ def test_a_small_file_that_expands_to_a_large_one_is_refused(folder: Path) -> No
     with admin(config(folder, server={"limits": {"fit_text_bytes": 1_000_000}})) as client:
         status, message = error(client.post("/admin/experts", json=new))
         assert status == 422
-        assert message.startswith("history.txt.xz: expands to more than 1 MB, which is the limit here")
+        assert "history.txt.xz: expands to more than 1 MB, which is the limit here" in message
         assert names(client) == [*tiny.DOMAINS]
     assert not list((folder / "state").glob("*router-*"))
 
