@@ -16,6 +16,7 @@ from typing import Any
 
 from ir3de_lab.experiments import settings
 from ir3de_lab.experiments.cells import ABSENT, Table
+from ir3de_lab.experiments.complexity import COMPLEXITY
 from ir3de_lab.experiments.left_out import LEFT_OUT
 from ir3de_lab.experiments.metrics import normalised_difference
 from ir3de_lab.experiments.rendering import markdown
@@ -91,18 +92,21 @@ RAW = {  # what may lie in a setting's folder
     TRAINING: "the experts' training losses",
     DYNAMIC: "experts added and removed",
     DECENTRALISED: "domains counted in separate processes",
+    COMPLEXITY: "what routers cost as domains, texts and prompts grow",
     LEFT_OUT: "the routers that were not run, and why",
 }
 OVER_ALL = {
     "k": "Routing accuracy over the number of tokens that vote",
     "modem": "MoDEM's routing accuracy over learning rates",
-    "prompts": "Routing accuracy over the number of training prompts; ir3de in closed form",
+    "prompts": "Routing accuracy over the number of training prompts: mean and standard deviation of ten draws",
+    "strength": "Routing accuracy over the strength λ of the penalty",
     "tokens": "Routing accuracy over the number of tokens read; ir3de in closed form",
     "training": "The experts' training losses",
     "dynamic": "Experts added and removed",
 }
 BY_SETTING = {
     "cost": "quality against cost",
+    "complexity": "what routers cost as they grow",
     "confusion": "where items were sent",
     "spending": "quality against money",
 }

@@ -15,7 +15,9 @@ from ir3de_lab.cli.shared import data_option
 if TYPE_CHECKING:
     from ir3de_lab.experiments.running import Stage
 
-GROUPS = ("paper", "ours", "words", "encoders", "curves", "expectations")
+GROUPS = (
+    "paper", "ours", "words", "encoders", "embeddings", "strengths", "curves", "halves", "complexity", "expectations",
+)  # fmt: skip
 
 
 @click.command()
@@ -36,6 +38,10 @@ GROUPS = ("paper", "ours", "words", "encoders", "curves", "expectations")
     metavar="DIR",
     help="Folder for the encoders' vectors: a run that was stopped encodes no text again.",
 )
+@click.option(
+    "--embedding", "embeddings", multiple=True, metavar="SOURCE",
+    help="For the group embeddings: one more, as a folder, a GGUF file or a hub id; may be repeated.",
+)  # fmt: skip
 @click.option("--patient", is_flag=True, help="Without an accelerator, run also the encoders that take hours there.")
 @click.option(
     "--precision",
@@ -53,6 +59,7 @@ def run(
     only: Sequence[str],
     resume: bool,
     vectors: Path | None,
+    embeddings: Sequence[str],
     patient: bool,
     precision: Literal["float32", "bfloat16"],
     out: Output,
@@ -63,8 +70,12 @@ def run(
     others, without --only: the paper's router, this package's, those on words and those on an encoder; these need
     torch, and are left out with a note where it is not installed. Without an accelerator, those are left out that train
     an encoder or stand on a large one; what is left out is kept with its reason, and tables show it as n/a.
-    `--only curves` makes the routers of the figures over training prompts and prompt length. Where no texts are to be
-    had, nothing is fitted: what was kept is scored.
+
+    Some groups run only where they are named. `curves`: the figures over training prompts, with ten draws, and over
+    prompt length. `strengths`: every λ. `embeddings`: the paper's router and this package's on other models'
+    embeddings, as far as those are on this machine. `halves`: routers from outcomes of half of the items, tested on the
+    other. `complexity`: times and bytes as domains, texts and prompts grow; let nothing else run meanwhile. Where no
+    texts are to be had, nothing is fitted: what was kept is scored.
 
     \b
     Example:
@@ -72,7 +83,7 @@ def run(
       ir3de bench run --setting clm --data suites/ --only encoders --vectors vectors/ --resume
     """
     from ir3de_lab.experiments import choices, left_out, material, running, settings
-    from ir3de_lab.experiments.encoder_contenders import Planned, Ways
+    from ir3de_lab.experiments.encoder_contenders import Ways
     from ir3de_lab.experiments.results import outcomes
 
     setting = settings.load(name)
@@ -86,18 +97,22 @@ def run(
         there = {one.router for one in choices.read_all(folder / "choices", outcomes_found)}
         reasons: dict[str, str] = {}
 
-        def leave_out(planned: Planned, reason: str) -> None:
-            reasons[planned.series or planned.name] = reason
-
-        ways = Ways(there if resume else (), vectors, precision, patient, leave_out)
+        ways = Ways(there if resume else (), vectors, precision, patient, reasons.__setitem__, embeddings)
         with out.spinner(f"fitting and asking the routers of {setting.title}"):
             groups = only or (("expectations",) if setting.priced else running.CHEAP)
             if "expectations" in groups:
                 made += _expect(stage, folder, out)
-            others = [group for group in groups if group != "expectations"]
+            if "complexity" in groups:
+                made += _measure(stage, folder)
+            others = [group for group in groups if group not in ("expectations", "complexity")]
+            bundled = []
             for chosen in running.run(stage, only=others, note=out.warn, ways=ways):
-                choices.write(chosen, outcomes_found, folder / "choices")
+                if chosen.axis in choices.BUNDLED:
+                    bundled.append(chosen)
+                else:
+                    choices.write(chosen, outcomes_found, folder / "choices")
                 made += 1
+            choices.write_bundles(bundled, outcomes_found, folder / "choices")
         left_out.update(folder, reasons, choices.read_all(folder / "choices", outcomes_found))
         for router, reason in reasons.items():
             out.warn(f"left out: {router}: {reason}")
@@ -115,6 +130,17 @@ def _expect(stage: Stage, folder: Path, out: Output) -> int:
         expectations.write(found, stage.matrix, folder / EXPECTATIONS)
         made += 1
     return made
+
+
+def _measure(stage: Stage, folder: Path) -> int:
+    """Take the times of routers that grow, and keep them; how many figures there were."""
+    from ir3de_lab.experiments import complexity
+    from ir3de_lab.experiments.running import describe_run
+
+    about = describe_run()
+    rows = complexity.measure(stage.material.training_texts(), stage.texts)
+    complexity.write(rows, about, stage.setting.name, folder)
+    return len(rows)
 
 
 def _show(folder: Path, made: int, out: Output) -> None:

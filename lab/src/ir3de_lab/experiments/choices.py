@@ -1,13 +1,15 @@
 """What a router chose for every item of a setting, what it cost, and what it needs: one JSON file a router.
 
-Choices are kept beside the outcomes, so that tables and figures are rebuilt without texts, models or routers.
+Routers of a long curve share one compressed file, a line each. Choices are kept beside the outcomes, so that tables and
+figures are rebuilt without texts, models or routers.
 """
 
 from __future__ import annotations
 
 import json
+import lzma
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -21,6 +23,8 @@ from ir3de_lab.experiments.matrix import Matrix, Places
 KIND, VERSION = "ir3de.choices", 1
 DIGITS = "0123456789abcdefghijklmnopqrstuvwxyz"
 LOAD = "load_per_core"  # what `about` says of how busy the machine was
+EMBEDDING = "embedding"  # what it says of whose embedding a router stands on, where that is not the usual one
+DRAW = "draw"  # what `about` says of which draw of training prompts it was
 FAMILIES = ("paper", "ours", "rivals")
 AXES = (  # what a curve of routers may be drawn over; the tables show the best of the first three, as the paper does
     "k",  # tokens that vote
@@ -28,7 +32,9 @@ AXES = (  # what a curve of routers may be drawn over; the tables show the best 
     "rate",  # of learning
     "prompts",  # of each domain that were fitted on
     "tokens",  # of each item that were read
+    "strength",  # λ, the weight of the penalty
 )
+BUNDLED = {"prompts": "prompts.jsonl.xz", "strength": "strengths.jsonl.xz"}  # the file that a curve over an axis shares
 
 
 @dataclass(frozen=True)
@@ -74,13 +80,33 @@ class Choices:
 
 def write(choices: Choices, matrix: Matrix, folder: Path) -> Path:
     """Keep a router's choices beside the outcomes."""
+    files.make_folder(folder)
+    path = folder / f"{choices.slug}.json"
+    files.write_json(path, _document(choices, matrix))
+    return path
+
+
+def write_bundles(made: Sequence[Choices], matrix: Matrix, folder: Path) -> list[Path]:
+    """Keep the routers of long curves, all over one axis in one file, which replaces what was there."""
+    paths = []
+    for axis, name in BUNDLED.items():
+        lines = [json.dumps(_document(one, matrix), ensure_ascii=False) for one in made if one.axis == axis]
+        if lines:
+            files.make_folder(folder)
+            files.write(folder / name, lzma.compress("\n".join(lines).encode() + b"\n", preset=9))
+            paths.append(folder / name)
+    return paths
+
+
+def _document(choices: Choices, matrix: Matrix) -> dict[str, Any]:
+    """All that is kept of a router."""
     if len(choices.columns) != len(matrix.items):
         raise InputError(f"{choices.router} chose for {len(choices.columns)} items, and there are {len(matrix.items)}")
     if len(matrix.experts) > len(DIGITS):
         raise InputError(
             f"choices are kept among {len(DIGITS)} experts at most, found {len(matrix.experts)}: name fewer"
         )
-    document = {
+    return {
         "kind": KIND,
         "version": VERSION,
         "router": choices.router,
@@ -100,15 +126,25 @@ def write(choices: Choices, matrix: Matrix, folder: Path) -> Path:
         "at": choices.at,
         "about": dict(choices.about),
     }
-    files.make_folder(folder)
-    path = folder / f"{choices.slug}.json"
-    files.write_json(path, document)
-    return path
 
 
 def read(path: Path, matrix: Matrix) -> Choices:
     """Read a router's choices, and check that they are choices among these experts for these items."""
-    document = files.read_json(path, kind=KIND, version=VERSION)
+    return _parse(files.read_json(path, kind=KIND, version=VERSION), path, matrix)
+
+
+def read_bundle(path: Path, matrix: Matrix) -> Iterator[Choices]:
+    """Read the routers of a long curve, each checked as a file of its own is."""
+    try:
+        documents = [json.loads(line) for line in lzma.decompress(files.read(path)).splitlines()]
+    except (lzma.LZMAError, ValueError) as error:
+        raise ArtifactError(f"{path} is truncated or damaged ({error}). Copy it again, or make it again") from error
+    for document in documents:
+        files.check_kind(document, KIND, VERSION, path)
+        yield _parse(document, path, matrix)
+
+
+def _parse(document: Mapping[str, Any], path: Path, matrix: Matrix) -> Choices:
     try:
         if document["items"] != matrix.digest or document["experts"] != list(matrix.experts):
             raise ArtifactError(
@@ -155,11 +191,14 @@ def read_all(folder: Path, matrix: Matrix) -> list[Choices]:
     """Every router's choices in a folder, in the order of their names."""
     found: dict[str, Path] = {}
     made = []
-    for path in sorted(folder.glob("*.json")):
-        made.append(read(path, matrix))
-        if (name := made[-1].router) in found:
-            raise ArtifactError(f"{found[name]} and {path} are of the same router '{name}': delete the older one")
-        found[name] = path
+    for path in (*sorted(folder.glob("*.json")), *sorted(folder.glob("*.jsonl.xz"))):
+        for one in [read(path, matrix)] if path.suffix == ".json" else read_bundle(path, matrix):
+            if one.router in found:
+                raise ArtifactError(
+                    f"{found[one.router]} and {path} are of the same router '{one.router}': delete the older one"
+                )
+            found[one.router] = path
+            made.append(one)
     return made
 
 

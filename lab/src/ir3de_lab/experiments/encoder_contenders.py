@@ -7,7 +7,7 @@ kept with the choices, and the tables choose by it.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
@@ -102,7 +102,8 @@ class Ways:
     store: Path | None = None  # a folder for vectors
     precision: Precision = "float32"
     patient: bool = False  # without an accelerator, run also what takes hours
-    leave_out: Callable[[Planned, str], None] = field(default=lambda planned, reason: None)
+    leave_out: Callable[[str, str], None] = field(default=lambda name, reason: None)  # a router or its curve, and why
+    embeddings: Sequence[str] = ()  # more of them than those that are known
 
 
 def planned(named: Encoders) -> list[Planned]:
@@ -148,10 +149,10 @@ def encoders(train: Texts, named: Encoders, ways: Ways) -> Iterator[Entry]:
             if plan.name in ways.done:
                 continue
             if not ways.patient and (reason := _too_slow(plan, on.encoder, train)):
-                ways.leave_out(plan, reason)
+                ways.leave_out(plan.series or plan.name, reason)
                 continue
         except (InputError, EmbeddingError) as error:  # a model that is not here, or is none
-            ways.leave_out(plan, str(error))
+            ways.leave_out(plan.series or plan.name, str(error))
             continue
         yield _entry(plan, on, train)
 

@@ -8,6 +8,7 @@ results/{setting}/outcomes.jsonl.xz     every test item by every expert
                   training.json         the experts' loss curves
                   dynamic.json          experts added and removed, one after another
                   decentralised.json    whether statistics collected apart give the same router
+                  complexity.json       times and bytes of routers as domains, texts and prompts grow
                   left_out.json         routers that were not run, and why
 """
 
@@ -24,8 +25,8 @@ import numpy as np
 from ir3de.errors import ArtifactError
 from ir3de_lab import files
 from ir3de_lab.experiments import choices as choice_files
+from ir3de_lab.experiments import complexity, left_out, settings
 from ir3de_lab.experiments import expectations as expectation_files
-from ir3de_lab.experiments import left_out, settings
 from ir3de_lab.experiments import matrix as matrix_files
 from ir3de_lab.experiments.choices import Choices
 from ir3de_lab.experiments.expectations import Expectations
@@ -52,6 +53,7 @@ class Results:
     notes: tuple[str, ...] = ()
     left_out: Mapping[str, str] = field(default_factory=dict)  # reasons, by the name of a router or a curve
     expectations: tuple[Expectations, ...] = ()
+    complexity: Mapping[str, Any] = field(default_factory=dict)
 
     @property
     def setting(self) -> str:
@@ -97,6 +99,7 @@ def read(folder: Path) -> Results:
         tuple(_missing(folder, matrix, chosen)),
         left_out.read(folder),
         tuple(expectation_files.read_all(folder / EXPECTATIONS, matrix)),
+        complexity.read(folder),
     )
 
 

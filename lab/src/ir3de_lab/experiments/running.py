@@ -25,7 +25,7 @@ from ir3de.selectors import EntropyTopK
 from ir3de.statistics import collect
 from ir3de_lab.benchmarks.protocol import first_tokens
 from ir3de_lab.benchmarks.rivals import surroundings
-from ir3de_lab.experiments import authors
+from ir3de_lab.experiments import authors, sweeps
 from ir3de_lab.experiments.choices import LOAD, Choices, columns_of
 from ir3de_lab.experiments.contenders import (
     ADDITIVE,
@@ -37,7 +37,9 @@ from ir3de_lab.experiments.contenders import (
     timed,
     words,
 )
+from ir3de_lab.experiments.embedding_contenders import embeddings
 from ir3de_lab.experiments.encoder_contenders import Ways, encoders, lacking
+from ir3de_lab.experiments.halves import SINGLE, choose_by_halves
 from ir3de_lab.experiments.material import Material
 from ir3de_lab.experiments.matrix import Matrix
 from ir3de_lab.experiments.provenance import this_process
@@ -46,7 +48,6 @@ from ir3de_lab.rivals.naive_bayes import NaiveBayes
 
 Chosen = TypeVar("Chosen")
 CHEAP = ("paper", "ours", "words", "encoders")  # of settings in which domains have experts
-PROMPTS = (10, 30, 100, 300, 1_000, 3_000)
 TOKENS = (4, 8, 16, 32, 64, 128, 256, 512)
 
 
@@ -107,16 +108,18 @@ def run(
     *,
     only: Sequence[str] = CHEAP,
     note: Callable[[str], None] = lambda _: None,
-    ways: Ways | None = None,  # of the routers that stand on an encoder
+    ways: Ways | None = None,  # of the routers that stand on an encoder, or on another embedding
 ) -> Iterator[Choices]:
     """Every router of the groups, one by one; a group whose packages are missing is left out with a note."""
+    ways, texts = ways or Ways(), stage.material.training_texts
     groups: dict[str, Callable[[], Iterator[Choices]]] = {
         "paper": partial(_paper, stage, note),
         "ours": partial(_ours, stage),
-        "words": lambda: _asked(stage, words(stage.material.training_texts())),
-        "encoders": lambda: _asked(
-            stage, encoders(stage.material.training_texts(), stage.setting.encoders, ways or Ways())
-        ),
+        "words": lambda: _asked(stage, words(texts())),
+        "encoders": lambda: _asked(stage, encoders(texts(), stage.setting.encoders, ways)),
+        "embeddings": lambda: _asked(stage, embeddings(texts(), ways.leave_out, ways.embeddings)),
+        "halves": partial(_halves, stage),
+        "strengths": lambda: _asked(stage, sweeps.strengths(texts())),
         "curves": partial(_curves, stage),
     }
     for name in only:
@@ -156,8 +159,19 @@ def _ours(stage: Stage) -> Iterator[Choices]:
         names, microseconds = _routed(lambda: [d.best for d in router.route_batch(stage.texts)], stage)
         yield Choices(
             "ir3de, from outcomes", "ours", "clean", columns_of(names, stage.matrix), ADDITIVE, seconds, microseconds,
-            about=_about(None),
+            about=describe_run(),
         )  # fmt: skip
+
+
+def _halves(stage: Stage) -> Iterator[Choices]:
+    """Routers from outcomes of half of the items, asked about the other half."""
+    if stage.setting.scored:  # there are training rows with outcomes, and the group "ours" fits on those
+        raise InputError(f"'{stage.setting.name}' has outcomes of training prompts: --only ours fits on them")
+    router = Router.fit(stage.material.training_texts())
+    domains = [decision.best for decision in router.route_batch(stage.texts)]
+    for one in choose_by_halves(stage.material.items, stage.matrix, domains):
+        family, about = "rivals" if one.name == SINGLE else "ours", {**describe_run(), **one.about}
+        yield Choices(one.name, family, "clean", one.columns, ADDITIVE, about=about)
 
 
 def _asked(stage: Stage, entries: Iterator[Entry]) -> Iterator[Choices]:
@@ -194,11 +208,12 @@ def _choices(stage: Stage, entry: Entry, domains: Sequence[str], microseconds: f
         entry.series,
         entry.axis,
         entry.at,
-        {**_about(entry.encoder), **entry.about},
+        {**describe_run(entry.encoder), **entry.about},
     )
 
 
-def _about(encoder: str | None) -> dict[str, Any]:
+def describe_run(encoder: str | None = None) -> dict[str, Any]:
+    """What a run's figures were taken with."""
     return {**this_process(), **surroundings(), "encoder": encoder, **_load()}
 
 
@@ -211,16 +226,9 @@ def _load() -> dict[str, float]:
 
 
 def _curves(stage: Stage) -> Iterator[Choices]:
-    """Fewer prompts to fit on, and fewer tokens to read, for this package's router, the authors' and naive Bayes."""
+    """Fewer prompts to fit on, drawn ten times; and fewer tokens to read."""
     texts = stage.material.training_texts()
-    for number in PROMPTS:
-        if number > min(len(found) for found in texts.values()):
-            break
-        rng = np.random.default_rng(number)
-        few = {d: [found[i] for i in rng.choice(len(found), number, replace=False)] for d, found in texts.items()}
-        for name, entry in _three(few):
-            domains, _ = _routed(partial(entry.fitted.route, stage.texts), stage)
-            yield _point(stage, entry, domains, f"{name} by training prompts", "prompts", number)
+    yield from _asked(stage, sweeps.draws(texts))
     fitted = list(_three(texts))
     for number in TOKENS:
         short = [first_tokens(text, number) for text in stage.texts]

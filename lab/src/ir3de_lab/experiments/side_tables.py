@@ -13,7 +13,15 @@ from ir3de_lab.experiments.cells import ABSENT, Cell, Row, Table, counted, gap, 
 from ir3de_lab.experiments.choices import LOAD, Choices
 from ir3de_lab.experiments.metrics import Judge, Performance, normalised_difference, score_difference
 from ir3de_lab.experiments.results import CHOICES, DECENTRALISED, DYNAMIC, OUTCOMES, Results, shown_name, step_name
-from ir3de_lab.experiments.standings import DEFAULT, RIVALS, Standing, default_of, expert_name, extra_name
+from ir3de_lab.experiments.standings import (
+    DEFAULT,
+    RIVALS,
+    Standing,
+    default_of,
+    expert_name,
+    extra_name,
+    on_other_embedding,
+)
 
 YES, NO = "yes", "no"
 ON_ACCELERATOR, ON_BUSY = "¹", "²"
@@ -192,7 +200,8 @@ def _needs(choices: Choices, mark: str) -> Iterator[Cell]:
 def _beside(paper: published.Published, name: str, rows: Sequence[Standing], home: Standing | None) -> Iterator[Row]:
     """A line for each row of ours that belongs to one of the paper's."""
     said = (number(paper.average(name)), number(paper.mean(name)))
-    found = [row for row in rows if row.name.startswith(published.HERE.get(name, (name,)))]
+    starts = published.HERE.get(name, (name,))
+    found = [row for row in rows if row.name.startswith(starts) and not on_other_embedding(row)]
     if not found:
         yield Row(name, (*said, *[Cell(ABSENT)] * (2 + (home is not None)), Cell("not measured")))
     for place, row in enumerate(found):

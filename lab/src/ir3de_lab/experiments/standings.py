@@ -10,7 +10,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 
-from ir3de_lab.experiments.choices import Choices
+from ir3de_lab.experiments.choices import EMBEDDING, Choices
 from ir3de_lab.experiments.matrix import Matrix
 from ir3de_lab.experiments.metrics import Judge, Performance
 from ir3de_lab.experiments.results import Results, carried_over, shown_name
@@ -20,7 +20,7 @@ GROUPS = (EXPERTS, RIVALS, PAPER, OURS, BOUND)
 FAMILY_GROUPS = {"rivals": RIVALS, "paper": PAPER, "ours": OURS}
 BEST_OF = {"k": "k", "neighbours": "k", "rate": "rate"}  # axes of which the best is shown, and its letter
 VALIDATION = "validation"  # what a router's file says about held-out training texts: the percentage right
-CURVES = ("prompts", "tokens")  # axes for figures only
+CURVES = ("prompts", "tokens", "strength")  # axes for figures only
 EXTRAS = {"average": "Experts average", "base": "Base model"}
 RANDOM, ORACLE, DEFAULT = "Random router", "Oracle", "ir3de"
 ORDER = (  # how names begin, in the order they are shown; others follow by name
@@ -60,6 +60,11 @@ def judged(results: Results, judge: Judge) -> tuple[Standing, ...]:
 def default_of(rows: Sequence[Standing]) -> Standing | None:
     """This package's default router, to which the others are compared."""
     return next((row for row in rows if row.name == DEFAULT), None)
+
+
+def on_other_embedding(row: Standing) -> bool:
+    """Whether a row is there to compare embeddings: the same router stands on the usual one in another row."""
+    return row.choices is not None and EMBEDDING in row.choices.about
 
 
 def expert_name(expert: str, matrix: Matrix) -> str:

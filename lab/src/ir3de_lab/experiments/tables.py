@@ -12,6 +12,8 @@ import numpy as np
 
 from ir3de_lab.experiments import published
 from ir3de_lab.experiments.cells import ABSENT, Cell, Row, Table, gap, marked, normalised_cells, number, span
+from ir3de_lab.experiments.complexity_tables import complexity_tables
+from ir3de_lab.experiments.curve_tables import curve_tables
 from ir3de_lab.experiments.matrix import Matrix
 from ir3de_lab.experiments.metrics import (
     RESAMPLES,
@@ -50,6 +52,7 @@ WHY_ABSENT = {  # by table; a table of routers that were left out says more
     "needs": f"{ABSENT}: this was not measured for the router.",
     "beside": f"{ABSENT}: the paper has no such row, or there is none here.",
     "dynamic": f"{ABSENT}: this was not measured at the step.",
+    "prompts": f"{ABSENT}: there is one draw, or {DEFAULT} was not drawn as often.",
 }
 LISTING = ("main", "raw", "reference", "needs")  # tables with a row for every router
 DIFFERENCE = f"Difference to {DEFAULT}"
@@ -68,6 +71,8 @@ def tables(results: Results) -> list[Table]:
     made += [drawn_table(results)] if results.drawn is not None else []
     made += response_tables(results, rows)
     made += group_tables(results)
+    made += curve_tables(results, rows)
+    made += complexity_tables(results)
     made += [dynamic_table(results)] if results.dynamic else []
     made += [facts_table(results)] if results.decentralised else []
     made = [_explained(table) for table in made]

@@ -31,15 +31,17 @@ def draw_all(results: Sequence[Results], folder: Path) -> list[Path]:
 
 def _figures(results: Sequence[Results]) -> Iterator[tuple[str, Callable[[], Figure | None]]]:
     """Names, and what draws them or finds that there is nothing to draw."""
-    from ir3de_lab.experiments.figures import confusion, costs, curves, spending, steps
+    from ir3de_lab.experiments.figures import complexity, confusion, costs, curves, spending, steps
 
     yield "k", lambda: curves.over_k(results)
     yield "modem", lambda: curves.over_rate(results)
     yield "prompts", lambda: curves.over_prompts(results)
+    yield "strength", lambda: curves.over_strength(results)
     yield "tokens", lambda: curves.over_tokens(results)
     yield "training", lambda: steps.training(results)
     yield "dynamic", lambda: steps.dynamic(results)
     for one in results:
         yield f"confusion-{one.setting}", lambda one=one: confusion.matrices(one)  # type: ignore[misc]
+        yield f"complexity-{one.setting}", lambda one=one: complexity.growth(one)  # type: ignore[misc]
         yield f"cost-{one.setting}", lambda one=one: costs.scatter(one)  # type: ignore[misc]
         yield f"spending-{one.setting}", lambda one=one: spending.over_budgets(one)  # type: ignore[misc]

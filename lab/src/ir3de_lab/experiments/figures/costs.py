@@ -12,7 +12,7 @@ import numpy as np
 from ir3de_lab.experiments.figures.canvas import BLUE, DOTS_PER_INCH, GREEN, VERMILION, WIDTH, legend_below
 from ir3de_lab.experiments.results import Results
 from ir3de_lab.experiments.side_tables import accelerator
-from ir3de_lab.experiments.standings import OURS, PAPER, RIVALS, Standing, standings
+from ir3de_lab.experiments.standings import OURS, PAPER, RIVALS, Standing, on_other_embedding, standings
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -23,8 +23,9 @@ FONT, SPACE = 7.5, 2.0  # points: of letters, and beside a name
 
 
 def scatter(results: Results) -> Figure | None:
-    """Every router of the table in the clean protocol whose time is known."""
-    rows = [r for r in standings(results) if r.ranked and r.choices is not None and r.choices.route_us is not None]
+    """Every router of the table in the clean protocol whose time is known, on the usual embedding."""
+    rows = [r for r in standings(results) if r.ranked and not on_other_embedding(r)]
+    rows = [r for r in rows if r.choices is not None and r.choices.route_us is not None]
     if not rows:
         return None
     from matplotlib.backends.backend_agg import FigureCanvasAgg

@@ -5,8 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
 from ir3de_lab.experiments.choices import Choices
 from ir3de_lab.experiments.figures.canvas import BLUE, CYCLE, GREEN, MARKERS, SKY, VERMILION, legend_below, panels
+from ir3de_lab.experiments.matrix import Floats
 from ir3de_lab.experiments.published import PUBLISHED
 from ir3de_lab.experiments.results import Results
 from ir3de_lab.experiments.standings import DEFAULT, by_series
@@ -58,8 +61,16 @@ def over_rate(results: Sequence[Results]) -> Figure | None:
 
 
 def over_prompts(results: Sequence[Results]) -> Figure | None:
-    """Accuracy over the number of training prompts a domain."""
+    """Accuracy over the number of training prompts a domain: the mean of the draws, and a standard deviation about it.
+
+    Curves that were not drawn several times are lines.
+    """
     return _over(results, "prompts", "training prompts a domain")
+
+
+def over_strength(results: Sequence[Results]) -> Figure | None:
+    """Accuracy over the strength λ of the penalty."""
+    return _over(results, "strength", "strength λ")
 
 
 def over_tokens(results: Sequence[Results]) -> Figure | None:
@@ -71,20 +82,37 @@ def _over(results: Sequence[Results], axis: str, label: str) -> Figure | None:
     shown = _with(results, axis)
     if not shown:
         return None
-    names = sorted({series for one in shown for series, _ in by_series(one.choices, axis)})
+    names = sorted({_told(series) for one in shown for series, _ in by_series(one.choices, axis)})
     others = [name for name in names if name != DEFAULT]
     figure, [axes] = panels([one.title for one in shown])
     for one, panel in zip(shown, axes, strict=True):
         for (series, _), curve in by_series(one.choices, axis).items():
-            place = others.index(series) if series != DEFAULT else 0
+            name = _told(series)
+            place = others.index(name) if name != DEFAULT else 0
             looks: dict[str, Any] = {"color": CYCLE[place % len(CYCLE)], "marker": MARKERS[(place + 1) % len(MARKERS)]}
-            looks = {"color": GREEN, "marker": "o", "linewidth": 2.4, "zorder": 3} if series == DEFAULT else looks
-            panel.plot(_at(curve), _accuracies(one, curve), label=series, **looks)
+            looks = {"color": GREEN, "marker": "o", "linewidth": 2.4, "zorder": 3} if name == DEFAULT else looks
+            at, mean, spread = _by_place(one, curve)
+            panel.plot(at, mean, label=name, **looks)
+            if spread.any():
+                panel.fill_between(at, mean - spread, mean + spread, color=looks["color"], alpha=0.15, linewidth=0)
         panel.set(xscale="log", xlabel=label)
-        _plain_ticks(panel, sorted({at for curve in by_series(one.choices, axis).values() for at in _at(curve)}))
+        if axis != "strength":  # those are powers of ten
+            _plain_ticks(panel, sorted({at for curve in by_series(one.choices, axis).values() for at in _at(curve)}))
     axes[0].set_ylabel(ACCURACY)
     legend_below(figure, axes, columns=3)
     return figure
+
+
+def _told(series: str) -> str:
+    """The router of a series, without the axis that its name ends in."""
+    return series.partition(" by ")[0]
+
+
+def _by_place(one: Results, curve: Sequence[Choices]) -> tuple[list[float], Floats, Floats]:
+    """Where a curve has points, and the mean and the standard deviation of the accuracies there."""
+    places = list(dict.fromkeys(_at(curve)))
+    found = [np.array(_accuracies(one, [c for c in curve if c.at == place])) for place in places]
+    return places, np.array([part.mean() for part in found]), np.array([part.std(ddof=len(part) > 1) for part in found])
 
 
 def _k_curve(panel: Axes, one: Results, series: str, protocol: str, curve: Sequence[Choices]) -> None:
