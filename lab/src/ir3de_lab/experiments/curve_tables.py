@@ -41,8 +41,8 @@ def _strengths(results: Results, rows: Sequence[Standing]) -> Table:
     caption = (
         "Average over the domains, in percent of their own experts. Nothing is chosen: every λ is shown.",
         "λ is not the same thing in all forms: in the paper's it is added to sums over tokens, in the balanced token "
-        "ridge to means of them, in the closed form it counts windows of prompts, in the discriminative fit it is that "
-        "of a logistic regression.",
+        "ridge it counts tokens of each domain, in the closed form windows of prompts, and in the discriminative fit "
+        "it is that of a logistic regression.",
     )
     title = f"{results.title}: every strength λ of the penalty"
     columns = ("Average", "95 % interval", *compared, "Routing accuracy")

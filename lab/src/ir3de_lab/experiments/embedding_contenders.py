@@ -25,7 +25,10 @@ NOT_AT_HAND = {  # wanted, and not to be had: what the tables say of them
         "the packages that carry the model bring neither its terms of use nor a checksum of its makers, so they are "
         "not fetched; a copy of your own is named with --embedding"
     ),
-    "model2vec": "no package on PyPI carries such a folder; a copy of your own is named with --embedding",
+    "model2vec": (
+        "its folders are on a model hub, which the machine of the run could not reach; a copy of your own is named "
+        "with --embedding"
+    ),
 }
 
 

@@ -38,8 +38,11 @@ def choose_by_halves(items: Sequence[Item], matrix: Matrix, domains: Sequence[st
     """The three ways; `domains` are those that a usual router names for the items."""
     scores = score(matrix)
     first = halve(items, matrix)
-    if first.all() or not first.any():
-        raise InputError(f"{len(items)} items cannot be halved by their questions: name a setting with more of them")
+    for place, domain in enumerate(matrix.domains):
+        if len(np.unique(first[matrix.domain == place])) < 2:
+            raise InputError(
+                f"the items of '{domain}' cannot be halved: all of them are of one question, or in one half"
+            )
     learnt: list[Mapping[str, Any]] = []
     found = {name: np.zeros(len(items), np.intp) for name in (FROM_OUTCOMES, BY_DOMAIN, SINGLE)}
     for part in (first, ~first):
@@ -47,9 +50,9 @@ def choose_by_halves(items: Sequence[Item], matrix: Matrix, domains: Sequence[st
         router = Router.fit_outcomes([_row(items[i], matrix, scores[i]) for i in others])
         gain = router.validation.gain
         learnt.append({"gain": None if gain is None else vars(gain), "reason": router.validation.reason})
-        place = {expert: column for column, expert in enumerate(matrix.experts)}
+        column_of = {expert: column for column, expert in enumerate(matrix.experts)}
         chosen = router.route_batch([items[i].text for i in here])
-        found[FROM_OUTCOMES][here] = [place[decision.best] for decision in chosen]
+        found[FROM_OUTCOMES][here] = [column_of[decision.best] for decision in chosen]
         means = {d: scores[[i for i in others if items[i].domain == d]].mean(axis=0) for d in matrix.domains}
         best = {domain: int(mean.argmax()) for domain, mean in means.items()}
         found[BY_DOMAIN][here] = [best[domains[i]] for i in here]
