@@ -49,7 +49,7 @@ STEPS = [
     *(("embeddings", f"ir3de bench run --setting {name} --only embeddings") for name in SWEPT),
     *(("strengths", f"ir3de bench run --setting {name} --only strengths") for name in SWEPT),
     *(("curves", f"ir3de bench run --setting {name} --only curves") for name in SWEPT),
-    ("halves", "ir3de bench run --setting reasoning-large --only halves"),
+    *(("halves", f"ir3de bench run --setting {name} --only halves") for name in ("reasoning-large", SEEDED)),
     ("complexity", "ir3de bench run --setting clm --only complexity"),
     *(("dynamic", f"ir3de bench dynamic --setting {name}") for name in DRAWN),
     *(("decentralised", f"ir3de bench decentralised --setting {name}") for name in DRAWN),

@@ -42,12 +42,12 @@ NEEDED = frozenset({"axis", "at", "router", "training_tokens", "fit_seconds", "r
 class Size:
     """How much is measured."""
 
-    parts: tuple[int, ...] = (1, 2, 4, 8, 16)  # that each domain is cut into
-    texts: tuple[int, ...] = (25, 50, 100, 200, 400)  # of each domain
+    parts: tuple[int, ...] = (1, 2, 4, 8)  # that each domain is cut into
+    texts: tuple[int, ...] = (25, 50, 100, 200)  # of each domain
     tokens: tuple[int, ...] = (8, 32, 128, 512, 1_024)  # of a prompt
-    usual: int = 200  # texts of each domain, where another axis grows
-    length: int = 256  # tokens of a text or prompt, where another axis grows
-    asked: int = 200  # prompts
+    usual: int = 100  # texts of each domain, where another axis grows
+    length: int = 128  # tokens of a text or prompt, where another axis grows
+    asked: int = 100  # prompts
     rounds: int = 3
 
 
