@@ -73,7 +73,8 @@ def _shown(name: str, value: float, mark: str) -> Cell:
 
 def _ratio(value: float, home: float) -> Cell:
     ratio = value / home if home else 0.0
-    return Cell(f"{ratio:.2f}" if ratio < 10 else f"{ratio:,.0f}", ratio)
+    shown = f"{ratio:.2g}" if ratio < 0.1 else f"{ratio:.2f}" if ratio < 10 else f"{ratio:,.0f}"
+    return Cell(shown, ratio)
 
 
 def _power(value: float) -> Cell:
