@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from ir3de_lab.experiments.complexity import AXES, points
 from ir3de_lab.experiments.figures.canvas import CYCLE, GREEN, MARKERS, legend_below, panels
+from ir3de_lab.experiments.figures.curves import plain_ticks
 from ir3de_lab.experiments.results import Results
 from ir3de_lab.experiments.standings import DEFAULT
 
@@ -33,7 +34,6 @@ def growth(results: Results) -> Figure | None:
             looks = {"color": GREEN, "marker": "o", "linewidth": 2.4, "zorder": 3} if router == DEFAULT else looks
             panel.plot([at for at, _ in found], [rows[router][name] for _, rows in found], label=router, **looks)
         panel.set(xscale="log", yscale="log", xlabel=AXES[axis])
-        panel.set_xticks([at for at, _ in found], [f"{at:g}" for at, _ in found])
-        panel.minorticks_off()
+        plain_ticks(panel, [at for at, _ in found], most=4)
     legend_below(figure, axes, columns=3)
     return figure

@@ -37,7 +37,7 @@ def over_k(results: Sequence[Results]) -> Figure | None:
         if own is not None:
             panel.axhline(one.accuracy(own.columns), color=GREEN, linewidth=2, label=f"{DEFAULT} (default)")
         panel.set(xscale="log", xlabel="k, tokens that vote")
-        _plain_ticks(panel, sorted({at for curve in by_series(one.choices, "k").values() for at in _at(curve)}))
+        plain_ticks(panel, sorted({at for curve in by_series(one.choices, "k").values() for at in _at(curve)}))
     axes[0].set_ylabel(ACCURACY)
     legend_below(figure, axes, columns=4)
     return figure
@@ -97,7 +97,7 @@ def _over(results: Sequence[Results], axis: str, label: str) -> Figure | None:
                 panel.fill_between(at, mean - spread, mean + spread, color=looks["color"], alpha=0.15, linewidth=0)
         panel.set(xscale="log", xlabel=label)
         if axis != "strength":  # those are powers of ten
-            _plain_ticks(panel, sorted({at for curve in by_series(one.choices, axis).values() for at in _at(curve)}))
+            plain_ticks(panel, sorted({at for curve in by_series(one.choices, axis).values() for at in _at(curve)}))
     axes[0].set_ylabel(ACCURACY)
     legend_below(figure, axes, columns=3)
     return figure
@@ -151,7 +151,7 @@ def _accuracies(one: Results, curve: Sequence[Choices]) -> list[float]:
     return [one.accuracy(choices.columns) for choices in curve]
 
 
-def _plain_ticks(panel: Axes, places: Sequence[float], most: int = 5) -> None:
+def plain_ticks(panel: Axes, places: Sequence[float], most: int = 5) -> None:
     """Numbers as they are below some of the points, rather than powers of ten."""
     step = -(-len(places) // most)
     shown = list(places[::-1][::step])[::-1]
