@@ -320,7 +320,7 @@ def test_a_closed_form_that_leads_without_being_clear_is_explained() -> None:
     closed = {"scorer": "Blend(ridge=1.0, posterior=0.25, pairs=0.5, strength=8.0, prior=1.0)", "chosen": False}
     leading = {**closed, "accuracy": 0.73, "lead": 0.07, "lead_error": 0.045, "required_lead": 0.09}
     assert describe_choice([chosen, leading], "").endswith(
-        "(closed form: 73.0; its lead of 7.0 ± 4.5 points is not clear: 9.0 are required)"
+        "(closed form: 73.0, ahead by 7.0 ± 4.5 points where 9.0 would be needed)"
     )
     behind = {**closed, "accuracy": 0.6, "lead": -0.06, "lead_error": 0.045, "required_lead": 0.09}
     assert describe_choice([chosen, behind], "").endswith("66.0 % of held-out prompts right (closed form: 60.0)")

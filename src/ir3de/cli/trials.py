@@ -86,16 +86,16 @@ def describe_choice(trials: Sequence[Mapping[str, Any]], reason: str) -> str:
     if closed is not chosen:
         said += f" (closed form: {100 * closed['accuracy']:.1f}"
         said += f", {100 * closed['hard_accuracy']:.1f}" if closed.get("hard_groups") else ""
-        said += _excuse(closed) + ")"
+        said += _describe_small_lead(closed) + ")"
     return said
 
 
-def _excuse(closed: Mapping[str, Any]) -> str:
-    """Why the closed form was not chosen though it was right more often."""
+def _describe_small_lead(closed: Mapping[str, Any]) -> str:
+    """Why the closed form was not chosen though it was right more often; empty where it was not."""
     lead, error, required = (closed.get(name, 0.0) for name in ("lead", "lead_error", "required_lead"))
     if not 0 < lead < required:
         return ""
-    return f"; its lead of {100 * lead:.1f} ± {100 * error:.1f} points is not clear: {100 * required:.1f} are required"
+    return f", ahead by {100 * lead:.1f} ± {100 * error:.1f} points where {100 * required:.1f} would be needed"
 
 
 def _describe_lead(trial: Mapping[str, Any]) -> str:
