@@ -17,6 +17,7 @@ _LATEX = {
     "–": "--",
     "−": "$-$",
     "µ": r"\textmu{}",
+    "λ": r"$\lambda$",
     "¹": r"\textsuperscript{1}",
     "²": r"\textsuperscript{2}",
     "ì": r"\`{\i}",
