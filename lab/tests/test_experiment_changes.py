@@ -14,6 +14,8 @@ from commands import complaint, run, run_json
 from experiment_files import random_matrix, write_results
 from ir3de import EntropyTopK, Router, TokenRidge
 from ir3de.errors import InputError
+from ir3de.statistics import collect
+from ir3de.statistics.sources import attach_source
 from ir3de_lab.experiments import decentralised, dynamic, material, settings
 from ir3de_lab.experiments.material import Material
 from ir3de_lab.experiments.results import read
@@ -172,6 +174,12 @@ def test_a_process_sees_its_own_texts_alone(tmp_path: Path, texts: Material, mon
     assert decentralised.load_statistics(one.path).prompts == 1
     with pytest.raises(InputError, match=r"ended with code 1 .*no text"):
         decentralised._collected(tmp_path / "none", [], False)
+
+
+def test_a_process_is_told_where_a_text_came_from(tmp_path: Path) -> None:
+    texts = [attach_source("the court held the contract void", {"source": "forum"}), "a tenant may sue the landlord"]
+    sample = decentralised.load_statistics(decentralised._collected(tmp_path / "one", texts, True).path).sample
+    assert sample is not None and sample == collect(texts, keep_sample=True).sample and sample.count_sources() == 1
 
 
 def test_too_few_texts_cannot_be_split() -> None:

@@ -18,6 +18,7 @@ from ir3de.errors import ArtifactError, InputError
 from ir3de_lab.experiments import expectations, material, matrix, results, settings, spending
 from ir3de_lab.experiments.expectations import Expectations
 from ir3de_lab.experiments.outcomes import of_scored
+from ir3de_lab.experiments.spending_tables import part_items
 from ir3de_lab.experiments.tables import tables
 
 ROOT = Path(__file__).parents[2]
@@ -86,6 +87,42 @@ def test_costs_are_kept_with_the_outcomes(tmp_path: Path) -> None:
 def test_costs_that_are_none_are_refused(tmp_path: Path, changed: dict[str, Any], said: str) -> None:
     with pytest.raises(InputError, match=said):
         make_matrix(tmp_path, **changed)
+
+
+SIZES = HEAD.format(name="priced") + "[data.sizes]\n"
+
+
+def test_where_no_costs_are_known_sizes_take_their_place(tmp_path: Path) -> None:
+    path, data = write_rows(tmp_path)
+    path.write_text(SIZES + "dear = 8\ncheap = 7.2\n", encoding="utf-8")
+    setting = settings.load(path)
+    made = of_scored(setting, material.load(setting, data))
+    assert made.costs is not None and not setting.priced  # routers of domains are run, too
+    assert made.costs.tolist() == [[7.2, 8.0]] * len(made.items)
+
+
+@pytest.mark.parametrize(
+    ("content", "said"),
+    [
+        (SIZES + "dear = 8\n", "scores are of cheap, dear, and sizes of dear: give both for each"),
+        (COSTS + "[data.sizes]\ndear = 8\ncheap = 7\n", "both say what an answer costs: leave one of them out"),
+        (SIZES.replace('"scored"', '"suite"') + "dear = 8\n", r"data\.sizes are for rows that are scored"),
+    ],
+)
+def test_sizes_that_cannot_be_meant_are_refused(tmp_path: Path, content: str, said: str) -> None:
+    path, data = write_rows(tmp_path)
+    path.write_text(content, encoding="utf-8")
+    with pytest.raises(InputError, match=said):
+        setting = settings.load(path)
+        of_scored(setting, material.load(setting, data))
+
+
+def test_domains_without_training_rows_are_a_part_of_their_own(tmp_path: Path) -> None:
+    made = make_matrix(tmp_path)
+    parts = part_items(made, ["cooking"])
+    assert list(parts) == ["Tasks fitted on", "Unseen tasks", "All"]
+    assert {made.items[place].split("/")[0] for place in parts["Unseen tasks"]} == {"cooking"}
+    assert sorted([*parts["Tasks fitted on"], *parts["Unseen tasks"]]) == parts["All"].tolist()
 
 
 def test_rows_that_lack_a_score_are_left_out_where_the_setting_says_so(tmp_path: Path) -> None:

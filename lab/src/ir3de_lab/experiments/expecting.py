@@ -26,6 +26,7 @@ from ir3de_lab.rivals.interface import needed
 
 NEAREST = (5, 10, 20, 40, 80)  # neighbours that are tried on the training rows
 RIDGES = tuple(10.0**power for power in range(-2, 5))
+FOLDS = 10  # one of them is held out to choose a ridge on words
 PURPOSE = "Expecting scores from words"
 
 BY_TASK = "ir3de, by task"
@@ -40,10 +41,13 @@ def expect_all(
     """Every router that expects scores, one by one; without an encoder, those on one are left out with a note.
 
     Each is fitted twice: on the rows of all domains together, and on those of each domain by itself, which then has
-    the items of its own domain only. The second way needs to know where a prompt comes from.
+    the items of its own domain only. The second way needs to know where a prompt comes from, and is not gone where
+    some domains have no training rows.
     """
     rows = [row for rows in material.train.values() for row in rows]
     costs = _read(rows, setting.data.costs, matrix).mean(axis=0) if setting.data.costs else None
+    if setting.data.sizes:
+        costs = np.array([setting.data.sizes[expert] for expert in matrix.experts])
     domains = np.array([item.domain for item in material.items])
     for name, family, make in _list_makers(setting, matrix, note):
         together, fitting = timed(partial(make, rows))
@@ -51,8 +55,8 @@ def expect_all(
         found, asking = timed(partial(together, texts))
         about = {**this_process(), **surroundings()}
         yield Expectations(name, family, found, costs, fitting, 1e6 * asking / len(texts), about)
-        if name == BY_TASK:
-            continue  # within a domain it is what it was
+        if name == BY_TASK or setting.unseen:
+            continue  # within a domain it is what it was; some domains have no rows to fit on
         for domain, own in material.train.items():
             ask = make(list(own))
             found[domains == domain] = ask([item.text for item in material.items if item.domain == domain])
@@ -124,8 +128,21 @@ def _fit_words(texts: Sequence[str], scores: Floats) -> Ask:
     features = needed("sklearn.feature_extraction.text", extra="", purpose=PURPOSE)
     linear = needed("sklearn.linear_model", extra="", purpose=PURPOSE)
     vectorizer = features.TfidfVectorizer(ngram_range=(1, 2), sublinear_tf=True, min_df=2)
-    model = linear.RidgeCV(RIDGES).fit(vectorizer.fit_transform(texts).toarray(), scores)
-    return lambda asked: np.asarray(model.predict(vectorizer.transform(asked).toarray()))
+    found = vectorizer.fit_transform(texts)
+    places = np.random.default_rng(0).permutation(len(texts))
+    spared, rest = np.split(places, [max(1, len(texts) // FOLDS)])
+
+    def miss(ridge: float) -> float:
+        model = _solve_words(linear, ridge, found[rest], scores[rest])
+        return float(((model.predict(found[spared]) - scores[spared]) ** 2).mean())
+
+    model = _solve_words(linear, min(RIDGES, key=miss), found, scores)
+    return lambda asked: np.asarray(model.predict(vectorizer.transform(asked)))
+
+
+def _solve_words(linear: Any, ridge: float, found: Any, scores: Floats) -> Any:
+    """A ridge on sparse counts: with tens of thousands of rows and words, a dense matrix would not fit into memory."""
+    return linear.Ridge(ridge, solver="sparse_cg").fit(found, scores)
 
 
 def _fit_ridge(encoder: Encoder, texts: Sequence[str], scores: Floats) -> Ask:

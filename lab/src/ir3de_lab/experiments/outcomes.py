@@ -161,10 +161,10 @@ def of_scored(setting: Setting, material: Material) -> Matrix:
     costs = None
     if setting.data.costs:
         priced, costs = read_by_model(rows, setting.data.costs)
-        if priced != experts:
-            raise InputError(
-                f"scores are of {', '.join(experts)}, and costs of {', '.join(priced)}: give both for each"
-            )
+        _check_priced(experts, priced, "costs")
+    elif setting.data.sizes:
+        _check_priced(experts, tuple(sorted(setting.data.sizes)), "sizes")
+        costs = np.tile([setting.data.sizes[expert] for expert in experts], (len(items), 1))
     domain = np.array([setting.domains.index(item.domain) for item in items], np.intp)
     best = {
         name: experts[int(values[domain == place].mean(axis=0).argmax())] for place, name in enumerate(setting.domains)
@@ -184,6 +184,11 @@ def of_scored(setting: Setting, material: Material) -> Matrix:
         this_process(),
         costs,
     )
+
+
+def _check_priced(experts: tuple[str, ...], priced: tuple[str, ...], what: str) -> None:
+    if priced != experts:
+        raise InputError(f"scores are of {', '.join(experts)}, and {what} of {', '.join(priced)}: give both for each")
 
 
 def read_by_model(rows: Mapping[str, Mapping[str, Any]], field: str) -> tuple[tuple[str, ...], Floats]:

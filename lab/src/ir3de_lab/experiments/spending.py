@@ -4,6 +4,7 @@
                             APGR = ∫ PGR(c) dc        CPT(x) = the smallest c with PGR(c) ≥ x
     cost of the answers     AIQ = area under the non-decreasing convex hull of (mean cost, mean score) over all
                             prices, from the cheapest to the dearest single model, divided by that range of costs
+                            (where no costs are known, the models' sizes take their place)
 
 The zero router is RouterBench's: it knows nothing of the prompt, and mixes single models as their hull allows.
 Intervals are of the difference to `ir3de, from outcomes` on the same items, which are drawn again and again.
@@ -22,7 +23,7 @@ from ir3de_lab.experiments.matrix import Floats, Matrix, Places
 
 REFERENCE = "ir3de, from outcomes"
 RESAMPLES = 1_000
-PRICES = (0.0, *np.geomspace(0.1, 1e6, 71).tolist())  # of a dollar, in points of the score
+PRICES = (0.0, *np.geomspace(1e-3, 1e6, 91).tolist())  # of a dollar or 10⁹ parameters, in points of the score
 
 
 @dataclass(frozen=True)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 
 import numpy as np
@@ -90,7 +90,8 @@ def _calls_row(results: Results, found: Expectations, pair: tuple[str, str]) -> 
 
 def _costs_table(results: Results) -> Table:
     matrix = results.matrix
-    parts = part_items(matrix)
+    setting = settings.load(results.setting)
+    parts = part_items(matrix, setting.unseen)
     spans = {name: find_span(matrix, places) for name, places in parts.items()}
     reference = _find_reference(results.expectations)
     others = {} if reference is None else {part: _buy(results, reference, parts[part]) for part in parts}
@@ -107,12 +108,19 @@ def _costs_table(results: Results) -> Table:
         f"{len(matrix.items):,} items, {len(matrix.experts)} models.",
         "AIQ: the mean score in percent over all budgets from the cheapest to the dearest single model.",
         "The zero router mixes single models and knows nothing of the prompt. The oracle knows every score and cost.",
-        "A router that was fitted on each domain by itself must be told the domain of a prompt.",
+        _explain_sizes(setting.data.sizes)
+        if setting.data.sizes
+        else "A router that was fitted on each domain by itself must be told the domain of a prompt.",
         f"Intervals are of AIQ minus that of '{REFERENCE}', over {RESAMPLES:,} draws of the same items.",
         BOLD,
     )
     title = f"{results.title}: quality over all budgets"
     return Table("spending", title, "router", columns, marked(rows, REFERENCE), caption, SOURCES, words=(BEHIND,))
+
+
+def _explain_sizes(sizes: Mapping[str, float]) -> str:
+    least, most = min(sizes.values()), max(sizes.values())
+    return f"No costs are known: the models' sizes, from {least} to {most} billion parameters, take their place."
 
 
 def list_purchases(results: Results, parts: dict[str, Places]) -> Iterator[tuple[str, str, dict[str, Purchases]]]:
@@ -128,9 +136,12 @@ def list_purchases(results: Results, parts: dict[str, Places]) -> Iterator[tuple
         yield "oracle", BOUND, oracle
 
 
-def part_items(matrix: Matrix) -> dict[str, Places]:
-    """The places of each domain's items, and of all."""
+def part_items(matrix: Matrix, unseen: Sequence[str] = ()) -> dict[str, Places]:
+    """The places of each domain's items, or of those with training rows and of those without, and of all."""
     parts = {shown_name(domain): np.flatnonzero(matrix.domain == at) for at, domain in enumerate(matrix.domains)}
+    if unseen:
+        new = np.isin(matrix.domain, [matrix.domains.index(domain) for domain in unseen])
+        parts = {"Tasks fitted on": np.flatnonzero(~new), "Unseen tasks": np.flatnonzero(new)}
     return {**parts, "All": np.arange(len(matrix.items))}
 
 

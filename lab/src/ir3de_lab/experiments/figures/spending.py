@@ -23,8 +23,10 @@ def over_budgets(results: Results) -> Figure | None:
     """A panel for each domain, a curve for each router."""
     if not results.expectations or not settings.is_shipped(results.setting):
         return None
-    pair = settings.load(results.setting).pair
-    return _draw_calls(results, (pair.strong, pair.weak)) if pair is not None else _draw_costs(results)
+    setting = settings.load(results.setting)
+    if setting.pair is not None:
+        return _draw_calls(results, (setting.pair.strong, setting.pair.weak))
+    return _draw_costs(results, setting)
 
 
 def _draw_calls(results: Results, pair: tuple[str, str]) -> Figure:
@@ -42,25 +44,26 @@ def _draw_calls(results: Results, pair: tuple[str, str]) -> Figure:
     return figure
 
 
-def _draw_costs(results: Results) -> Figure:
-    parts = part_items(results.matrix)
+def _draw_costs(results: Results, setting: settings.Setting) -> Figure:
+    parts = part_items(results.matrix, setting.unseen)
+    factor, unit = (1.0, "billions of parameters") if setting.data.sizes else (1e3, "US$ per 1,000 answers")
     figure, [axes] = panels([f"{results.title}: {name}" for name in parts])
     for at, (router, _, bought) in enumerate(list_purchases(results, parts)):
         for name, panel in zip(parts, axes, strict=True):
-            hull = find_hull(1e3 * bought[name].costs.mean(axis=1), 100 * bought[name].scores.mean(axis=1))
+            hull = find_hull(factor * bought[name].costs.mean(axis=1), 100 * bought[name].scores.mean(axis=1))
             x, y = np.array(hull).T
             panel.plot(x, y, label=router, **_look(router, at))
     for name, panel in zip(parts, axes, strict=True):
-        _mark_models(panel, results, parts[name])
-        panel.set(xscale="log", xlabel="US$ per 1,000 answers")
+        _mark_models(panel, results, parts[name], factor)
+        panel.set(xscale="linear" if setting.data.sizes else "log", xlabel=unit)
     axes[0].set_ylabel("mean score, %")
     legend_below(figure, axes)
     return figure
 
 
-def _mark_models(panel: Axes, results: Results, items: Any) -> None:
+def _mark_models(panel: Axes, results: Results, items: Any, factor: float) -> None:
     single = buy_single(results.matrix, items)
-    x, y = 1e3 * single.costs.mean(axis=1), 100 * single.scores.mean(axis=1)
+    x, y = factor * single.costs.mean(axis=1), 100 * single.scores.mean(axis=1)
     panel.scatter(x, y, color="0.4", marker="x", s=18, label="single models", zorder=2)
 
 

@@ -50,6 +50,7 @@ class Data:
     scores: str = "acc"  # field of a scored row that holds the models' scores
     incomplete: Literal["refuse", "leave_out"] = "refuse"  # a scored row that lacks the score of a model
     costs: str = ""  # field of a scored row that holds what the models' answers cost, where they are known
+    sizes: Mapping[str, float] = field(default_factory=dict)  # of models, in parameters / 10⁹: their cost otherwise
     hub: Mapping[str, HubData] = field(default_factory=dict)  # by domain; it takes the folder's place
 
 
@@ -168,7 +169,7 @@ class Setting:
 
     @property
     def priced(self) -> bool:
-        """Whether quality is weighed against money: by a share of strong calls, or by what answers cost."""
+        """Whether quality is weighed against money alone: by a share of strong calls, or by what answers cost."""
         return self.pair is not None or bool(self.data.costs)
 
 
@@ -239,10 +240,14 @@ def _check_domains(setting: Setting, file: str) -> None:
         for name in names:
             if name not in setting.domains:
                 raise InputError(f"{file}: {table} names '{name}', which is none of {', '.join(setting.domains)}")
+    if setting.data.costs and setting.data.sizes:
+        raise InputError(f"{file}: data.costs and data.sizes both say what an answer costs: leave one of them out")
     if setting.scored:
         return
-    if setting.priced:
-        raise InputError(f"{file}: pair and data.costs are for rows that are scored: data.layout = 'scored'")
+    if setting.priced or setting.data.sizes:
+        raise InputError(
+            f"{file}: pair, data.costs and data.sizes are for rows that are scored: data.layout = 'scored'"
+        )
     if setting.unseen:
         raise InputError(f"{file}: unseen domains have no expert, so their rows must be scored: data.layout = 'scored'")
     without = [domain for domain in setting.domains if domain not in setting.experts]
