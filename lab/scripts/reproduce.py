@@ -45,7 +45,7 @@ STEPS = [
     *(("outcomes", f"ir3de bench outcomes --setting {name}") for name in SCORED),
     *(("encoders", f"ir3de bench run --setting {name} --only encoders --resume") for name in ROUTED),
     *(("run", f"ir3de bench run --setting {name} --only paper --only ours --only words") for name in ROUTED),
-    *(("run", f"ir3de bench run --setting {name} --only expectations") for name in SCORED[1:]),
+    *(("run", f"ir3de bench run --setting {name} --only expectations") for name in SCORED),
     *(("embeddings", f"ir3de bench run --setting {name} --only embeddings") for name in SWEPT),
     *(("strengths", f"ir3de bench run --setting {name} --only strengths") for name in SWEPT),
     *(("curves", f"ir3de bench run --setting {name} --only curves") for name in SWEPT),

@@ -245,7 +245,7 @@ def test_from_rows_to_a_table(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
     assert "TF-IDF + ridge, each domain by itself" in names and "ir3de, by task, each domain by itself" not in names
 
 
-@pytest.mark.parametrize("name", ["routellm", "routerbench"])
+@pytest.mark.parametrize("name", ["routellm", "routerbench", "routerdc7"])
 def test_the_published_tables_are_made_of_the_raw_files(name: str) -> None:
     found = results.read(ROOT / "results" / name)
     [table] = [table for table in tables(found) if table.name == "spending"]
