@@ -98,10 +98,7 @@ RAW = {  # what may lie in a setting's folder
 OVER_ALL = {
     "k": "Routing accuracy over the number of tokens that vote",
     "modem": "MoDEM's routing accuracy over learning rates",
-    "prompts": (
-        "Routing accuracy over the number of training prompts: mean and standard deviation of ten draws; where there "
-        "is no band, one draw, and ir3de in closed form"
-    ),
+    "prompts": "Routing accuracy over the number of training prompts: mean and standard deviation of ten draws",
     "strength": "Routing accuracy over the strength λ of the penalty",
     "tokens": "Routing accuracy over the number of tokens read; ir3de in closed form",
     "training": "The experts' training losses",
