@@ -15,7 +15,6 @@ from experiment_files import random_matrix, write_results
 from ir3de import EntropyTopK, Router, TokenRidge
 from ir3de.errors import InputError
 from ir3de.statistics import collect
-from ir3de.statistics.sources import attach_source
 from ir3de_lab.experiments import decentralised, dynamic, material, settings
 from ir3de_lab.experiments.material import Material
 from ir3de_lab.experiments.results import read
@@ -177,7 +176,8 @@ def test_a_process_sees_its_own_texts_alone(tmp_path: Path, texts: Material, mon
 
 
 def test_a_process_is_told_where_a_text_came_from(tmp_path: Path) -> None:
-    texts = [attach_source("the court held the contract void", {"source": "forum"}), "a tenant may sue the landlord"]
+    rows = [{"text": "the court held the contract void", "source": "forum"}, {"text": "a tenant may sue the landlord"}]
+    texts = Material({"law": rows}, ()).training_texts()["law"]
     sample = decentralised.load_statistics(decentralised._collected(tmp_path / "one", texts, True).path).sample
     assert sample is not None and sample == collect(texts, keep_sample=True).sample and sample.count_sources() == 1
 

@@ -24,7 +24,6 @@ import ir3de
 from ir3de import Router
 from ir3de.errors import InputError
 from ir3de.statistics import Statistics, load_statistics, save_statistics
-from ir3de.statistics.sources import SOURCE_FIELD
 from ir3de_lab.experiments.material import Material
 from ir3de_lab.experiments.sameness import same_decisions, same_statistics, same_table
 
@@ -142,7 +141,7 @@ def _sums(paths: Sequence[Path]) -> Iterator[Statistics]:
 def _collected(folder: Path, texts: Sequence[str], keep_sample: bool) -> _Collected:
     """Run `ir3de collect` in a folder that holds these texts and nothing else; the seconds include its start."""
     folder.mkdir()
-    rows = ({"text": text, SOURCE_FIELD: getattr(text, "source", None)} for text in texts)
+    rows = ({"text": text, "source": getattr(text, "source", None)} for text in texts)
     lines = "".join(json.dumps(row) + "\n" for row in rows)
     (folder / TEXTS).write_text(lines, encoding="utf-8")
     command = [sys.executable, "-P", "-m", "ir3de", "collect", STATISTICS, TEXTS, "--subsample", "1", "--quiet"]

@@ -76,7 +76,7 @@ def _place(gaps: Floats) -> Floats:
 
 @dataclass(frozen=True, eq=False)
 class Purchases:
-    """What a router buys at every price: (points, n) costs and scores of the items, cheapest price first."""
+    """What a router buys as prices rise, each time it buys another thing: (points, n) costs and scores of the items."""
 
     costs: Floats
     scores: Floats
@@ -86,6 +86,8 @@ def buy(matrix: Matrix, expected: Floats, usual: Floats, items: Places) -> Purch
     """Send the items at every price to the model with the best of expected score less price times usual cost."""
     assert matrix.costs is not None
     chosen = np.array([(expected[items] - price * usual).argmax(axis=1) for price in PRICES])
+    _, first = np.unique(chosen, axis=0, return_index=True)  # many prices buy the same
+    chosen = chosen[np.sort(first)]
     at = np.arange(len(items))
     return Purchases(
         np.array([matrix.costs[items][at, one] for one in chosen]),
