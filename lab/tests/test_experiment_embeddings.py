@@ -21,9 +21,7 @@ TRAIN = {
 
 def test_both_routers_are_fitted_on_the_embedding_that_is_named(tmp_path: Path) -> None:
     usual = Embedding.default()
-    other = Embedding.from_definition(
-        usual.tokenizer.definition, Matrix.plain(np.ascontiguousarray(usual.matrix[:, :16])), name="narrow"
-    )
+    other = Embedding(usual.tokenizer, Matrix.plain(np.ascontiguousarray(usual.matrix[:, :16])), name="narrow")
     folder = other.save(tmp_path / "narrow", compact=False)
     reasons: dict[str, str] = {}
     made = list(embeddings(TRAIN, reasons.__setitem__, [str(folder)], sources=()))
