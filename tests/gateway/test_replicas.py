@@ -249,6 +249,15 @@ def test_a_deadline_holds_in_the_queue_and_ends_with_the_beginning_of_a_stream(t
         line.close()
 
 
+def test_a_timer_that_ends_a_little_early_is_a_deadline_all_the_same(tmp_path: Path) -> None:
+    """uvloop rounds timers to milliseconds, so about a third of them end before their time."""
+    law = {"concurrency": {"limit": 1, "queue": 5, "wait": 600}}
+    with running(tmp_path, experts={"law": law}, routing={"deadline": 0.05, "fallbacks": 0}) as gateway:
+        gateway.gateway.live.snapshot.experts["law"].concurrency.try_acquire()  # nobody gives it back
+        got = [ask(gateway.url, chat(LAW)) for _ in range(30)]
+        assert {(one.status, one.error["code"]) for one in got} == {(504, "deadline_exceeded")}
+
+
 def test_a_hedge_asks_a_second_replica_and_hangs_up_on_the_slower_one(tmp_path: Path) -> None:
     with replicated(tmp_path, {"hedge_after": 0.05}) as gateway:
         gateway.upstream.behaviour["law-a"] = never

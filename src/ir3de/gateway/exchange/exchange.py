@@ -30,6 +30,7 @@ from ir3de.gateway.wire.event_stream import EventRelay
 from ir3de.gateway.wire.format import WireFormat
 
 _RETRY_HEADERS = (b"retry-after", b"x-should-retry", b"x-ratelimit-")  # kept even if the error itself is not
+CLOCK_STEP_S = 0.001  # of uvloop: its timers are rounded to it, so they may end a little before their time
 _UNAVAILABLE = frozenset(("busy", "resting", "cooling", "resources"))  # reasons for which nobody was asked
 ERROR_CODES = {
     "connect": "upstream_unreachable",
@@ -89,7 +90,7 @@ class Exchange:
     @property
     def is_overdue(self) -> bool:
         """Whether an answer should have begun by now."""
-        return self.deadline < inf and asyncio.get_running_loop().time() >= self.deadline
+        return self.deadline < inf and asyncio.get_running_loop().time() + CLOCK_STEP_S >= self.deadline
 
     async def send_failure(self, failure: UpstreamFailure) -> None:
         """No expert answered: send the error of the last one, or say what happened to it."""
