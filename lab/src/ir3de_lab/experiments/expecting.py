@@ -41,13 +41,11 @@ def expect_all(
     """Every router that expects scores, one by one; without an encoder, those on one are left out with a note.
 
     Each is fitted twice: on the rows of all domains together, and on those of each domain by itself, which then has
-    the items of its own domain only. The second way needs to know where a prompt comes from, and is not gone where
-    some domains have no training rows.
+    the items of its own domain only. The second way needs to know where a prompt comes from. It is left out where some
+    domains have no training rows.
     """
     rows = [row for rows in material.train.values() for row in rows]
-    costs = _read(rows, setting.data.costs, matrix).mean(axis=0) if setting.data.costs else None
-    if setting.data.sizes:
-        costs = np.array([setting.data.sizes[expert] for expert in matrix.experts])
+    costs = _find_costs(rows, setting, matrix)
     domains = np.array([item.domain for item in material.items])
     for name, family, make in _list_makers(setting, matrix, note):
         together, fitting = timed(partial(make, rows))
@@ -55,8 +53,8 @@ def expect_all(
         found, asking = timed(partial(together, texts))
         about = {**this_process(), **surroundings()}
         yield Expectations(name, family, found, costs, fitting, 1e6 * asking / len(texts), about)
-        if name == BY_TASK or setting.unseen:
-            continue  # within a domain it is what it was; some domains have no rows to fit on
+        if name == BY_TASK or setting.unseen:  # fitted on one domain, the first would say the same of all its prompts
+            continue
         for domain, own in material.train.items():
             ask = make(list(own))
             found[domains == domain] = ask([item.text for item in material.items if item.domain == domain])
@@ -82,6 +80,15 @@ def _list_makers(
             "rivals",
             lambda rows, fit=fit: fit(encoder, _list_texts(rows), _read(rows, field, matrix)),  # type: ignore[misc]
         )
+
+
+def _find_costs(rows: Rows, setting: Setting, matrix: Matrix) -> Floats | None:
+    """(experts,)  what an answer cost on average in the training rows, else the models' sizes, where either is known."""
+    if setting.data.costs:
+        return np.asarray(_read(rows, setting.data.costs, matrix).mean(axis=0))
+    if setting.data.sizes:
+        return np.array([setting.data.sizes[expert] for expert in matrix.experts])
+    return None
 
 
 def _list_texts(rows: Rows) -> list[str]:

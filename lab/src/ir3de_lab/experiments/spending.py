@@ -76,7 +76,7 @@ def _place(gaps: Floats) -> Floats:
 
 @dataclass(frozen=True, eq=False)
 class Purchases:
-    """What a router buys as prices rise, each time it buys another thing: (points, n) costs and scores of the items."""
+    """What a router buys, once for all prices at which it buys the same: (points, n) costs and scores of the items."""
 
     costs: Floats
     scores: Floats
