@@ -83,7 +83,7 @@ def _list_makers(
 
 
 def _find_costs(rows: Rows, setting: Setting, matrix: Matrix) -> Floats | None:
-    """(experts,)  what an answer cost on average in the training rows, else the models' sizes, where either is known."""
+    """(experts,)  what an answer cost on average in the training rows, else the sizes of the models, where known."""
     if setting.data.costs:
         return np.asarray(_read(rows, setting.data.costs, matrix).mean(axis=0))
     if setting.data.sizes:
