@@ -13,6 +13,7 @@ from ir3de_lab.cli.experiments import results_option, setting_option
 from ir3de_lab.cli.shared import data_option
 
 if TYPE_CHECKING:
+    from ir3de_lab.experiments.encoder_contenders import Ways
     from ir3de_lab.experiments.running import Stage
 
 GROUPS = (
@@ -31,7 +32,7 @@ GROUPS = (
     help="Folder of the experts, for a protocol that uses the embedding of one.",
 )
 @click.option("--only", type=click.Choice(GROUPS), multiple=True, help="Only this group of routers; may be repeated.")
-@click.option("--resume", is_flag=True, help="Leave out the routers on an encoder whose choices are there.")
+@click.option("--resume", is_flag=True, help="Leave out the routers on an encoder whose results are there.")
 @click.option(
     "--vectors",
     type=click.Path(path_type=Path, file_okay=False),
@@ -82,9 +83,9 @@ def run(
       ir3de bench run --setting clm --data suites/
       ir3de bench run --setting clm --data suites/ --only encoders --vectors vectors/ --resume
     """
-    from ir3de_lab.experiments import choices, left_out, material, running, settings
+    from ir3de_lab.experiments import choices, expectations, left_out, material, running, settings
     from ir3de_lab.experiments.encoder_contenders import Ways
-    from ir3de_lab.experiments.results import outcomes
+    from ir3de_lab.experiments.results import EXPECTATIONS, outcomes
 
     setting = settings.load(name)
     folder = results / setting.name
@@ -95,13 +96,14 @@ def run(
     else:
         stage = running.prepare(setting, material.load(setting, data), outcomes_found, experts)
         there = {one.router for one in choices.read_all(folder / "choices", outcomes_found)}
+        there |= {one.router for one in expectations.read_all(folder / EXPECTATIONS, outcomes_found)}
         reasons: dict[str, str] = {}
 
         ways = Ways(there if resume else (), vectors, precision, patient, reasons.__setitem__, embeddings)
         with out.spinner(f"fitting and asking the routers of {setting.title}"):
             groups = only or (("expectations",) if setting.priced else running.CHEAP)
             if "expectations" in groups:
-                made += _expect(stage, folder, out)
+                made += _expect(stage, folder, ways, out)
             if "complexity" in groups:
                 made += _measure(stage, folder)
             others = [group for group in groups if group not in ("expectations", "complexity")]
@@ -119,14 +121,14 @@ def run(
     _show(folder, made, out)
 
 
-def _expect(stage: Stage, folder: Path, out: Output) -> int:
+def _expect(stage: Stage, folder: Path, ways: Ways, out: Output) -> int:
     """Ask the routers that expect scores, and keep what they expect; how many there were."""
     from ir3de_lab.experiments import expectations
     from ir3de_lab.experiments.expecting import expect_all
     from ir3de_lab.experiments.results import EXPECTATIONS
 
     made = 0
-    for found in expect_all(stage.setting, stage.material, stage.matrix, out.warn):
+    for found in expect_all(stage.setting, stage.material, stage.matrix, out.warn, ways):
         expectations.write(found, stage.matrix, folder / EXPECTATIONS)
         made += 1
     return made

@@ -139,16 +139,16 @@ def lacking() -> str | None:
 
 def encoders(train: Texts, named: Encoders, ways: Ways) -> Iterator[Entry]:
     """The routers that can be run here and are not there yet; of the others it is said why."""
-    opened: dict[str, _Opened] = {}
+    opened: dict[str, Opened] = {}
     for plan in planned(named):
         try:
             if plan.source not in opened:
-                opened[plan.source] = _Opened.of(plan, ways)
+                opened[plan.source] = Opened.of(plan.source, plan.tokens, ways)
             on = opened[plan.source]
             plan = replace(plan, tokens=on.encoder.reads)
             if plan.name in ways.done:
                 continue
-            if not ways.patient and (reason := _too_slow(plan, on.encoder, train)):
+            if not ways.patient and (reason := find_slowness(on.encoder, train, trains=not plan.frozen)):
                 ways.leave_out(plan.series or plan.name, reason)
                 continue
         except (InputError, EmbeddingError) as error:  # a model that is not here, or is none
@@ -157,11 +157,11 @@ def encoders(train: Texts, named: Encoders, ways: Ways) -> Iterator[Entry]:
         yield _entry(plan, on, train)
 
 
-def _too_slow(plan: Planned, encoder: Encoder, train: Texts) -> str | None:
-    """Why a router takes hours here, if it does."""
+def find_slowness(encoder: Encoder, train: Texts, *, trains: bool) -> str | None:
+    """Why a router on the encoder takes hours here, if it does."""
     if encoder.device != "cpu":
         return None
-    if not plan.frozen:
+    if trains:
         return f"it trains an encoder{NO_ACCELERATOR}"
     if sum(weights.numel() for weights in encoder.weights) > LARGEST_ON_CORES:
         return f"its encoder is large{NO_ACCELERATOR}"
@@ -172,18 +172,16 @@ def _too_slow(plan: Planned, encoder: Encoder, train: Texts) -> str | None:
 
 
 @dataclass
-class _Opened:
+class Opened:
     """An encoder, and once its training vectors are remembered, the microseconds that a text takes."""
 
     encoder: Encoder
     encoding_us: float | None = None
 
     @classmethod
-    def of(cls, plan: Planned, ways: Ways) -> _Opened:
-        folder = ways.store / f"{plan.source.replace('/', '-')}-{plan.tokens}-tokens" if ways.store else None
-        return cls(
-            Encoder(locate(plan.source), longest=plan.tokens, remember=True, store=folder, precision=ways.precision)
-        )
+    def of(cls, source: str, tokens: int, ways: Ways) -> Opened:
+        folder = ways.store / f"{source.replace('/', '-')}-{tokens}-tokens" if ways.store else None
+        return cls(Encoder(locate(source), longest=tokens, remember=True, store=folder, precision=ways.precision))
 
     def remember(self, train: Texts) -> float:
         """Encode the training texts once for all routers."""
@@ -197,13 +195,13 @@ class _Opened:
         return self.encoding_us
 
 
-def _entry(plan: Planned, on: _Opened, train: Texts) -> Entry:
+def _entry(plan: Planned, on: Opened, train: Texts) -> Entry:
     encoding = on.remember(train) if plan.frozen else None
     fitted, seconds = timed(partial(_fit, plan, on.encoder, train))
     used = sum(len(texts) if plan.method == "kNN" else min(len(texts), MODEM_TEXTS) for texts in train.values())
     seconds += used * (encoding or 0.0) / 1e6
     traits = NEIGHBOURS if plan.method == "kNN" else TRAINED_ENCODER
-    about = {**_facts(on.encoder), **_validated(plan, on.encoder, train, fitted)}
+    about = {**describe_encoder(on.encoder), **_validated(plan, on.encoder, train, fitted)}
     return Entry(
         plan.name, "rivals", traits, fitted, seconds, plan.series, plan.axis, plan.at, get_title(plan.source),
         encoding_us=encoding, about=about,
@@ -214,12 +212,11 @@ def _fit(plan: Planned, encoder: Encoder, train: Texts) -> Fitted:
     if plan.method == "kNN":
         return NearestNeighbours(encoder, int(plan.at or 1), plan.pooling).fit(train)
     if plan.method == "MoDEM":
-        epochs = None if plan.frozen else 1
-        return Modem(encoder, rate=plan.at or 0.0, frozen=plan.frozen, epochs=epochs, most_texts=MODEM_TEXTS).fit(train)
-    return FineTuned(encoder, pooling="cls", epochs=1, most_texts=MODEM_TEXTS).fit(train)
+        return Modem(encoder, rate=plan.at or 0.0, frozen=plan.frozen, most_texts=MODEM_TEXTS).fit(train)
+    return FineTuned(encoder, pooling="cls", most_texts=MODEM_TEXTS).fit(train)
 
 
-def _facts(encoder: Encoder) -> dict[str, Any]:
+def describe_encoder(encoder: Encoder) -> dict[str, Any]:
     return {
         "encoder_tokens": encoder.reads,
         "encoder_trained_on_tokens": encoder.trained_on,

@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
 
 import numpy as np
 
 from ir3de import Router
-from ir3de.embedding.packaged_models import get_title, locate
-from ir3de.errors import InputError
+from ir3de.embedding.packaged_models import get_title
+from ir3de.errors import EmbeddingError, InputError
 from ir3de_lab.benchmarks.rivals import surroundings
 from ir3de_lab.experiments.contenders import timed
-from ir3de_lab.experiments.encoder_contenders import lacking
+from ir3de_lab.experiments.encoder_contenders import Opened, Ways, describe_encoder, find_slowness, lacking
 from ir3de_lab.experiments.expectations import Expectations
 from ir3de_lab.experiments.material import Material, Rows
 from ir3de_lab.experiments.matrix import Floats, Matrix
@@ -35,10 +36,21 @@ APART = "each domain by itself"
 Ask = Callable[[Sequence[str]], Floats]  # texts in, (n, models) expected scores out
 
 
+@dataclass(frozen=True)
+class _Contender:
+    """A router that expects scores: what makes it of rows, and what its encoder takes for a text, if it has one."""
+
+    name: str
+    family: str
+    fit: Callable[[Rows], Ask]
+    encoding_us: float = 0.0
+    about: Mapping[str, Any] = field(default_factory=dict)
+
+
 def expect_all(
-    setting: Setting, material: Material, matrix: Matrix, note: Callable[[str], None]
+    setting: Setting, material: Material, matrix: Matrix, note: Callable[[str], None], ways: Ways | None = None
 ) -> Iterator[Expectations]:
-    """Every router that expects scores, one by one; without an encoder, those on one are left out with a note.
+    """Every router that expects scores, one by one; those on an encoder that cannot be had are left out with a note.
 
     Each is fitted twice: on the rows of all domains together, and on those of each domain by itself, which then has
     the items of its own domain only. The second way needs to know where a prompt comes from. It is left out where some
@@ -46,40 +58,58 @@ def expect_all(
     """
     rows = [row for rows in material.train.values() for row in rows]
     costs = _find_costs(rows, setting, matrix)
-    domains = np.array([item.domain for item in material.items])
-    for name, family, make in _list_makers(setting, matrix, note):
-        together, fitting = timed(partial(make, rows))
-        texts = [item.text for item in material.items]
+    texts, domains = [item.text for item in material.items], np.array([item.domain for item in material.items])
+    for one in _list_contenders(setting, material, matrix, note, ways or Ways()):
+        together, fitting = timed(partial(one.fit, rows))
+        if one.encoding_us:
+            together(texts)  # from now on their vectors are remembered, and times are those of the rest
         found, asking = timed(partial(together, texts))
-        about = {**this_process(), **surroundings()}
-        yield Expectations(name, family, found, costs, fitting, 1e6 * asking / len(texts), about)
-        if name == BY_TASK or setting.unseen:  # fitted on one domain, the first would say the same of all its prompts
+        about = {**this_process(), **surroundings(), **one.about}
+        yield Expectations(
+            one.name, one.family, found, costs, fitting + len(rows) * one.encoding_us / 1e6,
+            1e6 * asking / len(texts) + one.encoding_us, about,
+        )  # fmt: skip
+        if one.name == BY_TASK or setting.unseen:  # fitted on one domain, it would say the same of all its prompts
             continue
         for domain, own in material.train.items():
-            ask = make(list(own))
+            ask = one.fit(list(own))
             found[domains == domain] = ask([item.text for item in material.items if item.domain == domain])
-        yield Expectations(f"{name}, {APART}", family, found.copy(), costs, about=about)
+        yield Expectations(f"{one.name}, {APART}", one.family, found.copy(), costs, about=about)
 
 
-def _list_makers(
-    setting: Setting, matrix: Matrix, note: Callable[[str], None]
-) -> Iterator[tuple[str, str, Callable[[Rows], Ask]]]:
-    """Names, families, and what makes a router of rows."""
-    field = setting.data.scores
-    yield REFERENCE, "ours", partial(_fit_outcomes, field=field, models=matrix.experts)
-    yield BY_TASK, "ours", lambda rows: _fit_tasks(rows, _read(rows, field, matrix))
-    yield "TF-IDF + ridge", "rivals", lambda rows: _fit_words(_list_texts(rows), _read(rows, field, matrix))
+def _list_contenders(
+    setting: Setting, material: Material, matrix: Matrix, note: Callable[[str], None], ways: Ways
+) -> Iterator[_Contender]:
+    read = partial(_read, field=setting.data.scores, matrix=matrix)
+    yield _Contender(REFERENCE, "ours", partial(_fit_outcomes, field=setting.data.scores, models=matrix.experts))
+    yield _Contender(BY_TASK, "ours", lambda rows: _fit_tasks(rows, read(rows)))
+    yield _Contender("TF-IDF + ridge", "rivals", lambda rows: _fit_words(_list_texts(rows), read(rows)))
     if why := lacking():
         note(f"left out the routers that stand on an encoder: {why}")
         return
-    source, tokens = setting.encoders.small, setting.encoders.tokens
-    encoder, called = Encoder(locate(source), longest=tokens, remember=True), get_title(source)
-    for name, fit in (("ridge", _fit_ridge), ("kNN", _fit_neighbours)):
-        yield (
-            f"{name} ({called})",
-            "rivals",
-            lambda rows, fit=fit: fit(encoder, _list_texts(rows), _read(rows, field, matrix)),  # type: ignore[misc]
-        )
+    train, named = material.training_texts(), setting.encoders
+    for source in dict.fromkeys((named.small, named.large)):
+        called = f"{get_title(source)}, {named.tokens} tokens"
+        if {f"ridge ({called})", f"kNN ({called})"} <= set(ways.done):
+            continue
+        try:
+            on = Opened.of(source, named.tokens, ways)
+            reason = None if ways.patient else find_slowness(on.encoder, train, trains=False)
+        except (InputError, EmbeddingError) as error:  # a model that is not here, or is none
+            reason = str(error)
+        if reason:
+            note(f"left out: ridge and kNN ({called}): {reason}")
+            continue
+        encoding_us, about = on.remember(train), {"encoder": get_title(source), **describe_encoder(on.encoder)}
+        for name, fit in (("ridge", _fit_ridge), ("kNN", _fit_neighbours)):
+            make = partial(_fit_on, on.encoder, fit, read)
+            yield _Contender(f"{name} ({called})", "rivals", make, encoding_us, about)
+
+
+def _fit_on(
+    encoder: Encoder, fit: Callable[[Encoder, Sequence[str], Floats], Ask], read: Callable[[Rows], Floats], rows: Rows
+) -> Ask:
+    return fit(encoder, _list_texts(rows), read(rows))
 
 
 def _find_costs(rows: Rows, setting: Setting, matrix: Matrix) -> Floats | None:
